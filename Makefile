@@ -1,0 +1,38 @@
+# Everything a person types. `make run` shows the main job, `make test` proves it.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+CASES  ?= ../shared/conformance
+
+.PHONY: env run test check bench conformance clean
+
+# The environment, with the `kai` command in it. Re-made when the dependencies change.
+env: $(VENV)/.ready
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("pykai needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check uv -c constraints.txt
+	@$(BIN)/uv pip install -q --python $(BIN)/python -e '.[dev,report]' -c constraints.txt
+	@touch $@
+
+run: env
+	@$(BIN)/kai simulate examples/quickstart
+
+test: env
+	$(BIN)/python -m pytest
+
+check: env
+	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff format --check src tests bench
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+conformance: env
+	@$(BIN)/python -m tests.conformance.runner $(CASES)
+
+bench: env
+	@$(BIN)/python -m bench.run
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,1 @@
+"""Composition roots: the kai command and its components."""

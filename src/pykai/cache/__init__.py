@@ -1,0 +1,1 @@
+"""Memory: watch events -> objects -> columns -> Snapshot."""

@@ -1,0 +1,1 @@
+"""Controllers: a pure desired(...) each, plus one shared reconcile loop."""

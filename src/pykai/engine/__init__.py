@@ -1,0 +1,1 @@
+"""The brain: decide(snapshot, policy, now) -> Plan, synchronous and pure."""

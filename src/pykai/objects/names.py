@@ -1,0 +1,64 @@
+"""Every label, annotation, resource and object name the system shares with its users, written once."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Scheduler and namespaces
+SCHEDULER_NAME: Final = "kai-scheduler"
+SYSTEM_NAMESPACE: Final = "kai-scheduler"
+RESERVATION_NAMESPACE: Final = "kai-resource-reservation"
+RESERVATION_APP: Final = "kai-resource-reservation"
+SCALING_NAMESPACE: Final = "kai-scale-adjust"
+SCALING_APP: Final = "scaling-pod"
+DEFAULT_NODE_POOL: Final = "default"
+
+# Labels
+QUEUE_LABEL: Final = "kai.scheduler/queue"
+LEGACY_QUEUE_LABEL: Final = "runai/queue"
+NODE_POOL_LABEL: Final = "kai.scheduler/node-pool"
+SUBGROUP_LABEL: Final = "kai.scheduler/subgroup-name"
+TASK_PRIORITY_LABEL: Final = "kai.scheduler/task-priority"
+PRIORITY_CLASS_LABEL: Final = "priorityClassName"
+PREEMPTIBILITY_LABEL: Final = "kai.scheduler/preemptibility"
+PROJECT_LABEL: Final = "project"
+USER_LABEL: Final = "user"
+APP_LABEL: Final = "app"
+GPU_GROUP_LABEL: Final = "runai-gpu-group"
+GPU_GROUP_LABEL_PREFIX: Final = "runai-gpu-group/"
+SELECTED_NODE_LABEL: Final = "selected-node"
+KUBEFLOW_ROLE_LABEL: Final = "training.kubeflow.org/job-role"
+RAY_NODE_TYPE_LABEL: Final = "ray.io/node-type"
+HOSTNAME_LABEL: Final = "kubernetes.io/hostname"
+
+# Node labels
+GPU_MEMORY_LABEL: Final = "nvidia.com/gpu.memory"
+GPU_COUNT_LABEL: Final = "nvidia.com/gpu.count"
+MIG_STRATEGY_LABEL: Final = "nvidia.com/mig.strategy"
+CPU_WORKER_LABEL: Final = "node-role.kubernetes.io/cpu-worker"
+GPU_WORKER_LABEL: Final = "node-role.kubernetes.io/gpu-worker"
+MIG_WORKER_LABEL: Final = "node-role.kubernetes.io/mig-enabled"
+
+# Annotations
+POD_GROUP_ANNOTATION: Final = "pod-group-name"
+GPU_FRACTION: Final = "gpu-fraction"
+GPU_MEMORY: Final = "gpu-memory"
+GPU_FRACTION_DEVICES: Final = "gpu-fraction-num-devices"
+GPU_FRACTION_CONTAINER: Final = "gpu-fraction-container-name"
+GPU_FRACTION_CONTAINER_TYPE: Final = "gpu-fraction-container-type"
+SHARED_GPU_CONFIGMAP: Final = "runai/shared-gpu-configmap"
+RECEIVED_RESOURCE_TYPE: Final = "received-resource-type"
+RESERVED_GPU_INDEX: Final = "run.ai/reserve_for_gpu_index"
+STALE_TIMESTAMP: Final = "kai.scheduler/stale-podgroup-timestamp"
+LAST_START_TIMESTAMP: Final = "kai.scheduler/last-start-timestamp"
+LAST_EVICTION_TIMESTAMP: Final = "kai.scheduler/last-eviction-timestamp"
+NUMA_PREDICTED: Final = "kai.scheduler/numa-placement-predicted"
+NUMA_OBSERVED: Final = "kai.scheduler/numa-placement-observed"
+
+# Resources
+NVIDIA_GPU: Final = "nvidia.com/gpu"
+AMD_GPU: Final = "amd.com/gpu"
+MIG_PREFIX: Final = "nvidia.com/mig-"
+
+# Gang structure
+DEFAULT_PODSET: Final = "default"

@@ -1,0 +1,57 @@
+"""Kubernetes quantities ("500m", "16Gi", "2e3") as exact rational amounts.
+
+`parse` is exact (Fraction) and strict; `amount` is the float most callers want and remembers what it has seen:
+a cluster has thousands of objects and a few dozen distinct quantities.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from functools import lru_cache
+
+_FORM = re.compile(r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+))(?:[eE]([+-]?[0-9]{1,3})|([numkMGTPE]|[KMGTPE]i)?)")
+_SCALE: dict[str | None, Fraction] = {
+    None: Fraction(1),
+    "n": Fraction(1, 10**9),
+    "u": Fraction(1, 10**6),
+    "m": Fraction(1, 1000),
+    "k": Fraction(10**3),
+    **{s: Fraction(10 ** (6 + 3 * i)) for i, s in enumerate("MGTPE")},
+    **{s + "i": Fraction(1024 ** (1 + i)) for i, s in enumerate("KMGTPE")},
+}
+
+
+class QuantityError(ValueError):
+    """The text is not a Kubernetes quantity."""
+
+
+def parse(text: str | int | float) -> Fraction:
+    """The exact amount in base units (cores, bytes, devices); refuses what the API server would refuse."""
+    match = _FORM.fullmatch(str(text))
+    if match is None:
+        raise QuantityError(
+            f"{text!r} is not a quantity (expected a number with an optional suffix, such as 500m or 16Gi)"
+        )
+    number, exponent, suffix = match.groups()
+    scale = Fraction(10) ** int(exponent) if exponent else _SCALE[suffix]
+    return Fraction(number) * scale
+
+
+@lru_cache(maxsize=65536)
+def amount(text: str | int | float) -> float:
+    """The amount in base units as a float."""
+    return float(parse(text))
+
+
+@lru_cache(maxsize=65536)
+def milli(text: str | int | float) -> float:
+    """The amount in thousandths, rounded up to a whole one, as the API server does."""
+    return float(-((-parse(text) * 1000) // 1))
+
+
+def render(value: float) -> str:
+    """A quantity for an amount: plain where it is whole, milli where it is not."""
+    if value == int(value):
+        return str(int(value))
+    return f"{round(value * 1000)}m"

@@ -1,0 +1,1 @@
+"""Logs, metrics and tables a person reads."""

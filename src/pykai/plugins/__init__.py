@@ -1,0 +1,1 @@
+"""Policies; each implements one or two extension points of engine/points.py."""

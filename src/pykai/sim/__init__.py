@@ -1,0 +1,1 @@
+"""Virtual time around the real engine: hollow kubelets, workloads, timeline, report."""

@@ -1,0 +1,1 @@
+"""Admission: pure mutate and validate functions, and the TLS server around them."""

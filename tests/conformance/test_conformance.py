@@ -1,0 +1,30 @@
+"""Every conformance case that has an adapter is one test; the folder is ../shared/conformance or $PYKAI_CONFORMANCE."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.conformance.runner import cases_folder, documents, load_adapters
+
+SUITES = load_adapters()
+
+
+def _parameters() -> list[Any]:
+    folder = cases_folder()
+    if not folder.is_dir():
+        reason = f"no conformance folder at {folder}"
+        return [pytest.param(None, None, None, marks=pytest.mark.skip(reason=reason), id="absent")]
+    return [
+        pytest.param(SUITES.adapters[suite], case, document, id=case["id"])
+        for suite, document in documents(folder)
+        if suite in SUITES.adapters
+        for case in document["cases"]
+        if case["id"] not in SUITES.not_applicable
+    ]
+
+
+@pytest.mark.parametrize(("adapter", "case", "document"), _parameters())
+def test_case(adapter: Any, case: Any, document: Any) -> None:
+    assert adapter(case, document) == []
