@@ -62,3 +62,27 @@ MIG_PREFIX: Final = "nvidia.com/mig-"
 
 # Gang structure
 DEFAULT_PODSET: Final = "default"
+
+# GPU sharing
+MPS: Final = "mps"
+
+# Status roll-ups and scaling pods
+GPU_MEMORY_RESOURCE: Final = "run.ai/gpu.memory"
+AMD_GPU_MEMORY_LABEL_PREFIX: Final = "beta.amd.com/gpu.vram"
+RECEIVED_FRACTION: Final = "Fraction"
+SCALED_POD_NAME: Final = "shared-gpu-pod-name"
+SCALED_POD_NAMESPACE: Final = "shared-gpu-pod-namespace"
+
+# Pod grouping
+DEFAULT_QUEUE: Final = "default-queue"
+SKIP_PODGROUPER: Final = "kai.scheduler/skip-podgrouper"
+TOP_OWNER_METADATA: Final = "kai.scheduler/top-owner-metadata"
+PREEMPTION_DELAY: Final = "kai.scheduler/preemption-delay"
+STALENESS_GRACE_PERIOD: Final = "kai.scheduler/staleness-grace-period"
+BATCH_MIN_MEMBER: Final = "kai.scheduler/batch-min-member"
+TOPOLOGY: Final = "kai.scheduler/topology"
+TOPOLOGY_REQUIRED: Final = "kai.scheduler/topology-required-placement"
+TOPOLOGY_PREFERRED: Final = "kai.scheduler/topology-preferred-placement"
+SEGMENT_SIZE: Final = "kai.scheduler/segment-size"
+SEGMENT_TOPOLOGY_REQUIRED: Final = "kai.scheduler/segment-topology-required-placement"
+SEGMENT_TOPOLOGY_PREFERRED: Final = "kai.scheduler/segment-topology-preferred-placement"

@@ -1,0 +1,262 @@
+"""`kai local`: a real control plane with hollow GPU nodes and every pykai component, on this machine.
+
+`up` starts a process that owns the cluster (`run`, detached) and returns when it can be used; `down` ends it. Both ways
+run the same code, and the owner is this module, so what runs on a local cluster is the two tables below.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from pykai.local import build, clusters, parts
+from pykai.local.cluster import ClusterError, tail
+from pykai.local.gotool import GoMissingError
+from pykai.local.habits import Habits, Log, Object, OnStart
+from pykai.local.habits import Program as PodProgram
+from pykai.local.process import identify, resident_bytes
+from pykai.local.session import ClusterPlan, Component, run_cluster
+from pykai.local.shapes import Device, GpuShape, NodeShape, read_shapes, repeat
+
+COMPONENTS: Sequence[Component] = ()
+"""What runs on every local cluster, started in this order."""
+
+PROGRAMS: Sequence[OnStart] = ()
+"""What pods run; they are asked in this order and the first program wins."""
+
+UP_SECONDS = 120.0
+_MIB = 1024 * 1024
+_console = Console(stderr=True)
+
+
+class Order(msgspec.Struct, frozen=True):
+    """The options of `up` and `run`; `nodes_file` replaces the options that describe nodes."""
+
+    name: str = "kai"
+    nodes: int = 2
+    gpus: int = 8
+    gpu_memory: int = GpuShape().memory_mib
+    gpu_product: str = GpuShape().product
+    time_slices: int = 1
+    nodes_file: str = ""
+    job_seconds: float = Habits().job_seconds
+    kube_scheduler: bool = False
+    bare: bool = False
+
+    def arguments(self) -> list[str]:
+        """The order as options of the command line."""
+        given = msgspec.structs.asdict(self)
+        flags = {name.replace("_", "-"): value for name, value in given.items() if value not in ("", False)}
+        return [f"--{flag}" if value is True else f"--{flag}={value}" for flag, value in flags.items()]
+
+    def shapes(self) -> list[NodeShape]:
+        """The hollow nodes it asks for; ValueError names what is wrong."""
+        if self.nodes_file:
+            return read_shapes(Path(self.nodes_file))
+        gpus = GpuShape(self.gpus, self.gpu_memory, self.gpu_product, self.time_slices) if self.gpus else None
+        return repeat(NodeShape("node", gpus), self.nodes)
+
+
+def _first_program(pod: Object, node: str, devices: tuple[Device, ...], log: Log) -> PodProgram | None:
+    programs = (choose(pod, node, devices, log) for choose in PROGRAMS)
+    return next((program for program in programs if program is not None), None)
+
+
+def _plan(order: Order) -> ClusterPlan:
+    return ClusterPlan(
+        name=order.name,
+        nodes=order.shapes(),
+        extra_parts=(parts.SCHEDULER,) if order.kube_scheduler else (),
+        habits=Habits(job_seconds=order.job_seconds, on_start=_first_program),
+        components=() if order.bare else COMPONENTS,
+    )
+
+
+_NAME = click.option("--name", default=Order().name, show_default=True, help="Which of your local clusters.")
+_ORDER_OPTIONS = (
+    _NAME,
+    click.option("--nodes", default=2, show_default=True, type=click.IntRange(0), help="How many hollow nodes."),
+    click.option("--gpus", default=8, show_default=True, type=click.IntRange(0), help="GPUs of each node."),
+    click.option("--gpu-memory", default=Order().gpu_memory, show_default=True, type=click.IntRange(1), help="MiB."),
+    click.option("--gpu-product", default=Order().gpu_product, show_default=True, help="Name of the GPUs."),
+    click.option(
+        "--time-slices", default=1, show_default=True, type=click.IntRange(1), help="How often each GPU is offered."
+    ),
+    click.option("--nodes-file", default="", type=click.Path(dir_okay=False), help="YAML list of unequal nodes."),
+    click.option(
+        "--job-seconds",
+        default=Order().job_seconds,
+        show_default=True,
+        type=click.FloatRange(0),
+        help="How long a Job's pod runs without annotation pykai.io/run-seconds.",
+    ),
+    click.option("--kube-scheduler", is_flag=True, help="Also run Kubernetes' own scheduler."),
+    click.option("--bare", is_flag=True, help="Control plane and nodes only, no pykai component."),
+)
+
+
+def _takes_order(command: Callable[..., None]) -> Callable[..., None]:
+    for option in reversed(_ORDER_OPTIONS):
+        command = option(command)
+    return command
+
+
+@contextmanager
+def _errors_for_people() -> Iterator[None]:
+    try:
+        yield
+    except (ClusterError, build.BuildError, GoMissingError, ValueError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+@contextmanager
+def _build_display() -> Iterator[build.Watcher]:
+    """A progress bar on a terminal, a line now and then elsewhere."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    if not _console.is_terminal:
+        yield build.Lines(lambda line: click.echo(line, err=True))
+        return
+    with Progress(*columns, console=_console, transient=True) as display:
+        bar = display.add_task("control plane", total=None)
+        yield lambda at: display.update(
+            bar, description=f"control plane: {at.stage}", completed=at.done, total=at.total or None
+        )
+
+
+def _binary() -> Path:
+    with _build_display() as watch:
+        return build.ensure_binary(watch)
+
+
+@click.group()
+def local() -> None:
+    """A real Kubernetes control plane on this machine, with hollow GPU nodes."""
+
+
+@local.command()
+@_takes_order
+def run(**options: Any) -> None:
+    """Run a cluster in the foreground until Ctrl-C, then remove it."""
+    with _errors_for_people():
+        order = Order(**options)
+        run_cluster(_plan(order), _binary(), _show_ready)
+
+
+@local.command()
+@_takes_order
+def up(**options: Any) -> None:
+    """Start a cluster in the background and wait until it can be used."""
+    with _errors_for_people():
+        order = Order(**options)
+        order.shapes()
+        _refuse_running(order.name)
+        _binary()
+        begun = time.monotonic()
+        _show_ready(_start_owner(order))
+        click.echo(f"ready after {time.monotonic() - begun:.1f} s", err=True)
+
+
+def _refuse_running(name: str) -> None:
+    record = clusters.read_record(name)
+    if record is not None and record.state() in ("ready", "starting"):
+        raise ClusterError(
+            f"cluster {name!r} is already running; stop it with `kai local down --name {name}` or choose another --name"
+        )
+
+
+def _start_owner(order: Order) -> clusters.Record:
+    log = clusters.directory_of(order.name) / clusters.OWNER_LOG
+    log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", __spec__.name, "run", *order.arguments()],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            start_new_session=True,
+        )
+    owner = identify(process.pid)
+    record = clusters.await_phase(order.name, owner, UP_SECONDS) if owner else None
+    if record is None:
+        raise ClusterError(f"the cluster did not become ready; the end of {log}:\n{tail(log)}")
+    if record.phase == "failed":
+        raise ClusterError(record.failure)
+    return record
+
+
+def _show_ready(record: clusters.Record) -> None:
+    click.echo(f"cluster {record.name}: Kubernetes {record.version} at {record.url}, {record.nodes} hollow nodes")
+    click.echo(f"export KUBECONFIG={record.kubeconfig}")
+
+
+@local.command()
+@_NAME
+@click.option("--all", "every", is_flag=True, help="All your local clusters.")
+def down(name: str, every: bool) -> None:
+    """Stop a cluster and remove everything it left."""
+    with _errors_for_people():
+        for each in [record.name for record in clusters.records()] if every else [name]:
+            gone = clusters.down(each)
+            click.echo(f"cluster {each} is gone" if gone else f"there is no cluster {each}")
+
+
+@local.command()
+@click.option("--name", default="", help="Only this cluster.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def status(name: str, output: str) -> None:
+    """Show your local clusters; the exit code is 1 unless all of them are ready."""
+    with _errors_for_people():
+        found = [record for record in clusters.records() if name in ("", record.name)]
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode([_summary(record) for record in found])))
+    else:
+        _print_table(found)
+    if any(record.state() != "ready" for record in found) or (name and not found):
+        sys.exit(1)
+
+
+def _part_states(record: clusters.Record) -> list[dict[str, Any]]:
+    rows = {"kai": record.owner, **record.parts}
+    return [
+        {"name": name, "pid": process.pid, "alive": process.alive(), "memoryMiB": resident_bytes(process.pid) // _MIB}
+        for name, process in rows.items()
+    ]
+
+
+def _summary(record: clusters.Record) -> dict[str, Any]:
+    fields = ("name", "version", "url", "kubeconfig", "nodes", "components", "failure")
+    return {
+        **{field: getattr(record, field) for field in fields},
+        "state": record.state(),
+        "ageSeconds": round(time.time() - record.created),
+        "parts": _part_states(record),
+    }
+
+
+def _print_table(found: list[clusters.Record]) -> None:
+    if not found:
+        click.echo("no local cluster; `kai local up` starts one")
+        return
+    table = Table("cluster", "state", "nodes", "address", "kubeconfig", "parts (MiB)")
+    for record in found:
+        alive = ", ".join(f"{row['name']} {row['memoryMiB']}" for row in _part_states(record) if row["alive"])
+        table.add_row(record.name, record.state(), str(record.nodes), record.url, record.kubeconfig, alive)
+    Console(width=None if sys.stdout.isatty() else 200).print(table)
+    for record in found:
+        if record.failure:
+            click.echo(f"{record.name}: {record.failure}")
+
+
+if __name__ == "__main__":
+    local()

@@ -1,0 +1,220 @@
+"""PodGroup objects and their pods -> GangTable (spec/scheduling.md §2.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pykai.model.gangs import GangTable, PodSet, SubGroupSet, TopologyRequirement
+from pykai.model.queues import QueueTable
+from pykai.objects import names
+from pykai.objects.duration import parse as duration
+from pykai.objects.kinds import PodGroup, PriorityClass, SubGroup, TopologyConstraint
+from pykai.objects.timestamps import seconds
+
+DEFAULT_PRIORITY = 50
+NON_PREEMPTIBLE_FROM = 100
+_NOTHING: dict[str, str] = {}
+Alias = Callable[[str, str], str]
+"""(topology, level or alias) -> node label key."""
+
+
+class SubGroupError(ValueError):
+    """The sub-groups of a PodGroup do not form a tree."""
+
+
+def effective_preemptibility(stated: str, priority: int) -> bool:
+    """Whether a workload may be evicted: as stated, else below priority 100."""
+    return stated == "preemptible" if stated else priority < NON_PREEMPTIBLE_FROM
+
+
+def priorities(classes: Sequence[PriorityClass]) -> tuple[dict[str, int], int]:
+    """Priority by class name, and the value for groups without a known class."""
+    default = [c.value for c in classes if c.global_default]
+    return {c.metadata.name: c.value for c in classes}, default[0] if default else DEFAULT_PRIORITY
+
+
+def requirement(constraint: TopologyConstraint | None, alias: Alias) -> TopologyRequirement | None:
+    if constraint is None or not constraint.topology:
+        return None
+    topology = constraint.topology
+    return TopologyRequirement(
+        topology,
+        alias(topology, constraint.required_topology_level),
+        alias(topology, constraint.preferred_topology_level),
+    )
+
+
+@dataclass
+class _TreeBuilder:
+    """Builds one gang's tree; podset rows are numbered as they are met."""
+
+    first_row: int
+    alias: Alias
+    minimums: list[int] = field(default_factory=list)
+    rows: dict[str, int] = field(default_factory=dict)
+
+    def podset(self, name: str, minimum: int, topology: TopologyRequirement | None) -> PodSet:
+        row = self.first_row + len(self.minimums)
+        self.minimums.append(minimum)
+        self.rows[name] = row
+        return PodSet(row, name, minimum, topology)
+
+    def tree(self, group: PodGroup) -> SubGroupSet:
+        spec = group.spec
+        root = requirement(spec.topology_constraint, self.alias)
+        if not spec.sub_groups:
+            minimum = 1 if spec.min_member is None else max(spec.min_member, 0)
+            return SubGroupSet("", None, (self.podset(names.DEFAULT_PODSET, minimum, None),), root)
+        children = _children_by_parent(spec.sub_groups)
+        return SubGroupSet("", spec.min_sub_group, self._members("", children), root)
+
+    def _members(self, parent: str, children: Mapping[str, list[SubGroup]]) -> tuple[PodSet | SubGroupSet, ...]:
+        return tuple(self._member(group, children) for group in sorted(children.get(parent, ()), key=lambda g: g.name))
+
+    def _member(self, group: SubGroup, children: Mapping[str, list[SubGroup]]) -> PodSet | SubGroupSet:
+        topology = requirement(group.topology_constraint, self.alias)
+        if group.name in children:
+            return SubGroupSet(group.name, group.min_sub_group, self._members(group.name, children), topology)
+        return self.podset(group.name, max(group.min_member or 0, 0), topology)
+
+
+def _children_by_parent(groups: Sequence[SubGroup]) -> dict[str, list[SubGroup]]:
+    """Sub-groups by the name of their parent ("" is the PodGroup); refuses duplicates, orphans and cycles."""
+    known: dict[str, SubGroup] = {}
+    for group in groups:
+        if group.name in known:
+            raise SubGroupError(f"subgroup <{group.name}> already exists")
+        known[group.name] = group
+    children: dict[str, list[SubGroup]] = {}
+    for group in groups:
+        parent = (group.parent or "").lower()
+        if parent and parent not in known:
+            raise SubGroupError(f"parent subgroup <{parent}> of <{group.name}> not found")
+        children.setdefault(parent, []).append(group)
+    for group in groups:
+        seen, above = {group.name}, (group.parent or "").lower()
+        while above:
+            if above in seen:
+                raise SubGroupError(f"subgroup <{group.name}> is part of a cycle")
+            seen.add(above)
+            above = (known[above].parent or "").lower()
+    return children
+
+
+@dataclass(frozen=True)
+class GangRows:
+    """The gangs before their pods are known: rows by "namespace/name" and podset rows by gang and name."""
+
+    groups: Sequence[PodGroup]
+    rows: dict[str, int]
+    trees: dict[int, SubGroupSet]
+    first_podset: list[int]
+    podset_gang: np.ndarray
+    podset_min: list[int]
+    podset_rows: dict[int, dict[str, int]]
+    """Only for gangs with sub-groups; the others have the one podset `default`."""
+
+
+def gang_rows(groups: Sequence[PodGroup], alias: Alias) -> GangRows:
+    """Numbers gangs and podsets. A PodGroup whose sub-groups form no tree keeps a podset nobody can join."""
+    trees: dict[int, SubGroupSet] = {}
+    podset_rows: dict[int, dict[str, int]] = {}
+    specs = [group.spec for group in groups]
+    minimum = [1 if spec.min_member is None else spec.min_member for spec in specs]
+    shaped = [row for row, s in enumerate(specs) if s.sub_groups or s.topology_constraint is not None]
+    first, mins, owners = list(range(len(groups))), minimum, list(range(len(groups)))
+    if shaped:
+        first, mins, owners = [], [], []
+        complex_rows = set(shaped)
+        for row, group in enumerate(groups):
+            first.append(len(mins))
+            if row in complex_rows:
+                builder, trees[row] = _build(group, len(mins), alias)
+                podset_rows[row] = builder.rows
+                mins.extend(builder.minimums)
+            else:
+                mins.append(minimum[row])
+            owners.extend([row] * (len(mins) - len(owners)))
+    return GangRows(
+        groups=groups,
+        rows={f"{g.metadata.namespace}/{g.metadata.name}": row for row, g in enumerate(groups)},
+        trees=trees,
+        first_podset=first,
+        podset_gang=np.array(owners, dtype=np.int64),
+        podset_min=mins,
+        podset_rows=podset_rows,
+    )
+
+
+def _build(group: PodGroup, first_row: int, alias: Alias) -> tuple[_TreeBuilder, SubGroupSet]:
+    builder = _TreeBuilder(first_row, alias)
+    try:
+        return builder, builder.tree(group)
+    except SubGroupError:
+        broken = _TreeBuilder(first_row, alias)
+        return broken, SubGroupSet("", None, (broken.podset("", 1, None),))
+
+
+def sub_group_tree(group: PodGroup) -> SubGroupSet:
+    """The tree of one PodGroup by itself; raises SubGroupError where there is none."""
+    return _TreeBuilder(0, lambda _, level: level).tree(group)
+
+
+def gang_table(
+    rows: GangRows,
+    pod_gang: np.ndarray,
+    stray_pods: dict[int, list[int]],
+    queues: QueueTable,
+    classes: tuple[Mapping[str, int], int],
+) -> GangTable:
+    """`pod_gang`: gang row of every pod row, -1 for none."""
+    groups = rows.groups
+    values, default = classes
+    priority = [values.get(group.spec.priority_class_name, default) for group in groups]
+    annotations = [group.metadata.annotations or _NOTHING for group in groups]
+    order = np.argsort(pod_gang, kind="stable")
+    counts = np.bincount(pod_gang[pod_gang >= 0], minlength=len(groups))
+    skipped = int((pod_gang < 0).sum())
+    specs = [group.spec for group in groups]
+    return GangTable(
+        names=[group.metadata.name for group in groups],
+        namespaces=[group.metadata.namespace for group in groups],
+        queue=[queues.rows.get(spec.queue, -1) for spec in specs],
+        queue_names=[spec.queue for spec in specs],
+        priority=priority,
+        preemptible=[effective_preemptibility(s.preemptibility, p) for s, p in zip(specs, priority, strict=True)],
+        creation=[t.timestamp() if (t := g.metadata.creation_timestamp) else 0.0 for g in groups],
+        trees=rows.trees,
+        first_podset=rows.first_podset,
+        podset_gang=rows.podset_gang,
+        podset_min=rows.podset_min,
+        podset_names={row: name for names_ in rows.podset_rows.values() for name, row in names_.items()},
+        pod_order=order[skipped:].tolist(),
+        first_pod=np.concatenate([[0], np.cumsum(counts)]).tolist(),
+        stray_pods=stray_pods,
+        annotations=annotations,
+        stale_since=_instants(annotations, names.STALE_TIMESTAMP),
+        last_eviction=_instants(annotations, names.LAST_EVICTION_TIMESTAMP),
+        staleness_grace=_durations([spec.staleness_grace_period for spec in specs]),
+        preemption_delay=_durations([spec.preemption_delay for spec in specs]),
+        objects=list(groups),
+    )
+
+
+def _instants(annotations: Sequence[Mapping[str, str]], key: str) -> dict[int, float]:
+    found = {row: seconds(a[key]) for row, a in enumerate(annotations) if key in a}
+    return {row: instant or 0.0 for row, instant in found.items()}
+
+
+def _durations(texts: Sequence[str | None]) -> dict[int, float]:
+    found: dict[int, float] = {}
+    for row, text in enumerate(texts):
+        if text is not None:
+            try:
+                found[row] = duration(text)
+            except ValueError:
+                continue
+    return found

@@ -1,0 +1,143 @@
+"""What a pod asks for: its resource amounts and how it asks for GPUs (spec/scheduling.md §2.1, §2.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pykai.model.pods import GpuKind
+from pykai.model.resources import FIXED, counted, scale, whole_gpus
+from pykai.objects import names
+from pykai.objects.pod_template import Amount, Container, PodTemplate
+from pykai.objects.quantity import amount, milli
+
+Amounts = dict[str, float]
+
+
+def row_amount(name: str, text: Amount) -> float:
+    """A quantity in the unit of its resource row."""
+    return milli(text) if scale(name) == 1000.0 else amount(text)
+
+
+def add(into: Amounts, requests: Mapping[str, Amount] | None) -> Amounts:
+    for name, text in (requests or {}).items():
+        if counted(name) and name != "pods":
+            into[name] = into.get(name, 0.0) + row_amount(name, text)
+    return into
+
+
+def _requests(container: Container) -> Mapping[str, Amount] | None:
+    """Requests default to limits, as the API server fills them."""
+    resources = container.resources
+    if not resources.limits:
+        return resources.requests
+    return {**resources.limits, **(resources.requests or {})}
+
+
+def pod_amounts(template: PodTemplate) -> Amounts:
+    """Per resource the larger of what runs together and of what each init step needs, plus overhead and one pod."""
+    together: Amounts = {}
+    steps: Amounts = {}
+    sidecars: Amounts = {}
+    for container in template.init_containers:
+        if container.restart_policy == "Always":
+            add(sidecars, _requests(container))
+        else:
+            for name, value in add(dict(sidecars), _requests(container)).items():
+                steps[name] = max(steps.get(name, 0.0), value)
+    together = dict(sidecars)
+    for container in template.containers:
+        add(together, _requests(container))
+    for name, value in steps.items():
+        together[name] = max(together.get(name, 0.0), value)
+    add(together, template.overhead)
+    together["pods"] = 1.0
+    return together
+
+
+@dataclass(frozen=True)
+class GpuRequest:
+    """How a pod asks for GPUs; `devices` counts devices, `portion` is per device, `memory_mib` per device."""
+
+    kind: GpuKind
+    devices: int
+    portion: float
+    memory_mib: int
+    legacy_mig: bool = False
+
+    @property
+    def gpus(self) -> float:
+        return whole_gpus(self.portion, self.devices)
+
+
+def _positive_int(text: str | None) -> int:
+    try:
+        return max(int(text), 0) if text else 0
+    except ValueError:
+        return 0
+
+
+def _fraction(text: str | None) -> float:
+    try:
+        value = float(text) if text else 0.0
+    except ValueError:
+        return 0.0
+    return value if 0.0 < value <= 1.0 else 0.0
+
+
+def gpu_request(amounts: Amounts, annotations: Mapping[str, str]) -> GpuRequest:
+    """Classify a pod: whole devices, a fraction, an amount of memory, or MIG instances."""
+    legacy = any(key.startswith(names.MIG_PREFIX) for key in annotations)
+    if any(name.startswith(names.MIG_PREFIX) and value > 0 for name, value in amounts.items()):
+        return GpuRequest(GpuKind.MIG, 0, 0.0, 0, False)
+    memory = _positive_int(annotations.get(names.GPU_MEMORY))
+    portion = _fraction(annotations.get(names.GPU_FRACTION))
+    if portion or memory:
+        devices = _positive_int(annotations.get(names.GPU_FRACTION_DEVICES)) or 1
+        kind = GpuKind.FRACTION if portion else GpuKind.MEMORY
+        return GpuRequest(kind, devices, portion, 0 if portion else memory, legacy)
+    whole = int(sum(value for name, value in amounts.items() if name.endswith("gpu")))
+    return GpuRequest(GpuKind.REGULAR, whole, 1.0 if whole else 0.0, 0, legacy)
+
+
+def config_map_names(template: PodTemplate) -> set[str]:
+    """Config maps the pod cannot start without: env, envFrom and mounted volumes, optional ones left out."""
+    found = set(_volume_config_maps(template))
+    for container in [*template.containers, *template.init_containers]:
+        for source in container.env_from or ():
+            found.update(_required_names([source.get("configMapRef")]))
+        for variable in container.env or ():
+            found.update(_required_names([(variable.get("valueFrom") or {}).get("configMapKeyRef")]))
+    return found
+
+
+def _volume_config_maps(template: PodTemplate) -> Iterable[str]:
+    mounted = {
+        mount.get("name")
+        for container in [*template.containers, *template.init_containers]
+        for mount in container.volume_mounts or ()
+    }
+    for volume in template.volumes:
+        if volume.get("name") in mounted:
+            projected = (volume.get("projected") or {}).get("sources") or ()
+            yield from _required_names([volume.get("configMap"), *(source.get("configMap") for source in projected)])
+
+
+def _required_names(references: Iterable[object]) -> Iterable[str]:
+    for reference in references:
+        if isinstance(reference, dict) and not reference.get("optional") and reference.get("name"):
+            yield reference["name"]
+
+
+def qos_class(template: PodTemplate) -> str:
+    """Guaranteed, Burstable or BestEffort, by the rules of Kubernetes."""
+    containers = [*template.containers, *template.init_containers]
+    amounts = [(_requests(c) or {}, c.resources.limits or {}) for c in containers]
+    if not any(requests or limits for requests, limits in amounts):
+        return "BestEffort"
+    guaranteed = all(
+        name in limits and amount(requests.get(name, "0")) == amount(limits[name])
+        for requests, limits in amounts
+        for name in FIXED[:2]
+    )
+    return "Guaranteed" if guaranteed else "Burstable"

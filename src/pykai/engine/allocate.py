@@ -1,0 +1,50 @@
+"""The allocate action: give waiting gangs what is free, in fair order (spec/scheduling.md §7.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pykai.engine.cycle import Cycle
+from pykai.engine.gang import must_wait, pods_to_place
+from pykai.engine.order import GangWalk, pending_gangs
+from pykai.engine.place import NodeSet, Placement
+from pykai.engine.reasons import GangError
+from pykai.model.status import IS_ALLOCATED, Status
+
+
+def allocate(cycle: Cycle) -> None:
+    """Place every gang that fits; an elastic one takes a step and gets in line again."""
+    walk = GangWalk(cycle, pending_gangs(cycle), cycle.policy.queue_depth.get("allocate"))
+    while (gang := walk.pop()) is not None:
+        had = has_allocated(cycle, gang)
+        placed = pods_to_place(cycle.trial, cycle.orders, gang)
+        if not place_gang(cycle, gang, placed):
+            continue
+        if must_wait(cycle.trial, gang):
+            for pod in placed:
+                if cycle.trial.status[pod] == Status.ALLOCATED:
+                    cycle.trial.wait_instead(pod)
+        elif not had:
+            cycle.started[gang] = cycle.now
+        cycle.reasons.forget(gang)
+        if pods_to_place(cycle.trial, cycle.orders, gang):
+            walk.push(gang)
+
+
+def has_allocated(cycle: Cycle, gang: int) -> bool:
+    status = cycle.trial.status
+    return any(IS_ALLOCATED[status[pod]] for pod in cycle.snapshot.gangs.pods(gang))
+
+
+def place_gang(cycle: Cycle, gang: int, pods: Sequence[int], wait_only: bool = False, nodes: NodeSet = None) -> bool:
+    """Place all these pods of a gang or none, within what its queues may use."""
+    if not pods:
+        return False
+    if cycle.quota is not None:
+        request = cycle.queue_request(list(pods), cycle.snapshot.max_gpu_memory)
+        over = cycle.quota.over_capacity(cycle, gang, request)
+        if over is not None:
+            if not wait_only:
+                cycle.reasons.gang(gang, GangError(over.reason, over.message, over))
+            return False
+    return Placement(cycle, gang, wait_only, nodes).place(pods)

@@ -1,0 +1,123 @@
+"""Cycle: one call of `decide`: the trial, the policy and what was derived from the snapshot once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pykai.engine import points
+from pykai.engine.gang import GangOrders
+from pykai.engine.policy import Policy
+from pykai.engine.quota import QueueBook, Triple
+from pykai.engine.ranking import Rankings
+from pykai.engine.reasons import Reasons
+from pykai.engine.trial import Trial
+from pykai.model.gangs import PodSet, SubGroupSet
+from pykai.model.pods import GpuKind
+from pykai.model.resources import GPU, QUEUE_RESOURCES, Column
+from pykai.model.snapshot import Snapshot
+
+
+class Cycle:
+    """Everything an action needs. Plugins get it as their first argument and change only what they own."""
+
+    def __init__(self, snapshot: Snapshot, policy: Policy, now: float) -> None:
+        self.snapshot = snapshot
+        self.policy = policy
+        self.now = now
+        self.trial = Trial(snapshot)
+        self.reasons = Reasons()
+        self.quota = policy.first(points.QuotaPolicy)  # type: ignore[type-abstract]
+        self.cluster = cluster_resources(self.trial)
+        self.book = self._queue_book()
+        self.orders = GangOrders(self._pod_key(), self._member_key())
+        self.rankings = Rankings(self.trial, policy)
+        self.gang_order = policy.of(points.GangOrder)  # type: ignore[type-abstract]
+        self.gates = policy.of(points.PodGate)  # type: ignore[type-abstract]
+        self.live_filters = policy.of(points.LiveFilter)  # type: ignore[type-abstract]
+        self.pod_scores = policy.of(points.PodScore)  # type: ignore[type-abstract]
+        self.device_scores = policy.of(points.DeviceScore)  # type: ignore[type-abstract]
+        self.subset_plugins = policy.of(points.NodeSubsets)  # type: ignore[type-abstract]
+        self.observers = policy.of(points.PlacementObserver)  # type: ignore[type-abstract]
+        self.victim_filters = policy.of(points.VictimFilter)  # type: ignore[type-abstract]
+        self.validators = policy.of(points.ScenarioValidator)  # type: ignore[type-abstract]
+        self.started: dict[int, float] = {}
+        """Gangs that got their resources in this cycle -> when."""
+        self.stale_since: dict[int, float | None] = {}
+        self.memo: dict[Any, Any] = {}
+        """What plugins derived from the snapshot in this cycle, by plugin name."""
+
+    def _queue_book(self) -> QueueBook:
+        queues, trial = self.snapshot.queues, self.trial
+        fair = self.quota.fair_shares(self) if self.quota else np.full((QUEUE_RESOURCES, len(queues)), -1.0)
+        return QueueBook(
+            names=queues.names,
+            titles=queues.titles,
+            paths=queues.paths,
+            priority=queues.priority,
+            creation=queues.creation,
+            deserved=_triples(queues.deserved),
+            limit=_triples(queues.limit),
+            fair=_triples(fair),
+            allocated=trial.queue_allocated,
+            held=trial.queue_held,
+            total=_triples(self.cluster[:, None])[0],
+        )
+
+    def _pod_key(self) -> Any:
+        plugins = self.policy.of(points.PodOrder)  # type: ignore[type-abstract]
+        objects, uids = self.snapshot.pods.objects, self.snapshot.pods.uids
+
+        def key(pod: int) -> tuple[Any, ...]:
+            meta = objects[pod].metadata
+            created = meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0
+            labels = meta.labels or {}
+            return (*(plugin.pod_key(labels) for plugin in plugins), created, uids[pod])
+
+        return key
+
+    def _member_key(self) -> Any:
+        plugins = self.policy.of(points.MemberOrder)  # type: ignore[type-abstract]
+        return lambda members, threshold: tuple(plugin.member_key(members, threshold) for plugin in plugins)
+
+    def gang_key(self, gang: int) -> tuple[Any, ...]:
+        """Sort key within a queue: policies first, then age, then name."""
+        gangs = self.snapshot.gangs
+        own = [plugin.gang_key(self.trial, gang) for plugin in self.gang_order]
+        return (*own, gangs.creation[gang], gangs.names[gang], gangs.namespaces[gang])
+
+    def queue_request(self, pods: list[int], memory_of_device: float) -> Triple:
+        """What pods would count against their queue; gpu-memory requests in devices of the given memory (MiB)."""
+        cpu = memory = gpus = 0.0
+        trial = self.trial
+        for pod in pods:
+            c = trial.of_class(pod)
+            more_cpu, more_memory, more_gpus = trial.quota_amounts(c, -1)
+            if c.gpu_kind is GpuKind.MEMORY and memory_of_device:
+                more_gpus += c.devices * c.memory_mib / memory_of_device
+            cpu, memory, gpus = cpu + more_cpu, memory + more_memory, gpus + more_gpus
+        return cpu, memory, round(gpus, 6)
+
+
+def cluster_resources(trial: Trial) -> Column:
+    """cpu, memory and GPUs of ready nodes, less what other schedulers' pods use."""
+    snapshot = trial.snapshot
+    nodes, params = snapshot.nodes, snapshot.params
+    ready = nodes.ready
+    block = nodes.allocatable[:QUEUE_RESOURCES].copy()
+    for row, each in snapshot.space.mig_rows().items():
+        block[GPU] += nodes.allocatable[row] * each
+    if params.restrict_nodes:
+        block[GPU] *= np.array([params.gpu_worker_key in labels for labels in nodes.labels], dtype=bool)
+    everything = block[:, ready].sum(axis=1)
+    for pod in snapshot.pods.foreign:
+        everything -= np.array(trial.quota_amounts(trial.of_class(pod), trial.node[pod]))
+    return np.asarray(everything)
+
+
+def _triples(block: Column) -> list[Triple]:
+    return [(cpu, memory, gpu) for cpu, memory, gpu in block.T.tolist()]
+
+
+Group = SubGroupSet | PodSet

@@ -1,0 +1,24 @@
+"""The cycle on one screen: decide(snapshot, policy, now) -> Plan. Pure: the same input always gives the same plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pykai.engine.allocate import allocate
+from pykai.engine.cycle import Cycle
+from pykai.engine.policy import Policy
+from pykai.engine.record import plan_of
+from pykai.model.plan import Plan
+from pykai.model.snapshot import Snapshot
+
+ACTIONS: dict[str, Callable[[Cycle], None]] = {
+    "allocate": allocate,
+}
+
+
+def decide(snapshot: Snapshot, policy: Policy, now: float) -> Plan:
+    """What to bind, evict and wait for, and why the rest waits. `now`: seconds since the epoch."""
+    cycle = Cycle(snapshot, policy, now)
+    for action in policy.actions:
+        ACTIONS[action](cycle)
+    return plan_of(cycle)

@@ -1,0 +1,125 @@
+"""Composing the reasons why a pod found no node, and why its gang therefore waits (spec/scheduling.md §7.3, §17.2)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from pykai.engine.cycle import Cycle
+from pykai.engine.gang import is_gang
+from pykai.engine.points import Refusal
+from pykai.engine.reasons import POD_ERRORS, FitError, GangError
+from pykai.model.gangs import PodSet
+from pykai.model.pods import GpuKind, PodClass
+from pykai.model.resources import CPU, GPU, MEMORY, MIG_PREFIX, Mask, Rows
+
+_SHORT = "node(s) didn't have enough resources: "
+_TITLES = {CPU: "CPU cores", MEMORY: "memory", GPU: "GPUs"}
+
+
+def explain_refusal(cycle: Cycle, gang: int, pod: int, refusal: Refusal) -> None:
+    """A gate turned the pod away before any node was looked at."""
+    cycle.reasons.pods[pod] = refusal.message
+    message = f"Resources were not found for pod {cycle.snapshot.pods.title(pod)} due to: {refusal.message}"
+    cycle.reasons.gang(gang, GangError(POD_ERRORS, message))
+
+
+def explain_pod(
+    cycle: Cycle, gang: int, failed: tuple[int, int, PodSet], looked: tuple[Rows | None, Mapping[int, str]]
+) -> None:
+    """No node took the pod: (pod, its position in the podset, the podset), (nodes, why the fitting ones refused)."""
+    pod, found, podset = failed
+    error = fit_error(cycle, cycle.trial.of_class(pod), *looked)
+    text = error.detailed() if cycle.snapshot.params.detailed_fit_errors else error.text()
+    cycle.reasons.pods[pod] = text
+    cycle.reasons.gang(gang, GangError(POD_ERRORS, _gang_message(cycle, gang, (pod, found, podset), text)))
+
+
+def _gang_message(cycle: Cycle, gang: int, failed: tuple[int, int, PodSet], text: str) -> str:
+    pod, found, podset = failed
+    trial = cycle.trial
+    if not is_gang(trial, gang) or trial.active_used[podset.row] - found >= podset.min_available:
+        return f"Resources were not found for pod {cycle.snapshot.pods.title(pod)} due to: {text}"
+    if podset.name == "default" and len(list(cycle.snapshot.gangs.tree(gang).podsets())) == 1:
+        return (
+            f"Resources were found for {found} pods while {podset.min_available} are required for gang scheduling. "
+            f"Additional pods cannot be scheduled due to: {text}"
+        )
+    return (
+        f"Resources were found for {found} pods from all sub-groups while sub-group {podset.name} requires "
+        f"{podset.min_available} pods for gang scheduling. "
+        f"Additional pods cannot be scheduled in this sub-group due to: {text}"
+    )
+
+
+def fit_error(cycle: Cycle, c: PodClass, nodes: Rows | None, refused: Mapping[int, str]) -> FitError:
+    """Counts per reason over the nodes; remembered while nothing moves, for the next pod of the class."""
+    key = (len(cycle.trial.touched), c.row, None if nodes is None else nodes.tobytes())
+    memo = cycle.memo.setdefault("fit_errors", {})
+    if not refused and key in memo:
+        known: FitError = memo[key]
+        return known
+    error = _fit_error(cycle, c, np.arange(len(cycle.snapshot.nodes)) if nodes is None else nodes, refused)
+    if not refused:
+        memo[key] = error
+    return error
+
+
+def _fit_error(cycle: Cycle, c: PodClass, nodes: Rows, refused: Mapping[int, str]) -> FitError:
+    counts: Counter[str] = Counter()
+    explained = np.zeros(len(nodes), dtype=bool)
+    detail: list[tuple[str, Mask]] = []
+    for reason, lacking in shortages(cycle, c, nodes):
+        explained |= lacking
+        counts[reason] += int(lacking.sum())
+        detail.append((reason, lacking))
+    for reason, rejected in cycle.rankings.rejections(c):
+        new = rejected[nodes] & ~explained
+        explained |= new
+        counts[reason] += int(new.sum())
+        detail.append((reason, new))
+    for at, node in enumerate(nodes.tolist()):
+        if node in refused and not explained[at]:
+            counts[refused[node]] += 1
+    counts = Counter({reason: count for reason, count in counts.items() if count})
+    return FitError(counts, _by_node(cycle, nodes, detail) if cycle.snapshot.params.detailed_fit_errors else {})
+
+
+def _by_node(cycle: Cycle, nodes: Rows, detail: list[tuple[str, Mask]]) -> dict[str, tuple[str, ...]]:
+    names = cycle.snapshot.nodes.names
+    return {
+        names[node]: reasons
+        for at, node in enumerate(nodes.tolist())
+        if (reasons := tuple(reason for reason, mask in detail if mask[at]))
+    }
+
+
+def shortages(cycle: Cycle, c: PodClass, nodes: Rows) -> Iterator[tuple[str, Mask]]:
+    """Per resource, which nodes have too little of it, counting what is being released."""
+    trial = cycle.trial
+    free = trial.idle[:, nodes] + trial.releasing[:, nodes]
+    for row in c.dims.tolist():
+        if row != 3:
+            yield _shortage_text(cycle, row), free[row] < c.request[row]
+    if c.shared:
+        yield from _shared_shortages(cycle, c, nodes)
+    elif c.gpu_kind is GpuKind.REGULAR and 3 in c.dims.tolist():
+        yield "node(s) pod number exceeded", free[3] < c.request[3]
+
+
+def _shared_shortages(cycle: Cycle, c: PodClass, nodes: Rows) -> Iterator[tuple[str, Mask]]:
+    table = cycle.snapshot.nodes
+    ranking = cycle.rankings.of(c)
+    look, _ = ranking._look(nodes)
+    too_small = (table.gpu_memory[nodes] < c.memory_mib) & (table.allocatable[GPU, nodes] > 0)
+    yield _SHORT + "GPU memory", too_small
+    yield _SHORT + "GPUs", ~too_small & (np.floor(look.free[GPU]) + look.sharable < c.devices)
+
+
+def _shortage_text(cycle: Cycle, row: int) -> str:
+    name = cycle.snapshot.space.names[row]
+    if name.startswith(MIG_PREFIX):
+        return f"node(s) didn't have enough of mig profile: {name}"
+    return _SHORT + _TITLES.get(row, name)

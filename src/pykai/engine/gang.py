@@ -1,0 +1,183 @@
+"""Gang semantics: when a gang is ready, which pods it places next, which it would lose first (spec/scheduling.md §7, §16.4).
+
+All functions read the trial and change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pykai.engine.trial import Trial
+from pykai.model.gangs import PodSet, SubGroupSet
+from pykai.model.status import IS_ACTIVE_ALLOCATED, IS_ALIVE, Status
+
+Member = PodSet | SubGroupSet
+
+
+@dataclass
+class GangOrders:
+    """How pods and sub-groups are ordered inside gangs; sorted pods are remembered, pods do not change in a cycle."""
+
+    pod_key: Callable[[int], Any]
+    member_key: Callable[[int, int], Any]
+    _pods: dict[int, list[int]] = field(default_factory=dict)
+
+    def pods(self, trial: Trial, gang: int) -> list[int]:
+        """The gang's pods, those to place first in front."""
+        found = self._pods.get(gang)
+        if found is None:
+            found = trial.snapshot.gangs.pods(gang)
+            if len(found) > 1:
+                found = sorted(found, key=self.pod_key)
+            self._pods[gang] = found
+        return found
+
+    def members(self, trial: Trial, group: SubGroupSet) -> Sequence[Member]:
+        """Children in the order in which they are served."""
+        if len(group.children) == 1:
+            return group.children
+        return sorted(group.children, key=lambda m: (self.member_key(served(trial, m), threshold(m)), m.name))
+
+
+def threshold(member: Member) -> int:
+    return member.min_available if isinstance(member, PodSet) else member.threshold
+
+
+def served(trial: Trial, member: Member) -> int:
+    """Pods of a podset that have a place, or children of a set that are satisfied."""
+    if isinstance(member, PodSet):
+        return trial.active_allocated[member.row]
+    return sum(satisfied(trial, child) for child in member.children)
+
+
+def satisfied(trial: Trial, member: Member) -> bool:
+    return served(trial, member) >= threshold(member)
+
+
+def ready(trial: Trial, gang: int) -> bool:
+    """Whether enough pods exist for the gang to be started."""
+    gangs = trial.snapshot.gangs
+    if gang not in gangs.trees:
+        return alive(trial, gangs.first_podset[gang]) >= gangs.podset_min[gangs.first_podset[gang]]
+    return _ready(trial, gangs.trees[gang])
+
+
+def alive(trial: Trial, podset: int) -> int:
+    """Pods that have a place or could be given one; gated ones do not count."""
+    return trial.active_allocated[podset] + trial.pending[podset]
+
+
+def _ready(trial: Trial, member: Member) -> bool:
+    if isinstance(member, PodSet):
+        return alive(trial, member.row) >= member.min_available
+    return sum(_ready(trial, child) for child in member.children) >= member.threshold
+
+
+def pods_to_place(trial: Trial, orders: GangOrders, gang: int) -> list[int]:
+    """The pods to place next: what the gang misses, or one more where it has its minimum."""
+    by_podset: dict[int, list[int]] = {}
+    virtual = trial.virtual
+    for pod in orders.pods(trial, gang):
+        if trial.status[pod] == Status.PENDING or pod in virtual:
+            by_podset.setdefault(trial.podset[pod], []).append(pod)
+    if not by_podset:
+        return []
+    return _collect(trial, orders, trial.snapshot.gangs.tree(gang), by_podset)
+
+
+def _collect(trial: Trial, orders: GangOrders, group: SubGroupSet, waiting: dict[int, list[int]]) -> list[int]:
+    members = orders.members(trial, group)
+    if served(trial, group) >= group.threshold:
+        return next((pods for m in members if (pods := _wanted(trial, orders, m, waiting))), [])
+    needy = [m for m in members[: group.threshold] if not satisfied(trial, m)]
+    return [pod for m in needy for pod in _wanted(trial, orders, m, waiting)]
+
+
+def _wanted(trial: Trial, orders: GangOrders, member: Member, waiting: dict[int, list[int]]) -> list[int]:
+    if isinstance(member, SubGroupSet):
+        return _collect(trial, orders, member, waiting)
+    missing = member.min_available - trial.active_allocated[member.row]
+    return waiting.get(member.row, [])[: missing if missing > 0 else 1]
+
+
+def must_wait(trial: Trial, gang: int) -> bool:
+    """Whether the gang's minimum is only reached with pods that wait for a release: then all of it waits."""
+    gangs = trial.snapshot.gangs
+    podsets = [p.row for p in gangs.trees[gang].podsets()] if gang in gangs.trees else [gangs.first_podset[gang]]
+    return any(
+        trial.pipelined[row] and trial.active_allocated[row] - trial.pipelined[row] < gangs.podset_min[row]
+        for row in podsets
+    )
+
+
+def is_gang(trial: Trial, gang: int) -> bool:
+    """Whether some podset must start with more than one pod."""
+    return any(p.min_available > 1 for p in trial.snapshot.gangs.tree(gang).podsets())
+
+
+def next_victims(trial: Trial, orders: GangOrders, gang: int, present: Sequence[int]) -> tuple[list[int], bool]:
+    """What the gang would lose first of its pods `present`, and whether anything remains after that.
+
+    Surplus pods go one by one, then surplus sub-groups; a gang without surplus goes whole.
+    """
+    by_podset: dict[int, list[int]] = {}
+    for pod in orders.pods(trial, gang):
+        if pod in set(present):
+            by_podset.setdefault(trial.podset[pod], []).append(pod)
+    chosen = _surplus(_Holding(trial, orders, by_podset), trial.snapshot.gangs.tree(gang)) or list(present)
+    return chosen, len(chosen) < len(present)
+
+
+@dataclass(frozen=True)
+class _Holding:
+    """The pods a gang would still hold, by podset."""
+
+    trial: Trial
+    orders: GangOrders
+    pods: dict[int, list[int]]
+
+    def count(self, member: Member) -> int:
+        if isinstance(member, PodSet):
+            return len(self.pods.get(member.row, ()))
+        return sum(self.count(child) >= threshold(child) for child in member.children)
+
+    def all_pods(self, member: Member) -> list[int]:
+        rows = [member.row] if isinstance(member, PodSet) else [p.row for p in member.podsets()]
+        return [pod for row in rows for pod in self.pods.get(row, ())]
+
+    def last_first(self, group: SubGroupSet) -> Iterator[Member]:
+        """Children, the least deserving first."""
+        keyed = sorted(
+            group.children, key=lambda m: (self.orders.member_key(self.count(m), threshold(m)), m.name), reverse=True
+        )
+        return (member for member in keyed if self.all_pods(member))
+
+
+def _surplus(held: _Holding, group: SubGroupSet) -> list[int]:
+    """What the group can lose and still be satisfied; empty where it cannot."""
+    spare = held.count(group) > group.threshold
+    for member in held.last_first(group):
+        if isinstance(member, PodSet):
+            pods = held.pods[member.row]
+            if len(pods) > member.min_available:
+                return pods[-1:]
+        elif chosen := _surplus(held, member):
+            return chosen
+        if spare:
+            return held.all_pods(member)
+    return []
+
+
+def active_pods(trial: Trial, gang: int) -> list[int]:
+    """Pods of the gang that hold a place, and were not given it in this cycle."""
+    return [
+        pod
+        for pod in trial.snapshot.gangs.pods(gang)
+        if IS_ACTIVE_ALLOCATED[trial.status[pod]] and pod not in trial.placed
+    ]
+
+
+def alive_pods(trial: Trial, gang: int) -> list[int]:
+    return [pod for pod in trial.snapshot.gangs.pods(gang) if IS_ALIVE[trial.status[pod]]]

@@ -1,0 +1,50 @@
+"""The undo log of a Trial: every change notes what was there before, so that nobody writes an inverse operation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_MISSING = object()
+
+
+class Journal:
+    """Old values in order of change; `undo_to(mark)` puts them back."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[Any, Any, Any]] = []
+
+    def mark(self) -> int:
+        return len(self.entries)
+
+    def put(self, container: Any, key: Any, value: Any) -> None:
+        """container[key] = value, noted."""
+        self.entries.append((container, key, container[key]))
+        container[key] = value
+
+    def put_new(self, mapping: dict[Any, Any], key: Any, value: Any) -> None:
+        """mapping[key] = value where the key may not exist yet, noted."""
+        self.entries.append((mapping, key, mapping.get(key, _MISSING)))
+        mapping[key] = value
+
+    def drop(self, mapping: dict[Any, Any], key: Any) -> None:
+        """del mapping[key], noted."""
+        self.entries.append((mapping, key, mapping.pop(key)))
+
+    def append(self, items: list[Any], value: Any) -> None:
+        self.entries.append((items, None, _MISSING))
+        items.append(value)
+
+    def column(self, block: Any, column: int) -> None:
+        """Note one column of a [row, column] block before it is written to."""
+        self.entries.append((block, (slice(None), column), block[:, column].copy()))
+
+    def undo_to(self, mark: int) -> None:
+        entries = self.entries
+        while len(entries) > mark:
+            container, key, old = entries.pop()
+            if old is not _MISSING:
+                container[key] = old
+            elif key is None:
+                container.pop()
+            else:
+                del container[key]

@@ -1,0 +1,112 @@
+"""The order in which gangs get their turn: queues by fairness, then gangs within a queue (spec/scheduling.md §5)."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from pykai.engine.cycle import Cycle
+from pykai.engine.gang import pods_to_place, ready
+from pykai.engine.quota import ZERO, Triple
+from pykai.model.status import Status
+
+Key = tuple[Any, ...]
+
+
+def pending_gangs(cycle: Cycle) -> list[int]:
+    """Gangs with a pending pod that are ready and whose queue is a leaf."""
+    pods, queues, gangs = cycle.snapshot.pods, cycle.snapshot.queues, cycle.snapshot.gangs
+    status = np.array(cycle.trial.status)
+    waiting = np.unique(pods.gang[(status == Status.PENDING) & (pods.gang >= 0)]).tolist()
+    return [
+        gang
+        for gang in waiting
+        if (queue := gangs.queue[gang]) >= 0 and not queues.children[queue] and ready(cycle.trial, gang)
+    ]
+
+
+class GangWalk:
+    """Pops the next gang: from the root always to the best child, then the best gang of the leaf.
+
+    Keys of a queue depend on its own use and on its best gang. Both change only along the path of the gang that was
+    last popped or pushed, so only that path is keyed anew.
+    """
+
+    def __init__(self, cycle: Cycle, gangs: Iterable[int], depth: int | None = None) -> None:
+        self.cycle = cycle
+        self._leaves: dict[int, list[tuple[Key, int]]] = {}
+        for gang in gangs:
+            queue = cycle.snapshot.gangs.queue[gang]
+            self._leaves.setdefault(queue, []).append((cycle.gang_key(gang), gang))
+        for queue, heap in self._leaves.items():
+            if depth is not None:
+                self._leaves[queue] = heapq.nsmallest(depth, heap)
+            else:
+                heapq.heapify(heap)
+        self._inner: dict[int, list[tuple[Key, int]]] = {}
+        """Parent queue (-1: the roots) -> heap of (key, child); outdated entries are skipped."""
+        self._keys: dict[int, Key] = {}
+        self._best: dict[int, int] = {}
+        self._dirty: set[int] = set(self._leaves)
+
+    def pop(self) -> int | None:
+        """The next gang, or None when all had their turn."""
+        for queue in self._dirty:
+            self._rekey(queue)
+        self._dirty.clear()
+        queue = -1
+        while queue not in self._leaves:
+            child = self._top(queue)
+            if child is None:
+                return None
+            queue = child
+        _, gang = heapq.heappop(self._leaves[queue])
+        self._dirty.add(queue)
+        return gang
+
+    def push(self, gang: int) -> None:
+        """Put a gang back: it has more to place."""
+        queue = self.cycle.snapshot.gangs.queue[gang]
+        heapq.heappush(self._leaves[queue], (self.cycle.gang_key(gang), gang))
+        self._dirty.add(queue)
+
+    def _rekey(self, leaf: int) -> None:
+        """Key the path from a leaf to its root by what is now its best gang."""
+        queues = self.cycle.snapshot.queues
+        for queue in queues.paths[leaf]:
+            gang = self._best_gang(queue)
+            if gang is None:
+                self._keys.pop(queue, None)
+                self._best.pop(queue, None)
+                continue
+            key = self._key(queue, gang)
+            self._keys[queue], self._best[queue] = key, gang
+            heapq.heappush(self._inner.setdefault(queues.parent[queue], []), (key, queue))
+
+    def _best_gang(self, queue: int) -> int | None:
+        heap = self._leaves.get(queue)
+        if heap is not None:
+            return heap[0][1] if heap else None
+        child = self._top(queue)
+        return None if child is None else self._best[child]
+
+    def _top(self, parent: int) -> int | None:
+        heap = self._inner.get(parent, [])
+        while heap and self._keys.get(heap[0][1]) is not heap[0][0]:
+            heapq.heappop(heap)
+        return heap[0][1] if heap else None
+
+    def _key(self, queue: int, gang: int) -> Key:
+        cycle = self.cycle
+        if cycle.quota is None:
+            return (cycle.snapshot.queues.creation[queue], queue)
+        return tuple(cycle.quota.queue_key(cycle.book, queue, next_request(cycle, gang), ZERO))
+
+
+def next_request(cycle: Cycle, gang: int) -> Triple:
+    """What the gang would take next from its queue."""
+    pods = pods_to_place(cycle.trial, cycle.orders, gang)
+    return cycle.queue_request(pods, cycle.snapshot.min_gpu_memory)

@@ -1,0 +1,156 @@
+"""Placing a gang: all of what it needs next, or nothing (spec/scheduling.md §7.3, §10)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pykai.engine.cycle import Cycle, Group
+from pykai.engine.explain import explain_pod, explain_refusal
+from pykai.engine.ranking import Ranking
+from pykai.model.gangs import PodSet, SubGroupSet
+from pykai.model.pods import PodClass
+from pykai.model.resources import GPU, PODS, Column, Rows
+
+NodeSet = Rows | None
+"""Rows of the nodes to look at; None: all of them."""
+
+
+class Placement:
+    """One attempt to place pods of a gang. `wait_only`: nothing may start before what it waits for is gone."""
+
+    def __init__(self, cycle: Cycle, gang: int, wait_only: bool = False, nodes: NodeSet = None) -> None:
+        self.cycle = cycle
+        self.trial = cycle.trial
+        self.gang = gang
+        self.wait_only = wait_only
+        self.nodes = nodes
+        self.explain = not wait_only
+
+    def place(self, pods: Sequence[int]) -> bool:
+        """Place all the pods or none; on failure the trial is as before."""
+        if not pods:
+            return False
+        self.cycle.memo.pop("group_scores", None)
+        mark = self.trial.mark()
+        if self._group(self.trial.snapshot.gangs.tree(self.gang), pods, self.nodes):
+            return True
+        self.trial.undo_to(mark)
+        return False
+
+    def _group(self, group: Group, pods: Sequence[int], nodes: NodeSet) -> bool:
+        """Try one node set after the other until all members of the sub-group find their place in it."""
+        mark = self.trial.mark()
+        for subset in self._subsets(group, pods, nodes):
+            if self._members(group, pods, subset):
+                return True
+            self.trial.undo_to(mark)
+        return False
+
+    def _subsets(self, group: Group, pods: Sequence[int], nodes: NodeSet) -> list[NodeSet]:
+        subsets = [nodes]
+        if group.topology is not None:
+            for plugin in self.cycle.subset_plugins:
+                subsets = [s for known in subsets for s in plugin.subsets(self.cycle, self.gang, group, pods, known)]
+        return subsets
+
+    def _members(self, group: Group, pods: Sequence[int], nodes: NodeSet) -> bool:
+        if isinstance(group, PodSet):
+            return all(self._pod(at, pod, group, nodes) for at, pod in enumerate(pods))
+        members = self.cycle.orders.members(self.trial, group)
+        return all(self._group(m, mine, nodes) for m, mine in self._split(members, pods) if mine)
+
+    def _split(self, members: Sequence[Group], pods: Sequence[int]) -> Iterator[tuple[Group, list[int]]]:
+        podset = self.trial.podset
+        for member in members:
+            rows = {member.row} if isinstance(member, PodSet) else {p.row for p in _podsets(member)}
+            yield member, [pod for pod in pods if podset[pod] in rows]
+
+    def _pod(self, at: int, pod: int, podset: PodSet, nodes: NodeSet) -> bool:
+        """Place one pod on the best node that takes it; `at` is its position among the pods of its podset."""
+        cycle = self.cycle
+        for gate in cycle.gates:
+            refusal = gate.refuse(cycle, pod)
+            if refusal is not None:
+                if self.explain:
+                    explain_refusal(cycle, self.gang, pod, refusal)
+                return False
+        c = self.trial.of_class(pod)
+        ranking = cycle.rankings.of(c, nodes)
+        live = [f for f in cycle.live_filters if f.concerns(cycle, c)]
+        refused: dict[int, str] = {}
+        for node in ranking.best(self._extra(pod)):
+            why = next((r for f in live if (r := f.reject(cycle, pod, node)) is not None), None)
+            if why is None and self._take(pod, node, c, ranking):
+                return True
+            refused[node] = why or "node(s) didn't have enough resources: GPUs"
+        if self.explain:
+            explain_pod(cycle, self.gang, (pod, at, podset), (nodes, refused))
+        return False
+
+    def _extra(self, pod: int) -> Column | None:
+        """Scores that hold for this pod only."""
+        extra: Column | None = None
+        for plugin in self.cycle.pod_scores:
+            score = plugin.pod_score(self.cycle, pod)
+            if score is not None:
+                extra = score if extra is None else extra + score
+        return extra
+
+    def _take(self, pod: int, node: int, c: PodClass, ranking: Ranking) -> bool:
+        """Give the pod the node, waiting for releases where it must; False where its devices are not to be had."""
+        trial = self.trial
+        wait = self.wait_only or not ranking.now(node)
+        groups: tuple[str, ...] = ()
+        if c.shared:
+            chosen = choose_devices(self.cycle, c, node, wait)
+            if chosen is None:
+                return False
+            groups, wait = chosen
+        if (
+            pod in trial.virtual
+            and trial.node[pod] == node
+            and groups == (trial.gpu_groups.get(pod, ()) if groups else ())
+        ):
+            trial.keep(pod)
+            return True
+        trial.place(pod, node, groups, wait)
+        for observer in self.cycle.observers:
+            observer.placed(self.cycle, pod, node)
+        return True
+
+
+def _podsets(group: SubGroupSet) -> Iterator[PodSet]:
+    return group.podsets()
+
+
+def choose_devices(cycle: Cycle, c: PodClass, node: int, wait: bool) -> tuple[tuple[str, ...], bool] | None:
+    """The devices a share goes to on a node, and whether one of them must be waited for; None: too few.
+
+    Devices already shared compete with whole ones by the device scores; equal ones go by name.
+    """
+    trial = cycle.trial
+    capacity = float(trial.snapshot.nodes.gpu_memory[node])
+    memory = trial.share_memory(c, node)
+    shares = trial.shares.get(node, {})
+    options: list[tuple[float, str]] = []
+    for group, share in shares.items():
+        if share.holds(memory, capacity):
+            options.append((-_device_score(cycle, share.used / capacity), group))
+    whole = int(trial.idle[GPU, node]) + int(trial.releasing[GPU, node])
+    options.extend((-_device_score(cycle, 0.0), "") for _ in range(max(whole, 0)))
+    if len(options) < c.devices:
+        return None
+    chosen = [group for _, group in sorted(options, key=lambda o: (o[0], o[1] == "", o[1]))[: c.devices]]
+    if not _room_for_reservations(trial.idle[PODS, node] + trial.releasing[PODS, node], chosen):
+        return None
+    must_wait = wait or any(group and not shares[group].holds_now(memory, capacity) for group in chosen)
+    return tuple(group or trial.fresh_group() for group in chosen), must_wait
+
+
+def _room_for_reservations(free_pods: float, chosen: Sequence[str]) -> bool:
+    """A device nobody shares yet needs a reservation pod beside the pod itself."""
+    return bool(free_pods >= (2 if any(not group for group in chosen) else 1))
+
+
+def _device_score(cycle: Cycle, used_portion: float) -> float:
+    return sum(plugin.device_score(used_portion) for plugin in cycle.device_scores)

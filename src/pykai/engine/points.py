@@ -1,0 +1,171 @@
+"""Extension points: tiny Protocols; the docstring of each states how several plugins compose.
+
+A plugin is a frozen dataclass that implements one or more of them. It takes and returns values and columns, and
+keeps no state of the cluster. Third parties register plugins by the entry point group `pykai.plugins`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from pykai.model.gangs import PodSet, SubGroupSet
+from pykai.model.pods import PodClass
+from pykai.model.resources import Column, Mask, Rows
+from pykai.model.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from pykai.engine.cycle import Cycle
+    from pykai.engine.quota import OverCapacity, QueueBook, Triple
+    from pykai.engine.scenario import Scenario
+    from pykai.engine.trial import Trial
+
+Rejection = tuple[str, Mask]
+"""Why, and which nodes."""
+
+
+@dataclass(frozen=True)
+class NodeLook:
+    """Some nodes, as one class of pods sees them at this moment. Blocks are [resource, node]."""
+
+    trial: Trial
+    pod_class: PodClass
+    nodes: Rows
+    idle: Column
+    free: Column
+    """Idle plus what is being released."""
+    fits_now: Mask
+    sharable: Column
+    """Devices already shared on which the class still fits."""
+
+
+@runtime_checkable
+class NodeFilter(Protocol):
+    """All must agree. Depends on the snapshot and the class only, so it is asked once per class and cycle."""
+
+    def rejections(self, snapshot: Snapshot, pod_class: PodClass) -> Iterable[Rejection]: ...
+
+
+@runtime_checkable
+class LiveFilter(Protocol):
+    """All must agree. Depends on what this cycle has placed, so it is asked for each pod and candidate node."""
+
+    def concerns(self, cycle: Cycle, pod_class: PodClass) -> bool: ...
+
+    def reject(self, cycle: Cycle, pod: int, node: int) -> str | None: ...
+
+
+@runtime_checkable
+class PodGate(Protocol):
+    """First refusal wins; asked once per pod before any node is looked at."""
+
+    def refuse(self, cycle: Cycle, pod: int) -> Refusal | None: ...
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a pod cannot be placed anywhere; `lasting`: evicting others cannot change it."""
+
+    message: str
+    lasting: bool = False
+
+
+@runtime_checkable
+class NodeScore(Protocol):
+    """Sum over plugins. Depends on each node's own figures only: a placement changes one entry."""
+
+    def score(self, look: NodeLook) -> Column | float: ...
+
+
+@runtime_checkable
+class RelativeScore(Protocol):
+    """Sum over plugins. A score relative to the extremes of a measure over all nodes that are considered."""
+
+    def measure(self, look: NodeLook) -> Column:
+        """The measure of each node; NaN where it has none."""
+        ...
+
+    def relative(self, measure: Column, low: float, high: float) -> Column: ...
+
+
+@runtime_checkable
+class PodScore(Protocol):
+    """Sum over plugins. A score for one pod over all nodes, or None where the plugin has no opinion."""
+
+    def pod_score(self, cycle: Cycle, pod: int) -> Column | None: ...
+
+
+@runtime_checkable
+class DeviceScore(Protocol):
+    """Sum over plugins: how good a device is for a share, from the used portion of its memory (0 = whole device)."""
+
+    def device_score(self, used_portion: float) -> float: ...
+
+
+@runtime_checkable
+class GangOrder(Protocol):
+    """First difference wins, in plugin order; smaller keys go first."""
+
+    def gang_key(self, trial: Trial, gang: int) -> Any: ...
+
+
+@runtime_checkable
+class PodOrder(Protocol):
+    """First difference wins, in plugin order; smaller keys go first."""
+
+    def pod_key(self, labels: dict[str, str]) -> Any: ...
+
+
+@runtime_checkable
+class MemberOrder(Protocol):
+    """First difference wins: order of a gang's sub-groups by how well they are served."""
+
+    def member_key(self, members: int, threshold: int) -> Any: ...
+
+
+@runtime_checkable
+class QuotaPolicy(Protocol):
+    """At most one: fair shares, limits, the order of queues, and who may reclaim."""
+
+    def fair_shares(self, cycle: Cycle) -> Column: ...
+
+    def queue_key(self, book: QueueBook, queue: int, request: Sequence[float], victims: Sequence[float]) -> Any: ...
+
+    def over_capacity(self, cycle: Cycle, gang: int, request: Triple) -> OverCapacity | None: ...
+
+    def can_reclaim(self, cycle: Cycle, gang: int, request: Triple) -> bool: ...
+
+
+@runtime_checkable
+class VictimFilter(Protocol):
+    """All must agree: whether a gang may be considered as a victim for another one."""
+
+    def may_evict(self, cycle: Cycle, action: str, gang: int, victim: int) -> bool: ...
+
+
+@runtime_checkable
+class ScenarioValidator(Protocol):
+    """All must agree: whether the evictions of a simulated scenario are justified."""
+
+    def justified(self, cycle: Cycle, scenario: Scenario) -> bool: ...
+
+
+@runtime_checkable
+class NodeSubsets(Protocol):
+    """Each plugin splits every set the former ones produced: where the members of a sub-group may go together."""
+
+    def subsets(
+        self, cycle: Cycle, gang: int, group: SubGroupSet | PodSet, pods: Sequence[int], nodes: Rows | None
+    ) -> list[Rows | None]:
+        """Candidate node sets in order of preference; None is all nodes."""
+        ...
+
+
+@runtime_checkable
+class PlacementObserver(Protocol):
+    """All are told of each placement and its undoing; for resources that live outside the node columns."""
+
+    def placed(self, cycle: Cycle, pod: int, node: int) -> None: ...
+
+    def evicted(self, cycle: Cycle, pod: int) -> None: ...

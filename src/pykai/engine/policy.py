@@ -1,0 +1,40 @@
+"""Policy: the ordered plugins, the actions and the search limits of a cycle. A value, like every input of `decide`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+Point = TypeVar("Point")
+
+ACTIONS = ("allocate", "consolidation", "reclaim", "preempt", "stalegangeviction")
+
+
+@dataclass(frozen=True)
+class SearchLimits:
+    """How far the search for victims may go, in simulated scenarios: a count, so that results do not depend on speed."""
+
+    scenarios_per_gang: int = 2000
+    scenarios_per_action: int = 50000
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Plugins in order; actions in order; how many gangs per queue an action looks at."""
+
+    plugins: tuple[object, ...]
+    actions: tuple[str, ...] = ACTIONS
+    queue_depth: Mapping[str, int] = field(default_factory=dict)
+    limits: SearchLimits = SearchLimits()
+
+    def of(self, point: type[Point]) -> tuple[Point, ...]:
+        """The plugins that implement an extension point, in order."""
+        return tuple(plugin for plugin in self.plugins if isinstance(plugin, point))
+
+    def first(self, point: type[Point]) -> Point | None:
+        found = self.of(point)
+        return found[0] if found else None
+
+
+Arguments = Mapping[str, Any]

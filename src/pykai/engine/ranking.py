@@ -1,0 +1,166 @@
+"""Rankings: per pod class, which nodes fit and how they score, kept up to date instead of computed anew.
+
+A placement touches one node, so it changes one entry of each ranking. A ranking remembers how far it has read the
+trial's list of touched nodes and refreshes only those entries. The best node is the first maximum: node rows are in
+name order, which is the tie rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pykai.engine import points
+from pykai.engine.points import NodeLook, RelativeScore
+from pykai.engine.policy import Policy
+from pykai.engine.trial import Trial
+from pykai.model.pods import PodClass
+from pykai.model.resources import GPU, Column, Mask, Rows
+
+UNFIT = -np.inf
+
+
+class Rankings:
+    """The rankings of a cycle, by class and node set."""
+
+    def __init__(self, trial: Trial, policy: Policy) -> None:
+        self.trial = trial
+        self.filters = policy.of(points.NodeFilter)  # type: ignore[type-abstract]
+        self.scores = policy.of(points.NodeScore)  # type: ignore[type-abstract]
+        self.relative = policy.of(points.RelativeScore)  # type: ignore[type-abstract]
+        self._allowed: dict[int, Mask] = {}
+        self._whole: dict[int, Ranking] = {}
+        self._subset: dict[tuple[int, bytes], Ranking] = {}
+
+    def of(self, pod_class: PodClass, nodes: Rows | None = None) -> Ranking:
+        """The up-to-date ranking of a class over the given node rows (None: all)."""
+        if nodes is None:
+            ranking = self._whole.get(pod_class.row)
+            if ranking is None:
+                ranking = self._whole[pod_class.row] = Ranking(self, pod_class, None)
+        else:
+            key = (pod_class.row, nodes.tobytes())
+            ranking = self._subset.get(key) or self._subset.setdefault(key, Ranking(self, pod_class, nodes))
+        ranking.refresh()
+        return ranking
+
+    def rejections(self, pod_class: PodClass) -> Iterator[points.Rejection]:
+        for node_filter in self.filters:
+            yield from node_filter.rejections(self.trial.snapshot, pod_class)
+
+    def allowed(self, pod_class: PodClass) -> Mask:
+        """Nodes no filter rejects for the class, whatever is placed where."""
+        mask = self._allowed.get(pod_class.row)
+        if mask is None:
+            mask = np.ones(len(self.trial.snapshot.nodes), dtype=bool)
+            for _, rejected in self.rejections(pod_class):
+                mask &= ~rejected
+            self._allowed[pod_class.row] = mask
+        return mask
+
+
+class Ranking:
+    """Scores of one class over some nodes; -inf where it does not fit."""
+
+    def __init__(self, rankings: Rankings, pod_class: PodClass, nodes: Rows | None) -> None:
+        self._all = rankings
+        self.trial = rankings.trial
+        self.pod_class = pod_class
+        size = len(self.trial.snapshot.nodes)
+        self.rows: Rows = np.arange(size) if nodes is None else nodes
+        self._position = None if nodes is None else {row: at for at, row in enumerate(nodes.tolist())}
+        self._need = pod_class.request[pod_class.dims][:, None]
+        self._allowed = rankings.allowed(pod_class)[self.rows]
+        count = len(self.rows)
+        self.local = np.full(count, UNFIT)
+        self.fits_now = np.zeros(count, dtype=bool)
+        self._measures = [np.full(count, np.nan) for _ in rankings.relative]
+        self._extremes: list[tuple[float, float]] = [(np.nan, np.nan)] * len(rankings.relative)
+        self._relative = [np.zeros(count) for _ in rankings.relative]
+        self.total = self.local
+        self._read = len(self.trial.touched)
+        self._update(np.arange(count))
+
+    def refresh(self) -> None:
+        """Bring the entries of nodes touched since the last time up to date."""
+        touched = self.trial.touched
+        if self._read == len(touched):
+            return
+        changed = set(touched[self._read :])
+        self._read = len(touched)
+        if self._position is not None:
+            changed = {self._position[row] for row in changed if row in self._position}
+        if changed:
+            self._update(np.fromiter(changed, dtype=np.int64, count=len(changed)))
+
+    def best(self, extra: Column | None = None) -> Iterator[int]:
+        """Node rows from best to worst; the full order is only computed if the first one is not taken."""
+        scores = self.total if extra is None else self.total + extra[self.rows]
+        if not len(scores):
+            return
+        first = int(scores.argmax())
+        if scores[first] == UNFIT:
+            return
+        yield int(self.rows[first])
+        for at in np.argsort(-scores, kind="stable").tolist():
+            if scores[at] == UNFIT:
+                return
+            if at != first:
+                yield int(self.rows[at])
+
+    def now(self, node: int) -> bool:
+        """Whether the class fits on the node without waiting for a release."""
+        return bool(self.fits_now[node if self._position is None else self._position[node]])
+
+    def _update(self, at: Rows) -> None:
+        look, fits = self._look(at)
+        scores = sum((plugin.score(look) for plugin in self._all.scores), np.zeros(len(at)))
+        self.local[at] = np.where(fits, scores, UNFIT)
+        self.fits_now[at] = look.fits_now
+        total: Column = self.local
+        for which, plugin in enumerate(self._all.relative):
+            self._update_relative(which, plugin, at, look)
+            total = total + self._relative[which]
+        self.total = total
+
+    def _update_relative(self, which: int, plugin: RelativeScore, at: Rows, look: NodeLook) -> None:
+        measure = self._measures[which]
+        measure[at] = plugin.measure(look)
+        extremes = (float(np.fmin.reduce(measure)), float(np.fmax.reduce(measure))) if len(measure) else (0.0, 0.0)
+        if extremes == self._extremes[which]:
+            self._relative[which][at] = plugin.relative(measure[at], *extremes)
+        else:
+            self._extremes[which] = extremes
+            self._relative[which] = plugin.relative(measure, *extremes)
+
+    def _look(self, at: Rows) -> tuple[NodeLook, Mask]:
+        """The nodes as the class sees them, and whether it fits counting what is being released."""
+        trial, c = self.trial, self.pod_class
+        nodes = self.rows[at]
+        idle = trial.idle[:, nodes]
+        free = idle + trial.releasing[:, nodes]
+        fits = (free[c.dims] >= self._need).all(axis=0) & self._allowed[at]
+        now = (idle[c.dims] >= self._need).all(axis=0) | c.best_effort
+        sharable = np.zeros(len(nodes))
+        if c.shared:
+            sharable = self._sharable(nodes)
+            fits &= np.floor(free[GPU]) + sharable >= c.devices
+            now &= np.floor(idle[GPU]) + sharable >= c.devices
+        return NodeLook(trial, c, nodes, idle, free, now, sharable), fits
+
+    def _sharable(self, nodes: Rows) -> Column:
+        """Devices already shared on each node on which the class still fits."""
+        trial, c = self.trial, self.pod_class
+        counts = np.zeros(len(nodes))
+        capacity = trial.snapshot.nodes.gpu_memory
+        for at, node in enumerate(nodes.tolist()) if len(nodes) < len(trial.shares) else self._shared_among(nodes):
+            shares = trial.shares.get(node)
+            if shares:
+                memory, size = trial.share_memory(c, node), float(capacity[node])
+                counts[at] = sum(share.holds(memory, size) for share in shares.values())
+        return counts
+
+    def _shared_among(self, nodes: Rows) -> Iterator[tuple[int, int]]:
+        at = {node: position for position, node in enumerate(nodes.tolist())}
+        return ((at[node], node) for node in self.trial.shares if node in at)

@@ -1,0 +1,70 @@
+"""Why something waits, as data; the texts of spec/scheduling.md §17 are rendered from it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pykai.engine.quota import OverCapacity
+
+NO_NODES = "no nodes with enough resources were found"
+GROUP_BASE = "Unable to schedule podgroup"
+POD_ERRORS = "PodSchedulingErrors"
+
+
+@dataclass(frozen=True)
+class FitError:
+    """Why no node takes a pod: counts per reason, and the reasons of each node where they were asked for."""
+
+    counts: Mapping[str, int]
+    by_node: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    base: str = NO_NODES
+
+    def text(self) -> str:
+        reasons = sorted(f"{count} {reason}" for reason, count in self.counts.items())
+        return self.base + (": " + ". \n".join(reasons) + "." if reasons else "")
+
+    def detailed(self) -> str:
+        lines = sorted(f"\n{node}: {', '.join(reasons)}." for node, reasons in self.by_node.items())
+        return f"\n{self.base}." + "".join(lines)
+
+
+@dataclass(frozen=True)
+class GangError:
+    """One reason why a gang waits; `capacity` carries the figures of a queue that is full."""
+
+    reason: str
+    message: str
+    capacity: OverCapacity | None = None
+    node_group: str = ""
+
+
+@dataclass
+class Reasons:
+    """What this cycle has to say about pods and gangs that stay pending."""
+
+    pods: dict[int, str] = field(default_factory=dict)
+    gangs: dict[int, list[GangError]] = field(default_factory=dict)
+
+    def gang(self, gang: int, error: GangError) -> None:
+        known = self.gangs.setdefault(gang, [])
+        if error not in known:
+            known.append(error)
+
+    def forget(self, gang: int) -> None:
+        self.gangs.pop(gang, None)
+
+
+def gang_text(errors: list[GangError]) -> str:
+    """One line per distinct message, repeated ones counted."""
+    base = errors[0].reason if len(errors) == 1 else GROUP_BASE
+    counted = Counter(error.message for error in errors)
+    lines = sorted(message if n == 1 else f"{n} {message}" for message, n in counted.items())
+    return f"{base}: " + ". \n".join(lines) + "."
+
+
+def gang_text_detailed(errors: list[GangError]) -> str:
+    base = errors[0].reason if len(errors) == 1 else GROUP_BASE
+    lines = sorted((f"<{e.node_group}>: " if e.node_group else "") + e.message for e in errors)
+    return f"\n{base}." + "".join(f"\n{line}." for line in lines)

@@ -1,0 +1,143 @@
+"""Where the API server is and how to be known to it: from a kubeconfig, or from inside a pod.
+
+A token that lives in a file is read again every minute, because the kubelet replaces it long before it expires, and at
+once after the server refused it. Secrets are held in memory only as long as TLS needs them as files.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import ssl
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+REREAD_SECONDS = 60.0
+IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+class CredentialsError(ValueError):
+    """The kubeconfig or the pod's service account cannot be used; the text says what is wrong and where."""
+
+
+class Token:
+    """A bearer token: fixed, or the content of a file that changes from time to time."""
+
+    def __init__(self, fixed: str = "", file: Path | None = None) -> None:
+        self._value = fixed
+        self._file = file
+        self._read_at: float | None = None
+
+    def current(self, now: float) -> str:
+        """The token to send at `now` (seconds of any steady clock); empty if there is none."""
+        if self._file and (self._read_at is None or now - self._read_at >= REREAD_SECONDS):
+            self._value = self._file.read_text().strip()
+            self._read_at = now
+        return self._value
+
+    def refused(self) -> bool:
+        """Note that the server did not accept the token; True if another one may be read on the next use."""
+        self._read_at = None
+        return self._file is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Everything needed to talk to one API server; `tls` is None for plain HTTP."""
+
+    server: str
+    tls: ssl.SSLContext | None = None
+    token: Token = field(default_factory=Token)
+    namespace: str = "default"
+
+
+def find_access(kubeconfig: str = "", context: str = "", environ: Mapping[str, str] = os.environ) -> Access:
+    """Access by the given kubeconfig, else $KUBECONFIG, else the pod's service account, else ~/.kube/config."""
+    named = kubeconfig or environ.get("KUBECONFIG", "")
+    if named:
+        return from_kubeconfig(Path(named), context)
+    if "KUBERNETES_SERVICE_HOST" in environ:
+        return from_service_account(environ)
+    return from_kubeconfig(Path.home() / ".kube" / "config", context)
+
+
+def from_service_account(environ: Mapping[str, str], folder: Path = IN_CLUSTER) -> Access:
+    """Access of a pod through the files and variables that Kubernetes gives it."""
+    host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT", "443")
+    if not host:
+        raise CredentialsError("not inside a cluster: KUBERNETES_SERVICE_HOST is not set")
+    token = folder / "token"
+    if not token.exists():
+        raise CredentialsError(f"{token} is missing: is automountServiceAccountToken off?")
+    tls = ssl.create_default_context(cafile=str(folder / "ca.crt"))
+    space = folder / "namespace"
+    name = f"[{host}]" if ":" in host else host
+    namespace = space.read_text().strip() if space.exists() else "default"
+    return Access(f"https://{name}:{port}", tls, Token(file=token), namespace)
+
+
+def from_kubeconfig(path: Path, context: str = "") -> Access:
+    """Access of one context of a kubeconfig, the current one unless named."""
+    if not path.exists():
+        raise CredentialsError(f"there is no kubeconfig at {path}")
+    config = yaml.safe_load(path.read_text()) or {}
+    name = context or config.get("current-context") or ""
+    chosen = _entry(config, "contexts", name, path)["context"]
+    cluster = _entry(config, "clusters", chosen.get("cluster", ""), path)["cluster"]
+    user = _entry(config, "users", chosen["user"], path)["user"] if chosen.get("user") else {}
+    if "exec" in user or "auth-provider" in user:
+        raise CredentialsError(f"{path}: user {chosen['user']!r} gets its credentials from a program: not supported")
+    server = str(cluster.get("server") or "")
+    if not server.startswith(("http://", "https://")):
+        raise CredentialsError(f"{path}: clusters.{chosen['cluster']}.server is not a URL: {server!r}")
+    folder = path.parent
+    tls = _tls(cluster, user, folder) if server.startswith("https://") else None
+    return Access(server.rstrip("/"), tls, _token(user, folder), chosen.get("namespace") or "default")
+
+
+def _entry(config: Mapping[str, Any], kind: str, name: str, path: Path) -> Any:
+    for entry in config.get(kind) or ():
+        if entry.get("name") == name:
+            return entry
+    raise CredentialsError(f"{path}: {kind} has no entry named {name!r}")
+
+
+def _token(user: Mapping[str, Any], folder: Path) -> Token:
+    if user.get("tokenFile"):
+        return Token(file=folder / user["tokenFile"])
+    return Token(user.get("token") or "")
+
+
+def _tls(cluster: Mapping[str, Any], user: Mapping[str, Any], folder: Path) -> ssl.SSLContext:
+    authority = _content(cluster, "certificate-authority", folder)
+    tls = ssl.create_default_context(cadata=authority.decode() if authority else None)
+    if cluster.get("insecure-skip-tls-verify"):
+        tls.check_hostname = False
+        tls.verify_mode = ssl.CERT_NONE
+    certificate, key = _content(user, "client-certificate", folder), _content(user, "client-key", folder)
+    if certificate and key:
+        _with_files(certificate, key, tls.load_cert_chain)
+    return tls
+
+
+def _content(entry: Mapping[str, Any], name: str, folder: Path) -> bytes:
+    """The bytes of `name-data`, or of the file that `name` points to; empty if neither is there."""
+    if entry.get(f"{name}-data"):
+        return base64.b64decode(entry[f"{name}-data"])
+    return (folder / entry[name]).read_bytes() if entry.get(name) else b""
+
+
+def _with_files(certificate: bytes, key: bytes, load: Callable[[str, str], None]) -> None:
+    with tempfile.TemporaryDirectory(prefix="pykai-") as folder:
+        paths = []
+        for name, content in (("tls.crt", certificate), ("tls.key", key)):
+            path = Path(folder) / name
+            path.touch(mode=0o600)
+            path.write_bytes(content)
+            paths.append(str(path))
+        load(*paths)

@@ -1,0 +1,162 @@
+"""The `Api` of a real server: every verb as one HTTP request.
+
+async with HttpApi(find_access(kubeconfig)) as api:
+    pods = await api.list(POD, Pod)
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Any, Final, TypeVar
+from urllib.parse import quote, urlencode
+
+from pykai.kube import resources as known
+from pykai.kube.api import (
+    ALL_AT_ONCE,
+    AS_SERVER_LIKES,
+    EVERYTHING,
+    Body,
+    Deletion,
+    EventType,
+    Object,
+    Page,
+    Paging,
+    Patch,
+    PatchType,
+    Ref,
+    Resource,
+    Selection,
+    WatchEvent,
+)
+from pykai.kube.codec import addressed, decode, decode_item, decode_line, decode_list, encode, named, subresource_body
+from pykai.kube.credentials import Access
+from pykai.kube.transport import Lane, Request, Settings, Transport
+
+T = TypeVar("T")
+
+WATCH_SECONDS = (240, 480)
+_METADATA: Final = "application/json;as=PartialObjectMetadata{};g=meta.k8s.io;v=v1"
+
+
+class HttpApi:
+    """An `Api`. Make it inside a running event loop; use it as a context manager or call `close`."""
+
+    def __init__(self, access: Access, settings: Settings | None = None) -> None:
+        self._transport = Transport(access, settings or Settings())
+
+    async def __aenter__(self) -> HttpApi:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._transport.close()
+
+    async def get(self, ref: Ref, into: type[T]) -> T:
+        """See `Api.get`."""
+        return decode(await self._transport.send(Request("GET", _path(ref), lane_of(ref, "GET"))), into)
+
+    async def list(
+        self, resource: Resource, into: type[T], where: Selection = EVERYTHING, paging: Paging = ALL_AT_ONCE
+    ) -> Page[T]:
+        """See `Api.list`."""
+        pages = {"limit": paging.limit, "continue": paging.token, "resourceVersion": paging.version}
+        target = _collection(resource, where.namespace) + _query(_selectors(where) | pages)
+        accept = _METADATA.format("List") if where.metadata_only else "application/json"
+        found = decode_list(await self._transport.send(Request("GET", target, accept=accept)))
+        items = [decode_item(item, into, resource) for item in found.items or ()]
+        return Page(items, found.metadata.resource_version, found.metadata.token)
+
+    async def create(self, resource: Resource, body: Body, namespace: str = "") -> Object:
+        """See `Api.create`."""
+        sent = addressed(resource, body, namespace)
+        target = _collection(resource, sent["metadata"].get("namespace") or "")
+        return await self._write("POST", target, lane_of(resource, "POST"), sent)
+
+    async def update(self, ref: Ref, body: Body) -> Object:
+        """See `Api.update`."""
+        return await self._write("PUT", _path(ref), lane_of(ref, "PUT"), addressed(ref.resource, body, ref.namespace))
+
+    async def patch(self, ref: Ref, patch: Patch) -> Object:
+        """See `Api.patch`."""
+        options, body = {}, patch.body
+        if patch.type is PatchType.APPLY:
+            options = {"fieldManager": patch.manager, "force": "true" if patch.force else "false"}
+            body = named(ref, patch.body)  # type: ignore[arg-type]
+        return decode(
+            await self._transport.send(
+                Request(
+                    "PATCH",
+                    _path(ref) + _query(options),
+                    lane_of(ref, "PATCH"),
+                    encode(body),
+                    content_type=patch.type.value,
+                    repeatable=patch.type is not PatchType.JSON,
+                )
+            ),
+            Object,
+        )
+
+    async def delete(self, ref: Ref, how: Deletion = AS_SERVER_LIKES) -> None:
+        """See `Api.delete`."""
+        await self._transport.send(Request("DELETE", _path(ref), lane_of(ref, "DELETE"), encode(how.body())))
+
+    async def post(self, ref: Ref, body: Body) -> Object:
+        """See `Api.post`."""
+        return await self._write("POST", _path(ref), lane_of(ref, "POST"), subresource_body(ref, body))
+
+    async def watch(
+        self, resource: Resource, into: type[T], where: Selection = EVERYTHING, version: str = ""
+    ) -> AsyncIterator[WatchEvent[T]]:
+        """See `Api.watch`."""
+        options = {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": version,
+            "timeoutSeconds": random.randint(*WATCH_SECONDS),
+        }
+        target = _collection(resource, where.namespace) + _query(_selectors(where) | options)
+        accept = _METADATA.format("") if where.metadata_only else "application/json"
+        async for line in self._transport.lines(Request("GET", target, Lane.WATCHES, accept=accept)):
+            event = decode_line(line)
+            yield WatchEvent(EventType(event.type), decode(event.object, into))
+
+    async def _write(self, method: str, target: str, lane: Lane, body: Object) -> Object:
+        request = Request(method, target, lane, encode(body), repeatable=method != "POST")
+        return decode(await self._transport.send(request), Object)
+
+
+def lane_of(target: Ref | Resource, method: str) -> Lane:
+    """The lane of a request to an object or a collection."""
+    resource = target if isinstance(target, Resource) else target.resource
+    subresource = "" if isinstance(target, Resource) else target.subresource
+    if subresource == "binding" or resource == known.LEASE or (resource == known.BIND_REQUEST and method == "POST"):
+        return Lane.BINDS
+    if resource == known.EVENT or (subresource == "status" and method != "GET"):
+        return Lane.CHATTER
+    return Lane.ORDINARY
+
+
+def _path(ref: Ref) -> str:
+    own = f"{_collection(ref.resource, ref.namespace)}/{quote(ref.name, safe='')}"
+    return f"{own}/{ref.subresource}" if ref.subresource else own
+
+
+def _collection(resource: Resource, namespace: str) -> str:
+    return resource.path(quote(namespace, safe=""))
+
+
+def _selectors(where: Selection) -> dict[str, Any]:
+    return {"labelSelector": where.labels, "fieldSelector": where.fields}
+
+
+def _query(options: dict[str, Any]) -> str:
+    """The query string of the options that are set."""
+    chosen = {name: value for name, value in options.items() if value not in ("", 0)}
+    return f"?{urlencode(chosen)}" if chosen else ""

@@ -1,0 +1,6 @@
+"""An API server in memory, with the rules of the real one."""
+
+from pykai.kube.memory.core import Admission
+from pykai.kube.memory.server import MemoryApi
+
+__all__ = ["Admission", "MemoryApi"]

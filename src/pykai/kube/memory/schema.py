@@ -1,0 +1,183 @@
+"""Structural schemas of custom resources, enforced as the server does: prune, default, validate, compare.
+
+`prune` drops fields the schema does not know, `default` fills in defaults where the parent exists, `violations` lists
+what is wrong with the path of each field. Rules written in CEL (`x-kubernetes-validations`) are evaluated too;
+a rule that mentions `oldSelf` only runs when there is an old value.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any
+
+Schema = Mapping[str, Any]
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "object": (dict,),
+    "array": (list,),
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+}
+_RANGES = (("greater", "minimum", "exclusiveMinimum", 1), ("less", "maximum", "exclusiveMaximum", -1))
+EMBEDDED = frozenset({"apiVersion", "kind", "metadata"})
+
+
+def prune(value: Any, schema: Schema, root: bool = True) -> Any:
+    """The value without fields the schema does not name."""
+    if isinstance(value, list) and "items" in schema:
+        return [prune(item, schema["items"], False) for item in value]
+    if not isinstance(value, dict) or schema.get("x-kubernetes-preserve-unknown-fields"):
+        return value
+    known, others = schema.get("properties") or {}, schema.get("additionalProperties")
+    result: dict[str, Any] = {}
+    for name, item in value.items():
+        if root and name in EMBEDDED:
+            result[name] = item
+        elif name in known:
+            result[name] = prune(item, known[name], False)
+        elif others is not None:
+            result[name] = prune(item, others, False) if isinstance(others, Mapping) else item
+    return result
+
+
+def default(value: Any, schema: Schema) -> Any:
+    """The value with defaults for absent fields of the objects that are present."""
+    if isinstance(value, list) and "items" in schema:
+        return [default(item, schema["items"]) for item in value]
+    if not isinstance(value, dict):
+        return value
+    known, others = schema.get("properties") or {}, schema.get("additionalProperties")
+    result = {
+        name: default(item, known[name] if name in known else others if isinstance(others, Mapping) else {})
+        for name, item in value.items()
+    }
+    for name, field in known.items():
+        if "default" in field and (name not in value or (value[name] is None and not field.get("nullable"))):
+            result[name] = default(copy.deepcopy(field["default"]), field)
+    return {name: item for name, item in result.items() if item is not None or _nullable(known.get(name))}
+
+
+def _nullable(field: Schema | None) -> bool:
+    return field is not None and bool(field.get("nullable"))
+
+
+def violations(value: Any, schema: Schema, path: str = "", old: Any = None) -> Iterator[tuple[str, str]]:
+    """(field, message) for everything wrong with the value; `old` is the stored value, None on creation."""
+    if value is None:
+        if not schema.get("nullable"):
+            yield path, f'Invalid value: "null": must be of type {schema.get("type", "any")}'
+        return
+    if schema.get("x-kubernetes-int-or-string"):
+        if not isinstance(value, int | str) or isinstance(value, bool):
+            yield path, "Invalid value: must be an integer or a string"
+        return
+    if not _has_type(value, schema.get("type")):
+        yield path, f"Invalid value: {_shown(value)}: {path} in body must be of type {schema['type']}"
+        return
+    yield from _bounds(value, schema, path)
+    yield from _children(value, schema, path, old)
+    yield from _rules(value, schema, path, old)
+
+
+def _has_type(value: Any, name: str | None) -> bool:
+    if name is None:
+        return True
+    return isinstance(value, _TYPES[name]) and (name == "boolean" or not isinstance(value, bool))
+
+
+def _bounds(value: Any, schema: Schema, path: str) -> Iterator[tuple[str, str]]:
+    if "enum" in schema and value not in schema["enum"]:
+        allowed = ", ".join(f'"{item}"' for item in schema["enum"])
+        yield path, f"Unsupported value: {_shown(value)}: supported values: {allowed}"
+    if isinstance(value, str):
+        if "pattern" in schema and not re.search(schema["pattern"], value):
+            yield path, f"Invalid value: {_shown(value)}: should match '{schema['pattern']}'"
+        yield from _size(len(value), schema, ("minLength", "maxLength"), path, "chars long")
+    elif isinstance(value, list):
+        yield from _size(len(value), schema, ("minItems", "maxItems"), path, "items")
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield from _range(value, schema, path)
+
+
+def _size(size: int, schema: Schema, names: tuple[str, str], path: str, unit: str) -> Iterator[tuple[str, str]]:
+    least, most = schema.get(names[0]), schema.get(names[1])
+    if least is not None and size < least:
+        yield path, f"Invalid value: should be at least {least} {unit}"
+    if most is not None and size > most:
+        yield path, f"Too long: may not be more than {most} {unit}"
+
+
+def _range(value: float, schema: Schema, path: str) -> Iterator[tuple[str, str]]:
+    for word, bound, exclusive, sign in _RANGES:
+        limit = schema.get(bound)
+        if limit is None:
+            continue
+        if (value - limit) * sign < 0 or (schema.get(exclusive) and value == limit):
+            or_equal = "" if schema.get(exclusive) else " or equal to"
+            yield path, f"Invalid value: {value}: should be {word} than{or_equal} {limit}"
+
+
+def _children(value: Any, schema: Schema, path: str, old: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from violations(item, schema.get("items") or {}, f"{path}[{index}]")
+        yield from _duplicates(value, schema, path)
+        return
+    if not isinstance(value, dict):
+        return
+    for name in schema.get("required") or ():
+        if name not in value:
+            yield _join(path, name), "Required value"
+    known, others = schema.get("properties") or {}, schema.get("additionalProperties")
+    past = old if isinstance(old, dict) else {}
+    for name, item in value.items():
+        inner = known.get(name, others if isinstance(others, Mapping) else None)
+        if inner is not None:
+            yield from violations(item, inner, _join(path, name), past.get(name))
+
+
+def _duplicates(value: list[Any], schema: Schema, path: str) -> Iterator[tuple[str, str]]:
+    keys = schema.get("x-kubernetes-list-map-keys")
+    if not keys and schema.get("x-kubernetes-list-type") != "set":
+        return
+    seen: list[Any] = []
+    for index, item in enumerate(value):
+        mark = [item.get(key) for key in keys] if keys and isinstance(item, dict) else item
+        if mark in seen:
+            yield f"{path}[{index}]", f"Duplicate value: {_shown(mark)}"
+        seen.append(mark)
+
+
+def _rules(value: Any, schema: Schema, path: str, old: Any) -> Iterator[tuple[str, str]]:
+    for rule in schema.get("x-kubernetes-validations") or ():
+        transition = re.search(r"\boldSelf\b", rule["rule"]) is not None
+        if (old is not None or not transition) and not _holds(rule["rule"], value, old if transition else None):
+            yield path, f"Invalid value: {rule.get('message') or 'failed rule: ' + rule['rule']}"
+
+
+def _holds(rule: str, value: Any, old: Any) -> bool:
+    from celpy.adapter import json_to_cel  # costs a tenth of a second; most processes never meet a rule
+
+    names = {"self": json_to_cel(value)} | ({} if old is None else {"oldSelf": json_to_cel(old)})
+    return bool(_program(rule).evaluate(names))
+
+
+@cache
+def _program(rule: str) -> Any:
+    import celpy
+
+    environment = celpy.Environment()
+    return environment.program(environment.compile(rule))
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _shown(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else str(value)

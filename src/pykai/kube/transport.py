@@ -1,0 +1,196 @@
+"""Requests to a real server: connections, limits, credentials, time-outs and retries.
+
+Requests travel in lanes, each with connections and a limit of its own: watches, which hold a connection each and are
+not limited; binds, with the leases that say who may bind; chatter, which is events and status; and everything else.
+Chatter can fill its lane and never delays a bind or what a bind waits for.
+
+Retries: the server says when (429 or 5xx with Retry-After), or the request was never sent, or it failed with 5xx or a
+lost connection and repeating it is harmless. A create or a JSON patch is not repeated: it may have been carried out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from enum import Enum
+
+import aiohttp
+from yarl import URL
+
+from pykai import __version__
+from pykai.kube.codec import error_from
+from pykai.kube.credentials import Access
+from pykai.kube.errors import ApiError, Timeout, Unauthorized, Unavailable
+from pykai.kube.limits import RateLimit
+
+TRIES = 5
+BACKOFF_SECONDS = (0.1, 2.0)
+LONGEST_WAIT_SECONDS = 30.0
+CONNECT_SECONDS = 10.0
+KEEPALIVE_SECONDS = 60.0
+
+
+class Lane(Enum):
+    """Which connections and which limit a request uses."""
+
+    WATCHES = "watches"
+    BINDS = "binds"
+    CHATTER = "chatter"
+    ORDINARY = "ordinary"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Limits of a client: `qps` and `burst` for ordinary requests and, once more, for chatter; 0 is no limit."""
+
+    qps: float = 50.0
+    burst: int = 300
+    bind_qps: float = 200.0
+    bind_burst: int = 500
+    connections: int = 16
+    timeout_seconds: float = 30.0
+    watch_idle_seconds: float = 90.0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request; `repeatable` says that carrying it out twice does no harm."""
+
+    method: str
+    target: str
+    lane: Lane = Lane.ORDINARY
+    body: bytes | None = None
+    content_type: str = "application/json"
+    accept: str = "application/json"
+    repeatable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    data: bytes
+    retry_after: float | None
+
+
+class Transport:
+    """Connections to one server. Make it inside a running event loop and close it."""
+
+    def __init__(self, access: Access, settings: Settings) -> None:
+        self._access = access
+        self._settings = settings
+        ordinary, binds = (settings.qps, settings.burst), (settings.bind_qps, settings.bind_burst)
+        rates = {Lane.WATCHES: (0.0, 1), Lane.BINDS: binds, Lane.CHATTER: ordinary, Lane.ORDINARY: ordinary}
+        self._limits = {lane: RateLimit(*rate) for lane, rate in rates.items()}
+        self._sessions = {lane: self._session(lane) for lane in Lane}
+
+    def _session(self, lane: Lane) -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(
+            limit=0 if lane is Lane.WATCHES else self._settings.connections,
+            keepalive_timeout=KEEPALIVE_SECONDS,
+            ssl=self._access.tls or True,
+        )
+        # Packed answers cost both ends more processor time than the bytes they save inside a data centre.
+        headers = {"User-Agent": f"pykai/{__version__}", "Accept-Encoding": "identity"}
+        return aiohttp.ClientSession(connector=connector, headers=headers)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for session in self._sessions.values():
+            await session.close()
+
+    async def send(self, request: Request) -> bytes:
+        """The body of the answer; a refusal is raised once retrying has no point or did not help."""
+        for attempt in itertools.count(1):
+            await self._limits[request.lane].take()
+            outcome = await self._attempt(request, attempt)
+            if isinstance(outcome, bytes):
+                return outcome
+            failure, again = outcome
+            if not again or attempt == TRIES:
+                raise failure
+            await asyncio.sleep(_delay(failure, attempt))
+        raise AssertionError("the loop above has no end")
+
+    async def _attempt(self, request: Request, attempt: int) -> bytes | tuple[ApiError, bool]:
+        """The body of the answer, or what went wrong and whether to try again."""
+        try:
+            answer = await self._once(request)
+        except aiohttp.ClientConnectorError as error:
+            return _lost(error), True
+        except TimeoutError:
+            return Timeout(f"no answer to {request.method} {request.target}"), request.repeatable
+        except (aiohttp.ClientError, OSError) as error:
+            return _lost(error), request.repeatable
+        return answer.data if answer.status < 400 else self._judged(request, answer, attempt)
+
+    async def lines(self, request: Request) -> AsyncIterator[bytes]:
+        """The lines of a stream as they arrive; Timeout if it stays silent for `watch_idle_seconds`."""
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=CONNECT_SECONDS, sock_read=self._settings.watch_idle_seconds
+        )
+        try:
+            async with self._sessions[request.lane].get(
+                self._url(request), headers=self._headers(request), timeout=timeout
+            ) as response:
+                if response.status >= 400:
+                    answer = _Answer(response.status, await response.read(), None)
+                    raise self._judged(request, answer, 1)[0]
+                rest = b""
+                async for chunk in response.content.iter_any():
+                    *complete, rest = (rest + chunk).split(b"\n")
+                    for line in complete:
+                        yield line
+        except TimeoutError as error:
+            raise Timeout(f"the stream {request.target} was silent for too long") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise _lost(error) from error
+
+    async def _once(self, request: Request) -> _Answer:
+        async with self._sessions[request.lane].request(
+            request.method,
+            self._url(request),
+            data=request.body,
+            headers=self._headers(request),
+            timeout=aiohttp.ClientTimeout(total=self._settings.timeout_seconds, sock_connect=CONNECT_SECONDS),
+        ) as response:
+            wait = response.headers.get("Retry-After", "")
+            return _Answer(response.status, await response.read(), float(wait) if wait.isdigit() else None)
+
+    def _url(self, request: Request) -> URL:
+        return URL(self._access.server + request.target, encoded=True)
+
+    def _headers(self, request: Request) -> dict[str, str]:
+        headers = {"Accept": request.accept}
+        if request.body is not None:
+            headers["Content-Type"] = request.content_type
+        if token := self._access.token.current(time.monotonic()):
+            headers["Authorization"] = f"Bearer {token}"
+        return headers
+
+    def _judged(self, request: Request, answer: _Answer, attempt: int) -> tuple[ApiError, bool]:
+        """The refusal, and whether to try again."""
+        failure = error_from(answer.data, answer.status)
+        if isinstance(failure, Unauthorized):
+            return failure, self._access.token.refused() and attempt == 1
+        if any(cause.get("reason") == "DisruptionBudget" for cause in failure.details.get("causes") or ()):
+            return failure, False
+        if answer.retry_after is not None:
+            failure.details.setdefault("retryAfterSeconds", answer.retry_after)
+            return failure, answer.status == 429 or answer.status >= 500
+        return failure, answer.status >= 500 and request.repeatable
+
+
+def _lost(error: Exception) -> Unavailable:
+    return Unavailable(f"the API server cannot be reached: {error or type(error).__name__}")
+
+
+def _delay(failure: ApiError, attempt: int) -> float:
+    """Seconds until the next try: what the server asks for, else doubling with jitter."""
+    asked = float(failure.details.get("retryAfterSeconds") or 0)
+    first, most = BACKOFF_SECONDS
+    own: float = min(most, first * 2.0 ** (attempt - 1)) * random.uniform(0.5, 1.0)
+    return min(LONGEST_WAIT_SECONDS, max(asked, own))

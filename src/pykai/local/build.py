@@ -1,0 +1,184 @@
+"""The control-plane binary: built once from the Go module in `controlplane/`, then found in the user's cache.
+
+Invariants: the cached file is complete or absent (built beside its place, tried, renamed); its directory is named
+after a hash of all that goes into it, so a changed module is a new binary; one build at a time, others wait for it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import platform
+import re
+import subprocess
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pykai.local import gotool
+from pykai.local.paths import cache_root
+
+BINARY = "controlplane"
+_FILES = ("main.go", "go.mod", "go.sum")
+_VERSION_VARIABLES = "k8s.io/component-base/version"
+_ENVIRONMENT = {"CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": ""}
+_ERROR_LINES = 20
+
+
+class BuildError(RuntimeError):
+    """The Go build ended with an error; the text holds the end of what it said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a build is: `done` of `total` packages of this stage; total 0 where nobody knows."""
+
+    stage: str
+    done: int = 0
+    total: int = 0
+
+
+Watcher = Callable[[Progress], None]
+
+
+class Lines:
+    """A watcher for places without a terminal: a line per stage, and per tenth of a long one."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._said = ""
+
+    def __call__(self, progress: Progress) -> None:
+        share = f" {10 * (10 * progress.done // progress.total)} %" if progress.total else ""
+        if (line := f"control plane: {progress.stage}{share}") != self._said:
+            self._said = line
+            self._say(line)
+
+
+def _silent(progress: Progress) -> None:
+    """Nobody watches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """The Go module of the control plane."""
+
+    directory: Path = Path(__file__).parent / "controlplane"
+
+    def _required(self, pattern: str) -> str:
+        match = re.search(pattern, (self.directory / "go.mod").read_text(), re.MULTILINE)
+        if match is None:
+            raise BuildError(f"{self.directory / 'go.mod'} has no line matching {pattern!r}")
+        return match[1]
+
+    def kubernetes(self) -> str:
+        """The Kubernetes release it builds, as `v1.35.4`."""
+        return self._required(r"^\s*k8s\.io/kubernetes (v\S+)")
+
+    def go(self) -> gotool.Version:
+        """The oldest Go that builds it."""
+        major, minor = self._required(r"^go (\d+\.\d+)").split(".")
+        return int(major), int(minor)
+
+    def key(self) -> str:
+        """The name of this build: its release and a hash of the module files and of the machine's kind."""
+        digest = hashlib.sha256(f"{platform.system()}/{platform.machine()}".encode())
+        for name in _FILES:
+            digest.update((self.directory / name).read_bytes())
+        return f"{self.kubernetes()}-{digest.hexdigest()[:12]}"
+
+    def flags(self) -> list[str]:
+        """Flags of `go build`; without the version the API server would claim to be v0.0.0."""
+        release = self.kubernetes()
+        major, minor = release.removeprefix("v").split(".")[:2]
+        told = {"gitVersion": release, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+        linker = " ".join(["-s -w", *(f"-X {_VERSION_VARIABLES}.{key}={value}" for key, value in told.items())])
+        return ["-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags", linker]
+
+
+@contextmanager
+def _only_one(lock: Path, watch: Watcher) -> Iterator[None]:
+    with lock.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            watch(Progress("waiting for another build"))
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _follow(command: Sequence[str | Path], directory: Path, on_line: Callable[[str], None]) -> None:
+    """Run a Go command and show what it says; BuildError with its last lines if it fails."""
+    last: deque[str] = deque(maxlen=_ERROR_LINES)
+    environment = {**os.environ, **_ENVIRONMENT}
+    with subprocess.Popen(
+        command, cwd=directory, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        try:
+            for line in process.stdout or ():
+                last.append(line.rstrip())
+                on_line(line.rstrip())
+        except BaseException:
+            process.terminate()
+            raise
+    if process.returncode != 0:
+        raise BuildError("\n".join([f"`{Path(command[0]).name} {command[1]}` failed:", *last]))
+
+
+def _count_packages(go: Path, module: Module, watch: Watcher) -> int:
+    """How many packages go into the binary; downloads what is not there yet."""
+    packages, downloads = 0, 0
+
+    def on_line(line: str) -> None:
+        nonlocal packages, downloads
+        if line.startswith("go: downloading "):
+            downloads += 1
+            watch(Progress("downloading modules", downloads))
+        else:
+            packages += 1
+
+    watch(Progress("reading modules"))
+    _follow([go, "list", "-mod=readonly", "-deps", "."], module.directory, on_line)
+    return packages
+
+
+def _compile(go: Path, module: Module, binary: Path, watch: Watcher) -> None:
+    total = _count_packages(go, module, watch)
+    compiled = 0
+
+    def on_line(line: str) -> None:
+        nonlocal compiled
+        compiled = min(compiled + 1, total)
+        watch(Progress("compiling", compiled, total))
+
+    watch(Progress("compiling", 0, total))
+    _follow([go, "build", "-v", "-o", binary, *module.flags(), "."], module.directory, on_line)
+    watch(Progress("compiling", total, total))
+
+
+def _prove(binary: Path, release: str) -> None:
+    """Refuse a binary that does not run here or is not the release it should be."""
+    said = subprocess.run([binary, "kube-apiserver", "--version"], capture_output=True, text=True).stdout.strip()
+    if said != f"Kubernetes {release}":
+        raise BuildError(f"the new binary says {said!r} instead of 'Kubernetes {release}'")
+
+
+def ensure_binary(watch: Watcher = _silent, module: Module | None = None) -> Path:
+    """The control-plane binary, built first if the cache does not hold it (minutes); `watch` is told the progress."""
+    module = module or Module()
+    home = cache_root() / BINARY / module.key()
+    binary = home / BINARY
+    if binary.exists():
+        return binary
+    home.mkdir(parents=True, exist_ok=True)
+    with _only_one(home / "lock", watch):
+        if not binary.exists():
+            go = gotool.ensure_go(module.go(), cache_root(), lambda what: watch(Progress(what)))
+            unfinished = home / f"{BINARY}.unfinished"
+            _compile(go, module, unfinished, watch)
+            _prove(unfinished, module.kubernetes())
+            unfinished.replace(binary)
+    return binary

@@ -1,0 +1,237 @@
+"""The life of pods on hollow nodes: refused or started, run, restarted, ended, deleted.
+
+    bound ─► admitted ─► Running ─► Succeeded | Failed        deleted ─► (stop seconds) ─► containers ended ─► gone
+         └─► Failed (OutOf...)      └─► restarted, by restartPolicy
+
+Invariants: admission happens in the order of the events, in one place; a pod holds its devices from admission until it
+is over or gone; only the pod with the uid that was seen is written to or deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+
+import structlog
+
+from pykai.kube.api import Api, Deletion, Object, Patch
+from pykai.kube.errors import ApiError, Conflict, Invalid, NotFound
+from pykai.kube.resources import POD
+from pykai.local import podstatus
+from pykai.local.habits import Habits
+from pykai.local.ledger import NodeLedger, RefusalError, pod_requests
+from pykai.local.podlog import PodLog
+from pykai.local.shapes import Device
+from pykai.objects import names, timestamps
+
+_logger = structlog.get_logger(__name__)
+_WRITES_AT_ONCE = 64
+_RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
+_DEFAULT_GRACE = 30
+_LONGEST_BACKOFF = 64
+
+
+@dataclass(slots=True)
+class Life:
+    """One pod that this kubelet has taken or refused."""
+
+    pod: Object
+    devices: tuple[Device, ...] = ()
+    log: PodLog = field(default_factory=PodLog)
+    task: asyncio.Task[None] | None = None
+    started: str = ""
+    stopping: bool = False
+
+
+class PodLives:
+    """All pods of all hollow nodes; `seen` and `gone` are told what the watch says."""
+
+    def __init__(self, api: Api, ledgers: Mapping[str, NodeLedger], habits: Habits) -> None:
+        self._api = api
+        self._ledgers = ledgers
+        self._habits = habits
+        self._lives: dict[str, Life] = {}
+        self._uids: dict[tuple[str, str], str] = {}
+        self._writing = asyncio.Semaphore(_WRITES_AT_ONCE)
+
+    def log_of(self, namespace: str, name: str) -> PodLog | None:
+        """The log of a pod; None if it is not on a hollow node."""
+        life = self._lives.get(self._uids.get((namespace, name), ""))
+        return life.log if life else None
+
+    def seen(self, pod: Object) -> None:
+        """A pod is as it says; whatever must follow is begun."""
+        ledger = self._ledgers.get(pod["spec"].get("nodeName") or "")
+        if ledger is None:
+            return
+        uid = pod["metadata"]["uid"]
+        if podstatus.is_over(pod):
+            ledger.release(uid)
+        life = self._lives.get(uid)
+        if "deletionTimestamp" in pod["metadata"]:
+            self._begin_stop(life or self._enter(pod), pod)
+        elif life is None and not podstatus.is_over(pod):
+            self._begin(self._enter(pod), ledger)
+        elif life is not None:
+            life.pod = pod
+
+    def gone(self, pod: Object) -> None:
+        """A pod does not exist any more."""
+        metadata = pod["metadata"]
+        life = self._lives.pop(metadata["uid"], None)
+        if life is None:
+            return
+        if life.task and life.task is not asyncio.current_task():
+            life.task.cancel()
+        life.log.close()
+        self._release(life)
+        if self._uids.get((metadata["namespace"], metadata["name"])) == metadata["uid"]:
+            del self._uids[metadata["namespace"], metadata["name"]]
+
+    async def close(self) -> None:
+        """Stop following pods; they stay as they are."""
+        tasks = [life.task for life in self._lives.values() if life.task]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _enter(self, pod: Object) -> Life:
+        metadata = pod["metadata"]
+        life = Life(pod)
+        self._lives[metadata["uid"]] = life
+        self._uids[metadata["namespace"], metadata["name"]] = metadata["uid"]
+        return life
+
+    def _release(self, life: Life) -> None:
+        ledger = self._ledgers.get(life.pod["spec"]["nodeName"])
+        if ledger is not None:
+            ledger.release(life.pod["metadata"]["uid"])
+
+    def _begin(self, life: Life, ledger: NodeLedger) -> None:
+        metadata = life.pod["metadata"]
+        had = (metadata.get("annotations") or {}).get(names.RESERVED_GPU_INDEX, "")
+        try:
+            life.devices = ledger.admit(metadata["uid"], pod_requests(life.pod["spec"]), had)
+            seconds = _run_seconds(life.pod, self._habits)
+        except RefusalError as refusal:
+            life.task = asyncio.create_task(self._patch(life, podstatus.refused(refusal.reason, str(refusal))))
+        except ValueError as error:
+            life.task = asyncio.create_task(self._patch(life, podstatus.refused("InvalidAnnotation", str(error))))
+        else:
+            life.task = asyncio.create_task(self._run(life, seconds))
+
+    async def _run(self, life: Life, seconds: float | None) -> None:
+        """Start the pod, run it until it is over; a pod that already runs is taken up where it is."""
+        policy = life.pod["spec"].get("restartPolicy", "Always")
+        restarts, since = _taken_up(life.pod)
+        if since is None:
+            await asyncio.sleep(self._habits.start_seconds)
+        while True:
+            if since is None:
+                since = time.time()
+                life.started = timestamps.rfc3339(since)
+                await self._patch(life, podstatus.running(life.pod, life.started, restarts))
+            life.started = timestamps.rfc3339(since)
+            code = await self._run_containers(life, since, seconds)
+            if code is None:
+                return
+            if policy == "Never" or (policy == "OnFailure" and code == 0):
+                await self._patch(life, podstatus.ended(life.pod, code, life.started, _now()))
+                return
+            restarts, since = restarts + 1, None
+            await self._patch(life, podstatus.waiting_to_restart(life.pod, code, _now(), restarts))
+            await asyncio.sleep(self._habits.restart_seconds * min(2 ** (restarts - 1), _LONGEST_BACKOFF))
+
+    async def _run_containers(self, life: Life, since: float, seconds: float | None) -> int | None:
+        """The exit code once the containers have ended; None if they run until the pod is deleted."""
+        program = self._habits.on_start(life.pod, life.pod["spec"]["nodeName"], life.devices, life.log.write)
+        if program is not None:
+            try:
+                await program
+            except Exception:
+                life.log.write(traceback.format_exc())
+                return 1
+            return 0
+        if seconds is None:
+            return None
+        await asyncio.sleep(max(0.0, since + seconds - time.time()))
+        return int(podstatus.annotated_number(life.pod, podstatus.EXIT_CODE) or 0)
+
+    def _begin_stop(self, life: Life, pod: Object) -> None:
+        life.pod = pod
+        if not life.stopping:
+            life.stopping = True
+            life.task = asyncio.create_task(self._stop(life, life.task))
+
+    async def _stop(self, life: Life, running: asyncio.Task[None] | None) -> None:
+        """End the containers within the pod's grace, then let the API server forget the pod."""
+        if running is not None:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+        if life.started and not podstatus.is_over(life.pod):
+            await asyncio.sleep(_stop_seconds(life.pod, self._habits))
+            await self._patch(life, podstatus.stopped(life.pod, life.started, _now()))
+        life.log.close()
+        self._release(life)
+        metadata = life.pod["metadata"]
+        ref = POD.ref(metadata["name"], metadata["namespace"])
+        await self._write(lambda: self._api.delete(ref, Deletion(grace_seconds=0, uid=metadata["uid"])))
+
+    async def _patch(self, life: Life, status: Object) -> None:
+        metadata = life.pod["metadata"]
+        ref = POD.ref(metadata["name"], metadata["namespace"]).sub("status")
+        body = {"metadata": {"uid": metadata["uid"]}, **status}
+        await self._write(lambda: self._api.patch(ref, Patch.strategic(body)))
+
+    async def _write(self, write: Callable[[], Awaitable[object]]) -> None:
+        """Write until it is written, or the pod is gone or another one."""
+        attempt = 0
+        while True:
+            try:
+                async with self._writing:
+                    await write()
+                return
+            except (NotFound, Conflict):
+                return
+            except Invalid as error:
+                _logger.error("the API server refuses what a hollow kubelet writes", error=error.message)
+                return
+            except ApiError:
+                await asyncio.sleep(_RETRY_SECONDS[min(attempt, len(_RETRY_SECONDS) - 1)])
+                attempt += 1
+
+
+def _now() -> str:
+    return timestamps.rfc3339(time.time())
+
+
+def _taken_up(pod: Object) -> tuple[int, float | None]:
+    """(restarts, running since) of a pod that another kubelet process started; (0, None) for a new one."""
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    for status in statuses:
+        started = ((status.get("state") or {}).get("running") or {}).get("startedAt")
+        return int(status.get("restartCount", 0)), timestamps.seconds(started)
+    return 0, None
+
+
+def _run_seconds(pod: Object, habits: Habits) -> float | None:
+    """How long the containers run: as annotated, or the habit for Jobs; None is until deleted."""
+    podstatus.annotated_number(pod, podstatus.EXIT_CODE)
+    annotated = podstatus.annotated_number(pod, podstatus.RUN_SECONDS)
+    if annotated is not None:
+        return annotated
+    return habits.job_seconds if podstatus.is_job_pod(pod) else None
+
+
+def _stop_seconds(pod: Object, habits: Habits) -> float:
+    """How long the containers take to end; the pod's grace is the limit."""
+    grace = float(pod["metadata"].get("deletionGracePeriodSeconds", _DEFAULT_GRACE))
+    wanted = habits.stop_seconds
+    with contextlib.suppress(ValueError):
+        annotated = podstatus.annotated_number(pod, podstatus.STOP_SECONDS)
+        wanted = habits.stop_seconds if annotated is None else annotated
+    return min(grace, wanted)

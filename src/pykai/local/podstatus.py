@@ -1,0 +1,148 @@
+"""What a kubelet writes into a pod's status, as strategic merge patches: conditions of others stay untouched."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pykai.local.site import HOST
+
+Object = dict[str, Any]
+RUN_SECONDS = "pykai.io/run-seconds"
+EXIT_CODE = "pykai.io/exit-code"
+STOP_SECONDS = "pykai.io/stop-seconds"
+
+_STOPPED_BY_SIGNAL = 143
+
+
+def pod_ip(uid: str) -> str:
+    """An address in 10.128.0.0/9 that depends on the pod only."""
+    high, middle, low = hashlib.sha256(uid.encode()).digest()[:3]
+    return f"10.{128 + high % 128}.{middle}.{1 + low % 254}"
+
+
+def _conditions(rows: Mapping[str, tuple[bool, str]], now: str) -> list[Object]:
+    return [
+        {"type": kind, "status": str(holds), "lastTransitionTime": now, **({"reason": reason} if reason else {})}
+        for kind, (holds, reason) in rows.items()
+    ]
+
+
+def _container(uid: str, spec: Object, state: Object, restarts: int) -> Object:
+    running = "running" in state
+    name, image = str(spec["name"]), str(spec.get("image", ""))
+    digest = hashlib.sha256(f"{uid}/{name}/{restarts}".encode()).hexdigest()
+    return {
+        "name": name,
+        "image": image,
+        "imageID": f"hollow://{image}",
+        "containerID": f"hollow://{digest}",
+        "ready": running,
+        "started": running,
+        "restartCount": restarts,
+        "state": state,
+    }
+
+
+def _ended(code: int, started: str, now: str) -> Object:
+    reason = "Completed" if code == 0 else "Error"
+    return {"terminated": {"exitCode": code, "reason": reason, "startedAt": started, "finishedAt": now}}
+
+
+def _init_statuses(pod: Object, now: str, *, over: bool) -> list[Object]:
+    """Ordinary init containers are done; sidecars run as long as the pod does."""
+    uid = pod["metadata"]["uid"]
+    running: Object = {"running": {"startedAt": now}}
+    return [
+        _container(uid, spec, running if spec.get("restartPolicy") == "Always" and not over else _ended(0, now, now), 0)
+        for spec in pod["spec"].get("initContainers") or ()
+    ]
+
+
+def _container_statuses(pod: Object, state: Object, restarts: int) -> list[Object]:
+    uid = pod["metadata"]["uid"]
+    return [_container(uid, spec, state, restarts) for spec in pod["spec"].get("containers") or ()]
+
+
+def _scheduled(pod: Object) -> dict[str, tuple[bool, str]]:
+    """A pod created with its node named was scheduled by nobody: its kubelet says that it is."""
+    known = {condition["type"] for condition in (pod.get("status") or {}).get("conditions") or ()}
+    return {} if "PodScheduled" in known else {"PodScheduled": (True, "")}
+
+
+def running(pod: Object, now: str, restarts: int = 0) -> Object:
+    """All containers run since `now`, after `restarts` ends."""
+    ready = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady")
+    address = pod_ip(pod["metadata"]["uid"])
+    status: Object = {
+        "phase": "Running",
+        "hostIP": HOST,
+        "hostIPs": [{"ip": HOST}],
+        "podIP": address,
+        "podIPs": [{"ip": address}],
+        "conditions": _conditions(_scheduled(pod) | dict.fromkeys(ready, (True, "")), now),
+        "containerStatuses": _container_statuses(pod, {"running": {"startedAt": now}}, restarts),
+        "initContainerStatuses": _init_statuses(pod, now, over=False),
+    }
+    if "startTime" not in (pod.get("status") or {}):
+        status["startTime"] = now
+    return {"status": status}
+
+
+def ended(pod: Object, code: int, started: str, now: str) -> Object:
+    """All containers have ended with `code`: the pod Succeeded (0) or Failed."""
+    reason = "PodCompleted" if code == 0 else "PodFailed"
+    rows = {"PodReadyToStartContainers": (False, ""), "Initialized": (True, reason if code == 0 else "")}
+    rows |= {"Ready": (False, reason), "ContainersReady": (False, reason)}
+    return {
+        "status": {
+            "phase": "Succeeded" if code == 0 else "Failed",
+            "conditions": _conditions(rows, now),
+            "containerStatuses": _container_statuses(pod, _ended(code, started, now), 0),
+            "initContainerStatuses": _init_statuses(pod, started, over=True),
+        }
+    }
+
+
+def stopped(pod: Object, started: str, now: str) -> Object:
+    """The containers of a deleted pod have ended at SIGTERM."""
+    return ended(pod, _STOPPED_BY_SIGNAL, started, now)
+
+
+def waiting_to_restart(pod: Object, code: int, now: str, restarts: int) -> Object:
+    """The containers ended with `code` and will be started again."""
+    state: Object = {"waiting": {"reason": "CrashLoopBackOff" if code else "Completed"}}
+    rows = {"Ready": (False, "ContainersNotReady"), "ContainersReady": (False, "ContainersNotReady")}
+    statuses = _container_statuses(pod, state, restarts)
+    return {"status": {"conditions": _conditions(rows, now), "containerStatuses": statuses}}
+
+
+def refused(reason: str, message: str) -> Object:
+    """The kubelet does not take the pod."""
+    return {"status": {"phase": "Failed", "reason": reason, "message": f"Pod was rejected: {message}"}}
+
+
+def is_over(pod: Object) -> bool:
+    """Whether the pod has ended for good."""
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
+def annotated_number(pod: Object, key: str) -> float | None:
+    """A non-negative number from an annotation; None if absent; ValueError names the annotation."""
+    text = (pod["metadata"].get("annotations") or {}).get(key)
+    if text is None:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e9:
+        raise ValueError(f"annotation {key}: {text!r} is not a number of 0 or more")
+    return value
+
+
+def is_job_pod(pod: Object) -> bool:
+    """Whether a Job made the pod."""
+    owners: Sequence[Object] = pod["metadata"].get("ownerReferences") or ()
+    return any(owner.get("kind") == "Job" and owner.get("apiVersion") == "batch/v1" for owner in owners)

@@ -1,0 +1,118 @@
+"""Hollow nodes as the cluster sees them: registered, their leases renewed, their conditions kept healthy.
+
+Renewals are spread evenly and made seldom where nodes are many, so that hollow nodes do not become the load one
+measures; the control plane's patience (`parts.NODE_GRACE_SECONDS`) is three times the longest pause.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+from pykai.kube.api import Api, Object, Patch
+from pykai.kube.errors import AlreadyExists, ApiError, NotFound
+from pykai.kube.resources import LEASE, NODE
+from pykai.local.parts import NODE_GRACE_SECONDS
+from pykai.local.shapes import NodeShape, conditions, node_object
+from pykai.objects import timestamps
+
+LEASE_NAMESPACE = "kube-node-lease"
+_RENEWALS_PER_SECOND = 20
+_PAUSE_SECONDS = (10.0, NODE_GRACE_SECONDS / 3)
+_AT_ONCE = 32
+
+
+def pause_between_renewals(nodes: int) -> float:
+    """Seconds between two renewals of one node's lease."""
+    shortest, longest = _PAUSE_SECONDS
+    return min(longest, max(shortest, nodes / _RENEWALS_PER_SECOND))
+
+
+def _micro_time() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _lease(node: Object) -> Object:
+    name, uid = node["metadata"]["name"], node["metadata"]["uid"]
+    owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}
+    return {
+        "metadata": {"name": name, "namespace": LEASE_NAMESPACE, "ownerReferences": [owner]},
+        "spec": {"holderIdentity": name, "leaseDurationSeconds": NODE_GRACE_SECONDS, "renewTime": _micro_time()},
+    }
+
+
+class Registration:
+    """The Node objects and leases of hollow nodes; `kubelet_port` is where their logs are served."""
+
+    def __init__(self, api: Api, kubelet_port: int) -> None:
+        self._api = api
+        self._kubelet_port = kubelet_port
+
+    async def register(self, shapes: Iterable[NodeShape]) -> list[Object]:
+        """Make every node known and ready, or take over the one that is there; the Node objects."""
+        limit = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(shape: NodeShape) -> Object:
+            async with limit:
+                return await self._register(shape)
+
+        return await asyncio.gather(*map(one, shapes))
+
+    async def _register(self, shape: NodeShape) -> Object:
+        body = node_object(shape, timestamps.rfc3339(time.time()), self._kubelet_port)
+        try:
+            node = await self._api.create(NODE, body)
+        except AlreadyExists:
+            labels = {"metadata": {"labels": body["metadata"]["labels"]}}
+            await self._api.patch(NODE.ref(shape.name), Patch.merge(labels))
+            node = await self._patch_status(shape.name, body["status"])
+        await self._renew_or_create(node)
+        return node
+
+    async def _renew_or_create(self, node: Object) -> None:
+        try:
+            await self._api.create(LEASE, _lease(node))
+        except AlreadyExists:
+            await self.renew(node["metadata"]["name"])
+
+    async def _patch_status(self, name: str, status: Object) -> Object:
+        return await self._api.patch(NODE.ref(name).sub("status"), Patch.strategic({"status": status}))
+
+    async def heal(self, name: str) -> None:
+        """Say again that the node is ready, after somebody said that it is not."""
+        try:
+            await self._patch_status(name, {"conditions": conditions(timestamps.rfc3339(time.time()))})
+        except NotFound:
+            return
+
+    async def renew(self, name: str) -> None:
+        """Renew the node's lease; a failure is left to the next time."""
+        lease = LEASE.ref(name, LEASE_NAMESPACE)
+        try:
+            await self._api.patch(lease, Patch.merge({"spec": {"renewTime": _micro_time()}}))
+        except ApiError:
+            return
+
+    async def keep_renewing(self, names: Sequence[str]) -> None:
+        """Renew the leases for ever, a few at a time. `names` may change meanwhile."""
+        while True:
+            pause = pause_between_renewals(len(names))
+            batch = max(1, -(-len(names) // int(pause * 4)))
+            begun = time.monotonic()
+            present = list(names)
+            for start in range(0, len(present), batch):
+                await asyncio.gather(*map(self.renew, present[start : start + batch]))
+                due = begun + pause * (start + batch) / max(1, len(present))
+                await asyncio.sleep(max(0.0, due - time.monotonic()))
+            await asyncio.sleep(max(0.0, begun + pause - time.monotonic()))
+
+
+def is_ready(node: Object) -> bool:
+    """Whether the node's conditions say that it can run pods."""
+    found = (node.get("status") or {}).get("conditions") or ()
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in found)
+
+
+__all__ = ["LEASE_NAMESPACE", "Registration", "is_ready", "pause_between_renewals"]

@@ -1,0 +1,112 @@
+"""Gangs: PodGroups as the scheduler sees them. Most have one podset; some are trees of sub-groups.
+
+A podset is a leaf (pods with a minimum), a SubGroupSet an inner node (children with a minimum of satisfied ones).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pykai.model.resources import Rows
+
+
+@dataclass(frozen=True)
+class TopologyRequirement:
+    """Where the members of a sub-group must or should be together; levels are node label keys."""
+
+    topology: str
+    required: str = ""
+    preferred: str = ""
+
+
+@dataclass(frozen=True)
+class PodSet:
+    """A leaf of the tree; `row` is its row in the podset columns."""
+
+    row: int
+    name: str
+    min_available: int
+    topology: TopologyRequirement | None = None
+
+
+@dataclass(frozen=True)
+class SubGroupSet:
+    """An inner node; `min_satisfied` None means all children."""
+
+    name: str
+    min_satisfied: int | None
+    children: tuple[PodSet | SubGroupSet, ...]
+    topology: TopologyRequirement | None = None
+
+    @property
+    def threshold(self) -> int:
+        return len(self.children) if self.min_satisfied is None else self.min_satisfied
+
+    def podsets(self) -> Iterator[PodSet]:
+        for child in self.children:
+            if isinstance(child, PodSet):
+                yield child
+            else:
+                yield from child.podsets()
+
+
+@dataclass(frozen=True, eq=False)
+class GangTable:
+    """One row per PodGroup; pods and podsets of a gang by offsets."""
+
+    names: list[str]
+    namespaces: list[str]
+    queue: list[int]
+    """-1: the queue does not exist."""
+    queue_names: list[str]
+    priority: list[int]
+    preemptible: list[bool]
+    creation: list[float]
+    trees: dict[int, SubGroupSet]
+    """Only gangs whose tree is more than one podset named `default` without constraints."""
+    first_podset: list[int]
+    podset_gang: Rows
+    podset_min: list[int]
+    podset_names: dict[int, str]
+    """Names other than `default`."""
+    pod_order: list[int]
+    """Pod rows grouped by gang."""
+    first_pod: list[int]
+    """Offsets into pod_order, one more than gangs."""
+    stray_pods: dict[int, list[int]]
+    """Gang -> pods that name a sub-group which does not exist."""
+    annotations: list[dict[str, str]]
+    stale_since: dict[int, float]
+    staleness_grace: dict[int, float]
+    preemption_delay: dict[int, float]
+    last_eviction: dict[int, float]
+    objects: list[Any]
+    """The objects.kinds.PodGroup behind each row."""
+
+    def last_start(self, row: int) -> float | None:
+        """When the gang last got its resources; None where that never happened."""
+        text = self.annotations[row].get("kai.scheduler/last-start-timestamp")
+        try:
+            return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() if text else None
+        except ValueError:
+            return None
+
+    def title(self, row: int) -> str:
+        return f"{self.namespaces[row]}/{self.names[row]}"
+
+    def pods(self, row: int) -> list[int]:
+        return self.pod_order[self.first_pod[row] : self.first_pod[row + 1]]
+
+    def tree(self, row: int) -> SubGroupSet:
+        """The gang's tree, made up for the common case of a single podset."""
+        tree = self.trees.get(row)
+        if tree is None:
+            podset = self.first_podset[row]
+            tree = SubGroupSet("", None, (PodSet(podset, "default", self.podset_min[podset]),))
+        return tree
+
+    def __len__(self) -> int:
+        return len(self.names)

@@ -1,0 +1,90 @@
+"""Pods as columns, and pod classes: what all interchangeable pods share.
+
+Two pods are of one class when no rule can tell them apart for placement: same requests, same constraints. Masks,
+scores and verdicts are computed per class.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from pykai.model.resources import Column, Rows
+
+
+class GpuKind(Enum):
+    """How a pod asks for GPUs."""
+
+    REGULAR = "Regular"
+    FRACTION = "Fraction"
+    MEMORY = "GpuMemory"
+    MIG = "MigInstance"
+
+
+@dataclass(frozen=True, eq=False)
+class PodClass:
+    """A row of the class table. `request` is the whole vector; its GPU entry is 0 for gpu-memory requests."""
+
+    row: int
+    request: Column
+    gpu_kind: GpuKind
+    devices: int
+    portion: float
+    memory_mib: int
+    dra_gpus: float
+    legacy_mig: bool
+    template: Any
+    """The decoded pod template (objects.pod_template.PodTemplate): read by filters, opaque to the engine."""
+    namespace: str
+    """Set only where a constraint is namespaced (claims, config maps, pod affinity)."""
+    labels: dict[str, str]
+    """Set only where somebody's pod affinity could read them."""
+    configmap_prefix: str
+    best_effort: bool
+    qos: str
+    dims: Rows
+    """Rows with a request above zero, the GPU row left out for shared GPUs."""
+    overhead: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def shared(self) -> bool:
+        """Whether it takes a share of a device instead of whole ones."""
+        return self.gpu_kind is GpuKind.FRACTION or self.gpu_kind is GpuKind.MEMORY
+
+    @property
+    def wants_gpu(self) -> bool:
+        return self.devices > 0 or self.dra_gpus > 0 or self.gpu_kind is GpuKind.MIG
+
+
+@dataclass(frozen=True, eq=False)
+class PodTable:
+    """One row per pod that is on a node or waits for one; parallel lists."""
+
+    names: list[str]
+    namespaces: list[str]
+    uids: list[str]
+    classes: list[PodClass]
+    klass: Rows
+    gang: Rows
+    """-1: not ours to schedule (another scheduler's, or without a PodGroup)."""
+    podset: Rows
+    """-1: no gang, or its sub-group does not exist."""
+    status: Rows
+    node: Rows
+    """-1: not on a node."""
+    objects: list[Any]
+    """The objects.kinds.Pod behind each row, for order labels, reasons and writers."""
+    gpu_groups: dict[int, tuple[str, ...]]
+    reservation: frozenset[int]
+    foreign: frozenset[int]
+    """Active pods of other schedulers that are not our utility pods."""
+
+    def title(self, row: int) -> str:
+        return f"{self.namespaces[row]}/{self.names[row]}"
+
+    def of_class(self, row: int) -> PodClass:
+        return self.classes[int(self.klass[row])]
+
+    def __len__(self) -> int:
+        return len(self.names)

@@ -1,0 +1,54 @@
+"""One read-only picture of the cluster: what `decide` is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pykai.model.gangs import GangTable
+from pykai.model.nodes import NodeTable
+from pykai.model.params import SchedulerParams
+from pykai.model.pods import PodTable
+from pykai.model.queues import QueueTable
+from pykai.model.resources import ResourceSpace
+
+Key = tuple[str, str]
+"""Namespace and name."""
+
+
+@dataclass(frozen=True, eq=False)
+class ClusterObjects:
+    """Objects that only some plugins read, by (namespace, name) or by name."""
+
+    config_maps: frozenset[Key] = frozenset()
+    volume_claims: Mapping[Key, Any] = field(default_factory=dict)
+    volumes: Mapping[str, Any] = field(default_factory=dict)
+    storage_classes: Mapping[str, Any] = field(default_factory=dict)
+    storage_capacities: tuple[Any, ...] = ()
+    csi_drivers: Mapping[str, Any] = field(default_factory=dict)
+    resource_claims: Mapping[Key, Any] = field(default_factory=dict)
+    resource_slices: tuple[Any, ...] = ()
+    device_classes: Mapping[str, Any] = field(default_factory=dict)
+    numa_topologies: Mapping[str, Any] = field(default_factory=dict)
+    bind_requests: Mapping[Key, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """Tables, parameters and the moment it was taken (seconds since the epoch)."""
+
+    space: ResourceSpace
+    nodes: NodeTable
+    pods: PodTable
+    gangs: GangTable
+    queues: QueueTable
+    topologies: dict[str, tuple[str, ...]]
+    """Topology name -> node label keys, widest first."""
+    objects: ClusterObjects
+    params: SchedulerParams
+    min_gpu_memory: float
+    """Smallest known MiB per device in the cluster; 0 where none is known."""
+    max_gpu_memory: float
+    observed_at: float
+    revision: int = 0

@@ -1,0 +1,41 @@
+"""What a pod is doing, and the sets of statuses the rules speak of (spec/scheduling.md §2.4, §3)."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Status(IntEnum):
+    PENDING = 0
+    GATED = 1
+    ALLOCATED = 2
+    PIPELINED = 3
+    BINDING = 4
+    BOUND = 5
+    RUNNING = 6
+    RELEASING = 7
+    STUCK_IN_RELEASING = 8
+    SUCCEEDED = 9
+    FAILED = 10
+    UNKNOWN = 11
+
+    @property
+    def title(self) -> str:
+        return "".join(word.capitalize() for word in self.name.split("_"))
+
+
+ALLOCATED = frozenset({Status.ALLOCATED, Status.BINDING, Status.BOUND, Status.RUNNING})
+ACTIVE_ALLOCATED = ALLOCATED | {Status.PIPELINED}
+ACTIVE_USED = ACTIVE_ALLOCATED | {Status.RELEASING, Status.STUCK_IN_RELEASING}
+ALIVE = ACTIVE_ALLOCATED | {Status.PENDING, Status.GATED}
+
+
+def table(members: frozenset[Status]) -> tuple[bool, ...]:
+    """Membership by status number, for code that asks often."""
+    return tuple(status in members for status in Status)
+
+
+IS_ALLOCATED = table(ALLOCATED)
+IS_ACTIVE_ALLOCATED = table(ACTIVE_ALLOCATED)
+IS_ACTIVE_USED = table(ACTIVE_USED)
+IS_ALIVE = table(ALIVE)

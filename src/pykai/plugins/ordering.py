@@ -1,0 +1,88 @@
+"""Who goes first: gangs within a queue, pods within a podset, sub-groups within a gang (spec/scheduling.md §5.1-5.3).
+
+Each plugin turns one rule into a sort key, smaller first. A key compares only what its rule speaks of: equal keys
+leave the decision to the next plugin, and at last to age and name, which the engine adds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pykai.objects import names
+
+if TYPE_CHECKING:
+    from pykai.engine.trial import Trial
+
+BELOW, EXACT, ABOVE = 0, 1, 2
+_LEADING_ROLES = frozenset({"master", "launcher"})
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+
+
+@dataclass(frozen=True)
+class Priority:
+    """Gangs of higher priority first."""
+
+    def gang_key(self, trial: Trial, gang: int) -> int:
+        return -trial.snapshot.gangs.priority[gang]
+
+
+@dataclass(frozen=True)
+class Elastic:
+    """Gangs that miss pods before gangs that have just their minimum, before those that have more."""
+
+    def gang_key(self, trial: Trial, gang: int) -> int:
+        gangs = trial.snapshot.gangs
+        tree = gangs.trees.get(gang)
+        rows = [gangs.first_podset[gang]] if tree is None else [podset.row for podset in tree.podsets()]
+        return standing(trial.active_allocated[row] - gangs.podset_min[row] for row in rows)
+
+
+def standing(surpluses: Iterable[int]) -> int:
+    """BELOW where some podset misses pods, EXACT where none has one too many, else ABOVE."""
+    result = EXACT
+    for surplus in surpluses:
+        if surplus < 0:
+            return BELOW
+        if surplus:
+            result = ABOVE
+    return result
+
+
+@dataclass(frozen=True)
+class Kubeflow:
+    """The pod that leads a Kubeflow job first."""
+
+    def pod_key(self, labels: Mapping[str, str]) -> bool:
+        return labels.get(names.KUBEFLOW_ROLE_LABEL) not in _LEADING_ROLES
+
+
+@dataclass(frozen=True)
+class Ray:
+    """The head of a Ray cluster first."""
+
+    def pod_key(self, labels: Mapping[str, str]) -> bool:
+        return labels.get(names.RAY_NODE_TYPE_LABEL) != "head"
+
+
+@dataclass(frozen=True)
+class TaskPriority:
+    """Pods by the number in their priority label, larger first; then those with an unreadable one, then the rest."""
+
+    def pod_key(self, labels: Mapping[str, str]) -> tuple[int, int]:
+        text = labels.get(names.TASK_PRIORITY_LABEL)
+        if text is None:
+            return 2, 0
+        return (0, -int(text)) if _INTEGER.fullmatch(text) else (1, 0)
+
+
+@dataclass(frozen=True)
+class SubGroupOrder:
+    """Sub-groups below their threshold first, then the relatively worst served; those that need nothing last."""
+
+    def member_key(self, members: int, threshold: int) -> tuple[int, float]:
+        if members < threshold:
+            return 0, 0.0
+        return (1, members / threshold) if threshold > 0 else (2, members)

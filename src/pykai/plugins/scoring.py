@@ -1,0 +1,143 @@
+"""How good a node or a device is for a pod (spec/scheduling.md §10, §11).
+
+Scores are added up, and the weights rank the rules: a nominated node beats a device that is shared already, which
+beats a node that is free now, which beats the kind of node, which beats how full it is. Scores of nodes are columns
+over the nodes of one look.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from pykai.model.resources import CPU, GPU, Column
+
+if TYPE_CHECKING:
+    from pykai.engine.cycle import Cycle
+    from pykai.engine.points import NodeLook
+    from pykai.model.pods import PodClass
+
+PACKED = 9.0
+CPU_ONLY_NODE = 10.0
+AVAILABLE_NOW = 1_000.0
+SHARED_DEVICE = 10_000.0
+NOMINATED = 10_000_000.0
+
+Strategy = Literal["binpack", "spread"]
+
+
+@dataclass(frozen=True)
+class Pack:
+    """Fullest nodes first: 9 for the least free amount among the nodes considered, 0 for the most.
+
+    `gpu` and `cpu` say for which pods: those that want GPUs, judged by free GPUs, and the others, judged by free CPU.
+    """
+
+    gpu: bool = True
+    cpu: bool = True
+
+    def measure(self, look: NodeLook) -> Column:
+        """What is or will be free of the deciding resource; NaN on nodes that do not offer it."""
+        if not _concerns(self, look.pod_class):
+            return np.full(len(look.nodes), np.nan)
+        row = deciding_resource(look.pod_class)
+        offered = look.trial.snapshot.nodes.allocatable[row, look.nodes] > 0
+        return np.where(offered, look.free[row], np.nan)
+
+    def relative(self, measure: Column, low: float, high: float) -> Column:
+        """Nodes without a measure score 0, and so does everybody when nobody has anything free."""
+        if not high > 0:
+            return np.zeros(len(measure))
+        fullness = 1 - (measure - low) / (high - low) if high > low else np.ones(len(measure))
+        return np.where(np.isnan(measure), 0.0, PACKED * fullness)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Emptiest nodes first: the free part of the deciding resource, 0 to 1. Fields as in Pack."""
+
+    gpu: bool = True
+    cpu: bool = True
+
+    def score(self, look: NodeLook) -> Column | float:
+        if not _concerns(self, look.pod_class):
+            return 0.0
+        row, nodes = deciding_resource(look.pod_class), look.trial.snapshot.nodes
+        total = nodes.gpu_count[look.nodes] if row == GPU else nodes.allocatable[row, look.nodes]
+        return np.where(total > 0, look.free[row] / np.where(total > 0, total, 1.0), 0.0)
+
+
+def node_placement(gpu: Strategy = "binpack", cpu: Strategy = "binpack") -> tuple[Pack | Spread, ...]:
+    """The plugins for a strategy per kind of pod."""
+    for field, strategy in (("gpu", gpu), ("cpu", cpu)):
+        if strategy not in ("binpack", "spread"):
+            raise ValueError(f"nodeplacement: {field} must be binpack or spread, not {strategy!r}")
+    plugins = (Pack(gpu == "binpack", cpu == "binpack"), Spread(gpu == "spread", cpu == "spread"))
+    return tuple(plugin for plugin in plugins if plugin.gpu or plugin.cpu)
+
+
+def deciding_resource(pod_class: PodClass) -> int:
+    """The resource row by which nodes are packed or spread for a pod."""
+    return GPU if pod_class.wants_gpu else CPU
+
+
+def _concerns(plugin: Pack | Spread, pod_class: PodClass) -> bool:
+    return plugin.gpu if pod_class.wants_gpu else plugin.cpu
+
+
+@dataclass(frozen=True)
+class ResourceType:
+    """Pods without GPUs prefer nodes without GPUs."""
+
+    def score(self, look: NodeLook) -> Column | float:
+        if look.pod_class.wants_gpu:
+            return 0.0
+        return np.where(look.trial.snapshot.nodes.cpu_only[look.nodes], CPU_ONLY_NODE, 0.0)
+
+
+@dataclass(frozen=True)
+class NodeAvailability:
+    """Nodes where the pod can start at once before nodes where it has to wait for a release."""
+
+    def score(self, look: NodeLook) -> Column | float:
+        return np.where(look.fits_now, AVAILABLE_NOW, 0.0)
+
+
+@dataclass(frozen=True)
+class GpuSharingOrder:
+    """Shares go where a device is shared already and has room left."""
+
+    def score(self, look: NodeLook) -> Column | float:
+        return np.where(look.sharable > 0, SHARED_DEVICE, 0.0)
+
+
+@dataclass(frozen=True)
+class GpuPack:
+    """Fullest devices first."""
+
+    def device_score(self, used_portion: float) -> float:
+        return used_portion
+
+
+@dataclass(frozen=True)
+class GpuSpread:
+    """Emptiest devices first."""
+
+    def device_score(self, used_portion: float) -> float:
+        return 1 - used_portion
+
+
+@dataclass(frozen=True)
+class NominatedNode:
+    """The node that the pod's status names, before all others."""
+
+    def pod_score(self, cycle: Cycle, pod: int) -> Column | None:
+        nodes = cycle.snapshot.nodes
+        row = nodes.rows.get(cycle.snapshot.pods.objects[pod].status.nominated_node_name)
+        if row is None:
+            return None
+        score = np.zeros(len(nodes))
+        score[row] = NOMINATED
+        return score

@@ -1,0 +1,176 @@
+"""Serving certificates of the webhooks: a private authority and one certificate it signed, made together.
+
+The authority's key is dropped after signing, so nothing that could sign for another name lies around; a renewal makes
+a new authority, and the bundle the API server trusts holds the old one beside it until that expires, so servers may
+change over in their own time. A certificate an administrator supplied is recognised by its issuer and never replaced.
+The time is an argument everywhere.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+LIFETIME = timedelta(days=365)
+_AUTHORITY = "kai-webhook-ca"
+_CLOCK_SKEW = timedelta(hours=1)
+_COMMON_NAME_LENGTH = 64
+
+
+class CertificateError(ValueError):
+    """A certificate or key cannot be used; the text says which and why."""
+
+
+@dataclass(frozen=True)
+class ServingCredentials:
+    """PEM texts: what the API server is told to trust, and the certificate and key (PKCS#1) the server presents."""
+
+    authority: bytes
+    certificate: bytes
+    key: bytes
+
+
+def service_names(service: str, namespace: str) -> tuple[str, ...]:
+    """The DNS names under which an API server calls a webhook's Service."""
+    return (f"{service}.{namespace}.svc", f"{service}.{namespace}.svc.cluster.local")
+
+
+def issue(names: Sequence[str], now: datetime, lifetime: timedelta = LIFETIME) -> ServingCredentials:
+    """New credentials for the DNS names and IP addresses (at least one), valid from `now` (aware) for `lifetime`."""
+    if not names:
+        raise CertificateError("a serving certificate needs at least one DNS name or IP address")
+    authority_key, key = _new_key(), _new_key()
+    authority_name = _name(f"{_AUTHORITY}-{x509.random_serial_number():040x}")
+    period = (now - _CLOCK_SKEW, now + lifetime)
+    authority = (
+        _builder(authority_name, authority_name, authority_key, period)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .sign(authority_key, hashes.SHA256())
+    )
+    leaf = (
+        _builder(_name(names[0][:_COMMON_NAME_LENGTH]), authority_name, key, period)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
+        .add_extension(_key_identifier(authority_key), critical=False)
+        .sign(authority_key, hashes.SHA256())
+    )
+    return ServingCredentials(_pem(authority), _pem(leaf), _key_pem(key))
+
+
+def renewal_reason(certificate: bytes | None, names: Sequence[str], now: datetime) -> str | None:
+    """Why the certificate (PEM; None when there is none) must be made anew; None: it serves, or it is not ours."""
+    if not certificate:
+        return "there is no certificate"
+    try:
+        leaf = x509.load_pem_x509_certificate(certificate)
+    except ValueError as problem:
+        return f"the certificate cannot be read: {problem}"
+    if not _is_ours(leaf):
+        return None
+    if now >= _renewal_time(leaf):
+        return f"the certificate expires at {leaf.not_valid_after_utc:%Y-%m-%d %H:%M}Z"
+    missing = sorted(set(names) - set(_names_in(leaf)))
+    return f"the certificate does not name {', '.join(missing)}" if missing else None
+
+
+def _renewal_time(certificate: x509.Certificate) -> datetime:
+    """After two thirds of its life, so that months are left to notice a renewal that does not work."""
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    return begin + (end - begin) * 2 / 3
+
+
+def trust_bundle(authorities: Iterable[bytes], now: datetime) -> bytes:
+    """The authorities (PEM texts, newest first) that have not expired, each once: the `caBundle` of a webhook."""
+    kept: dict[bytes, None] = {}
+    for text in authorities:
+        for certificate in _certificates_in(text):
+            if certificate.not_valid_after_utc > now:
+                kept[_pem(certificate)] = None
+    return b"".join(kept)
+
+
+def _certificates_in(text: bytes) -> list[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(text) if text else []
+    except ValueError as problem:
+        raise CertificateError(f"an authority's certificate cannot be read: {problem}") from None
+
+
+def _is_ours(certificate: x509.Certificate) -> bool:
+    issuers = certificate.issuer.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return any(str(issuer.value).startswith(_AUTHORITY) for issuer in issuers)
+
+
+def _names_in(certificate: x509.Certificate) -> list[str]:
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    return [*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))]
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: rsa.RSAPrivateKey, period: tuple[datetime, datetime]
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(period[0])
+        .not_valid_after(period[1])
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+
+
+def _usage(signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_encipherment=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _new_key() -> rsa.RSAPrivateKey:
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _key_identifier(key: rsa.RSAPrivateKey) -> x509.AuthorityKeyIdentifier:
+    return x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key())
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _key_pem(key: rsa.RSAPrivateKey) -> bytes:
+    form = serialization.PrivateFormat.TraditionalOpenSSL
+    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())

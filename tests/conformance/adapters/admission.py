@@ -1,0 +1,153 @@
+"""Admission cases: one function of the product per decision; error texts must begin with the recorded wording.
+
+Which container receives the share is compared by the fact of an error only: its wording goes beyond the recorded one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from pykai.objects.gpu_request import INIT_CONTAINER, REGULAR_CONTAINER, ContainerRef
+from pykai.webhook import shapes
+from pykai.webhook.device_access import check_device_access, hide_devices
+from pykai.webhook.gpu_sharing import check_gpu_request, connect_share, limit_memory
+from pykai.webhook.pod_draft import container_at, draft_of, fraction_container_of
+from pykai.webhook.pod_groups import examine
+from pykai.webhook.pods import set_runtime_class
+from pykai.webhook.review import VALIDATE_POD_GROUP, VALIDATE_QUEUE, VALIDATE_TOPOLOGY, Admission, Request, judge
+from pykai.webhook.verdict import RefusedError, Verdict
+
+Case = dict[str, Any]
+SUFFIX = "abc1234"
+RANDOM = re.compile(r"<random7>")
+
+
+def _config(case: Case) -> Case:
+    return case["input"].get("config") or {}
+
+
+MUTATIONS: dict[str, Callable[[Case, Case], None]] = {
+    "gpusharing": lambda draft, config: connect_share(draft, SUFFIX),
+    "hamicore": lambda draft, config: limit_memory(draft),
+    "deviceaccess": lambda draft, config: hide_devices(draft),
+    "runtimeenforcement": lambda draft, config: set_runtime_class(
+        draft, config.get("gpu_fraction_runtime_class_name", "")
+    ),
+}
+CHECKS: dict[str, Callable[[Case, Case], None]] = {
+    "gpusharing": lambda pod, config: check_gpu_request(pod, config.get("gpu_sharing_enabled", False)),
+    "deviceaccess": lambda pod, config: check_device_access(pod),
+    "hamicore": lambda pod, config: None,
+    "runtimeenforcement": lambda pod, config: None,
+}
+
+
+def _wording(expected: str, actual: str) -> list[str]:
+    return [] if actual.startswith(expected) else [f"error {actual!r}, expected {expected!r}"]
+
+
+def _verdict(expected: Case, verdict: Verdict) -> list[str]:
+    bad = [] if verdict.allowed == expected["allowed"] else [f"allowed {verdict.allowed}: {verdict.message}"]
+    bad += _wording(expected.get("error", ""), verdict.message)
+    if list(verdict.warnings) != expected.get("warnings", []):
+        bad.append(f"warnings {verdict.warnings}, expected {expected.get('warnings', [])}")
+    return bad
+
+
+def _judge(check: Callable[[], None]) -> Verdict:
+    try:
+        check()
+    except RefusedError as refusal:
+        return Verdict(False, refusal.message, refusal.warnings)
+    return Verdict()
+
+
+def _mutation(case: Case, plugin: str) -> list[str]:
+    expected, pod = case["expected"], case["input"]["pod"]
+    draft = draft_of(pod)
+    outcome = _judge(lambda: MUTATIONS[plugin](draft, _config(case)))
+    if "error" in expected or not outcome.allowed:
+        return _wording(expected.get("error", "no error"), outcome.message)
+    wanted = json.loads(RANDOM.sub(SUFFIX, json.dumps(expected["pod"])))
+    bad = [] if draft == wanted else [f"pod {draft}, expected {wanted}"]
+    if (draft != pod) != expected["mutated"]:
+        bad.append(f"mutated {draft != pod}")
+    return bad
+
+
+def pods(case: Case, document: Case) -> list[str]:
+    plugin, _, method = case["function"].split(".")
+    if method == "Mutate":
+        return _mutation(case, plugin)
+    pod = case["input"]["pod"]
+    return _verdict(case["expected"], _judge(lambda: CHECKS[plugin](pod, _config(case))))
+
+
+def _container(pod: Case) -> Case | None:
+    try:
+        place: ContainerRef = fraction_container_of(pod)
+    except RefusedError:
+        return None
+    kind = INIT_CONTAINER if place.init else REGULAR_CONTAINER
+    return {"container": container_at(pod, place), "index": place.index, "type": kind}
+
+
+def gpu_request(case: Case, document: Case) -> list[str]:
+    pod, expected = case["input"]["pod"], case["expected"]
+    if case["function"].endswith("ValidateGpuRequests"):
+        return _verdict(expected, _judge(lambda: check_gpu_request(pod, sharing_enabled=True)))
+    wanted = {"index": 0, **expected["container"]} if "container" in expected else None
+    actual = _container(pod)
+    return [] if actual == wanted else [f"container {actual}, expected {wanted}"]
+
+
+def _admission(case: Case) -> Admission:
+    held = [entry["object"] for entry in case["input"].get("cluster_objects") or []]
+    flags = {**case["input"], **_config(case)}
+    compare = any(value is True for key, value in flags.items() if "quota_validation" in key)
+    return Admission(queues=lambda: {item["metadata"]["name"]: item for item in held}, compare_quotas=compare)
+
+
+def _request(case: Case, kind: str) -> Request:
+    given, operation = case["input"], case["function"].rsplit(".Validate", 1)[1].upper()
+    item = given.get(f"new_{kind}", given.get(kind))
+    if operation == "DELETE":
+        return Request(uid="1", operation=operation, old_object=item)
+    return Request(uid="1", operation=operation, object=item, old_object=given.get(f"old_{kind}"))
+
+
+def _reviewed(path: str, kind: str) -> Callable[[Case], list[str]]:
+    return lambda case: _verdict(case["expected"], judge(path, _request(case, kind), _admission(case)))
+
+
+def _pod_group(case: Case) -> list[str]:
+    if ".Validate" in case["function"]:
+        return _reviewed(VALIDATE_POD_GROUP, "pod_group")(case)
+    given = case["input"]
+    return _tree(case["expected"], given.get("spec", {"subGroups": given.get("sub_groups")}))
+
+
+def _tree(expected: Case, spec: Case) -> list[str]:
+    try:
+        findings = [finding.message for finding in examine(shapes.view(shapes.PodGroupSpec, "spec", spec))]
+        actual: Case = {"valid": not findings, **({"min_definition_errors": findings} if findings else {})}
+    except RefusedError as refusal:
+        actual = {"valid": False, "structural_error": refusal.message}
+    return [] if actual == expected else [f"{actual}, expected {expected}"]
+
+
+CRDS: dict[str, Callable[[Case], list[str]]] = {
+    "queuehooks": _reviewed(VALIDATE_QUEUE, "queue"),
+    "topologyhooks": _reviewed(VALIDATE_TOPOLOGY, "topology"),
+    "v2alpha2": _pod_group,
+}
+
+
+def crds(case: Case, document: Case) -> list[str]:
+    return CRDS[case["function"].split(".")[0]](case)
+
+
+SUITES = {"admission/pods": pods, "admission/gpu_request": gpu_request, "admission/crds": crds}

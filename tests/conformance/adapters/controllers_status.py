@@ -1,0 +1,106 @@
+"""Status of PodGroups and Queues, and what a pod contributes to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pykai.controllers.status import pod_group, pods, queue
+from pykai.objects.resource_list import canonical, total
+
+Case = dict[str, Any]
+
+
+def objects(case: Case, kind: str) -> list[Case]:
+    """The cluster objects of a kind (plural), such as nodes."""
+    return [
+        each["object"] for each in case["input"].get("cluster_objects", []) if each["resource"].endswith("/" + kind)
+    ]
+
+
+def node(case: Case, name: str) -> Case | None:
+    return next((each for each in objects(case, "nodes") if each["metadata"].get("name", "") == name), None)
+
+
+def around(case: Case) -> pod_group.Surroundings:
+    claims = objects(case, "resourceclaims")
+    return pod_group.Surroundings(
+        nodes={each["metadata"].get("name", ""): each for each in objects(case, "nodes")},
+        claims={(each["metadata"].get("namespace", ""), each["metadata"]["name"]): each for each in claims},
+        priority_classes=objects(case, "priorityclasses"),
+    )
+
+
+def group_status(case: Case) -> Any:
+    group = case["input"]["pod_group"]
+    key = (group["metadata"]["namespace"], group["metadata"]["name"])
+    members = [
+        pod
+        for pod in objects(case, "pods")
+        if (pod["metadata"]["namespace"], pod["metadata"].get("annotations", {}).get("pod-group-name")) == key
+    ]
+    status = pod_group.desired(group, members, around(case))
+    return {name: value for name, value in status.items() if value}
+
+
+def queue_resources(case: Case) -> Any:
+    status = queue.desired(case["input"]["queue"], objects(case, "queues"), objects(case, "podgroups"))
+    return {name: value for name, value in status.items() if name != "childQueues"}
+
+
+def share(case: Case) -> str:
+    """The part of a device that a pod, or a text of gpu-memory, is on a node."""
+    given = case["input"]
+    if "pod" not in given:
+        return canonical(pods.device_share({"gpu-memory": given["gpu_memory_str"]}, node(case, given["node_name"])))
+    pod = given["pod"]
+    where = node(case, pod["spec"].get("nodeName", ""))
+    return canonical(pods.device_share(pod["metadata"].get("annotations", {}), where))
+
+
+def of_pod(judge: Callable[[Case], Any]) -> Callable[[Case], Any]:
+    return lambda case: judge(case["input"]["pod"])
+
+
+def received(case: Case) -> Any:
+    pod = case["input"]["pod"]
+    return total([pods.allocated_share(pod, node(case, pod["spec"].get("nodeName", "")))])
+
+
+def terminal(pod: Case) -> bool:
+    return pod["status"].get("phase") in {"Succeeded", "Failed"} and not pods.is_active(pod)
+
+
+OPERATIONS: dict[str, tuple[str, Callable[[Case], Any]]] = {
+    "controllers.PodGroupReconciler.handlePodGroupStatus": ("pod_group_status", group_status),
+    "resource_updater.ResourceUpdater.UpdateQueue": ("queue_status", queue_resources),
+    "pod-group.IsPreemptible": (
+        "result",
+        lambda case: pod_group.is_preemptible(case["input"]["pod_group"], objects(case, "priorityclasses")),
+    ),
+    "metadata.isActivePod": ("result", of_pod(pods.is_active)),
+    "metadata.isAllocatedPod": ("result", of_pod(pods.is_allocated)),
+    "metadata.isTerminalPod": ("result", of_pod(terminal)),
+    "resources.ExtractGPUSharingRequestedResources": ("result", of_pod(pods.requested_share)),
+    "resources.ExtractGPUSharingReceivedResources": ("result", received),
+    "resources.calculateAllocatedFraction": ("result", share),
+    "resources.getFractionFromMemoryRequest": ("result", share),
+    "resources.getNodeSingleGpuMemory": (
+        "result",
+        lambda case: pods.node_gpu_memory(node(case, case["input"]["node_name"])),
+    ),
+}
+
+
+def status(case: Case, _document: Case) -> list[str]:
+    key, operation = OPERATIONS[case["function"]]
+    try:
+        got = operation(case)
+    except pods.PodResourcesError as error:
+        return [] if "error" in case["expected"] else [f"refused: {error}"]
+    if "error" in case["expected"]:
+        return [f"expected {case['expected']['error']}, got {got}"]
+    return [] if got == case["expected"][key] else [f"got {got}, expected {case['expected'][key]}"]
+
+
+SUITES = {"controllers/status": status}

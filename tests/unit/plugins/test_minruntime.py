@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from pykai.plugins.minruntime import MinRuntimePolicy, MinRuntimes, is_elastic, keeps_minimum, protected
+
+#   0 a (30)      1 b
+#   ├─ 2 (10)     └─ 5
+#   │  ├─ 3 (5)
+#   │  └─ 4
+PARENT = [-1, -1, 0, 2, 2, 1]
+VALUES = [30.0, None, 10.0, 5.0, None, None]
+
+
+def tree(method: str = "lca") -> MinRuntimes:
+    policy = MinRuntimePolicy.from_arguments(
+        {"defaultPreemptMinRuntime": "1s", "defaultReclaimMinRuntime": "2s", "reclaimResolveMethod": method}
+    )
+    return MinRuntimes(PARENT, VALUES, VALUES, policy)
+
+
+@pytest.mark.parametrize(("queue", "seconds"), [(3, 5), (4, 10), (0, 30), (5, 1), (1, 1)])
+def test_preempt_takes_the_nearest_value_upwards(queue: int, seconds: float) -> None:
+    assert tree().preempt_min_runtime(queue) == seconds
+
+
+@pytest.mark.parametrize(
+    ("reclaimer", "victim", "lca", "queue"),
+    [
+        (5, 3, 30, 5),  # other department: the department decides
+        (3, 5, 2, 2),  # nothing set on the way
+        (4, 3, 5, 5),  # siblings: the victim itself decides
+        (3, 4, 10, 10),  # sibling without a value
+        (3, 3, 5, 5),
+        (3, 2, 10, 10),  # the victim is the ancestor
+        (0, 3, 10, 5),  # the reclaimer is the ancestor: its child towards the victim
+    ],
+)
+def test_reclaim_by_method(reclaimer: int, victim: int, lca: float, queue: float) -> None:
+    assert tree("lca").reclaim_min_runtime(reclaimer, victim) == lca
+    assert tree("queue").reclaim_min_runtime(reclaimer, victim) == queue
+
+
+@pytest.mark.parametrize("method", ["", "LCA", "nearest"])
+def test_an_unknown_method_is_lca(method: str) -> None:
+    assert tree(method).policy.method == "lca"
+
+
+@pytest.mark.parametrize("text", ["-5s", "soon", ""])
+def test_an_unreadable_default_is_zero(text: str) -> None:
+    assert MinRuntimePolicy.from_arguments({"defaultPreemptMinRuntime": text}) == MinRuntimePolicy()
+
+
+def test_rows_outside_the_tree_and_cycles_are_refused() -> None:
+    with pytest.raises(ValueError, match="not a row"):
+        tree().reclaim_min_runtime(-1, 3)
+    with pytest.raises(ValueError, match="ancestor"):
+        MinRuntimes([1, 0], [None, None], [None, None], MinRuntimePolicy()).preempt_min_runtime(0)
+
+
+def test_protection_ends_at_the_minimum() -> None:
+    assert protected([0.0, 1.0, math.nan], [10.0, 10.0, 10.0], 10.0).tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("pods", "victims", "minimum", "elastic", "kept"),
+    [
+        ([3], [1], [2], True, True),
+        ([3], [2], [2], True, False),
+        ([2], [0], [2], False, True),
+        ([4, 2], [1, 1], [2, 2], True, False),
+    ],
+)
+def test_elastic_workloads(pods: list[int], victims: list[int], minimum: list[int], elastic: bool, kept: bool) -> None:
+    assert is_elastic(pods, minimum) is elastic
+    assert keeps_minimum(pods, victims, minimum) is kept
