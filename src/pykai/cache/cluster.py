@@ -184,7 +184,9 @@ def _aliases(topologies: Iterable[kinds.Topology]) -> Any:
 
 
 def _known_memory(nodes: NodeTable) -> np.ndarray:
-    return nodes.gpu_memory[nodes.gpu_memory > UNKNOWN_GPU_MEMORY]
+    """MiB per device where it is known; nodes at the default count only if there is nothing better."""
+    better = nodes.gpu_memory[nodes.gpu_memory > UNKNOWN_GPU_MEMORY]
+    return better if better.size else nodes.gpu_memory[nodes.gpu_memory_known]
 
 
 def _frozen(column: np.ndarray) -> np.ndarray:

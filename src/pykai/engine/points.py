@@ -169,3 +169,16 @@ class PlacementObserver(Protocol):
     def placed(self, cycle: Cycle, pod: int, node: int) -> None: ...
 
     def evicted(self, cycle: Cycle, pod: int) -> None: ...
+
+
+@runtime_checkable
+class BindDetails(Protocol):
+    """All are asked: what a bind must carry beside node and devices."""
+
+    def claims(self, cycle: Cycle, pod: int) -> Sequence[tuple[str, dict[str, Any]]]:
+        """(claim name in the pod, allocation) pairs."""
+        ...
+
+    def zones(self, cycle: Cycle, pod: int) -> Sequence[tuple[str, dict[str, str]]]:
+        """(NUMA zone, amounts) pairs."""
+        ...

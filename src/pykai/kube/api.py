@@ -247,7 +247,8 @@ class Api(Protocol):
     ) -> AsyncIterator[WatchEvent[T]]:
         """Changes after `version` until the server ends the stream; Gone if it no longer remembers so far back.
 
-        An empty `version` begins with every present object as ADDED. Bookmarks are part of the stream.
+        The stream opens with a bookmark of `version` as soon as the server has accepted it, later bookmarks come from
+        the server. An empty `version` opens with every present object as ADDED instead.
         """
         ...
 

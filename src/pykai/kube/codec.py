@@ -148,6 +148,12 @@ def addressed(resource: Resource, body: Body, namespace: str = "") -> Object:
     return {"apiVersion": resource.api_version, "kind": resource.kind, **value, "metadata": metadata}
 
 
+def bookmark(resource: Resource, version: str) -> bytes:
+    """The object of a bookmark: a kind and a resourceVersion, nothing else."""
+    metadata = {"resourceVersion": version, "creationTimestamp": None}
+    return encode({"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata})
+
+
 SUBRESOURCE_KINDS = {"binding": ("v1", "Binding"), "eviction": ("policy/v1", "Eviction")}
 
 

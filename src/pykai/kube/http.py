@@ -30,7 +30,17 @@ from pykai.kube.api import (
     Selection,
     WatchEvent,
 )
-from pykai.kube.codec import addressed, decode, decode_item, decode_line, decode_list, encode, named, subresource_body
+from pykai.kube.codec import (
+    addressed,
+    bookmark,
+    decode,
+    decode_item,
+    decode_line,
+    decode_list,
+    encode,
+    named,
+    subresource_body,
+)
 from pykai.kube.credentials import Access
 from pykai.kube.transport import Lane, Request, Settings, Transport
 
@@ -124,6 +134,10 @@ class HttpApi:
         target = _collection(resource, where.namespace) + _query(_selectors(where) | options)
         accept = _METADATA.format("") if where.metadata_only else "application/json"
         async for line in self._transport.lines(Request("GET", target, Lane.WATCHES, accept=accept)):
+            if line is None:
+                if version not in ("", "0"):
+                    yield WatchEvent(EventType.BOOKMARK, decode(bookmark(resource, version), into))
+                continue
             event = decode_line(line)
             yield WatchEvent(EventType(event.type), decode(event.object, into))
 

@@ -127,8 +127,11 @@ class Transport:
             return _lost(error), request.repeatable
         return answer.data if answer.status < 400 else self._judged(request, answer, attempt)
 
-    async def lines(self, request: Request) -> AsyncIterator[bytes]:
-        """The lines of a stream as they arrive; Timeout if it stays silent for `watch_idle_seconds`."""
+    async def lines(self, request: Request) -> AsyncIterator[bytes | None]:
+        """None once the server has accepted, then the lines of the stream as they arrive.
+
+        Timeout if the stream stays silent for `watch_idle_seconds`.
+        """
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=CONNECT_SECONDS, sock_read=self._settings.watch_idle_seconds
         )
@@ -139,6 +142,7 @@ class Transport:
                 if response.status >= 400:
                     answer = _Answer(response.status, await response.read(), None)
                     raise self._judged(request, answer, 1)[0]
+                yield None
                 rest = b""
                 async for chunk in response.content.iter_any():
                     *complete, rest = (rest + chunk).split(b"\n")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 
 from pykai.kube.api import Api, Object, Patch
@@ -21,6 +21,7 @@ from pykai.objects import timestamps
 LEASE_NAMESPACE = "kube-node-lease"
 _RENEWALS_PER_SECOND = 20
 _PAUSE_SECONDS = (10.0, NODE_GRACE_SECONDS / 3)
+_STEP_SECONDS = 0.25
 _AT_ONCE = 32
 
 
@@ -95,18 +96,14 @@ class Registration:
         except ApiError:
             return
 
-    async def keep_renewing(self, names: Sequence[str]) -> None:
-        """Renew the leases for ever, a few at a time. `names` may change meanwhile."""
+    async def keep_renewing(self, names: Collection[str]) -> None:
+        """Renew the leases for ever, evenly spread; `names` may change meanwhile."""
         while True:
-            pause = pause_between_renewals(len(names))
-            batch = max(1, -(-len(names) // int(pause * 4)))
-            begun = time.monotonic()
             present = list(names)
-            for start in range(0, len(present), batch):
-                await asyncio.gather(*map(self.renew, present[start : start + batch]))
-                due = begun + pause * (start + batch) / max(1, len(present))
-                await asyncio.sleep(max(0.0, due - time.monotonic()))
-            await asyncio.sleep(max(0.0, begun + pause - time.monotonic()))
+            steps = int(pause_between_renewals(len(present)) / _STEP_SECONDS)
+            for step in range(steps):
+                await asyncio.gather(*map(self.renew, present[step::steps]))
+                await asyncio.sleep(_STEP_SECONDS)
 
 
 def is_ready(node: Object) -> bool:
@@ -114,5 +111,3 @@ def is_ready(node: Object) -> bool:
     found = (node.get("status") or {}).get("conditions") or ()
     return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in found)
 
-
-__all__ = ["LEASE_NAMESPACE", "Registration", "is_ready", "pause_between_renewals"]

@@ -6,6 +6,7 @@ times: the node then has more `nvidia.com/gpu` than devices, and its product nam
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from pykai.local.site import HOST
 from pykai.objects import names, quantity
 
 _NAMESPACE = uuid.UUID("5a5bb1f8-0d7e-5f6e-9a43-6a1f3c9d2b10")
+_NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
 
 
 class GpuShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -47,6 +49,8 @@ class NodeShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     resources: dict[str, str] = {}
 
     def __post_init__(self) -> None:
+        if not _NODE_NAME.fullmatch(self.name):
+            raise ValueError(f"name {self.name!r}: use lower-case letters, digits, dots and inner dashes")
         for amount in (self.cpu, self.memory, *self.resources.values()):
             quantity.parse(amount)
 
@@ -148,39 +152,41 @@ _NODE_INFO = {
 }
 
 
-class _Row(NodeShape, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """A line of the nodes file: a shape, `count` times (named NAME-0, NAME-1, ...)."""
-
-    count: int = 1
-
-
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    nodes: list[_Row]
-
-
 def repeat(shape: NodeShape, count: int) -> list[NodeShape]:
     """`count` nodes of one shape, named NAME-0, NAME-1, ..."""
     return [msgspec.structs.replace(shape, name=f"{shape.name}-{number}") for number in range(count)]
 
 
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    nodes: list[dict[str, Any]]
+
+
 def read_shapes(path: Path) -> list[NodeShape]:
-    """The nodes a YAML file describes; ValueError names the field that is wrong."""
+    """The nodes a YAML file describes, `count` of each (named NAME-0, ... if more than one).
+
+    ValueError names the field that is wrong.
+    """
     try:
         rows = msgspec.yaml.decode(path.read_bytes(), type=_File).nodes
+        shapes = [shape for number, row in enumerate(rows) for shape in _expand(row, f"nodes[{number}]")]
+        _refuse_duplicates([shape.name for shape in shapes])
     except (msgspec.MsgspecError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from error
-    shapes = [shape for row in rows for shape in _expand(row)]
-    _refuse_duplicates(path, [shape.name for shape in shapes])
     return shapes
 
 
-def _expand(row: _Row) -> list[NodeShape]:
-    fields = {field: getattr(row, field) for field in NodeShape.__struct_fields__}
-    shape = NodeShape(**fields)
-    return [shape] if row.count == 1 else repeat(shape, row.count)
+def _expand(row: dict[str, Any], place: str) -> list[NodeShape]:
+    count = row.pop("count", 1)
+    if type(count) is not int or count < 1:
+        raise ValueError(f"{place}: count must be at least 1, got {count!r}")
+    try:
+        shape = msgspec.convert(row, NodeShape)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{place}: {error}") from error
+    return [shape] if count == 1 else repeat(shape, count)
 
 
-def _refuse_duplicates(path: Path, given: Sequence[str]) -> None:
+def _refuse_duplicates(given: Sequence[str]) -> None:
     twice = sorted({name for name in given if given.count(name) > 1})
     if twice:
-        raise ValueError(f"{path}: nodes: name {twice[0]!r} is used twice")
+        raise ValueError(f"nodes: name {twice[0]!r} is used twice")

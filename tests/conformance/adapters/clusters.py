@@ -38,7 +38,8 @@ def node(given: Case) -> kinds.Node:
     memory = given.get("gpu_memory_mib")
     labels = {names.GPU_MEMORY_LABEL: str(memory)} if memory else {}
     meta = {"name": given["name"] or "unnamed", "labels": {**labels, **given.get("labels", {})}}
-    return as_kind(kinds.Node, {"metadata": meta, "status": {"allocatable": quantities(given["allocatable"])}})
+    allocatable = {"pods": "110", **quantities(given["allocatable"])}
+    return as_kind(kinds.Node, {"metadata": meta, "status": {"allocatable": allocatable}})
 
 
 def annotations(task: Case) -> dict[str, str]:

@@ -6,8 +6,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pykai.controllers.grouping import GroupingError, GroupSpec, Settings, SubGroup, Topology, Workload, pod_patch
-from pykai.controllers.grouping import core, default, grove, kubeflow, lws, pod_group, priority, skip_owner
+from pykai.controllers.grouping import (
+    GroupingError,
+    GroupSpec,
+    Settings,
+    SubGroup,
+    Topology,
+    Workload,
+    default,
+    grove,
+    kubeflow,
+    lws,
+    pod_group,
+    pod_patch,
+    pods,
+    priority,
+    skip_owner,
+)
 from pykai.controllers.grouping import karta as kartas
 from pykai.controllers.grouping.assignment import with_node_pool
 from pykai.controllers.grouping.fields import group_version_kind
@@ -64,7 +79,7 @@ def workload_of(given: Case) -> Workload:
     )
 
 
-# -------------------------------------------------------------------------------------------- specs as the cases write them
+# ------------------------------------------------------------------------------------ specs as the cases write them
 def rendered(spec: GroupSpec) -> Case:
     topology = spec.topology
     return pruned(
@@ -183,9 +198,13 @@ def described_by_karta(given: Case, work: Workload) -> GroupSpec:
 
 
 def skipping_top_owner(given: Case, work: Workload) -> GroupSpec:
-    """The case brings its own table of kinds, whose entries all mean the default."""
-    assert all(line.endswith("-> Default Grouper") for line in given["config"]["supported_types"])
-    return skip_owner.group(work, DEFAULT.apply)
+    """The case brings its own table of kinds: `group/version/kind -> plugin` lines."""
+    rows = {}
+    for line in given["config"]["supported_types"]:
+        key, _, plugin = line.partition(" -> ")
+        group, version, kind = key.split("/")
+        rows[group, version, kind] = DEFAULT if plugin == "Default Grouper" else TABLE[group, version, kind]
+    return skip_owner.group(work, lambda inner: rows.get(group_version_kind(inner.top), DEFAULT).apply(inner))
 
 
 GROUPERS: dict[str, Callable[[Case, Workload], GroupSpec]] = {
@@ -372,7 +391,7 @@ HELPERS: dict[str, Callable[[Case, Case], list[str]]] = {
     "podgrouper.podGrouper.GetPodOwners": walk_owners,
     "podgrouper.shouldSkipAnyOwner": result(lambda given: any(map(skips_grouping, given["owners"]))),
     "podgrouper.shouldSkipPodGrouper": result(lambda given: skips_grouping(given["obj"])),
-    "spark.IsSparkPod": result(lambda given: core.is_spark_pod(given["pod"])),
+    "spark.IsSparkPod": result(lambda given: pods.is_spark_pod(given["pod"])),
 }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 import yaml
 
@@ -134,6 +135,7 @@ def _top_owner_metadata(top: Object) -> str:
     return "".join(f"{key}: {_yaml_scalar(text)}\n" for key, text in entries.items())
 
 
+@lru_cache(maxsize=4096)
 def _yaml_scalar(text: str) -> str:
     """The text bare where YAML would read it back as a string, else in double quotes."""
     try:

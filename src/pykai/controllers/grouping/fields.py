@@ -154,8 +154,6 @@ def positive(text: str, what: str) -> int:
 
 
 def _wrong(obj: Object, path: tuple[str, ...], expected: str) -> GroupingError:
-    found = obj
-    for key in path:
-        found = found.get(key, {}) if isinstance(found, dict) else {}
-    where = ".".join(path) or "the object"
-    return GroupingError(f"{where} is {type(found).__name__} {found!r}, expected {expected}")
+    owner = obj.get("metadata") if isinstance(obj, dict) else None
+    of = f" of {obj.get('kind')} {owner['name']}" if isinstance(owner, dict) and "name" in owner else ""
+    return GroupingError(f"{'.'.join(path) or 'the value'}{of} must be {expected}")

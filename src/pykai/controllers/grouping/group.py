@@ -17,6 +17,12 @@ def group_pod(pod: Object, lookup: Lookup, settings: Settings) -> GroupSpec | No
 
     Raises GroupingError with a text for the user; whatever `lookup` raises passes through.
     """
+    work = workload_of(pod, lookup, settings)
+    return None if work is None else group_of(work)
+
+
+def workload_of(pod: Object, lookup: Lookup, settings: Settings) -> Workload | None:
+    """The pod with everything that owns it; None where the grouper must leave the pod alone."""
     if is_left_alone(pod, settings):
         return None
     # Items of a list carry neither field, and a group that belongs to its pod refers to both.
@@ -24,7 +30,12 @@ def group_pod(pod: Object, lookup: Lookup, settings: Settings) -> GroupSpec | No
     found = _ownership(pod, lookup)
     if found is None or any(skips_grouping(owner) for owner in found.owners):
         return None
-    return with_node_pool(group_workload(Workload(found.top, pod, found.owners, settings, lookup)), pod, settings)
+    return Workload(found.top, pod, found.owners, settings, lookup)
+
+
+def group_of(work: Workload) -> GroupSpec:
+    """The pod group of a workload's pod, in the pod's node pool."""
+    return with_node_pool(group_workload(work), work.pod, work.settings)
 
 
 def is_left_alone(pod: Object, settings: Settings) -> bool:

@@ -118,7 +118,7 @@ def _members(gang: Object, topology_name: str) -> list[SubGroup]:
 
 
 def member(pod_group: Object, home: str, topology_name: str, where: str) -> SubGroup:
-    """One pod group of a PodGang, with the pods it refers to in the gang's own namespace."""
+    """One pod group of a PodGang, with the pods it refers to."""
     name = _required(pod_group, "name", where)
     replicas = count_at(pod_group, "minReplicas")
     if replicas is None or replicas <= 0:
@@ -126,13 +126,16 @@ def member(pod_group: Object, home: str, topology_name: str, where: str) -> SubG
     references = maps_at(pod_group, "podReferences")
     if references is None:
         raise GroupingError(f"{where}: missing required 'podReferences' field")
-    places = [(_required(ref, "namespace", where), _required(ref, "name", where)) for ref in references]
-    return SubGroup(
-        name,
-        replicas,
-        pods=tuple(pod for at, pod in places if at == home),
-        topology=_packing({"spec": pod_group}, topology_name, where),
-    )
+    pods = tuple(_referred(ref, home, f"{where}.podReferences[{index}]") for index, ref in enumerate(references))
+    return SubGroup(name, replicas, pods=pods, topology=_packing({"spec": pod_group}, topology_name, where))
+
+
+def _referred(reference: Object, home: str, where: str) -> str:
+    """The name of a pod; one of another namespace is refused, since a group and its pods live together."""
+    pod, at = _required(reference, "name", where), _required(reference, "namespace", where)
+    if at != home:
+        raise GroupingError(f"{where}: pod {at}/{pod} is not in namespace {home}")
+    return pod
 
 
 def _required(source: Object, field: str, where: str) -> str:

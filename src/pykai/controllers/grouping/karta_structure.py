@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from typing import Any
 
 import jq
@@ -21,11 +21,11 @@ _SELECTOR_PATHS = (
     ("podSelector", "componentTypeSelector", "keyPath"),
     ("podSelector", "componentInstanceSelector", "idPath"),
 )
-_WORKLOAD_PATHS = (
-    ("scaleDefinition", "replicasPath"),
-    ("scaleDefinition", "minReplicasPath"),
-    ("instanceIdPath",),
-)
+_SCALE_FIELDS = ("minReplicasPath", "replicasPath")
+_WORKLOAD_PATHS = (*(("scaleDefinition", field) for field in _SCALE_FIELDS), ("instanceIdPath",))
+
+
+MAX_VALUES = 10_000
 
 
 class KartaError(GroupingError):
@@ -87,22 +87,24 @@ def compiled(program: str) -> Any:
 def values(program: str, obj: Object) -> list[Any]:
     """Everything a jq program yields for an object."""
     try:
-        return list(compiled(program).input_value(obj).all())
+        found = list(islice(compiled(program).input_value(obj), MAX_VALUES + 1))
     except ValueError as error:
         raise KartaError(f"jq program {program!r}: {error}") from error
+    if len(found) > MAX_VALUES:
+        raise KartaError(f"jq program {program!r} yields more than {MAX_VALUES} values")
+    return found
 
 
 def scale(found: Structure, name: str, workload: Object, instance: str | None = None) -> int:
     """Pods below a component, or below one instance of it; 0 where nothing in its subtree gives a scale."""
     definition = found.component(name)
-    if map_at(definition, "scaleDefinition"):
+    if any(text_at(definition, "scaleDefinition", field) for field in _SCALE_FIELDS):
         return sum(_per_instance(definition, workload, instance))
     return sum(scale(found, child, workload) for child in found.children(name))
 
 
 def _per_instance(definition: Object, workload: Object, instance: str | None) -> list[int]:
-    minimum = _counts(definition, "minReplicasPath", workload)
-    replicas = _counts(definition, "replicasPath", workload)
+    minimum, replicas = (_counts(definition, field, workload) for field in _SCALE_FIELDS)
     counts = [least or usual for least, usual in zip_longest(minimum, replicas, fillvalue=0)]
     id_path = text_at(definition, "instanceIdPath")
     if instance is None or not id_path:

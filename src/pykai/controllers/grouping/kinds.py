@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from pykai.controllers.grouping import (
+    azureml,
     batch,
-    core,
     default,
     grove,
     jobset,
@@ -19,6 +19,7 @@ from pykai.controllers.grouping import (
     knative,
     kubeflow,
     lws,
+    pods,
     pytorch,
     ray,
     skip_owner,
@@ -61,8 +62,8 @@ KARTA = Kind("*", ANY_VERSION, "*", karta.group, all_owners=True)
 
 TABLE: Mapping[tuple[str, str, str], Kind] = _all(
     (
-        Kind("", "v1", "Pod", core.pod),
-        Kind("apps", "v1", "Deployment", core.deployment, INFERENCE),
+        Kind("", "v1", "Pod", pods.pod),
+        Kind("apps", "v1", "Deployment", pods.deployment, INFERENCE),
         Kind("apps", "v1", "ReplicaSet", default.group, all_owners=True),
         Kind("apps", "v1", "StatefulSet", default.group, all_owners=True),
         Kind("batch", "v1", "Job", batch.job),
@@ -92,7 +93,7 @@ TABLE: Mapping[tuple[str, str, str], Kind] = _all(
         Kind("machinelearning.seldon.io", "v1", "SeldonDeployment", default.group, all_owners=True),
         Kind("machinelearning.seldon.io", "v1alpha2", "SeldonDeployment", default.group, all_owners=True),
         Kind("egx.nvidia.io", "v1", "SPOTRequest", default.group, INFERENCE),
-        Kind("amlarc.azureml.com", "v1alpha1", "AmlJob", core.azure_ml),
+        Kind("amlarc.azureml.com", "v1alpha1", "AmlJob", azureml.group),
         Kind("kubevirt.io", "v1", "VirtualMachineInstance", default.group, all_owners=True),
         Kind("workspace.devfile.io", "v1alpha2", "DevWorkspace", default.group, all_owners=True),
         Kind("tekton.dev", "v1", "PipelineRun", default.group, all_owners=True),

@@ -91,8 +91,7 @@ def _segment_size(work: Workload) -> int | None:
         wanted = annotations_of(work.top).get(names.SEGMENT_SIZE, template.get(names.SEGMENT_SIZE))
         size = None if wanted is None else positive(wanted, f"annotation {names.SEGMENT_SIZE}")
     if size is not None and size > _declared_size(work):
-        raise GroupingError(f"LeaderWorkerSet {full_name(work.top)}: segments of {size} pods in groups of "
-                            f"{_declared_size(work)}")  # fmt: skip
+        raise GroupingError(f"LeaderWorkerSet {full_name(work.top)}: segments of {size} pods exceed its groups")
     return size
 
 

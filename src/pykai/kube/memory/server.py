@@ -32,7 +32,7 @@ from pykai.kube.api import (
     Selection,
     WatchEvent,
 )
-from pykai.kube.codec import addressed, decode, decode_item, encode, subresource_body
+from pykai.kube.codec import addressed, bookmark, decode, decode_item, encode, subresource_body
 from pykai.kube.errors import BadRequest, NotFound
 from pykai.kube.memory import changes, deletion
 from pykai.kube.memory.core import Admission, Core
@@ -110,7 +110,9 @@ class MemoryApi:
         if version and not version.isdigit():
             raise BadRequest(f"invalid resource version {version!r}")
         since = int(version or 0)
-        if not since:
+        if since:
+            watcher.put(EventType.BOOKMARK, bookmark(resource, version))
+        else:
             for record in filter(selected, store.of_kind(resource)):
                 watcher.put(EventType.ADDED, record.raw)
         store.log.open(watcher, since or store.log.revision)
@@ -181,10 +183,7 @@ class MemoryApi:
         log = self._core.store.log
         self._bookmarked = self._core.clock()
         for watcher in log.watchers():
-            resource = watcher.resource
-            mark = {"kind": resource.kind, "apiVersion": resource.api_version}
-            metadata = {"resourceVersion": str(log.revision), "creationTimestamp": None}
-            watcher.put(EventType.BOOKMARK, encode({**mark, "metadata": metadata}))
+            watcher.put(EventType.BOOKMARK, bookmark(watcher.resource, str(log.revision)))
 
     def _bookmark_when_due(self) -> None:
         if self._core.clock() - self._bookmarked >= BOOKMARK_SECONDS:

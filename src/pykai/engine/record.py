@@ -1,0 +1,120 @@
+"""The trial, read out as a Plan: what was decided, in the order in which it was decided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pykai.engine import points
+from pykai.engine.cycle import Cycle
+from pykai.engine.gang import ready
+from pykai.engine.reasons import GangError, gang_text
+from pykai.model.plan import Bind, Evict, GangMark, Pipeline, Plan, Verdict
+from pykai.model.pods import GpuKind
+from pykai.model.status import Status
+
+Key = tuple[str, str]
+
+
+def plan_of(cycle: Cycle) -> Plan:
+    """Everything the cycle decided."""
+    trial = cycle.trial
+    placed = [(pod, wait) for pod, wait in trial.placed.items() if trial.status[pod] != Status.RELEASING]
+    waiting = [pod for pod, status in enumerate(trial.status) if status in (Status.PENDING, Status.GATED)]
+    ours = [pod for pod in waiting if trial.gang[pod] >= 0]
+    return Plan(
+        binds=tuple(_bind(cycle, pod) for pod, wait in placed if not wait),
+        pipelines=tuple(_pipeline(cycle, pod) for pod, wait in placed if wait),
+        evictions=tuple(_evictions(cycle)),
+        verdicts=tuple(_verdicts(cycle, ours)),
+        marks=tuple(_marks(cycle)),
+        pending=len(ours),
+    )
+
+
+def _key(cycle: Cycle, pod: int) -> Key:
+    pods = cycle.snapshot.pods
+    return pods.namespaces[pod], pods.names[pod]
+
+
+def _gang_key(cycle: Cycle, gang: int) -> Key:
+    gangs = cycle.snapshot.gangs
+    return gangs.namespaces[gang], gangs.names[gang]
+
+
+def _node(cycle: Cycle, pod: int) -> str:
+    return cycle.snapshot.nodes.names[cycle.trial.node[pod]]
+
+
+def _bind(cycle: Cycle, pod: int) -> Bind:
+    trial = cycle.trial
+    c = trial.of_class(pod)
+    portion = trial.share_portion(c, trial.node[pod]) if c.shared else c.portion
+    kinds = {GpuKind.MEMORY: "Fraction"}
+    details = cycle.policy.of(points.BindDetails)  # type: ignore[type-abstract]
+    claims = tuple(claim for plugin in details for claim in plugin.claims(cycle, pod))
+    zones = tuple(zone for plugin in details for zone in plugin.zones(cycle, pod))
+    return Bind(
+        pod=_key(cycle, pod),
+        node=_node(cycle, pod),
+        resource_type=kinds.get(c.gpu_kind, c.gpu_kind.value),
+        devices=c.devices,
+        portion=portion,
+        gpu_groups=trial.gpu_groups.get(pod, ()) if c.shared else (),
+        claims=claims,
+        numa_zones=zones,
+    )
+
+
+def _pipeline(cycle: Cycle, pod: int) -> Pipeline:
+    groups = cycle.trial.gpu_groups.get(pod, ()) if cycle.trial.of_class(pod).shared else ()
+    return Pipeline(_key(cycle, pod), _node(cycle, pod), groups)
+
+
+def _evictions(cycle: Cycle) -> Iterator[Evict]:
+    trial = cycle.trial
+    for pod, why in trial.evicted.items():
+        moved = trial.status[pod] == Status.PIPELINED
+        yield Evict(
+            pod=_key(cycle, pod),
+            gang=_gang_key(cycle, trial.gang[pod]),
+            action=why.action,
+            message=why.message,
+            evictor=None if why.evictor is None else _gang_key(cycle, why.evictor),
+            victims=why.victims,
+            moves_to=_node(cycle, pod) if moved else "",
+        )
+
+
+def _verdicts(cycle: Cycle, waiting: list[int]) -> Iterator[Verdict]:
+    """Every gang with waiting pods, and what to tell each of them."""
+    by_gang: dict[int, list[int]] = {}
+    for pod in waiting:
+        by_gang.setdefault(cycle.trial.gang[pod], []).append(pod)
+    for gang, pods in by_gang.items():
+        errors = cycle.reasons.gangs.get(gang) or _without_queue(cycle, gang)
+        whole = gang_text(errors) if errors else "Unable to schedule podgroup"
+        fallback = gang_text(errors) if errors else "Unable to schedule pod"
+        yield Verdict(
+            gang=_gang_key(cycle, gang),
+            reasons=tuple((error.reason, error.message) for error in errors),
+            message=whole,
+            pods={_key(cycle, pod): cycle.reasons.pods.get(pod, fallback) for pod in pods},
+            ready=ready(cycle.trial, gang),
+        )
+
+
+def _without_queue(cycle: Cycle, gang: int) -> list[GangError]:
+    gangs = cycle.snapshot.gangs
+    if gangs.queue[gang] >= 0:
+        return []
+    return [GangError("QueueDoesNotExist", f"Queue '{gangs.queue_names[gang]}' does not exist")]
+
+
+def _marks(cycle: Cycle) -> Iterator[GangMark]:
+    for gang, at in cycle.started.items():
+        yield GangMark(_gang_key(cycle, gang), "last-start", at)
+    evicted = {cycle.trial.gang[pod] for pod in cycle.trial.evicted}
+    for gang in sorted(evicted):
+        yield GangMark(_gang_key(cycle, gang), "last-eviction", cycle.now)
+    for gang, since in cycle.stale_since.items():
+        yield GangMark(_gang_key(cycle, gang), "stale", since)

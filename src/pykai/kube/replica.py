@@ -1,0 +1,130 @@
+"""A local copy of one kind, kept exact from lists and watch events; every step says what changed.
+
+Invariant: after a list and all events since, the copy equals the server's state, and the changes told so far, applied in
+order to an empty map, give the copy. An object that was deleted and made anew under the same name is a deletion and an
+addition, never a modification. An object its reader cannot decode keeps its last readable state and is reported once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
+
+import structlog
+from msgspec import Raw
+
+from pykai.kube.api import EventType, Resource
+from pykai.kube.codec import DecodeError, Identity, decode_item, identity_of
+
+T = TypeVar("T")
+Key = tuple[str, str]
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Change(Generic[T]):
+    """What happened to an object: `object` is its state now, or its last one if it was deleted.
+
+    `old` is the state before, None for an addition.
+    """
+
+    type: EventType
+    key: Key
+    object: T
+    old: T | None
+
+
+class Held(NamedTuple):
+    """An object with what tells its states apart."""
+
+    uid: str
+    version: str
+    object: object
+
+
+class Replica(Generic[T]):
+    """The objects of one kind by (namespace, name)."""
+
+    def __init__(self, resource: Resource, into: type[T]) -> None:
+        self._resource = resource
+        self._into = into
+        self._held: dict[Key, Held] = {}
+        self._unreadable: dict[Key, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def get(self, key: Key) -> T | None:
+        """The object, or None."""
+        held = self._held.get(key)
+        return None if held is None else held.object  # type: ignore[return-value]
+
+    def items(self) -> Iterator[tuple[Key, T]]:
+        """All objects; the copy must not change while reading."""
+        for key, held in self._held.items():
+            yield key, held.object  # type: ignore[misc]
+
+    def page(self, raws: Iterable[Raw]) -> dict[Key, Held]:
+        """The objects of one page of a list; those already held in the same state are not decoded again."""
+        found = {}
+        for raw in raws:
+            identity = identity_of(raw)
+            held = self._held.get(identity.key)
+            if held is None or (held.uid, held.version) != (identity.uid, identity.resource_version):
+                held = self._read(identity, raw)
+            if held is not None:
+                found[identity.key] = held
+        return found
+
+    def replace(self, listed: dict[Key, Held]) -> list[Change[T]]:
+        """Become what was listed, and say by which changes: deletions first."""
+        before = self._held
+        self._held = listed
+        changes = [self._change(EventType.DELETED, key, before[key], None) for key in before.keys() - listed.keys()]
+        for key, held in listed.items():
+            changes += self._turned(key, before.get(key), held)
+        return changes
+
+    def event(self, kind: EventType, raw: Raw) -> list[Change[T]]:
+        """Take one watch event that is no bookmark, and say what it changed: nothing if it was known."""
+        identity = identity_of(raw)
+        key, before = identity.key, self._held.get(identity.key)
+        if kind is EventType.DELETED:
+            self._unreadable.pop(key, None)
+            if before is None:
+                return []
+            del self._held[key]
+            last = self._read(identity, raw) or before
+            return [self._change(EventType.DELETED, key, last, before)]
+        if before is not None and (before.uid, before.version) == (identity.uid, identity.resource_version):
+            return []
+        held = self._read(identity, raw)
+        if held is None:
+            return []
+        self._held[key] = held
+        return self._turned(key, before, held)
+
+    def _turned(self, key: Key, before: Held | None, after: Held) -> list[Change[T]]:
+        if before is None:
+            return [self._change(EventType.ADDED, key, after, None)]
+        if before.uid != after.uid:
+            gone = self._change(EventType.DELETED, key, before, before)
+            return [gone, self._change(EventType.ADDED, key, after, None)]
+        return [] if before.version == after.version else [self._change(EventType.MODIFIED, key, after, before)]
+
+    def _change(self, kind: EventType, key: Key, held: Held, before: Held | None) -> Change[T]:
+        old = None if before is None else before.object
+        return Change(kind, key, held.object, old)  # type: ignore[arg-type]
+
+    def _read(self, identity: Identity, raw: Raw) -> Held | None:
+        try:
+            value = decode_item(raw, self._into, self._resource)
+        except DecodeError as error:
+            if self._unreadable.get(identity.key) != str(error):
+                self._unreadable[identity.key] = str(error)
+                log.warning("object cannot be read", kind=self._resource.qualified, error=str(error))
+            return self._held.get(identity.key)
+        self._unreadable.pop(identity.key, None)
+        return Held(identity.uid, identity.resource_version, value)

@@ -1,0 +1,120 @@
+"""The table of plugins: the names configuration knows, and how each is made from its arguments.
+
+Third parties add names through the entry point group `pykai.plugins`; an entry point is a callable that takes the
+arguments of the configuration and returns a plugin or a tuple of plugins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any
+
+from pykai.plugins import ordering, scoring
+from pykai.plugins.proportion import Proportion
+
+Arguments = Mapping[str, str]
+Made = tuple[object, ...]
+
+
+class UnknownPluginError(ValueError):
+    """Configuration names a plugin that does not exist."""
+
+
+def _number(arguments: Arguments, key: str, default: float) -> float:
+    text = arguments.get(key)
+    if text is None:
+        return default
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"arguments.{key}: {text!r} is not a number") from None
+
+
+def _proportion(arguments: Arguments) -> Made:
+    saturation = _number(
+        arguments, "relcaimerSaturationMultiplier", _number(arguments, "reclaimerSaturationMultiplier", 1.0)
+    )
+    return (Proportion(k=max(_number(arguments, "kValue", 1.0), 0.0), saturation=max(saturation, 1.0)),)
+
+
+def _nothing(_: Arguments) -> Made:
+    """Names that select a part of the program which is not a decision plugin (the snapshot endpoint)."""
+    return ()
+
+
+def _node_placement(arguments: Arguments) -> Made:
+    return scoring.node_placement(**{key: arguments.get(key, "binpack") for key in ("gpu", "cpu")})
+
+
+PLUGINS: dict[str, Callable[[Arguments], Made]] = {
+    "predicates": _nothing,
+    "proportion": _proportion,
+    "priority": lambda _: (ordering.Priority(),),
+    "elastic": lambda _: (ordering.Elastic(),),
+    "kubeflow": lambda _: (ordering.Kubeflow(),),
+    "ray": lambda _: (ordering.Ray(),),
+    "subgrouporder": lambda _: (ordering.SubGroupOrder(),),
+    "taskorder": lambda _: (ordering.TaskPriority(),),
+    "nodeavailability": lambda _: (scoring.NodeAvailability(),),
+    "gpusharingorder": lambda _: (scoring.GpuSharingOrder(),),
+    "gpupack": lambda _: (scoring.GpuPack(),),
+    "gpuspread": lambda _: (scoring.GpuSpread(),),
+    "resourcetype": lambda _: (scoring.ResourceType(),),
+    "nominatednode": lambda _: (scoring.NominatedNode(),),
+    "nodeplacement": _node_placement,
+    "podaffinity": _nothing,
+    "dynamicresources": _nothing,
+    "numa": _nothing,
+    "minruntime": _nothing,
+    "topology": _nothing,
+    "snapshot": _nothing,
+    "reflectjoborder": _nothing,
+    "sg-nodelocalgreedy": _nothing,
+    "sg-multinodegang": _nothing,
+}
+
+BUILT_IN = (
+    "predicates",
+    "proportion",
+    "priority",
+    "elastic",
+    "kubeflow",
+    "ray",
+    "nodeavailability",
+    "gpusharingorder",
+    "gpupack",
+    "resourcetype",
+    "subgrouporder",
+    "taskorder",
+    "nominatednode",
+    "dynamicresources",
+    "nodeplacement",
+    "minruntime",
+    "topology",
+    "snapshot",
+    "sg-nodelocalgreedy",
+    "sg-multinodegang",
+)
+"""What runs where configuration says nothing."""
+
+
+@cache
+def _third_party() -> dict[str, Callable[[Arguments], Any]]:
+    return {point.name: point.load() for point in entry_points(group="pykai.plugins")}
+
+
+def make(name: str, arguments: Arguments | None = None) -> Made:
+    """The plugin objects behind a configured name."""
+    maker = PLUGINS.get(name) or _third_party().get(name)
+    if maker is None:
+        known = ", ".join(sorted({*PLUGINS, *_third_party()}))
+        raise UnknownPluginError(f"plugin {name!r} does not exist (known: {known})")
+    made = maker(arguments or {})
+    return made if isinstance(made, tuple) else (made,)
+
+
+def make_all(configured: Iterable[tuple[str, Arguments]]) -> Made:
+    """All plugins of a configuration, in its order."""
+    return tuple(plugin for name, arguments in configured for plugin in make(name, arguments))

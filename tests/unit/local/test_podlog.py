@@ -1,0 +1,72 @@
+"""Logs of hollow pods, in memory and over the kubelet's door."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import aiohttp
+import pytest
+
+from pykai.local.kubelet_server import serving, wish_of
+from pykai.local.podlog import PodLog, Wish
+
+
+async def collect(log: PodLog, wish: Wish) -> list[str]:
+    return [text.rstrip("\n") async for text in log.read(wish)]
+
+
+@pytest.mark.parametrize(("tail", "expected"), [(None, ["a", "b", "c"]), (2, ["b", "c"]), (0, []), (9, ["a", "b", "c"])])
+async def test_tail(tail: int | None, expected: list[str]) -> None:
+    log = PodLog()
+    log.write("a\nb")
+    log.write("c")
+    assert await collect(log, Wish(tail=tail)) == expected
+
+
+async def test_since_and_timestamps() -> None:
+    log = PodLog()
+    log.write("old")
+    await asyncio.sleep(0.01)
+    middle = time.time()
+    log.write("new")
+    (line,) = await collect(log, Wish(since=middle, timestamps=True))
+    assert line.endswith("Z new")
+
+
+async def test_follow_sees_every_line_once_and_ends_with_the_pod() -> None:
+    log = PodLog()
+    log.write("before")
+    reader = asyncio.create_task(collect(log, Wish(follow=True)))
+    for number in range(5):
+        await asyncio.sleep(0)
+        log.write(str(number))
+    log.write("last")
+    log.close()
+    assert await asyncio.wait_for(reader, 2) == ["before", "0", "1", "2", "3", "4", "last"]
+
+
+@pytest.mark.parametrize(
+    ("query", "wish"),
+    [
+        ({}, Wish()),
+        ({"tailLines": "3", "follow": "true", "timestamps": "true"}, Wish(3, 0.0, follow=True, timestamps=True)),
+        ({"sinceTime": "1970-01-01T00:01:00Z"}, Wish(since=60.0)),
+    ],
+)
+def test_wish_of(query: dict[str, str], wish: Wish) -> None:
+    assert wish_of(query) == wish
+
+
+async def test_served_with_tls() -> None:
+    log = PodLog()
+    log.write("hello")
+    logs = {("team", "pod"): log}
+    async with serving(lambda namespace, pod: logs.get((namespace, pod))) as port, aiohttp.ClientSession() as session:
+        base = f"https://127.0.0.1:{port}/containerLogs"
+        async with session.get(f"{base}/team/pod/main", ssl=False) as answer:
+            assert (answer.status, await answer.text()) == (200, "hello\n")
+        async with session.get(f"{base}/team/other/main", ssl=False) as answer:
+            assert answer.status == 404
+        async with session.get(f"{base}/team/pod/main?tailLines=x", ssl=False) as answer:
+            assert answer.status == 400
