@@ -16,6 +16,7 @@ from typing import Any
 
 import click
 import msgspec
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -28,6 +29,7 @@ from pykai.local.habits import Program as PodProgram
 from pykai.local.process import identify, resident_bytes
 from pykai.local.session import ClusterPlan, Component, run_cluster
 from pykai.local.shapes import Device, GpuShape, NodeShape, read_shapes, repeat
+from pykai.local.site import checked_name
 
 COMPONENTS: Sequence[Component] = ()
 """What runs on every local cluster, started in this order."""
@@ -53,6 +55,9 @@ class Order(msgspec.Struct, frozen=True):
     job_seconds: float = Habits().job_seconds
     kube_scheduler: bool = False
     bare: bool = False
+
+    def __post_init__(self) -> None:
+        checked_name(self.name)
 
     def arguments(self) -> list[str]:
         """The order as options of the command line."""
@@ -248,14 +253,15 @@ def _print_table(found: list[clusters.Record]) -> None:
     if not found:
         click.echo("no local cluster; `kai local up` starts one")
         return
-    table = Table("cluster", "state", "nodes", "address", "kubeconfig", "parts (MiB)")
+    table = Table("cluster", "state", "nodes", "part", "pid", "MiB", box=SIMPLE_HEAD)
     for record in found:
-        alive = ", ".join(f"{row['name']} {row['memoryMiB']}" for row in _part_states(record) if row["alive"])
-        table.add_row(record.name, record.state(), str(record.nodes), record.url, record.kubeconfig, alive)
-    Console(width=None if sys.stdout.isatty() else 200).print(table)
+        for number, row in enumerate(_part_states(record)):
+            own = ("", "", "") if number else (record.name, record.state(), str(record.nodes))
+            memory = str(row["memoryMiB"]) if row["alive"] else "ended"
+            table.add_row(*own, row["name"], str(row["pid"]), memory)
+    Console().print(table)
     for record in found:
-        if record.failure:
-            click.echo(f"{record.name}: {record.failure}")
+        click.echo(f"{record.name}: {record.failure or f'export KUBECONFIG={record.kubeconfig}'}")
 
 
 if __name__ == "__main__":

@@ -49,6 +49,7 @@ class Template:
         self.namespaced = bool(self.pod_affinity or self.config_maps or claims or template.claims)
         self.named = bool(template.claims) or any("ephemeral" in v for v in template.volumes)
         self.overhead: Amounts = add({}, template.overhead)
+        self.asks_nothing = not claims and not any(v for name, v in self.amounts.items() if name != "pods")
 
 
 class TemplateMemo:
@@ -156,7 +157,7 @@ class ClassTable:
             namespace=pod.metadata.namespace,
             labels=draft.labels,
             configmap_prefix=(pod.metadata.annotations or _NOTHING).get(names.SHARED_GPU_CONFIGMAP, ""),
-            best_effort=len(template.amounts) == 1 and not shared and not dra_gpus,
+            best_effort=template.asks_nothing and not shared and not dra_gpus,
             qos=pod.status.qos_class or qos_class(template.decoded),
             dims=np.flatnonzero(fitted),
             overhead={self.space.rows[name]: value for name, value in template.overhead.items()},

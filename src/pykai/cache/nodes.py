@@ -33,14 +33,14 @@ class HardwareMemo(dict[bytes, dict[str, float]]):
 
 
 def gpu_memory(label: str | None) -> float | None:
-    """MiB per device from the node label, floored to a multiple of 100; None where it cannot be read."""
+    """MiB per device from the node label, floored to a multiple of 100; None where that leaves nothing."""
     try:
         value = int(label or "")
     except ValueError:
         return None
     if value >= _MEBIBYTE:
         value //= _MEBIBYTE
-    return float(value - value % 100)
+    return float(value - value % 100) or None
 
 
 def reasons_not_ready(node: Node) -> tuple[str, ...]:

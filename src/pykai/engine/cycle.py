@@ -42,6 +42,7 @@ class Cycle:
         self.observers = policy.of(points.PlacementObserver)  # type: ignore[type-abstract]
         self.victim_filters = policy.of(points.VictimFilter)  # type: ignore[type-abstract]
         self.validators = policy.of(points.ScenarioValidator)  # type: ignore[type-abstract]
+        self.bind_details = policy.of(points.BindDetails)  # type: ignore[type-abstract]
         self.started: dict[int, float] = {}
         """Gangs that got their resources in this cycle -> when."""
         self.stale_since: dict[int, float | None] = {}

@@ -5,14 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pykai.engine.allocate import allocate
+from pykai.engine.consolidate import consolidate
 from pykai.engine.cycle import Cycle
 from pykai.engine.policy import Policy
+from pykai.engine.preempt import preempt
+from pykai.engine.reclaim import reclaim
 from pykai.engine.record import plan_of
+from pykai.engine.stale import evict_stale
 from pykai.model.plan import Plan
 from pykai.model.snapshot import Snapshot
 
 ACTIONS: dict[str, Callable[[Cycle], None]] = {
     "allocate": allocate,
+    "consolidation": consolidate,
+    "reclaim": reclaim,
+    "preempt": preempt,
+    "stalegangeviction": evict_stale,
 }
 
 

@@ -1,4 +1,4 @@
-"""Gang semantics: when a gang is ready, which pods it places next, which it would lose first (spec/scheduling.md §7, §16.4).
+"""Gang semantics: when a gang is ready, what it places next, what it would lose first (spec/scheduling.md §7, §16.4).
 
 All functions read the trial and change nothing.
 """
@@ -123,8 +123,9 @@ def next_victims(trial: Trial, orders: GangOrders, gang: int, present: Sequence[
     Surplus pods go one by one, then surplus sub-groups; a gang without surplus goes whole.
     """
     by_podset: dict[int, list[int]] = {}
+    here = set(present)
     for pod in orders.pods(trial, gang):
-        if pod in set(present):
+        if pod in here:
             by_podset.setdefault(trial.podset[pod], []).append(pod)
     chosen = _surplus(_Holding(trial, orders, by_podset), trial.snapshot.gangs.tree(gang)) or list(present)
     return chosen, len(chosen) < len(present)
@@ -145,7 +146,7 @@ class _Holding:
 
     def all_pods(self, member: Member) -> list[int]:
         rows = [member.row] if isinstance(member, PodSet) else [p.row for p in member.podsets()]
-        return [pod for row in rows for pod in self.pods.get(row, ())]
+        return [pod for row in rows for pod in reversed(self.pods.get(row, []))]
 
     def last_first(self, group: SubGroupSet) -> Iterator[Member]:
         """Children, the least deserving first."""

@@ -105,9 +105,11 @@ class DeviceScore(Protocol):
 
 @runtime_checkable
 class GangOrder(Protocol):
-    """First difference wins, in plugin order; smaller keys go first."""
+    """First difference wins, in plugin order; smaller keys go first. The column is the same key for many gangs."""
 
-    def gang_key(self, trial: Trial, gang: int) -> Any: ...
+    def gang_key(self, trial: Trial, gang: int) -> float: ...
+
+    def gang_column(self, trial: Trial, gangs: Rows) -> Column: ...
 
 
 @runtime_checkable

@@ -13,7 +13,7 @@ ACTIONS = ("allocate", "consolidation", "reclaim", "preempt", "stalegangeviction
 
 @dataclass(frozen=True)
 class SearchLimits:
-    """How far the search for victims may go, in simulated scenarios: a count, so that results do not depend on speed."""
+    """How far the search for victims may go, in simulated scenarios: a count, so that speed does not change results."""
 
     scenarios_per_gang: int = 2000
     scenarios_per_action: int = 50000

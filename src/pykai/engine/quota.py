@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from pykai.model.resources import UNLIMITED
+from pykai.model.resources import GPU, UNLIMITED
 
 Triple = tuple[float, float, float]
 ZERO: Triple = (0.0, 0.0, 0.0)
@@ -85,7 +85,7 @@ def _triple(values: Iterable[float]) -> Triple:
 
 
 def _allocatable(deserved: float, fair: float, limit: float) -> float:
-    if deserved == UNLIMITED:
+    if UNLIMITED in (deserved, fair):
         return limit
     share = max(deserved, fair)
     return share if limit == UNLIMITED else min(share, limit)
@@ -229,6 +229,25 @@ def may_lose(book: QueueBook, claim: Claim, victim_queue: int) -> bool:
     involved = [r for r in range(3) if claim.request[r] > 0 and deserved[r] != UNLIMITED]
     above = any(allocated[r] > deserved[r] for r in involved)
     return above or not any(allocated[r] < deserved[r] for r in involved)
+
+
+def most_gpus_to_lose(book: QueueBook, claim: Claim, victims: Iterable[int]) -> float:
+    """Upper bound of the GPUs a claim can take from these leaf queues: down to their bound, and one block beyond.
+
+    Blocks are taken while a queue is above its bound; the last one may pass it. Without a finite bound that GPUs
+    alone decide about, there is no upper bound.
+    """
+    levelled = {book.level_with(claim.queue, victim) for victim in victims}
+    most = 0.0
+    for ours, theirs in levelled:
+        in_quota = within_quota(book, ours, claim.request)
+        bound = book.deserved[theirs] if in_quota else book.allocatable[theirs]
+        floor = min(book.allocatable[theirs][GPU], bound[GPU]) if in_quota else bound[GPU]
+        others = any(less(bound[r], book.allocated[theirs][r]) for r in (0, 1))
+        if others or floor == UNLIMITED:
+            return float("inf")
+        most += max(book.allocated[theirs][GPU] - max(floor, 0.0), 0.0)
+    return most
 
 
 def keeps_fair_share(book: QueueBook, victim: int, remaining: Sequence[float]) -> bool:

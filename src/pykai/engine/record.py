@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pykai.engine import points
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import ready
 from pykai.engine.reasons import GangError, gang_text
@@ -50,9 +49,8 @@ def _bind(cycle: Cycle, pod: int) -> Bind:
     c = trial.of_class(pod)
     portion = trial.share_portion(c, trial.node[pod]) if c.shared else c.portion
     kinds = {GpuKind.MEMORY: "Fraction"}
-    details = cycle.policy.of(points.BindDetails)  # type: ignore[type-abstract]
-    claims = tuple(claim for plugin in details for claim in plugin.claims(cycle, pod))
-    zones = tuple(zone for plugin in details for zone in plugin.zones(cycle, pod))
+    claims = tuple(claim for plugin in cycle.bind_details for claim in plugin.claims(cycle, pod))
+    zones = tuple(zone for plugin in cycle.bind_details for zone in plugin.zones(cycle, pod))
     return Bind(
         pod=_key(cycle, pod),
         node=_node(cycle, pod),

@@ -39,6 +39,8 @@ class Trial:
         """Pods whose release is only supposed by a scenario (not yet decided)."""
         self.touched: list[int] = []
         """Node rows in order of change; readers remember how far they have read."""
+        self.moved: list[int] = []
+        """Pod rows whose status or node changed, likewise."""
         self.idle: Column
         self.releasing: Column
         self.used_gpus: list[float]
@@ -188,6 +190,7 @@ class Trial:
             for block, key, _ in self.journal.entries[mark:]
             if block is self.idle or block is self.releasing or block is self.node
         }
+        self.moved.extend(key for block, key, _ in self.journal.entries[mark:] if block is self.status)
         self.journal.undo_to(mark)
         self.touched.extend(sorted(n for n in seen if n >= 0))
 
@@ -196,8 +199,9 @@ class Trial:
 
         A pod that is being evicted keeps its releasing resources where it was: it moves.
         """
-        if self.status[pod] == Status.RELEASING:
+        if pod in self.virtual:
             self._count(pod, Status.RELEASING, -1)
+            self.journal.drop(self.virtual, pod)
         else:
             self._leave(pod)
         if self.of_class(pod).shared:
@@ -213,19 +217,25 @@ class Trial:
         self._enter(pod, Status.PIPELINED)
         self.journal.put_new(self.placed, pod, True)
 
-    def evict(self, pod: int, why: Any) -> None:
-        """Release a pod's resources; they can be waited for."""
+    def suppose_evicted(self, pod: int) -> None:
+        """Release a pod's resources for the sake of argument; they can be waited for."""
         self._charge_queue(pod, -1.0)
         self._leave(pod)
         self._enter(pod, Status.RELEASING)
-        self.journal.put_new(self.evicted, pod, why)
+        self.journal.put_new(self.virtual, pod, True)
+
+    def decide(self, evicted: dict[int, Any]) -> None:
+        """What was supposed so far holds: these pods go, for these reasons. There is no way back behind this."""
+        self.evicted.update(evicted)
+        self.virtual.clear()
+        self.journal.entries.clear()
 
     def keep(self, pod: int) -> None:
-        """Take back an eviction of this cycle: the pod stays where it is."""
+        """The pod is not evicted after all: it stays where it is."""
         self._leave(pod)
         self._enter(pod, Status(int(self.snapshot.pods.status[pod])))
         self._charge_queue(pod, 1.0)
-        self.journal.drop(self.evicted, pod)
+        self.journal.drop(self.virtual, pod)
 
     def fresh_group(self) -> str:
         """A name for a device nobody shares yet, unique within the cycle."""
@@ -241,8 +251,9 @@ class Trial:
 
     def _enter(self, pod: int, status: Status) -> None:
         self.journal.put(self.status, pod, int(status))
+        self.moved.append(pod)
         self._count(pod, status, 1)
-        if IS_ACTIVE_USED[status]:
+        if IS_ACTIVE_USED[status] and self.node[pod] >= 0:
             self._charge_node(pod, status, 1)
 
     def _count(self, pod: int, status: int, by: int) -> None:
@@ -366,7 +377,8 @@ class Trial:
 
 
 def _sum_by_node(node: np.ndarray, klass: np.ndarray, requests: Column, shape: tuple[int, ...]) -> Column:
-    return np.array([np.bincount(node, weights=row[klass], minlength=shape[1]) for row in requests]).reshape(shape)
+    sums = [np.bincount(node, weights=row[klass], minlength=shape[1]) for row in requests]
+    return np.array(sums, dtype=np.float64).reshape(shape)
 
 
 def _memory_classes(classes: list[PodClass]) -> list[int]:

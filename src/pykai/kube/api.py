@@ -11,7 +11,7 @@ stored object back as a dict. Errors are the classes of `pykai.kube.errors`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Generic, Protocol, TypeVar
@@ -244,7 +244,7 @@ class Api(Protocol):
 
     def watch(
         self, resource: Resource, into: type[T], where: Selection = EVERYTHING, version: str = ""
-    ) -> AsyncIterator[WatchEvent[T]]:
+    ) -> AsyncGenerator[WatchEvent[T], None]:
         """Changes after `version` until the server ends the stream; Gone if it no longer remembers so far back.
 
         The stream opens with a bookmark of `version` as soon as the server has accepted it, later bookmarks come from

@@ -7,7 +7,7 @@ async with HttpApi(find_access(kubeconfig)) as api:
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from types import TracebackType
 from typing import Any, Final, TypeVar
 from urllib.parse import quote, urlencode
@@ -123,7 +123,7 @@ class HttpApi:
 
     async def watch(
         self, resource: Resource, into: type[T], where: Selection = EVERYTHING, version: str = ""
-    ) -> AsyncIterator[WatchEvent[T]]:
+    ) -> AsyncGenerator[WatchEvent[T], None]:
         """See `Api.watch`."""
         options = {
             "watch": "true",

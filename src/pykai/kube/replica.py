@@ -1,8 +1,8 @@
 """A local copy of one kind, kept exact from lists and watch events; every step says what changed.
 
-Invariant: after a list and all events since, the copy equals the server's state, and the changes told so far, applied in
-order to an empty map, give the copy. An object that was deleted and made anew under the same name is a deletion and an
-addition, never a modification. An object its reader cannot decode keeps its last readable state and is reported once.
+Invariant: after a list and all events since, the copy equals the server's state, and the changes told so far, applied
+in order to an empty map, give the copy. An object that was deleted and made anew under the same name is a deletion and
+an addition, never a modification. An object its reader cannot decode keeps its last readable state and is reported.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Replica(Generic[T]):
         """Become what was listed, and say by which changes: deletions first."""
         before = self._held
         self._held = listed
-        changes = [self._change(EventType.DELETED, key, before[key], None) for key in before.keys() - listed.keys()]
+        changes = [self._gone(key, held) for key, held in before.items() if key not in listed]
         for key, held in listed.items():
             changes += self._turned(key, before.get(key), held)
         return changes
@@ -101,18 +101,23 @@ class Replica(Generic[T]):
         if before is not None and (before.uid, before.version) == (identity.uid, identity.resource_version):
             return []
         held = self._read(identity, raw)
-        if held is None:
+        if held is not None:
+            self._held[key] = held
+            return self._turned(key, before, held)
+        if before is None:
             return []
-        self._held[key] = held
-        return self._turned(key, before, held)
+        del self._held[key]
+        return [self._gone(key, before)]
 
     def _turned(self, key: Key, before: Held | None, after: Held) -> list[Change[T]]:
         if before is None:
             return [self._change(EventType.ADDED, key, after, None)]
         if before.uid != after.uid:
-            gone = self._change(EventType.DELETED, key, before, before)
-            return [gone, self._change(EventType.ADDED, key, after, None)]
+            return [self._gone(key, before), self._change(EventType.ADDED, key, after, None)]
         return [] if before.version == after.version else [self._change(EventType.MODIFIED, key, after, before)]
+
+    def _gone(self, key: Key, held: Held) -> Change[T]:
+        return self._change(EventType.DELETED, key, held, held)
 
     def _change(self, kind: EventType, key: Key, held: Held, before: Held | None) -> Change[T]:
         old = None if before is None else before.object
@@ -125,6 +130,7 @@ class Replica(Generic[T]):
             if self._unreadable.get(identity.key) != str(error):
                 self._unreadable[identity.key] = str(error)
                 log.warning("object cannot be read", kind=self._resource.qualified, error=str(error))
-            return self._held.get(identity.key)
+            held = self._held.get(identity.key)
+            return held if held and held.uid == identity.uid else None
         self._unreadable.pop(identity.key, None)
         return Held(identity.uid, identity.resource_version, value)

@@ -125,6 +125,8 @@ class SharedWatch(Generic[T]):
             else:
                 if asyncio.get_running_loop().time() - began < self.pace.short_seconds:
                     await self._wait(self._backoff())
+                else:
+                    self._trouble = 0
 
     async def _list(self) -> None:
         listed: dict[Key, Held] = {}
@@ -139,8 +141,7 @@ class SharedWatch(Generic[T]):
         self._live()
 
     async def _follow(self) -> None:
-        stream = self._api.watch(self.resource, Raw, self.where, self._version)
-        async with aclosing(stream) as events:  # type: ignore[type-var]
+        async with aclosing(self._api.watch(self.resource, Raw, self.where, self._version)) as events:
             async for event in events:
                 self._take(event)
 

@@ -6,6 +6,7 @@ reader sees an old one or a new one; a process is signalled only if it is the on
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -101,15 +102,18 @@ def owned(name: str) -> Iterator[Path]:
 
 
 def _lock(directory: Path) -> int:
+    """A locked descriptor. `down` may remove the directory at any moment: such a lock guards nothing, try again."""
     while True:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        except FileNotFoundError:
+            continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)
             raise ClusterError(f"cluster {directory.name!r} is already running") from None
-        # `down` may have removed the directory between opening and locking: then this lock guards nothing.
         if os.fstat(descriptor).st_nlink > 0:
             return descriptor
         os.close(descriptor)
@@ -122,8 +126,10 @@ def _end_leftovers(name: str) -> None:
 
 
 def remove(name: str) -> None:
-    """Delete all files of a cluster."""
+    """Delete all files of a cluster, and the directory of clusters with the last one."""
     shutil.rmtree(directory_of(name), ignore_errors=True)
+    with contextlib.suppress(OSError):
+        clusters_root().rmdir()
 
 
 def down(name: str) -> bool:

@@ -53,7 +53,9 @@ def _started_by_proc(pid: int) -> str | None:
         fields = _stat(pid)
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return None if fields[0] in "ZX" else f"{_boot()}/{fields[19]}"
+    threads = int(fields[17])
+    # While the other threads of a killed process wind up, its first one is already a zombie.
+    return None if fields[0] in "ZX" and threads <= 1 else f"{_boot()}/{fields[19]}"
 
 
 def _started_by_ps(pid: int) -> str | None:

@@ -22,6 +22,7 @@ LEASE_NAMESPACE = "kube-node-lease"
 _RENEWALS_PER_SECOND = 20
 _PAUSE_SECONDS = (10.0, NODE_GRACE_SECONDS / 3)
 _STEP_SECONDS = 0.25
+_RETRY_SECONDS = 1.0
 _AT_ONCE = 32
 
 
@@ -83,10 +84,15 @@ class Registration:
 
     async def heal(self, name: str) -> None:
         """Say again that the node is ready, after somebody said that it is not."""
-        try:
-            await self._patch_status(name, {"conditions": conditions(timestamps.rfc3339(time.time()))})
-        except NotFound:
-            return
+        while True:
+            try:
+                await self._patch_status(name, {"conditions": conditions(timestamps.rfc3339(time.time()))})
+            except NotFound:
+                return
+            except ApiError:
+                await asyncio.sleep(_RETRY_SECONDS)
+            else:
+                return
 
     async def renew(self, name: str) -> None:
         """Renew the node's lease; a failure is left to the next time."""
@@ -110,4 +116,3 @@ def is_ready(node: Object) -> bool:
     """Whether the node's conditions say that it can run pods."""
     found = (node.get("status") or {}).get("conditions") or ()
     return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in found)
-

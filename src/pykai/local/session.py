@@ -21,6 +21,9 @@ from typing import Any
 
 import msgspec
 
+from pykai.kube.credentials import from_kubeconfig
+from pykai.kube.http import HttpApi
+from pykai.kube.transport import Settings
 from pykai.local.build import Module
 from pykai.local.cluster import ClusterError, ControlPlane, start_cluster
 from pykai.local.clusters import Record, owned, remove, write_record
@@ -154,7 +157,7 @@ async def _until_signal(plan: ClusterPlan, plane: ControlPlane, announce: Callab
 
 async def live(plan: ClusterPlan, plane: ControlPlane, announce: Callable[[], None], stop: asyncio.Event) -> None:
     """Run hollow nodes and components on a started control plane until `stop`; ClusterError if one ends before."""
-    async with connected(plane.site.kubeconfig) as api:
+    async with connect(plane.site.kubeconfig) as api:
         kubelets = HollowKubelets(api, plan.nodes, plan.habits)
         ready = {component.name: asyncio.Event() for component in plan.components}
         jobs: dict[str, Coroutine[Any, Any, None]] = {
@@ -165,6 +168,11 @@ async def live(plan: ClusterPlan, plane: ControlPlane, announce: Callable[[], No
             **{f"component {each.name}": each.run(plane.site.kubeconfig, ready[each.name]) for each in plan.components},
         }
         await _first_end([asyncio.create_task(job, name=name) for name, job in jobs.items()])
+
+
+def connect(kubeconfig: Path) -> HttpApi:
+    """A client without limits of its own, for what is itself part of the cluster and for tests."""
+    return HttpApi(from_kubeconfig(kubeconfig), Settings(qps=0, bind_qps=0))
 
 
 async def _wait(stop: asyncio.Event) -> None:

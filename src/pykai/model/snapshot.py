@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from pykai.model.gangs import GangTable
 from pykai.model.nodes import NodeTable
@@ -15,6 +15,7 @@ from pykai.model.resources import ResourceSpace
 
 Key = tuple[str, str]
 """Namespace and name."""
+Fact = TypeVar("Fact")
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,3 +53,11 @@ class Snapshot:
     max_gpu_memory: float
     observed_at: float
     revision: int = 0
+    _facts: dict[Any, Any] = field(init=False, default_factory=dict, repr=False)
+
+    def derived(self, function: Callable[[Snapshot], Fact]) -> Fact:
+        """What a pure function makes of this snapshot, computed when first asked for."""
+        if function not in self._facts:
+            self._facts[function] = function(self)
+        fact: Fact = self._facts[function]
+        return fact

@@ -56,3 +56,18 @@ def _seconds(text: str, units: Mapping[str, Fraction]) -> float:
     if total * 10**9 > _NANOSECONDS_MAX:
         raise DurationError(f"{text!r} is not a duration: longer than 2^63 nanoseconds")
     return sign * float(total)
+
+
+def render(seconds: float) -> str:
+    """The duration as Go writes it: 1h30m0s, 45s, 500ms."""
+    if seconds == 0:
+        return "0s"
+    sign, whole = ("-" if seconds < 0 else ""), abs(seconds)
+    if whole < 1:
+        return f"{sign}{whole * 1000:g}ms"
+    hours, rest = divmod(whole, 3600)
+    minutes, left = divmod(rest, 60)
+    text = f"{left:g}s"
+    if hours or minutes:
+        text = f"{int(minutes)}m{text}"
+    return f"{sign}{int(hours)}h{text}" if hours else sign + text

@@ -15,12 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from pykai.objects import duration
+
+if TYPE_CHECKING:
+    from pykai.engine.cycle import Cycle
+    from pykai.engine.scenario import Scenario
 
 Method = Literal["lca", "queue"]
 METHODS: Mapping[str, Method] = {"lca": "lca", "queue": "queue"}
@@ -105,3 +109,53 @@ def is_elastic(pods: Sequence[int], minimum: Sequence[int]) -> bool:
 def keeps_minimum(active: Sequence[int], victims: Sequence[int], minimum: Sequence[int]) -> bool:
     """Whether every pod set keeps its minimum of active pods without the victims: what protection demands."""
     return all(have - lost >= need for have, lost, need in zip(active, victims, minimum, strict=True))
+
+
+@dataclass(frozen=True)
+class MinRuntime:
+    """The plugin: keeps workloads that have not run for their minimum from losing what they need."""
+
+    policy: MinRuntimePolicy
+
+    def may_evict(self, cycle: Cycle, action: str, gang: int, victim: int) -> bool:
+        """Protected workloads are no candidates, unless they hold more than their minimum."""
+        if not self._protected(cycle, action, gang, victim):
+            return True
+        trial, gangs = cycle.trial, cycle.snapshot.gangs
+        podsets = [podset.row for podset in gangs.tree(victim).podsets()]
+        return is_elastic([trial.active_used[row] for row in podsets], [gangs.podset_min[row] for row in podsets])
+
+    def justified(self, cycle: Cycle, scenario: Scenario) -> bool:
+        """Of protected workloads only what is beyond the minimum may go."""
+        trial, gangs = cycle.trial, cycle.snapshot.gangs
+        lost: dict[int, dict[int, int]] = {}
+        for pod in scenario.released:
+            podsets = lost.setdefault(trial.gang[pod], {})
+            podsets[trial.podset[pod]] = podsets.get(trial.podset[pod], 0) + 1
+        for victim, by_podset in lost.items():
+            if self._protected(cycle, scenario.cause.action, scenario.cause.gang, victim):
+                rows = [podset.row for podset in gangs.tree(victim).podsets()]
+                active, gone = [trial.active_used[row] for row in rows], [by_podset.get(row, 0) for row in rows]
+                if not keeps_minimum(active, gone, [gangs.podset_min[row] for row in rows]):
+                    return False
+        return True
+
+    def _protected(self, cycle: Cycle, action: str, gang: int, victim: int) -> bool:
+        if action not in ("preempt", "reclaim"):
+            return False
+        gangs = cycle.snapshot.gangs
+        runtimes = self._runtimes(cycle)
+        if action == "preempt":
+            minimum = runtimes.preempt_min_runtime(gangs.queue[victim])
+        else:
+            minimum = runtimes.reclaim_min_runtime(gangs.queue[gang], gangs.queue[victim])
+        started = gangs.last_start(victim) if minimum > 0 else None
+        return started is not None and bool(protected(started, minimum, cycle.now))
+
+    def _runtimes(self, cycle: Cycle) -> MinRuntimes:
+        found: MinRuntimes | None = cycle.memo.get("minruntime")
+        if found is None:
+            queues = cycle.snapshot.queues
+            found = MinRuntimes(queues.parent, queues.preempt_min_runtime, queues.reclaim_min_runtime, self.policy)
+            cycle.memo["minruntime"] = found
+        return found

@@ -11,6 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
+from pykai.model.resources import Column, Rows
 from pykai.objects import names
 
 if TYPE_CHECKING:
@@ -28,6 +31,9 @@ class Priority:
     def gang_key(self, trial: Trial, gang: int) -> int:
         return -trial.snapshot.gangs.priority[gang]
 
+    def gang_column(self, trial: Trial, gangs: Rows) -> Column:
+        return -np.array(trial.snapshot.gangs.priority, dtype=np.float64)[gangs]
+
 
 @dataclass(frozen=True)
 class Elastic:
@@ -38,6 +44,16 @@ class Elastic:
         tree = gangs.trees.get(gang)
         rows = [gangs.first_podset[gang]] if tree is None else [podset.row for podset in tree.podsets()]
         return standing(trial.active_allocated[row] - gangs.podset_min[row] for row in rows)
+
+    def gang_column(self, trial: Trial, gangs: Rows) -> Column:
+        """The keys of many gangs at once: the worst podset decides, one with a surplus lifts the rest."""
+        table = trial.snapshot.gangs
+        surplus = np.array(trial.active_allocated) - np.array(table.podset_min)
+        below, above = (
+            np.bincount(table.podset_gang, weights=mask, minlength=len(table))[gangs] > 0
+            for mask in (surplus < 0, surplus > 0)
+        )
+        return np.where(below, BELOW, np.where(above, ABOVE, EXACT)).astype(np.float64)
 
 
 def standing(surpluses: Iterable[int]) -> int:

@@ -11,6 +11,7 @@ import numpy as np
 from pykai.engine import quota
 from pykai.engine.cycle import Cycle
 from pykai.engine.quota import Claim, OverCapacity, QueueBook, Triple
+from pykai.engine.scenario import Scenario
 from pykai.kernels.fairshare import QueueColumns, fair_shares
 from pykai.model.resources import Column
 
@@ -52,6 +53,40 @@ class Proportion:
     def can_reclaim(self, cycle: Cycle, gang: int, request: Triple) -> bool:
         return quota.can_reclaim(cycle.book, self._claim(cycle, gang, request))
 
+    def justified(self, cycle: Cycle, scenario: Scenario) -> bool:
+        """A reclaim must leave every queue that loses, and the one that gains, at a fair level."""
+        cause = scenario.cause
+        if cause.action != "reclaim":
+            return True
+        request = cycle.queue_request(list(scenario.placed), cycle.snapshot.max_gpu_memory)
+        claim = self._claim(cycle, cause.gang, request)
+        return quota.reclaimable(cause.book, claim, _losses(cycle, scenario), self.saturation)
+
     def _claim(self, cycle: Cycle, gang: int, request: Triple) -> Claim:
         gangs = cycle.snapshot.gangs
         return Claim(gangs.queue[gang], request, gangs.preemptible[gang])
+
+
+def _losses(cycle: Cycle, scenario: Scenario) -> quota.Blocks:
+    """What each queue would lose: of every gang the minimum as one block, pods beyond it one by one."""
+    trial, gangs = cycle.trial, cycle.snapshot.gangs
+    gone = scenario.released
+    if not cycle.snapshot.params.allow_consolidating_reclaim:
+        gone = scenario.victims
+    by_podset: dict[tuple[int, int], list[Triple]] = {}
+    for pod in gone:
+        node = int(cycle.snapshot.pods.node[pod])
+        amount = trial.quota_amounts(trial.of_class(pod), node)
+        by_podset.setdefault((trial.gang[pod], trial.podset[pod]), []).append(amount)
+    core: dict[int, Triple] = {}
+    elastic: dict[int, list[Triple]] = {}
+    for (gang, podset), amounts in by_podset.items():
+        minimum = gangs.podset_min[podset]
+        core[gang] = quota.plus(core.get(gang, quota.ZERO), quota.total(amounts[:minimum]))
+        elastic.setdefault(gang, []).extend(amounts[minimum:])
+    losses: quota.Blocks = {}
+    for gang, block in core.items():
+        blocks = losses.setdefault(gangs.queue[gang], [])
+        blocks.extend([block] if any(block) else [])
+        blocks.extend(elastic[gang])
+    return losses

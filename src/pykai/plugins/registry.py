@@ -12,6 +12,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from pykai.plugins import ordering, scoring
+from pykai.plugins.minruntime import MinRuntime, MinRuntimePolicy
 from pykai.plugins.proportion import Proportion
 
 Arguments = Mapping[str, str]
@@ -67,7 +68,7 @@ PLUGINS: dict[str, Callable[[Arguments], Made]] = {
     "podaffinity": _nothing,
     "dynamicresources": _nothing,
     "numa": _nothing,
-    "minruntime": _nothing,
+    "minruntime": lambda arguments: (MinRuntime(MinRuntimePolicy.from_arguments(arguments)),),
     "topology": _nothing,
     "snapshot": _nothing,
     "reflectjoborder": _nothing,

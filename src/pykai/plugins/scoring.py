@@ -8,7 +8,7 @@ over the nodes of one look.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -25,7 +25,7 @@ AVAILABLE_NOW = 1_000.0
 SHARED_DEVICE = 10_000.0
 NOMINATED = 10_000_000.0
 
-Strategy = Literal["binpack", "spread"]
+STRATEGIES = ("binpack", "spread")
 
 
 @dataclass(frozen=True)
@@ -69,11 +69,11 @@ class Spread:
         return np.where(total > 0, look.free[row] / np.where(total > 0, total, 1.0), 0.0)
 
 
-def node_placement(gpu: Strategy = "binpack", cpu: Strategy = "binpack") -> tuple[Pack | Spread, ...]:
-    """The plugins for a strategy per kind of pod."""
+def node_placement(gpu: str = "binpack", cpu: str = "binpack") -> tuple[Pack | Spread, ...]:
+    """The plugins for one strategy, binpack or spread, per kind of pod."""
     for field, strategy in (("gpu", gpu), ("cpu", cpu)):
-        if strategy not in ("binpack", "spread"):
-            raise ValueError(f"nodeplacement: {field} must be binpack or spread, not {strategy!r}")
+        if strategy not in STRATEGIES:
+            raise ValueError(f"nodeplacement: {field} must be {' or '.join(STRATEGIES)}, not {strategy!r}")
     plugins = (Pack(gpu == "binpack", cpu == "binpack"), Spread(gpu == "spread", cpu == "spread"))
     return tuple(plugin for plugin in plugins if plugin.gpu or plugin.cpu)
 

@@ -8,7 +8,6 @@ string where a number belongs.
 from __future__ import annotations
 
 import math
-import re
 import sys
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -137,7 +136,7 @@ class Topology(Shape):
 
 View = TypeVar("View", bound=Shape)
 
-_MISFIT = re.compile(r"(?P<problem>.*?)(?: - at (?:key in )?`\$(?P<path>.*)`)?", re.DOTALL)
+_LONGEST_DURATION = 64
 
 
 def view(shape: type[View], name: str, value: object) -> View:
@@ -145,20 +144,28 @@ def view(shape: type[View], name: str, value: object) -> View:
     try:
         return convert(value, shape)
     except ValidationError as misfit:
-        match = _MISFIT.fullmatch(str(misfit))
-        problem, path = (match["problem"], match["path"] or "") if match else (str(misfit), "")
-        raise RefusedError(f"{name}{path}: {problem.replace('`', '')}") from None
+        raise RefusedError(_named(name, str(misfit))) from None
     except (UnicodeError, RecursionError) as misfit:
         raise RefusedError(f"{name}: {misfit}") from None
 
 
+def _named(name: str, misfit: str) -> str:
+    """msgspec writes "problem - at `$.path`"; the reader wants "name.path: problem"."""
+    problem, found, place = misfit.rpartition(" - at ")
+    path = place.removeprefix("key in ").strip("`").removeprefix("$")
+    return (f"{name}{path}: {problem}" if found else f"{name}: {misfit}").replace("`", "")
+
+
 def check_duration(field: str, text: str | None) -> None:
     """Refuse what is not a duration (`90s`, `1h30m`, `-1s`); None is no duration and passes."""
+    if text is None:
+        return
     try:
-        if text is not None:
-            duration.parse(text)
+        if len(text) > _LONGEST_DURATION:
+            raise ValueError(text)
+        duration.parse(text)
     except ValueError:
-        raise RefusedError(f"{field}: {text!r} is not a duration such as 90s or 1h30m") from None
+        raise RefusedError(f"{field}: {text[:_LONGEST_DURATION]!r} is not a duration such as 90s or 1h30m") from None
 
 
 def check_share(field: str, value: float | None, unlimited: bool) -> None:

@@ -73,7 +73,8 @@ def queues(given: Case) -> int:
     known = book([{**given["r_queue"], "uid": "r"}, {**given["l_queue"], "uid": "l"}], total)
     memory = given.get("min_node_gpu_memory", 0)
     right, left = (
-        queue_key(known, row, next_request(given.get(f"{side}_job_info"), memory), ZERO) for row, side in enumerate("rl")
+        queue_key(known, row, next_request(given.get(f"{side}_job_info"), memory), ZERO)
+        for row, side in enumerate("rl")
     )
     return compared(left, right)
 

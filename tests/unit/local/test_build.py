@@ -21,7 +21,9 @@ list) echo "go: downloading example.com/x v1" >&2; printf 'a\\nb\\nc\\n' ;;
 build) {build} ;;
 esac
 """
-COMPILES = """printf 'a\\nb\\n' >&2; sleep {seconds}; shift 3; printf '#!/bin/sh\\necho Kubernetes {says}\\n' > $1; chmod +x $1"""
+COMPILES = (
+    "printf 'a\\nb\\n' >&2; sleep {seconds}; shift 3; printf '#!/bin/sh\\necho Kubernetes {says}\\n' > $1; chmod +x $1"
+)
 
 
 @pytest.fixture

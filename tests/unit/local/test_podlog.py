@@ -16,7 +16,9 @@ async def collect(log: PodLog, wish: Wish) -> list[str]:
     return [text.rstrip("\n") async for text in log.read(wish)]
 
 
-@pytest.mark.parametrize(("tail", "expected"), [(None, ["a", "b", "c"]), (2, ["b", "c"]), (0, []), (9, ["a", "b", "c"])])
+@pytest.mark.parametrize(
+    ("tail", "expected"), [(None, ["a", "b", "c"]), (2, ["b", "c"]), (0, []), (9, ["a", "b", "c"])]
+)
 async def test_tail(tail: int | None, expected: list[str]) -> None:
     log = PodLog()
     log.write("a\nb")

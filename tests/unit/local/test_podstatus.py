@@ -84,7 +84,7 @@ def test_annotated_number(text: str | None, value: float | type[Exception] | Non
     annotations = {} if text is None else {podstatus.RUN_SECONDS: text}
     given = pod(metadata={"annotations": annotations})
     if isinstance(value, type):
-        with pytest.raises(value, match="annotation pykai.io/run-seconds"):
+        with pytest.raises(value, match=r"annotation pykai\.io/run-seconds"):
             podstatus.annotated_number(given, podstatus.RUN_SECONDS)
     else:
         assert podstatus.annotated_number(given, podstatus.RUN_SECONDS) == value

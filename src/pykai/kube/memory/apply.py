@@ -139,6 +139,11 @@ def _merged(current: Any, config: Any, keys: ListKeys, path: Path) -> Any:
     return list(items.values())
 
 
+def _has_parts(value: Any, keys: ListKeys, path: Path) -> bool:
+    """Whether what was one leaf (an empty map or list) has got parts of its own meanwhile."""
+    return bool(value) and (isinstance(value, dict) or (isinstance(value, list) and bool(keys(path))))
+
+
 def _remove(value: Any, path: Path, keys: ListKeys, at: int = 0) -> None:
     """Take one leaf out of `value`, with the maps and list items that become empty by it."""
     part = path[at]
@@ -151,7 +156,8 @@ def _remove(value: Any, path: Path, keys: ListKeys, at: int = 0) -> None:
                 value.remove(item)
     elif isinstance(value, dict) and part in value:
         if at + 1 == len(path):
-            del value[part]
+            if not _has_parts(value[part], keys, path):
+                del value[part]
             return
         _remove(value[part], path, keys, at + 1)
         if value[part] in ({}, []):

@@ -75,6 +75,8 @@ def violations(value: Any, schema: Schema, path: str = "", old: Any = None) -> I
     if schema.get("x-kubernetes-int-or-string"):
         if not isinstance(value, int | str) or isinstance(value, bool):
             yield path, "Invalid value: must be an integer or a string"
+        else:
+            yield from _bounds(value, schema, path)
         return
     if not _has_type(value, schema.get("type")):
         yield path, f"Invalid value: {_shown(value)}: {path} in body must be of type {schema['type']}"

@@ -8,7 +8,7 @@ Not modelled: authorisation, the managedFields that objects show, the expiry of 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from random import Random
 from typing import TypeVar
 
@@ -94,7 +94,7 @@ class MemoryApi:
 
     async def watch(
         self, resource: Resource, into: type[T], where: Selection = EVERYTHING, version: str = ""
-    ) -> AsyncIterator[WatchEvent[T]]:
+    ) -> AsyncGenerator[WatchEvent[T], None]:
         """See `Api.watch`."""
         watcher = self._open(resource, where, version)
         try:

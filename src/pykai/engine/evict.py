@@ -1,0 +1,168 @@
+"""The frame shared by the actions that evict: consolidation, reclaim and preempt (spec/scheduling.md §16.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from pykai.engine.cycle import Cycle
+from pykai.engine.gang import pods_to_place
+from pykai.engine.order import GangWalk, pending_gangs
+from pykai.engine.quota import QueueBook
+from pykai.engine.reasons import POD_ERRORS, GangError
+from pykai.engine.scenario import Cause, Scenario, commit
+from pykai.engine.search import Search
+from pykai.engine.victims import VictimPool
+from pykai.objects.duration import render as render_duration
+from pykai.objects.timestamps import rfc3339
+
+
+@dataclass(frozen=True)
+class Eviction:
+    """What differs between the actions."""
+
+    name: str
+    may_evict_for: Callable[[Cycle, int], bool]
+    """Whether a pending gang may cause evictions by this action at all."""
+    search: Callable[[Cycle, Cause, VictimPool], Search | None]
+    message: Callable[[Cycle, Scenario, int], str]
+    keep_all: bool = False
+    """Whether every victim must get another place; what failed for one gang is then remembered for all queues."""
+
+
+def run(cycle: Cycle, action: Eviction) -> None:
+    """Give each waiting gang, in order, the chance to make room for itself."""
+    gangs = [g for g in pending_gangs(cycle) if action.may_evict_for(cycle, g) and not _delayed(cycle, g)]
+    if not gangs:
+        return
+    walk = GangWalk(cycle, gangs, cycle.policy.queue_depth.get(action.name))
+    pool = VictimPool(cycle)
+    failures = Failures(cycle, per_queue=not action.keep_all)
+    while (gang := walk.pop()) is not None:
+        pods = pods_to_place(cycle.trial, cycle.orders, gang)
+        if not pods or failures.hopeless(gang, pods) or _refused(cycle, gang, pods):
+            continue
+        request = cycle.queue_request(pods, cycle.snapshot.max_gpu_memory)
+        cause = Cause(action.name, gang, request, _book_now(cycle), action.keep_all)
+        search = action.search(cycle, cause, pool)
+        scenario = search.solve() if search is not None else None
+        if scenario is None:
+            failures.remember(gang, pods)
+            continue
+        commit(cycle, scenario, lambda pod, found=scenario: action.message(cycle, found, pod))
+        pool.changed({cycle.trial.gang[pod] for pod in scenario.victims})
+
+
+def _book_now(cycle: Cycle) -> QueueBook:
+    book = cycle.book
+    return replace(book, allocated=list(book.allocated), held=list(book.held))
+
+
+def _delayed(cycle: Cycle, gang: int) -> bool:
+    """Whether the gang must wait before it may cause evictions; it is told so."""
+    gangs = cycle.snapshot.gangs
+    delay = gangs.preemption_delay.get(gang, 0.0)
+    end = max(gangs.creation[gang], gangs.last_eviction.get(gang, 0.0)) + delay
+    if delay <= 0 or cycle.now >= end:
+        return False
+    message = (
+        f"Workload is within its preemption delay window ({render_duration(delay)}) "
+        f"and may not trigger evictions before {rfc3339(end)}"
+    )
+    cycle.reasons.gang(gang, GangError("PreemptionDelayNotElapsed", message))
+    return True
+
+
+def _refused(cycle: Cycle, gang: int, pods: Sequence[int]) -> bool:
+    """Whether a gate turns a pod away for a reason no eviction can change."""
+    for pod in pods:
+        for gate in cycle.gates:
+            refusal = gate.refuse(cycle, pod)
+            if refusal is not None and refusal.lasting:
+                title = cycle.snapshot.pods.title(pod)
+                cycle.reasons.pods[pod] = refusal.message
+                message = f"Resources were not found for pod {title} due to: {refusal.message}"
+                cycle.reasons.gang(gang, GangError(POD_ERRORS, message))
+                return True
+    return False
+
+
+Requests = list[tuple[float, ...]]
+
+
+class Failures:
+    """Shapes for which no victims helped: a gang that is not easier to place need not be tried (§16.1)."""
+
+    def __init__(self, cycle: Cycle, per_queue: bool) -> None:
+        self.cycle = cycle
+        self.per_queue = per_queue
+        self._known: dict[object, Requests] = {}
+        self._constraints: dict[int, object] = {}
+
+    def hopeless(self, gang: int, pods: Sequence[int]) -> bool:
+        if not self.cycle.snapshot.params.use_signatures:
+            return False
+        known = self._known.get(self._signature(gang, pods))
+        return known is not None and not _easier(self._requests(pods), known)
+
+    def remember(self, gang: int, pods: Sequence[int]) -> None:
+        if not self.cycle.snapshot.params.use_signatures:
+            return
+        signature, requests = self._signature(gang, pods), self._requests(pods)
+        known = self._known.get(signature)
+        if known is None or (
+            len(requests) <= len(known) and all(_within(a, b) for a, b in zip(requests, known, strict=False))
+        ):
+            self._known[signature] = requests
+
+    def _signature(self, gang: int, pods: Sequence[int]) -> object:
+        """Constraints without amounts: topology, and what each pod demands of a node."""
+        gangs = self.cycle.snapshot.gangs
+        queue = gangs.queue[gang] if self.per_queue else -1
+        shape = gangs.trees.get(gang)
+        return (
+            queue,
+            gangs.priority[gang],
+            repr(shape) if shape else "",
+            tuple(sorted({self._pod(pod) for pod in pods})),
+        )
+
+    def _pod(self, pod: int) -> str:
+        c = self.cycle.trial.of_class(pod)
+        known = self._constraints.get(c.row)
+        if known is None:
+            t = c.template
+            ports = [port for container in t.containers for port in container.ports or ()]
+            known = self._constraints[c.row] = repr(
+                (t.node_selector, t.affinity, t.tolerations, t.volumes, t.claims, ports)
+            )
+        return str(known)
+
+    def _requests(self, pods: Sequence[int]) -> Requests:
+        return sorted(tuple(self.cycle.trial.of_class(pod).request.tolist()) for pod in pods)
+
+
+def _within(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
+    return all(x <= y for x, y in zip(a, b, strict=True))
+
+
+def _easier(requests: Requests, known: Requests) -> bool:
+    if len(known) > len(requests):
+        return True
+    differing = next(((a, b) for a, b in zip(requests, known, strict=False) if a != b), None)
+    return differing is not None and _within(*differing)
+
+
+def filtered(cycle: Cycle, cause: Cause) -> Callable[[int], bool]:
+    """Whether a gang may be considered as a victim at all; remembered per gang for this search."""
+    known: dict[int, bool] = {}
+    filters = cycle.victim_filters
+
+    def may_go(gang: int) -> bool:
+        if gang not in known:
+            known[gang] = gang != cause.gang and all(
+                f.may_evict(cycle, cause.action, cause.gang, gang) for f in filters
+            )
+        return known[gang]
+
+    return may_go

@@ -1,0 +1,39 @@
+"""The preempt action: within a queue, higher priority may take the place of lower (spec/scheduling.md §16.8)."""
+
+from __future__ import annotations
+
+from pykai.engine import evict
+from pykai.engine.cycle import Cycle
+from pykai.engine.quota import over_held_quota
+from pykai.engine.scenario import Cause, Scenario
+from pykai.engine.search import Search
+from pykai.engine.victims import VictimPool, VictimWalk
+
+
+def preempt(cycle: Cycle) -> None:
+    evict.run(cycle, PREEMPT)
+
+
+def _search(cycle: Cycle, cause: Cause, pool: VictimPool) -> Search | None:
+    gangs = cycle.snapshot.gangs
+    queue, priority = gangs.queue[cause.gang], gangs.priority[cause.gang]
+    held_back = cycle.quota is not None and not gangs.preemptible[cause.gang]
+    if held_back and over_held_quota(cycle.book, queue, cause.request) is not None:
+        return None
+    if pool.lowest_priority(queue) >= priority:
+        return None
+    passes = evict.filtered(cycle, cause)
+    leaves = {queue: pool.leaf(queue)}
+
+    def may_go(gang: int) -> bool:
+        return gangs.priority[gang] < priority and passes(gang)
+
+    return Search(cycle, cause, lambda: VictimWalk(cycle, leaves, may_go))
+
+
+def _message(cycle: Cycle, scenario: Scenario, pod: int) -> str:
+    who, evictor = cycle.snapshot.pods.title(pod), cycle.snapshot.gangs.title(scenario.cause.gang)
+    return f"Pod {who} was preempted by higher priority workload {evictor}"
+
+
+PREEMPT = evict.Eviction("preempt", lambda _, __: True, _search, _message)

@@ -1,0 +1,59 @@
+"""The reclaim action: a queue takes back its fair share from queues above theirs (spec/scheduling.md §16.7)."""
+
+from __future__ import annotations
+
+from pykai.engine import evict
+from pykai.engine.cycle import Cycle
+from pykai.engine.order import next_request
+from pykai.engine.quota import Claim, QueueBook, human, may_lose, most_gpus_to_lose
+from pykai.engine.scenario import Cause, Scenario
+from pykai.engine.search import Search
+from pykai.engine.victims import VictimPool, VictimWalk
+
+
+def reclaim(cycle: Cycle) -> None:
+    evict.run(cycle, RECLAIM)
+
+
+def _may(cycle: Cycle, gang: int) -> bool:
+    return cycle.quota is not None and cycle.quota.can_reclaim(cycle, gang, next_request(cycle, gang))
+
+
+def _search(cycle: Cycle, cause: Cause, pool: VictimPool) -> Search | None:
+    gangs = cycle.snapshot.gangs
+    if not _may(cycle, cause.gang):
+        return None
+    claim = Claim(gangs.queue[cause.gang], cause.request, gangs.preemptible[cause.gang])
+    queues = [q for q in pool.queues() if q != claim.queue and may_lose(cycle.book, claim, q)]
+    if not queues:
+        return None
+    most = most_gpus_to_lose(cycle.book, claim, queues)
+    leaves = {queue: pool.leaf(queue) for queue in queues}
+    may_go = evict.filtered(cycle, cause)
+    return Search(cycle, cause, lambda: VictimWalk(cycle, leaves, may_go), lambda gpus: gpus <= most)
+
+
+def _message(cycle: Cycle, scenario: Scenario, pod: int) -> str:
+    cause, gangs = scenario.cause, cycle.snapshot.gangs
+    book = cause.book
+    ours, theirs = gangs.queue[cause.gang], gangs.queue[cycle.trial.gang[pod]]
+    if book.paths[ours][1:2] != book.paths[theirs][1:2]:
+        ours, theirs = (book.paths[q][1] if len(book.paths[q]) > 1 else q for q in (ours, theirs))
+    who, evictor = cycle.snapshot.pods.title(pod), gangs.title(cause.gang)
+    return f"Pod {who} was preempted by workload {evictor}.\n{_use(book, theirs)}.\n{_use(book, ours)}."
+
+
+def _use(book: QueueBook, queue: int) -> str:
+    used, quota, fair = (_amounts(x[queue]) for x in (book.allocated, book.deserved, book.fair))
+    return (
+        f"{book.titles[queue]} uses <{used}> with a quota of <{quota}>, "
+        f"fair-share of <{fair}> and queue priority of <{book.priority[queue]}>"
+    )
+
+
+def _amounts(amount: tuple[float, float, float]) -> str:
+    cpu, memory, gpu = amount
+    return f"GPU: {human(gpu)}, CPU: {human(cpu, 1e3)} (cores), memory: {human(memory, 1e9)} (GB)"
+
+
+RECLAIM = evict.Eviction("reclaim", _may, _search, _message)

@@ -1,0 +1,116 @@
+"""Scenarios: suppose these pods were evicted; does the gang then get its place, and is that fair? (spec §16.5)
+
+Every accepted eviction has been simulated in full: victims are given a chance to be placed again, in the same order
+of service as everybody, and only those that lose their place, or have to move, are evicted in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pykai.engine.allocate import place_gang
+from pykai.engine.cycle import Cycle
+from pykai.engine.gang import pods_to_place, satisfied
+from pykai.engine.order import GangWalk
+from pykai.engine.quota import QueueBook, Triple
+from pykai.engine.victims import Batch
+from pykai.model.status import Status
+
+
+@dataclass(frozen=True)
+class Why:
+    """The reason of an eviction."""
+
+    action: str
+    evictor: int | None
+    message: str
+    victims: int
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Who evicts, by which action; `book` holds the queues as they were before anything was supposed."""
+
+    action: str
+    gang: int
+    request: Triple
+    book: QueueBook
+    keep_all: bool = False
+    """Whether every victim must get another place."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A simulated set of evictions: the cause, the pods the gang got, and what became of the victims."""
+
+    cause: Cause
+    placed: tuple[int, ...]
+    released: tuple[int, ...]
+    """Victims that lose their place."""
+    moved: tuple[int, ...]
+    """Victims that get another place."""
+
+    @property
+    def victims(self) -> tuple[int, ...]:
+        return self.released + self.moved
+
+
+def simulate(cycle: Cycle, cause: Cause, pods: Sequence[int], batches: Sequence[Batch]) -> Scenario | None:
+    """Evict the batches, place the pods, place again whom we can. On success the trial keeps it, else it is undone."""
+    mark = cycle.trial.mark()
+    scenario = _suppose(cycle, cause, pods, batches)
+    if scenario is None:
+        cycle.trial.undo_to(mark)
+    return scenario
+
+
+def _suppose(cycle: Cycle, cause: Cause, pods: Sequence[int], batches: Sequence[Batch]) -> Scenario | None:
+    trial = cycle.trial
+    victims = [pod for batch in batches for pod in batch.pods]
+    for pod in victims:
+        trial.suppose_evicted(pod)
+        for observer in cycle.observers:
+            observer.evicted(cycle, pod)
+    if not _serve(cycle, cause.gang, pods, {batch.gang for batch in batches}):
+        return None
+    scenario = Scenario(
+        cause=cause,
+        placed=tuple(pods),
+        released=tuple(pod for pod in victims if trial.status[pod] == Status.RELEASING),
+        moved=tuple(pod for pod in victims if trial.status[pod] == Status.PIPELINED),
+    )
+    if not scenario.victims or (cause.keep_all and scenario.released):
+        return None
+    if not all(validator.justified(cycle, scenario) for validator in cycle.validators):
+        return None
+    return scenario
+
+
+def _serve(cycle: Cycle, gang: int, pods: Sequence[int], losers: set[int]) -> bool:
+    """Give the gang its pods and the losers what is left, in order of service; False where the gang gets nothing."""
+    walk = GangWalk(cycle, [gang, *sorted(losers)])
+    served = False
+    while (turn := walk.pop()) is not None:
+        if turn == gang:
+            if not place_gang(cycle, gang, pods, wait_only=True):
+                return False
+            served = True
+        else:
+            again = pods_to_place(cycle.trial, cycle.orders, turn)
+            if place_gang(cycle, turn, again, wait_only=True) and pods_to_place(cycle.trial, cycle.orders, turn):
+                walk.push(turn)
+    return served
+
+
+def commit(cycle: Cycle, scenario: Scenario, message: Callable[[int], str]) -> None:
+    """What was supposed is decided."""
+    why = {pod: message(pod) for pod in scenario.victims}
+    cause = scenario.cause
+    cycle.trial.decide({pod: Why(cause.action, cause.gang, text, len(why)) for pod, text in why.items()})
+    cycle.reasons.forget(cause.gang)
+
+
+def whole(cycle: Cycle, gang: int) -> bool:
+    """Whether the gang has its minimum."""
+    return satisfied(cycle.trial, cycle.snapshot.gangs.tree(gang))

@@ -1,0 +1,212 @@
+"""Victims in order: whose pods go first if somebody else needs their place (spec/scheduling.md §16.4).
+
+The order is the order of service reversed: from the root always to the least deserving child, then the last gang of
+the leaf. A gang loses surplus pods one by one before it goes whole.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pykai.engine.cycle import Cycle
+from pykai.engine.gang import active_pods, next_victims
+from pykai.engine.quota import ZERO, Triple, plus, total
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Pods of one gang that would go together."""
+
+    gang: int
+    pods: tuple[int, ...]
+
+
+class VictimPool:
+    """Per leaf queue the gangs that could lose something, least deserving first; built when first asked for."""
+
+    def __init__(self, cycle: Cycle) -> None:
+        self.cycle = cycle
+        self._leaves: dict[int, list[int]] = {}
+        gangs = cycle.snapshot.gangs
+        self._queue = np.array(gangs.queue, dtype=np.int64)
+        self._evictable = np.array(gangs.preemptible, dtype=bool)
+        self._priority = np.array(gangs.priority)
+        self._refresh()
+
+    def _refresh(self) -> None:
+        podset_gang = self.cycle.snapshot.gangs.podset_gang
+        held = np.bincount(
+            podset_gang, weights=self.cycle.trial.active_allocated, minlength=len(self.cycle.snapshot.gangs)
+        )
+        self._active = self._evictable & (held > 0)
+
+    def changed(self, gangs: Iterable[int]) -> None:
+        """Evictions were decided: the queues of these gangs are looked at anew."""
+        self._refresh()
+        for gang in gangs:
+            self._leaves.pop(int(self._queue[gang]), None)
+
+    def queues(self) -> list[int]:
+        return np.unique(self._queue[self._active & (self._queue >= 0)]).tolist()  # type: ignore[no-any-return]
+
+    def lowest_priority(self, queue: int) -> float:
+        held = self._priority[self._active & (self._queue == queue)]
+        return float(held.min()) if held.size else float("inf")
+
+    def leaf(self, queue: int) -> list[int]:
+        """Gangs of a queue, least deserving first."""
+        found = self._leaves.get(queue)
+        if found is None:
+            found = self._leaves[queue] = self._sorted(np.flatnonzero(self._active & (self._queue == queue)))
+        return found
+
+    def _sorted(self, rows: np.ndarray) -> list[int]:
+        cycle, gangs = self.cycle, self.cycle.snapshot.gangs
+        creation = np.array(gangs.creation)[rows]
+        columns = [plugin.gang_column(cycle.trial, rows) for plugin in cycle.gang_order]
+        order = np.lexsort([creation, *reversed(columns)])[::-1]
+        keys = np.array([*columns, creation])[:, order]
+        result = rows[order].tolist()
+        tied = np.flatnonzero((keys[:, 1:] == keys[:, :-1]).all(axis=0)) if len(rows) > 1 else np.array([])
+        if tied.size:
+            for start, end in _runs(tied.tolist()):
+                result[start:end] = sorted(result[start:end], key=cycle.gang_key, reverse=True)
+        return result  # type: ignore[no-any-return]
+
+
+def _runs(tied: list[int]) -> Iterable[tuple[int, int]]:
+    """Spans of equal neighbours; `tied[i]` says that an entry equals the next one."""
+    start = previous = tied[0]
+    for at in tied[1:]:
+        if at != previous + 1:
+            yield start, previous + 2
+            start = at
+        previous = at
+    yield start, previous + 2
+
+
+class _Last:
+    """Reverses the order of a key inside a heap."""
+
+    __slots__ = ("key",)
+
+    def __init__(self, key: Any) -> None:
+        self.key = key
+
+    def __lt__(self, other: _Last) -> bool:
+        return bool(other.key < self.key)
+
+
+class _Leaf:
+    """The candidates of one queue: a sorted list that is read on, and gangs put back with fewer pods."""
+
+    def __init__(self, gangs: Sequence[int], may_go: Callable[[int], bool]) -> None:
+        self.gangs = gangs
+        self.may_go = may_go
+        self.at = 0
+        self.again: list[tuple[_Last, int, list[int]]] = []
+
+    def next_fresh(self) -> int | None:
+        while self.at < len(self.gangs):
+            if self.may_go(self.gangs[self.at]):
+                return self.gangs[self.at]
+            self.at += 1
+        return None
+
+
+class VictimWalk:
+    """Pops batches of victims in order."""
+
+    def __init__(self, cycle: Cycle, leaves: Mapping[int, Sequence[int]], may_go: Callable[[int], bool]) -> None:
+        self.cycle = cycle
+        self._leaves = {queue: _Leaf(gangs, may_go) for queue, gangs in leaves.items()}
+        self._lost: dict[int, Triple] = {}
+        self._parents: dict[int, list[int]] = {}
+        queues = cycle.snapshot.queues
+        for leaf in self._leaves:
+            for queue in queues.paths[leaf]:
+                siblings = self._parents.setdefault(queues.parent[queue], [])
+                if queue not in siblings:
+                    siblings.append(queue)
+        self._keys: dict[int, Any] = {}
+
+    def pop(self) -> Batch | None:
+        """The next batch, or None when nobody is left."""
+        queue = -1
+        while queue not in self._leaves:
+            choices = [(key, q) for q in self._parents.get(queue, ()) if (key := self._key(q)) is not None]
+            if not choices:
+                return None
+            queue = max(choices, key=lambda c: c[0])[1]
+        return self._take(queue)
+
+    def _take(self, queue: int) -> Batch:
+        gang, pods = self._candidate(queue)
+        leaf = self._leaves[queue]
+        if leaf.again and leaf.again[0][1] == gang:
+            heapq.heappop(leaf.again)
+        else:
+            leaf.at += 1
+        trial = self.cycle.trial
+        if len(pods) == 1:
+            chosen, more = pods, False
+        else:
+            chosen, more = next_victims(trial, self.cycle.orders, gang, pods)
+        if more:
+            rest = [pod for pod in pods if pod not in chosen]
+            heapq.heappush(leaf.again, (_Last(self._rest_key(gang, rest)), gang, rest))
+        amount = total(trial.quota_amounts(trial.of_class(pod), trial.node[pod]) for pod in chosen)
+        for q in self.cycle.snapshot.queues.paths[queue]:
+            self._lost[q] = plus(self._lost.get(q, ZERO), amount)
+            self._keys.pop(q, None)
+        return Batch(gang, tuple(chosen))
+
+    def _candidate(self, queue: int) -> tuple[int, list[int]]:
+        """The gang to be popped from a leaf and the pods it still holds."""
+        leaf = self._leaves[queue]
+        fresh = leaf.next_fresh()
+        if leaf.again and (fresh is None or self.cycle.gang_key(fresh) < leaf.again[0][0].key):
+            return leaf.again[0][1], leaf.again[0][2]
+        assert fresh is not None
+        return fresh, active_pods(self.cycle.trial, fresh)
+
+    def _rest_key(self, gang: int, rest: Sequence[int]) -> Any:
+        """The gang's place in the order with only `rest` of its pods left."""
+        trial = self.cycle.trial
+        mark = trial.mark()
+        gone = set(active_pods(trial, gang)) - set(rest)
+        for pod in gone:
+            row = trial.podset[pod]
+            trial.journal.put(trial.active_allocated, row, trial.active_allocated[row] - 1)
+        key = self.cycle.gang_key(gang)
+        trial.journal.undo_to(mark)
+        return key
+
+    def _key(self, queue: int) -> Any:
+        """Order key of a queue with what it has lost so far and would lose next; None where nothing is left."""
+        if queue in self._keys:
+            return self._keys[queue]
+        candidate = self._next_below(queue)
+        if candidate is None:
+            key = None
+        elif self.cycle.quota is None:
+            key = (self.cycle.snapshot.queues.creation[queue], queue)
+        else:
+            trial = self.cycle.trial
+            upcoming = total(trial.quota_amounts(trial.of_class(pod), trial.node[pod]) for pod in candidate[1])
+            lost = plus(self._lost.get(queue, ZERO), upcoming)
+            key = self.cycle.quota.queue_key(self.cycle.book, queue, ZERO, lost)
+        self._keys[queue] = key
+        return key
+
+    def _next_below(self, queue: int) -> tuple[int, list[int]] | None:
+        leaf = self._leaves.get(queue)
+        if leaf is not None:
+            return self._candidate(queue) if leaf.again or leaf.next_fresh() is not None else None
+        keyed = [(key, q) for q in self._parents.get(queue, ()) if (key := self._key(q)) is not None]
+        return self._next_below(max(keyed, key=lambda c: c[0])[1]) if keyed else None

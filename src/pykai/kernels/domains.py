@@ -1,0 +1,121 @@
+"""Domains of a topology as slices of a column: racks within blocks within the cluster.
+
+The nodes of a topology are put in tree order, sorted by the values of their level labels from the widest level to the
+narrowest. Then every domain of every depth is one slice, a figure of all domains is one `reduceat`, and siblings are
+in order of their ids. Depth 0 is the root (all nodes), depth d the d-th level. Domains are numbered per depth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pykai.model.resources import Column, Rows
+
+NOTHING_FREE = 1000.0
+"""The tightness of a domain that has nothing of a requested resource."""
+SCORE_STEPS = 10
+SCORE_UNIT = 100_000.0
+
+
+@dataclass(frozen=True, eq=False)
+class DomainTree:
+    """`order`: node rows in tree order. Per depth: where each domain starts in it, and the domain above it."""
+
+    order: Rows
+    starts: tuple[Rows, ...]
+    parents: tuple[Rows, ...]
+
+    def count(self, depth: int) -> int:
+        return len(self.starts[depth])
+
+    def ends(self, depth: int) -> Rows:
+        return np.append(self.starts[depth][1:], len(self.order))
+
+    def domain_of(self, depth: int, positions: Rows) -> Rows:
+        """The domains at a depth that contain positions of the tree order."""
+        return np.searchsorted(self.starts[depth], positions, side="right") - 1
+
+
+def domain_tree(values: Sequence[Sequence[str | None]]) -> DomainTree:
+    """The tree of `values[level][node]`, widest level first; a node that lacks one value is in no domain."""
+    codes = np.array([_codes(column) for column in values], dtype=np.int64).reshape(len(values), -1)
+    rows = np.flatnonzero((codes >= 0).all(axis=0))
+    by_path = np.lexsort(codes[::-1, rows]) if len(values) else np.arange(len(rows))
+    return _sliced(rows[by_path], codes[:, rows[by_path]])
+
+
+def _codes(column: Sequence[str | None]) -> list[int]:
+    """Each value's rank among the distinct ones; -1 for None."""
+    rank: dict[str | None, int] = {value: at for at, value in enumerate(sorted({v for v in column if v is not None}))}
+    rank[None] = -1
+    return [rank[value] for value in column]
+
+
+def within(tree: DomainTree, kept: Rows) -> DomainTree:
+    """The part of a tree that holds the nodes at the given positions, ascending."""
+    domains = [tree.domain_of(depth, kept) for depth in range(1, len(tree.starts))]
+    return _sliced(tree.order[kept], np.array(domains, dtype=np.int64).reshape(len(domains), len(kept)))
+
+
+def _sliced(order: Rows, codes: Rows) -> DomainTree:
+    """Cut nodes in tree order wherever a code `[level, position]` changes."""
+    starts, parents = [np.zeros(1, dtype=np.int64)], [np.zeros(1, dtype=np.int64)]
+    first = np.zeros(len(order), dtype=bool)
+    first[:1] = True
+    for level in codes:
+        first[1:] |= level[1:] != level[:-1]
+        begin = np.flatnonzero(first)
+        parents.append(np.searchsorted(starts[-1], begin, side="right") - 1)
+        starts.append(begin)
+    return DomainTree(order, tuple(starts), tuple(parents))
+
+
+def common_depth(tree: DomainTree, deepest: int) -> int:
+    """How far down, at most to `deepest`, one domain holds all the nodes."""
+    depth = 0
+    while depth < deepest and tree.count(depth + 1) == 1:
+        depth += 1
+    return depth
+
+
+def domain_sums(tree: DomainTree, depth: int, block: Column) -> Column:
+    """Figures of nodes `[..., position]`, added up per domain of a depth."""
+    if not len(tree.order):
+        return np.zeros((*block.shape[:-1], tree.count(depth)))
+    return np.asarray(np.add.reduceat(block, tree.starts[depth], axis=-1))
+
+
+def pods_per_node(free: Column, need: Column) -> Column:
+    """How many pods that take `need[resource]` each go into `free[resource, node]`; needs are above zero."""
+    return np.maximum(np.trunc((free / need[:, None]).min(axis=0)), 0.0)
+
+
+def tightness(total: Column, free: Column) -> Column:
+    """The largest part that `total[resource]` would take of `free[resource, domain]`; 0 where nothing is asked."""
+    lacking = free <= 0
+    taken = total[:, None] / np.where(lacking, 1.0, free)
+    taken[lacking] = NOTHING_FREE
+    return np.asarray(taken.max(axis=0, initial=0.0))
+
+
+def left_to_right(tree: DomainTree, tight: Sequence[Column]) -> list[Rows]:
+    """The domains of depth 1, 2, ... in tree order: below each parent the tightest first, then by id."""
+    orders = []
+    place = np.zeros(1, dtype=np.int64)
+    for depth, ratio in enumerate(tight, start=1):
+        order = np.lexsort((-ratio, place[tree.parents[depth]]))
+        place = np.empty(len(order), dtype=np.int64)
+        place[order] = np.arange(len(order))
+        orders.append(order)
+    return orders
+
+
+def position_scores(tree: DomainTree, depth: int, order: Rows) -> Column:
+    """Scores by position in the tree: domains further right in the given order score higher, in ten steps."""
+    count = len(order)
+    scores = np.empty(count)
+    scores[order] = SCORE_STEPS * np.arange(1, count + 1) // max(count, 1) * SCORE_UNIT
+    return np.repeat(scores, tree.ends(depth) - tree.starts[depth])

@@ -1,0 +1,44 @@
+"""The custom resource definitions as YAML files.
+
+They are generated; after a change of the tables in `pykai.objects.crds`, write them anew:
+
+    python -c 'from pykai.kube.crds import write; write("deploy/crds")'
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pykai.objects.crds import DEFINITIONS
+
+HEAD = (
+    "# Generated from pykai.objects.crds: change the tables there, then write this file anew (see pykai.kube.crds).\n"
+)
+
+
+class _Dumper(yaml.SafeDumper):
+    """YAML without aliases, which repeated parts of a schema would otherwise become."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Never write an alias."""
+        return True
+
+
+def files() -> dict[str, str]:
+    """The text of every definition by the name of its file."""
+    return {
+        f"{definition.group}_{definition.plural}.yaml": HEAD
+        + yaml.dump(definition.manifest(), Dumper=_Dumper, sort_keys=False, width=110, allow_unicode=True)
+        for definition in DEFINITIONS
+    }
+
+
+def write(folder: str | Path) -> None:
+    """Write all definitions into a folder."""
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    for name, text in files().items():
+        (target / name).write_text(text)

@@ -1,0 +1,214 @@
+"""Events about objects, as `kubectl describe` shows them, written without ever holding up who records them.
+
+The same event (object, type, reason, message) is one Event object with a count. Its first occurrence is written at
+once, repetitions once a minute with the count they have reached. What one object may cause is bounded by a small budget
+that refills slowly, and what may wait by a fixed number; what exceeds either is counted in `dropped`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import NoReturn, TypeVar
+
+import structlog
+
+from pykai.kube.api import Api, Object, Patch
+from pykai.kube.errors import ApiError, NotFound
+from pykai.kube.resources import EVENT
+
+REPEAT_SECONDS = 60.0
+WRITERS = 4
+WAITING_LIMIT = 10_000
+REMEMBERED = 20_000
+OBJECT_BURST = 25
+OBJECT_REFILL_SECONDS = 300.0
+MESSAGE_BYTES = 1024
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Regarding:
+    """The object an event is about; `namespace` is empty for cluster-wide kinds."""
+
+    api_version: str
+    kind: str
+    name: str
+    namespace: str = ""
+    uid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """One thing worth telling: `type` is Normal or Warning, `reason` a word in CamelCase, `message` a sentence."""
+
+    regarding: Regarding
+    type: str
+    reason: str
+    message: str
+    annotations: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(slots=True)
+class _Series:
+    """How often something happened, and what of that the server knows."""
+
+    first: float
+    last: float
+    count: int = 0
+    name: str = ""
+    due: float = 0.0
+    waiting: bool = False
+
+
+@dataclass(slots=True)
+class _Budget:
+    """What one object may still cause: `left` at the time `at`."""
+
+    left: float = OBJECT_BURST
+    at: float = 0.0
+
+    def spend(self, now: float) -> bool:
+        self.left = min(OBJECT_BURST, self.left + (now - self.at) / OBJECT_REFILL_SECONDS)
+        self.at = now
+        if self.left < 1:
+            return False
+        self.left -= 1
+        return True
+
+
+class EventRecorder:
+    """Records events as `component`; `run` writes them. `clock` gives seconds since 1970."""
+
+    def __init__(self, api: Api, component: str, clock: Callable[[], float]) -> None:
+        self.dropped = 0
+        self._api = api
+        self._component = component
+        self._clock = clock
+        self._series: OrderedDict[Happening, _Series] = OrderedDict()
+        self._budgets: OrderedDict[Regarding, _Budget] = OrderedDict()
+        self._queue: list[tuple[float, int, Happening]] = []
+        self._number = 0
+        self._wake = asyncio.Event()
+
+    def record(
+        self,
+        regarding: Regarding,
+        reason: str,
+        message: str,
+        type: str = "Normal",  # noqa: A002 - the field's name
+        annotations: Mapping[str, str] | None = None,
+    ) -> None:
+        """Note that something happened; returns at once."""
+        now, text = self._clock(), message.encode()[:MESSAGE_BYTES].decode(errors="ignore")
+        what = Happening(regarding, type, reason, text, tuple(sorted((annotations or {}).items())))
+        series = _remember(self._series, what, _Series(now, now))
+        series.count += 1
+        series.last = now
+        if series.waiting:
+            return
+        budget = _remember(self._budgets, regarding, _Budget(at=now))
+        if len(self._queue) >= WAITING_LIMIT or not budget.spend(now):
+            self.dropped += 1
+            return
+        series.waiting = True
+        self._number += 1
+        heapq.heappush(self._queue, (max(now, series.due), self._number, what))
+        self._wake.set()
+
+    async def run(self) -> NoReturn:
+        """Write events as they become due, for ever."""
+        while True:
+            due = self._due()
+            if due:
+                await asyncio.gather(*(self._write(what) for what in due))
+                continue
+            self._wake.clear()
+            wait = self._queue[0][0] - self._clock() if self._queue else None
+            try:
+                async with asyncio.timeout(wait):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    async def flush(self) -> None:
+        """Write everything that waits, repetitions included; for the end of a process."""
+        while self._queue:
+            await self._write(heapq.heappop(self._queue)[2])
+
+    def _due(self) -> list[Happening]:
+        due: list[Happening] = []
+        now = self._clock()
+        while self._queue and self._queue[0][0] <= now and len(due) < WRITERS:
+            due.append(heapq.heappop(self._queue)[2])
+        return due
+
+    async def _write(self, what: Happening) -> None:
+        series = self._series.get(what)
+        if series is None:
+            return
+        series.waiting = False
+        series.due = self._clock() + REPEAT_SECONDS
+        namespace = what.regarding.namespace or "default"
+        try:
+            if series.name:
+                again = {"count": series.count, "lastTimestamp": _stamp(series.last)}
+                await self._api.patch(EVENT.ref(series.name, namespace), Patch.merge(again))
+                return
+        except NotFound:
+            series.name = ""
+        except ApiError as error:
+            self._give_up(what, error)
+            return
+        await self._create(what, series, namespace)
+
+    async def _create(self, what: Happening, series: _Series, namespace: str) -> None:
+        self._number += 1
+        name = f"{what.regarding.name[:230]}.{int(self._clock() * 1e6) + self._number:x}"
+        try:
+            await self._api.create(EVENT, self._body(what, series, name), namespace)
+            series.name = name
+        except ApiError as error:
+            self._give_up(what, error)
+
+    def _give_up(self, what: Happening, error: ApiError) -> None:
+        self.dropped += 1
+        log.debug("event not written", reason=what.reason, object=what.regarding.name, error=error.message)
+
+    def _body(self, what: Happening, series: _Series, name: str) -> Object:
+        about = what.regarding
+        involved = {"apiVersion": about.api_version, "kind": about.kind, "name": about.name}
+        involved |= {key: value for key, value in (("namespace", about.namespace), ("uid", about.uid)) if value}
+        return {
+            "metadata": {"name": name, "annotations": dict(what.annotations)},
+            "involvedObject": involved,
+            "type": what.type,
+            "reason": what.reason,
+            "message": what.message,
+            "count": series.count,
+            "firstTimestamp": _stamp(series.first),
+            "lastTimestamp": _stamp(series.last),
+            "source": {"component": self._component},
+            "reportingComponent": self._component,
+        }
+
+
+def _remember(memory: OrderedDict[K, V], key: K, fresh: V) -> V:
+    """The remembered value of a key, else `fresh`, remembered from now on; the oldest is forgotten."""
+    value = memory.setdefault(key, fresh)
+    memory.move_to_end(key)
+    if len(memory) > REMEMBERED:
+        memory.popitem(last=False)
+    return value
+
+
+def _stamp(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

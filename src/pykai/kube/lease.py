@@ -1,0 +1,169 @@
+"""Leader election by a Lease: at most one of several replicas leads at a time.
+
+The holder renews the lease; the others take it when it was not renewed for its whole duration, measured by their own
+clock from the moment they saw the last renewal, so clocks need not agree. A holder that cannot renew stops leading
+before its lease runs out for the others: `renew_seconds` is shorter than `lease_seconds`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from pykai.kube.api import Api, Object, Ref
+from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+from pykai.kube.events import EventRecorder, Regarding
+
+log = structlog.get_logger()
+
+
+class LeadershipLost(RuntimeError):  # noqa: N818
+    """This replica led and could not renew its lease in time: it must stop at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """The times of an election in seconds."""
+
+    lease_seconds: int = 15
+    renew_seconds: float = 10.0
+    retry_seconds: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not self.lease_seconds > self.renew_seconds > self.retry_seconds > 0:
+            raise ValueError("leader election: lease_seconds > renew_seconds > retry_seconds > 0 must hold")
+
+
+class Election:
+    """One replica's part in the election for `lease`; `wall` gives seconds since 1970 for others to read."""
+
+    def __init__(
+        self, api: Api, lease: Ref, identity: str, wall: Callable[[], float], term: Term | None = None
+    ) -> None:
+        self._api = api
+        self._lease = lease
+        self._identity = identity
+        self._wall = wall
+        self._term = term or Term()
+        self._seen: Object = {}
+        self._seen_at = 0.0
+        self.leading = False
+
+    async def run(self, lead: Callable[[], Awaitable[None]], recorder: EventRecorder | None = None) -> None:
+        """Wait to be the leader, run `lead` while holding the lease, release it when `lead` returns.
+
+        Raises LeadershipLost, after stopping `lead`, if the lease could not be renewed.
+        """
+        await self.acquire()
+        if recorder:
+            about = Regarding("coordination.k8s.io/v1", "Lease", self._lease.name, self._lease.namespace, self._uid())
+            recorder.record(about, "LeaderElection", f"{self._identity} became leader")
+        work, renewal = asyncio.ensure_future(lead()), asyncio.ensure_future(self.hold())
+        try:
+            await asyncio.wait({work, renewal}, return_when=asyncio.FIRST_COMPLETED)
+            if renewal.done():
+                await renewal
+            await work
+        finally:
+            await _stop(work, renewal)
+            await self._release()
+
+    async def acquire(self) -> None:
+        """Return once this replica holds the lease."""
+        while not await self._try():
+            await asyncio.sleep(self._term.retry_seconds)
+        self.leading = True
+        log.info("leading", lease=self._lease.name, identity=self._identity)
+
+    async def hold(self) -> None:
+        """Renew the lease for ever; raises LeadershipLost when that has failed for `renew_seconds`."""
+        loop = asyncio.get_running_loop()
+        renewed = loop.time()
+        while True:
+            await asyncio.sleep(self._term.retry_seconds)
+            left = renewed + self._term.renew_seconds - loop.time()
+            try:
+                async with asyncio.timeout(max(left, 0.0)):
+                    if await self._try():
+                        renewed = loop.time()
+            except TimeoutError:
+                pass
+            if loop.time() - renewed >= self._term.renew_seconds:
+                self.leading = False
+                raise LeadershipLost(f"{self._identity} could not renew the lease {self._lease.name}")
+
+    async def _try(self) -> bool:
+        """Take or renew the lease; False if another holds it or the server does not answer."""
+        try:
+            if not self._mine():
+                await self._look()
+            if not self._free():
+                return False
+            self._note(await self._write())
+        except (Conflict, AlreadyExists):
+            self._seen = {}
+            return False
+        except ApiError as error:
+            log.warning("lease not renewed", lease=self._lease.name, error=error.message)
+            return False
+        return True
+
+    async def _look(self) -> None:
+        try:
+            self._note(await self._api.get(self._lease, Object))
+        except NotFound:
+            self._seen = {}
+
+    def _note(self, lease: Object) -> None:
+        if lease != self._seen:
+            self._seen = lease
+            self._seen_at = asyncio.get_running_loop().time()
+
+    def _spec(self) -> dict[str, Any]:
+        return self._seen.get("spec") or {}
+
+    def _uid(self) -> str:
+        return str((self._seen.get("metadata") or {}).get("uid") or "")
+
+    def _mine(self) -> bool:
+        return self._spec().get("holderIdentity") == self._identity
+
+    def _free(self) -> bool:
+        spec = self._spec()
+        if self._mine() or not spec.get("holderIdentity"):
+            return True
+        age = asyncio.get_running_loop().time() - self._seen_at
+        return age >= float(spec.get("leaseDurationSeconds") or self._term.lease_seconds)
+
+    async def _write(self) -> Object:
+        now = datetime.fromtimestamp(self._wall(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec = {**self._spec(), "leaseDurationSeconds": self._term.lease_seconds, "renewTime": now}
+        if not self._mine():
+            turns = int(spec.get("leaseTransitions") or 0) + (1 if self._seen else 0)
+            spec |= {"holderIdentity": self._identity, "acquireTime": now, "leaseTransitions": turns}
+        if not self._seen:
+            body = {"metadata": {"name": self._lease.name, "namespace": self._lease.namespace}, "spec": spec}
+            return await self._api.create(self._lease.resource, body)
+        return await self._api.update(self._lease, {**self._seen, "spec": spec})
+
+    async def _release(self) -> None:
+        """Give the lease up, so that another replica need not wait for it to run out."""
+        self.leading = False
+        if not self._mine():
+            return
+        try:
+            spec = {**self._spec(), "holderIdentity": "", "leaseDurationSeconds": 1}
+            await self._api.update(self._lease, {**self._seen, "spec": spec})
+        except ApiError as error:
+            log.warning("lease not released", lease=self._lease.name, error=error.message)
+
+
+async def _stop(*tasks: asyncio.Future[None]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

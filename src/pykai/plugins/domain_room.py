@@ -1,0 +1,199 @@
+"""What room the nodes of a topology have for a gang, kept up to date while a cycle places pods.
+
+A placement touches few nodes. Figures per node follow the trial's list of touched nodes instead of being computed
+anew for every gang; figures per domain are sums over slices of them. Not a plugin: the state the topology plugin
+keeps in the memory of a cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pykai.kernels.domains import DomainTree, domain_tree, pods_per_node, within
+from pykai.model.pods import PodClass
+from pykai.model.resources import GPU, MEMORY, PODS, Column, Rows
+
+if TYPE_CHECKING:
+    from pykai.engine.cycle import Cycle
+    from pykai.engine.trial import Trial
+
+PARTS_KEPT = 256
+"""Trees of parts of a topology that are remembered in a cycle: enough for the racks of a large cluster."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ask:
+    """What pods that go together ask for. Vectors are [resource]; a request in GPU memory has no GPU figure."""
+
+    classes: tuple[int, ...]
+    """Rows of the distinct classes, ascending."""
+    count: int
+    total: Column
+    need: Column
+    """The largest single request of each resource."""
+    uniform: bool
+    """Whether the pods want the same kinds of resources, so that room can be counted in pods."""
+    dims: Rows
+    """Resources by which domains are compared: all that are asked for but the pod slot."""
+    share: PodClass | None
+    """The class that wants most of a GPU, where it takes a share of a device."""
+
+
+def ask_for(trial: Trial, pods: Sequence[int]) -> Ask:
+    """What the pods ask for together."""
+    rows, counts = np.unique([trial.klass[pod] for pod in pods], return_counts=True)
+    classes = [trial.snapshot.pods.classes[row] for row in rows.tolist()]
+    requests = np.array([c.request for c in classes]).T
+    kinds = np.array([_kinds(c) for c in classes])
+    total = requests @ counts
+    largest = max(classes, key=lambda c: (c.request[GPU], c.memory_mib * c.devices))
+    return Ask(
+        classes=tuple(rows.tolist()),
+        count=len(pods),
+        total=total,
+        need=requests.max(axis=1),
+        uniform=bool((kinds == kinds[0]).all()),
+        dims=np.array([row for row in np.flatnonzero(total > 0) if row != PODS], dtype=np.int64),
+        share=largest if largest.shared else None,
+    )
+
+
+def _kinds(c: PodClass) -> list[bool]:
+    """Which resources beyond cpu and memory a pod of the class uses."""
+    uses = (c.request > 0).tolist()
+    uses[GPU] = uses[GPU] or c.shared
+    return list(uses[MEMORY + 1 :])
+
+
+class Ground:
+    """The free figures of the nodes of one tree; positions are places in its tree order."""
+
+    def __init__(self, trial: Trial, tree: DomainTree) -> None:
+        self.trial = trial
+        self.tree = tree
+        self._position = np.full(len(trial.snapshot.nodes), -1, dtype=np.int32)
+        self._position[tree.order] = np.arange(len(tree.order))
+        self._free = self._free_of(tree.order)
+        self._free_read = len(trial.touched)
+        self._room: dict[tuple[int, ...], tuple[int, Column]] = {}
+        self._nodes: dict[tuple[int, int], Rows] = {}
+
+    def free(self) -> Column:
+        """[resource, position]: idle plus what is being released."""
+        news = self._news(self._free_read)
+        self._free_read = len(self.trial.touched)
+        if len(news):
+            self._free[:, news] = self._free_of(self.tree.order[news])
+        return self._free
+
+    def room(self, ask: Ask) -> Column:
+        """[position]: how many of the pods each node could take, judged by the largest of them."""
+        if not len(ask.dims) and ask.share is None:
+            return np.full(len(self.tree.order), float(ask.count))
+        read, room = self._room.get(ask.classes, (-1, self._free[0]))
+        if read < 0:
+            room = room_for(self.trial, ask, self.tree.order)
+        elif len(news := self._news(read)):
+            room[news] = room_for(self.trial, ask, self.tree.order[news])
+        self._room[ask.classes] = (len(self.trial.touched), room)
+        return room
+
+    def positions(self, nodes: Rows) -> Rows:
+        """Places of node rows in the tree, ascending; nodes outside it are left out."""
+        found = self._position[nodes]
+        return np.sort(found[found >= 0])
+
+    def nodes_of(self, depth: int, domain: int) -> Rows:
+        """The node rows of a domain, ascending: the same array each time."""
+        rows = self._nodes.get((depth, domain))
+        if rows is None:
+            starts = self.tree.starts[depth]
+            end = starts[domain + 1] if domain + 1 < len(starts) else len(self.tree.order)
+            rows = self._nodes[depth, domain] = np.sort(self.tree.order[starts[domain] : end])
+        return rows
+
+    def _free_of(self, rows: Rows) -> Column:
+        return self.trial.idle[:, rows] + self.trial.releasing[:, rows]
+
+    def _news(self, read: int) -> Rows:
+        """Positions that were touched after that many entries of the trial's list."""
+        touched = self.trial.touched
+        if read == len(touched):
+            return _NONE
+        found = self._position[list(set(touched[read:]))]
+        return found[found >= 0]
+
+
+_NONE: Rows = np.zeros(0, dtype=np.int64)
+
+
+def room_for(trial: Trial, ask: Ask, rows: Rows) -> Column:
+    """How many of the pods each of the nodes could take, judged by the largest of them."""
+    free = trial.idle[:, rows] + trial.releasing[:, rows]
+    dims = np.flatnonzero(ask.need > 0)
+    if ask.share is None:
+        return pods_per_node(free[dims], ask.need[dims])
+    devices = np.floor(free[GPU])
+    for at, row in enumerate(rows.tolist()):
+        if row in trial.shares:
+            sharable, portions = _shared_room(trial, ask.share, row)
+            devices[at] += sharable
+            free[GPU, at] += portions
+    return np.where(devices >= ask.share.devices, pods_per_node(free[dims], ask.need[dims]), 0.0)
+
+
+def _shared_room(trial: Trial, c: PodClass, node: int) -> tuple[int, float]:
+    """Shared devices of a node that still hold a pod of the class, and the free portions of all its shared devices."""
+    capacity = float(trial.snapshot.nodes.gpu_memory[node])
+    memory = trial.share_memory(c, node)
+    shares = list(trial.shares[node].values())
+    left = sum(capacity - share.allocated + share.releasing for share in shares if share.holds(0.0, capacity))
+    return sum(share.holds(memory, capacity) for share in shares), left / capacity
+
+
+@dataclass
+class Grounds:
+    """The trees of a cycle, whole ones and parts of them, and what its gangs ask for."""
+
+    trial: Trial
+    _whole: dict[str, Ground] = field(default_factory=dict)
+    _parts: dict[tuple[str, bytes], Ground] = field(default_factory=dict)
+    _asks: dict[tuple[int, ...], Ask] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, cycle: Cycle) -> Grounds:
+        known: Grounds | None = cycle.memo.get("topology")
+        if known is None:
+            known = cycle.memo["topology"] = cls(cycle.trial)
+        return known
+
+    def ground(self, topology: str, nodes: Rows | None) -> Ground:
+        """A known topology over the given node rows (None: all)."""
+        whole = self._whole.get(topology)
+        if whole is None:
+            whole = self._whole[topology] = Ground(self.trial, self._tree(topology))
+        if nodes is None:
+            return whole
+        key = (topology, nodes.tobytes())
+        part = self._parts.get(key)
+        if part is None:
+            if len(self._parts) >= PARTS_KEPT:
+                self._parts.clear()
+            part = self._parts[key] = Ground(self.trial, within(whole.tree, whole.positions(nodes)))
+        return part
+
+    def _tree(self, topology: str) -> DomainTree:
+        labels = self.trial.snapshot.nodes.labels
+        return domain_tree([[node.get(key) for node in labels] for key in self.trial.snapshot.topologies[topology]])
+
+    def ask(self, pods: Sequence[int]) -> Ask:
+        """What the pods ask for; remembered, gangs of a kind are many."""
+        key = tuple(self.trial.klass[pod] for pod in pods)
+        known = self._asks.get(key)
+        if known is None:
+            known = self._asks[key] = ask_for(self.trial, pods)
+        return known

@@ -1,0 +1,128 @@
+"""`kai local` as typed: options become an order, mistakes are named, records are shown."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from pykai.apps import local as command
+from pykai.apps.local import Order, local
+from pykai.local import clusters
+from pykai.local.clusters import Record
+from pykai.local.process import ProcessId, identify
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+
+def kai(*arguments: str) -> Result:
+    return CliRunner().invoke(local, arguments)
+
+
+def store(name: str, **fields: object) -> None:
+    me = identify(os.getpid())
+    assert me is not None
+    given = {"phase": "ready", "owner": me, "created": time.time(), "version": "v1.35.4", **fields}
+    clusters.directory_of(name).mkdir(parents=True)
+    clusters.write_record(Record(name=name, **given))  # type: ignore[arg-type]
+
+
+ORDER = Order(name="x", nodes=3, gpus=1, gpu_memory=23034, gpu_product="NVIDIA-L4", time_slices=4, bare=True)
+
+
+def test_an_order_survives_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[command.ClusterPlan] = []
+    monkeypatch.setattr(command, "_binary", lambda: Path("/bin/true"))
+    monkeypatch.setattr(command, "run_cluster", lambda plan, binary, on_ready: seen.append(plan))
+    result = kai("run", *ORDER.arguments(), "--kube-scheduler")
+    assert result.exit_code == 0, result.output
+    (plan,) = seen
+    assert plan.name == "x"
+    assert list(plan.nodes) == ORDER.shapes()
+    assert list(plan.extra_parts) == ["kube-scheduler"]
+
+
+def test_shapes_of_an_order(tmp_path: Path) -> None:
+    assert [shape.name for shape in ORDER.shapes()] == ["node-0", "node-1", "node-2"]
+    assert ORDER.shapes()[0].gpus is not None
+    assert Order(gpus=0).shapes()[0].gpus is None
+    path = tmp_path / "nodes.yaml"
+    path.write_text("nodes: [{name: only}]")
+    assert [shape.name for shape in Order(nodes_file=str(path)).shapes()] == ["only"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--name", "Bad Name"], "cluster name 'Bad Name'"),
+        (["--nodes", "-1"], "--nodes"),
+        (["--time-slices", "0"], "--time-slices"),
+        (["--nodes-file", "/nowhere/nodes.yaml"], "/nowhere/nodes.yaml"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["up", "run"])
+def test_mistakes_are_named_before_anything_is_built(
+    verb: str, arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build() -> Path:
+        raise AssertionError("nothing should be built")
+
+    monkeypatch.setattr(command, "_binary", build)
+    result = kai(verb, *arguments)
+    assert result.exit_code != 0
+    assert message in result.output
+
+
+def test_up_refuses_a_running_name() -> None:
+    store("kai")
+    result = kai("up")
+    assert result.exit_code == 1
+    assert "already running; stop it with `kai local down --name kai`" in result.output
+
+
+def test_status_of_nothing() -> None:
+    assert "no local cluster" in kai("status").output
+    assert kai("status").exit_code == 0
+    assert kai("status", "--name", "kai").exit_code == 1
+
+
+def test_status_shows_state_and_failure() -> None:
+    store("good")
+    assert kai("status").exit_code == 0
+    store("bad", phase="failed", failure="etcd was killed by signal 9")
+    store("lost", owner=ProcessId(2**22 + 1, "never"))
+    result = kai("status", "-o", "json")
+    assert result.exit_code == 1
+    assert {row["name"]: row["state"] for row in json.loads(result.output)} == {
+        "good": "ready",
+        "bad": "failed",
+        "lost": "dead",
+    }
+    assert "bad: etcd was killed by signal 9" in kai("status").output
+    assert kai("status", "--name", "good").exit_code == 0
+
+
+def test_down() -> None:
+    store("lost", owner=ProcessId(2**22 + 1, "never"))
+    store("gone", owner=ProcessId(2**22 + 1, "never"))
+    assert "there is no cluster kai" in kai("down").output
+    assert "cluster lost is gone" in kai("down", "--name", "lost").output
+    assert "cluster gone is gone" in kai("down", "--all").output
+    assert clusters.records() == []
+
+
+def test_the_first_program_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def program() -> None:
+        return None
+
+    made = program()
+    monkeypatch.setattr(command, "PROGRAMS", [lambda *_: None, lambda *_: made, lambda *_: pytest.fail("asked")])
+    assert command._first_program({}, "n", (), print) is made
+    made.close()
