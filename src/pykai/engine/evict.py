@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import pods_to_place
-from pykai.engine.order import GangWalk, pending_gangs
+from pykai.engine.order import GangWalk, bystanders, pending_gangs
 from pykai.engine.quota import QueueBook
 from pykai.engine.reasons import POD_ERRORS, GangError
 from pykai.engine.scenario import Cause, Scenario, commit
@@ -38,12 +38,13 @@ def run(cycle: Cycle, action: Eviction) -> None:
     walk = GangWalk(cycle, gangs, cycle.policy.queue_depth.get(action.name))
     pool = VictimPool(cycle)
     failures = Failures(cycle, per_queue=not action.keep_all)
+    waiting = bystanders(cycle, pending_gangs(cycle))
     while (gang := walk.pop()) is not None:
         pods = pods_to_place(cycle.trial, cycle.orders, gang)
         if not pods or failures.hopeless(gang, pods) or _refused(cycle, gang, pods):
             continue
         request = cycle.queue_request(pods, cycle.snapshot.max_gpu_memory)
-        cause = Cause(action.name, gang, request, _book_now(cycle), action.keep_all)
+        cause = Cause(action.name, gang, request, _book_now(cycle), waiting, action.keep_all)
         search = action.search(cycle, cause, pool)
         scenario = search.solve() if search is not None else None
         if scenario is None:

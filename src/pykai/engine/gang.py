@@ -11,7 +11,7 @@ from typing import Any
 
 from pykai.engine.trial import Trial
 from pykai.model.gangs import PodSet, SubGroupSet
-from pykai.model.status import IS_ACTIVE_ALLOCATED, IS_ALIVE, Status
+from pykai.model.status import IS_ACTIVE_ALLOCATED, Status
 
 Member = PodSet | SubGroupSet
 
@@ -172,13 +172,6 @@ def _surplus(held: _Holding, group: SubGroupSet) -> list[int]:
 
 
 def active_pods(trial: Trial, gang: int) -> list[int]:
-    """Pods of the gang that hold a place, and were not given it in this cycle."""
-    return [
-        pod
-        for pod in trial.snapshot.gangs.pods(gang)
-        if IS_ACTIVE_ALLOCATED[trial.status[pod]] and pod not in trial.placed
-    ]
-
-
-def alive_pods(trial: Trial, gang: int) -> list[int]:
-    return [pod for pod in trial.snapshot.gangs.pods(gang) if IS_ALIVE[trial.status[pod]]]
+    """Pods of the gang that hold a place, or were promised one in this cycle."""
+    status = trial.status
+    return [pod for pod in trial.snapshot.gangs.pods(gang) if IS_ACTIVE_ALLOCATED[status[pod]]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,15 @@ def pending_gangs(cycle: Cycle) -> list[int]:
     ]
 
 
+@dataclass(frozen=True)
+class Bystander:
+    """Gangs of one shape that wait in a queue and get no turn now, but make their queue look as it does."""
+
+    key: Key
+    queue: int
+    request: Triple
+
+
 class GangWalk:
     """Pops the next gang: from the root always to the best child, then the best gang of the leaf.
 
@@ -35,12 +45,19 @@ class GangWalk:
     last popped or pushed, so only that path is keyed anew.
     """
 
-    def __init__(self, cycle: Cycle, gangs: Iterable[int], depth: int | None = None) -> None:
+    def __init__(
+        self, cycle: Cycle, gangs: Iterable[int], depth: int | None = None, bystanders: Iterable[Bystander] = ()
+    ) -> None:
         self.cycle = cycle
         self._leaves: dict[int, list[tuple[Key, int]]] = {}
+        self._requests: dict[int, Triple] = {}
+        """Of bystanders, which are numbered below -1."""
         for gang in gangs:
             queue = cycle.snapshot.gangs.queue[gang]
             self._leaves.setdefault(queue, []).append((cycle.gang_key(gang), gang))
+        for number, bystander in enumerate(bystanders):
+            self._leaves.setdefault(bystander.queue, []).append((bystander.key, -2 - number))
+            self._requests[-2 - number] = bystander.request
         for queue, heap in self._leaves.items():
             if depth is not None:
                 self._leaves[queue] = heapq.nsmallest(depth, heap)
@@ -54,18 +71,20 @@ class GangWalk:
 
     def pop(self) -> int | None:
         """The next gang, or None when all had their turn."""
-        for queue in self._dirty:
-            self._rekey(queue)
-        self._dirty.clear()
-        queue = -1
-        while queue not in self._leaves:
-            child = self._top(queue)
-            if child is None:
-                return None
-            queue = child
-        _, gang = heapq.heappop(self._leaves[queue])
-        self._dirty.add(queue)
-        return gang
+        while True:
+            for queue in sorted(self._dirty):
+                self._rekey(queue)
+            self._dirty.clear()
+            queue = -1
+            while queue not in self._leaves:
+                child = self._top(queue)
+                if child is None:
+                    return None
+                queue = child
+            _, gang = heapq.heappop(self._leaves[queue])
+            self._dirty.add(queue)
+            if gang >= 0:
+                return gang
 
     def push(self, gang: int) -> None:
         """Put a gang back: it has more to place."""
@@ -103,10 +122,23 @@ class GangWalk:
         cycle = self.cycle
         if cycle.quota is None:
             return (cycle.snapshot.queues.creation[queue], queue)
-        return tuple(cycle.quota.queue_key(cycle.book, queue, next_request(cycle, gang), ZERO))
+        request = next_request(cycle, gang) if gang >= 0 else self._requests[gang]
+        return tuple(cycle.quota.queue_key(cycle.book, queue, request, ZERO))
 
 
 def next_request(cycle: Cycle, gang: int) -> Triple:
     """What the gang would take next from its queue."""
     pods = pods_to_place(cycle.trial, cycle.orders, gang)
     return cycle.queue_request(pods, cycle.snapshot.min_gpu_memory)
+
+
+def bystanders(cycle: Cycle, gangs: Iterable[int]) -> list[tuple[int, Bystander]]:
+    """Waiting gangs in order, neighbours that ask for the same as one: (first gang, its shape)."""
+    queue_of = cycle.snapshot.gangs.queue
+    found: list[tuple[int, Bystander]] = []
+    for gang in sorted(gangs, key=lambda g: (queue_of[g], cycle.gang_key(g))):
+        shape = Bystander(cycle.gang_key(gang), queue_of[gang], next_request(cycle, gang))
+        last = found[-1][1] if found else None
+        if last is None or (last.queue, last.request) != (shape.queue, shape.request):
+            found.append((gang, shape))
+    return found

@@ -50,7 +50,12 @@ class Placement:
         subsets = [nodes]
         if group.topology is not None:
             for plugin in self.cycle.subset_plugins:
-                subsets = [s for known in subsets for s in plugin.subsets(self.cycle, self.gang, group, pods, known)]
+                answers = [plugin.subsets(self.cycle, self.gang, group, pods, known) for known in subsets]
+                if self.explain:
+                    self.cycle.reasons.gang(
+                        self.gang, *(e for answer in answers if not answer.sets for e in answer.why)
+                    )
+                subsets = [subset for answer in answers for subset in answer.sets]
         return subsets
 
     def _members(self, group: Group, pods: Sequence[int], nodes: NodeSet) -> bool:
@@ -96,10 +101,14 @@ class Placement:
                 extra = score if extra is None else extra + score
         return extra
 
+    def _must_wait(self, pod: int, node: int, c: PodClass) -> bool:
+        cycle = self.cycle
+        return any(rule.must_wait(cycle, pod, node) for rule in cycle.wait_rules if rule.concerns(cycle, c))
+
     def _take(self, pod: int, node: int, c: PodClass, ranking: Ranking) -> bool:
         """Give the pod the node, waiting for releases where it must; False where its devices are not to be had."""
         trial = self.trial
-        wait = self.wait_only or not ranking.now(node)
+        wait = self.wait_only or not ranking.now(node) or self._must_wait(pod, node, c)
         groups: tuple[str, ...] = ()
         if c.shared:
             chosen = choose_devices(self.cycle, c, node, wait)

@@ -18,6 +18,7 @@ from pykai.model.snapshot import Snapshot
 if TYPE_CHECKING:
     from pykai.engine.cycle import Cycle
     from pykai.engine.quota import OverCapacity, QueueBook, Triple
+    from pykai.engine.reasons import GangError
     from pykai.engine.scenario import Scenario
     from pykai.engine.trial import Trial
 
@@ -54,6 +55,15 @@ class LiveFilter(Protocol):
     def concerns(self, cycle: Cycle, pod_class: PodClass) -> bool: ...
 
     def reject(self, cycle: Cycle, pod: int, node: int) -> str | None: ...
+
+
+@runtime_checkable
+class WaitRule(Protocol):
+    """Any may demand it: the pod has the node, but something there that no column counts has to be gone first."""
+
+    def concerns(self, cycle: Cycle, pod_class: PodClass) -> bool: ...
+
+    def must_wait(self, cycle: Cycle, pod: int, node: int) -> bool: ...
 
 
 @runtime_checkable
@@ -153,15 +163,21 @@ class ScenarioValidator(Protocol):
     def justified(self, cycle: Cycle, scenario: Scenario) -> bool: ...
 
 
+@dataclass(frozen=True)
+class NodeSets:
+    """Candidate node sets in order of preference (None is all nodes); `why` is read only where there are none."""
+
+    sets: Sequence[Rows | None]
+    why: Iterable[GangError] = ()
+
+
 @runtime_checkable
 class NodeSubsets(Protocol):
     """Each plugin splits every set the former ones produced: where the members of a sub-group may go together."""
 
     def subsets(
         self, cycle: Cycle, gang: int, group: SubGroupSet | PodSet, pods: Sequence[int], nodes: Rows | None
-    ) -> list[Rows | None]:
-        """Candidate node sets in order of preference; None is all nodes."""
-        ...
+    ) -> NodeSets: ...
 
 
 @runtime_checkable

@@ -5,7 +5,7 @@ Amounts are triples (cpu milli, memory bytes, gpu devices). -1 means unlimited a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -231,22 +231,27 @@ def may_lose(book: QueueBook, claim: Claim, victim_queue: int) -> bool:
     return above or not any(allocated[r] < deserved[r] for r in involved)
 
 
-def most_gpus_to_lose(book: QueueBook, claim: Claim, victims: Iterable[int]) -> float:
-    """Upper bound of the GPUs a claim can take from these leaf queues: down to their bound, and one block beyond.
+def most_gpus_to_lose(book: QueueBook, claim: Claim, largest: Mapping[int, float]) -> float:
+    """What a claim can take from these leaf queues stays below this many GPUs; infinite where figures do not tell.
 
-    Blocks are taken while a queue is above its bound; the last one may pass it. Without a finite bound that GPUs
-    alone decide about, there is no upper bound.
+    Blocks are taken while a queue is above its bound, so the last one may pass it; `largest` is the biggest block of
+    each leaf.
     """
-    levelled = {book.level_with(claim.queue, victim) for victim in victims}
+    blocks: dict[tuple[int, int], float] = {}
+    for victim, block in largest.items():
+        level = book.level_with(claim.queue, victim)
+        blocks[level] = max(blocks.get(level, 0.0), block)
     most = 0.0
-    for ours, theirs in levelled:
-        in_quota = within_quota(book, ours, claim.request)
-        bound = book.deserved[theirs] if in_quota else book.allocatable[theirs]
-        floor = min(book.allocatable[theirs][GPU], bound[GPU]) if in_quota else bound[GPU]
-        others = any(less(bound[r], book.allocated[theirs][r]) for r in (0, 1))
-        if others or floor == UNLIMITED:
+    for (ours, theirs), block in blocks.items():
+        floor = book.allocatable[theirs]
+        if within_quota(book, ours, claim.request):
+            floor = _triple(
+                min(a, b, key=lambda x: (x == UNLIMITED, x)) for a, b in zip(floor, book.deserved[theirs], strict=True)
+            )
+        if any(less(floor[r], book.allocated[theirs][r]) for r in (0, 1)):
             return float("inf")
-        most += max(book.allocated[theirs][GPU] - max(floor, 0.0), 0.0)
+        if less(floor[GPU], book.allocated[theirs][GPU]):
+            most += book.allocated[theirs][GPU] - floor[GPU] + block
     return most
 
 

@@ -47,10 +47,12 @@ class Reasons:
     pods: dict[int, str] = field(default_factory=dict)
     gangs: dict[int, list[GangError]] = field(default_factory=dict)
 
-    def gang(self, gang: int, error: GangError) -> None:
-        known = self.gangs.setdefault(gang, [])
-        if error not in known:
-            known.append(error)
+    def gang(self, gang: int, *errors: GangError) -> None:
+        """Note why a gang waits; what is known already is not repeated."""
+        if errors:
+            known = self.gangs.setdefault(gang, [])
+            seen = set(known)
+            known.extend(error for error in dict.fromkeys(errors) if error not in seen)
 
     def forget(self, gang: int) -> None:
         self.gangs.pop(gang, None)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pykai.engine.allocate import place_gang
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import pods_to_place, satisfied
-from pykai.engine.order import GangWalk
+from pykai.engine.order import Bystander, GangWalk
 from pykai.engine.quota import QueueBook, Triple
 from pykai.engine.victims import Batch
 from pykai.model.status import Status
@@ -36,6 +36,8 @@ class Cause:
     gang: int
     request: Triple
     book: QueueBook
+    waiting: Sequence[tuple[int, Bystander]] = ()
+    """Who else waits: they get no turn, but count in the order of queues."""
     keep_all: bool = False
     """Whether every victim must get another place."""
 
@@ -72,7 +74,7 @@ def _suppose(cycle: Cycle, cause: Cause, pods: Sequence[int], batches: Sequence[
         trial.suppose_evicted(pod)
         for observer in cycle.observers:
             observer.evicted(cycle, pod)
-    if not _serve(cycle, cause.gang, pods, {batch.gang for batch in batches}):
+    if not _serve(cycle, cause, pods, {batch.gang for batch in batches}):
         return None
     scenario = Scenario(
         cause=cause,
@@ -80,20 +82,21 @@ def _suppose(cycle: Cycle, cause: Cause, pods: Sequence[int], batches: Sequence[
         released=tuple(pod for pod in victims if trial.status[pod] == Status.RELEASING),
         moved=tuple(pod for pod in victims if trial.status[pod] == Status.PIPELINED),
     )
-    if not scenario.victims or (cause.keep_all and scenario.released):
+    if (not scenario.victims and whole(cycle, cause.gang)) or (cause.keep_all and scenario.released):
         return None
     if not all(validator.justified(cycle, scenario) for validator in cycle.validators):
         return None
     return scenario
 
 
-def _serve(cycle: Cycle, gang: int, pods: Sequence[int], losers: set[int]) -> bool:
+def _serve(cycle: Cycle, cause: Cause, pods: Sequence[int], losers: set[int]) -> bool:
     """Give the gang its pods and the losers what is left, in order of service; False where the gang gets nothing."""
-    walk = GangWalk(cycle, [gang, *sorted(losers)])
+    others = [shape for gang, shape in cause.waiting if gang != cause.gang and gang not in losers]
+    walk = GangWalk(cycle, [cause.gang, *sorted(losers)], bystanders=others)
     served = False
     while (turn := walk.pop()) is not None:
-        if turn == gang:
-            if not place_gang(cycle, gang, pods, wait_only=True):
+        if turn == cause.gang:
+            if not place_gang(cycle, cause.gang, pods, wait_only=True):
                 return False
             served = True
         else:

@@ -58,28 +58,21 @@ class Search:
 
     def _grow(self, pods: Sequence[int], choose: Choose) -> Scenario | None:
         """Solve for longer and longer prefixes, keeping the victims found; the whole must be solved in the end."""
-        total = len(pods)
+        total, solved, size = len(pods), 0, 1
+        possible = total
         recorded: list[Batch] = []
-        low, high, size = 0, total, 1
-        while low < total:
+        while solved < possible:
             mark = self.cycle.trial.mark()
             found = Probe(self, pods[:size], recorded, choose).run()
-            if found is not None and size == total and whole(self.cycle, self.cause.gang):
-                return found
-            if found is not None:
-                recorded = batches_of(self.cycle, found)
-                self.cycle.trial.undo_to(mark)
-                low = size
+            if found is None:
+                possible = size - 1
+            elif size == total:
+                return found if whole(self.cycle, self.cause.gang) else None
             else:
-                high = size - 1
-                if size == total and low == size - 1:
-                    return None
-            if low >= high:
-                break
-            size = min(size * 2, total) if high == total and low == size else (low + high + 1) // 2
-        if not recorded or low == total:
-            return None
-        return Probe(self, pods, recorded, choose).run()
+                recorded, solved = batches_of(self.cycle, found), size
+                self.cycle.trial.undo_to(mark)
+            size = min(size * 2, total) if possible == total else (solved + possible + 1) // 2
+        return Probe(self, pods, recorded, choose).run() if 0 < solved < total else None
 
 
 def batches_of(cycle: Cycle, scenario: Scenario) -> list[Batch]:
@@ -90,10 +83,14 @@ def batches_of(cycle: Cycle, scenario: Scenario) -> list[Batch]:
     return [Batch(gang, tuple(pods)) for gang, pods in by_gang.items()]
 
 
-class Room:
-    """Upper bound of how many of some pods fit: per node from what is free, statically allowed and supposed freed."""
+Freed = dict[int, Column]
+"""What is freed, by node."""
 
-    def __init__(self, cycle: Cycle, pods: Sequence[int]) -> None:
+
+class Room:
+    """Upper bound of how many of some pods fit: per node from what is free, what is freed, and what filters allow."""
+
+    def __init__(self, cycle: Cycle, pods: Sequence[int], freed: Freed) -> None:
         self.cycle = cycle
         trial = cycle.trial
         classes = list({trial.klass[pod]: trial.of_class(pod) for pod in pods}.values())
@@ -108,6 +105,8 @@ class Room:
             capacity = float(cycle.snapshot.nodes.gpu_memory[node])
             spare = sum(capacity - s.allocated + s.releasing for s in shares.values() if s.used > 0)
             self.free[GPU, node] += spare / capacity
+        for node, amount in freed.items():
+            self.free[:, node] += amount
         counts = np.where(allowed, self._counts(self.free), 0)
         self.counts: list[float] = counts.tolist()
         self.total = float(counts.sum())
@@ -133,10 +132,6 @@ class Room:
             if self._allowed[node]:
                 more += float(self._counts((self.free[:, node] + amount)[:, None])[0]) - self.counts[node]
         return more
-
-
-Freed = dict[int, Column]
-Choose = Callable[["Accumulated", Batch | None], Iterator[list[Batch]]]
 
 
 @dataclass
@@ -179,17 +174,17 @@ def freed_by(cycle: Cycle, batches: Sequence[Batch]) -> Freed:
     return freed
 
 
-def one_node(found: Accumulated, latest: Batch | None) -> Iterator[list[Batch]]:
+Choose = Callable[[Accumulated, Batch], Iterator[list[Batch]]]
+
+
+def one_node(found: Accumulated, latest: Batch) -> Iterator[list[Batch]]:
     """For each node of the latest victim: everybody who has a pod there."""
-    for node in found.nodes_of(latest) if latest else ():
+    for node in found.nodes_of(latest):
         yield list(found.by_node[node])
 
 
-def few_nodes(found: Accumulated, latest: Batch | None) -> Iterator[list[Batch]]:
+def few_nodes(found: Accumulated, _: Batch) -> Iterator[list[Batch]]:
     """The fewest nodes, tightest first, whose victims cover the need; then more and more of them."""
-    if latest is None:
-        yield []
-        return
     room, cycle = found.room, found.cycle
     needs = [float(cycle.trial.of_class(pod).request[GPU]) for pod in found.pods]
     capacity = {node: float(room.free[GPU, node] + freed[GPU]) for node, freed in found.freed.items()}
@@ -228,21 +223,16 @@ class Probe:
 
     def run(self) -> Scenario | None:
         """The first scenario that works; it is left in the trial."""
-        room = Room(self.cycle, self.pods)
-        base = room.gain(freed_by(self.cycle, self.recorded))
+        room = Room(self.cycle, self.pods, freed_by(self.cycle, self.recorded))
         need = len(self.pods) - room.total
-        if self.recorded and base >= need:
+        if need <= 0:
             scenario = self._try([])
             if scenario is not None:
                 return scenario
         found = Accumulated(self.cycle, self.pods, room)
-        for batch in self.recorded:
-            found.add(batch)
-        found.batches.clear()
-        found.by_node.clear()
         walk = self.search.victims()
-        while (batch := walk.pop()) is not None:
-            fresh = Batch(batch.gang, tuple(pod for pod in batch.pods if pod not in self.known))
+        while (popped := walk.pop()) is not None:
+            fresh = Batch(popped.gang, tuple(pod for pod in popped.pods if pod not in self.known))
             if not fresh.pods:
                 continue
             found.add(fresh)
@@ -256,7 +246,7 @@ class Probe:
     def _choices(self, found: Accumulated, latest: Batch, bound: tuple[Room, float]) -> Scenario | None:
         room, need = bound
         for chosen in self.choose(found, latest):
-            if room.gain(freed_by(self.cycle, [*self.recorded, *chosen])) >= need:
+            if room.gain(freed_by(self.cycle, chosen)) >= need:
                 scenario = self._try(chosen)
                 if scenario is not None:
                     return scenario

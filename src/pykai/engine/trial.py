@@ -35,8 +35,8 @@ class Trial:
         self.podset: list[int] = pods.podset.tolist()
         self.gpu_groups: dict[int, tuple[str, ...]] = dict(pods.gpu_groups)
         self.zones: dict[int, Any] = {}
-        self.virtual: dict[int, bool] = {}
-        """Pods whose release is only supposed by a scenario (not yet decided)."""
+        self.virtual: dict[int, int] = {}
+        """Pods whose release is only supposed by a scenario (not yet decided) -> the status they had."""
         self.touched: list[int] = []
         """Node rows in order of change; readers remember how far they have read."""
         self.moved: list[int] = []
@@ -219,21 +219,32 @@ class Trial:
 
     def suppose_evicted(self, pod: int) -> None:
         """Release a pod's resources for the sake of argument; they can be waited for."""
+        self.journal.put_new(self.virtual, pod, self.status[pod])
         self._charge_queue(pod, -1.0)
         self._leave(pod)
         self._enter(pod, Status.RELEASING)
-        self.journal.put_new(self.virtual, pod, True)
 
     def decide(self, evicted: dict[int, Any]) -> None:
-        """What was supposed so far holds: these pods go, for these reasons. There is no way back behind this."""
-        self.evicted.update(evicted)
+        """What was supposed so far holds: these pods go, for these reasons. There is no way back behind this.
+
+        A pod that only got its place in this cycle is not evicted but waits again.
+        """
+        for pod, why in evicted.items():
+            if IS_ACTIVE_USED[self.snapshot.pods.status[pod]]:
+                self.evicted[pod] = why
+            elif self.status[pod] == Status.RELEASING:
+                self._leave(pod)
+                self.placed.pop(pod, None)
+                self.node[pod] = -1
+                self._enter(pod, Status.PENDING)
         self.virtual.clear()
         self.journal.entries.clear()
 
     def keep(self, pod: int) -> None:
         """The pod is not evicted after all: it stays where it is."""
+        before = self.virtual[pod]
         self._leave(pod)
-        self._enter(pod, Status(int(self.snapshot.pods.status[pod])))
+        self._enter(pod, Status(before))
         self._charge_queue(pod, 1.0)
         self.journal.drop(self.virtual, pod)
 

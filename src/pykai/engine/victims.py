@@ -16,6 +16,7 @@ import numpy as np
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import active_pods, next_victims
 from pykai.engine.quota import ZERO, Triple, plus, total
+from pykai.model.resources import GPU
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,10 @@ class VictimPool:
         self._queue = np.array(gangs.queue, dtype=np.int64)
         self._evictable = np.array(gangs.preemptible, dtype=bool)
         self._priority = np.array(gangs.priority)
+        pods = cycle.snapshot.pods
+        ours = pods.gang >= 0
+        each = np.array([c.request[GPU] + (c.devices if c.memory_mib else 0) for c in pods.classes])
+        self._gpus = np.bincount(pods.gang[ours], weights=each[pods.klass[ours]], minlength=len(gangs))
         self._refresh()
 
     def _refresh(self) -> None:
@@ -57,6 +62,11 @@ class VictimPool:
     def lowest_priority(self, queue: int) -> float:
         held = self._priority[self._active & (self._queue == queue)]
         return float(held.min()) if held.size else float("inf")
+
+    def largest_gpus(self, queue: int) -> float:
+        """GPUs of the largest gang of a queue that could lose them."""
+        rows = self._active & (self._queue == queue)
+        return float(self._gpus[rows].max()) if rows.any() else 0.0
 
     def leaf(self, queue: int) -> list[int]:
         """Gangs of a queue, least deserving first."""

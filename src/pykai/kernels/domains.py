@@ -90,7 +90,7 @@ def domain_sums(tree: DomainTree, depth: int, block: Column) -> Column:
 
 def pods_per_node(free: Column, need: Column) -> Column:
     """How many pods that take `need[resource]` each go into `free[resource, node]`; needs are above zero."""
-    return np.maximum(np.trunc((free / need[:, None]).min(axis=0)), 0.0)
+    return np.asarray(np.maximum(np.trunc((free / need[:, None]).min(axis=0)), 0.0))
 
 
 def tightness(total: Column, free: Column) -> Column:

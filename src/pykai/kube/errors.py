@@ -13,7 +13,10 @@ from typing import Any
 
 
 class ApiError(Exception):
-    """The server's refusal: `status` is the HTTP code, `reason` the machine word, `details` what the server adds."""
+    """The server's refusal: `status` is the HTTP code, `reason` the machine word, `details` what the server adds.
+
+    Itself it stands for an internal error (500), with which the server also answers some requests that are wrong.
+    """
 
     status = 500
     reason = "InternalError"
@@ -105,7 +108,7 @@ class TooManyRequests(ApiError):
 
 
 class Unavailable(ApiError):
-    """The server cannot be reached, or answers 5xx."""
+    """The server cannot be reached, or is not able to answer (502, 503)."""
 
     status, reason = 503, "ServiceUnavailable"
 
@@ -138,7 +141,7 @@ def from_status(body: Mapping[str, Any], status: int) -> ApiError:
     """The exception for a `Status` object; `status` is the HTTP code, used where the body names none."""
     code = int(body.get("code") or status)
     reason = str(body.get("reason") or "")
-    kind = _BY_STATUS.get(code, Unavailable if code >= 500 else ApiError)
+    kind = _BY_STATUS.get(code, Unavailable if code > 500 else ApiError)
     if code == 409 and reason == AlreadyExists.reason:
         kind = AlreadyExists
     message = str(body.get("message") or reason or f"the server answered {code}")

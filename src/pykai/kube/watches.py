@@ -76,7 +76,7 @@ class Watches:
         return [watch.problem or f"{watch.resource.qualified}: not listed yet" for watch in lost]
 
     def _all(self) -> list[SharedWatch[Any]]:
-        return [*self._watches.values(), *([self._definitions] if self._definitions else [])]
+        return [*self._watches.values(), *([] if self._definitions is None else [self._definitions])]
 
     def _made(self, watch: SharedWatch[T]) -> SharedWatch[T]:
         watch.pace = self._pace

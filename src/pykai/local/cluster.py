@@ -23,6 +23,7 @@ from pykai.local.site import Site, free_ports, prepare, write_kubeconfig
 
 START_SECONDS = 60.0
 STOP_SECONDS = 10.0
+_CRASHED_STOP_SECONDS = 1.0
 _POLL_SECONDS = 0.05
 _TAIL_LINES = 15
 _PORT_ATTEMPTS = 3
@@ -96,11 +97,12 @@ class ControlPlane:
                 raise PartError(part, end, self.site.log(part))
 
     def stop(self) -> None:
-        """End every part, clients before servers."""
+        """End every part, clients before servers; after a crash there is no point in waiting for a gentle end."""
+        crashed = any(process.poll() is not None for process in self._running.values())
         for part in reversed(list(self._running)):
             process = self._running.pop(part)
             known = identify(process.pid)
-            end_all([known] if known else [], STOP_SECONDS)
+            end_all([known] if known else [], _CRASHED_STOP_SECONDS if crashed else STOP_SECONDS)
             process.wait()
             if process.stdin:
                 process.stdin.close()

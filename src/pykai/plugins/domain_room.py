@@ -47,9 +47,9 @@ def ask_for(trial: Trial, pods: Sequence[int]) -> Ask:
     """What the pods ask for together."""
     rows, counts = np.unique([trial.klass[pod] for pod in pods], return_counts=True)
     classes = [trial.snapshot.pods.classes[row] for row in rows.tolist()]
-    requests = np.array([c.request for c in classes]).T
+    requests = np.array([c.request for c in classes], dtype=np.float64).T
     kinds = np.array([_kinds(c) for c in classes])
-    total = requests @ counts
+    total: Column = requests @ counts.astype(np.float64)
     largest = max(classes, key=lambda c: (c.request[GPU], c.memory_mib * c.devices))
     return Ask(
         classes=tuple(rows.tolist()),
@@ -75,7 +75,7 @@ class Ground:
     def __init__(self, trial: Trial, tree: DomainTree) -> None:
         self.trial = trial
         self.tree = tree
-        self._position = np.full(len(trial.snapshot.nodes), -1, dtype=np.int32)
+        self._position = np.full(len(trial.snapshot.nodes), -1, dtype=np.int64)
         self._position[tree.order] = np.arange(len(tree.order))
         self._free = self._free_of(tree.order)
         self._free_read = len(trial.touched)
@@ -94,11 +94,14 @@ class Ground:
         """[position]: how many of the pods each node could take, judged by the largest of them."""
         if not len(ask.dims) and ask.share is None:
             return np.full(len(self.tree.order), float(ask.count))
-        read, room = self._room.get(ask.classes, (-1, self._free[0]))
-        if read < 0:
+        known = self._room.get(ask.classes)
+        if known is None:
             room = room_for(self.trial, ask, self.tree.order)
-        elif len(news := self._news(read)):
-            room[news] = room_for(self.trial, ask, self.tree.order[news])
+        else:
+            read, room = known
+            news = self._news(read)
+            if len(news):
+                room[news] = room_for(self.trial, ask, self.tree.order[news])
         self._room[ask.classes] = (len(self.trial.touched), room)
         return room
 
@@ -107,17 +110,17 @@ class Ground:
         found = self._position[nodes]
         return np.sort(found[found >= 0])
 
-    def nodes_of(self, depth: int, domain: int) -> Rows:
-        """The node rows of a domain, ascending: the same array each time."""
+    def nodes_of(self, depth: int, domain: int) -> Rows | None:
+        """The node rows of a domain, ascending, the same array each time; None where it is the whole cluster."""
         rows = self._nodes.get((depth, domain))
         if rows is None:
             starts = self.tree.starts[depth]
             end = starts[domain + 1] if domain + 1 < len(starts) else len(self.tree.order)
             rows = self._nodes[depth, domain] = np.sort(self.tree.order[starts[domain] : end])
-        return rows
+        return None if len(rows) == len(self._position) else rows
 
     def _free_of(self, rows: Rows) -> Column:
-        return self.trial.idle[:, rows] + self.trial.releasing[:, rows]
+        return np.asarray(self.trial.idle[:, rows] + self.trial.releasing[:, rows])
 
     def _news(self, read: int) -> Rows:
         """Positions that were touched after that many entries of the trial's list."""

@@ -14,6 +14,7 @@ from typing import Any
 from pykai.plugins import ordering, scoring
 from pykai.plugins.minruntime import MinRuntime, MinRuntimePolicy
 from pykai.plugins.proportion import Proportion
+from pykai.plugins.topology import Topology
 
 Arguments = Mapping[str, str]
 Made = tuple[object, ...]
@@ -69,7 +70,7 @@ PLUGINS: dict[str, Callable[[Arguments], Made]] = {
     "dynamicresources": _nothing,
     "numa": _nothing,
     "minruntime": lambda arguments: (MinRuntime(MinRuntimePolicy.from_arguments(arguments)),),
-    "topology": _nothing,
+    "topology": lambda _: (Topology(),),
     "snapshot": _nothing,
     "reflectjoborder": _nothing,
     "sg-nodelocalgreedy": _nothing,

@@ -2,17 +2,18 @@
 
 A required level confines all of them to one domain of that level. With a preferred level narrow domains are tried
 first, then wider ones up to the required level or the whole topology. Among domains of a level the tightest that can
-take everybody goes first, so that large domains stay whole.
+take everybody goes first, so that large domains stay whole. Depths count levels from the widest, 1; 0 is the root.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pykai.engine.points import NodeSets
 from pykai.engine.reasons import POD_ERRORS, GangError
 from pykai.kernels.domains import common_depth, domain_sums, left_to_right, position_scores, tightness
 from pykai.model.gangs import PodSet, SubGroupSet, TopologyRequirement
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from pykai.engine.cycle import Cycle
 
 Group = SubGroupSet | PodSet
-NodeSets = list[Rows | None]
-
 NO_ROOM = "Not enough resources for the workload"
 TITLES = {CPU: "CPU cores", MEMORY: "memory", GPU: "GPUs"}
 
@@ -37,31 +36,28 @@ class Topology:
     def subsets(self, cycle: Cycle, gang: int, group: Group, pods: Sequence[int], nodes: Rows | None) -> NodeSets:
         wish = group.topology
         if wish is None or not wish.topology:
-            return [nodes]
-        levels = cycle.snapshot.topologies.get(wish.topology)
-        if levels is None:
-            return _refuse(cycle, gang, f"Requested topology {wish.topology} does not exist")
+            return NodeSets([nodes])
         try:
-            wanted = depths(levels, wish, f"sub-group {group.name}" if group.name else "workload")
-        except LevelError as error:
-            return _refuse(cycle, gang, str(error))
+            wanted = depths(cycle.snapshot.topologies, wish, f"sub-group {group.name}" if group.name else "workload")
+        except ConstraintError as error:
+            return NodeSets((), [GangError(POD_ERRORS, str(error))])
         grounds = Grounds.of(cycle)
-        ground = grounds.ground(wish.topology, nodes)
-        return node_sets(cycle, (gang, group), Domains(ground, grounds.ask(pods), wanted), nodes)
+        domains = Domains(grounds.ground(wish.topology, nodes), grounds.ask(pods), wanted)
+        return node_sets(Member(cycle, gang, group, wish), domains)
 
     def pod_score(self, cycle: Cycle, pod: int) -> Column | None:
         scores: dict[int, Column] | None = cycle.memo.get("group_scores")
         return scores.get(cycle.trial.podset[pod]) if scores else None
 
 
-# ------------------------------------------------------------------------------------------------------------- levels
-class LevelError(ValueError):
-    """A constraint names no level, or one that its topology does not have."""
+# -------------------------------------------------------------------------------------------------------- constraints
+class ConstraintError(ValueError):
+    """A constraint that no cluster could satisfy: it names an unknown topology, an unknown level, or no level."""
 
 
 @dataclass(frozen=True)
 class Depths:
-    """Depths of the levels a constraint names, 1 for the widest; 0: none named."""
+    """Depths of the levels a constraint names; 0 where it names none."""
 
     required: int
     preferred: int
@@ -70,23 +66,30 @@ class Depths:
     def deepest(self) -> int:
         return max(self.required, self.preferred)
 
+    def candidates(self, common: int = 0) -> range:
+        """Depths to look for domains at, narrow ones first; one domain holds all nodes down to depth `common`."""
+        return range(self.deepest, max(self.required, common) - 1, -1)
 
-def depths(levels: Sequence[str], wish: TopologyRequirement, who: str) -> Depths:
-    """Where the levels of a constraint are in its topology; `who` stated it."""
+
+def depths(topologies: Mapping[str, Sequence[str]], wish: TopologyRequirement, who: str) -> Depths:
+    """Where the levels are that a constraint names; `who` states it."""
+    if wish.topology not in topologies:
+        raise ConstraintError(f"Requested topology {wish.topology} does not exist")
     if not wish.required and not wish.preferred:
         name = who.removeprefix("sub-group ")
-        raise LevelError(f"no topology constraints were found for subgroup {name}, with topology name {wish.topology}")
-    known = {"": 0, **{level: depth for depth, level in enumerate(levels, start=1)}}
+        text = f"no topology constraints were found for subgroup {name}, with topology name {wish.topology}"
+        raise ConstraintError(text)
+    known = {"": 0, **{level: depth for depth, level in enumerate(topologies[wish.topology], start=1)}}
     for kind, level in (("required", wish.required), ("preferred", wish.preferred)):
         if level not in known:
-            raise LevelError(
+            raise ConstraintError(
                 f"topology constraint error: {who} specified '{level}' as the {kind} topology constraint level, "
                 f"but the topology tree '{wish.topology}' does not contain a level with this name"
             )
     return Depths(known[wish.required], known[wish.preferred])
 
 
-# ------------------------------------------------------------------------------------------------------------ domains
+# ------------------------------------------------------------------------------------------------------------- search
 @dataclass(frozen=True, eq=False)
 class Domains:
     """The domains of one tree as one ask sees them."""
@@ -99,10 +102,6 @@ class Domains:
     def common(self) -> int:
         """How far down one domain holds all nodes."""
         return common_depth(self.ground.tree, self.wanted.preferred or self.wanted.required)
-
-    def candidate_depths(self) -> range:
-        """Narrow domains first; those that hold all nodes are looked at once."""
-        return range(self.wanted.deepest, max(self.wanted.required, self.common) - 1, -1)
 
     def room(self, depth: int) -> Column:
         """How many of the pods each domain could take."""
@@ -121,61 +120,107 @@ class Domains:
         return self.tight(depth) <= 1
 
     def orders(self) -> list[Rows]:
-        """The domains of each depth in tree order; the root is depth 0."""
+        """The domains of each depth from left to right."""
         below = left_to_right(self.ground.tree, [self.tight(depth) for depth in range(1, self.wanted.deepest + 1)])
         return [np.zeros(1, dtype=np.int64), *below]
 
-    def holding(self, nodes: Rows) -> Mask:
-        """Which domains of the required level hold one of the node rows."""
-        tree, depth = self.ground.tree, self.wanted.required
-        mask = np.zeros(tree.count(depth), dtype=bool)
-        mask[tree.domain_of(depth, self.ground.positions(nodes))] = True
-        return mask
+    def near(self, nodes: Rows, depth: int) -> Mask:
+        """Which domains of a depth lie in a domain of the required level that holds one of the node rows."""
+        tree, required = self.ground.tree, self.wanted.required
+        holds = np.zeros(tree.count(required), dtype=bool)
+        holds[tree.domain_of(required, self.ground.positions(nodes))] = True
+        return np.asarray(holds[tree.domain_of(required, tree.starts[depth])])
 
 
-# ------------------------------------------------------------------------------------------------------------- search
+def node_sets(member: Member, domains: Domains) -> NodeSets:
+    """The nodes of each domain with room for everybody, in the order to try them."""
+    wanted, common = domains.wanted, domains.common
+    if not domains.fit(0)[0]:
+        place = member.domain_id(domains, common, 0) if common else "the cluster"
+        return NodeSets((), [member.unsatisfied(f": not enough resources in {place} to allocate the job")])
+    orders = domains.orders()
+    if wanted.preferred:
+        member.keep_scores(domains, orders[wanted.preferred])
+    active = member.active_nodes() if wanted.required else ()
+    open_to = [domains.near(np.array(active), depth) if active else None for depth in wanted.candidates(common)]
+    found: list[Rows | None] = []
+    for depth, allowed in zip(wanted.candidates(common), open_to, strict=True):
+        fit = domains.fit(depth) if allowed is None else domains.fit(depth) & allowed
+        chosen = orders[depth][fit[orders[depth]]]
+        found.extend(domains.ground.nodes_of(depth, domain) for domain in chosen.tolist())
+    return NodeSets(found, () if found else shortages(member, domains, wanted.candidates(common)[-1], open_to[-1]))
+
+
 @dataclass(frozen=True, eq=False)
 class Member:
-    """The sub-group whose pods go together, of a gang."""
+    """The pods that go together: a gang's sub-group, or all of the gang, and what is remembered and said about it."""
 
     cycle: Cycle
     gang: int
     group: Group
+    wish: TopologyRequirement
 
     @property
     def podsets(self) -> list[int]:
         return [self.group.row] if isinstance(self.group, PodSet) else [podset.row for podset in self.group.podsets()]
 
-    def active_nodes(self) -> Rows:
+    def active_nodes(self) -> list[int]:
         """Where its pods are that have a place already."""
         trial, podsets = self.cycle.trial, self.podsets
         if not any(trial.active_allocated[row] for row in podsets):
-            return np.zeros(0, dtype=np.int64)
+            return []
         pods = [pod for pod in self.cycle.snapshot.gangs.pods(self.gang) if trial.podset[pod] in podsets]
-        return np.array([trial.node[pod] for pod in pods if IS_ACTIVE_ALLOCATED[trial.status[pod]]], dtype=np.int64)
+        return [trial.node[pod] for pod in pods if IS_ACTIVE_ALLOCATED[trial.status[pod]]]
 
-    def unsatisfied(self) -> str:
-        wish = self.group.topology or TopologyRequirement("")
-        title = self.cycle.snapshot.gangs.title(self.gang)
+    def keep_scores(self, domains: Domains, order: Rows) -> None:
+        """Remember node scores for the pods of all its podsets, until a sub-group of it has scores of its own."""
+        tree = domains.ground.tree
+        column = np.zeros(len(self.cycle.snapshot.nodes))
+        column[tree.order] = position_scores(tree, domains.wanted.preferred, order)
+        self.cycle.memo.setdefault("group_scores", {}).update(dict.fromkeys(self.podsets, column))
+
+    def domain_id(self, domains: Domains, depth: int, domain: int) -> str:
+        tree, snapshot = domains.ground.tree, self.cycle.snapshot
+        labels = snapshot.nodes.labels[int(tree.order[tree.starts[depth][domain]])]
+        return ".".join(labels[level] for level in snapshot.topologies[self.wish.topology][:depth])
+
+    def unsatisfied(self, why: str = "") -> GangError:
+        level = self.wish.required or self.wish.preferred
         sub_group = f", subgroup {self.group.name}" if self.group.name else ""
-        level = wish.required or wish.preferred
-        return f"topology {wish.topology}, requirement {level} couldn't be satisfied for job <{title}>{sub_group}"
+        return GangError(
+            POD_ERRORS,
+            f"topology {self.wish.topology}, requirement {level} couldn't be satisfied for job "
+            f"<{self.cycle.snapshot.gangs.title(self.gang)}>{sub_group}{why}",
+        )
 
 
-def node_sets(member: Member, domains: Domains) -> NodeSets:
-    """The domains with room for everybody, narrow ones first and from left to right; why not, where there is none."""
-    cycle, gang, wanted = member.cycle, member.gang, domains.wanted
-    if not domains.fit(0)[0]:
-        place = domains.title(domains.common) if domains.common else "the cluster"
-        return _refuse(cycle, gang, f"{member.unsatisfied()}: not enough resources in {place} to allocate the job")
-    orders = domains.orders()
-    if wanted.preferred:
-        _keep_scores(member, domains, orders[wanted.preferred])
-    active = member.active_nodes() if wanted.required else ()
-    found: NodeSets = []
-    for depth in domains.candidate_depths():
-        open_ = domains.fit(depth) & (domains.around(active, depth) if len(active) else True)
-        found.extend(domains.ground.nodes_of(depth, domain) for domain in orders[depth][open_[orders[depth]]].tolist())
-    if not found:
-        ...
-    return found
+# ------------------------------------------------------------------------------------------------------------ reasons
+def shortages(member: Member, domains: Domains, depth: int, allowed: Mask | None) -> Iterator[GangError]:
+    """What each domain of a depth lacks, and that the constraint cannot be met therefore."""
+    ask, memo = domains.ask, member.cycle.memo.setdefault("topology_shortages", {})
+    key = (domains.ground, ask.classes, ask.count, depth, allowed is None or allowed.tobytes())
+    moment = len(member.cycle.trial.touched)
+    if memo.get(key, (-1,))[0] != moment:
+        shown = np.arange(domains.ground.tree.count(depth)) if allowed is None else np.flatnonzero(allowed)
+        memo[key] = (moment, list(_lacking(member, domains, depth, shown.tolist())))
+    yield from memo[key][1]
+    yield member.unsatisfied()
+
+
+def _lacking(member: Member, domains: Domains, depth: int, shown: Sequence[int]) -> Iterator[GangError]:
+    ask = domains.ask
+    room, short = domains.room(depth), domains.free(depth) < ask.total[ask.dims][:, None]
+    for domain in shown:
+        title = member.domain_id(domains, depth, domain)
+        if ask.uniform:
+            text = f"node-group {title} can allocate only {room[domain]:.0f} of {ask.count} required pods"
+            yield GangError(NO_ROOM, text, node_group=title)
+        else:
+            for row in ask.dims[short[:, domain]].tolist():
+                yield GangError(NO_ROOM, _short_of(member.cycle.snapshot.space.names[row], row), node_group=title)
+
+
+def _short_of(name: str, row: int) -> str:
+    if name.startswith(MIG_PREFIX):
+        return f"node-group(s) didn't have enough of mig profile: {name}"
+    return f"node-group(s) didn't have enough resources: {TITLES.get(row, name)}"

@@ -259,7 +259,7 @@ def run(case: Case, profile: Case, tasks: dict[str, TaskState], claims: Case, ac
         row = rows[name]
         status = Status(trial.status[row])
         title = "Binding" if status is Status.ALLOCATED else status.title
-        node = pods_node(cycle, row)
+        node = pods_node(cycle, row) or (task.node if title == task.status else "")
         after[name] = TaskState(title, node, list(trial.gpu_groups.get(row, ())) or task.groups)
     calls = {
         "bind": sum(not wait for wait in trial.placed.values()),

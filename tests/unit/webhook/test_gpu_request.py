@@ -123,3 +123,9 @@ def test_names_of_a_share() -> None:
 def test_a_prefix_by_hand_must_make_valid_names(prefix: str) -> None:
     with pytest.raises(GpuRequestError, match="runai/shared-gpu-configmap annotation value must be a lower-case DNS"):
         check_configmap_prefix(prefix, MAIN)
+
+
+@pytest.mark.parametrize("text", ["9" * 250_000 + "x", "0." + "9" * 250_000 + "x", "0x" + "1" * 250_000])
+def test_an_annotation_full_of_digits_is_read_in_one_pass(text: str) -> None:
+    with pytest.raises(GpuRequestError, match=r"must be a positive number smaller than 1\.0"):
+        check({"gpu-fraction": text}, whole_gpu_limit=False)

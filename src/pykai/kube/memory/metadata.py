@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from pykai.kube.api import Object, Resource
-from pykai.kube.errors import BadRequest, Conflict, Invalid
+from pykai.kube.errors import ApiError, Conflict, Invalid
 
 SERVER_SET = (
     "uid",
@@ -38,7 +38,7 @@ def generated(prefix: str, random: Random) -> str:
 def fresh(metadata: Object, now: float, uid: str) -> Object:
     """The metadata of an object to be created; refuses a resourceVersion."""
     if metadata.get("resourceVersion"):
-        raise BadRequest("resourceVersion should not be set on objects to be created")
+        raise ApiError("resourceVersion should not be set on objects to be created")
     own = {name: value for name, value in metadata.items() if name not in SERVER_SET or name == "generateName"}
     return _without_empties(own) | {"uid": uid, "creationTimestamp": timestamp(now)}
 

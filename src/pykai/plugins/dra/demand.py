@@ -1,0 +1,138 @@
+"""What a ResourceClaim asks for, the same for every version of the API.
+
+v1 and v1beta2 keep the fields of a plain request below `exactly`, v1beta1 has them in the request itself. A request
+with `firstAvailable` offers alternatives, the first that can be had is taken; results name it `request/alternative`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec import json
+
+MOST_RESULTS = 32
+"""A claim cannot record more devices than this."""
+
+
+class DemandError(ValueError):
+    """A claim asks for something that cannot be given, whatever the devices."""
+
+
+@dataclass(frozen=True)
+class DeviceRequest:
+    """Devices of one class; `count` is not used where all matching devices are wanted."""
+
+    name: str
+    device_class: str
+    selectors: tuple[str, ...]
+    count: int
+    every: bool
+    admin: bool
+    tolerations: tuple[Mapping[str, Any], ...] = ()
+
+    @property
+    def parent(self) -> str:
+        """The request this is an alternative of, or its own name."""
+        return self.name.split("/", 1)[0]
+
+
+Alternatives = tuple[DeviceRequest, ...]
+
+
+@dataclass(frozen=True)
+class AttributeConstraint:
+    """Devices of these requests (none named: of all) have the same value of an attribute, or all different ones."""
+
+    attribute: str
+    requests: frozenset[str]
+    distinct: bool = False
+
+    def covers(self, request: DeviceRequest) -> bool:
+        return not self.requests or request.name in self.requests or request.parent in self.requests
+
+
+@dataclass(frozen=True)
+class ClaimDemand:
+    """Requests in order, each with its alternatives; `signature` is equal for claims that ask for the same."""
+
+    requests: tuple[Alternatives, ...]
+    constraints: tuple[AttributeConstraint, ...]
+    config: tuple[Mapping[str, Any], ...]
+    signature: bytes
+
+    def alternatives(self) -> Iterator[DeviceRequest]:
+        for request in self.requests:
+            yield from request
+
+
+def claim_demand(spec: Mapping[str, Any]) -> ClaimDemand:
+    """The demand of a claim's spec; DemandError names the field that cannot be served."""
+    devices = spec.get("devices") or {}
+    return ClaimDemand(
+        requests=tuple(_alternatives(request) for request in devices.get("requests") or ()),
+        constraints=tuple(_constraint(at, item) for at, item in enumerate(devices.get("constraints") or ())),
+        config=tuple(devices.get("config") or ()),
+        signature=json.encode(devices, order="deterministic"),
+    )
+
+
+def exact_spec(requests: Iterable[tuple[str, str, int]]) -> dict[str, Any]:
+    """The spec of a claim that asks for (request name, device class, count), in v1 form."""
+    return {
+        "devices": {
+            "requests": [
+                {
+                    "name": name,
+                    "exactly": {"deviceClassName": device_class, "allocationMode": "ExactCount", "count": count},
+                }
+                for name, device_class, count in requests
+            ]
+        }
+    }
+
+
+def _alternatives(request: Mapping[str, Any]) -> Alternatives:
+    name = str(request.get("name", ""))
+    offered = request.get("firstAvailable")
+    if offered:
+        return tuple(_request(f"{name}/{item.get('name', '')}", item) for item in offered)
+    return (_request(name, request.get("exactly") or request),)
+
+
+def _request(name: str, fields: Mapping[str, Any]) -> DeviceRequest:
+    mode = fields.get("allocationMode") or "ExactCount"
+    if mode not in ("ExactCount", "All"):
+        raise DemandError(f"request {name}: allocationMode {mode!r} is not supported (ExactCount or All)")
+    if not fields.get("deviceClassName"):
+        raise DemandError(f"request {name}: deviceClassName is missing")
+    return DeviceRequest(
+        name=name,
+        device_class=str(fields["deviceClassName"]),
+        selectors=cel_expressions(fields),
+        count=max(int(fields.get("count") or 1), 1),
+        every=mode == "All",
+        admin=bool(fields.get("adminAccess")),
+        tolerations=tuple(fields.get("tolerations") or ()),
+    )
+
+
+def cel_expressions(fields: Mapping[str, Any]) -> tuple[str, ...]:
+    """The CEL expressions of a request's or a device class's `selectors`."""
+    expressions = []
+    for at, selector in enumerate(fields.get("selectors") or ()):
+        expression = (selector.get("cel") or {}).get("expression")
+        if not expression:
+            raise DemandError(f"selectors[{at}]: only cel selectors are supported")
+        expressions.append(str(expression))
+    return tuple(expressions)
+
+
+def _constraint(at: int, fields: Mapping[str, Any]) -> AttributeConstraint:
+    requests = frozenset(fields.get("requests") or ())
+    if fields.get("matchAttribute"):
+        return AttributeConstraint(str(fields["matchAttribute"]), requests)
+    if fields.get("distinctAttribute"):
+        return AttributeConstraint(str(fields["distinctAttribute"]), requests, distinct=True)
+    raise DemandError(f"constraints[{at}]: only matchAttribute and distinctAttribute are supported")

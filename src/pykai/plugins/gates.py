@@ -1,0 +1,85 @@
+"""Conditions a pod must meet before nodes are looked at: it fits some node when empty, and its ConfigMaps exist."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from pykai.cache.requests import config_map_names
+from pykai.engine.cycle import Cycle
+from pykai.engine.quota import human
+from pykai.model.pods import PodClass
+from pykai.model.resources import CPU, GPU, MEMORY, MIG_PREFIX, PODS, Column, scale
+from pykai.model.snapshot import Snapshot
+
+CORE = 1e3
+GIGABYTE = 1e9
+
+_TITLES = {GPU: ("GPU", 1.0, ""), CPU: ("CPU", CORE, " cores"), MEMORY: ("memory", GIGABYTE, " GB")}
+_STORAGE = ("storage", "ephemeral-storage")
+
+
+@dataclass(frozen=True)
+class MaxNodePoolResources:
+    """Some node of the pool, if empty, has as much as the pod asks for: of each resource for itself."""
+
+    name: str = "MaxNodePoolResources"
+
+    def problem(self, cycle: Cycle, pod: int) -> str | None:
+        snapshot, c = cycle.snapshot, cycle.trial.of_class(pod)
+        most = snapshot.derived(largest)
+        short = next((row for row in _order(c) if c.request[row] > most[row]), None)
+        if short is None:
+            return None
+        wanted = ", ".join(_wanted(snapshot, c))
+        return f"The pod {snapshot.pods.title(pod)} requires {wanted}. {_shortage(snapshot, short, float(most[short]))}"
+
+
+def largest(snapshot: Snapshot) -> Column:
+    """Per resource the most that any node of the pool has."""
+    offered = snapshot.nodes.allocatable
+    return offered.max(axis=1) if len(snapshot.nodes) else np.zeros(snapshot.space.size)
+
+
+def _order(c: PodClass) -> Iterator[int]:
+    yield from (GPU, CPU, MEMORY)
+    yield from range(PODS, len(c.request))
+
+
+def _wanted(snapshot: Snapshot, c: PodClass) -> Iterator[str]:
+    yield f"GPU: {human(c.request[GPU])}"
+    yield f"CPU: {human(c.request[CPU], CORE)} (cores)"
+    yield f"memory: {human(c.request[MEMORY], GIGABYTE)} (GB)"
+    others = [(name, row) for row, name in enumerate(snapshot.space.names) if row > PODS and c.request[row] > 0]
+    for name, row in sorted(others, key=lambda other: (other[0].startswith(MIG_PREFIX), other[0])):
+        yield f"{'mig ' if name.startswith(MIG_PREFIX) else ''}{name}: {human(c.request[row], scale(name))}"
+
+
+def _shortage(snapshot: Snapshot, row: int, most: float) -> str:
+    name, pool = snapshot.space.names[row], snapshot.params.pool_title
+    title, unit, suffix = _TITLES.get(row, (name, GIGABYTE, " GB"))
+    if most <= 0 or (row not in _TITLES and name not in _STORAGE):
+        return f"No node in the {pool} node-pool has {title} resources"
+    return (
+        f"Max {title} resources available in a single node in the {pool} node-pool is topped at "
+        f"{human(most, unit)}{suffix}"
+    )
+
+
+@dataclass(frozen=True)
+class ConfigMaps:
+    """Every ConfigMap the pod cannot start without exists; those made for its GPU share come with the binding."""
+
+    name: str = "ConfigMap"
+
+    def problem(self, cycle: Cycle, pod: int) -> str | None:
+        c = cycle.trial.of_class(pod)
+        known, made_later = cycle.snapshot.objects.config_maps, c.configmap_prefix
+        missing = sorted(
+            name
+            for name in config_map_names(c.template)
+            if (c.namespace, name) not in known and not (made_later and name.startswith(made_later))
+        )
+        return f"Missing required configmaps: [{' '.join(missing)}]" if missing else None

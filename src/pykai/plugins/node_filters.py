@@ -1,0 +1,202 @@
+"""Which nodes can take a class of pods at all, whatever runs on them (spec/scheduling.md §6.2).
+
+Every filter yields reasons with the nodes they hold for. What a filter has to know of the nodes is worked out once
+per snapshot, by distinct value: a cluster of ten thousand nodes has a few taint lists and a few values of a label.
+Reasons name no pod and no node, so that equal ones add up to one line over the whole cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pykai.engine.points import Rejection
+from pykai.kernels.selectors import meeting
+from pykai.model.pods import GpuKind, PodClass
+from pykai.model.resources import Mask, Rows
+from pykai.model.snapshot import Snapshot
+from pykai.model.status import IS_ACTIVE_USED
+from pykai.objects.kinds import Taint
+from pykai.objects.pod_template import Expression, PodTemplate, Toleration
+from pykai.plugins import node_labels
+
+LEGACY_MIG = "Legacy MIG jobs cannot be scheduled on node"
+SHARED_ON_DRA = "fractional/shared GPU pods are not yet supported on DRA-only nodes"
+NO_MIG = "MIG job cannot be scheduled on non-MIG node"
+BESIDE_LEGACY_MIG = "MIG job cannot be scheduled on node with legacy MIG jobs: <[{}]>"
+MIG_SINGLE = "only whole gpu jobs can run on a node with MigStrategy='single'"
+MIG_MIXED = "non MIG jobs cant run on a node with MigStrategy='mixed'"
+UNKNOWN_GPU_MEMORY = "node is not a gpu node or the gpu memory count on the node was not synced yet"
+UNTOLERATED = "node(s) had untolerated taint(s)"
+NO_AFFINITY = "node(s) didn't match Pod's node affinity/selector"
+NO_GPU_WORKER = "gpu task can't run on non gpu nodes"
+NO_CPU_WORKER = "cpu task can't run on non cpu nodes"
+
+_REPELLING = ("NoSchedule", "NoExecute")
+
+
+def _where(reason: str, mask: Mask) -> Iterator[Rejection]:
+    """The rejection, unless it holds nowhere."""
+    if mask.any():
+        yield reason, mask
+
+
+# ------------------------------------------------------------------------------------------------------- kinds of GPU
+@dataclass(frozen=True)
+class GpuOffer:
+    """Nodes offer whole GPUs, shares of them, or MIG instances; the strategy of a MIG node says which."""
+
+    def rejections(self, snapshot: Snapshot, pod_class: PodClass) -> Iterable[Rejection]:
+        if pod_class.legacy_mig:
+            return [(LEGACY_MIG, np.ones(len(snapshot.nodes), dtype=bool))]
+        return _offer_rejections(snapshot, pod_class) if pod_class.wants_gpu else ()
+
+
+def _offer_rejections(snapshot: Snapshot, c: PodClass) -> Iterator[Rejection]:
+    nodes, mig = snapshot.nodes, snapshot.derived(mig_nodes)
+    if c.shared:
+        yield from _where(SHARED_ON_DRA, nodes.dra_gpus > 0)
+    if c.gpu_kind is GpuKind.MIG:
+        yield from _where(NO_MIG, ~nodes.mig)
+    yield from mig.legacy
+    if c.gpu_kind is not GpuKind.REGULAR:
+        yield from _where(MIG_SINGLE, mig.single)
+    if c.gpu_kind is not GpuKind.MIG:
+        yield from _where(MIG_MIXED, mig.mixed)
+
+
+@dataclass(frozen=True, eq=False)
+class MigNodes:
+    """Nodes by MIG strategy, and those on which pods of the old annotation form still run."""
+
+    single: Mask
+    mixed: Mask
+    legacy: list[Rejection]
+
+
+def mig_nodes(snapshot: Snapshot) -> MigNodes:
+    strategy = snapshot.nodes.mig_strategy
+    return MigNodes(
+        single=np.array([s == "single" for s in strategy], dtype=bool),
+        mixed=np.array([s == "mixed" for s in strategy], dtype=bool),
+        legacy=_beside_legacy(snapshot),
+    )
+
+
+def _beside_legacy(snapshot: Snapshot) -> list[Rejection]:
+    pods, nodes = snapshot.pods, snapshot.nodes
+    legacy = [c.row for c in pods.classes if c.legacy_mig]
+    by_node: dict[int, list[str]] = {}
+    for pod in np.flatnonzero(np.isin(pods.klass, legacy)).tolist() if legacy else ():
+        node = int(pods.node[pod])
+        if node >= 0 and IS_ACTIVE_USED[pods.status[pod]] and nodes.mig[node]:
+            by_node.setdefault(node, []).append(pods.title(pod))
+    rows = np.arange(len(nodes))
+    return [(BESIDE_LEGACY_MIG.format(" ".join(sorted(titles))), rows == node) for node, titles in by_node.items()]
+
+
+@dataclass(frozen=True)
+class GpuMemoryKnown:
+    """A request for GPU memory goes only where the memory of the devices is known."""
+
+    def rejections(self, snapshot: Snapshot, pod_class: PodClass) -> Iterable[Rejection]:
+        if pod_class.gpu_kind is not GpuKind.MEMORY:
+            return ()
+        return _where(UNKNOWN_GPU_MEMORY, ~snapshot.nodes.gpu_memory_known)
+
+
+# -------------------------------------------------------------------------------------------------- state of the node
+@dataclass(frozen=True)
+class NodeConditions:
+    """Nodes that are cordoned, not ready or under pressure take nothing."""
+
+    def rejections(self, snapshot: Snapshot, pod_class: PodClass) -> Iterable[Rejection]:
+        return snapshot.derived(not_ready)
+
+
+def not_ready(snapshot: Snapshot) -> list[Rejection]:
+    masks: dict[str, Mask] = {}
+    for node in np.flatnonzero(~snapshot.nodes.ready).tolist():
+        for reason in snapshot.nodes.conditions[node]:
+            masks.setdefault(reason, np.zeros(len(snapshot.nodes), dtype=bool))[node] = True
+    return list(masks.items())
+
+
+@dataclass(frozen=True)
+class Taints:
+    """A pod must tolerate every taint that keeps pods away."""
+
+    def rejections(self, snapshot: Snapshot, pod_class: PodClass) -> Iterable[Rejection]:
+        groups = snapshot.derived(taint_groups)
+        if len(groups.lists) == 1:
+            return ()
+        tolerations = pod_class.template.tolerations
+        return _where(UNTOLERATED, np.array([not tolerated(taints, tolerations) for taints in groups.lists])[groups.of])
+
+
+@dataclass(frozen=True, eq=False)
+class TaintGroups:
+    """Distinct lists of repelling taints, the empty one first, and which one each node has."""
+
+    lists: list[tuple[Taint, ...]]
+    of: Rows
+
+
+def taint_groups(snapshot: Snapshot) -> TaintGroups:
+    rows: dict[tuple[Taint, ...], int] = {(): 0}
+    taints = [node.spec.taints for node in snapshot.nodes.objects]
+    of = [rows.setdefault(_repelling(some), len(rows)) if some else 0 for some in taints]
+    return TaintGroups(list(rows), np.array(of, dtype=np.int64))
+
+
+def _repelling(taints: Sequence[Taint]) -> tuple[Taint, ...]:
+    return tuple(taint for taint in taints if taint.effect in _REPELLING)
+
+
+def tolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> bool:
+    """Whether each taint is tolerated; an empty key or effect of a toleration stands for all of them."""
+    return all(any(_tolerates(toleration, taint) for toleration in tolerations) for taint in taints)
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
+        return False
+    match toleration.operator:
+        case "Exists":
+            return True
+        case "Equal" | "":
+            return toleration.value == taint.value
+    return False
+
+
+# ------------------------------------------------------------------------------------------------- labels of the node
+@dataclass(frozen=True)
+class NodeAffinity:
+    """The pod's node selector and required node affinity."""
+
+    def rejections(self, snapshot: Snapshot, pod_class: PodClass) -> Iterable[Rejection]:
+        template: PodTemplate = pod_class.template
+        affinity = template.affinity.node_affinity
+        required = affinity.required if affinity else None
+        if not template.node_selector and required is None:
+            return ()
+        pairs = [Expression(key=key, operator="In", values=[value]) for key, value in template.node_selector.items()]
+        mask = meeting(snapshot.derived(node_labels.labels), pairs)
+        if required is not None:
+            mask &= node_labels.in_terms(snapshot, required.node_selector_terms)
+        return _where(NO_AFFINITY, ~mask)
+
+
+@dataclass(frozen=True)
+class WorkerRole:
+    """Where nodes are divided into GPU and CPU workers, pods keep to their kind."""
+
+    def rejections(self, snapshot: Snapshot, pod_class: PodClass) -> Iterable[Rejection]:
+        params = snapshot.params
+        if not params.restrict_nodes:
+            return ()
+        gpu = pod_class.wants_gpu
+        column = snapshot.derived(node_labels.labels)[params.gpu_worker_key if gpu else params.cpu_worker_key]
+        return _where(NO_GPU_WORKER if gpu else NO_CPU_WORKER, column.codes == 0)

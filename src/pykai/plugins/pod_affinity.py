@@ -1,0 +1,153 @@
+"""Pod affinity: which pods must, must not, should or should not be neighbours (spec/scheduling.md §6.2, §11).
+
+Neighbours are pods in the same domain of a term's topology key; a node without that label is in no domain. What counts
+is where pods stay: those that run or were placed in this cycle, without those that go. A pod may take a place that
+somebody it must keep away from is leaving, but it waits until that one is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pykai.engine.cycle import Cycle
+from pykai.engine.whereabouts import Tally
+from pykai.model.pods import PodClass
+from pykai.model.resources import Column
+from pykai.model.status import Status
+from pykai.objects.pod_template import PodTerm
+from pykai.plugins.pod_terms import Borne, PodTerms, preferred, required_apart, required_near, tally
+
+NOT_NEAR = "node(s) didn't match pod affinity rules"
+NOT_APART = "node(s) didn't match pod anti-affinity rules"
+SHUNNED = "node(s) didn't satisfy existing pods anti-affinity rules"
+WISH = 1_000_000.0
+"""What one unit of weight is worth among the other scores."""
+NOT_AT_ONCE = -1_000.0
+"""Undoes what a node gains by being free now."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rules:
+    """What a class demands of its neighbours, and they of it. Each tally counts the pods one rule speaks of."""
+
+    near: tuple[Tally, ...]
+    """Pods that match all required affinity terms, per topology key."""
+    apart: tuple[Tally, ...]
+    shunned: tuple[Tally, ...]
+    starts_alone: bool
+    """The class matches its own terms: the first of its kind may go anywhere."""
+
+    def company(self, node: int) -> bool:
+        """Whether the required neighbours are there, or the class is the first of its kind."""
+        if not all(near.domains[node] for near in self.near):
+            return False
+        return all(near.near(node) for near in self.near) or (
+            self.starts_alone and not any(near.staying.any() for near in self.near)
+        )
+
+
+@dataclass(frozen=True)
+class RequiredPodAffinity:
+    """Required affinity and anti-affinity, and the required anti-affinity of pods that are already there."""
+
+    def concerns(self, cycle: Cycle, pod_class: PodClass) -> bool:
+        return _rules(cycle, pod_class.row) is not None
+
+    def reject(self, cycle: Cycle, pod: int, node: int) -> str | None:
+        rules = _rules(cycle, cycle.trial.klass[pod])
+        if rules is None:
+            return None
+        if rules.near and not rules.company(node):
+            return NOT_NEAR
+        if any(apart.near(node) for apart in rules.apart):
+            return NOT_APART
+        return SHUNNED if any(shunned.near(node) for shunned in rules.shunned) else None
+
+    def must_wait(self, cycle: Cycle, pod: int, node: int) -> bool:
+        rules = _rules(cycle, cycle.trial.klass[pod])
+        return rules is not None and any(t.leaving[t.domains[node]] for t in (*rules.apart, *rules.shunned))
+
+    def pod_score(self, cycle: Cycle, pod: int) -> Column | None:
+        """A node where the pod would have to wait is not one where it can start."""
+        rules = _rules(cycle, cycle.trial.klass[pod])
+        if rules is None or cycle.trial.status[pod] != Status.PENDING:
+            return None
+        leaving = [t.leaving[t.domains] for t in (*rules.apart, *rules.shunned) if t.leaving.any()]
+        return np.where(np.add.reduce(leaving) > 0, NOT_AT_ONCE, 0.0) if leaving else None
+
+
+@dataclass(frozen=True)
+class PreferredPodAffinity:
+    """Per node the weights of the preferred terms that hold: the pod's own, and those of the pods that are there."""
+
+    def pod_score(self, cycle: Cycle, pod: int) -> Column | None:
+        wishes = _wishes(cycle, cycle.trial.klass[pod])
+        if not wishes:
+            return None
+        total = np.add.reduce([weight * t.staying[t.domains] for weight, t in wishes])
+        return WISH * total if total.any() else None
+
+
+def _terms(cycle: Cycle) -> PodTerms:
+    return cycle.snapshot.derived(PodTerms)
+
+
+def _rules(cycle: Cycle, row: int) -> Rules | None:
+    """The rules of a class, worked out once per cycle; None where there are none."""
+    memo: dict[int, Rules | None] = cycle.memo.setdefault("pod_affinity", {})
+    if row not in memo:
+        memo[row] = _make_rules(cycle, row) if _terms(cycle).any else None
+    return memo[row]
+
+
+def _make_rules(cycle: Cycle, row: int) -> Rules | None:
+    terms, c = _terms(cycle), cycle.snapshot.pods.classes[row]
+    near = required_near(c.template.affinity)
+    friends = np.logical_and.reduce([terms.speaks_of(term, c.namespace) for term in near]) if near else None
+    rules = Rules(
+        near=tuple(tally(cycle, friends, key) for key in _keys(near)) if friends is not None else (),
+        apart=tuple(_apart(cycle, c)),
+        shunned=tuple(_shunned(cycle, [borne for borne in terms.apart if borne.speaks_of[row]])),
+        starts_alone=friends is not None and bool(friends[row]),
+    )
+    return rules if rules.near or rules.apart or rules.shunned else None
+
+
+def _keys(terms: Sequence[PodTerm]) -> list[str]:
+    return list(dict.fromkeys(term.topology_key for term in terms))
+
+
+def _apart(cycle: Cycle, c: PodClass) -> Iterable[Tally]:
+    for term in required_apart(c.template.affinity):
+        yield tally(cycle, _terms(cycle).speaks_of(term, c.namespace), term.topology_key)
+
+
+def _shunned(cycle: Cycle, borne: Sequence[Borne]) -> Iterable[Tally]:
+    """Per topology key the pods that must keep away, whichever of their terms says so."""
+    for key in dict.fromkeys(term.topology_key for term in borne):
+        yield tally(cycle, np.logical_or.reduce([term.bearers for term in borne if term.topology_key == key]), key)
+
+
+def _wishes(cycle: Cycle, row: int) -> list[tuple[int, Tally]]:
+    """Weight and tally of every preferred term that speaks for or against pods of a class being somewhere."""
+    memo: dict[int, list[tuple[int, Tally]]] = cycle.memo.setdefault("preferred_pod_affinity", {})
+    if row not in memo:
+        memo[row] = _make_wishes(cycle, row) if _terms(cycle).any else []
+    return memo[row]
+
+
+def _make_wishes(cycle: Cycle, row: int) -> list[tuple[int, Tally]]:
+    terms, c = _terms(cycle), cycle.snapshot.pods.classes[row]
+    own = [
+        (weight, tally(cycle, terms.speaks_of(term, c.namespace), term.topology_key))
+        for weight, term in preferred(c.template.affinity)
+    ]
+    theirs = [
+        (borne.weight, tally(cycle, borne.bearers, borne.topology_key))
+        for borne in terms.wishes
+        if borne.speaks_of[row]
+    ]
+    return own + theirs

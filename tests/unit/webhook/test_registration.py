@@ -1,0 +1,181 @@
+"""The webhook configurations, field by field, and what survives a rewrite of a live one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykai.webhook.registration import (
+    PodSelection,
+    merged,
+    mutating_pods,
+    service_client,
+    url_client,
+    validating_pod_groups,
+    validating_pods,
+    validating_queues,
+)
+from pykai.webhook.review import HANDLERS
+
+SERVICE = service_client("kai-scheduler", "admission", b"CA")
+FIXED = {"admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Fail"}
+SYSTEM = {
+    "key": "kubernetes.io/metadata.name",
+    "operator": "NotIn",
+    "values": ["kube-system", "kai-scheduler"],
+}
+
+
+def client_of(path: str) -> dict[str, Any]:
+    service = {"namespace": "kai-scheduler", "name": "admission", "path": path}
+    return {"service": service, "caBundle": "Q0E="}
+
+
+def rule(group: str, version: str, plural: str, scope: str, *operations: str) -> dict[str, Any]:
+    return {
+        "apiGroups": [group],
+        "apiVersions": [version],
+        "resources": [plural],
+        "scope": scope,
+        "operations": list(operations),
+    }
+
+
+POD_WEBHOOK = {
+    **FIXED,
+    "name": "admission.kai-scheduler.svc",
+    "namespaceSelector": {"matchExpressions": [SYSTEM]},
+    "matchConditions": [{"name": "scheduler-name-match", "expression": "object.spec.schedulerName == 'kai-scheduler'"}],
+}
+
+
+def test_pods_are_changed_on_creation() -> None:
+    assert mutating_pods(SERVICE, PodSelection()) == {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": "mutating-kai-admission", "labels": {"app": "admission"}},
+        "webhooks": [
+            {
+                **POD_WEBHOOK,
+                "clientConfig": client_of("/mutate--v1-pod"),
+                "rules": [rule("", "v1", "pods", "Namespaced", "CREATE")],
+                "reinvocationPolicy": "IfNeeded",
+            }
+        ],
+    }
+
+
+def test_pods_and_topologies_are_validated() -> None:
+    assert validating_pods(SERVICE, PodSelection(), "mine") == {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": "mine", "labels": {"app": "admission"}},
+        "webhooks": [
+            {
+                **POD_WEBHOOK,
+                "clientConfig": client_of("/validate--v1-pod"),
+                "rules": [rule("", "v1", "pods", "Namespaced", "CREATE", "UPDATE")],
+            },
+            {
+                **FIXED,
+                "name": "topology.admission.kai-scheduler.svc",
+                "clientConfig": client_of("/validate-kai-scheduler-v1alpha1-topology"),
+                "rules": [rule("kai.scheduler", "v1alpha1", "topologies", "Cluster", "CREATE", "UPDATE")],
+            },
+        ],
+    }
+
+
+def test_queues_and_pod_groups_are_validated() -> None:
+    client = service_client("kai", "queue-controller", b"CA", 443)
+    queues, groups = validating_queues(client), validating_pod_groups(client, "p-")
+    assert queues["metadata"]["name"] == "kai-queue-validation-v2"
+    assert groups["metadata"]["name"] == "p-v2alpha2"
+    (queue,), (group,) = queues["webhooks"], groups["webhooks"]
+    assert queue == {
+        **FIXED,
+        "name": "queue-validation.kai.scheduler",
+        "clientConfig": {
+            "service": {
+                "namespace": "kai",
+                "name": "queue-controller",
+                "port": 443,
+                "path": "/validate-scheduling-run-ai-v2-queue",
+            },
+            "caBundle": "Q0E=",
+        },
+        "rules": [rule("scheduling.run.ai", "v2", "queues", "Cluster", "CREATE", "UPDATE")],
+    }
+    assert group["name"] == "podgroup-validation.kai.scheduler"
+    assert group["rules"] == [rule("scheduling.run.ai", "v2alpha2", "podgroups", "Namespaced", "CREATE", "UPDATE")]
+
+
+def test_every_selector_narrows_the_pods() -> None:
+    selection = PodSelection("it's", "sys", "kai.scheduler/queue", {"team": "a"}, {"managed": "yes"})
+    (webhook,) = mutating_pods(SERVICE, selection)["webhooks"]
+    assert webhook["name"] == "admission.sys.svc"
+    assert webhook["namespaceSelector"] == {
+        "matchExpressions": [
+            {**SYSTEM, "values": ["kube-system", "sys"]},
+            {"key": "kai.scheduler/queue", "operator": "Exists"},
+        ],
+        "matchLabels": {"team": "a"},
+    }
+    assert webhook["objectSelector"] == {"matchLabels": {"managed": "yes"}}
+    assert webhook["matchConditions"][0]["expression"] == r"object.spec.schedulerName == 'it\'s'"
+
+
+def test_outside_a_cluster_webhooks_have_a_url_and_every_path_is_served() -> None:
+    client = url_client("https://127.0.0.1:9443/", b"CA")
+    configurations = [
+        mutating_pods(client, PodSelection()),
+        validating_pods(client, PodSelection()),
+        validating_queues(client),
+        validating_pod_groups(client),
+    ]
+    webhooks = [webhook for configuration in configurations for webhook in configuration["webhooks"]]
+    assert {webhook["clientConfig"]["url"] for webhook in webhooks} == {
+        f"https://127.0.0.1:9443{path}" for path in HANDLERS
+    }
+    assert all(webhook["clientConfig"]["caBundle"] == "Q0E=" for webhook in webhooks)
+
+
+CLOUD = {"key": "control-plane", "operator": "DoesNotExist"}
+
+
+def live(**changes: Any) -> dict[str, Any]:
+    configuration = mutating_pods(service_client("kai-scheduler", "old", b"OLD"), PodSelection())
+    configuration["metadata"]["annotations"] = {"cloud": "yes"}
+    configuration["metadata"]["resourceVersion"] = "5"
+    selector = {"matchExpressions": [{**SYSTEM, "values": ["old"]}, CLOUD]}
+    configuration["webhooks"][0] |= {
+        "namespaceSelector": selector,
+        "timeoutSeconds": 7,
+        "matchPolicy": "Exact",
+        **changes,
+    }
+    return configuration
+
+
+def test_what_others_added_survives_and_what_is_ours_is_renewed() -> None:
+    after = merged(mutating_pods(SERVICE, PodSelection()), live(failurePolicy="Ignore"))
+    (webhook,) = after["webhooks"]
+    assert after["metadata"]["annotations"] == {"cloud": "yes"}
+    assert webhook["namespaceSelector"] == {"matchExpressions": [SYSTEM, CLOUD]}
+    assert (webhook["timeoutSeconds"], webhook["matchPolicy"]) == (7, "Exact")
+    assert webhook["failurePolicy"] == "Fail"
+    assert webhook["clientConfig"] == client_of("/mutate--v1-pod")
+
+
+def test_nothing_is_inherited_when_the_number_of_webhooks_changed() -> None:
+    desired = validating_pods(SERVICE, PodSelection())
+    after = merged(desired, live())
+    assert after["webhooks"] == desired["webhooks"]
+    assert after["metadata"]["annotations"] == {"cloud": "yes"}
+
+
+@pytest.mark.parametrize("present", [{"metadata": {}}, {"metadata": {}, "webhooks": None}])
+def test_an_empty_live_object_is_overwritten(present: dict[str, Any]) -> None:
+    desired = mutating_pods(SERVICE, PodSelection())
+    assert merged(desired, present) == desired
