@@ -191,13 +191,24 @@ def _start_owner(order: Order) -> clusters.Record:
             stderr=file,
             start_new_session=True,
         )
-    owner = identify(process.pid)
-    record = clusters.await_phase(order.name, owner, UP_SECONDS) if owner else None
+    record = _await_owner(order.name, process.pid)
     if record is None:
-        raise ClusterError(f"the cluster did not become ready; the end of {log}:\n{tail(log)}")
+        last_words = tail(log)
+        clusters.down(order.name)
+        raise ClusterError(f"the cluster did not become ready; the end of its log was:\n{last_words}")
     if record.phase == "failed":
         raise ClusterError(record.failure)
     return record
+
+
+def _await_owner(name: str, pid: int) -> clusters.Record | None:
+    """The owner's record once it is ready or has failed; None if it is neither in time."""
+    owner = identify(pid)
+    try:
+        return clusters.await_phase(name, owner, UP_SECONDS) if owner else None
+    except KeyboardInterrupt:
+        clusters.down(name)
+        raise
 
 
 def _show_ready(record: clusters.Record) -> None:

@@ -1,1 +1,1 @@
-"""Configuration files and flags, refused at the door with the path of the wrong field."""
+"""Configuration files -> the values the engine takes; what is wrong is refused with the path of the field."""

@@ -24,6 +24,7 @@ def allocate(cycle: Cycle) -> None:
             for pod in placed:
                 if cycle.trial.status[pod] == Status.ALLOCATED:
                     cycle.trial.wait_instead(pod)
+                    cycle.tell_placed(pod)
         elif not had:
             cycle.started[gang] = cycle.now
         cycle.reasons.forget(gang)

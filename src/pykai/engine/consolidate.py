@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hashlib import blake2b
+from collections import deque
+from zlib import crc32
 
 import numpy as np
 
@@ -24,11 +25,11 @@ def _search(cycle: Cycle, cause: Cause, pool: VictimPool) -> Search | None:
     if not _enough_free(cycle, cause.gang):
         return None
     may_go = evict.filtered(cycle, cause)
-    leaves = {queue: pool.leaf(queue) for queue in pool.queues()}
+    leaves = {queue: pool.leaf(queue) for queue in pool.queues}
     most = cycle.snapshot.params.max_consolidation_victims
     if most >= 0:
-        chosen = _sample(cycle, [gang for gangs in leaves.values() for gang in gangs if may_go(gang)], most + 1)
-        leaves = {queue: [gang for gang in gangs if gang in chosen] for queue, gangs in leaves.items()}
+        chosen = _sample(cycle, pool, most + 1)
+        leaves = {queue: ([gang for gang in gangs[at:] if gang in chosen], 0) for queue, (gangs, at) in leaves.items()}
     return Search(cycle, cause, lambda: VictimWalk(cycle, leaves, may_go))
 
 
@@ -44,11 +45,28 @@ def _enough_free(cycle: Cycle, gang: int) -> bool:
     return bool(np.round(free, 4) >= np.round(sum(trial.of_class(pod).request[GPU] for pod in pods), 4))
 
 
-def _sample(cycle: Cycle, gangs: list[int], size: int) -> set[int]:
-    """A few candidates from all over the cluster: by a hash of their names, so that no node is favoured."""
-    title = cycle.snapshot.gangs.title
-    ranked = sorted(gangs, key=lambda gang: blake2b(title(gang).encode(), digest_size=8).digest())
-    return set(ranked[:size])
+def _sample(cycle: Cycle, pool: VictimPool, size: int) -> set[int]:
+    """A few candidates from all over the cluster, other ones for each gang that asks; nobody is moved twice.
+
+    All candidates stand in a ring, in an order that has nothing to do with where they run; each search takes the next
+    ones. The ring is the same for the same cluster.
+    """
+    ring: deque[int] | None = cycle.memo.get("consolidation_ring")
+    if ring is None:
+        title = cycle.snapshot.gangs.title
+        everybody = [gang for queue in pool.queues for gang in pool.leaf(queue)[0]]
+        ring = deque(sorted(everybody, key=lambda gang: (crc32(title(gang).encode()), title(gang))))
+        cycle.memo["consolidation_ring"] = ring
+    moved = {cycle.trial.gang[pod] for pod in cycle.trial.evicted}
+    chosen: set[int] = set()
+    for _ in range(len(ring)):
+        if len(chosen) == size:
+            break
+        gang = ring.popleft()
+        if gang not in moved:
+            ring.append(gang)
+            chosen.add(gang)
+    return chosen
 
 
 def _message(cycle: Cycle, _: Scenario, pod: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,11 +45,21 @@ class Cycle:
         self.victim_filters = policy.of(points.VictimFilter)  # type: ignore[type-abstract]
         self.validators = policy.of(points.ScenarioValidator)  # type: ignore[type-abstract]
         self.bind_details = policy.of(points.BindDetails)  # type: ignore[type-abstract]
+        self.keep_rules = policy.of(points.KeepRule)  # type: ignore[type-abstract]
+        reliefs = policy.of(points.NeedRelief)  # type: ignore[type-abstract]
+        self.rankings.reliefs = tuple(partial(plugin.spared, self) for plugin in reliefs)
         self.started: dict[int, float] = {}
         """Gangs that got their resources in this cycle -> when."""
         self.stale_since: dict[int, float | None] = {}
         self.memo: dict[Any, Any] = {}
         """What plugins derived from the snapshot in this cycle, by plugin name."""
+        for plugin in policy.of(points.CycleStart):  # type: ignore[type-abstract]
+            plugin.start(self)
+
+    def tell_placed(self, pod: int) -> None:
+        """Let everybody concerned know that a pod has its node, or has it in another way than before."""
+        for observer in self.observers:
+            observer.placed(self, pod, self.trial.node[pod])
 
     def _queue_book(self) -> QueueBook:
         queues, trial = self.snapshot.queues, self.trial

@@ -84,6 +84,8 @@ def _fit_error(cycle: Cycle, c: PodClass, nodes: Rows, refused: Mapping[int, str
         if node in refused and not explained[at]:
             counts[refused[node]] += 1
     counts = Counter({reason: count for reason, count in counts.items() if count})
+    if not counts and c.gpu_kind is GpuKind.MEMORY:
+        counts[_SHORT + "GPUs"] = len(nodes)
     return FitError(counts, _by_node(cycle, nodes, detail) if cycle.snapshot.params.detailed_fit_errors else {})
 
 
@@ -100,9 +102,9 @@ def shortages(cycle: Cycle, c: PodClass, nodes: Rows) -> Iterator[tuple[str, Mas
     """Per resource, which nodes have too little of it, counting what is being released."""
     trial = cycle.trial
     free = trial.idle[:, nodes] + trial.releasing[:, nodes]
-    for row in c.dims.tolist():
+    for need, row in zip(cycle.rankings.need(c, nodes), c.dims.tolist(), strict=True):
         if row != 3:
-            yield _shortage_text(cycle, row), free[row] < c.request[row]
+            yield _shortage_text(cycle, row), free[row] < need
     if c.shared:
         yield from _shared_shortages(cycle, c, nodes)
     elif c.gpu_kind is GpuKind.REGULAR and 3 in c.dims.tolist():
@@ -115,7 +117,8 @@ def _shared_shortages(cycle: Cycle, c: PodClass, nodes: Rows) -> Iterator[tuple[
     look, _ = ranking._look(nodes)
     too_small = (table.gpu_memory[nodes] < c.memory_mib) & (table.allocatable[GPU, nodes] > 0)
     yield _SHORT + "GPU memory", too_small
-    yield _SHORT + "GPUs", ~too_small & (np.floor(look.free[GPU]) + look.sharable < c.devices)
+    if c.gpu_kind is not GpuKind.MEMORY:
+        yield _SHORT + "GPUs", ~too_small & (np.floor(look.free[GPU]) + look.sharable < c.devices)
 
 
 def _shortage_text(cycle: Cycle, row: int) -> str:

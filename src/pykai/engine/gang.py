@@ -77,14 +77,16 @@ def _ready(trial: Trial, member: Member) -> bool:
 
 def pods_to_place(trial: Trial, orders: GangOrders, gang: int) -> list[int]:
     """The pods to place next: what the gang misses, or one more where it has its minimum."""
-    by_podset: dict[int, list[int]] = {}
-    virtual = trial.virtual
-    for pod in orders.pods(trial, gang):
-        if trial.status[pod] == Status.PENDING or pod in virtual:
+    status, virtual, gangs = trial.status, trial.virtual, trial.snapshot.gangs
+    waiting = [pod for pod in orders.pods(trial, gang) if status[pod] == Status.PENDING or pod in virtual]
+    if not waiting or gang in gangs.trees:
+        by_podset: dict[int, list[int]] = {}
+        for pod in waiting:
             by_podset.setdefault(trial.podset[pod], []).append(pod)
-    if not by_podset:
-        return []
-    return _collect(trial, orders, trial.snapshot.gangs.tree(gang), by_podset)
+        return _collect(trial, orders, gangs.trees[gang], by_podset) if waiting else []
+    podset = gangs.first_podset[gang]
+    missing = gangs.podset_min[podset] - trial.active_allocated[podset]
+    return waiting[: missing if missing > 0 else 1]
 
 
 def _collect(trial: Trial, orders: GangOrders, group: SubGroupSet, waiting: dict[int, list[int]]) -> list[int]:

@@ -71,20 +71,28 @@ class GangWalk:
 
     def pop(self) -> int | None:
         """The next gang, or None when all had their turn."""
-        while True:
-            for queue in sorted(self._dirty):
-                self._rekey(queue)
-            self._dirty.clear()
-            queue = -1
-            while queue not in self._leaves:
-                child = self._top(queue)
-                if child is None:
-                    return None
-                queue = child
+        while (queue := self._best_leaf()) is not None:
             _, gang = heapq.heappop(self._leaves[queue])
             self._dirty.add(queue)
             if gang >= 0:
                 return gang
+        return None
+
+    def _best_leaf(self) -> int | None:
+        """Down the tree by the best child; with a single leaf there is nothing to compare."""
+        if len(self._leaves) == 1:
+            only = next(iter(self._leaves))
+            return only if self._leaves[only] else None
+        for queue in sorted(self._dirty):
+            self._rekey(queue)
+        self._dirty.clear()
+        at = -1
+        while at not in self._leaves:
+            child = self._top(at)
+            if child is None:
+                return None
+            at = child
+        return at
 
     def push(self, gang: int) -> None:
         """Put a gang back: it has more to place."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from pykai.engine.cycle import Cycle, Group
 from pykai.engine.explain import explain_pod, explain_refusal
+from pykai.engine.points import NodeSubsets
 from pykai.engine.ranking import Ranking
 from pykai.model.gangs import PodSet, SubGroupSet
 from pykai.model.pods import PodClass
@@ -46,17 +47,21 @@ class Placement:
             self.trial.undo_to(mark)
         return False
 
-    def _subsets(self, group: Group, pods: Sequence[int], nodes: NodeSet) -> list[NodeSet]:
-        subsets = [nodes]
+    def _subsets(self, group: Group, pods: Sequence[int], nodes: NodeSet) -> Iterator[NodeSet]:
+        subsets: Iterator[NodeSet] = iter((nodes,))
         if group.topology is not None:
             for plugin in self.cycle.subset_plugins:
-                answers = [plugin.subsets(self.cycle, self.gang, group, pods, known) for known in subsets]
-                if self.explain:
-                    self.cycle.reasons.gang(
-                        self.gang, *(e for answer in answers if not answer.sets for e in answer.why)
-                    )
-                subsets = [subset for answer in answers for subset in answer.sets]
+                subsets = self._divided(plugin, group, pods, subsets)
         return subsets
+
+    def _divided(
+        self, plugin: NodeSubsets, group: Group, pods: Sequence[int], subsets: Iterator[NodeSet]
+    ) -> Iterator[NodeSet]:
+        for nodes in subsets:
+            answer = plugin.subsets(self.cycle, self.gang, group, pods, nodes)
+            if self.explain:
+                self.cycle.reasons.gang(self.gang, *answer.why)
+            yield from answer.sets
 
     def _members(self, group: Group, pods: Sequence[int], nodes: NodeSet) -> bool:
         if isinstance(group, PodSet):
@@ -119,12 +124,12 @@ class Placement:
             pod in trial.virtual
             and trial.node[pod] == node
             and groups == (trial.gpu_groups.get(pod, ()) if groups else ())
+            and all(rule.unchanged(self.cycle, pod, node) for rule in self.cycle.keep_rules)
         ):
             trial.keep(pod)
-            return True
-        trial.place(pod, node, groups, wait)
-        for observer in self.cycle.observers:
-            observer.placed(self.cycle, pod, node)
+        else:
+            trial.place(pod, node, groups, wait)
+        self.cycle.tell_placed(pod)
         return True
 
 

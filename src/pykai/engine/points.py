@@ -6,7 +6,7 @@ keeps no state of the cluster. Third parties register plugins by the entry point
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -165,9 +165,9 @@ class ScenarioValidator(Protocol):
 
 @dataclass(frozen=True)
 class NodeSets:
-    """Candidate node sets in order of preference (None is all nodes); `why` is read only where there are none."""
+    """Candidate node sets in order of preference (None is all nodes), or `why` there are none."""
 
-    sets: Sequence[Rows | None]
+    sets: Iterable[Rows | None]
     why: Iterable[GangError] = ()
 
 
@@ -181,8 +181,35 @@ class NodeSubsets(Protocol):
 
 
 @runtime_checkable
+class CycleStart(Protocol):
+    """All are told once, before the first action: for plugins that keep books beside the node columns."""
+
+    def start(self, cycle: Cycle) -> None: ...
+
+
+@runtime_checkable
+class NeedRelief(Protocol):
+    """Sum over plugins: what a class need not find free on nodes, being shared there or coming another way."""
+
+    def spared(self, cycle: Cycle, pod_class: PodClass, nodes: Rows) -> Column | None:
+        """[resource, node] amounts; None: nothing anywhere."""
+        ...
+
+
+@runtime_checkable
+class KeepRule(Protocol):
+    """All must agree: whether an evicted pod that gets its node back has all as before, so that it simply stays."""
+
+    def unchanged(self, cycle: Cycle, pod: int, node: int) -> bool: ...
+
+
+@runtime_checkable
 class PlacementObserver(Protocol):
-    """All are told of each placement and its undoing; for resources that live outside the node columns."""
+    """All are told of each placement and its undoing; for resources that live outside the node columns.
+
+    Told again where a placement changes its kind: one that has to wait after all, one that was supposed to be evicted
+    and stays (its status says which).
+    """
 
     def placed(self, cycle: Cycle, pod: int, node: int) -> None: ...
 
@@ -193,10 +220,14 @@ class PlacementObserver(Protocol):
 class BindDetails(Protocol):
     """All are asked: what a bind must carry beside node and devices."""
 
-    def claims(self, cycle: Cycle, pod: int) -> Sequence[tuple[str, dict[str, Any]]]:
+    def claims(self, cycle: Cycle, pod: int) -> Sequence[tuple[str, Mapping[str, Any]]]:
         """(claim name in the pod, allocation) pairs."""
         ...
 
-    def zones(self, cycle: Cycle, pod: int) -> Sequence[tuple[str, dict[str, str]]]:
+    def zones(self, cycle: Cycle, pod: int) -> Sequence[tuple[str, Mapping[str, str]]]:
         """(NUMA zone, amounts) pairs."""
+        ...
+
+    def extended_claim(self, cycle: Cycle, pod: int) -> Mapping[str, Any] | None:
+        """The claim to be made for the pod's extended resources; None: it needs none."""
         ...

@@ -91,18 +91,6 @@ def _allocatable(deserved: float, fair: float, limit: float) -> float:
     return share if limit == UNLIMITED else min(share, limit)
 
 
-def dominant_share(amount: Sequence[float], allocatable: Sequence[float], cluster: Sequence[float]) -> float:
-    """The largest ratio of use to what the queue may use; what it may not use at all weighs a thousandfold."""
-    worst = 0.0
-    for value, share, everything in zip(amount, allocatable, cluster, strict=True):
-        bound = everything if share == UNLIMITED else share
-        if bound > 0:
-            worst = max(worst, value / bound)
-        elif bound == 0:
-            worst = max(worst, value * 1000)
-    return worst
-
-
 class _Tail:
     """The end of the queue order: the smaller allocatable share, then the older queue, then the first row."""
 
@@ -123,19 +111,27 @@ def _smaller(a: Triple, b: Triple) -> bool:
 
 
 def queue_key(book: QueueBook, queue: int, request: Sequence[float], victims: Sequence[float]) -> tuple[object, ...]:
-    """Sort key among siblings, the most deserving first; `request` is what its best gang would take next."""
+    """Sort key among siblings, the most deserving first; `request` is what its best gang would take next.
+
+    In order: not above fair share in everything, within quota with the request, priority, no use of what it may not
+    use, smaller dominant share with and without the request. One loop, because every turn of every gang asks.
+    """
     allocated, allocatable = book.allocated[queue], book.allocatable[queue]
-    wanted = plus(allocated, request)
-    penalty = any(share == 0 and value > 0 for share, value in zip(allocatable, wanted, strict=True))
-    return (
-        exceeds_all(allocated, book.fair[queue]),
-        not fits(wanted, book.deserved[queue]),
-        -book.priority[queue],
-        penalty,
-        dominant_share(minus(wanted, victims), allocatable, book.total),
-        dominant_share(allocated, allocatable, book.total),
-        _Tail(allocatable, book.creation[queue], queue),
-    )
+    fair, deserved, cluster = book.fair[queue], book.deserved[queue], book.total
+    over, starved, penalty, share, share_now = True, True, False, 0.0, 0.0
+    for r in (0, 1, 2):
+        used = allocated[r]
+        wanted = used + request[r]
+        over = over and fair[r] != UNLIMITED and fair[r] < used
+        starved = starved and (deserved[r] == UNLIMITED or wanted <= deserved[r])
+        bound = cluster[r] if allocatable[r] == UNLIMITED else allocatable[r]
+        if bound > 0:
+            share, share_now = max(share, (wanted - victims[r]) / bound), max(share_now, used / bound)
+        elif bound == 0:
+            penalty = penalty or (allocatable[r] == 0 and wanted > 0)
+            share, share_now = max(share, (wanted - victims[r]) * 1000), max(share_now, used * 1000)
+    tail = _Tail(allocatable, book.creation[queue], queue)
+    return over, not starved, -book.priority[queue], penalty, round(share, 9), round(share_now, 9), tail
 
 
 # --------------------------------------------------------------------------------------------------------- capacity

@@ -7,7 +7,7 @@ name order, which is the tie rule.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from pykai.model.pods import PodClass
 from pykai.model.resources import GPU, Column, Mask, Rows
 
 UNFIT = -np.inf
+Relief = Callable[[PodClass, Rows], Column | None]
 
 
 class Rankings:
@@ -29,6 +30,8 @@ class Rankings:
         self.filters = policy.of(points.NodeFilter)  # type: ignore[type-abstract]
         self.scores = policy.of(points.NodeScore)  # type: ignore[type-abstract]
         self.relative = policy.of(points.RelativeScore)  # type: ignore[type-abstract]
+        self.reliefs: tuple[Relief, ...] = ()
+        """What a class need not find free on nodes, [resource, node]."""
         self._allowed: dict[int, Mask] = {}
         self._whole: dict[int, Ranking] = {}
         self._subset: dict[tuple[int, bytes], Ranking] = {}
@@ -44,6 +47,22 @@ class Rankings:
             ranking = self._subset.get(key) or self._subset.setdefault(key, Ranking(self, pod_class, nodes))
         ranking.refresh()
         return ranking
+
+    def need(self, pod_class: PodClass, nodes: Rows) -> Column:
+        """What a class must find free, [its dimensions, node]; one column where it is the same on all nodes."""
+        need = pod_class.request[pod_class.dims][:, None]
+        for relief in self.reliefs:
+            spared = relief(pod_class, nodes)
+            if spared is not None:
+                need = need - spared[pod_class.dims]
+        return need
+
+    def least(self, pod_class: PodClass) -> Column:
+        """What a class must find free at least, wherever it goes."""
+        least = pod_class.request.copy()
+        if self.reliefs and len(pod_class.dims):
+            least[pod_class.dims] = self.need(pod_class, np.arange(len(self.trial.snapshot.nodes))).min(axis=1)
+        return least
 
     def rejections(self, pod_class: PodClass) -> Iterator[points.Rejection]:
         for node_filter in self.filters:
@@ -70,7 +89,6 @@ class Ranking:
         size = len(self.trial.snapshot.nodes)
         self.rows: Rows = np.arange(size) if nodes is None else nodes
         self._position = None if nodes is None else {row: at for at, row in enumerate(nodes.tolist())}
-        self._need = pod_class.request[pod_class.dims][:, None]
         self._allowed = rankings.allowed(pod_class)[self.rows]
         count = len(self.rows)
         self.local = np.full(count, UNFIT)
@@ -140,8 +158,9 @@ class Ranking:
         nodes = self.rows[at]
         idle = trial.idle[:, nodes]
         free = idle + trial.releasing[:, nodes]
-        fits = (free[c.dims] >= self._need).all(axis=0) & self._allowed[at]
-        now = (idle[c.dims] >= self._need).all(axis=0) | c.best_effort
+        need = self._all.need(c, nodes)
+        fits = (free[c.dims] >= need).all(axis=0) & self._allowed[at]
+        now: Mask = np.logical_or((idle[c.dims] >= need).all(axis=0), c.best_effort)
         sharable = np.zeros(len(nodes))
         if c.shared:
             sharable = self._sharable(nodes)

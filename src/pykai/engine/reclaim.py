@@ -24,13 +24,13 @@ def _search(cycle: Cycle, cause: Cause, pool: VictimPool) -> Search | None:
     if not _may(cycle, cause.gang):
         return None
     claim = Claim(gangs.queue[cause.gang], cause.request, gangs.preemptible[cause.gang])
-    queues = [q for q in pool.queues() if q != claim.queue and may_lose(cycle.book, claim, q)]
+    queues = [q for q in pool.queues if q != claim.queue and may_lose(cycle.book, claim, q)]
     if not queues:
         return None
     most = most_gpus_to_lose(cycle.book, claim, {queue: pool.largest_gpus(queue) for queue in queues})
     leaves = {queue: pool.leaf(queue) for queue in queues}
     may_go = evict.filtered(cycle, cause)
-    return Search(cycle, cause, lambda: VictimWalk(cycle, leaves, may_go), lambda gpus: gpus < most)
+    return Search(cycle, cause, lambda: VictimWalk(cycle, leaves, may_go), lambda gpus: gpus <= 0 or gpus < most)
 
 
 def _message(cycle: Cycle, scenario: Scenario, pod: int) -> str:

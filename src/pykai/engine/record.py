@@ -50,6 +50,7 @@ def _bind(cycle: Cycle, pod: int) -> Bind:
     portion = trial.share_portion(c, trial.node[pod]) if c.shared else c.portion
     kinds = {GpuKind.MEMORY: "Fraction"}
     claims = tuple(claim for plugin in cycle.bind_details for claim in plugin.claims(cycle, pod))
+    extended = (plugin.extended_claim(cycle, pod) for plugin in cycle.bind_details)
     zones = tuple(zone for plugin in cycle.bind_details for zone in plugin.zones(cycle, pod))
     return Bind(
         pod=_key(cycle, pod),
@@ -59,6 +60,7 @@ def _bind(cycle: Cycle, pod: int) -> Bind:
         portion=portion,
         gpu_groups=trial.gpu_groups.get(pod, ()) if c.shared else (),
         claims=claims,
+        extended_claim=next((e for e in extended if e is not None), None),
         numa_zones=zones,
     )
 

@@ -91,7 +91,7 @@ def _suppose(cycle: Cycle, cause: Cause, pods: Sequence[int], batches: Sequence[
 
 def _serve(cycle: Cycle, cause: Cause, pods: Sequence[int], losers: set[int]) -> bool:
     """Give the gang its pods and the losers what is left, in order of service; False where the gang gets nothing."""
-    others = [shape for gang, shape in cause.waiting if gang != cause.gang and gang not in losers]
+    others = _bystanders(cycle, cause, losers)
     walk = GangWalk(cycle, [cause.gang, *sorted(losers)], bystanders=others)
     served = False
     while (turn := walk.pop()) is not None:
@@ -106,11 +106,28 @@ def _serve(cycle: Cycle, cause: Cause, pods: Sequence[int], losers: set[int]) ->
     return served
 
 
+def _bystanders(cycle: Cycle, cause: Cause, losers: set[int]) -> list[Bystander]:
+    """Those who wait in the same branches as somebody who gets a turn; in a single queue nobody else matters."""
+    queue_of, paths = cycle.snapshot.gangs.queue, cycle.snapshot.queues.paths
+    leaves = {queue_of[gang] for gang in losers} | {queue_of[cause.gang]}
+    if len(leaves) == 1:
+        return []
+    branches = {paths[leaf][-1] for leaf in leaves}
+    return [
+        shape
+        for gang, shape in cause.waiting
+        if paths[shape.queue][-1] in branches and gang != cause.gang and gang not in losers
+    ]
+
+
 def commit(cycle: Cycle, scenario: Scenario, message: Callable[[int], str]) -> None:
     """What was supposed is decided."""
     why = {pod: message(pod) for pod in scenario.victims}
     cause = scenario.cause
     cycle.trial.decide({pod: Why(cause.action, cause.gang, text, len(why)) for pod, text in why.items()})
+    for pod in scenario.released:
+        for observer in cycle.observers:
+            observer.evicted(cycle, pod)
     cycle.reasons.forget(cause.gang)
 
 

@@ -28,56 +28,68 @@ class Batch:
 
 
 class VictimPool:
-    """Per leaf queue the gangs that could lose something, least deserving first; built when first asked for."""
+    """Per leaf queue the gangs that could lose something, least deserving first; built when first asked for.
+
+    Evictions take gangs from the front, so a list stays valid while its front is skipped; only a gang that lost a
+    part of its pods changes its place in the order, and then its queue is sorted anew.
+    """
 
     def __init__(self, cycle: Cycle) -> None:
         self.cycle = cycle
-        self._leaves: dict[int, list[int]] = {}
-        gangs = cycle.snapshot.gangs
+        gangs, pods = cycle.snapshot.gangs, cycle.snapshot.pods
         self._queue = np.array(gangs.queue, dtype=np.int64)
-        self._evictable = np.array(gangs.preemptible, dtype=bool)
-        self._priority = np.array(gangs.priority)
-        pods = cycle.snapshot.pods
+        self._priority = np.array(gangs.priority, dtype=np.float64)
+        self._creation = np.array(gangs.creation)
+        held = np.bincount(gangs.podset_gang, weights=cycle.trial.active_allocated, minlength=len(gangs))
+        self._active = np.array(gangs.preemptible, dtype=bool) & (held > 0) & (self._queue >= 0)
         ours = pods.gang >= 0
         each = np.array([c.request[GPU] + (c.devices if c.memory_mib else 0) for c in pods.classes])
         self._gpus = np.bincount(pods.gang[ours], weights=each[pods.klass[ours]], minlength=len(gangs))
-        self._refresh()
-
-    def _refresh(self) -> None:
-        podset_gang = self.cycle.snapshot.gangs.podset_gang
-        held = np.bincount(
-            podset_gang, weights=self.cycle.trial.active_allocated, minlength=len(self.cycle.snapshot.gangs)
-        )
-        self._active = self._evictable & (held > 0)
+        self._leaves: dict[int, list[int]] = {}
+        self._front: dict[int, int] = {}
+        self._figures: dict[int, tuple[float, float]] = {}
+        self.queues: list[int] = np.unique(self._queue[self._active]).tolist()
+        """Leaf queues with somebody to lose something."""
 
     def changed(self, gangs: Iterable[int]) -> None:
-        """Evictions were decided: the queues of these gangs are looked at anew."""
-        self._refresh()
+        """Evictions were decided: these gangs lost pods."""
         for gang in gangs:
-            self._leaves.pop(int(self._queue[gang]), None)
-
-    def queues(self) -> list[int]:
-        return np.unique(self._queue[self._active & (self._queue >= 0)]).tolist()  # type: ignore[no-any-return]
+            queue = int(self._queue[gang])
+            if active_pods(self.cycle.trial, gang):
+                self._leaves.pop(queue, None)
+            else:
+                self._active[gang] = False
 
     def lowest_priority(self, queue: int) -> float:
-        held = self._priority[self._active & (self._queue == queue)]
-        return float(held.min()) if held.size else float("inf")
+        """Of the gangs of a queue at the start of the action."""
+        return self._of(queue)[0]
 
     def largest_gpus(self, queue: int) -> float:
-        """GPUs of the largest gang of a queue that could lose them."""
-        rows = self._active & (self._queue == queue)
-        return float(self._gpus[rows].max()) if rows.any() else 0.0
+        """GPUs of the largest gang of a queue at the start of the action."""
+        return self._of(queue)[1]
 
-    def leaf(self, queue: int) -> list[int]:
-        """Gangs of a queue, least deserving first."""
+    def _of(self, queue: int) -> tuple[float, float]:
+        found = self._figures.get(queue)
+        if found is None:
+            rows = self._active & (self._queue == queue)
+            found = (float(self._priority[rows].min()), float(self._gpus[rows].max())) if rows.any() else (np.inf, 0.0)
+            self._figures[queue] = found
+        return found
+
+    def leaf(self, queue: int) -> tuple[list[int], int]:
+        """Gangs of a queue, least deserving first, and where those begin that still have something to lose."""
         found = self._leaves.get(queue)
         if found is None:
             found = self._leaves[queue] = self._sorted(np.flatnonzero(self._active & (self._queue == queue)))
-        return found
+            self._front[queue] = 0
+        front = self._front[queue]
+        while front < len(found) and not self._active[found[front]]:
+            front += 1
+        self._front[queue] = front
+        return found, front
 
     def _sorted(self, rows: np.ndarray) -> list[int]:
-        cycle, gangs = self.cycle, self.cycle.snapshot.gangs
-        creation = np.array(gangs.creation)[rows]
+        cycle, creation = self.cycle, self._creation[rows]
         columns = [plugin.gang_column(cycle.trial, rows) for plugin in cycle.gang_order]
         order = np.lexsort([creation, *reversed(columns)])[::-1]
         keys = np.array([*columns, creation])[:, order]
@@ -115,10 +127,10 @@ class _Last:
 class _Leaf:
     """The candidates of one queue: a sorted list that is read on, and gangs put back with fewer pods."""
 
-    def __init__(self, gangs: Sequence[int], may_go: Callable[[int], bool]) -> None:
+    def __init__(self, gangs: Sequence[int], start: int, may_go: Callable[[int], bool]) -> None:
         self.gangs = gangs
         self.may_go = may_go
-        self.at = 0
+        self.at = start
         self.again: list[tuple[_Last, int, list[int]]] = []
 
     def next_fresh(self) -> int | None:
@@ -129,12 +141,16 @@ class _Leaf:
         return None
 
 
+Candidates = tuple[Sequence[int], int]
+"""Gangs in order, and where to begin."""
+
+
 class VictimWalk:
     """Pops batches of victims in order."""
 
-    def __init__(self, cycle: Cycle, leaves: Mapping[int, Sequence[int]], may_go: Callable[[int], bool]) -> None:
+    def __init__(self, cycle: Cycle, leaves: Mapping[int, Candidates], may_go: Callable[[int], bool]) -> None:
         self.cycle = cycle
-        self._leaves = {queue: _Leaf(gangs, may_go) for queue, gangs in leaves.items()}
+        self._leaves = {queue: _Leaf(gangs, start, may_go) for queue, (gangs, start) in leaves.items()}
         self._lost: dict[int, Triple] = {}
         self._parents: dict[int, list[int]] = {}
         queues = cycle.snapshot.queues
@@ -147,6 +163,9 @@ class VictimWalk:
 
     def pop(self) -> Batch | None:
         """The next batch, or None when nobody is left."""
+        if len(self._leaves) == 1:
+            only = next(iter(self._leaves))
+            return None if self._next_below(only) is None else self._take(only)
         queue = -1
         while queue not in self._leaves:
             choices = [(key, q) for q in self._parents.get(queue, ()) if (key := self._key(q)) is not None]

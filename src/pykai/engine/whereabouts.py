@@ -72,7 +72,7 @@ class Tally:
         self._refresh()
         return self._leaving
 
-    def near(self, node: int) -> int:
+    def count_at(self, node: int) -> int:
         """How many stay in the domain of a node."""
         return int(self.staying[self.domains[node]])
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -22,11 +23,12 @@ SCORE_UNIT = 100_000.0
 
 @dataclass(frozen=True, eq=False)
 class DomainTree:
-    """`order`: node rows in tree order. Per depth: where each domain starts in it, and the domain above it."""
+    """`order`: node rows in tree order. Per depth: where each domain starts in it, its parent and its first child."""
 
     order: Rows
     starts: tuple[Rows, ...]
     parents: tuple[Rows, ...]
+    children: tuple[Rows, ...]
 
     def count(self, depth: int) -> int:
         return len(self.starts[depth])
@@ -62,15 +64,15 @@ def within(tree: DomainTree, kept: Rows) -> DomainTree:
 
 def _sliced(order: Rows, codes: Rows) -> DomainTree:
     """Cut nodes in tree order wherever a code `[level, position]` changes."""
-    starts, parents = [np.zeros(1, dtype=np.int64)], [np.zeros(1, dtype=np.int64)]
+    starts = [np.zeros(1, dtype=np.int64)]
     first = np.zeros(len(order), dtype=bool)
     first[:1] = True
     for level in codes:
         first[1:] |= level[1:] != level[:-1]
-        begin = np.flatnonzero(first)
-        parents.append(np.searchsorted(starts[-1], begin, side="right") - 1)
-        starts.append(begin)
-    return DomainTree(order, tuple(starts), tuple(parents))
+        starts.append(np.flatnonzero(first))
+    steps = list(pairwise(starts))
+    parents = [starts[0], *(np.searchsorted(above, begin, side="right") - 1 for above, begin in steps)]
+    return DomainTree(order, tuple(starts), tuple(parents), tuple(np.searchsorted(b, above) for above, b in steps))
 
 
 def common_depth(tree: DomainTree, deepest: int) -> int:
@@ -81,11 +83,14 @@ def common_depth(tree: DomainTree, deepest: int) -> int:
     return depth
 
 
-def domain_sums(tree: DomainTree, depth: int, block: Column) -> Column:
-    """Figures of nodes `[..., position]`, added up per domain of a depth."""
+def sums_by_depth(tree: DomainTree, deepest: int, block: Column) -> list[Column]:
+    """Figures of nodes `[..., position]` added up per domain, for each depth from the root to the deepest."""
     if not len(tree.order):
-        return np.zeros((*block.shape[:-1], tree.count(depth)))
-    return np.asarray(np.add.reduceat(block, tree.starts[depth], axis=-1))
+        return [np.zeros((*block.shape[:-1], tree.count(depth))) for depth in range(deepest + 1)]
+    sums = [np.add.reduceat(block, tree.starts[deepest], axis=-1)]
+    for depth in range(deepest - 1, -1, -1):
+        sums.append(np.add.reduceat(sums[-1], tree.children[depth], axis=-1))
+    return sums[::-1]
 
 
 def pods_per_node(free: Column, need: Column) -> Column:
@@ -95,9 +100,8 @@ def pods_per_node(free: Column, need: Column) -> Column:
 
 def tightness(total: Column, free: Column) -> Column:
     """The largest part that `total[resource]` would take of `free[resource, domain]`; 0 where nothing is asked."""
-    lacking = free <= 0
-    taken = total[:, None] / np.where(lacking, 1.0, free)
-    taken[lacking] = NOTHING_FREE
+    taken = np.full(free.shape, NOTHING_FREE)
+    np.divide(total[:, None], free, out=taken, where=free > 0)
     return np.asarray(taken.max(axis=0, initial=0.0))
 
 

@@ -115,3 +115,44 @@ def _whole_and_fraction(share: float) -> tuple[float, float]:
     if abs(share - nearest) <= 1e-12 * share:
         return nearest, 0.0
     return float(math.floor(share)), share - math.floor(share)
+
+
+# Domains of a topology (twin of domains.py)
+
+Path = tuple[str, ...]
+"""A domain: the values of its levels from the widest on; () is the root."""
+
+
+def domain_nodes(values: Sequence[Sequence[str | None]], nodes: Sequence[int]) -> dict[Path, list[int]]:
+    """The nodes of every domain that has one, and of the root; `values[level][node]` None: not in the topology."""
+    found: dict[Path, list[int]] = {(): []}
+    for node in nodes:
+        path = tuple(value for column in values if (value := column[node]) is not None)
+        if len(path) == len(values):
+            for depth in range(len(path) + 1):
+                found.setdefault(path[:depth], []).append(node)
+    return found
+
+
+def pods_on_node(free: Sequence[float], need: Sequence[float]) -> int:
+    """How many pods go into what a node has free."""
+    return max(0, min(int(have / each) for have, each in zip(free, need, strict=True)))
+
+
+def domain_tightness(total: Sequence[float], free: Sequence[float]) -> float:
+    """The largest part of what is free that a request would take."""
+    return max((1000.0 if have <= 0 else want / have for want, have in zip(total, free, strict=True)), default=0.0)
+
+
+def domains_in_order(tight: dict[Path, float], depth: int, below: Path = ()) -> list[Path]:
+    """The domains of a depth from left to right: everywhere the tightest child first, then by id."""
+    if len(below) == depth:
+        return [below]
+    children = [path for path in tight if len(path) == len(below) + 1 and path[:-1] == below]
+    children.sort(key=lambda path: (-tight[path], ".".join(path)))
+    return [path for child in children for path in domains_in_order(tight, depth, child)]
+
+
+def domain_scores(ordered: Sequence[Path]) -> dict[Path, float]:
+    """Later is better, in ten steps of 100,000."""
+    return {path: math.floor(10 * (at + 1) / len(ordered)) * 100_000.0 for at, path in enumerate(ordered)}

@@ -54,6 +54,10 @@ def tail(log: Path, lines: int = _TAIL_LINES) -> str:
     return "\n".join(f"  {line}" for line in kept) or "  (empty)"
 
 
+def _always() -> None:
+    """Nobody wants to give up."""
+
+
 class ControlPlane:
     """etcd, kube-apiserver, kube-controller-manager and `extra` parts of one site, owned by this process."""
 
@@ -65,10 +69,15 @@ class ControlPlane:
         self._binary = binary
         self._extra = tuple(extra)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._go_on = _always
 
-    def start(self, seconds: float = START_SECONDS) -> None:
-        """Start every part and return once pods can be created; PartError leaves nothing running."""
+    def start(self, seconds: float = START_SECONDS, go_on: Callable[[], None] = _always) -> None:
+        """Start every part and return once pods can be created; PartError leaves nothing running.
+
+        `go_on` is called again and again meanwhile; what it raises ends the start the same way.
+        """
         deadline = time.monotonic() + seconds
+        self._go_on = go_on
         try:
             prepare(self.site)
             self._launch(parts.ETCD)
@@ -122,6 +131,7 @@ class ControlPlane:
 
     def _await(self, part: str, ready: Callable[[], bool], deadline: float) -> None:
         while not ready():
+            self._go_on()
             self.check()
             if time.monotonic() > deadline:
                 raise PartError(part, "is not ready in time", self.site.log(part))
@@ -151,15 +161,17 @@ def _answers(url: str, token: str = "", trust: ssl.SSLContext | None = None) -> 
         return False
 
 
-def start_cluster(directory: Path, binary: Path, extra: Sequence[str] = ()) -> ControlPlane:
-    """Start a control plane in `directory` on ports of its own.
+def start_cluster(
+    directory: Path, binary: Path, extra: Sequence[str] = (), go_on: Callable[[], None] = _always
+) -> ControlPlane:
+    """Start a control plane in `directory` on ports of its own; `go_on` may raise to give up.
 
     A port found free can be taken before its part listens on it; then all is tried again with others.
     """
     for attempt in range(1, _PORT_ATTEMPTS + 1):
         plane = ControlPlane(Site(directory, free_ports()), binary, extra)
         try:
-            plane.start()
+            plane.start(go_on=go_on)
         except PartError as failure:
             if attempt == _PORT_ATTEMPTS or "address already in use" not in str(failure):
                 raise

@@ -1,7 +1,8 @@
 """The parts of a control plane and the flags each is started with, as one table.
 
 The flags trade durability and audit for speed, which is right for a cluster that lives an hour: no fsync, no leader
-election, client limits lifted. Hollow kubelets renew their leases seldom, hence the long grace period.
+election, client limits lifted. Hollow kubelets renew their leases seldom, hence the long grace period; their nodes are
+ready when they are made, so the server is told not to taint new nodes until somebody has looked at them.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ def _apiserver(site: Site) -> dict[str, str | int]:
         "endpoint-reconciler-type": "none",
         "service-cluster-ip-range": "10.96.0.0/16",
         "authorization-mode": "RBAC",
+        "disable-admission-plugins": "TaintNodesByCondition",
         "token-auth-file": str(site.tokens),
         "service-account-issuer": "https://kubernetes.default.svc",
         "service-account-key-file": key,

@@ -148,14 +148,14 @@ class PodLives:
 
     async def _run_containers(self, life: Life, since: float, seconds: float | None) -> int | None:
         """The exit code once the containers have ended; None if they run until the pod is deleted."""
-        program = self._habits.on_start(life.pod, life.pod["spec"]["nodeName"], life.devices, life.log.write)
-        if program is not None:
-            try:
+        try:
+            program = self._habits.on_start(life.pod, life.pod["spec"]["nodeName"], life.devices, life.log.write)
+            if program is not None:
                 await program
-            except Exception:
-                life.log.write(traceback.format_exc())
-                return 1
-            return 0
+                return 0
+        except Exception:
+            life.log.write(traceback.format_exc())
+            return 1
         if seconds is None:
             return None
         await asyncio.sleep(max(0.0, since + seconds - time.time()))

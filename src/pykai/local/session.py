@@ -20,6 +20,7 @@ from types import FrameType
 from typing import Any
 
 import msgspec
+import structlog
 
 from pykai.kube.credentials import from_kubeconfig
 from pykai.kube.http import HttpApi
@@ -34,6 +35,7 @@ from pykai.local.shapes import NodeShape
 
 _CHECK_SECONDS = 0.5
 _COMPONENT_STOP_SECONDS = 5.0
+_LONG_SECONDS = 10.0
 _STOP = "stop"
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -85,16 +87,24 @@ class ClusterPlan:
     habits: Habits = field(default_factory=Habits)
     components: Sequence[Component] = ()
 
+    def __post_init__(self) -> None:
+        for kind, given in (("node", self.nodes), ("component", self.components)):
+            names = [each.name for each in given]
+            twice = sorted({name for name in names if names.count(name) > 1})
+            if twice:
+                raise ValueError(f"{kind} name {twice[0]!r} is used twice")
+
 
 def run_cluster(plan: ClusterPlan, binary: Path, on_ready: Callable[[Record], None]) -> None:
     """Own a cluster until SIGINT or SIGTERM; ClusterError tells which part failed and why."""
-    with owned(plan.name) as directory, _signals_as_exit():
+    with owned(plan.name) as directory, _signals_noted() as go_on:
         record = _first_record(plan)
         write_record(record)
         try:
-            _start_and_live(plan, record, start_cluster(directory, binary, plan.extra_parts), on_ready)
-        except (KeyboardInterrupt, SystemExit):
-            pass  # asked for while starting
+            plane = start_cluster(directory, binary, plan.extra_parts, go_on)
+            _live_and_stop(plan, record, plane, on_ready, go_on)
+        except _StopAskedError:
+            pass
         except Exception as error:
             failure = str(error) if isinstance(error, ClusterError) else traceback.format_exc()
             write_record(msgspec.structs.replace(record, phase="failed", failure=failure))
@@ -117,22 +127,40 @@ def _first_record(plan: ClusterPlan) -> Record:
     )
 
 
+class _StopAskedError(Exception):
+    """A signal came while the control plane was starting."""
+
+
 @contextmanager
-def _signals_as_exit() -> Iterator[None]:
-    """SIGTERM ends the process the way Ctrl-C does: by an exception that lets everybody tidy up."""
+def _signals_noted() -> Iterator[Callable[[], None]]:
+    """Note signals while starting; the function given raises if one came.
 
-    def leave(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
+    A handler that raises could do so between the birth of a process and the moment we know of it.
+    """
+    came: list[int] = []
 
-    before = {number: signal.signal(number, leave) for number in _STOP_SIGNALS}
+    def note(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+
+    def go_on() -> None:
+        if came:
+            raise _StopAskedError
+
+    before = {number: signal.signal(number, note) for number in _STOP_SIGNALS}
     try:
-        yield
+        yield go_on
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def _start_and_live(plan: ClusterPlan, record: Record, plane: ControlPlane, on_ready: Callable[[Record], None]) -> None:
+def _live_and_stop(
+    plan: ClusterPlan,
+    record: Record,
+    plane: ControlPlane,
+    on_ready: Callable[[Record], None],
+    go_on: Callable[[], None],
+) -> None:
     site = plane.site
     started = msgspec.structs.replace(record, url=site.url, kubeconfig=str(site.kubeconfig), parts=plane.processes())
 
@@ -141,18 +169,18 @@ def _start_and_live(plan: ClusterPlan, record: Record, plane: ControlPlane, on_r
         write_record(ready)
         on_ready(ready)
 
+    async def until_signal() -> None:
+        stop = asyncio.Event()
+        for number in _STOP_SIGNALS:
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        go_on()
+        await live(plan, plane, announce, stop)
+
     try:
         write_record(started)
-        asyncio.run(_until_signal(plan, plane, announce))
+        asyncio.run(until_signal())
     finally:
         plane.stop()
-
-
-async def _until_signal(plan: ClusterPlan, plane: ControlPlane, announce: Callable[[], None]) -> None:
-    stop = asyncio.Event()
-    for number in _STOP_SIGNALS:
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await live(plan, plane, announce, stop)
 
 
 async def live(plan: ClusterPlan, plane: ControlPlane, announce: Callable[[], None], stop: asyncio.Event) -> None:
@@ -163,7 +191,7 @@ async def live(plan: ClusterPlan, plane: ControlPlane, announce: Callable[[], No
         jobs: dict[str, Coroutine[Any, Any, None]] = {
             "the control plane": _watch_over(plane),
             "the hollow kubelets": kubelets.run(),
-            "the announcement": _announce([kubelets.ready, *ready.values()], announce),
+            "the announcement": _announce({"the hollow kubelets": kubelets.ready, **ready}, announce),
             _STOP: _wait(stop),
             **{f"component {each.name}": each.run(plane.site.kubeconfig, ready[each.name]) for each in plan.components},
         }
@@ -185,11 +213,18 @@ async def _watch_over(plane: ControlPlane) -> None:
         await asyncio.sleep(_CHECK_SECONDS)
 
 
-async def _announce(events: Sequence[asyncio.Event], announce: Callable[[], None]) -> None:
-    for event in events:
+async def _announce(awaited: Mapping[str, asyncio.Event], announce: Callable[[], None]) -> None:
+    """Announce once all are ready; who keeps the others waiting is named in the log."""
+    for name, event in awaited.items():
+        waiting = asyncio.get_running_loop().call_later(_LONG_SECONDS, _tell_who_is_late, name)
         await event.wait()
+        waiting.cancel()
     announce()
     await asyncio.Event().wait()
+
+
+def _tell_who_is_late(name: str) -> None:
+    structlog.get_logger().warning("not ready yet", who=name, after_seconds=_LONG_SECONDS)
 
 
 async def _first_end(tasks: Sequence[asyncio.Task[None]]) -> None:

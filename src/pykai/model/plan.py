@@ -20,6 +20,8 @@ class Bind:
     portion: float
     gpu_groups: tuple[str, ...] = ()
     claims: tuple[tuple[str, Mapping[str, object]], ...] = ()
+    extended_claim: Mapping[str, object] | None = None
+    """The claim to be made for extended resources: allocation, deviceRequests, containerMappings."""
     numa_zones: tuple[tuple[str, Mapping[str, str]], ...] = ()
 
 

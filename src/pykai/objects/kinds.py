@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from msgspec import Raw, Struct, json
+from msgspec import Raw, Struct, field, json
 
 ABSENT = Raw(b"")
 
@@ -118,6 +118,9 @@ class PersistentVolumeClaimSpec(Kind):
     storage_class_name: str | None = None
     volume_name: str = ""
     resources: dict[str, Any] | None = None
+    access_modes: list[str] | None = None
+    volume_mode: str | None = None
+    selector: dict[str, Any] | None = None
 
 
 class VolumePhase(Kind):
@@ -135,6 +138,8 @@ class PersistentVolumeSpec(Kind):
     capacity: dict[str, str | int | float] | None = None
     node_affinity: Raw = ABSENT
     claim_ref: dict[str, Any] | None = None
+    access_modes: list[str] | None = None
+    volume_mode: str | None = None
 
 
 class PersistentVolume(Kind):
@@ -260,10 +265,11 @@ class BindRequestSpec(Kind):
     pod_name: str = ""
     selected_node: str = ""
     received_resource_type: str = ""
-    received_gpu: ReceivedGpu | None = None
-    selected_gpu_groups: list[str] | None = None
+    received_gpu: ReceivedGpu | None = field(default=None, name="receivedGPU")
+    selected_gpu_groups: list[str] | None = field(default=None, name="selectedGPUGroups")
     resource_claim_allocations: list[ClaimAllocation] | None = None
-    predicted_numa_zones: list[NumaZone] | None = None
+    extended_resource_claim_allocation: dict[str, Any] | None = None
+    predicted_numa_zones: list[NumaZone] | None = field(default=None, name="predictedNUMAZones")
     backoff_limit: int | None = None
 
 

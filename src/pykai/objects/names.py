@@ -86,3 +86,8 @@ TOPOLOGY_PREFERRED: Final = "kai.scheduler/topology-preferred-placement"
 SEGMENT_SIZE: Final = "kai.scheduler/segment-size"
 SEGMENT_TOPOLOGY_REQUIRED: Final = "kai.scheduler/segment-topology-required-placement"
 SEGMENT_TOPOLOGY_PREFERRED: Final = "kai.scheduler/segment-topology-preferred-placement"
+
+# What hollow nodes do with a pod
+ARRIVES: Final = "pykai.io/arrives"
+RUN_SECONDS: Final = "pykai.io/run-seconds"
+STOP_SECONDS: Final = "pykai.io/stop-seconds"

@@ -32,13 +32,14 @@ class Ask:
     classes: tuple[int, ...]
     """Rows of the distinct classes, ascending."""
     count: int
-    total: Column
     need: Column
     """The largest single request of each resource."""
     uniform: bool
     """Whether the pods want the same kinds of resources, so that room can be counted in pods."""
     dims: Rows
     """Resources by which domains are compared: all that are asked for but the pod slot."""
+    wants: Column
+    """[dims]: all requests together."""
     share: PodClass | None
     """The class that wants most of a GPU, where it takes a share of a device."""
 
@@ -50,14 +51,15 @@ def ask_for(trial: Trial, pods: Sequence[int]) -> Ask:
     requests = np.array([c.request for c in classes], dtype=np.float64).T
     kinds = np.array([_kinds(c) for c in classes])
     total: Column = requests @ counts.astype(np.float64)
+    dims = np.array([row for row in np.flatnonzero(total > 0).tolist() if row != PODS], dtype=np.int64)
     largest = max(classes, key=lambda c: (c.request[GPU], c.memory_mib * c.devices))
     return Ask(
         classes=tuple(rows.tolist()),
         count=len(pods),
-        total=total,
         need=requests.max(axis=1),
         uniform=bool((kinds == kinds[0]).all()),
-        dims=np.array([row for row in np.flatnonzero(total > 0) if row != PODS], dtype=np.int64),
+        dims=dims,
+        wants=total[dims],
         share=largest if largest.shared else None,
     )
 

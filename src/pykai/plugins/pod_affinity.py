@@ -44,7 +44,7 @@ class Rules:
         """Whether the required neighbours are there, or the class is the first of its kind."""
         if not all(near.domains[node] for near in self.near):
             return False
-        return all(near.near(node) for near in self.near) or (
+        return all(near.count_at(node) for near in self.near) or (
             self.starts_alone and not any(near.staying.any() for near in self.near)
         )
 
@@ -62,9 +62,9 @@ class RequiredPodAffinity:
             return None
         if rules.near and not rules.company(node):
             return NOT_NEAR
-        if any(apart.near(node) for apart in rules.apart):
+        if any(apart.count_at(node) for apart in rules.apart):
             return NOT_APART
-        return SHUNNED if any(shunned.near(node) for shunned in rules.shunned) else None
+        return SHUNNED if any(shunned.count_at(node) for shunned in rules.shunned) else None
 
     def must_wait(self, cycle: Cycle, pod: int, node: int) -> bool:
         rules = _rules(cycle, cycle.trial.klass[pod])

@@ -17,7 +17,7 @@ from pykai.model.pods import PodClass
 from pykai.model.resources import Column
 from pykai.model.snapshot import Snapshot
 from pykai.model.status import Status
-from pykai.objects.pod_template import Port, PodTemplate
+from pykai.objects.pod_template import PodTemplate, Port
 
 TAKEN = "node(s) didn't have free ports for the requested pod ports"
 NOT_AT_ONCE = -1_000.0
@@ -33,7 +33,7 @@ class HostPorts:
         return pod_class.row in cycle.snapshot.derived(ports_by_class)
 
     def reject(self, cycle: Cycle, pod: int, node: int) -> str | None:
-        return TAKEN if _rivals(cycle, cycle.trial.klass[pod]).near(node) else None
+        return TAKEN if _rivals(cycle, cycle.trial.klass[pod]).count_at(node) else None
 
     def must_wait(self, cycle: Cycle, pod: int, node: int) -> bool:
         rivals = _rivals(cycle, cycle.trial.klass[pod])

@@ -12,7 +12,10 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from pykai.plugins import ordering, scoring
+from pykai.plugins.dra import DynamicResources
 from pykai.plugins.minruntime import MinRuntime, MinRuntimePolicy
+from pykai.plugins.pod_affinity import PreferredPodAffinity
+from pykai.plugins.predicates import PREDICATES
 from pykai.plugins.proportion import Proportion
 from pykai.plugins.topology import Topology
 
@@ -51,7 +54,7 @@ def _node_placement(arguments: Arguments) -> Made:
 
 
 PLUGINS: dict[str, Callable[[Arguments], Made]] = {
-    "predicates": _nothing,
+    "predicates": lambda _: PREDICATES,
     "proportion": _proportion,
     "priority": lambda _: (ordering.Priority(),),
     "elastic": lambda _: (ordering.Elastic(),),
@@ -66,8 +69,8 @@ PLUGINS: dict[str, Callable[[Arguments], Made]] = {
     "resourcetype": lambda _: (scoring.ResourceType(),),
     "nominatednode": lambda _: (scoring.NominatedNode(),),
     "nodeplacement": _node_placement,
-    "podaffinity": _nothing,
-    "dynamicresources": _nothing,
+    "podaffinity": lambda _: (PreferredPodAffinity(),),
+    "dynamicresources": lambda _: (DynamicResources(),),
     "numa": _nothing,
     "minruntime": lambda arguments: (MinRuntime(MinRuntimePolicy.from_arguments(arguments)),),
     "topology": lambda _: (Topology(),),

@@ -15,7 +15,7 @@ import numpy as np
 
 from pykai.engine.points import NodeSets
 from pykai.engine.reasons import POD_ERRORS, GangError
-from pykai.kernels.domains import common_depth, domain_sums, left_to_right, position_scores, tightness
+from pykai.kernels.domains import common_depth, left_to_right, position_scores, sums_by_depth, tightness
 from pykai.model.gangs import PodSet, SubGroupSet, TopologyRequirement
 from pykai.model.resources import CPU, GPU, MEMORY, MIG_PREFIX, Column, Mask, Rows
 from pykai.model.status import IS_ACTIVE_ALLOCATED
@@ -38,11 +38,11 @@ class Topology:
         if wish is None or not wish.topology:
             return NodeSets([nodes])
         try:
-            wanted = depths(cycle.snapshot.topologies, wish, f"sub-group {group.name}" if group.name else "workload")
+            wanted = depths(cycle.snapshot.topologies, wish, group.name)
         except ConstraintError as error:
             return NodeSets((), [GangError(POD_ERRORS, str(error))])
         grounds = Grounds.of(cycle)
-        domains = Domains(grounds.ground(wish.topology, nodes), grounds.ask(pods), wanted)
+        domains = Domains.of(grounds.ground(wish.topology, nodes), grounds.ask(pods), wanted)
         return node_sets(Member(cycle, gang, group, wish), domains)
 
     def pod_score(self, cycle: Cycle, pod: int) -> Column | None:
@@ -71,14 +71,14 @@ class Depths:
         return range(self.deepest, max(self.required, common) - 1, -1)
 
 
-def depths(topologies: Mapping[str, Sequence[str]], wish: TopologyRequirement, who: str) -> Depths:
-    """Where the levels are that a constraint names; `who` states it."""
+def depths(topologies: Mapping[str, Sequence[str]], wish: TopologyRequirement, sub_group: str) -> Depths:
+    """Where the levels are that a constraint of a sub-group names; without a name it is the whole workload's."""
     if wish.topology not in topologies:
         raise ConstraintError(f"Requested topology {wish.topology} does not exist")
     if not wish.required and not wish.preferred:
-        name = who.removeprefix("sub-group ")
-        text = f"no topology constraints were found for subgroup {name}, with topology name {wish.topology}"
+        text = f"no topology constraints were found for subgroup {sub_group}, with topology name {wish.topology}"
         raise ConstraintError(text)
+    who = f"sub-group {sub_group}" if sub_group else "workload"
     known = {"": 0, **{level: depth for depth, level in enumerate(topologies[wish.topology], start=1)}}
     for kind, level in (("required", wish.required), ("preferred", wish.preferred)):
         if level not in known:
@@ -92,43 +92,41 @@ def depths(topologies: Mapping[str, Sequence[str]], wish: TopologyRequirement, w
 # ------------------------------------------------------------------------------------------------------------- search
 @dataclass(frozen=True, eq=False)
 class Domains:
-    """The domains of one tree as one ask sees them."""
+    """The domains of one tree as one ask sees them; figures by depth."""
 
     ground: Ground
     ask: Ask
     wanted: Depths
+    room: list[Column]
+    """[domain]: how many of the pods each could take."""
+    free: list[Column]
+    """[resource, domain], of the resources that are asked for."""
+
+    @classmethod
+    def of(cls, ground: Ground, ask: Ask, wanted: Depths) -> Domains:
+        room = sums_by_depth(ground.tree, wanted.deepest, ground.room(ask))
+        return cls(ground, ask, wanted, room, sums_by_depth(ground.tree, wanted.deepest, ground.free()[ask.dims]))
 
     @property
     def common(self) -> int:
         """How far down one domain holds all nodes."""
         return common_depth(self.ground.tree, self.wanted.preferred or self.wanted.required)
 
-    def room(self, depth: int) -> Column:
-        """How many of the pods each domain could take."""
-        return domain_sums(self.ground.tree, depth, self.ground.room(self.ask))
-
-    def free(self, depth: int) -> Column:
-        """[resource, domain], of the resources that are asked for."""
-        return domain_sums(self.ground.tree, depth, self.ground.free()[self.ask.dims])
-
-    def tight(self, depth: int) -> Column:
-        return tightness(self.ask.total[self.ask.dims], self.free(depth))
-
     def fit(self, depth: int) -> Mask:
         if self.ask.uniform:
-            return self.room(depth) >= self.ask.count
-        return self.tight(depth) <= 1
+            return self.room[depth] >= self.ask.count
+        return tightness(self.ask.wants, self.free[depth]) <= 1
 
     def orders(self) -> list[Rows]:
         """The domains of each depth from left to right."""
-        below = left_to_right(self.ground.tree, [self.tight(depth) for depth in range(1, self.wanted.deepest + 1)])
+        below = left_to_right(self.ground.tree, [tightness(self.ask.wants, free) for free in self.free[1:]])
         return [np.zeros(1, dtype=np.int64), *below]
 
-    def near(self, nodes: Rows, depth: int) -> Mask:
+    def near(self, nodes: Sequence[int], depth: int) -> Mask:
         """Which domains of a depth lie in a domain of the required level that holds one of the node rows."""
         tree, required = self.ground.tree, self.wanted.required
         holds = np.zeros(tree.count(required), dtype=bool)
-        holds[tree.domain_of(required, self.ground.positions(nodes))] = True
+        holds[tree.domain_of(required, self.ground.positions(np.array(nodes)))] = True
         return np.asarray(holds[tree.domain_of(required, tree.starts[depth])])
 
 
@@ -141,14 +139,14 @@ def node_sets(member: Member, domains: Domains) -> NodeSets:
     orders = domains.orders()
     if wanted.preferred:
         member.keep_scores(domains, orders[wanted.preferred])
-    active = member.active_nodes() if wanted.required else ()
-    open_to = [domains.near(np.array(active), depth) if active else None for depth in wanted.candidates(common)]
-    found: list[Rows | None] = []
-    for depth, allowed in zip(wanted.candidates(common), open_to, strict=True):
-        fit = domains.fit(depth) if allowed is None else domains.fit(depth) & allowed
-        chosen = orders[depth][fit[orders[depth]]]
-        found.extend(domains.ground.nodes_of(depth, domain) for domain in chosen.tolist())
-    return NodeSets(found, () if found else shortages(member, domains, wanted.candidates(common)[-1], open_to[-1]))
+    active = member.active_nodes() if wanted.required else []
+    chosen: list[tuple[int, Rows]] = []
+    for depth in wanted.candidates(common):
+        fit = domains.fit(depth) & domains.near(active, depth) if active else domains.fit(depth)
+        chosen.append((depth, orders[depth][fit[orders[depth]]]))
+    if not any(len(found) for _, found in chosen):
+        return NodeSets((), shortages(member, domains, depth, domains.near(active, depth) if active else None))
+    return NodeSets(domains.ground.nodes_of(depth, domain) for depth, found in chosen for domain in found.tolist())
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,7 +207,7 @@ def shortages(member: Member, domains: Domains, depth: int, allowed: Mask | None
 
 def _lacking(member: Member, domains: Domains, depth: int, shown: Sequence[int]) -> Iterator[GangError]:
     ask = domains.ask
-    room, short = domains.room(depth), domains.free(depth) < ask.total[ask.dims][:, None]
+    room, short = domains.room[depth], domains.free[depth] < ask.wants[:, None]
     for domain in shown:
         title = member.domain_id(domains, depth, domain)
         if ask.uniform:

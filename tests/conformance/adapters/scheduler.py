@@ -178,6 +178,7 @@ def pod(case: Case, name: str, task: TaskState) -> Any:
     if state.get("sub_group"):
         labels["kai.scheduler/subgroup-name"] = state["sub_group"]
     if state.get("is_legacy_mig_task"):
+        meta.setdefault("annotations", {})["nvidia.com/mig-1g.10gb"] = "1"
         for container in spec["containers"]:
             requests = container.get("resources", {}).get("requests", {})
             for resource in [r for r in requests if r.startswith("nvidia.com/mig-")]:

@@ -368,3 +368,15 @@ async def test_many_pods(api: MemoryApi) -> None:
             return all((item.get("status") or {}).get("phase") == "Running" for item in items)
 
         await eventually(all_run, seconds=10)
+
+
+async def test_a_refused_start_is_told_like_a_failed_program(api: MemoryApi) -> None:
+    def on_start(given: Object, node: str, held: tuple[Device, ...], log: Log) -> None:
+        raise KeyError("no program for this pod")
+
+    async with playing(api, Habits(on_start=on_start)) as kubelets:
+        await api.create(POD, pod("p", spec={"restartPolicy": "Never"}))
+        await await_phase(api, "p", "Failed")
+        log = kubelets.log_of("default", "p")
+        assert log is not None
+        assert "no program for this pod" in log.chosen(Wish())[-1].text

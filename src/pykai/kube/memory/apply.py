@@ -98,7 +98,7 @@ def applied(
     others = {other: paths - lost for other, paths in owners.items() if other != name}
     dropped = owners.get(name, frozenset()) - mine - frozenset().union(*others.values())
     result = _merged(current, config, keys, ())
-    for path in dropped - IDENTITY:
+    for path in sorted(dropped - IDENTITY, key=lambda path: _is_key(path, keys)):
         _remove(result, path, keys)
     return result, others | {name: mine}
 
@@ -137,6 +137,11 @@ def _merged(current: Any, config: Any, keys: ListKeys, path: Path) -> Any:
         key = tuple(item.get(name) for name in names)
         items[key] = _merged(items.get(key, {}), item, keys, (*path, key))
     return list(items.values())
+
+
+def _is_key(path: Path, keys: ListKeys) -> bool:
+    """Whether the leaf is the key of a list item, by which its other leaves are found: it must go last."""
+    return len(path) > 2 and isinstance(path[-2], tuple) and path[-1] in keys(path[:-2])
 
 
 def _has_parts(value: Any, keys: ListKeys, path: Path) -> bool:

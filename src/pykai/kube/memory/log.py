@@ -100,9 +100,10 @@ class Watcher:
             self.put(EventType.DELETED, before.at(entry.revision))
 
     def put(self, kind: EventType, raw: bytes) -> None:
-        """Queue one line."""
-        self._lines.append((kind, raw))
-        self._wake.set()
+        """Queue one line; a closed watch hears nothing more."""
+        if not self._closed:
+            self._lines.append((kind, raw))
+            self._wake.set()
 
     def close(self) -> None:
         """End the stream once the queued lines are read."""

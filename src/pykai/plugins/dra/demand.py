@@ -30,7 +30,8 @@ class DeviceRequest:
     count: int
     every: bool
     admin: bool
-    tolerations: tuple[Mapping[str, Any], ...] = ()
+    tolerations: tuple[tuple[tuple[str, Any], ...], ...] = ()
+    """Field by field, so that requests can be compared."""
 
     @property
     def parent(self) -> str:
@@ -114,7 +115,7 @@ def _request(name: str, fields: Mapping[str, Any]) -> DeviceRequest:
         count=max(int(fields.get("count") or 1), 1),
         every=mode == "All",
         admin=bool(fields.get("adminAccess")),
-        tolerations=tuple(fields.get("tolerations") or ()),
+        tolerations=tuple(tuple(sorted(item.items())) for item in fields.get("tolerations") or ()),
     )
 
 

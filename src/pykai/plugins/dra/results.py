@@ -30,7 +30,7 @@ def _result(grant: Grant) -> dict[str, Any]:
     if grant.request.admin:
         result["adminAccess"] = True
     if grant.request.tolerations:
-        result["tolerations"] = list(grant.request.tolerations)
+        result["tolerations"] = [dict(toleration) for toleration in grant.request.tolerations]
     return result
 
 

@@ -1,0 +1,58 @@
+"""The `kai` command: one table of subcommands. A subcommand is imported when it is called, and only then.
+
+So `kai replay` measures the scheduler and not the libraries of its neighbours, and help needs nothing but this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+
+import click
+
+from pykai import __version__
+
+
+@dataclass(frozen=True)
+class Row:
+    """One subcommand: the module of apps it lives in (where it has the subcommand's name) and its line of help."""
+
+    module: str
+    help: str
+
+
+COMMANDS: dict[str, Row] = {
+    "simulate": Row("simulate", "Run Kubernetes manifests on a cluster in memory, in virtual time."),
+    "replay": Row("replay", "Run scheduling cycles on a snapshot file of a scheduler."),
+    "local": Row("local", "A real Kubernetes control plane on this machine, with hollow GPU nodes."),
+}
+
+
+class CommandTable(click.Group):
+    """A group whose subcommands are rows of COMMANDS."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The subcommand, imported now; None where there is none of that name."""
+        row = COMMANDS.get(cmd_name)
+        if row is None:
+            return None
+        command = getattr(import_module(f"pykai.apps.{row.module}"), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The table itself, without importing anything."""
+        rows: Sequence[tuple[str, str]] = [(name, row.help) for name, row in COMMANDS.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+@click.command(cls=CommandTable)
+@click.version_option(__version__, prog_name="kai")
+def main() -> None:
+    """pykai: a Kubernetes scheduler for AI clusters."""

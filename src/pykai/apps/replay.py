@@ -1,0 +1,191 @@
+"""`kai replay`: one or more scheduling cycles on a snapshot file, each from the file's state; nothing is written.
+
+What is timed is what a scheduler does in a cycle: building the columns from parsed objects, the actions, and reading
+out the plan with its reasons. Reading and parsing the file is not. The cycle is run step by step here, because its
+steps are what is timed; it is the cycle of `engine.decide`.
+"""
+
+from __future__ import annotations
+
+import gc
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+import numpy.ma  # noqa: F401  numpy imports it in the middle of the first `unique`: start-up, not a cycle
+
+from pykai.cache.cluster import ClusterCache
+from pykai.config import scheduler, snapshot
+from pykai.config.fields import FieldError
+from pykai.engine.cycle import Cycle
+from pykai.engine.decide import ACTIONS
+from pykai.engine.policy import Policy
+from pykai.engine.record import plan_of
+from pykai.model.params import SchedulerParams
+from pykai.model.plan import Plan
+from pykai.objects.snapshot_file import SnapshotFile
+from pykai.objects.timestamps import seconds
+from pykai.plugins import registry
+
+_MIB_OF_MAXRSS = 1024 * 1024 if sys.platform == "darwin" else 1024
+
+
+class Timing(msgspec.Struct):
+    """Milliseconds of this process: `cpu_ms` user and system time."""
+
+    cpu_ms: float
+    wall_ms: float
+
+
+class CycleFigures(msgspec.Struct):
+    """One cycle. `pipelined`: waiting pods that get a place others still hold; `moved`: evicted pods that get one."""
+
+    snapshot_cpu_ms: float
+    actions: dict[str, Timing]
+    cycle_cpu_ms: float
+    cycle_wall_ms: float
+    bound: int
+    evicted: int
+    pipelined: int
+    moved: int
+    left_pending: int
+
+
+class Stopwatch:
+    """CPU and wall time since the last reading."""
+
+    def __init__(self) -> None:
+        self._cpu, self._wall = time.process_time(), time.perf_counter()
+
+    def read(self) -> Timing:
+        """The time since the last reading, rounded to microseconds."""
+        cpu, wall = time.process_time(), time.perf_counter()
+        passed = Timing(round((cpu - self._cpu) * 1000, 3), round((wall - self._wall) * 1000, 3))
+        self._cpu, self._wall = cpu, wall
+        return passed
+
+
+class Replay:
+    """A parsed file with what its cycles need. `now`: seconds since the epoch."""
+
+    def __init__(self, file: SnapshotFile, now: float) -> None:
+        self.file = file
+        self.now = now
+        self.params: SchedulerParams = snapshot.params(file)
+        self.policy: Policy = scheduler.policy(scheduler.read(file.config), registry.make, registry.BUILT_IN)
+
+    def cycle(self) -> tuple[Plan, CycleFigures]:
+        """One cycle from the file's state."""
+        whole, watch = Stopwatch(), Stopwatch()
+        cache = ClusterCache(self.params)
+        cache.load(self.file.raw_objects.all())
+        cycle = Cycle(cache.snapshot(self.now), self.policy, self.now)
+        opened = watch.read()
+        actions = {}
+        for action in self.policy.actions:
+            ACTIONS[action](cycle)
+            actions[action] = watch.read()
+        plan = plan_of(cycle)
+        return plan, _figures(plan, opened, actions, whole.read())
+
+
+def _figures(plan: Plan, opened: Timing, actions: dict[str, Timing], whole: Timing) -> CycleFigures:
+    moved = sum(1 for eviction in plan.evictions if eviction.moves_to)
+    return CycleFigures(
+        snapshot_cpu_ms=opened.cpu_ms,
+        actions=actions,
+        cycle_cpu_ms=whole.cpu_ms,
+        cycle_wall_ms=whole.wall_ms,
+        bound=len(plan.binds),
+        evicted=len(plan.evictions),
+        pipelined=len(plan.pipelines) - moved,
+        moved=moved,
+        left_pending=plan.pending,
+    )
+
+
+@contextmanager
+def collector_at_rest() -> Iterator[None]:
+    """No garbage collection inside: what is parsed stays until the end, and a cycle makes no circles worth a search."""
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.unfreeze()
+
+
+def peak_rss_mb() -> float:
+    """The most memory this process has had, in MiB."""
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _MIB_OF_MAXRSS, 1)
+
+
+def summary(file: SnapshotFile, cycles: list[CycleFigures]) -> dict[str, Any]:
+    """What `--json` prints."""
+    objects = file.raw_objects
+    counts = {"nodes": objects.nodes, "pods": objects.pods, "groups": objects.pod_groups}
+    sizes = {name: len(found or ()) for name, found in counts.items()}
+    return {**sizes, "peak_rss_mb": peak_rss_mb(), "cycles": cycles}
+
+
+class _Refused(click.ClickException):
+    exit_code = 2
+
+
+def _instant(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
+    found = seconds(text)
+    if text is not None and found is None:
+        raise click.BadParameter(f"{text!r} is not a time such as 2026-01-31T12:00:00Z")
+    return found
+
+
+@click.command()
+@click.argument("file", metavar="SNAPSHOT.zip", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--cycles", default=1, show_default=True, type=click.IntRange(1), help="How many, each from the file.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object with counts and timings instead of the plan.")
+@click.option("--rows", default=20, show_default=True, type=click.IntRange(0), help="Rows to show of each table.")
+@click.option(
+    "--now", callback=_instant, help="The time the cycle takes place at.  [default: the newest time in the file]"
+)
+def replay(file: Path, cycles: int, as_json: bool, rows: int, now: float | None) -> None:
+    """Run scheduling cycles on a snapshot file and show what would be decided.
+
+    The file is what KAI's scheduler serves at /get-snapshot. Nothing is written anywhere.
+    """
+    try:
+        parsed = snapshot.load(file)
+        run = Replay(parsed, now or snapshot.observed_at(parsed) or time.time())
+    except FieldError as error:
+        raise _Refused(str(error)) from error
+    figures = []
+    with collector_at_rest():
+        for _ in range(cycles):
+            plan, measured = run.cycle()
+            figures.append(measured)
+    if as_json:
+        click.echo(msgspec.json.encode(summary(parsed, figures)))
+    else:
+        _show(plan, figures, rows)
+
+
+def _show(plan: Plan, figures: list[CycleFigures], rows: int) -> None:
+    from pykai.observe import plans, tables  # rich costs memory that --json must not have
+
+    tables.show(*plans.tables(plan, rows))
+    for number, cycle in enumerate(figures, 1):
+        click.echo(_line(number, cycle))
+
+
+def _line(number: int, c: CycleFigures) -> str:
+    return (
+        f"cycle {number}: {c.bound} bound, {c.evicted} evicted, {c.pipelined} pipelined, {c.moved} moved, "
+        f"{c.left_pending} left pending; {c.cycle_cpu_ms:.1f} ms CPU, {c.cycle_wall_ms:.1f} ms"
+    )

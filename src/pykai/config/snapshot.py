@@ -1,0 +1,94 @@
+"""What a snapshot file says about the scheduler that took it: its parameters, its configuration and its time."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from msgspec import DecodeError, ValidationError, json
+
+from pykai.config.fields import FieldError, field_error
+from pykai.model.params import SchedulerParams
+from pykai.objects import names
+from pykai.objects.kinds import PodGroup
+from pykai.objects.snapshot_file import SnapshotFile
+from pykai.objects.timestamps import seconds
+
+MEMBER = "snapshot.json"
+_NANOSECONDS = 1e9
+_DRA_GROUP = "resource.k8s.io/"
+_INSTANTS = (names.LAST_START_TIMESTAMP, names.LAST_EVICTION_TIMESTAMP, names.STALE_TIMESTAMP)
+
+
+def load(path: Path) -> SnapshotFile:
+    """The snapshot in a zip archive; FieldError names what is wrong with it."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            data = archive.read(MEMBER)
+    except (zipfile.BadZipFile, zlib.error) as error:
+        raise FieldError(str(path), f"not a zip archive: {error}") from error
+    except KeyError as error:
+        raise FieldError(str(path), f"the archive holds no {MEMBER}: not a snapshot") from error
+    try:
+        return json.decode(data, type=SnapshotFile)
+    except ValidationError as error:
+        found = field_error(error)
+        raise FieldError(f"{path}: {MEMBER}: {found.path}", found.message) from error
+    except DecodeError as error:
+        raise FieldError(f"{path}: {MEMBER}", f"not JSON: {error}") from error
+
+
+def params(file: SnapshotFile) -> SchedulerParams:
+    """The flags the scheduler ran with; a flag the file does not name had its zero value."""
+    given = file.scheduler_params
+    return SchedulerParams(
+        scheduler_name=given.scheduler_name,
+        node_pool_key=given.partition_params.key,
+        node_pool=given.partition_params.value,
+        partitioned=bool(given.partition_params.key),
+        restrict_nodes=given.restrict_scheduling_nodes,
+        queue_label_key=given.queue_label_key,
+        max_consolidation_victims=given.max_number_consolidation_preemptees,
+        schedule_csi_storage=given.schedule_csi_storage,
+        use_signatures=given.use_scheduling_signatures,
+        full_hierarchy_fairness=given.full_hierarchy_fairness,
+        allow_consolidating_reclaim=given.allow_consolidating_reclaim,
+        staleness_grace=given.global_default_staleness_grace_period / _NANOSECONDS,
+        stuck_in_releasing=given.stuck_in_releasing_threshold / _NANOSECONDS,
+        detailed_fit_errors=given.detailed_fit_errors,
+        update_eviction_condition=given.update_pod_eviction_condition,
+        dra_enabled=_serves_dra(file),
+    )
+
+
+def _serves_dra(file: SnapshotFile) -> bool:
+    """Whether the cluster had the DRA API; a file that does not tell holds such objects only where it had."""
+    resources = (file.discovery or {}).get("resources")
+    if not resources:
+        return True
+    return any(str(entry.get("groupVersion", "")).startswith(_DRA_GROUP) for entry in resources)
+
+
+def observed_at(file: SnapshotFile) -> float | None:
+    """About when the file was taken: the newest instant in it, in seconds since the epoch; None where it has none."""
+    return max(_instants(file), default=None)
+
+
+def _instants(file: SnapshotFile) -> Iterator[float]:
+    for obj in file.raw_objects.all():
+        meta = obj.metadata
+        for instant in (meta.creation_timestamp, meta.deletion_timestamp):
+            if instant is not None:
+                yield instant.timestamp()
+        if isinstance(obj, PodGroup):
+            yield from _noted(meta.annotations or {})
+
+
+def _noted(annotations: dict[str, Any]) -> Iterator[float]:
+    for key in _INSTANTS:
+        instant = seconds(annotations.get(key))
+        if instant is not None:
+            yield instant

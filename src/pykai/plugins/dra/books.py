@@ -1,0 +1,235 @@
+"""The books of one cycle: pods, their claims, the ledger of devices and the desk that allocates, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pykai.cache.claims import claim_gpus
+from pykai.engine.cycle import Cycle
+from pykai.engine.trial import Trial
+from pykai.model.pods import PodClass
+from pykai.model.resources import GPU, Column, Rows
+from pykai.model.status import Status
+from pykai.plugins.dra.claims import Gate, Reference, references
+from pykai.plugins.dra.desk import Desk, Offer
+from pykai.plugins.dra.devices import Inventory
+from pykai.plugins.dra.extended import ExtendedDemand, extended_demand, served_names, wanted_names
+from pykai.plugins.dra.ledger import ClaimState, Key, Ledger, open_ledger
+from pykai.plugins.dra.sharing import SharedClaim, Sharing
+
+
+@dataclass
+class Books:
+    """One instance per cycle; what changes in it is journaled by the ledger and by `sharing`."""
+
+    trial: Trial
+    ledger: Ledger
+    desk: Desk
+    gate: Gate
+    sharing: Sharing
+    references: Mapping[int, tuple[Reference, ...]]
+    """By pod row, of pods with claims."""
+    served: Mapping[str, str]
+    """Extended resource -> device class."""
+    _pod_of_class: dict[int, int] = field(default_factory=dict)
+    _served_rows: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    _extended: dict[tuple[int, tuple[str, ...]], ExtendedDemand | None] = field(default_factory=dict)
+
+    # -------------------------------------------------------------------------------------------------- questions
+    def refuse(self, pod: int) -> str | None:
+        """Why the pod cannot be placed anywhere; None where it can."""
+        pods, gangs = self.trial.snapshot.pods, self.trial.snapshot.gangs
+        gang = self.trial.gang[pod]
+        who = (pods.title(pod), pods.uids[pod], gangs.queue_names[gang] if gang >= 0 else "")
+        reasons = (self.gate.refuse(self.ledger, who, reference) for reference in self.references.get(pod, ()))
+        return next((reason for reason in reasons if reason is not None), None)
+
+    def offer(self, pod: int, node: int) -> Offer | str:
+        """What the pod's claims get on a node, or why they cannot be had there."""
+        extended = self.extended(pod, node)
+        own = None if extended is None else (own_key(self.trial, pod), extended.demand)
+        return self.desk.offer(self.references.get(pod, ()), node, own)
+
+    def extends(self, c: PodClass) -> bool:
+        """Whether a class asks for resources that device classes serve."""
+        return bool(self._served_names(c))
+
+    def _served_names(self, c: PodClass) -> tuple[str, ...]:
+        names = self._served_rows.get(c.row)
+        if names is None:
+            wanted = wanted_names(c.template) if self.served else set()
+            names = self._served_rows[c.row] = tuple(sorted(name for name in wanted if name in self.served))
+        return names
+
+    def extended(self, pod: int, node: int) -> ExtendedDemand | None:
+        """The claim the pod needs on a node for extended resources that the node does not offer itself."""
+        c = self.trial.of_class(pod)
+        names = tuple(name for name in self._served_names(c) if not self._offered(name, node))
+        if not names:
+            return None
+        key = (c.row, names)
+        if key not in self._extended:
+            self._extended[key] = extended_demand(c.template, {name: self.served[name] for name in names})
+        return self._extended[key]
+
+    def _offered(self, name: str, node: int) -> bool:
+        """Whether a node offers a resource by a device plugin."""
+        nodes, row = self.trial.snapshot.nodes, self.trial.snapshot.space.rows[name]
+        amount = nodes.allocatable[row, node] - (nodes.dra_gpus[node] if row == GPU else 0.0)
+        return bool(amount > 0)
+
+    def spared(self, c: PodClass, nodes: Rows) -> Column | None:
+        """[resource, node] amounts a class need not find free: shared devices, and what comes as a claim."""
+        rows = {self.trial.snapshot.space.rows[name] for name in self._served_names(c)} - {GPU}
+        shared = self.sharing.spared(self._pod_of_class[c.row]) if c.row in self._pod_of_class else {}
+        if not rows and not shared:
+            return None
+        spared = np.zeros((self.trial.snapshot.space.size, len(nodes)))
+        for row in rows:
+            spared[row] = np.where(self.trial.snapshot.nodes.allocatable[row, nodes] > 0, 0.0, c.request[row])
+        for node, gpus in shared.items():
+            spared[GPU, nodes == node] = gpus
+        return spared
+
+    # ---------------------------------------------------------------------------------------------------- changes
+    def take(self, pod: int, node: int) -> None:
+        """The pod gets its claims on the node that was found fit for it."""
+        offer = self.offer(pod, node)
+        if isinstance(offer, str):
+            raise RuntimeError(
+                f"pod {self.trial.snapshot.pods.title(pod)} was placed where its claims are not: {offer}"
+            )
+        for key, chosen in offer:
+            self.ledger.hold(self._uid(pod), key, chosen)
+
+    def leave(self, pod: int) -> None:
+        self.ledger.leave(self._uid(pod))
+
+    def stay(self, pod: int) -> None:
+        self.ledger.stay(self._uid(pod))
+
+    def can_stay(self, pod: int) -> bool:
+        return self.ledger.can_stay(self._uid(pod))
+
+    def waits(self, pod: int) -> bool:
+        return self.ledger.waits(self._uid(pod))
+
+    def _uid(self, pod: int) -> str:
+        return self.trial.snapshot.pods.uids[pod]
+
+    # ---------------------------------------------------------------------------------------------------- results
+    def allocations(self, pod: int) -> tuple[tuple[str, Mapping[str, Any]], ...]:
+        found = []
+        for reference in self.references.get(pod, ()):
+            allocation = self.ledger.state(reference.key).allocation if reference.key else None
+            if allocation is not None:
+                found.append((reference.name, allocation))
+        return tuple(found)
+
+    def extended_allocation(self, pod: int) -> Mapping[str, Any] | None:
+        allocation = self.ledger.state(own_key(self.trial, pod)).allocation
+        demand = self.extended(pod, self.trial.node[pod]) if allocation is not None else None
+        if demand is None:
+            return None
+        return {"allocation": allocation, "deviceRequests": demand.requests, "containerMappings": demand.mappings}
+
+    def claim_statuses(self) -> dict[Key, dict[str, Any]]:
+        waiting = {self._uid(pod) for pod in self.references if self.trial.status[pod] == Status.PIPELINED}
+        found = {}
+        for key, claim in self.trial.snapshot.objects.resource_claims.items():
+            state, before = self.ledger.state(key), (claim.status or {}).get("reservedFor") or []
+            users = {holder["uid"]: holder for holder in before if holder.get("uid") in state.users - waiting}
+            for pod in self.references:
+                uid = self._uid(pod)
+                if uid in state.users - waiting and uid not in users:
+                    users[uid] = {"resource": "pods", "name": self.trial.snapshot.pods.names[pod], "uid": uid}
+            found[key] = _status(state, list(users.values()), bool(before))
+        return found
+
+
+def _status(state: ClaimState, users: list[dict[str, Any]], had_users: bool) -> dict[str, Any]:
+    """A claim keeps its allocation while it has users; one that never had any keeps what it has."""
+    status: dict[str, Any] = {"reservedFor": users} if users else {}
+    if state.allocation is not None and (users or (not had_users and not state.fresh)):
+        status["allocation"] = state.allocation
+    return status
+
+
+# ------------------------------------------------------------------------------------------------------------ opening
+def open_books(cycle: Cycle) -> Books | None:
+    """The books of a cycle; None where DRA is off, or where no pod has anything to do with it."""
+    snapshot, trial = cycle.snapshot, cycle.trial
+    objects = snapshot.objects
+    if not snapshot.params.dra_enabled:
+        return None
+    with_claims = _pods_with_claims(trial)
+    served = served_names(objects.device_classes)
+    if not with_claims and not objects.resource_claims and not any(name in snapshot.space.rows for name in served):
+        return None
+    pods = snapshot.pods
+    known = {pod: references(pods.objects[pod], trial.of_class(pod).template.claims) for pod in with_claims}
+    ledger = open_ledger(trial.journal, objects.resource_claims, _going(trial))
+    _assume_bind_requests(cycle, ledger, known)
+    return Books(
+        trial=trial,
+        ledger=ledger,
+        desk=Desk(snapshot, ledger, Inventory(objects.resource_slices, snapshot.nodes)),
+        gate=Gate(objects.resource_claims, objects.device_classes, snapshot.params.queue_label_key),
+        sharing=Sharing(trial, _shared_claims(known, objects.resource_claims)),
+        references=known,
+        served=served,
+        _pod_of_class={trial.klass[pod]: pod for pod in with_claims},
+    )
+
+
+def _pods_with_claims(trial: Trial) -> list[int]:
+    pods = trial.snapshot.pods
+    rows = [c.row for c in pods.classes if c.template.claims]
+    found: list[int] = np.flatnonzero(np.isin(pods.klass, rows)).tolist() if rows else []
+    return found
+
+
+def _going(trial: Trial) -> frozenset[str]:
+    """Uids of pods that are being released: what they hold can be waited for."""
+    pods = trial.snapshot.pods
+    return frozenset(pods.uids[pod] for pod in np.flatnonzero(pods.status == Status.RELEASING).tolist())
+
+
+def _shared_claims(known: Mapping[int, Iterable[Reference]], claims: Mapping[Key, Any]) -> dict[Key, SharedClaim]:
+    """Claims with GPUs that more than one pod names."""
+    users: dict[Key, list[int]] = {}
+    for pod, each in known.items():
+        for key in {reference.key for reference in each}:
+            if key is not None and key in claims:
+                users.setdefault(key, []).append(pod)
+    return {
+        key: SharedClaim(tuple(pods), float(claim_gpus(claims[key])))
+        for key, pods in users.items()
+        if len(pods) > 1 and claim_gpus(claims[key])
+    }
+
+
+def _assume_bind_requests(cycle: Cycle, ledger: Ledger, known: Mapping[int, Iterable[Reference]]) -> None:
+    """Binds under way: their allocations hold, though the API server does not show them yet."""
+    pods, requests = cycle.snapshot.pods, cycle.snapshot.objects.bind_requests
+    for pod in np.flatnonzero(pods.status == Status.BINDING).tolist() if requests else ():
+        request = requests.get((pods.namespaces[pod], pods.names[pod]))
+        if request is None:
+            continue
+        chosen = {item.name: item.allocation for item in request.spec.resource_claim_allocations or ()}
+        for reference in known.get(pod, ()):
+            if reference.key is not None and chosen.get(reference.name) is not None:
+                ledger.assume(pods.uids[pod], reference.key, chosen[reference.name])
+        extended = (request.spec.extended_resource_claim_allocation or {}).get("allocation")
+        if extended:
+            ledger.assume(pods.uids[pod], own_key(cycle.trial, pod), extended)
+
+
+def own_key(trial: Trial, pod: int) -> Key:
+    """The claim that the binder makes for a pod's extended resources; no claim can have this name."""
+    pods = trial.snapshot.pods
+    return pods.namespaces[pod], f"{pods.names[pod]}/extended-resources"

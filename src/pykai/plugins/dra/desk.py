@@ -1,0 +1,147 @@
+"""The allocation desk of one cycle: what a pod's claims get on a node, remembered while its devices do not change.
+
+Devices that are free now are preferred to those that are being released, so that a pod waits only where it must.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pykai.model.snapshot import Snapshot
+from pykai.plugins.dra.allocator import Grant, Site, allocate
+from pykai.plugins.dra.claims import Reference
+from pykai.plugins.dra.demand import ClaimDemand, DemandError, DeviceRequest, cel_expressions, claim_demand
+from pykai.plugins.dra.devices import Counter, Device, DeviceId, Inventory, PoolId
+from pykai.plugins.dra.ledger import Key, Ledger
+from pykai.plugins.dra.nodeselector import selector_matches
+from pykai.plugins.dra.results import Allocation, allocation
+from pykai.plugins.dra.selectors import SelectorError, selects
+
+Offer = list[tuple[Key, Allocation | None]]
+"""Claims a pod would hold on a node; None: as the claim is allocated already."""
+Granted = list[list[Grant]] | str | None
+
+
+@dataclass
+class Desk:
+    """Allocations by what is asked for, where, and in which state the pools of that node are."""
+
+    snapshot: Snapshot
+    ledger: Ledger
+    inventory: Inventory
+    _demands: dict[Key, ClaimDemand] = field(default_factory=dict)
+    _granted: dict[tuple[Any, ...], Granted] = field(default_factory=dict)
+    _matching: dict[tuple[Any, ...], tuple[Device, ...]] = field(default_factory=dict)
+    _pools: dict[int, tuple[PoolId, ...]] = field(default_factory=dict)
+
+    def offer(self, references: Sequence[Reference], node: int, own: tuple[Key, ClaimDemand] | None) -> Offer | str:
+        """What a pod's claims, and the claim of its own for extended resources, get on a node; or why not."""
+        offer: Offer = []
+        missing: list[tuple[Key, ClaimDemand]] = []
+        for reference in references:
+            if reference.key is None:
+                return f"claim {reference.name} has not been created yet"
+            state, reachable = self.ledger.state(reference.key), self._reachable(reference.key, node)
+            if state.kept and not reachable:
+                shown, name = "/".join(reference.key), self.snapshot.nodes.names[node]
+                return f"claim {shown} node selector does not match node {name}"
+            if state.kept or (reachable and self.ledger.can_rejoin(state)):
+                offer.append((reference.key, None))
+            else:
+                missing.append((reference.key, self._demand(reference.key)))
+        return self._complete(offer, missing + ([own] if own else []), node)
+
+    def _complete(self, offer: Offer, missing: Sequence[tuple[Key, ClaimDemand]], node: int) -> Offer | str:
+        if not missing:
+            return offer
+        demands, name = [demand for _, demand in missing], self.snapshot.nodes.names[node]
+        granted = self._grants(demands, node)
+        if granted is None:
+            return f"cannot allocate all DRA claims on node {name}"
+        if isinstance(granted, str):
+            return f"cannot allocate DRA claims on node {name}: {granted}"
+        classes = self.snapshot.objects.device_classes
+        for (key, demand), grants in zip(missing, granted, strict=True):
+            offer.append((key, allocation(demand, grants, classes, name)))
+        return offer
+
+    def _reachable(self, key: Key, node: int) -> bool:
+        """Whether the claim's allocation, if it has one, can be used from the node."""
+        selector = (self.ledger.state(key).allocation or {}).get("nodeSelector")
+        nodes = self.snapshot.nodes
+        return not selector or selector_matches(selector, nodes.names[node], nodes.labels[node])
+
+    def _demand(self, key: Key) -> ClaimDemand:
+        if key not in self._demands:
+            self._demands[key] = claim_demand(self.snapshot.objects.resource_claims[key].spec)
+        return self._demands[key]
+
+    def _grants(self, demands: Sequence[ClaimDemand], node: int) -> Granted:
+        """Devices for the demands; None: the node lacks them, text: they cannot be had for another reason."""
+        pools = self._pools.get(node)
+        if pools is None:
+            pools = self._pools[node] = tuple({device.pool: None for device in self.inventory.devices(node)})
+        states = self.ledger.states
+        key = (node, tuple(demand.signature for demand in demands), tuple(states.get(pool, 0) for pool in pools))
+        if key not in self._granted:
+            self._granted[key] = self._search(demands, node)
+        return self._granted[key]
+
+    def _search(self, demands: Sequence[ClaimDemand], node: int) -> Granted:
+        try:
+            granted = allocate(self._site(node, waiting=False), demands)
+            if granted is None and any(self.ledger.leaving.get(d.id) for d in self.inventory.devices(node)):
+                granted = allocate(self._site(node, waiting=True), demands)
+        except (DemandError, SelectorError) as error:
+            return str(error)
+        return granted
+
+    def _site(self, node: int, waiting: bool) -> Site:
+        """The node with its free devices; `waiting`: those that are being released count as free."""
+        taken, leaving = self.ledger.taken, self.ledger.leaving
+
+        def in_use(device: DeviceId) -> bool:
+            return bool(taken.get(device) or (not waiting and leaving.get(device)))
+
+        left = dict(self._counters_left(node, in_use)) if self.inventory.counters else {}
+        return Site(lambda request: self._matches(request, node), in_use, left)
+
+    def _counters_left(self, node: int, in_use: Any) -> Iterator[tuple[Counter, float]]:
+        devices = self.inventory.devices(node)
+        for counter in {counter for device in devices for counter in device.consumes}:
+            used = sum(device.consumes.get(counter, 0.0) for device in devices if in_use(device.id))
+            yield counter, self.inventory.counters.get(counter, 0.0) - used
+
+    def _matches(self, request: DeviceRequest, node: int) -> tuple[Device, ...]:
+        """The devices of a node that a request accepts, taken or not."""
+        key = (node, request.device_class, request.selectors, request.tolerations)
+        if key not in self._matching:
+            device_class = self.snapshot.objects.device_classes.get(request.device_class)
+            if device_class is None:
+                raise DemandError(f"device class {request.device_class} does not exist")
+            expressions = (*cel_expressions(device_class.spec), *request.selectors)
+            self._matching[key] = tuple(
+                device
+                for device in self.inventory.devices(node)
+                if all(selects(e, device.driver, device.facts) for e in expressions) and _tolerated(device, request)
+            )
+        return self._matching[key]
+
+
+def _tolerated(device: Device, request: DeviceRequest) -> bool:
+    """Whether the request tolerates every taint that keeps pods off the device."""
+    return all(
+        any(_tolerates(dict(toleration), taint) for toleration in request.tolerations)
+        for taint in device.taints
+        if taint.get("effect") in ("NoSchedule", "NoExecute")
+    )
+
+
+def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
+    if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
+        return False
+    if toleration.get("operator") == "Exists":
+        return not toleration.get("key") or toleration["key"] == taint.get("key")
+    return toleration.get("key") == taint.get("key") and (toleration.get("value") or "") == (taint.get("value") or "")

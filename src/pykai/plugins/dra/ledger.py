@@ -1,0 +1,151 @@
+"""Who holds which claim and which device, as this cycle would leave it. Every change goes through the trial's journal.
+
+A device is *taken* while its claim has users, or is allocated and waits for some; it is *leaving* while all who hold
+the claim are being evicted: it can be waited for. A claim whose holders leave may be allocated anew elsewhere; until
+they are gone the devices of its former allocation are leaving, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pykai.engine.journal import Journal
+from pykai.plugins.dra.devices import DeviceId, PoolId
+from pykai.plugins.dra.results import Allocation, held_devices
+
+Key = tuple[str, str]
+"""Namespace and name of a claim."""
+Uids = frozenset[str]
+
+
+@dataclass(frozen=True)
+class ClaimState:
+    """`users` and `leaving` are pod uids; `fresh`: the allocation was chosen in this cycle."""
+
+    allocation: Allocation | None = None
+    users: Uids = frozenset()
+    leaving: Uids = frozenset()
+    fresh: bool = False
+    former: Allocation | None = None
+    """What leaving pods still hold of a claim that was allocated anew."""
+
+    @property
+    def kept(self) -> bool:
+        """Whether the allocation stays: somebody uses the claim, or nobody who holds it is on the way out."""
+        return self.allocation is not None and (bool(self.users) or not self.leaving)
+
+    def taken(self) -> Iterator[DeviceId]:
+        return held_devices(self.allocation if self.kept else None)
+
+    def released(self) -> Iterator[DeviceId]:
+        yield from held_devices(None if self.kept else self.allocation)
+        yield from held_devices(self.former)
+
+
+class Ledger:
+    """Claims by key, how many of them take or leave each device, and a number per pool that tells its states apart."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self.claims: dict[Key, ClaimState] = {}
+        self.taken: dict[DeviceId, int] = {}
+        self.leaving: dict[DeviceId, int] = {}
+        self.held: dict[str, tuple[Key, ...]] = {}
+        """Pod uid -> claims it holds or held when it was evicted."""
+        self.states: dict[PoolId, int] = {}
+        self._last_state = 0
+
+    def state(self, key: Key) -> ClaimState:
+        return self.claims.get(key) or ClaimState()
+
+    def put(self, key: Key, new: ClaimState) -> None:
+        old = self.state(key)
+        for tally, before, after in (
+            (self.taken, old.taken(), new.taken()),
+            (self.leaving, old.released(), new.released()),
+        ):
+            self._count(tally, before, -1)
+            self._count(tally, after, 1)
+        self.journal.put_new(self.claims, key, new)
+
+    def _count(self, tally: dict[DeviceId, int], devices: Iterator[DeviceId], by: int) -> None:
+        for device in devices:
+            self.journal.put_new(tally, device, tally.get(device, 0) + by)
+            self._last_state += 1
+            self.journal.put_new(self.states, device[:2], self._last_state)
+
+    def hold(self, uid: str, key: Key, chosen: Allocation | None = None) -> None:
+        """A pod gets a claim, as it is allocated or with a new allocation."""
+        state = self.state(key)
+        if chosen is None:
+            state = replace(state, users=state.users | {uid})
+        else:
+            state = ClaimState(chosen, state.users | {uid}, state.leaving, True, state.former or state.allocation)
+        self.put(key, state)
+        self._note(uid, key)
+
+    def assume(self, uid: str, key: Key, allocation: Allocation) -> None:
+        """A bind under way gives a pod a claim: as the claim is allocated, or with this allocation."""
+        state = self.state(key)
+        self.put(key, replace(state, allocation=state.allocation or allocation, users=state.users | {uid}))
+        self._note(uid, key)
+
+    def _note(self, uid: str, key: Key) -> None:
+        known = self.held.get(uid, ())
+        if key not in known:
+            self.journal.put_new(self.held, uid, (*known, key))
+
+    def leave(self, uid: str) -> None:
+        """A pod is evicted: it holds its claims until it is gone, and uses them no more."""
+        for key in self.held.get(uid, ()):
+            state = self.state(key)
+            if uid not in state.users:
+                continue
+            users = state.users - {uid}
+            if not state.fresh:
+                self.put(key, replace(state, users=users, leaving=state.leaving | {uid}))
+            elif users:
+                self.put(key, replace(state, users=users))
+            else:
+                self.put(key, ClaimState(state.former, leaving=state.leaving))
+
+    def stay(self, uid: str) -> None:
+        """A pod is not evicted after all."""
+        for key in self.held.get(uid, ()):
+            state = self.state(key)
+            self.put(key, replace(state, users=state.users | {uid}, leaving=state.leaving - {uid}))
+
+    def can_stay(self, uid: str) -> bool:
+        """Whether nobody was given what an evicted pod held."""
+        states = [self.state(key) for key in self.held.get(uid, ())]
+        return all(state.allocation is None or self.can_rejoin(state) for state in states)
+
+    def can_rejoin(self, state: ClaimState) -> bool:
+        """Whether a claim can be used as it was allocated before this cycle."""
+        if state.allocation is None or state.fresh:
+            return False
+        return state.kept or not any(self.taken.get(device) for device in held_devices(state.allocation))
+
+    def waits(self, uid: str) -> bool:
+        """Whether a pod's claims need something that is still being released."""
+        states = [self.state(key) for key in self.held.get(uid, ())]
+        return any(
+            state.former is not None
+            or (state.fresh and any(self.leaving.get(d) for d in held_devices(state.allocation)))
+            for state in states
+        )
+
+
+def open_ledger(journal: Journal, claims: Mapping[Key, Any], going: Uids) -> Ledger:
+    """The ledger of what the API server says; `going`: uids of pods that are being released."""
+    ledger = Ledger(journal)
+    for key, claim in claims.items():
+        status = claim.status or {}
+        holders = frozenset(str(holder.get("uid", "")) for holder in status.get("reservedFor") or ())
+        if holders or status.get("allocation"):
+            ledger.put(key, ClaimState(status.get("allocation"), holders - going, holders & going))
+            for uid in sorted(holders):
+                ledger._note(uid, key)
+    return ledger

@@ -1,0 +1,116 @@
+"""One GPU, several pods: a claim that pods share counts once on a node, whoever of them is there (spec §4).
+
+The node columns charge every pod for all devices of its claims. For claims that several pods name, this keeps a
+correction per node and claim, so that idle and releasing say what is true of the devices: in use while one pod uses
+them, releasing while all who hold them are going, waited for once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pykai.engine.trial import Trial
+from pykai.model.resources import GPU
+from pykai.model.status import IS_ACTIVE_USED, Status
+from pykai.plugins.dra.ledger import Key
+
+
+class Effect(NamedTuple):
+    """What pods do to a node's idle, releasing and used GPUs."""
+
+    idle: float = 0.0
+    releasing: float = 0.0
+    used: float = 0.0
+
+    def less(self, other: Effect) -> Effect:
+        return Effect(self.idle - other.idle, self.releasing - other.releasing, self.used - other.used)
+
+
+class Heads(NamedTuple):
+    """Pods on one node that hold a claim: in use, on the way out, waiting for it."""
+
+    using: int
+    leaving: int
+    waiting: int
+
+    def charged(self) -> Effect:
+        """As the columns have it, per GPU of the claim."""
+        return Effect(-self.using - self.leaving, self.leaving - self.waiting, sum(self))
+
+    def shared(self) -> Effect:
+        """As it is, per GPU of the claim."""
+        if self.using:
+            return Effect(-1.0, 0.0, 1.0)
+        released, waited = float(self.leaving > 0), float(self.waiting > 0)
+        return Effect(-released, released - waited, max(released, waited))
+
+
+@dataclass(frozen=True)
+class SharedClaim:
+    pods: tuple[int, ...]
+    gpus: float
+
+
+class Sharing:
+    """The claims that several pods name, and the corrections made for each so far, by node."""
+
+    def __init__(self, trial: Trial, claims: Mapping[Key, SharedClaim]) -> None:
+        self.trial = trial
+        self.claims = claims
+        self.of_pod: dict[int, list[Key]] = {}
+        self.applied: dict[Key, dict[int, Effect]] = {key: {} for key in claims}
+        for key, claim in claims.items():
+            for pod in claim.pods:
+                self.of_pod.setdefault(pod, []).append(key)
+            for node in sorted({node for pod in claim.pods for node in self._places(pod)}):
+                self._correct(node, key, claim)
+
+    def settle(self, pod: int) -> None:
+        """Bring the corrections for a pod's claims up to date: where the pod is, and where any were made."""
+        for key in self.of_pod.get(pod, ()):
+            for node in sorted({self.trial.node[pod], *self.applied[key]}):
+                if node >= 0:
+                    self._correct(node, key, self.claims[key])
+
+    def spared(self, pod: int) -> dict[int, float]:
+        """Node row -> GPUs a pod need not find free there, because another pod counts for them already."""
+        found: dict[int, float] = {}
+        for key in self.of_pod.get(pod, ()):
+            claim = self.claims[key]
+            for node in {node for other in claim.pods if other != pod for node in self._places(other)}:
+                found[node] = found.get(node, 0.0) + claim.gpus
+        return found
+
+    def _places(self, pod: int) -> dict[int, Status]:
+        """The nodes on which a pod is charged: one that moves still holds what it leaves."""
+        trial, pods = self.trial, self.trial.snapshot.pods
+        status, origin = Status(trial.status[pod]), int(pods.node[pod])
+        places = {origin: Status.RELEASING} if IS_ACTIVE_USED[int(pods.status[pod])] and origin >= 0 else {}
+        if status is not Status.PIPELINED:
+            places.clear()
+        if IS_ACTIVE_USED[status] and trial.node[pod] >= 0:
+            places[trial.node[pod]] = status
+        return places
+
+    def _heads(self, node: int, claim: SharedClaim) -> Heads:
+        found = [places[node] for pod in claim.pods if node in (places := self._places(pod))]
+        leaving, waiting = found.count(Status.RELEASING), found.count(Status.PIPELINED)
+        return Heads(len(found) - leaving - waiting, leaving, waiting)
+
+    def _correct(self, node: int, key: Key, claim: SharedClaim) -> None:
+        trial, gpus = self.trial, claim.gpus
+        if not trial.snapshot.nodes.allocatable[GPU, node] > 0:
+            return
+        heads = self._heads(node, claim)
+        wanted = heads.shared().less(heads.charged())
+        change = wanted.less(self.applied[key].get(node, Effect()))
+        if not any(change):
+            return
+        trial.journal.put_new(self.applied[key], node, wanted)
+        for block, by in ((trial.idle, change.idle), (trial.releasing, change.releasing)):
+            trial.journal.column(block, node)
+            block[GPU, node] += by * gpus
+        trial.journal.put(trial.used_gpus, node, trial.used_gpus[node] + change.used * gpus)
+        trial.touched.append(node)

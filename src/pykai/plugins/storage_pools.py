@@ -1,0 +1,146 @@
+"""Pools of storage and what is drawn from them (spec/scheduling.md §15).
+
+A storage class takes part if its volumes are made when a pod has a node and its driver publishes its pools. A node
+draws on the one pool of a class that names it; with several there is no telling from which, so it has none. A pool is
+short of the claims of pods that are placed but whose volumes do not exist yet. A claim that is owned by one pod goes
+with it, so what such a pod holds counts as being released while it leaves. All amounts are bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from pykai.engine.cycle import Cycle
+from pykai.engine.whereabouts import NOWHERE, Whereabouts, whereabouts
+from pykai.model.pods import PodClass
+from pykai.model.resources import Column, Rows
+from pykai.model.snapshot import Key, Snapshot
+from pykai.objects.kinds import CSIStorageCapacity, PersistentVolumeClaim
+from pykai.objects.quantity import amount
+from pykai.plugins.volume_claims import WAIT_FOR_POD, claim_key, claim_size, claims_of, class_name, owners
+from pykai.plugins.volume_options import largest_volume, pool_nodes, publishes_pools
+
+
+@dataclass(frozen=True, eq=False)
+class Pools:
+    """Per storage class and node the row of its pool, -1 for none; per pool its size and its largest volume."""
+
+    of_class: dict[str, Rows]
+    size: Column
+    largest: Column
+
+
+def pools(snapshot: Snapshot) -> Pools:
+    """The pools of all classes that take part."""
+    rows: list[CSIStorageCapacity] = list(snapshot.objects.storage_capacities)
+    managed = [
+        name
+        for name, found in snapshot.objects.storage_classes.items()
+        if found.volume_binding_mode == WAIT_FOR_POD and publishes_pools(snapshot, found)
+    ]
+    return Pools(
+        of_class={name: _pool_of_node(snapshot, name, rows) for name in managed},
+        size=np.array([amount(pool.capacity) for pool in rows]),
+        largest=np.array([largest_volume(pool) for pool in rows]),
+    )
+
+
+def _pool_of_node(snapshot: Snapshot, storage_class: str, rows: list[CSIStorageCapacity]) -> Rows:
+    pool_of = np.full(len(snapshot.nodes), NOWHERE)
+    several = np.zeros(len(snapshot.nodes), dtype=bool)
+    for row, pool in enumerate(rows):
+        if pool.storage_class_name == storage_class:
+            nodes = pool_nodes(snapshot, pool)
+            several |= nodes & (pool_of != NOWHERE)
+            pool_of[nodes] = row
+    pool_of[several] = NOWHERE
+    return pool_of
+
+
+def drawing(snapshot: Snapshot, c: PodClass) -> list[PersistentVolumeClaim]:
+    """The claims of a class for which volumes have yet to be made from pools."""
+    managed = snapshot.derived(pools).of_class
+    return [claim for claim in claims_of(snapshot, c).delayed if class_name(claim) in managed]
+
+
+# -------------------------------------------------------------------------------------------------- use of the pools
+@dataclass(frozen=True, eq=False)
+class Links:
+    """Which pods (rows) have which claims: parallel lists."""
+
+    pods: Rows
+    claims: list[PersistentVolumeClaim]
+
+    def held(self, nodes: Rows) -> Iterator[tuple[Key, PersistentVolumeClaim, int]]:
+        """Each claim of a pod that has a node, with that node."""
+        for at in np.flatnonzero(nodes[self.pods] != NOWHERE).tolist():
+            yield claim_key(self.claims[at]), self.claims[at], int(nodes[self.pods[at]])
+
+
+@dataclass(frozen=True, eq=False)
+class Use:
+    """What is drawn from each pool by claims without a volume (`pending`), and will come back (`releasing`)."""
+
+    version: int
+    claims: frozenset[Key]
+    pending: Column
+    releasing: Column
+
+
+def use(cycle: Cycle) -> Use:
+    """The use of the pools as the trial stands, counted again when pods have moved."""
+    where = whereabouts(cycle)
+    version = where.refresh()
+    known: Use | None = cycle.memo.get("csi_storage")
+    if known is None or known.version != version:
+        known = cycle.memo["csi_storage"] = _count(cycle.snapshot, where, version)
+    return known
+
+
+def _count(snapshot: Snapshot, where: Whereabouts, version: int) -> Use:
+    facts, links = snapshot.derived(pools), snapshot.derived(_links)
+    pending, releasing = np.zeros(len(facts.size)), np.zeros(len(facts.size))
+    drawn: set[Key] = set()
+    for key, claim, node in links.pending.held(where.staying):
+        if key not in drawn:
+            drawn.add(key)
+            _charge(facts, pending, claim, node)
+    for _, claim, node in links.owned.held(where.leaving):
+        _charge(facts, releasing, claim, node)
+    return Use(version, frozenset(drawn), pending, releasing)
+
+
+def _charge(facts: Pools, column: Column, claim: PersistentVolumeClaim, node: int) -> None:
+    pool = facts.of_class[class_name(claim)][node]
+    if pool != NOWHERE:
+        column[pool] += claim_size(claim)
+
+
+@dataclass(frozen=True, eq=False)
+class AllLinks:
+    """Claims without a volume, and claims that go with their only owner."""
+
+    pending: Links
+    owned: Links
+
+
+def _links(snapshot: Snapshot) -> AllLinks:
+    managed = snapshot.derived(pools).of_class
+    pending, owned = [], []
+    classes = {c.row: claims_of(snapshot, c) for c in snapshot.pods.classes if c.template.volumes}
+    for pod in np.flatnonzero(np.isin(snapshot.pods.klass, list(classes))).tolist():
+        claims = classes[int(snapshot.pods.klass[pod])]
+        pending += [(pod, claim) for claim in claims.delayed if class_name(claim) in managed]
+        owned += [
+            (pod, claim)
+            for claim in (*claims.bound, *claims.delayed)
+            if class_name(claim) in managed and owners(claim) == [snapshot.pods.uids[pod]]
+        ]
+    return AllLinks(_as_links(pending), _as_links(owned))
+
+
+def _as_links(pairs: list[tuple[int, PersistentVolumeClaim]]) -> Links:
+    return Links(np.array([pod for pod, _ in pairs], dtype=np.int64), [claim for _, claim in pairs])

@@ -1,0 +1,175 @@
+"""Where a claim that waits for a node could get its volume: volumes that exist, and nodes it can be made for.
+
+An existing volume is an option on the nodes its own node affinity allows. A new one can be made where the storage
+class allows it, and where the driver publishes how much it has left, where enough of it is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from msgspec import Struct, convert, json
+
+from pykai.kernels.selectors import in_some_term, selected, selects
+from pykai.model.resources import Mask
+from pykai.model.snapshot import Snapshot
+from pykai.objects.kinds import ABSENT, CSIStorageCapacity, PersistentVolume, PersistentVolumeClaim, StorageClass
+from pykai.objects.pod_template import Expression, LabelSelector, NodeSelectorTerms, NodeTerm
+from pykai.objects.quantity import amount
+from pykai.plugins import node_labels
+from pykai.plugins.volume_claims import claim_key, claim_size, class_name, storage_class
+
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+NO_PROVISIONER = ("", "kubernetes.io/no-provisioner")
+FILESYSTEM = "Filesystem"
+
+
+class _VolumeAffinity(Struct):
+    required: NodeSelectorTerms | None = None
+
+
+_AFFINITY = json.Decoder(_VolumeAffinity)
+
+
+@dataclass(frozen=True, eq=False)
+class Options:
+    """Volumes that would do, the best first, with their nodes; nodes a new one can be made for; nodes short of room."""
+
+    volumes: tuple[tuple[str, Mask], ...]
+    provision: Mask
+    short: Mask
+
+    @property
+    def somewhere(self) -> Mask:
+        """Nodes with any option."""
+        mask: Mask = np.logical_or.reduce([self.provision, *(nodes for _, nodes in self.volumes)])
+        return mask
+
+
+def reachable(snapshot: Snapshot, volume: PersistentVolume) -> Mask:
+    """The nodes from which a volume can be used, worked out once per snapshot."""
+    memo, name = snapshot.derived(_reach), volume.metadata.name
+    if name not in memo:
+        memo[name] = _reachable(snapshot, volume)
+    return memo[name]
+
+
+def _reach(_: Snapshot) -> dict[str, Mask]:
+    return {}
+
+
+def _reachable(snapshot: Snapshot, volume: PersistentVolume) -> Mask:
+    raw = volume.spec.node_affinity
+    required = None if raw is ABSENT or bytes(raw) == b"null" else _AFFINITY.decode(raw).required
+    if required is None:
+        return np.ones(len(snapshot.nodes), dtype=bool)
+    return node_labels.in_terms(snapshot, required.node_selector_terms)
+
+
+def options(snapshot: Snapshot, claim: PersistentVolumeClaim) -> Options:
+    """What a claim that waits for a node can be given."""
+    nobody = np.zeros(len(snapshot.nodes), dtype=bool)
+    volumes = sorted(_candidates(snapshot, claim), key=lambda v: (not _reserved(v, claim), _size(v), v.metadata.name))
+    found = tuple((volume.metadata.name, reachable(snapshot, volume)) for volume in volumes)
+    if volumes and _reserved(volumes[0], claim):
+        return Options(found[:1], nobody, nobody)
+    allowed = _allowed(snapshot, storage_class(snapshot, claim), claim)
+    room = _room(snapshot, claim)
+    return Options(found, allowed & room, allowed & ~room)
+
+
+def _candidates(snapshot: Snapshot, claim: PersistentVolumeClaim) -> Iterator[PersistentVolume]:
+    selector = claim.spec.selector
+    wanted = convert(selector, LabelSelector) if selector else LabelSelector()
+    for volume in snapshot.derived(_by_class).get(class_name(claim), ()):
+        if _suits(volume, claim) and selects(wanted, volume.metadata.labels or {}):
+            yield volume
+
+
+def _by_class(snapshot: Snapshot) -> dict[str, list[PersistentVolume]]:
+    found: dict[str, list[PersistentVolume]] = {}
+    for volume in snapshot.objects.volumes.values():
+        found.setdefault(volume.spec.storage_class_name, []).append(volume)
+    return found
+
+
+def _suits(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    """Whether a volume of the right class would do; being reserved for somebody else rules it out."""
+    spec = volume.spec
+    return (
+        (_reserved(volume, claim) or (spec.claim_ref is None and volume.status.phase in ("", "Available")))
+        and volume.metadata.deletion_timestamp is None
+        and _size(volume) >= claim_size(claim)
+        and set(spec.access_modes or ()) >= set(claim.spec.access_modes or ())
+        and (spec.volume_mode or FILESYSTEM) == (claim.spec.volume_mode or FILESYSTEM)
+    )
+
+
+def _reserved(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    """Whether the volume was set aside for this very claim."""
+    reference = volume.spec.claim_ref
+    if reference is None or (reference.get("namespace"), reference.get("name")) != claim_key(claim):
+        return False
+    return reference.get("uid") in (None, "", claim.metadata.uid)
+
+
+def _size(volume: PersistentVolume) -> float:
+    return amount((volume.spec.capacity or {}).get("storage", 0))
+
+
+def _allowed(snapshot: Snapshot, found: StorageClass | None, claim: PersistentVolumeClaim) -> Mask:
+    """Nodes for which the class can make a volume; once a node is selected for the claim, only that one."""
+    names = snapshot.nodes.names
+    if found is None or found.provisioner in NO_PROVISIONER:
+        return np.zeros(len(names), dtype=bool)
+    mask = np.ones(len(names), dtype=bool)
+    if found.allowed_topologies:
+        terms = [_topology_term(term) for term in found.allowed_topologies]
+        labels = snapshot.derived(node_labels.labels)
+        mask = in_some_term(labels, snapshot.derived(node_labels.fields), terms)
+    chosen = (claim.metadata.annotations or {}).get(SELECTED_NODE)
+    if chosen:
+        mask &= np.array([name == chosen for name in names], dtype=bool)
+    return mask
+
+
+def _topology_term(term: dict[str, Any]) -> NodeTerm:
+    expressions = term.get("matchLabelExpressions") or ()
+    return NodeTerm(
+        match_expressions=[
+            Expression(key=e.get("key", ""), operator="In", values=list(e.get("values") or ())) for e in expressions
+        ]
+    )
+
+
+def _room(snapshot: Snapshot, claim: PersistentVolumeClaim) -> Mask:
+    """Nodes with a pool large enough for the claim; all of them where the driver does not publish its pools."""
+    found = storage_class(snapshot, claim)
+    if found is None or snapshot.params.schedule_csi_storage or not publishes_pools(snapshot, found):
+        return np.ones(len(snapshot.nodes), dtype=bool)
+    size = claim_size(claim)
+    pools = [p for p in snapshot.objects.storage_capacities if p.storage_class_name == found.metadata.name]
+    large = [pool_nodes(snapshot, pool) for pool in pools if largest_volume(pool) >= size]
+    return np.logical_or.reduce(large) if large else np.zeros(len(snapshot.nodes), dtype=bool)
+
+
+def publishes_pools(snapshot: Snapshot, found: StorageClass) -> bool:
+    """Whether the driver of a class tells how much storage is left where."""
+    driver = snapshot.objects.csi_drivers.get(found.provisioner)
+    return driver is not None and driver.spec.storage_capacity
+
+
+def largest_volume(pool: CSIStorageCapacity) -> float:
+    """Bytes of the largest volume a pool can give."""
+    return amount(pool.capacity if pool.maximum_volume_size is None else pool.maximum_volume_size)
+
+
+def pool_nodes(snapshot: Snapshot, pool: CSIStorageCapacity) -> Mask:
+    """The nodes that can use a pool of storage; none where it names none."""
+    labels = snapshot.derived(node_labels.labels)
+    if pool.node_topology is None:
+        return labels.none()
+    return selected(labels, convert(pool.node_topology, LabelSelector))

@@ -1,0 +1,121 @@
+"""The event recorder: counted, bounded, never in the way."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pykai.kube.api import Object
+from pykai.kube.errors import Unavailable
+from pykai.kube.events import MESSAGE_BYTES, OBJECT_BURST, REPEAT_SECONDS, EventRecorder, Regarding
+from pykai.kube.memory import MemoryApi
+from pykai.kube.resources import EVENT
+
+from .flaky import running, until
+
+POD = Regarding("v1", "Pod", "p", "default", "u")
+
+
+class CountingApi(MemoryApi):
+    """Counts writes and may refuse them."""
+
+    writes = 0
+    down = False
+
+    async def create(self, *args: object, **options: object) -> Object:
+        self.writes += 1
+        if self.down:
+            raise Unavailable("down")
+        return await super().create(*args, **options)  # type: ignore[arg-type]
+
+    async def patch(self, *args: object) -> Object:
+        self.writes += 1
+        return await super().patch(*args)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def now() -> list[float]:
+    return [1_700_000_000.0]
+
+
+@pytest.fixture
+def api(now: list[float]) -> CountingApi:
+    return CountingApi(lambda: now[0])
+
+
+@pytest.fixture
+def recorder(api: CountingApi, now: list[float]) -> EventRecorder:
+    return EventRecorder(api, "scheduler", lambda: now[0])
+
+
+async def events(api: CountingApi) -> list[Object]:
+    return list((await api.list(EVENT, Object)).items)
+
+
+async def test_an_event_as_describe_shows_it(api: CountingApi, recorder: EventRecorder) -> None:
+    recorder.record(POD, "Scheduled", "Successfully assigned", annotations={"k": "v"})
+    async with running(recorder.run()):
+        await until(lambda: api.writes == 1)
+    (event,) = await events(api)
+    involved = {"apiVersion": "v1", "kind": "Pod", "name": "p", "namespace": "default", "uid": "u"}
+    assert (event["involvedObject"], event["source"]) == (involved, {"component": "scheduler"})
+    assert (event["type"], event["count"], event["firstTimestamp"]) == ("Normal", 1, "2023-11-14T22:13:20Z")
+    assert event["metadata"]["annotations"] == {"k": "v"}
+
+
+async def test_cluster_wide_objects_have_their_events_in_default(api: CountingApi, recorder: EventRecorder) -> None:
+    recorder.record(Regarding("v1", "Node", "n"), "Full", "x")
+    await recorder.flush()
+    assert (await events(api))[0]["metadata"]["namespace"] == "default"
+
+
+async def test_repetitions_wait_for_their_minute(api: CountingApi, recorder: EventRecorder, now: list[float]) -> None:
+    async with running(recorder.run()):
+        recorder.record(POD, "Unschedulable", "no room")
+        await until(lambda: api.writes == 1)
+        for _ in range(50):
+            recorder.record(POD, "Unschedulable", "no room")
+            await asyncio.sleep(0)
+        assert api.writes == 1
+        now[0] += REPEAT_SECONDS + 1
+        recorder.record(POD, "Unschedulable", "no room")
+        recorder.record(POD, "Other", "wakes the writer")
+        await until(lambda: api.writes == 3)
+    first = next(event for event in await events(api) if event["reason"] == "Unschedulable")
+    assert (first["count"], first["lastTimestamp"]) == (52, "2023-11-14T22:14:21Z")
+
+
+async def test_one_object_cannot_flood(api: CountingApi, recorder: EventRecorder, now: list[float]) -> None:
+    for index in range(OBJECT_BURST + 10):
+        recorder.record(POD, "Noise", f"message {index}")
+    recorder.record(Regarding("v1", "Pod", "other", "default"), "Quiet", "heard")
+    await recorder.flush()
+    assert (len(await events(api)), recorder.dropped) == (OBJECT_BURST + 1, 10)
+    now[0] += 300
+    recorder.record(POD, "Noise", "later")
+    await recorder.flush()
+    assert len(await events(api)) == OBJECT_BURST + 2
+
+
+async def test_an_event_that_expired_is_made_again(api: CountingApi, recorder: EventRecorder) -> None:
+    recorder.record(POD, "A", "x")
+    await recorder.flush()
+    (old,) = await events(api)
+    await api.delete(EVENT.ref(old["metadata"]["name"], "default"))
+    recorder.record(POD, "A", "x")
+    await recorder.flush()
+    assert [event["count"] for event in await events(api)] == [2]
+
+
+async def test_a_server_in_trouble_costs_events_not_the_process(api: CountingApi, recorder: EventRecorder) -> None:
+    api.down = True
+    recorder.record(POD, "A", "x")
+    await recorder.flush()
+    assert recorder.dropped == 1
+
+
+async def test_long_messages_are_cut_at_a_character(api: CountingApi, recorder: EventRecorder) -> None:
+    recorder.record(POD, "A", "é" * MESSAGE_BYTES)
+    await recorder.flush()
+    assert (await events(api))[0]["message"] == "é" * (MESSAGE_BYTES // 2)

@@ -1,0 +1,54 @@
+"""The rate limit, by a clock that only moves when somebody sleeps."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykai.kube.limits import RateLimit
+
+
+class Clock:
+    """Time for one sleeper."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+async def times(qps: float, burst: int, count: int) -> list[float]:
+    clock = Clock()
+    limit = RateLimit(qps, burst, lambda: clock.now, clock.sleep)
+    taken = []
+    for _ in range(count):
+        await limit.take()
+        taken.append(round(clock.now - 100.0, 6))
+    return taken
+
+
+async def test_a_burst_and_then_the_rate() -> None:
+    assert await times(2, 3, 6) == [0, 0, 0, 0.5, 1.0, 1.5]
+    assert await times(10, 1, 3) == [0, 0.1, 0.2]
+
+
+async def test_no_limit() -> None:
+    assert await times(0, 1, 1000) == [0] * 1000
+
+
+async def test_rest_refills_the_burst_and_no_more() -> None:
+    clock = Clock()
+    limit = RateLimit(1, 2, lambda: clock.now, clock.sleep)
+    for _ in range(4):
+        await limit.take()
+    clock.now += 100
+    began = clock.now
+    for _ in range(3):
+        await limit.take()
+    assert clock.now - began == pytest.approx(1)
+
+
+@pytest.mark.parametrize(("qps", "burst"), [(-1, 1), (5, 0)])
+def test_nonsense_is_refused(qps: float, burst: int) -> None:
+    with pytest.raises(ValueError, match="rate limit"):
+        RateLimit(qps, burst)

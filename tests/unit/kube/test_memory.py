@@ -1,0 +1,214 @@
+"""What the server in memory has beyond the contract: determinism, admission, faults on demand, budgets."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from pykai.kube import pods
+from pykai.kube.api import Deletion, EventType, Object, Paging, Patch, Resource, Selection
+from pykai.kube.errors import Forbidden, Gone, NotFound, Timeout, TooManyRequests
+from pykai.kube.memory import MemoryApi
+from pykai.kube.resources import (
+    CONFIG_MAP,
+    DISRUPTION_BUDGET,
+    NAMESPACE,
+    POD,
+    POD_GROUP,
+    PRIORITY_CLASS,
+)
+from pykai.objects.crds import manifests
+
+START = 1_700_000_000.0
+
+
+def pod(name: str, **spec: Any) -> Object:
+    return {
+        "metadata": {"name": name, "labels": {"app": "a"}},
+        "spec": {"containers": [{"name": "c", "image": "i"}], **spec},
+    }
+
+
+@pytest.fixture
+def now() -> list[float]:
+    return [START]
+
+
+@pytest.fixture
+def api(now: list[float]) -> MemoryApi:
+    return MemoryApi(lambda: now[0], manifests())
+
+
+async def _history(seed: int) -> list[Object]:
+    api = MemoryApi(lambda: START, seed=seed)
+    for _ in range(3):
+        await api.create(POD, {**pod(""), "metadata": {"generateName": "p-"}}, "default")
+    return list((await api.list(POD, Object)).items)
+
+
+async def test_the_same_calls_give_the_same_objects() -> None:
+    assert await _history(1) == await _history(1)
+    assert await _history(1) != await _history(2)
+
+
+async def test_readers_cannot_change_the_store(api: MemoryApi) -> None:
+    sent = pod("p")
+    made = await api.create(POD, sent, "default")
+    made["spec"]["containers"].clear()
+    sent["spec"]["containers"].clear()
+    assert len((await api.get(POD.ref("p", "default"), Object))["spec"]["containers"]) == 1
+
+
+async def test_time_is_the_callers(api: MemoryApi, now: list[float]) -> None:
+    made = await api.create(POD, pod("p"), "default")
+    assert made["metadata"]["creationTimestamp"] == "2023-11-14T22:13:20Z"
+    await pods.bind(api, POD.ref("p", "default"), "n")
+    now[0] += 10
+    await api.delete(POD.ref("p", "default"), Deletion(grace_seconds=30))
+    after = await api.get(POD.ref("p", "default"), Object)
+    assert after["metadata"]["deletionTimestamp"] == "2023-11-14T22:14:00Z"
+
+
+async def test_finished_pods_go_at_once(api: MemoryApi) -> None:
+    await api.create(POD, pod("p"), "default")
+    ref = POD.ref("p", "default")
+    await pods.bind(api, ref, "n")
+    await api.patch(ref.sub("status"), Patch.merge({"status": {"phase": "Succeeded"}}))
+    await api.delete(ref)
+    with pytest.raises(NotFound):
+        await api.get(ref, Object)
+
+
+async def test_priority_comes_from_the_class(api: MemoryApi) -> None:
+    await api.create(PRIORITY_CLASS, {"metadata": {"name": "train"}, "value": 50})
+    made = await api.create(POD, pod("p", priorityClassName="train"), "default")
+    assert made["spec"]["priority"] == 50
+    assert (await api.create(POD, pod("q"), "default"))["spec"]["priority"] == 0
+    with pytest.raises(Forbidden, match="no PriorityClass with name none"):
+        await api.create(POD, pod("r", priorityClassName="none"), "default")
+
+
+async def test_admission_sees_and_changes_writes() -> None:
+    def admit(resource: Resource, new: Object, old: Object | None) -> Object:
+        if resource != CONFIG_MAP:
+            return new
+        if old is not None and "locked" in old.get("data", {}):
+            raise Forbidden("locked")
+        return {**new, "data": {**new.get("data", {}), "stamped": "yes"}}
+
+    api = MemoryApi(lambda: START, admission=[admit])
+    made = await api.create(CONFIG_MAP, {"metadata": {"name": "a"}, "data": {"locked": "1"}}, "default")
+    assert made["data"] == {"locked": "1", "stamped": "yes"}
+    with pytest.raises(Forbidden, match="locked"):
+        await api.patch(CONFIG_MAP.ref("a", "default"), Patch.merge({"data": {"x": "1"}}))
+    assert (await api.get(CONFIG_MAP.ref("a", "default"), Object))["data"] == made["data"]
+
+
+async def test_a_budget_is_charged_once_per_eviction(api: MemoryApi) -> None:
+    for name in ("a", "b"):
+        await api.create(POD, pod(name), "default")
+        await pods.bind(api, POD.ref(name, "default"), "n")
+        ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        await api.patch(POD.ref(name, "default").sub("status"), Patch.strategic({"status": ready}))
+    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}}
+    await api.create(DISRUPTION_BUDGET, {"metadata": {"name": "b"}, "spec": spec}, "default")
+    with pytest.raises(TooManyRequests) as early:
+        await pods.evict(api, POD.ref("a", "default"))
+    assert early.value.retry_after == 10
+    status = {"observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1}
+    await api.patch(DISRUPTION_BUDGET.ref("b", "default").sub("status"), Patch.merge({"status": status}))
+    await pods.evict(api, POD.ref("a", "default"))
+    with pytest.raises(TooManyRequests):
+        await pods.evict(api, POD.ref("b", "default"))
+    await pods.evict(api, POD.ref("a", "default"))
+
+
+async def test_a_watch_is_gone_after_compaction_and_ends_on_disconnect(api: MemoryApi) -> None:
+    version = (await api.list(POD, Object)).version
+    await api.create(POD, pod("p"), "default")
+    api.compact()
+    async with aclosing(api.watch(POD, Object, version=version)) as events:
+        with pytest.raises(Gone, match="too old"):
+            await anext(events)
+    version = (await api.list(POD, Object)).version
+    async with aclosing(api.watch(POD, Object, version=version)) as events:
+        assert (await anext(events)).type is EventType.BOOKMARK
+        api.disconnect()
+        assert [event async for event in events] == []
+
+
+async def test_history_is_bounded() -> None:
+    api = MemoryApi(lambda: START, history=5)
+    version = (await api.list(CONFIG_MAP, Object)).version
+    for index in range(6):
+        await api.create(CONFIG_MAP, {"metadata": {"name": f"a{index}"}}, "default")
+    async with aclosing(api.watch(CONFIG_MAP, Object, version=version)) as events:
+        with pytest.raises(Gone):
+            await anext(events)
+
+
+async def test_the_future_cannot_be_watched(api: MemoryApi) -> None:
+    async with aclosing(api.watch(POD, Object, version="999999")) as events:
+        with pytest.raises(Timeout, match="Too large resource version"):
+            await anext(events)
+
+
+async def test_bookmarks_come_with_writes_of_other_kinds(api: MemoryApi, now: list[float]) -> None:
+    version = (await api.list(POD, Object)).version
+    async with aclosing(api.watch(POD, Object, version=version)) as events:
+        await anext(events)
+        await api.create(CONFIG_MAP, {"metadata": {"name": "a"}}, "default")
+        now[0] += 61
+        made = await api.create(CONFIG_MAP, {"metadata": {"name": "b"}}, "default")
+        mark = await anext(events)
+    assert mark.type is EventType.BOOKMARK
+    assert mark.object["metadata"]["resourceVersion"] == made["metadata"]["resourceVersion"]
+
+
+async def test_a_half_read_list_expires(api: MemoryApi) -> None:
+    for index in range(3):
+        await api.create(CONFIG_MAP, {"metadata": {"name": f"a{index}"}}, "default")
+    page = await api.list(CONFIG_MAP, Object, Selection("default"), Paging(limit=2))
+    await api.create(CONFIG_MAP, {"metadata": {"name": "late"}}, "default")
+    api.compact()
+    with pytest.raises(Gone):
+        await api.list(CONFIG_MAP, Object, Selection("default"), Paging(limit=2, token=page.token))
+
+
+async def test_an_owner_of_an_unknown_kind_counts_as_living(api: MemoryApi) -> None:
+    owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "j", "uid": "u"}
+    await api.create(POD_GROUP, {"metadata": {"name": "g", "ownerReferences": [owner]}, "spec": {}}, "default")
+    assert await api.get(POD_GROUP.ref("g", "default"), Object)
+
+
+async def test_a_bind_request_goes_with_its_pod(api: MemoryApi) -> None:
+    made = await api.create(POD, pod("p"), "default")
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": made["metadata"]["uid"]}
+    request = Resource("scheduling.run.ai", "v1alpha2", "bindrequests", "BindRequest")
+    await api.create(request, {"metadata": {"name": "p", "ownerReferences": [owner]}, "spec": {}}, "default")
+    await api.delete(POD.ref("p", "default"))
+    assert (await api.list(request, Object)).items == []
+
+
+async def test_a_namespace_waits_for_pods_that_are_stopping(api: MemoryApi) -> None:
+    await api.create(NAMESPACE, {"metadata": {"name": "team"}})
+    await api.create(POD, pod("p"), "team")
+    await pods.bind(api, POD.ref("p", "team"), "n")
+    await api.delete(NAMESPACE.ref("team"))
+    assert (await api.get(NAMESPACE.ref("team"), Object))["status"]["phase"] == "Terminating"
+    await api.delete(POD.ref("p", "team"), Deletion(grace_seconds=0))
+    with pytest.raises(NotFound):
+        await api.get(NAMESPACE.ref("team"), Object)
+
+
+async def test_a_budget_that_selects_by_two_is_an_error(api: MemoryApi) -> None:
+    await api.create(POD, pod("p"), "default")
+    await pods.bind(api, POD.ref("p", "default"), "n")
+    await api.patch(POD.ref("p", "default").sub("status"), Patch.merge({"status": {"phase": "Running"}}))
+    for name in ("a", "b"):
+        spec = {"selector": {"matchLabels": {"app": "a"}}}
+        await api.create(DISRUPTION_BUDGET, {"metadata": {"name": name}, "spec": spec}, "default")
+    with pytest.raises(Exception, match="more than one PodDisruptionBudget"):
+        await pods.evict(api, POD.ref("p", "default"))
