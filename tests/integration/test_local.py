@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from pykai.local.cluster import ClusterError, ControlPlane, PartError, start_clu
 from pykai.local.habits import Habits, Log
 from pykai.local.kubelet import hollow_nodes
 from pykai.local.nvml import FakeNvml
-from pykai.local.process import identify, wait_for_end
+from pykai.local.process import ProcessId, identify, wait_for_end
 from pykai.local.session import ClusterPlan, Component, live, process_component
 from pykai.local.shapes import Device, GpuShape, NodeShape, devices
 
@@ -331,16 +330,14 @@ async def test_a_signal_ends_run_and_leaves_nothing(
             return record is not None and record.phase == ("starting" if early else "ready")
 
         await eventually(far_enough, seconds=30)
-        own = identify(process.pid)
-        assert own is not None
         children = _children(process.pid)
         process.send_signal(number)
         output = process.communicate(timeout=20)[0]
     assert process.returncode == 0, output
-    assert not any(os.path.exists(f"/proc/{child}") for child in children)
+    assert not any(child.alive() for child in children)
     assert not clusters.clusters_root().exists()
 
 
-def _children(pid: int) -> list[int]:
+def _children(pid: int) -> list[ProcessId]:
     listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True).stdout
-    return [int(word) for word in listed.split()]
+    return [found for word in listed.split() if (found := identify(int(word)))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from pykai.objects import names
 from pykai.objects.kinds import Pod, ResourceClaim, ResourceSlice
 from pykai.objects.pod_template import PodClaim, decode_template
 
@@ -48,9 +49,14 @@ def claim_names(pod: Pod, claims: Sequence[PodClaim]) -> Iterator[tuple[str, str
 
 
 def gpus_per_pod(pods: Iterable[Pod], claims: Mapping[Key, ResourceClaim]) -> dict[Key, float]:
-    """GPU devices asked for through claims, by (namespace, pod name)."""
+    """GPU devices asked for through claims, by (namespace, pod name).
+
+    A claim made for a pod's extended resources is left out: the pod's own requests count for it.
+    """
     owned: dict[Key, list[str]] = {}
     for (namespace, name), claim in claims.items():
+        if (claim.metadata.annotations or {}).get(names.EXTENDED_RESOURCE_CLAIM) == "true":
+            continue
         for owner in claim.metadata.owner_references or ():
             if owner.kind == "Pod":
                 owned.setdefault((namespace, owner.name), []).append(name)

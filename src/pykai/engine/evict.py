@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import pods_to_place
-from pykai.engine.order import GangWalk, bystanders, pending_gangs
+from pykai.engine.order import GangWalk, Waiting, pending_gangs
 from pykai.engine.quota import QueueBook
 from pykai.engine.reasons import POD_ERRORS, GangError
 from pykai.engine.scenario import Cause, Scenario, commit
@@ -32,13 +32,14 @@ class Eviction:
 
 def run(cycle: Cycle, action: Eviction) -> None:
     """Give each waiting gang, in order, the chance to make room for itself."""
-    gangs = [g for g in pending_gangs(cycle) if action.may_evict_for(cycle, g) and not _delayed(cycle, g)]
-    if not gangs:
+    pending = pending_gangs(cycle)
+    gangs = [g for g in pending if action.may_evict_for(cycle, g) and not _delayed(cycle, g)]
+    pool = VictimPool(cycle)
+    if not gangs or not pool.queues:
         return
     walk = GangWalk(cycle, gangs, cycle.policy.queue_depth.get(action.name))
-    pool = VictimPool(cycle)
     failures = Failures(cycle, per_queue=not action.keep_all)
-    waiting = bystanders(cycle, pending_gangs(cycle))
+    waiting = Waiting(cycle, pending)
     while (gang := walk.pop()) is not None:
         pods = pods_to_place(cycle.trial, cycle.orders, gang)
         if not pods or failures.hopeless(gang, pods) or _refused(cycle, gang, pods):
@@ -50,7 +51,7 @@ def run(cycle: Cycle, action: Eviction) -> None:
         if scenario is None:
             failures.remember(gang, pods)
             continue
-        commit(cycle, scenario, lambda pod, found=scenario: action.message(cycle, found, pod))
+        commit(cycle, scenario, {pod: action.message(cycle, scenario, pod) for pod in scenario.victims})
         pool.changed({cycle.trial.gang[pod] for pod in scenario.victims})
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,7 @@ class GangWalk:
         self.cycle = cycle
         self._leaves: dict[int, list[tuple[Key, int]]] = {}
         self._requests: dict[int, Triple] = {}
-        """Of bystanders, which are numbered below -1."""
+        """By gang; bystanders are numbered below -1."""
         for gang in gangs:
             queue = cycle.snapshot.gangs.queue[gang]
             self._leaves.setdefault(queue, []).append((cycle.gang_key(gang), gang))
@@ -67,6 +68,8 @@ class GangWalk:
         """Parent queue (-1: the roots) -> heap of (key, child); outdated entries are skipped."""
         self._keys: dict[int, Key] = {}
         self._best: dict[int, int] = {}
+        self._reasons: dict[int, tuple[Triple, Triple]] = {}
+        """What a queue was keyed by: the request of its best gang, and its use."""
         self._dirty: set[int] = set(self._leaves)
 
     def pop(self) -> int | None:
@@ -97,6 +100,7 @@ class GangWalk:
     def push(self, gang: int) -> None:
         """Put a gang back: it has more to place."""
         queue = self.cycle.snapshot.gangs.queue[gang]
+        self._requests.pop(gang, None)
         heapq.heappush(self._leaves[queue], (self.cycle.gang_key(gang), gang))
         self._dirty.add(queue)
 
@@ -109,8 +113,12 @@ class GangWalk:
                 self._keys.pop(queue, None)
                 self._best.pop(queue, None)
                 continue
-            key = self._key(queue, gang)
-            self._keys[queue], self._best[queue] = key, gang
+            self._best[queue] = gang
+            reasons = (self._request(gang), self.cycle.book.allocated[queue])
+            if queue in self._keys and self._reasons[queue] == reasons:
+                continue
+            key = self._keys[queue] = self._key(queue, reasons[0])
+            self._reasons[queue] = reasons
             heapq.heappush(self._inner.setdefault(queues.parent[queue], []), (key, queue))
 
     def _best_gang(self, queue: int) -> int | None:
@@ -126,11 +134,16 @@ class GangWalk:
             heapq.heappop(heap)
         return heap[0][1] if heap else None
 
-    def _key(self, queue: int, gang: int) -> Key:
+    def _request(self, gang: int) -> Triple:
+        request = self._requests.get(gang)
+        if request is None:
+            request = self._requests[gang] = next_request(self.cycle, gang)
+        return request
+
+    def _key(self, queue: int, request: Triple) -> Key:
         cycle = self.cycle
         if cycle.quota is None:
             return (cycle.snapshot.queues.creation[queue], queue)
-        request = next_request(cycle, gang) if gang >= 0 else self._requests[gang]
         return tuple(cycle.quota.queue_key(cycle.book, queue, request, ZERO))
 
 
@@ -140,13 +153,21 @@ def next_request(cycle: Cycle, gang: int) -> Triple:
     return cycle.queue_request(pods, cycle.snapshot.min_gpu_memory)
 
 
-def bystanders(cycle: Cycle, gangs: Iterable[int]) -> list[tuple[int, Bystander]]:
-    """Waiting gangs in order, neighbours that ask for the same as one: (first gang, its shape)."""
-    queue_of = cycle.snapshot.gangs.queue
-    found: list[tuple[int, Bystander]] = []
-    for gang in sorted(gangs, key=lambda g: (queue_of[g], cycle.gang_key(g))):
-        shape = Bystander(cycle.gang_key(gang), queue_of[gang], next_request(cycle, gang))
-        last = found[-1][1] if found else None
-        if last is None or (last.queue, last.request) != (shape.queue, shape.request):
-            found.append((gang, shape))
-    return found
+class Waiting:
+    """Everybody who waits at the start of an action, as bystanders of each other; worked out when first asked for."""
+
+    def __init__(self, cycle: Cycle, gangs: Sequence[int]) -> None:
+        self.cycle = cycle
+        self.gangs = gangs
+
+    @cached_property
+    def shapes(self) -> list[tuple[int, Bystander]]:
+        """In order, neighbours that ask for the same as one: (first gang, its shape)."""
+        cycle, queue_of = self.cycle, self.cycle.snapshot.gangs.queue
+        found: list[tuple[int, Bystander]] = []
+        for queue, key, gang in sorted((queue_of[gang], cycle.gang_key(gang), gang) for gang in self.gangs):
+            shape = Bystander(key, queue, next_request(cycle, gang))
+            last = found[-1][1] if found else None
+            if last is None or (last.queue, last.request) != (shape.queue, shape.request):
+                found.append((gang, shape))
+        return found

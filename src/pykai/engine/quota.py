@@ -70,6 +70,16 @@ class QueueBook:
         columns = zip(self.deserved, self.fair, self.limit, strict=True)
         return [_triple(map(_allocatable, *column)) for column in columns]
 
+    @cached_property
+    def tails(self) -> list[_Tail]:
+        """What decides between queues that are equal in everything that changes."""
+        return [_Tail(self, queue) for queue in range(len(self.names))]
+
+    @cached_property
+    def ties(self) -> dict[tuple[int, int], bool]:
+        """Pairs of queues for which that was asked -> whether the first goes first."""
+        return {}
+
     def level_with(self, queue: int, other: int) -> tuple[int, int]:
         """The first pair of ancestors, from the root down, in which two queues differ."""
         ours, theirs = self.paths[queue][::-1], self.paths[other][::-1]
@@ -94,16 +104,24 @@ def _allocatable(deserved: float, fair: float, limit: float) -> float:
 class _Tail:
     """The end of the queue order: the smaller allocatable share, then the older queue, then the first row."""
 
-    __slots__ = ("creation", "row", "share")
+    __slots__ = ("book", "queue")
 
-    def __init__(self, share: Triple, creation: float, row: int) -> None:
-        self.share, self.creation, self.row = share, creation, row
+    def __init__(self, book: QueueBook, queue: int) -> None:
+        self.book, self.queue = book, queue
 
     def __lt__(self, other: _Tail) -> bool:
-        mine = _smaller(self.share, other.share)
-        if mine or _smaller(other.share, self.share):
-            return mine
-        return (self.creation, self.row) < (other.creation, other.row)
+        known = self.book.ties
+        pair = (self.queue, other.queue)
+        if pair not in known:
+            known[pair] = _goes_first(self.book, *pair)
+        return known[pair]
+
+
+def _goes_first(book: QueueBook, a: int, b: int) -> bool:
+    mine = _smaller(book.allocatable[a], book.allocatable[b])
+    if mine or _smaller(book.allocatable[b], book.allocatable[a]):
+        return mine
+    return (book.creation[a], a) < (book.creation[b], b)
 
 
 def _smaller(a: Triple, b: Triple) -> bool:
@@ -130,7 +148,7 @@ def queue_key(book: QueueBook, queue: int, request: Sequence[float], victims: Se
         elif bound == 0:
             penalty = penalty or (allocatable[r] == 0 and wanted > 0)
             share, share_now = max(share, (wanted - victims[r]) * 1000), max(share_now, used * 1000)
-    tail = _Tail(allocatable, book.creation[queue], queue)
+    tail = book.tails[queue]
     return over, not starved, -book.priority[queue], penalty, round(share, 9), round(share_now, 9), tail
 
 

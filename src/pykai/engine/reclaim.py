@@ -56,4 +56,4 @@ def _amounts(amount: tuple[float, float, float]) -> str:
     return f"GPU: {human(gpu)}, CPU: {human(cpu, 1e3)} (cores), memory: {human(memory, 1e9)} (GB)"
 
 
-RECLAIM = evict.Eviction("reclaim", _may, _search, _message)
+RECLAIM = evict.Eviction("reclaim", lambda cycle, _: cycle.quota is not None, _search, _message)

@@ -6,13 +6,13 @@ of service as everybody, and only those that lose their place, or have to move, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pykai.engine.allocate import place_gang
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import pods_to_place, satisfied
-from pykai.engine.order import Bystander, GangWalk
+from pykai.engine.order import Bystander, GangWalk, Waiting
 from pykai.engine.quota import QueueBook, Triple
 from pykai.engine.victims import Batch
 from pykai.model.status import Status
@@ -36,7 +36,7 @@ class Cause:
     gang: int
     request: Triple
     book: QueueBook
-    waiting: Sequence[tuple[int, Bystander]] = ()
+    waiting: Waiting
     """Who else waits: they get no turn, but count in the order of queues."""
     keep_all: bool = False
     """Whether every victim must get another place."""
@@ -115,16 +115,15 @@ def _bystanders(cycle: Cycle, cause: Cause, losers: set[int]) -> list[Bystander]
     branches = {paths[leaf][-1] for leaf in leaves}
     return [
         shape
-        for gang, shape in cause.waiting
+        for gang, shape in cause.waiting.shapes
         if paths[shape.queue][-1] in branches and gang != cause.gang and gang not in losers
     ]
 
 
-def commit(cycle: Cycle, scenario: Scenario, message: Callable[[int], str]) -> None:
-    """What was supposed is decided."""
-    why = {pod: message(pod) for pod in scenario.victims}
+def commit(cycle: Cycle, scenario: Scenario, messages: Mapping[int, str]) -> None:
+    """What was supposed is decided; every victim gets its message."""
     cause = scenario.cause
-    cycle.trial.decide({pod: Why(cause.action, cause.gang, text, len(why)) for pod, text in why.items()})
+    cycle.trial.decide({pod: Why(cause.action, cause.gang, text, len(messages)) for pod, text in messages.items()})
     for pod in scenario.released:
         for observer in cycle.observers:
             observer.evicted(cycle, pod)

@@ -123,7 +123,7 @@ class Room:
         if not len(need):
             return np.full(free.shape[1], np.inf)
         ratio = (free[self._dims] + 1e-9) / need[:, None]
-        return np.maximum(np.floor(ratio.min(axis=0)), 0)
+        return np.asarray(np.maximum(np.floor(ratio.min(axis=0)), 0))
 
     def gain(self, freed: dict[int, Column]) -> float:
         """How many more pods fit when these amounts are freed, by node."""

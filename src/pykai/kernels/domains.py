@@ -34,7 +34,7 @@ class DomainTree:
         return len(self.starts[depth])
 
     def ends(self, depth: int) -> Rows:
-        return np.append(self.starts[depth][1:], len(self.order))
+        return np.append(self.starts[depth], len(self.order))[1:]
 
     def domain_of(self, depth: int, positions: Rows) -> Rows:
         """The domains at a depth that contain positions of the tree order."""
@@ -107,13 +107,14 @@ def tightness(total: Column, free: Column) -> Column:
 
 def left_to_right(tree: DomainTree, tight: Sequence[Column]) -> list[Rows]:
     """The domains of depth 1, 2, ... in tree order: below each parent the tightest first, then by id."""
-    orders = []
-    place = np.zeros(1, dtype=np.int64)
+    orders: list[Rows] = []
     for depth, ratio in enumerate(tight, start=1):
-        order = np.lexsort((-ratio, place[tree.parents[depth]]))
-        place = np.empty(len(order), dtype=np.int64)
-        place[order] = np.arange(len(order))
-        orders.append(order)
+        if not orders:
+            orders.append(np.argsort(-ratio, kind="stable"))
+        else:
+            place = np.empty_like(orders[-1])
+            place[orders[-1]] = np.arange(len(place))
+            orders.append(np.lexsort((-ratio, place[tree.parents[depth]])))
     return orders
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 # Fair-share division (twin of fairshare.py)
 
@@ -156,3 +157,59 @@ def domains_in_order(tight: dict[Path, float], depth: int, below: Path = ()) -> 
 def domain_scores(ordered: Sequence[Path]) -> dict[Path, float]:
     """Later is better, in ten steps of 100,000."""
     return {path: math.floor(10 * (at + 1) / len(ordered)) * 100_000.0 for at, path in enumerate(ordered)}
+
+
+# NUMA zones (twin of numa.py): one node, amounts by zone and resource
+Zones = Sequence[Sequence[float]]
+
+
+def _holds(zones: Zones, chosen: Sequence[int], request: Sequence[float]) -> bool:
+    return all(sum(zones[zone][r] for zone in chosen) >= need for r, need in enumerate(request))
+
+
+def one_zone(available: Zones, request: Sequence[float]) -> list[int]:
+    """The lowest zone that holds the request, if any."""
+    return next(([zone] for zone in range(len(available)) if _holds(available, [zone], request)), [])
+
+
+def fewest_zones(available: Zones, allocatable: Zones, request: Sequence[float]) -> list[int]:
+    """The first set of zones, of the size that every resource needs on an empty node, that holds the request."""
+    widths = {_zones_needed([zone[r] for zone in allocatable], need) for r, need in enumerate(request) if need > 0}
+    if len(widths) > 1:
+        return []
+    size = widths.pop() if widths else 1
+    sets = combinations(range(len(available)), size)
+    return next((list(zones) for zones in sets if _holds(available, zones, request)), [])
+
+
+def _zones_needed(amounts: Sequence[float], need: float) -> int:
+    """How many of the amounts, largest first, add up to the need; more than there are where they do not."""
+    for count in range(1, len(amounts) + 1):
+        if sum(sorted(amounts, reverse=True)[:count]) >= need:
+            return count
+    return len(amounts) + 1
+
+
+def covering_zones(available: Zones, request: Sequence[float]) -> list[int]:
+    """Zones in order of how much of the missing they cover, until nothing is missing; none where it stays missing."""
+    missing, chosen = list(request), [] if any(request) else [0]
+    while any(need > 0 for need in missing) and len(chosen) < len(available):
+        rest = [zone for zone in range(len(available)) if zone not in chosen]
+        best = max(rest, key=lambda zone: (_covered(available[zone], missing, request), -zone))
+        chosen.append(best)
+        missing = [need - min(have, need) for have, need in zip(available[best], missing, strict=True)]
+    return [] if any(need > 0 for need in missing) else sorted(chosen)
+
+
+def _covered(zone: Sequence[float], missing: Sequence[float], request: Sequence[float]) -> float:
+    return sum(min(have, need) / all_ for have, need, all_ in zip(zone, missing, request, strict=True) if all_ > 0)
+
+
+def zone_shares(available: Zones, request: Sequence[float], zones: Sequence[int]) -> list[list[float]]:
+    """What a request takes from each zone, the lowest of its zones first."""
+    left, taken = list(request), [[0.0] * len(request) for _ in available]
+    for zone in sorted(zones):
+        for r, need in enumerate(left):
+            taken[zone][r] = min(available[zone][r], need)
+            left[r] = need - taken[zone][r]
+    return taken

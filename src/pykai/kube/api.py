@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Generic, Protocol, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
@@ -46,7 +47,7 @@ class Resource:
     def path(self, namespace: str = "") -> str:
         """The URL path of the collection; empty `namespace` means all of them."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
-        return f"{root}/namespaces/{namespace}/{self.plural}" if namespace else f"{root}/{self.plural}"
+        return f"{root}/namespaces/{quote(namespace, '')}/{self.plural}" if namespace else f"{root}/{self.plural}"
 
     def ref(self, name: str, namespace: str = "") -> Ref:
         """The address of one object; `namespace` is needed exactly for namespaced kinds."""
@@ -76,7 +77,7 @@ class Ref:
     @property
     def path(self) -> str:
         """The URL path."""
-        own = f"{self.resource.path(self.namespace)}/{self.name}"
+        own = f"{self.resource.path(self.namespace)}/{quote(self.name, '')}"
         return f"{own}/{self.subresource}" if self.subresource else own
 
 

@@ -10,7 +10,7 @@ import random
 from collections.abc import AsyncGenerator
 from types import TracebackType
 from typing import Any, Final, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from pykai.kube import resources as known
 from pykai.kube.api import (
@@ -70,14 +70,15 @@ class HttpApi:
 
     async def get(self, ref: Ref, into: type[T]) -> T:
         """See `Api.get`."""
-        return decode(await self._transport.send(Request("GET", _path(ref), lane_of(ref, "GET"))), into)
+        return decode(await self._transport.send(Request("GET", ref.path, lane_of(ref, "GET"))), into)
 
     async def list(
         self, resource: Resource, into: type[T], where: Selection = EVERYTHING, paging: Paging = ALL_AT_ONCE
     ) -> Page[T]:
         """See `Api.list`."""
-        pages = {"limit": paging.limit, "continue": paging.token, "resourceVersion": paging.version}
-        target = _collection(resource, where.namespace) + _query(_selectors(where) | pages)
+        at = "" if paging.token else paging.version  # a token stands for a version of its own
+        pages = {"limit": paging.limit, "continue": paging.token, "resourceVersion": at}
+        target = resource.path(where.namespace) + _query(_selectors(where) | pages)
         accept = _METADATA.format("List") if where.metadata_only else "application/json"
         found = decode_list(await self._transport.send(Request("GET", target, accept=accept)))
         items = [decode_item(item, into, resource) for item in found.items or ()]
@@ -86,12 +87,12 @@ class HttpApi:
     async def create(self, resource: Resource, body: Body, namespace: str = "") -> Object:
         """See `Api.create`."""
         sent = addressed(resource, body, namespace)
-        target = _collection(resource, sent["metadata"].get("namespace") or "")
+        target = resource.path(sent["metadata"].get("namespace") or "")
         return await self._write("POST", target, lane_of(resource, "POST"), sent)
 
     async def update(self, ref: Ref, body: Body) -> Object:
         """See `Api.update`."""
-        return await self._write("PUT", _path(ref), lane_of(ref, "PUT"), addressed(ref.resource, body, ref.namespace))
+        return await self._write("PUT", ref.path, lane_of(ref, "PUT"), addressed(ref.resource, body, ref.namespace))
 
     async def patch(self, ref: Ref, patch: Patch) -> Object:
         """See `Api.patch`."""
@@ -99,27 +100,23 @@ class HttpApi:
         if patch.type is PatchType.APPLY:
             options = {"fieldManager": patch.manager, "force": "true" if patch.force else "false"}
             body = named(ref, patch.body)  # type: ignore[arg-type]
-        return decode(
-            await self._transport.send(
-                Request(
-                    "PATCH",
-                    _path(ref) + _query(options),
-                    lane_of(ref, "PATCH"),
-                    encode(body),
-                    content_type=patch.type.value,
-                    repeatable=patch.type is not PatchType.JSON,
-                )
-            ),
-            Object,
+        request = Request(
+            "PATCH",
+            ref.path + _query(options),
+            lane_of(ref, "PATCH"),
+            encode(body),
+            content_type=patch.type.value,
+            repeatable=patch.type is not PatchType.JSON,
         )
+        return decode(await self._transport.send(request), Object)
 
     async def delete(self, ref: Ref, how: Deletion = AS_SERVER_LIKES) -> None:
         """See `Api.delete`."""
-        await self._transport.send(Request("DELETE", _path(ref), lane_of(ref, "DELETE"), encode(how.body())))
+        await self._transport.send(Request("DELETE", ref.path, lane_of(ref, "DELETE"), encode(how.body())))
 
     async def post(self, ref: Ref, body: Body) -> Object:
         """See `Api.post`."""
-        return await self._write("POST", _path(ref), lane_of(ref, "POST"), subresource_body(ref, body))
+        return await self._write("POST", ref.path, lane_of(ref, "POST"), subresource_body(ref, body))
 
     async def watch(
         self, resource: Resource, into: type[T], where: Selection = EVERYTHING, version: str = ""
@@ -131,7 +128,7 @@ class HttpApi:
             "resourceVersion": version,
             "timeoutSeconds": random.randint(*WATCH_SECONDS),
         }
-        target = _collection(resource, where.namespace) + _query(_selectors(where) | options)
+        target = resource.path(where.namespace) + _query(_selectors(where) | options)
         accept = _METADATA.format("") if where.metadata_only else "application/json"
         async for line in self._transport.lines(Request("GET", target, Lane.WATCHES, accept=accept)):
             if line is None:
@@ -155,15 +152,6 @@ def lane_of(target: Ref | Resource, method: str) -> Lane:
     if resource == known.EVENT or (subresource == "status" and method != "GET"):
         return Lane.CHATTER
     return Lane.ORDINARY
-
-
-def _path(ref: Ref) -> str:
-    own = f"{_collection(ref.resource, ref.namespace)}/{quote(ref.name, safe='')}"
-    return f"{own}/{ref.subresource}" if ref.subresource else own
-
-
-def _collection(resource: Resource, namespace: str) -> str:
-    return resource.path(quote(namespace, safe=""))
 
 
 def _selectors(where: Selection) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from msgspec import Raw
 
 from pykai.kube.api import EVERYTHING, Api, EventType, Paging, Resource, Selection, WatchEvent
 from pykai.kube.codec import identity_of
-from pykai.kube.errors import ApiError, Gone, NotFound, Unauthorized
+from pykai.kube.errors import ApiError, Gone, NotFound, Timeout, Unauthorized, Unavailable
 from pykai.kube.replica import Change, Held, Key, Replica
 
 T = TypeVar("T")
@@ -71,6 +71,7 @@ class SharedWatch(Generic[T]):
         self._replica: Replica[T] = Replica(resource, into)
         self._handlers: list[Handler[T]] = []
         self._version = ""
+        self._open = False
         self._trouble = 0
         self._refused = 0
         self._synced = asyncio.Event()
@@ -114,19 +115,26 @@ class SharedWatch(Generic[T]):
     # ----------------------------------------------------------------------------------------------- following
     async def run(self) -> NoReturn:
         """Follow the server; raises Unauthorized if it keeps refusing the credentials."""
+        loop = asyncio.get_running_loop()
         while True:
-            began = asyncio.get_running_loop().time()
+            began = loop.time()
             try:
                 if not self._version:
                     await self._list()
                 await self._follow()
             except ApiError as error:
-                await self._recover(error)
+                if not self._was_open(error):
+                    await self._recover(error)
+                    continue
+            if loop.time() - began < self.pace.short_seconds:
+                await self._wait(self._backoff())
             else:
-                if asyncio.get_running_loop().time() - began < self.pace.short_seconds:
-                    await self._wait(self._backoff())
-                else:
-                    self._trouble = 0
+                self._trouble = 0
+
+    def _was_open(self, error: ApiError) -> bool:
+        """Whether a stream broke that the server had accepted: to go on at once is right, and nothing is lost yet."""
+        opened, self._open = self._open, False
+        return opened and isinstance(error, Timeout | Unavailable)
 
     async def _list(self) -> None:
         listed: dict[Key, Held] = {}
@@ -141,6 +149,7 @@ class SharedWatch(Generic[T]):
         self._live()
 
     async def _follow(self) -> None:
+        self._open = False
         async with aclosing(self._api.watch(self.resource, Raw, self.where, self._version)) as events:
             async for event in events:
                 self._take(event)
@@ -149,6 +158,7 @@ class SharedWatch(Generic[T]):
         if event.type is not EventType.BOOKMARK:
             self._tell(self._replica.event(event.type, event.object))
         self._version = identity_of(event.object).resource_version
+        self._open = True
         self._live()
 
     def _tell(self, changes: list[Change[T]]) -> None:

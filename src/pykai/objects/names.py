@@ -91,3 +91,6 @@ SEGMENT_TOPOLOGY_PREFERRED: Final = "kai.scheduler/segment-topology-preferred-pl
 ARRIVES: Final = "pykai.io/arrives"
 RUN_SECONDS: Final = "pykai.io/run-seconds"
 STOP_SECONDS: Final = "pykai.io/stop-seconds"
+
+# Dynamic resource allocation
+EXTENDED_RESOURCE_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"

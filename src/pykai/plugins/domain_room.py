@@ -32,8 +32,10 @@ class Ask:
     classes: tuple[int, ...]
     """Rows of the distinct classes, ascending."""
     count: int
+    asked: Rows
+    """Resources that are asked for."""
     need: Column
-    """The largest single request of each resource."""
+    """[asked]: the largest single request."""
     uniform: bool
     """Whether the pods want the same kinds of resources, so that room can be counted in pods."""
     dims: Rows
@@ -56,7 +58,8 @@ def ask_for(trial: Trial, pods: Sequence[int]) -> Ask:
     return Ask(
         classes=tuple(rows.tolist()),
         count=len(pods),
-        need=requests.max(axis=1),
+        asked=np.flatnonzero(total > 0),
+        need=requests.max(axis=1)[total > 0],
         uniform=bool((kinds == kinds[0]).all()),
         dims=dims,
         wants=total[dims],
@@ -83,6 +86,7 @@ class Ground:
         self._free_read = len(trial.touched)
         self._room: dict[tuple[int, ...], tuple[int, Column]] = {}
         self._nodes: dict[tuple[int, int], Rows] = {}
+        self._latest: tuple[int, int, Rows] = (0, 0, _NONE)
 
     def free(self) -> Column:
         """[resource, position]: idle plus what is being released."""
@@ -96,14 +100,14 @@ class Ground:
         """[position]: how many of the pods each node could take, judged by the largest of them."""
         if not len(ask.dims) and ask.share is None:
             return np.full(len(self.tree.order), float(ask.count))
-        known = self._room.get(ask.classes)
+        free, known = self.free(), self._room.get(ask.classes)
         if known is None:
-            room = room_for(self.trial, ask, self.tree.order)
+            room = room_for(self.trial, ask, self.tree.order, free)
         else:
             read, room = known
             news = self._news(read)
             if len(news):
-                room[news] = room_for(self.trial, ask, self.tree.order[news])
+                room[news] = room_for(self.trial, ask, self.tree.order[news], free[:, news])
         self._room[ask.classes] = (len(self.trial.touched), room)
         return room
 
@@ -129,26 +133,27 @@ class Ground:
         touched = self.trial.touched
         if read == len(touched):
             return _NONE
-        found = self._position[list(set(touched[read:]))]
-        return found[found >= 0]
+        if self._latest[:2] != (read, len(touched)):
+            found = self._position[list(set(touched[read:]))]
+            self._latest = (read, len(touched), found[found >= 0])
+        return self._latest[2]
 
 
 _NONE: Rows = np.zeros(0, dtype=np.int64)
 
 
-def room_for(trial: Trial, ask: Ask, rows: Rows) -> Column:
-    """How many of the pods each of the nodes could take, judged by the largest of them."""
-    free = trial.idle[:, rows] + trial.releasing[:, rows]
-    dims = np.flatnonzero(ask.need > 0)
+def room_for(trial: Trial, ask: Ask, rows: Rows, free: Column) -> Column:
+    """How many of the pods each of the nodes could take, judged by the largest of them; `free[resource, row]`."""
     if ask.share is None:
-        return pods_per_node(free[dims], ask.need[dims])
+        return pods_per_node(free[ask.asked], ask.need)
+    free = free.copy()
     devices = np.floor(free[GPU])
     for at, row in enumerate(rows.tolist()):
         if row in trial.shares:
             sharable, portions = _shared_room(trial, ask.share, row)
             devices[at] += sharable
             free[GPU, at] += portions
-    return np.where(devices >= ask.share.devices, pods_per_node(free[dims], ask.need[dims]), 0.0)
+    return np.where(devices >= ask.share.devices, pods_per_node(free[ask.asked], ask.need), 0.0)
 
 
 def _shared_room(trial: Trial, c: PodClass, node: int) -> tuple[int, float]:

@@ -93,7 +93,7 @@ def _claim_names(snapshot: Snapshot, c: PodClass) -> Iterator[tuple[str, int | N
     for volume in c.template.volumes:
         if volume.get("persistentVolumeClaim"):
             yield volume["persistentVolumeClaim"].get("claimName", ""), None
-        elif volume.get("ephemeral"):
+        elif volume.get("ephemeral") is not None:
             pod = int(np.argmax(snapshot.pods.klass == c.row))
             yield f"{snapshot.pods.names[pod]}-{volume.get('name', '')}", pod
 

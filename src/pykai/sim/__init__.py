@@ -1,1 +1,1 @@
-"""Virtual time around the real engine: hollow kubelets, workloads, timeline, report."""
+"""A cluster in memory and in virtual time around the real cache and engine: only the two ends differ from live."""

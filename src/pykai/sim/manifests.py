@@ -54,17 +54,16 @@ class _Loader(yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader):  
     """YAML in which a key may not be written twice: the second would silently win."""
 
 
-def _mapping(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
+def _mapping(loader: Any, node: yaml.MappingNode) -> dict[str, Any]:
+    seen: set[str] = set()
+    for key_node, _ in node.value:
+        key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
+        if key is None or key in seen:
+            problem = "a key must be a string" if key is None else f"key {key!r} is written twice"
+            raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
+        seen.add(key)
     loader.flatten_mapping(node)
-    found: dict[Any, Any] = {}
-    for key_node, value_node in node.value:
-        key = loader.construct_object(key_node, deep=True)
-        if not isinstance(key, str | int | float | bool | None):
-            raise yaml.constructor.ConstructorError(None, None, "a key must be a string", key_node.start_mark)
-        if key in found:
-            raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is written twice", key_node.start_mark)
-        found[key] = loader.construct_object(value_node, deep=True)
-    return found
+    return {key.value: loader.construct_object(value, deep=True) for key, value in node.value}
 
 
 _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
@@ -74,7 +73,14 @@ _Loader.add_constructor("tag:yaml.org,2002:timestamp", lambda loader, node: load
 
 def read(paths: Iterable[Path]) -> list[Manifest]:
     """Every object in files and directories (their YAML and JSON files by name, not deeper), in order."""
-    return [manifest for path in paths for file in _files(path) for manifest in parse(file.read_text(), str(file))]
+    return [manifest for path in paths for file in _files(path) for manifest in parse(_text(file), str(file))]
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ManifestError(Origin(str(file), 1), "", f"cannot be read: {error}") from error
 
 
 def _files(path: Path) -> list[Path]:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pykai.engine.quota import (
@@ -8,7 +10,6 @@ from pykai.engine.quota import (
     QueueBook,
     Triple,
     can_reclaim,
-    dominant_share,
     exceeds_all,
     fits,
     human,
@@ -89,8 +90,9 @@ def test_allocatable_share(deserved: float, fair: float, limit: float, allocatab
         ((-100, 0, 0), (1000, 1000, 4), 0),
     ],
 )
-def test_dominant_share(amount: Triple, allocatable: Triple, share: float) -> None:
-    assert dominant_share(amount, allocatable, (1000.0, 1000.0, 10.0)) == share
+def test_dominant_share_orders_queues(amount: Triple, allocatable: Triple, share: float) -> None:
+    known = replace(book({"limit": allocatable, "allocated": amount}), total=(1000.0, 1000.0, 10.0))
+    assert queue_key(known, 0, ZERO, ZERO)[5] == share
 
 
 NO_CPU = (0.0, -1.0, -1.0)

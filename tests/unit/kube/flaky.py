@@ -19,12 +19,13 @@ QUICK = Pace(first_seconds=0.002, longest_seconds=0.01, absent_seconds=30.0, sho
 
 
 class FlakyApi(MemoryApi):
-    """Raises what is queued in `failures`, one per list or watch, and counts both."""
+    """Raises what is queued, one per list, per watch before it opens, or per watch after; counts lists and watches."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(time.time, manifests(), **options)
         self.list_failures: list[ApiError] = []
         self.watch_failures: list[ApiError] = []
+        self.stream_failures: list[ApiError] = []
         self.lists = 0
         self.watches = 0
 
@@ -45,6 +46,8 @@ class FlakyApi(MemoryApi):
         async with contextlib.aclosing(super().watch(resource, into, where, version)) as events:
             async for event in events:
                 yield event
+                if self.stream_failures:
+                    raise self.stream_failures.pop(0)
 
 
 async def until(test: Callable[[], bool]) -> None:

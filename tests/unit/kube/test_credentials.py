@@ -38,6 +38,7 @@ def certificate() -> tuple[bytes, bytes]:
         .serial_number(1)
         .not_valid_before(begin)
         .not_valid_after(begin + datetime.timedelta(days=36500))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
     form = serialization.PrivateFormat.PKCS8

@@ -9,7 +9,7 @@ import pytest
 
 from pykai.kube import pods
 from pykai.kube.api import Deletion, EventType, Object, Paging, Patch, Resource, Selection
-from pykai.kube.errors import Forbidden, Gone, NotFound, Timeout, TooManyRequests
+from pykai.kube.errors import Conflict, Forbidden, Gone, NotFound, Timeout, TooManyRequests
 from pykai.kube.memory import MemoryApi
 from pykai.kube.resources import (
     CONFIG_MAP,
@@ -201,6 +201,12 @@ async def test_a_namespace_waits_for_pods_that_are_stopping(api: MemoryApi) -> N
     await api.delete(POD.ref("p", "team"), Deletion(grace_seconds=0))
     with pytest.raises(NotFound):
         await api.get(NAMESPACE.ref("team"), Object)
+
+
+async def test_an_eviction_of_another_pod_of_the_name_is_refused(api: MemoryApi) -> None:
+    await api.create(POD, pod("p"), "default")
+    with pytest.raises(Conflict, match="Precondition failed: UID"):
+        await pods.evict(api, POD.ref("p", "default"), Deletion(uid="another"))
 
 
 async def test_a_budget_that_selects_by_two_is_an_error(api: MemoryApi) -> None:

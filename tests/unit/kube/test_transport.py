@@ -100,6 +100,7 @@ async def api(server: TestServer, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
 async def test_requests_as_the_server_expects_them(api: HttpApi, script: Script) -> None:
     await api.get(REF, Object)
     await api.list(POD, Object, Selection("ns", "a=b,c", "spec.nodeName=n"), Paging(5, "tok en", "7"))
+    await api.list(NODE, Object, paging=Paging(version="0"))
     await api.create(CONFIG_MAP, {"metadata": {"name": "a"}}, "ns")
     await api.patch(REF.sub("status"), Patch.merge({"x": 1}))
     await api.patch(REF, Patch.apply({"data": {}}, "me", force=False))
@@ -109,19 +110,20 @@ async def test_requests_as_the_server_expects_them(api: HttpApi, script: Script)
         (
             "GET",
             "/api/v1/namespaces/ns/pods?labelSelector=a%3Db%2Cc&fieldSelector=spec.nodeName%3Dn"
-            "&limit=5&continue=tok+en&resourceVersion=7",
+            "&limit=5&continue=tok+en",
         ),
+        ("GET", "/api/v1/nodes?resourceVersion=0"),
         ("POST", "/api/v1/namespaces/ns/configmaps"),
         ("PATCH", "/api/v1/namespaces/ns/configmaps/a/status"),
         ("PATCH", "/api/v1/namespaces/ns/configmaps/a?fieldManager=me&force=false"),
         ("DELETE", "/api/v1/nodes/n%3A1"),
     ]
-    assert [r.content_type for r in script.asked[3:5]] == [
+    assert [r.content_type for r in script.asked[4:6]] == [
         "application/merge-patch+json",
         "application/apply-patch+yaml",
     ]
-    assert b'"kind":"ConfigMap"' in script.bodies[2]
-    assert b'"preconditions":{"uid":"u"}' in script.bodies[5]
+    assert b'"kind":"ConfigMap"' in script.bodies[3]
+    assert b'"preconditions":{"uid":"u"}' in script.bodies[6]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pykai.kube.api import Object, Patch, Resource, Selection
+from pykai.kube.crds import open_definition
 from pykai.kube.errors import Forbidden, Gone, NotFound, Timeout, TooManyRequests, Unauthorized, Unavailable
 from pykai.kube.replica import Change
 from pykai.kube.resources import CONFIG_MAP, CRD, POD
@@ -121,6 +122,17 @@ async def test_trouble_is_survived_and_shown(api: FlakyApi, watch: SharedWatch[O
         await until(lambda: watch.alive)
 
 
+async def test_a_stream_that_breaks_goes_on_and_stays_alive(api: FlakyApi, watch: SharedWatch[Object]) -> None:
+    states: set[State] = set()
+    api.stream_failures = [Timeout("silent"), Unavailable("reset"), Timeout("silent")]
+    async with running(watch.run()):
+        await watch.synced()
+        await until(lambda: states.add(watch.state) or api.watches == 4)  # type: ignore[func-returns-value]
+        await api.create(CONFIG_MAP, config_map("a"), "default")
+        await until(lambda: len(watch) == 1)
+    assert (states, api.lists) == ({State.LIVE}, 1)
+
+
 async def test_refused_credentials_end_the_watch_only_when_persistent(
     api: FlakyApi, watch: SharedWatch[Object]
 ) -> None:
@@ -159,21 +171,6 @@ async def test_late_subscribers_begin_with_what_is(api: FlakyApi, watch: SharedW
 
 # --------------------------------------------------------------------------------------------------- many watches
 WIDGET = Resource("example.org", "v1", "widgets", "Widget", False)
-VERSION = {
-    "name": "v1",
-    "served": True,
-    "storage": True,
-    "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-}
-WIDGETS = {
-    "metadata": {"name": "widgets.example.org"},
-    "spec": {
-        "group": "example.org",
-        "names": {"plural": "widgets", "kind": "Widget"},
-        "scope": "Cluster",
-        "versions": [VERSION],
-    },
-}
 
 
 async def test_one_watch_per_kind(api: FlakyApi) -> None:
@@ -209,7 +206,7 @@ async def test_an_absent_kind_costs_nothing_and_is_picked_up(api: FlakyApi) -> N
         lists = api.lists
         await api.create(CONFIG_MAP, config_map("a"), "default")
         assert api.lists == lists
-        await api.create(CRD, WIDGETS)
+        await api.create(CRD, open_definition(WIDGET))
         await api.create(WIDGET, {"metadata": {"name": "w"}})
         await until(lambda: watch.get("w") is not None)
         assert watch.state is State.LIVE
@@ -226,7 +223,7 @@ async def test_a_kind_that_must_be_there_makes_the_process_unready(api: FlakyApi
         await until(lambda: watch.state is State.ABSENT)
         assert not watches.ready
         assert watches.problems() == ["widgets.example.org: the server could not find the requested resource"]
-        await api.create(CRD, WIDGETS)
+        await api.create(CRD, open_definition(WIDGET))
         await until(lambda: watches.ready)
 
 

@@ -58,6 +58,11 @@ QUEUES: list[Row] = [
         for text in ("", "5", "1h-30m", "2h45m15", "abc", "٥s", "1 h", "1d")
     ],
     (
+        "a minimum run time of a hundred thousand digits",
+        queue({}, preemptMinRuntime="9" * 100_000),
+        f"queue.spec.preemptMinRuntime: {'9' * 64!r} is not a duration such as 90s or 1h30m",
+    ),
+    (
         "a reclaim time without unit",
         queue({}, reclaimMinRuntime="60"),
         "queue.spec.reclaimMinRuntime: '60' is not a duration such as 90s or 1h30m",

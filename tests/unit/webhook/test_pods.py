@@ -85,7 +85,7 @@ def test_a_second_pass_changes_nothing() -> None:
 def test_what_the_container_brought_is_replaced_in_place_and_the_rest_is_kept() -> None:
     env = [
         {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},
-        {"name": "HOME", "value": "/root"},
+        {"name": "HOME", "value": "/home/me"},
         {"name": "NVIDIA_VISIBLE_DEVICES", "value": "0"},
         {"name": "GPU_PORTION", "value": "1"},
     ]
@@ -99,7 +99,7 @@ def test_what_the_container_brought_is_replaced_in_place_and_the_rest_is_kept() 
         "GPU_PORTION",
         "RUNAI_NUM_OF_GPUS",
     ]
-    assert environment(container)["HOME"] == "/root"
+    assert environment(container)["HOME"] == "/home/me"
     assert container["envFrom"][0] == {"secretRef": {"name": "s"}}
     assert [volume["name"] for volume in after["spec"]["volumes"]] == ["data", "train-abc1234-shared-gpu-0-vol"]
     assert after["spec"]["volumes"][1]["configMap"] == {"name": "train-abc1234-shared-gpu-0"}

@@ -48,7 +48,8 @@ def test_a_queue_with_children_stays() -> None:
 
 PARENT = with_children(queue(quotas(1000, 2, 5000), name="p"), "team", "twin", "ghost")
 TWIN = queue(quotas(600, 1, 100), name="twin", parentQueue="p")
-THERE_ARE = {"p": PARENT, "twin": TWIN}
+ITSELF_BEFORE = queue(quotas(999, 2, 999), parentQueue="p")
+THERE_ARE = {"p": PARENT, "twin": TWIN, "team": ITSELF_BEFORE}
 
 
 @pytest.mark.parametrize(

@@ -100,5 +100,6 @@ def from_definition(definition: Object) -> list[Kind]:
         resource = Resource(spec["group"], version["name"], names["plural"], names["kind"], namespaced)
         has_status = "status" in (version.get("subresources") or {})
         if version.get("served", True):
-            rows.append(Kind(resource, has_status, True, False, False, schema, schema_keys(schema)))
+            keys = schema_keys(schema)
+            rows.append(Kind(resource, has_status, generation=True, blind_update=False, schema=schema, list_keys=keys))
     return rows

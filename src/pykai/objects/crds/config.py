@@ -94,7 +94,7 @@ _RESERVATION = record(
         "namespace": text("Where the reservation pods run.", default=names.RESERVATION_NAMESPACE),
         "serviceAccountName": text("Their service account.", default=names.RESERVATION_APP),
         "appLabel": text("Their `app` label.", default=names.RESERVATION_APP),
-        "runtimeClassName": text("Their runtime class; an empty string means none."),
+        "runtimeClassName": text("Their runtime class; nvidia if absent, an empty string means none."),
         "podResources": resources(),
         "reservationPodSecurityContext": foreign("Their security context (PodSecurityContext)."),
         "reservationContainerSecurityContext": foreign("Their container's security context (SecurityContext)."),

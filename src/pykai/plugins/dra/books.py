@@ -54,6 +54,11 @@ class Books:
         own = None if extended is None else (own_key(self.trial, pod), extended.demand)
         return self.desk.offer(self.references.get(pod, ()), node, own)
 
+    def would_wait(self, pod: int, node: int) -> bool:
+        """Whether the pod's claims need something on the node that is still being released."""
+        offer = self.offer(pod, node)
+        return not isinstance(offer, str) and any(self.ledger.must_wait(key, chosen) for key, chosen in offer)
+
     def extends(self, c: PodClass) -> bool:
         """Whether a class asks for resources that device classes serve."""
         return bool(self._served_names(c))
@@ -138,16 +143,17 @@ class Books:
         return {"allocation": allocation, "deviceRequests": demand.requests, "containerMappings": demand.mappings}
 
     def claim_statuses(self) -> dict[Key, dict[str, Any]]:
-        waiting = {self._uid(pod) for pod in self.references if self.trial.status[pod] == Status.PIPELINED}
+        status, names = self.trial.status, self.trial.snapshot.pods.names
+        placed = {self._uid(pod): names[pod] for pod in self.references if status[pod] != Status.PIPELINED}
+        waiting = {self._uid(pod) for pod in self.references if status[pod] == Status.PIPELINED}
         found = {}
         for key, claim in self.trial.snapshot.objects.resource_claims.items():
             state, before = self.ledger.state(key), (claim.status or {}).get("reservedFor") or []
-            users = {holder["uid"]: holder for holder in before if holder.get("uid") in state.users - waiting}
-            for pod in self.references:
-                uid = self._uid(pod)
-                if uid in state.users - waiting and uid not in users:
-                    users[uid] = {"resource": "pods", "name": self.trial.snapshot.pods.names[pod], "uid": uid}
-            found[key] = _status(state, list(users.values()), bool(before))
+            staying = state.users - waiting
+            users = [holder for holder in before if holder.get("uid") in staying]
+            new = sorted(staying - {holder.get("uid") for holder in before})
+            users += [{"resource": "pods", "name": placed[uid], "uid": uid} for uid in new if uid in placed]
+            found[key] = _status(state, users, bool(before))
         return found
 
 

@@ -40,18 +40,17 @@ class Desk:
         """What a pod's claims, and the claim of its own for extended resources, get on a node; or why not."""
         offer: Offer = []
         missing: list[tuple[Key, ClaimDemand]] = []
-        for reference in references:
-            if reference.key is None:
-                return f"claim {reference.name} has not been created yet"
-            state, reachable = self.ledger.state(reference.key), self._reachable(reference.key, node)
+        for key in [*(reference.key for reference in references), *([own[0]] if own else [])]:
+            if key is None:
+                return "a claim has not been created yet"
+            state, reachable = self.ledger.state(key), self._reachable(key, node)
             if state.kept and not reachable:
-                shown, name = "/".join(reference.key), self.snapshot.nodes.names[node]
-                return f"claim {shown} node selector does not match node {name}"
+                return f"claim {'/'.join(key)} node selector does not match node {self.snapshot.nodes.names[node]}"
             if state.kept or (reachable and self.ledger.can_rejoin(state)):
-                offer.append((reference.key, None))
+                offer.append((key, None))
             else:
-                missing.append((reference.key, self._demand(reference.key)))
-        return self._complete(offer, missing + ([own] if own else []), node)
+                missing.append(own if own and own[0] == key else (key, self._demand(key)))
+        return self._complete(offer, missing, node)
 
     def _complete(self, offer: Offer, missing: Sequence[tuple[Key, ClaimDemand]], node: int) -> Offer | str:
         if not missing:

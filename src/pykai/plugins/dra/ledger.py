@@ -131,11 +131,14 @@ class Ledger:
     def waits(self, uid: str) -> bool:
         """Whether a pod's claims need something that is still being released."""
         states = [self.state(key) for key in self.held.get(uid, ())]
-        return any(
-            state.former is not None
-            or (state.fresh and any(self.leaving.get(d) for d in held_devices(state.allocation)))
-            for state in states
-        )
+        return any(state.former is not None or (state.fresh and self._leaving(state.allocation)) for state in states)
+
+    def must_wait(self, key: Key, chosen: Allocation | None) -> bool:
+        """Whether a claim would have to wait for a new allocation: until its old one, or another claim, is gone."""
+        return chosen is not None and (self.state(key).allocation is not None or self._leaving(chosen))
+
+    def _leaving(self, allocation: Allocation | None) -> bool:
+        return any(self.leaving.get(device) for device in held_devices(allocation))
 
 
 def open_ledger(journal: Journal, claims: Mapping[Key, Any], going: Uids) -> Ledger:

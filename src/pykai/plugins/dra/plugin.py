@@ -66,6 +66,10 @@ class DynamicResources:
         offer = books.offer(pod, node) if books else None
         return offer if isinstance(offer, str) else None
 
+    def must_wait(self, cycle: Cycle, pod: int, node: int) -> bool:
+        books = books_of(cycle)
+        return books is not None and books.would_wait(pod, node)
+
     def spared(self, cycle: Cycle, pod_class: PodClass, nodes: Rows) -> Column | None:
         books = books_of(cycle)
         return None if books is None else books.spared(pod_class, nodes)
@@ -76,6 +80,7 @@ class DynamicResources:
             return
         if cycle.trial.status[pod] in (Status.ALLOCATED, Status.PIPELINED):
             books.take(pod, node)
+            # A place of this cycle that was taken back and given again may come with other devices.
             if cycle.trial.status[pod] == Status.ALLOCATED and books.waits(pod):
                 cycle.trial.wait_instead(pod)
         else:

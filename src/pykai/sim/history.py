@@ -1,0 +1,102 @@
+"""What happened in a run: lives of pods, events, and the queues' figures over time. Times are seconds since its start.
+
+Everything shown, written or plotted comes from here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+Key = tuple[str, str]
+Triple = tuple[float, float, float]
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One line of the log. `kind` is a key of KINDS, `about` kind and name of an object."""
+
+    at: float
+    kind: str
+    about: str
+    message: str = ""
+
+
+KINDS: dict[str, str] = {
+    "Arrived": "an object came into the cluster",
+    "Changed": "an object was applied again",
+    "Waits": "a workload stays without a place; the message tells why",
+    "Pipelined": "a pod was promised a place that others still hold",
+    "Scheduled": "a pod was given a node",
+    "Started": "a pod runs",
+    "Evicted": "a pod has to leave; the message tells for whom",
+    "Gone": "an evicted pod has left its node",
+    "Finished": "a pod did all its work",
+    "Completed": "a Job did all its work",
+}
+
+
+class PodLife(msgspec.Struct, rename="camel"):
+    """One pod from arrival to end. A time is None until it comes; `reason`: why it waits, or why it had to leave."""
+
+    namespace: str
+    name: str
+    queue: str
+    group: str
+    job: str
+    arrived_at: float
+    scheduled_at: float | None = None
+    started_at: float | None = None
+    evicted_at: float | None = None
+    ended_at: float | None = None
+    node: str = ""
+    devices: tuple[int, ...] = ()
+    gpus: float = 0.0
+    shared: bool = False
+    state: str = "Waiting"
+    reason: str = ""
+
+    @property
+    def key(self) -> Key:
+        return self.namespace, self.name
+
+    @property
+    def title(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class QueueSample(msgspec.Struct, frozen=True, rename="camel"):
+    """A queue at one instant: cpu (milli), memory (bytes), gpu (devices); -1 is unlimited."""
+
+    fair_share: Triple
+    allocated: Triple
+    requested: Triple
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The cluster at one instant, before that instant's cycle."""
+
+    at: float
+    queues: dict[str, QueueSample]
+    gpus_used: float
+    gpus_total: float
+    waiting: int
+
+
+@dataclass
+class History:
+    """Appended to while the simulation runs."""
+
+    events: list[Event] = field(default_factory=list)
+    lives: dict[Key, PodLife] = field(default_factory=dict)
+    samples: list[Sample] = field(default_factory=list)
+    cycles: int = 0
+    ended_at: float = 0.0
+    notes: list[str] = field(default_factory=list)
+    """What the user should know about the manifests."""
+
+    def log(self, at: float, kind: str, about: str, message: str = "") -> None:
+        """Add a line."""
+        assert kind in KINDS
+        self.events.append(Event(round(at, 3), kind, about, message))

@@ -1,0 +1,78 @@
+"""The run: virtual time moves from change to change, and the scheduler of the product looks on and decides.
+
+Events -> cache -> snapshot -> decide -> plan -> world -> events. A change starts a cycle at once, or as soon as the
+last one is `debounce` seconds ago; while pods wait there is one at least every `period` seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from pykai.cache.cluster import ClusterCache
+from pykai.engine.decide import decide
+from pykai.engine.policy import Policy
+from pykai.model.params import SchedulerParams
+from pykai.sim.admission import Admitted
+from pykai.sim.agenda import NEVER, Agenda
+from pykai.sim.history import History
+from pykai.sim.sampling import sample
+from pykai.sim.setting import Setting
+from pykai.sim.world import World
+
+Progress = Callable[[float, int, int], None]
+"""Told of the seconds simulated so far, the pods that have ended, and the pods there have been."""
+
+
+class Simulation:
+    """One run; `policy` and `params` are those of the scheduler."""
+
+    def __init__(self, objects: Iterable[Admitted], policy: Policy, params: SchedulerParams, setting: Setting) -> None:
+        self.agenda = Agenda(setting.start)
+        self.world = World(self.agenda, setting)
+        self.setting = setting
+        self._policy = policy
+        self._cache = ClusterCache(params)
+        self._last_cycle = -NEVER
+        self._last_change = setting.start
+        for obj in objects:
+            self.world.expect(obj)
+
+    def run(self, until: float | None = None, progress: Progress = lambda *_: None) -> History:
+        """Run for so many seconds, or until nothing happens any more."""
+        end = NEVER if until is None else self.setting.start + until
+        while (instant := min(self.agenda.next(), self._next_cycle())) <= end and instant < NEVER:
+            self.agenda.advance(instant)
+            if self._next_cycle() <= self.agenda.now:
+                self._cycle()
+            progress(self.agenda.now - self.setting.start, self.world.ended, len(self.world.history.lives))
+        return self._finish(end)
+
+    def _next_cycle(self) -> float:
+        """When the scheduler looks again; NEVER while there is nothing to look for."""
+        now, last = self.agenda.now, self._last_cycle
+        if self.world.store.changed():
+            return max(now, last + self.setting.debounce)
+        alive = self.agenda.next() < NEVER or now - self._last_change < self.setting.settled
+        return last + self.setting.period if alive and self.world.waiting else NEVER
+
+    def _cycle(self) -> None:
+        now = self._last_cycle = self.agenda.now
+        if self.world.store.changed():
+            self._last_change = now
+        for change in self.world.store.drain():
+            self._cache.apply(change)
+        snapshot = self._cache.snapshot(now)
+        self.world.history.samples.append(sample(snapshot, self._policy, now, self.setting.start))
+        self.world.execute(snapshot, decide(snapshot, self._policy, now))
+        self.world.history.cycles += 1
+
+    def _finish(self, end: float) -> History:
+        history = self.world.history
+        if end < NEVER:
+            self.agenda.advance(end)
+        for change in self.world.store.drain():
+            self._cache.apply(change)
+        now = self.agenda.now
+        history.samples.append(sample(self._cache.snapshot(now), self._policy, now, self.setting.start))
+        history.ended_at = round(now - self.setting.start, 3)
+        return history

@@ -1,0 +1,52 @@
+"""Times a story is told in: a fixed one (`30s`) or a range from which the seed draws one (`30s-5m`)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pykai.objects import duration
+
+
+@dataclass(frozen=True)
+class Span:
+    """From `low` to `high` seconds, both included."""
+
+    low: float
+    high: float
+
+    def draw(self, seed: str) -> float:
+        """The time itself, or one in the range that depends on nothing but the seed; whole milliseconds."""
+        if self.low == self.high:
+            return self.low
+        return round(random.Random(seed).uniform(self.low, self.high), 3)
+
+
+AT_ONCE = Span(0.0, 0.0)
+
+
+def durations(text: str) -> Span:
+    """A duration such as 90s, or a range of them; ValueError tells what is wrong."""
+    return _span(text, duration.parse)
+
+
+def seconds(text: str) -> Span:
+    """A number of seconds, or a range of them; ValueError tells what is wrong."""
+    return _span(text, _number)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number of seconds (expected 60, or a range such as 60-300)") from None
+
+
+def _span(text: str, one: Callable[[str], float]) -> Span:
+    low_text, dash, high_text = text.strip().partition("-") if not text.startswith("-") else (text, "", "")
+    low = one(low_text.strip())
+    high = one(high_text.strip()) if dash else low
+    if not 0 <= low <= high < float("inf"):
+        raise ValueError(f"{text!r} must not be negative, and a range must not end before it begins")
+    return Span(low, high)

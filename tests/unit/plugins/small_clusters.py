@@ -1,0 +1,91 @@
+"""Small clusters for plugin tests: objects as dicts -> the cache -> a cycle, the way the product goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from pykai.cache.cluster import ClusterCache
+from pykai.engine.allocate import allocate
+from pykai.engine.cycle import Cycle
+from pykai.engine.policy import Policy
+from pykai.model.params import SchedulerParams
+from pykai.objects import kinds, names
+
+Fields = dict[str, Any]
+FREE = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+QUEUE = {"metadata": {"name": "q"}, "spec": {"resources": {"cpu": FREE, "memory": FREE, "gpu": FREE}}}
+
+
+def kind(cls: type[Any], fields: Fields) -> Any:
+    return kinds.decode(msgspec.json.encode(fields), cls)
+
+
+def node(name: str, labels: Fields | None = None, allocatable: Fields | None = None, **rest: Any) -> kinds.Node:
+    """A node of 8 cores; `rest` are its spec fields and conditions."""
+    status = {"allocatable": {"cpu": "8", "memory": "8G", "pods": "110", **(allocatable or {})}}
+    if "conditions" in rest:
+        status["conditions"] = rest.pop("conditions")
+    return kind(kinds.Node, {"metadata": {"name": name, "labels": labels or {}}, "status": status, "spec": rest})
+
+
+def pod(name: str, spec: Fields | None = None, **meta: Any) -> list[Any]:
+    """A pod of one core with a PodGroup of its own; it runs where its spec has a nodeName, and goes where `leaving`."""
+    namespace = meta.pop("namespace", "ns")
+    leaving = meta.pop("leaving", False)
+    annotations = {names.POD_GROUP_ANNOTATION: name, **meta.pop("annotations", {})}
+    metadata = {"name": name, "namespace": namespace, "uid": name, "annotations": annotations, **meta}
+    if leaving:
+        metadata["deletionTimestamp"] = "1970-01-01T00:00:00Z"
+    fields = {
+        "schedulerName": names.SCHEDULER_NAME,
+        "containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}],
+        **(spec or {}),
+    }
+    status = {"phase": "Running" if fields.get("nodeName") else "Pending"}
+    return [
+        kind(kinds.Pod, {"metadata": metadata, "spec": fields, "status": status}),
+        kind(kinds.PodGroup, {"metadata": {"name": name, "namespace": namespace}, "spec": {"queue": "q"}}),
+    ]
+
+
+def cycle(objects: Iterable[Any], plugins: Iterable[object], **params: Any) -> Cycle:
+    """A cycle over the objects (pods as lists with their groups) and a queue without bounds."""
+    cache = ClusterCache(SchedulerParams(**params))
+    cache.load([kind(kinds.Queue, QUEUE)])
+    for item in objects:
+        cache.load(item if isinstance(item, list) else [item])
+    return Cycle(cache.snapshot(now=10.0), Policy(tuple(plugins)), now=10.0)
+
+
+def row(of: Cycle, pod_name: str) -> int:
+    return of.snapshot.pods.names.index(pod_name)
+
+
+def placed(of: Cycle) -> dict[str, str]:
+    """Where an allocate pass puts the pending pods; `~node` where it has to wait there, empty where nowhere."""
+    waiting = [name for name, node in zip(of.snapshot.pods.names, of.trial.node, strict=True) if node < 0]
+    allocate(of)
+    found = {}
+    for name in waiting:
+        where = of.trial.node[row(of, name)]
+        text = of.snapshot.nodes.names[where] if where >= 0 else ""
+        found[name] = ("~" if of.trial.placed.get(row(of, name)) else "") + text
+    return found
+
+
+def reason(of: Cycle, pod_name: str) -> str:
+    return of.reasons.pods[row(of, pod_name)]
+
+
+def rejected(of: Cycle, plugin: Any, pod_name: str) -> dict[str, str]:
+    """Node name -> the first reason a node filter has against it."""
+    c = of.trial.of_class(row(of, pod_name))
+    found: dict[str, str] = {}
+    for text, mask in plugin.rejections(of.snapshot, c):
+        for name, hit in zip(of.snapshot.nodes.names, mask.tolist(), strict=True):
+            if hit:
+                found.setdefault(name, text)
+    return found

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import pytest
+
+from pykai.objects import kinds, names
+from pykai.plugins.node_quota import NodeQuota
+from pykai.plugins.proportion import Proportion
+from tests.unit.plugins.small_clusters import cycle, kind, node, placed, pod, reason
+
+GPU = {names.NVIDIA_GPU: "1"}
+NODES = [
+    node("large", {names.GPU_MEMORY_LABEL: "8000"}, GPU),
+    node("small", {names.GPU_MEMORY_LABEL: "4000"}, GPU),
+]
+
+
+def queue(limit: float) -> kinds.Queue:
+    free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+    resources = {"cpu": free, "memory": free, "gpu": {"quota": 0, "limit": limit, "overQuotaWeight": 1}}
+    made: kinds.Queue = kind(kinds.Queue, {"metadata": {"name": "q"}, "spec": {"resources": resources}})
+    return made
+
+
+@pytest.mark.parametrize(
+    ("limit", "nodes", "where"), [(0.5, NODES, "large"), (0.5, NODES[1:], ""), (1, NODES[1:], "small")]
+)
+def test_gpu_memory_counts_as_the_part_of_the_device_it_is_there(
+    limit: float, nodes: list[kinds.Node], where: str
+) -> None:
+    memory = pod("p", annotations={names.GPU_MEMORY: "4000"})
+    other = node("other", {names.GPU_MEMORY_LABEL: "40000"})
+    made = cycle([*nodes, other, queue(limit), memory], [Proportion(), NodeQuota()])
+    assert placed(made) == {"p": where}
+    if not where:
+        assert "1 node does not have enough capacity. Reason: OverLimit, Details: q quota" in reason(made, "p")
+
+
+def test_without_quota_policy_there_are_no_limits() -> None:
+    made = cycle([NODES[1], queue(0.1), pod("p", annotations={names.GPU_MEMORY: "4000"})], [NodeQuota()])
+    assert placed(made) == {"p": "small"}

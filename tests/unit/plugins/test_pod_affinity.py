@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykai.plugins import pod_affinity
+from pykai.plugins.pod_affinity import PreferredPodAffinity, RequiredPodAffinity
+from pykai.plugins.scoring import NodeAvailability
+from tests.unit.plugins.small_clusters import cycle, node, placed, pod, reason, row
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+ZONES = [node("a", {"zone": "1", "host": "a"}), node("b", {"zone": "1", "host": "b"}), node("c", {"zone": "2"})]
+WEB = {"app": "web"}
+
+
+def term(key: str = "zone", labels: dict[str, str] | None = None, **rest: Any) -> dict[str, Any]:
+    return {"labelSelector": {"matchLabels": labels or {"app": "db"}}, "topologyKey": key, **rest}
+
+
+def near(*terms: dict[str, Any]) -> dict[str, Any]:
+    return {"affinity": {"podAffinity": {REQUIRED: list(terms)}}}
+
+
+def apart(*terms: dict[str, Any]) -> dict[str, Any]:
+    return {"affinity": {"podAntiAffinity": {REQUIRED: list(terms)}}}
+
+
+def likes(side: str, weight: int, of: dict[str, Any]) -> dict[str, Any]:
+    return {"affinity": {side: {PREFERRED: [{"weight": weight, "podAffinityTerm": of}]}}}
+
+
+def on(where: str, spec: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {"nodeName": where, **(spec or {})}
+
+
+def verdicts(plugin: Any, spec: dict[str, Any], *others: Any, **meta: Any) -> dict[str, str | None]:
+    """What the plugin says of a pod on each node, short for its reasons."""
+    made = cycle([*ZONES, *others, pod("p", spec, **{"labels": WEB, **meta})], [plugin])
+    if not plugin.concerns(made, made.trial.of_class(row(made, "p"))):
+        return {}
+    return {name: plugin.reject(made, row(made, "p"), at) for name, at in made.snapshot.nodes.rows.items()}
+
+
+DB = pod("db", on("a"), labels={"app": "db"})
+LEAVING = pod("db", on("a"), labels={"app": "db"}, leaving=True)
+FAR_DB = pod("far", on("a"), labels={"app": "db"}, namespace="other")
+NEAR, APART, SHUNNED = pod_affinity.NOT_NEAR, pod_affinity.NOT_APART, pod_affinity.SHUNNED
+BOTH = term(labels={"app": "db", "tier": "x"})
+RULES = [  # the pod's spec, who is there, verdicts for nodes a, b, c
+    ({}, [DB], None),
+    (near(term()), [DB], (None, None, NEAR)),
+    (near(term("host")), [DB], (None, NEAR, NEAR)),
+    (near(term()), [], (NEAR, NEAR, NEAR)),
+    (near(term()), [LEAVING], (NEAR, NEAR, NEAR)),
+    (near(term(), BOTH), [DB], (NEAR, NEAR, NEAR)),
+    (near(term(), term("host")), [DB], (None, NEAR, NEAR)),
+    (near(term(labels=WEB)), [], (None, None, None)),
+    (near(term("host", WEB)), [], (None, None, NEAR)),
+    (near(term(labels=WEB), BOTH), [], (NEAR, NEAR, NEAR)),
+    (near(term("host", WEB)), [pod("w", on("b"), labels=WEB)], (NEAR, None, NEAR)),
+    (apart(term()), [DB], (APART, APART, None)),
+    (apart(term("host")), [DB], (APART, None, None)),
+    (apart(term()), [LEAVING], (None, None, None)),
+    (near(term()), [FAR_DB], (NEAR, NEAR, NEAR)),
+    (near(term(namespaces=["other"])), [FAR_DB], (None, None, NEAR)),
+    (near(term(namespaces=["other"])), [DB], (NEAR, NEAR, NEAR)),
+    (near(term(namespaceSelector={})), [FAR_DB], (None, None, NEAR)),
+    (near(term(namespaceSelector={"matchLabels": {"team": "x"}})), [FAR_DB, DB], (NEAR, NEAR, NEAR)),
+    (
+        near(term(namespaceSelector={"matchLabels": {"kubernetes.io/metadata.name": "other"}})),
+        [FAR_DB],
+        (None, None, NEAR),
+    ),
+    ({}, [pod("x", on("c", apart(term(labels=WEB))))], (None, None, SHUNNED)),
+    ({}, [pod("x", on("a", apart(term("host", WEB))))], (SHUNNED, None, None)),
+    ({}, [pod("x", on("a", apart(term("host", WEB))), namespace="other")], None),
+    ({}, [pod("x", on("a", apart(term(labels={"app": "none"}))))], None),
+    ({}, [pod("x", on("a", near(term(labels=WEB))))], None),
+    (apart(term()), [DB, pod("x", on("c", apart(term(labels=WEB))))], (APART, APART, SHUNNED)),
+]
+
+
+@pytest.mark.parametrize(("spec", "others", "expected"), RULES)
+def test_required_rules(spec: dict[str, Any], others: list[Any], expected: tuple[str | None, ...] | None) -> None:
+    found = verdicts(RequiredPodAffinity(), spec, *others)
+    assert found == ({} if expected is None else dict(zip("abc", expected, strict=True)))
+
+
+def test_a_term_without_selector_speaks_of_nobody() -> None:
+    assert verdicts(RequiredPodAffinity(), apart({"topologyKey": "zone"}), DB) == {"a": None, "b": None, "c": None}
+
+
+def test_pods_of_one_cycle_see_one_another() -> None:
+    web = [pod(f"w{i}", apart(term(labels=WEB)), labels=WEB) for i in range(3)]
+    friend = pod("x", near(term(labels=WEB)))
+    made = cycle([*ZONES, *web, friend], [RequiredPodAffinity()])
+    assert placed(made) == {"w0": "a", "w1": "c", "w2": "", "x": "a"}
+    assert reason(made, "w2") == f"no nodes with enough resources were found: 3 {APART}."
+
+
+def test_the_first_of_its_kind_goes_anywhere_and_the_rest_follow() -> None:
+    web = [pod(f"w{i}", near(term("host", WEB)), labels=WEB) for i in range(3)]
+    assert placed(cycle([*ZONES, *web], [RequiredPodAffinity()])) == {"w0": "a", "w1": "a", "w2": "a"}
+
+
+def test_undone_placements_and_supposed_evictions_do_not_count() -> None:
+    made = cycle([*ZONES, DB, pod("p", apart(term()))], [RequiredPodAffinity()])
+    trial, plugin, db, waiting = made.trial, RequiredPodAffinity(), row(made, "db"), row(made, "p")
+    mark = trial.mark()
+    assert plugin.reject(made, waiting, 0) == APART
+    trial.suppose_evicted(db)
+    assert plugin.reject(made, waiting, 0) is None
+    assert plugin.must_wait(made, waiting, 0)
+    trial.place(db, 2, wait=True)
+    assert plugin.reject(made, waiting, 2) == APART
+    trial.undo_to(mark)
+    assert [plugin.reject(made, waiting, at) for at in range(3)] == [APART, APART, None]
+
+
+def test_a_place_that_is_being_left_can_be_waited_for() -> None:
+    plugins = [RequiredPodAffinity(), NodeAvailability()]
+    assert placed(cycle([*ZONES[:2], LEAVING, pod("p", apart(term()))], plugins)) == {"p": "~a"}
+    assert placed(cycle([*ZONES, LEAVING, pod("p", apart(term()))], plugins)) == {"p": "c"}
+
+
+def test_where_no_pod_has_affinity_nothing_is_counted() -> None:
+    made = cycle([*ZONES, DB, pod("p")], [RequiredPodAffinity(), PreferredPodAffinity()])
+    assert placed(made) == {"p": "a"}
+    assert "whereabouts" not in made.memo
+
+
+WISHES = [  # the pod's spec, who is there, weights on nodes a, b, c
+    ({}, [DB], None),
+    (likes("podAffinity", 10, term()), [DB], (10, 10, 0)),
+    (likes("podAntiAffinity", 10, term("host")), [DB], (-10, 0, 0)),
+    (likes("podAffinity", 10, term()), [DB, pod("db2", on("b"), labels={"app": "db"})], (20, 20, 0)),
+    (likes("podAffinity", 10, term()), [FAR_DB], None),
+    ({}, [pod("x", on("c", likes("podAffinity", 7, term(labels=WEB))))], (0, 0, 7)),
+    ({}, [pod("x", on("c", likes("podAntiAffinity", 7, term(labels=WEB))))], (0, 0, -7)),
+    ({}, [pod("x", on("c", near(term(labels=WEB))))], None),
+    (
+        likes("podAffinity", 10, term()),
+        [DB, pod("x", on("b", likes("podAntiAffinity", 4, term("host", WEB))))],
+        (10, 6, 0),
+    ),
+]
+
+
+@pytest.mark.parametrize(("spec", "others", "weights"), WISHES)
+def test_preferred_scores(spec: dict[str, Any], others: list[Any], weights: tuple[int, ...] | None) -> None:
+    made = cycle([*ZONES, *others, pod("p", spec, labels=WEB)], [PreferredPodAffinity()])
+    score = PreferredPodAffinity().pod_score(made, row(made, "p"))
+    assert (None if score is None else tuple((score / 1e6).tolist())) == weights
