@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -154,20 +154,38 @@ def next_request(cycle: Cycle, gang: int) -> Triple:
 
 
 class Waiting:
-    """Everybody who waits at the start of an action, as bystanders of each other; worked out when first asked for."""
+    """Everybody who waits, as bystanders of each other; worked out when first asked for.
+
+    Neighbours in the order of a queue that ask for the same stand for each other: they are kept as one run.
+    """
 
     def __init__(self, cycle: Cycle, gangs: Sequence[int]) -> None:
         self.cycle = cycle
-        self.gangs = gangs
+        self._waiting = dict.fromkeys(gangs)
+
+    def served(self, gang: int) -> None:
+        """The gang got its place: it does not wait any more."""
+        self._waiting.pop(gang, None)
 
     @cached_property
-    def shapes(self) -> list[tuple[int, Bystander]]:
-        """In order, neighbours that ask for the same as one: (first gang, its shape)."""
+    def _runs(self) -> dict[int, list[tuple[Triple, list[tuple[Key, int]]]]]:
+        """Leaf queue -> (request, gangs with their keys) in order."""
         cycle, queue_of = self.cycle, self.cycle.snapshot.gangs.queue
-        found: list[tuple[int, Bystander]] = []
-        for queue, key, gang in sorted((queue_of[gang], cycle.gang_key(gang), gang) for gang in self.gangs):
-            shape = Bystander(key, queue, next_request(cycle, gang))
-            last = found[-1][1] if found else None
-            if last is None or (last.queue, last.request) != (shape.queue, shape.request):
-                found.append((gang, shape))
-        return found
+        runs: dict[int, list[tuple[Triple, list[tuple[Key, int]]]]] = {}
+        for queue, key, gang in sorted((queue_of[gang], cycle.gang_key(gang), gang) for gang in self._waiting):
+            request = next_request(cycle, gang)
+            known = runs.setdefault(queue, [])
+            if not known or known[-1][0] != request:
+                known.append((request, []))
+            known[-1][1].append((key, gang))
+        return runs
+
+    def bystanders(self, branches: set[int], busy: set[int]) -> Iterator[Bystander]:
+        """Who waits in these branches (root queues) beside the gangs that are busy."""
+        paths = self.cycle.snapshot.queues.paths
+        for queue, runs in self._runs.items():
+            if paths[queue][-1] in branches:
+                for request, gangs in runs:
+                    first = next((key for key, gang in gangs if gang in self._waiting and gang not in busy), None)
+                    if first is not None:
+                        yield Bystander(first, queue, request)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pykai.engine.allocate import place_gang
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import pods_to_place, satisfied
-from pykai.engine.order import Bystander, GangWalk, Waiting
+from pykai.engine.order import GangWalk, Waiting
 from pykai.engine.quota import QueueBook, Triple
 from pykai.engine.victims import Batch
 from pykai.model.status import Status
@@ -91,33 +91,22 @@ def _suppose(cycle: Cycle, cause: Cause, pods: Sequence[int], batches: Sequence[
 
 def _serve(cycle: Cycle, cause: Cause, pods: Sequence[int], losers: set[int]) -> bool:
     """Give the gang its pods and the losers what is left, in order of service; False where the gang gets nothing."""
-    others = _bystanders(cycle, cause, losers)
-    walk = GangWalk(cycle, [cause.gang, *sorted(losers)], bystanders=others)
-    served = False
-    while (turn := walk.pop()) is not None:
+    queue_of, paths = cycle.snapshot.gangs.queue, cycle.snapshot.queues.paths
+    turns = {cause.gang, *losers}
+    leaves = {queue_of[gang] for gang in turns}
+    others = cause.waiting.bystanders({paths[leaf][-1] for leaf in leaves}, turns) if len(leaves) > 1 else ()
+    walk = GangWalk(cycle, sorted(turns), bystanders=others)
+    while turns and (turn := walk.pop()) is not None:
+        turns.discard(turn)
         if turn == cause.gang:
             if not place_gang(cycle, cause.gang, pods, wait_only=True):
                 return False
-            served = True
         else:
             again = pods_to_place(cycle.trial, cycle.orders, turn)
             if place_gang(cycle, turn, again, wait_only=True) and pods_to_place(cycle.trial, cycle.orders, turn):
                 walk.push(turn)
-    return served
-
-
-def _bystanders(cycle: Cycle, cause: Cause, losers: set[int]) -> list[Bystander]:
-    """Those who wait in the same branches as somebody who gets a turn; in a single queue nobody else matters."""
-    queue_of, paths = cycle.snapshot.gangs.queue, cycle.snapshot.queues.paths
-    leaves = {queue_of[gang] for gang in losers} | {queue_of[cause.gang]}
-    if len(leaves) == 1:
-        return []
-    branches = {paths[leaf][-1] for leaf in leaves}
-    return [
-        shape
-        for gang, shape in cause.waiting.shapes
-        if paths[shape.queue][-1] in branches and gang != cause.gang and gang not in losers
-    ]
+                turns.add(turn)
+    return cause.gang not in turns
 
 
 def commit(cycle: Cycle, scenario: Scenario, messages: Mapping[int, str]) -> None:
@@ -127,6 +116,7 @@ def commit(cycle: Cycle, scenario: Scenario, messages: Mapping[int, str]) -> Non
     for pod in scenario.released:
         for observer in cycle.observers:
             observer.evicted(cycle, pod)
+    cause.waiting.served(cause.gang)
     cycle.reasons.forget(cause.gang)
 
 

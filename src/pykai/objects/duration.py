@@ -22,7 +22,7 @@ _SECONDS: dict[str, Fraction] = {
     "h": Fraction(3600),
 }
 _LONG_SECONDS = {**_SECONDS, "d": Fraction(86400), "w": Fraction(7 * 86400)}
-_PART = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([^0-9.+-]+)", re.ASCII)
+_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([^0-9.+-]+)", re.ASCII)
 _NANOSECONDS_MAX = 2**63 - 1
 
 
