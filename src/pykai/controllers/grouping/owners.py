@@ -41,7 +41,7 @@ def ownership(pod: Object, lookup: Lookup) -> Ownership:
             owner = _fetched(references[0], namespace_of(pod), lookup)
         except ForbiddenError:
             break
-        if any(uid_of(owner) == uid_of(seen) and _is_same(owner, seen) for seen in owners):
+        if any(_is_same(owner, seen) for seen in owners):
             raise GroupingError(f"{_described(owner)} is its own owner")
         owners.append(owner)
         references = _single(owner)

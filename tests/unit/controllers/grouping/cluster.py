@@ -10,6 +10,7 @@ from pykai.controllers.grouping.kinds import group_workload
 from pykai.controllers.grouping.owners import has_labels
 
 Object = dict[str, Any]
+CLUSTER_WIDE = {"PriorityClass", "Karta"}
 
 
 class Memory:
@@ -22,12 +23,20 @@ class Memory:
     def get(self, api_version: str, kind: str, namespace: str, name: str) -> Object | None:
         if kind in self.forbidden:
             raise ForbiddenError(kind)
-        wanted = (api_version, kind, name)
-        return next((o for o in self.objects if (o["apiVersion"], o["kind"], o["metadata"]["name"]) == wanted), None)
+        found = self._of(api_version, kind, namespace)
+        return next((o for o in found if o["metadata"]["name"] == name), None)
 
     def list(self, api_version: str, kind: str, namespace: str, labels: Mapping[str, str]) -> list[Object]:
-        found = (o for o in self.objects if (o["apiVersion"], o["kind"]) == (api_version, kind))
+        found = self._of(api_version, kind, namespace)
         return [o for o in found if has_labels(o["metadata"].get("labels"), labels)]
+
+    def _of(self, api_version: str, kind: str, namespace: str) -> list[Object]:
+        home = "ns" if kind in CLUSTER_WIDE else namespace
+        return [
+            o
+            for o in self.objects
+            if (o["apiVersion"], o["kind"], o["metadata"]["namespace"]) == (api_version, kind, home)
+        ]
 
 
 def obj(api_version: str, kind: str, name: str = "w", **parts: Any) -> Object:

@@ -9,13 +9,13 @@ from .cluster import grouped, obj, pod, pod_group, ref
 MIN = "kai.scheduler/batch-min-member"
 
 
-@pytest.mark.parametrize(("annotations", "minimum"), [({}, 1), ({MIN: "3"}, 3)])
+@pytest.mark.parametrize(("annotations", "minimum"), [({}, 1), ({MIN: "3"}, 3), ({MIN: "2147483647"}, 2147483647)])
 def test_job_is_one_group(annotations, minimum):
     spec = grouped(obj("batch/v1", "Job", "job", annotations=annotations), pod("job-abc"))
     assert (spec.name, spec.min_member) == ("pg-job-u-job", minimum)
 
 
-@pytest.mark.parametrize("value", ["three", "", "1.5", "0", "-1", "99999999999", "１"])
+@pytest.mark.parametrize("value", ["three", "", "1.5", "0", "-1", "2147483648", "１"])
 def test_job_refuses_a_bad_minimum(value):
     with pytest.raises(GroupingError, match="invalid min-member annotation value"):
         grouped(obj("batch/v1", "Job", annotations={MIN: value}), pod())

@@ -2,7 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from pykai.controllers.grouping import GroupingError, Settings, group_pod, ignored_wishes, workload_of
+from pykai.controllers.grouping import (
+    GroupingError,
+    Settings,
+    Workload,
+    group_of,
+    group_pod,
+    ignored_wishes,
+    workload_of,
+)
 from pykai.controllers.grouping.kinds import TABLE, choose, known
 
 from .cluster import Memory, obj, pod, priority_class, ref
@@ -81,6 +89,14 @@ def test_a_wrapped_workload_is_grouped_by_its_own_rule():
     labels = {"jobset.sigs.k8s.io/replicatedjob-name": "node", "jobset.sigs.k8s.io/job-index": "0"}
     spec = group_pod(pod(owners=[ref(job)], labels=labels), Memory(train, jobset, job), Settings())
     assert (spec.name, spec.queue, spec.sub_groups[1].min_member) == ("pg-js-u-js", "test", 4)
+
+
+def test_an_inner_workload_that_is_gone_is_an_error():
+    wrapper = obj("argoproj.io/v1alpha1", "Workflow", "flow")
+    inner = obj("apps/v1", "StatefulSet", "s", owners=[ref(wrapper)])
+    work = Workload(wrapper, pod(), (inner, wrapper), Settings(), Memory(wrapper))
+    with pytest.raises(GroupingError, match="StatefulSet ns/s does not exist"):
+        group_of(work)
 
 
 def test_any_version_of_a_run_ai_workload_wraps():

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from pykai.controllers.grouping import GroupingError, Settings, Topology
+from pykai.controllers.grouping import GroupingError, Settings, Topology, Workload, ignored_wishes
 from pykai.controllers.grouping.karta_structure import MAX_VALUES, scale, structure, values
 
-from .cluster import grouped, home, obj, pod, tree
+from .cluster import Memory, grouped, home, obj, pod, tree
 
 ROLE = '.metadata.labels["role"]'
 APP = '.metadata.labels["app"]'
@@ -162,6 +162,13 @@ def test_a_sub_group_needs_a_scale():
 def test_without_exactly_one_usable_karta_the_default_applies(kartas):
     spec = grouped(TOP, member(), *kartas)
     assert (spec.name, spec.min_member, spec.sub_groups) == ("pg-f-u-f", 1, ())
+
+
+def test_several_kartas_are_told():
+    for kartas, lines in (([karta(ONE_GROUP)], 0), ([karta(ONE_GROUP), karta(ONE_GROUP, name="second")], 1)):
+        found = ignored_wishes(Workload(TOP, member(), (TOP,), Settings(), Memory(*kartas)))
+        assert len(found) == lines
+        assert all("flow, second all describe jobs.io/v1/Flow" in line for line in found)
 
 
 def test_an_unusable_karta_does_not_hide_a_good_one():

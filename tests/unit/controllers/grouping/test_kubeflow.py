@@ -73,6 +73,13 @@ def test_mpi_does_not_wait_for_a_launcher_that_waits_for_it(others, creation, ex
     assert grouped(top, pod(), *others).min_member == expected
 
 
+@pytest.mark.parametrize(("launchers", "minimum", "expected"), [(5, 2, 0), (None, 2, 1)])
+def test_mpi_minimum_without_the_launcher_is_never_negative(launchers, minimum, expected):
+    roles = {"Launcher": launchers, "Worker": 2}
+    top = job("MPIJob", roles, launcherCreationPolicy="WaitForWorkersReady", **policy(minimum))
+    assert grouped(top, pod()).min_member == expected
+
+
 def role(name, index=None):
     labels = {"training.kubeflow.org/replica-type": name}
     return labels if index is None else {**labels, "training.kubeflow.org/replica-index": str(index)}

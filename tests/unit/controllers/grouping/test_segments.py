@@ -42,6 +42,15 @@ def test_elastic_segments_need_no_pod():
     assert [minimum for _, _, minimum in tree(spec)[2:]] == [4, 4, 4, 0, 0]
 
 
+def test_no_workers_no_segments():
+    policy = {"schedulingPolicy": {"minAvailable": 1}}
+    assert tree(grouped(pytorch(0, {SIZE: "2"}, runPolicy=policy), pod())) == [("master", "", 1), ("worker", "", 0)]
+
+
+def test_as_many_segments_as_allowed():
+    assert len(grouped(pytorch(10_000, {SIZE: "1"}), worker(0)).sub_groups) == 10_002
+
+
 def test_the_pods_own_size_comes_first():
     assert len(grouped(pytorch(4, {SIZE: "2"}), worker(0, **{SIZE: "1"})).sub_groups) == 2 + 4
 
