@@ -37,6 +37,7 @@ class Cycle:
         self.gang_order = policy.of(points.GangOrder)  # type: ignore[type-abstract]
         self.gates = policy.of(points.PodGate)  # type: ignore[type-abstract]
         self.live_filters = policy.of(points.LiveFilter)  # type: ignore[type-abstract]
+        self.live_masks = policy.of(points.LiveMask)  # type: ignore[type-abstract]
         self.wait_rules = policy.of(points.WaitRule)  # type: ignore[type-abstract]
         self.pod_scores = policy.of(points.PodScore)  # type: ignore[type-abstract]
         self.device_scores = policy.of(points.DeviceScore)  # type: ignore[type-abstract]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from pykai.engine.allocate import place_gang
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import pods_to_place
 from pykai.engine.order import GangWalk, Waiting, pending_gangs
@@ -31,7 +32,10 @@ class Eviction:
 
 
 def run(cycle: Cycle, action: Eviction) -> None:
-    """Give each waiting gang, in order, the chance to make room for itself."""
+    """Give each waiting gang, in order, the chance to make room for itself.
+
+    What earlier evictions of the cycle left over is used before anybody else is evicted.
+    """
     pending = pending_gangs(cycle)
     gangs = [g for g in pending if action.may_evict_for(cycle, g) and not _delayed(cycle, g)]
     pool = VictimPool(cycle)
@@ -43,6 +47,10 @@ def run(cycle: Cycle, action: Eviction) -> None:
     while (gang := walk.pop()) is not None:
         pods = pods_to_place(cycle.trial, cycle.orders, gang)
         if not pods or failures.hopeless(gang, pods) or _refused(cycle, gang, pods):
+            continue
+        if cycle.trial.evicted and place_gang(cycle, gang, pods, wait_only=True):
+            waiting.served(gang)
+            cycle.reasons.forget(gang)
             continue
         request = cycle.queue_request(pods, cycle.snapshot.max_gpu_memory)
         cause = Cause(action.name, gang, request, _book_now(cycle), waiting, action.keep_all)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
 import numpy as np
 
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import is_gang
-from pykai.engine.points import Refusal
+from pykai.engine.points import Refusal, Rejection
 from pykai.engine.reasons import POD_ERRORS, FitError, GangError
 from pykai.model.gangs import PodSet
 from pykai.model.pods import GpuKind, PodClass
 from pykai.model.resources import CPU, GPU, MEMORY, MIG_PREFIX, Mask, Rows
 
+Looked = tuple[Rows | None, Mapping[int, str], Sequence[Rejection]]
+"""The nodes, why single ones of them refused, and which ones were closed to the pod at the moment."""
 _SHORT = "node(s) didn't have enough resources: "
 _TITLES = {CPU: "CPU cores", MEMORY: "memory", GPU: "GPUs"}
 
@@ -26,10 +29,8 @@ def explain_refusal(cycle: Cycle, gang: int, pod: int, refusal: Refusal) -> None
     cycle.reasons.gang(gang, GangError(POD_ERRORS, message))
 
 
-def explain_pod(
-    cycle: Cycle, gang: int, failed: tuple[int, int, PodSet], looked: tuple[Rows | None, Mapping[int, str]]
-) -> None:
-    """No node took the pod: (pod, its position in the podset, the podset), (nodes, why the fitting ones refused)."""
+def explain_pod(cycle: Cycle, gang: int, failed: tuple[int, int, PodSet], looked: Looked) -> None:
+    """No node took the pod; `failed` is the pod, its position in the podset, and the podset."""
     pod, found, podset = failed
     error = fit_error(cycle, cycle.trial.of_class(pod), *looked)
     text = error.detailed() if cycle.snapshot.params.detailed_fit_errors else error.text()
@@ -54,20 +55,26 @@ def _gang_message(cycle: Cycle, gang: int, failed: tuple[int, int, PodSet], text
     )
 
 
-def fit_error(cycle: Cycle, c: PodClass, nodes: Rows | None, refused: Mapping[int, str]) -> FitError:
+def fit_error(
+    cycle: Cycle, c: PodClass, nodes: Rows | None, refused: Mapping[int, str], closed: Sequence[Rejection] = ()
+) -> FitError:
     """Counts per reason over the nodes; remembered while nothing moves, for the next pod of the class."""
-    key = (len(cycle.trial.touched), c.row, None if nodes is None else nodes.tobytes())
+    where = None if nodes is None else nodes.tobytes()
+    key = (len(cycle.trial.touched), c.row, where, *((reason, int(mask.sum())) for reason, mask in closed))
     memo = cycle.memo.setdefault("fit_errors", {})
     if not refused and key in memo:
         known: FitError = memo[key]
         return known
-    error = _fit_error(cycle, c, np.arange(len(cycle.snapshot.nodes)) if nodes is None else nodes, refused)
+    rows = np.arange(len(cycle.snapshot.nodes)) if nodes is None else nodes
+    error = _fit_error(cycle, c, rows, refused, closed)
     if not refused:
         memo[key] = error
     return error
 
 
-def _fit_error(cycle: Cycle, c: PodClass, nodes: Rows, refused: Mapping[int, str]) -> FitError:
+def _fit_error(
+    cycle: Cycle, c: PodClass, nodes: Rows, refused: Mapping[int, str], closed: Sequence[Rejection]
+) -> FitError:
     counts: Counter[str] = Counter()
     explained = np.zeros(len(nodes), dtype=bool)
     detail: list[tuple[str, Mask]] = []
@@ -75,7 +82,7 @@ def _fit_error(cycle: Cycle, c: PodClass, nodes: Rows, refused: Mapping[int, str
         explained |= lacking
         counts[reason] += int(lacking.sum())
         detail.append((reason, lacking))
-    for reason, rejected in cycle.rankings.rejections(c):
+    for reason, rejected in chain(cycle.rankings.rejections(c), closed):
         new = rejected[nodes] & ~explained
         explained |= new
         counts[reason] += int(new.sum())

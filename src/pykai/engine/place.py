@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from pykai.engine.cycle import Cycle, Group
 from pykai.engine.explain import explain_pod, explain_refusal
-from pykai.engine.points import NodeSubsets
-from pykai.engine.ranking import Ranking
+from pykai.engine.points import NodeSubsets, Rejection
+from pykai.engine.ranking import UNFIT, Ranking
 from pykai.model.gangs import PodSet, SubGroupSet
 from pykai.model.pods import PodClass
 from pykai.model.resources import GPU, PODS, Column, Rows
@@ -87,23 +89,26 @@ class Placement:
         c = self.trial.of_class(pod)
         ranking = cycle.rankings.of(c, nodes)
         live = [f for f in cycle.live_filters if f.concerns(cycle, c)]
+        closed = [closing for f in cycle.live_masks if f.concerns(cycle, c) for closing in f.closed(cycle, pod)]
         refused: dict[int, str] = {}
-        for node in ranking.best(self._extra(pod)):
+        for node in ranking.best(self._extra(pod, closed)):
             why = next((r for f in live if (r := f.reject(cycle, pod, node)) is not None), None)
             if why is None and self._take(pod, node, c, ranking):
                 return True
             refused[node] = why or "node(s) didn't have enough resources: GPUs"
         if self.explain:
-            explain_pod(cycle, self.gang, (pod, at, podset), (nodes, refused))
+            explain_pod(cycle, self.gang, (pod, at, podset), (nodes, refused, closed))
         return False
 
-    def _extra(self, pod: int) -> Column | None:
-        """Scores that hold for this pod only."""
+    def _extra(self, pod: int, closed: Sequence[Rejection]) -> Column | None:
+        """Scores that hold for this pod only, and nodes that are closed to it at the moment."""
         extra: Column | None = None
         for plugin in self.cycle.pod_scores:
             score = plugin.pod_score(self.cycle, pod)
             if score is not None:
                 extra = score if extra is None else extra + score
+        for _, mask in closed:
+            extra = np.where(mask, UNFIT, 0.0 if extra is None else extra)
         return extra
 
     def _must_wait(self, pod: int, node: int, c: PodClass) -> bool:

@@ -58,6 +58,15 @@ class LiveFilter(Protocol):
 
 
 @runtime_checkable
+class LiveMask(Protocol):
+    """All must agree. Like a LiveFilter, but answers for all nodes at once: asked once for each pod."""
+
+    def concerns(self, cycle: Cycle, pod_class: PodClass) -> bool: ...
+
+    def closed(self, cycle: Cycle, pod: int) -> Iterable[Rejection]: ...
+
+
+@runtime_checkable
 class WaitRule(Protocol):
     """Any may demand it: the pod has the node, but something there that no column counts has to be gone first."""
 

@@ -32,6 +32,7 @@ class Rankings:
         self.relative = policy.of(points.RelativeScore)  # type: ignore[type-abstract]
         self.reliefs: tuple[Relief, ...] = ()
         """What a class need not find free on nodes, [resource, node]."""
+        self._every = np.arange(len(trial.snapshot.nodes))
         self._allowed: dict[int, Mask] = {}
         self._whole: dict[int, Ranking] = {}
         self._subset: dict[tuple[int, bytes], Ranking] = {}
@@ -58,10 +59,12 @@ class Rankings:
         return need
 
     def least(self, pod_class: PodClass) -> Column:
-        """What a class must find free at least, wherever it goes."""
-        least = pod_class.request.copy()
-        if self.reliefs and len(pod_class.dims):
-            least[pod_class.dims] = self.need(pod_class, np.arange(len(self.trial.snapshot.nodes))).min(axis=1)
+        """What a class must find free at least, wherever it goes; read only."""
+        least = pod_class.request
+        for relief in self.reliefs:
+            spared = relief(pod_class, self._every)
+            if spared is not None:
+                least = least - spared.max(axis=1, initial=0.0)
         return least
 
     def rejections(self, pod_class: PodClass) -> Iterator[points.Rejection]:

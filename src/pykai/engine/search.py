@@ -113,7 +113,7 @@ class Room:
 
     def _floor(self, c: PodClass) -> Column:
         """What a pod of the class takes at least."""
-        need = self.cycle.rankings.least(c)
+        need = self.cycle.rankings.least(c).copy()
         if c.memory_mib:
             need[GPU] = c.devices * c.memory_mib / float(self.cycle.snapshot.nodes.gpu_memory.max())
         return need

@@ -7,15 +7,25 @@ pays for what changed since it last looked.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from pykai.engine.cycle import Cycle
 from pykai.engine.trial import Trial
-from pykai.model.resources import Rows
+from pykai.model.resources import Mask, Rows
 from pykai.model.status import ACTIVE_ALLOCATED, Status, table
 
 _STAYS = table(ACTIVE_ALLOCATED | {Status.STUCK_IN_RELEASING})
 NOWHERE = -1
+
+
+class Move(NamedTuple):
+    """A pod's node before and after, as one that stays and as one that leaves."""
+
+    pod: int
+    staying: tuple[int, int]
+    leaving: tuple[int, int]
 
 
 class Whereabouts:
@@ -23,21 +33,28 @@ class Whereabouts:
 
     def __init__(self, trial: Trial) -> None:
         self.trial = trial
-        self.version = len(trial.moved)
+        self.moves: list[Move] = []
+        """All changes since the start, in order: the number of them is the version of the arrays."""
+        self._read = len(trial.moved)
         status, node = np.array(trial.status, dtype=np.int64), np.array(trial.node, dtype=np.int64)
         self.staying: Rows = np.where(np.array(_STAYS)[status], node, NOWHERE)
         self.leaving: Rows = np.where(status == Status.RELEASING, node, NOWHERE)
 
     def refresh(self) -> int:
-        """Bring the arrays up to date; a version that differs whenever they may differ."""
+        """Bring the arrays up to date; their version."""
         trial = self.trial
-        if self.version != len(trial.moved):
-            for pod in set(trial.moved[self.version :]):
-                status, node = trial.status[pod], trial.node[pod]
-                self.staying[pod] = node if _STAYS[status] else NOWHERE
-                self.leaving[pod] = node if status == Status.RELEASING else NOWHERE
-            self.version = len(trial.moved)
-        return self.version
+        if self._read != len(trial.moved):
+            for pod in set(trial.moved[self._read :]):
+                self._follow(pod, trial.status[pod], trial.node[pod])
+            self._read = len(trial.moved)
+        return len(self.moves)
+
+    def _follow(self, pod: int, status: int, node: int) -> None:
+        stays = node if _STAYS[status] else NOWHERE
+        leaves = node if status == Status.RELEASING else NOWHERE
+        move = Move(pod, (int(self.staying[pod]), stays), (int(self.leaving[pod]), leaves))
+        self.staying[pod], self.leaving[pod] = stays, leaves
+        self.moves.append(move)
 
 
 def whereabouts(cycle: Cycle) -> Whereabouts:
@@ -49,16 +66,19 @@ def whereabouts(cycle: Cycle) -> Whereabouts:
 
 
 class Tally:
-    """How many of the given pods are in each domain. `domains`: a number per node, 0 where it is in none."""
+    """How many of some pods are in each domain.
 
-    def __init__(self, where: Whereabouts, pods: Rows, domains: Rows, size: int) -> None:
+    `pods`: which pods, as a mask. `domains`: a number below `size` for each node, 0 where it is in no domain; the
+    counts of domain 0 are always 0.
+    """
+
+    def __init__(self, where: Whereabouts, pods: Mask, domains: Rows, size: int) -> None:
         self.where = where
         self.pods = pods
         self.domains = domains
-        self.size = size
-        self._version = -1
-        self._staying: Rows = np.zeros(size, dtype=np.int64)
-        self._leaving: Rows = np.zeros(size, dtype=np.int64)
+        self._version = where.refresh()
+        self._staying = self._count(where.staying[pods], size)
+        self._leaving = self._count(where.leaving[pods], size)
 
     @property
     def staying(self) -> Rows:
@@ -72,18 +92,32 @@ class Tally:
         self._refresh()
         return self._leaving
 
-    def count_at(self, node: int) -> int:
-        """How many stay in the domain of a node."""
-        return int(self.staying[self.domains[node]])
+    @property
+    def company(self) -> Mask:
+        """Nodes in whose domain some stay."""
+        return (self.staying > 0)[self.domains]
+
+    @property
+    def farewell(self) -> Mask:
+        """Nodes from whose domain some are leaving."""
+        return (self.leaving > 0)[self.domains]
+
+    def _count(self, nodes: Rows, size: int) -> Rows:
+        counts = np.bincount(self.domains[nodes[nodes != NOWHERE]], minlength=size)
+        counts[0] = 0
+        return counts
 
     def _refresh(self) -> None:
         version = self.where.refresh()
-        if version != self._version:
-            self._version = version
-            self._staying = self._count(self.where.staying[self.pods])
-            self._leaving = self._count(self.where.leaving[self.pods])
+        for move in self.where.moves[self._version : version]:
+            if self.pods[move.pod]:
+                self._shift(self._staying, *move.staying)
+                self._shift(self._leaving, *move.leaving)
+        self._version = version
 
-    def _count(self, nodes: Rows) -> Rows:
-        counts = np.bincount(self.domains[nodes[nodes != NOWHERE]], minlength=self.size)
+    def _shift(self, counts: Rows, before: int, after: int) -> None:
+        if before != NOWHERE:
+            counts[self.domains[before]] -= 1
+        if after != NOWHERE:
+            counts[self.domains[after]] += 1
         counts[0] = 0
-        return counts

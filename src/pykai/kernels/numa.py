@@ -22,7 +22,8 @@ Choose = Callable[[Column, Column, Column], Mask]
 def one_zone(available: Column, allocatable: Column, request: Column) -> Mask:
     """The lowest zone that holds the whole request."""
     fits = (available >= request[None]).all(axis=1)
-    return fits & (np.cumsum(fits, axis=0) == 1)
+    first: Mask = np.cumsum(fits, axis=0) == 1
+    return fits & first
 
 
 def fewest_zones(available: Column, allocatable: Column, request: Column) -> Mask:
@@ -70,7 +71,8 @@ def shares(available: Column, request: Column, zones: Mask) -> Column:
     """What a request takes from each of its zones: the lowest are used up first."""
     usable = np.where(zones[:, None, :], available, 0.0)
     before = np.cumsum(usable, axis=0) - usable
-    return np.clip(request[None] - before, 0.0, usable)
+    share: Column = np.clip(request[None] - before, 0.0, usable)
+    return share
 
 
 def align(

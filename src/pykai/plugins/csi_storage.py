@@ -11,8 +11,9 @@ from pykai.engine.cycle import Cycle
 from pykai.engine.points import Rejection
 from pykai.engine.whereabouts import NOWHERE
 from pykai.model.pods import PodClass
-from pykai.model.resources import Column
+from pykai.model.resources import Column, Mask
 from pykai.model.snapshot import Snapshot
+from pykai.objects.kinds import PersistentVolumeClaim
 from pykai.plugins.storage_pools import drawing, pools, use
 from pykai.plugins.volume_claims import claim_key, claim_size, claims_of, class_name, owners
 
@@ -35,12 +36,14 @@ class StoragePools:
             return False
         return bool(drawing(cycle.snapshot, pod_class))
 
-    def reject(self, cycle: Cycle, pod: int, node: int) -> str | None:
-        short = _short(cycle, pod, node, use(cycle).releasing)
-        return NO_ROOM.format(short) if short else None
+    def closed(self, cycle: Cycle, pod: int) -> Iterable[Rejection]:
+        drawn = use(cycle)
+        free = cycle.snapshot.derived(pools).size - drawn.pending + drawn.releasing
+        return ((NO_ROOM.format(name), short) for name, short in _short(cycle, pod, free))
 
     def must_wait(self, cycle: Cycle, pod: int, node: int) -> bool:
-        return bool(_short(cycle, pod, node, np.zeros(len(cycle.snapshot.derived(pools).size))))
+        free = cycle.snapshot.derived(pools).size - use(cycle).pending
+        return any(short[node] for _, short in _short(cycle, pod, free))
 
 
 def _rejections(snapshot: Snapshot, c: PodClass) -> Iterator[Rejection]:
@@ -62,17 +65,13 @@ def _uids(snapshot: Snapshot) -> frozenset[str]:
     return frozenset(snapshot.pods.uids)
 
 
-def _short(cycle: Cycle, pod: int, node: int, besides: Column) -> str:
-    """The storage class of which a node has too little, counting what is free and `besides`; empty: none."""
-    drawn, facts = use(cycle), cycle.snapshot.derived(pools)
-    need: dict[int, float] = {}
+def _short(cycle: Cycle, pod: int, free: Column) -> Iterator[tuple[str, Mask]]:
+    """Storage classes with the nodes whose pool has too little of it for the pod; `free`: bytes per pool."""
+    facts, drawn = cycle.snapshot.derived(pools), use(cycle).claims
+    by_class: dict[str, list[PersistentVolumeClaim]] = {}
     for claim in drawing(cycle.snapshot, cycle.trial.of_class(pod)):
-        name = class_name(claim)
-        pool = int(facts.of_class[name][node])
-        if claim_key(claim) not in drawn.claims:
-            need[pool] = need.get(pool, 0.0) + claim_size(claim)
-        if pool == NOWHERE or claim_size(claim) > facts.largest[pool]:
-            return name
-        if need.get(pool, 0.0) > facts.size[pool] - drawn.pending[pool] + besides[pool]:
-            return name
-    return ""
+        by_class.setdefault(class_name(claim), []).append(claim)
+    for name, claims in by_class.items():
+        sizes = [claim_size(claim) for claim in claims if claim_key(claim) not in drawn]
+        short = (facts.largest < max(sizes, default=0.0)) | (free < sum(sizes))
+        yield name, np.append(short, True)[facts.of_class[name]]

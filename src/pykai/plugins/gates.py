@@ -30,7 +30,8 @@ class MaxNodePoolResources:
     def problem(self, cycle: Cycle, pod: int) -> str | None:
         snapshot, c = cycle.snapshot, cycle.trial.of_class(pod)
         most = snapshot.derived(largest)
-        short = next((row for row in _order(c) if c.request[row] > most[row]), None)
+        least = cycle.rankings.least(c)
+        short = next((row for row in _order(c) if least[row] > most[row]), None)
         if short is None:
             return None
         wanted = ", ".join(_wanted(snapshot, c))

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from pykai.engine.cycle import Cycle
+from pykai.engine.points import Rejection
 from pykai.engine.whereabouts import Tally
 from pykai.model.pods import PodClass
-from pykai.model.resources import Column
+from pykai.model.resources import Column, Mask
 from pykai.model.status import Status
 from pykai.objects.pod_template import PodTerm
 from pykai.plugins.pod_terms import Borne, PodTerms, preferred, required_apart, required_near, tally
@@ -40,13 +41,11 @@ class Rules:
     starts_alone: bool
     """The class matches its own terms: the first of its kind may go anywhere."""
 
-    def company(self, node: int) -> bool:
-        """Whether the required neighbours are there, or the class is the first of its kind."""
-        if not all(near.domains[node] for near in self.near):
-            return False
-        return all(near.count_at(node) for near in self.near) or (
-            self.starts_alone and not any(near.staying.any() for near in self.near)
-        )
+    def company(self) -> Mask:
+        """Nodes with all required neighbours or, for the first of its kind, those that are in some domain."""
+        alone = self.starts_alone and not any(near.staying.any() for near in self.near)
+        mask: Mask = np.logical_and.reduce([near.domains > 0 if alone else near.company for near in self.near])
+        return mask
 
 
 @dataclass(frozen=True)
@@ -56,15 +55,14 @@ class RequiredPodAffinity:
     def concerns(self, cycle: Cycle, pod_class: PodClass) -> bool:
         return _rules(cycle, pod_class.row) is not None
 
-    def reject(self, cycle: Cycle, pod: int, node: int) -> str | None:
+    def closed(self, cycle: Cycle, pod: int) -> Iterable[Rejection]:
         rules = _rules(cycle, cycle.trial.klass[pod])
         if rules is None:
-            return None
-        if rules.near and not rules.company(node):
-            return NOT_NEAR
-        if any(apart.count_at(node) for apart in rules.apart):
-            return NOT_APART
-        return SHUNNED if any(shunned.count_at(node) for shunned in rules.shunned) else None
+            return
+        if rules.near:
+            yield NOT_NEAR, ~rules.company()
+        yield from ((NOT_APART, apart.company) for apart in rules.apart)
+        yield from ((SHUNNED, shunned.company) for shunned in rules.shunned)
 
     def must_wait(self, cycle: Cycle, pod: int, node: int) -> bool:
         rules = _rules(cycle, cycle.trial.klass[pod])
@@ -75,8 +73,8 @@ class RequiredPodAffinity:
         rules = _rules(cycle, cycle.trial.klass[pod])
         if rules is None or cycle.trial.status[pod] != Status.PENDING:
             return None
-        leaving = [t.leaving[t.domains] for t in (*rules.apart, *rules.shunned) if t.leaving.any()]
-        return np.where(np.add.reduce(leaving) > 0, NOT_AT_ONCE, 0.0) if leaving else None
+        leaving = [t.farewell for t in (*rules.apart, *rules.shunned) if t.leaving.any()]
+        return np.where(np.logical_or.reduce(leaving), NOT_AT_ONCE, 0.0) if leaving else None
 
 
 @dataclass(frozen=True)

@@ -117,6 +117,6 @@ def tally(cycle: Cycle, classes: Mask, topology_key: str) -> Tally:
     key = (topology_key, classes.tobytes())
     if key not in known:
         column = cycle.snapshot.derived(node_labels.labels)[topology_key]
-        pods = np.flatnonzero(classes[cycle.snapshot.pods.klass])
+        pods = classes[cycle.snapshot.pods.klass]
         known[key] = Tally(whereabouts(cycle), pods, column.codes, column.size)
     return known[key]

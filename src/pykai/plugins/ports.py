@@ -5,13 +5,14 @@ A pod on its way out still holds its ports: a newcomer may have the node, but wa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
 
 from pykai.engine.cycle import Cycle
+from pykai.engine.points import Rejection
 from pykai.engine.whereabouts import Tally, whereabouts
 from pykai.model.pods import PodClass
 from pykai.model.resources import Column
@@ -27,13 +28,13 @@ _ANY = ("", "0.0.0.0")
 
 @dataclass(frozen=True)
 class HostPorts:
-    """Rejects nodes on which a port is taken."""
+    """Closes nodes on which a port is taken."""
 
     def concerns(self, cycle: Cycle, pod_class: PodClass) -> bool:
         return pod_class.row in cycle.snapshot.derived(ports_by_class)
 
-    def reject(self, cycle: Cycle, pod: int, node: int) -> str | None:
-        return TAKEN if _rivals(cycle, cycle.trial.klass[pod]).count_at(node) else None
+    def closed(self, cycle: Cycle, pod: int) -> Iterable[Rejection]:
+        return [(TAKEN, _rivals(cycle, cycle.trial.klass[pod]).company)]
 
     def must_wait(self, cycle: Cycle, pod: int, node: int) -> bool:
         rivals = _rivals(cycle, cycle.trial.klass[pod])
@@ -44,8 +45,8 @@ class HostPorts:
         row = cycle.trial.klass[pod]
         if row not in cycle.snapshot.derived(ports_by_class) or cycle.trial.status[pod] != Status.PENDING:
             return None
-        leaving = _rivals(cycle, row).leaving
-        return np.where(leaving[1:] > 0, NOT_AT_ONCE, 0.0) if leaving.any() else None
+        rivals = _rivals(cycle, row)
+        return np.where(rivals.farewell, NOT_AT_ONCE, 0.0) if rivals.leaving.any() else None
 
 
 def ports_by_class(snapshot: Snapshot) -> dict[int, tuple[Port, ...]]:
@@ -76,7 +77,7 @@ def _rivals(cycle: Cycle, row: int) -> Tally:
     if row not in tallies:
         by_class = cycle.snapshot.derived(ports_by_class)
         rivals = [other for other, ports in by_class.items() if collide(by_class[row], ports)]
-        pods = np.flatnonzero(np.isin(cycle.snapshot.pods.klass, rivals))
+        pods = np.isin(cycle.snapshot.pods.klass, rivals)
         nodes = len(cycle.snapshot.nodes)
         tallies[row] = Tally(whereabouts(cycle), pods, np.arange(1, nodes + 1), nodes + 1)
     return tallies[row]

@@ -14,6 +14,7 @@ from typing import Any
 from pykai.plugins import ordering, scoring
 from pykai.plugins.dra import DynamicResources
 from pykai.plugins.minruntime import MinRuntime, MinRuntimePolicy
+from pykai.plugins.numa import Numa
 from pykai.plugins.pod_affinity import PreferredPodAffinity
 from pykai.plugins.predicates import PREDICATES
 from pykai.plugins.proportion import Proportion
@@ -71,7 +72,7 @@ PLUGINS: dict[str, Callable[[Arguments], Made]] = {
     "nodeplacement": _node_placement,
     "podaffinity": lambda _: (PreferredPodAffinity(),),
     "dynamicresources": lambda _: (DynamicResources(),),
-    "numa": _nothing,
+    "numa": lambda arguments: (Numa.from_arguments(arguments),),
     "minruntime": lambda arguments: (MinRuntime(MinRuntimePolicy.from_arguments(arguments)),),
     "topology": lambda _: (Topology(),),
     "snapshot": _nothing,

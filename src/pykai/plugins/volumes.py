@@ -15,6 +15,7 @@ import numpy as np
 from pykai.engine.cycle import Cycle
 from pykai.engine.points import Rejection
 from pykai.model.pods import PodClass
+from pykai.model.resources import Mask
 from pykai.model.snapshot import Key, Snapshot
 from pykai.model.status import IS_ACTIVE_ALLOCATED
 from pykai.objects.kinds import PersistentVolumeClaim
@@ -95,8 +96,18 @@ class VolumeChoice:
     def concerns(self, cycle: Cycle, pod_class: PodClass) -> bool:
         return bool(pod_class.template.volumes) and bool(claims_of(cycle.snapshot, pod_class).delayed)
 
+    def closed(self, cycle: Cycle, pod: int) -> Iterable[Rejection]:
+        """Nodes where some claim, taken for itself, cannot be served any more."""
+        choices = _choices(cycle)
+        for claim in claims_of(cycle.snapshot, cycle.trial.of_class(pod)).delayed:
+            found = claim_options(cycle.snapshot, claim)
+            yield NO_VOLUME, ~_served(found, choices, choices.made.get(claim_key(claim)))
+
     def reject(self, cycle: Cycle, pod: int, node: int) -> str | None:
+        """Several claims must not count on the same volume."""
         claims = claims_of(cycle.snapshot, cycle.trial.of_class(pod))
+        if len(claims.delayed) < 2:
+            return None
         return NO_VOLUME if _choose(cycle.snapshot, _choices(cycle), claims, node) is None else None
 
     def placed(self, cycle: Cycle, pod: int, node: int) -> None:
@@ -133,6 +144,18 @@ def _choices_under_way(cycle: Cycle) -> Choices:
     return choices
 
 
+def _served(found: Options, choices: Choices, choice: Choice | None) -> Mask:
+    """Nodes where a claim can be served, with what it was given or with what is left."""
+    if choice is not None and not choice.volume:
+        alone: Mask = np.arange(len(found.provision)) == choice.node
+        return alone
+    if choice is not None:
+        return next(nodes for name, nodes in found.volumes if name == choice.volume)
+    free = [nodes for name, nodes in found.volumes if name not in choices.taken]
+    served: Mask = np.logical_or.reduce([found.provision, *free])
+    return served
+
+
 def _choose(snapshot: Snapshot, choices: Choices, claims: PodClaims, node: int) -> dict[Key, Choice] | None:
     """What each claim would be given on a node; None where one of them would get nothing."""
     chosen: dict[Key, Choice] = {}
@@ -142,8 +165,6 @@ def _choose(snapshot: Snapshot, choices: Choices, claims: PodClaims, node: int) 
         if choice is None:
             away = {*choices.taken, *(c.volume for c in chosen.values())}
             choice = _first(found, away, node)
-        elif not _serves(found, choice, node):
-            choice = None
         if choice is None:
             return None
         chosen[key] = choice
@@ -154,10 +175,3 @@ def _first(found: Options, away: set[str], node: int) -> Choice | None:
     free = (name for name, nodes in found.volumes if nodes[node] and name not in away)
     volume = next(free, "")
     return Choice(volume, node) if volume or found.provision[node] else None
-
-
-def _serves(found: Options, choice: Choice, node: int) -> bool:
-    """Whether a claim that was given something can be used on a node."""
-    if not choice.volume:
-        return choice.node == node
-    return any(name == choice.volume and bool(nodes[node]) for name, nodes in found.volumes)

@@ -1,7 +1,7 @@
 """Clusters and workloads made up from a few numbers and a seed, as manifests: what is generated can be written by hand.
 
-The mix of work is that of a shared GPU cluster: many small jobs, shares of devices, a few gangs; most train, some build.
-Arrivals are spread so that the work would fill LOAD of the GPUs if it came evenly.
+The mix of work is that of a shared GPU cluster: many small jobs, shares of devices, a few gangs; most are of priority
+train, some build. Arrivals are spread so that the work would fill LOAD of the GPUs if it came evenly.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TEAMS = ("team-a", "team-b", "team-c")
 
 @dataclass(frozen=True)
 class Shape:
-    """One kind of job: how often (a weight), pods, GPUs of each or the annotation that asks for a share, GPUs in all."""
+    """One kind of job: how often (a weight), pods, GPUs of each or an annotation that asks for a share; GPUs in all."""
 
     weight: int
     pods: int
@@ -48,7 +48,7 @@ SHAPES = (
 def nodes(count: int, gpus: int) -> list[Manifest]:
     """Equal nodes, named so that their order is their number."""
     digits = len(str(max(count - 1, 0)))
-    return [_manifest("--nodes", number, _node(f"node-{number:0{digits}d}", gpus)) for number in range(count)]
+    return [manifest("--nodes", number, _node(f"node-{number:0{digits}d}", gpus)) for number in range(count)]
 
 
 def _node(name: str, gpus: int) -> Object:
@@ -64,10 +64,11 @@ def _node(name: str, gpus: int) -> Object:
 def queues(gpus: float) -> list[Manifest]:
     """A department that owns all GPUs, divided equally among its teams."""
     rows = [("department", "", gpus), *((team, "department", gpus // len(TEAMS)) for team in TEAMS)]
-    return [_manifest("--jobs", number, _queue(*row)) for number, row in enumerate(rows)]
+    return [manifest("--jobs", number, queue(*row)) for number, row in enumerate(rows)]
 
 
-def _queue(name: str, parent: str, quota: float) -> Object:
+def queue(name: str, parent: str, quota: float) -> Object:
+    """A queue with a quota of GPUs, everything else unlimited."""
     free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
     spec: dict[str, Any] = {"resources": {"cpu": free, "memory": free, "gpu": {**free, "quota": quota}}}
     if parent:
@@ -87,18 +88,19 @@ def jobs(count: int, among: Sequence[str], gpus: float, seed: int) -> list[Manif
         shape = draw.choices(fitting, weights)[0]
         story = (round(clock, 1), round(MEDIAN_SECONDS * draw.lognormvariate(0, SPREAD)))
         priority = "build" if draw.random() < BUILD_SHARE else "train"
-        made.append(_manifest("--jobs", number, _job(f"job-{number:05d}", shape, (draw.choice(among), priority), story)))
+        job = _job(f"job-{number:05d}", shape, (draw.choice(among), priority), story)
+        made.append(manifest("--jobs", number, job))
         clock += draw.expovariate(1 / spacing)
     return made
 
 
 def _job(name: str, shape: Shape, owner: tuple[str, str], story: tuple[float, float]) -> Object:
     """`owner`: queue and priority class; `story`: seconds until it arrives, seconds it runs."""
-    (queue, priority), (arrives, runs) = owner, story
+    (team, priority), (arrives, runs) = owner, story
     notes = {names.ARRIVES: f"{arrives}s", names.RUN_SECONDS: str(runs)}
     if shape.pods > 1:
         notes[names.BATCH_MIN_MEMBER] = str(shape.pods)
-    labels = {names.QUEUE_LABEL: queue, names.PRIORITY_CLASS_LABEL: priority}
+    labels = {names.QUEUE_LABEL: team, names.PRIORITY_CLASS_LABEL: priority}
     requests = {"cpu": "2", "memory": "8Gi", **({names.NVIDIA_GPU: str(shape.gpus)} if shape.gpus else {})}
     template = {
         "metadata": {"labels": labels, "annotations": dict([shape.annotation] if shape.annotation else ())},
@@ -113,22 +115,6 @@ def _job(name: str, shape: Shape, owner: tuple[str, str], story: tuple[float, fl
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec}
 
 
-PRIORITIES = {"train": 50, "build-preemptible": 75, "build": 100, "inference": 125}
-
-
-def installed(among: Sequence[Manifest]) -> list[Manifest]:
-    """What an installation brings along and the manifests do not have: priority classes, and queues if there are none."""
-    known = {manifest.title for manifest in among}
-    classes = [
-        {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value}
-        for name, value in PRIORITIES.items()
-    ]
-    found = [_manifest("installed", number, obj) for number, obj in enumerate(classes)]
-    if not any(manifest.obj.get("kind") == "Queue" for manifest in among):
-        parent, child = "default-parent-queue", names.DEFAULT_QUEUE
-        found += [_manifest("installed", 0, _queue(parent, "", 0)), _manifest("installed", 0, _queue(child, parent, 0))]
-    return [manifest for manifest in found if manifest.title not in known]
-
-
-def _manifest(source: str, number: int, obj: Object) -> Manifest:
+def manifest(source: str, number: int, obj: Object) -> Manifest:
+    """An object nobody wrote; `number` counts from 0."""
     return Manifest(Origin(source, number + 1), obj)

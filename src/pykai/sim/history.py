@@ -5,9 +5,13 @@ Everything shown, written or plotted comes from here.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
+
+from pykai.model.queues import QueueTable
+from pykai.sim.devices import Device
 
 Key = tuple[str, str]
 Triple = tuple[float, float, float]
@@ -93,10 +97,25 @@ class History:
     samples: list[Sample] = field(default_factory=list)
     cycles: int = 0
     ended_at: float = 0.0
-    notes: list[str] = field(default_factory=list)
-    """What the user should know about the manifests."""
+    remarks: list[str] = field(default_factory=list)
+    """What the user should know about the manifests, each said once."""
+
+    def remark(self, text: str) -> None:
+        """Say something, unless it was said before."""
+        if text not in self.remarks:
+            self.remarks.append(text)
 
     def log(self, at: float, kind: str, about: str, message: str = "") -> None:
         """Add a line."""
         assert kind in KINDS
         self.events.append(Event(round(at, 3), kind, about, message))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished run: its history, and the queues and devices as it left them."""
+
+    history: History
+    queues: QueueTable
+    devices: Mapping[str, Sequence[Device]]
+    """By node, in the order of their numbers."""

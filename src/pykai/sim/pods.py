@@ -119,7 +119,8 @@ def run_seconds(pod: Object, setting: Setting) -> float | None:
     """How long the pod runs; None: for ever."""
     text = notes(pod).get(names.RUN_SECONDS)
     if text is not None:
-        return _drawn(pod, text, setting)
+        seconds = _drawn(pod, text, setting)
+        return None if seconds == spans.NEVER else seconds
     owned = any(owner.get("kind") == "Job" for owner in pod["metadata"].get("ownerReferences") or ())
     return setting.job_runs if owned else None
 

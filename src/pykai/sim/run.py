@@ -14,7 +14,7 @@ from pykai.engine.policy import Policy
 from pykai.model.params import SchedulerParams
 from pykai.sim.admission import Admitted
 from pykai.sim.agenda import NEVER, Agenda
-from pykai.sim.history import History
+from pykai.sim.history import Outcome
 from pykai.sim.sampling import sample
 from pykai.sim.setting import Setting
 from pykai.sim.world import World
@@ -37,7 +37,7 @@ class Simulation:
         for obj in objects:
             self.world.expect(obj)
 
-    def run(self, until: float | None = None, progress: Progress = lambda *_: None) -> History:
+    def run(self, until: float | None = None, progress: Progress = lambda *_: None) -> Outcome:
         """Run for so many seconds, or until nothing happens any more."""
         end = NEVER if until is None else self.setting.start + until
         while (instant := min(self.agenda.next(), self._next_cycle())) <= end and instant < NEVER:
@@ -66,13 +66,14 @@ class Simulation:
         self.world.execute(snapshot, decide(snapshot, self._policy, now))
         self.world.history.cycles += 1
 
-    def _finish(self, end: float) -> History:
+    def _finish(self, end: float) -> Outcome:
         history = self.world.history
         if end < NEVER:
             self.agenda.advance(end)
         for change in self.world.store.drain():
             self._cache.apply(change)
         now = self.agenda.now
-        history.samples.append(sample(self._cache.snapshot(now), self._policy, now, self.setting.start))
+        last = self._cache.snapshot(now)
+        history.samples.append(sample(last, self._policy, now, self.setting.start))
         history.ended_at = round(now - self.setting.start, 3)
-        return history
+        return Outcome(history, last.queues, self.world.devices.nodes)

@@ -13,10 +13,15 @@ from pykai.sim.store import Store
 
 
 class Grouped(NamedTuple):
-    """A pod that knows its group, and the PodGroup to write for it; None where nothing is to be written."""
+    """A pod that knows its group, and the PodGroup to write for it; None where nothing is to be written.
+
+    `problem`: why the pod could not be put into a group; `remarks`: wishes of the user that had no effect.
+    """
 
     pod: Object
-    group: Object | None
+    group: Object | None = None
+    problem: str = ""
+    remarks: Sequence[str] = ()
 
 
 Grouper = Callable[[Object, Store], Grouped]
@@ -27,7 +32,7 @@ Judge = Callable[[Snapshot, Plan], Sequence[str]]
 
 def no_grouping(pod: Object, _: Store) -> Grouped:
     """Leave pods alone: their PodGroups are in the manifests."""
-    return Grouped(pod, None)
+    return Grouped(pod)
 
 
 def no_judge(_: Snapshot, __: Plan) -> Sequence[str]:

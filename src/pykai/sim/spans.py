@@ -1,4 +1,4 @@
-"""Times a story is told in: a fixed one (`30s`) or a range from which the seed draws one (`30s-5m`)."""
+"""Times a story is told in: fixed ones (`30s`), or ranges from which the seed draws one (`30s-5m`)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class Span:
         return round(random.Random(seed).uniform(self.low, self.high), 3)
 
 
-AT_ONCE = Span(0.0, 0.0)
+FOREVER = "forever"
+NEVER = float("inf")
 
 
 def durations(text: str) -> Span:
@@ -32,21 +33,22 @@ def durations(text: str) -> Span:
 
 
 def seconds(text: str) -> Span:
-    """A number of seconds, or a range of them; ValueError tells what is wrong."""
-    return _span(text, _number)
+    """A number of seconds, or a range of them, or FOREVER; ValueError tells what is wrong."""
+    return Span(NEVER, NEVER) if text == FOREVER else _span(text, _number)
 
 
 def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise ValueError(f"{text!r} is not a number of seconds (expected 60, or a range such as 60-300)") from None
+        expected = f"expected 60, a range such as 60-300, or {FOREVER}"
+        raise ValueError(f"{text!r} is not a number of seconds ({expected})") from None
 
 
 def _span(text: str, one: Callable[[str], float]) -> Span:
     low_text, dash, high_text = text.strip().partition("-") if not text.startswith("-") else (text, "", "")
     low = one(low_text.strip())
     high = one(high_text.strip()) if dash else low
-    if not 0 <= low <= high < float("inf"):
+    if not 0 <= low <= high < NEVER:
         raise ValueError(f"{text!r} must not be negative, and a range must not end before it begins")
     return Span(low, high)

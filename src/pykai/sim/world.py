@@ -93,12 +93,14 @@ class World:
 
     def _create_pod(self, obj: Object, job: JobState | None) -> None:
         obj = self._born(obj, None)
-        pod, group = self.setting.group({**obj, "status": obj.get("status") or {"phase": "Pending"}}, self.store)
-        if group is not None:
-            if self.store.find("PodGroup", key_of(group)) is None:
-                self._groups_made.add(key_of(group))
-            self.store.put(self._born(group, self.store.find("PodGroup", key_of(group))))
+        grouped = self.setting.group({**obj, "status": obj.get("status") or {"phase": "Pending"}}, self.store)
+        pod = grouped.pod
+        if grouped.group is not None:
+            self._write_group(grouped.group)
+        for remark in grouped.remarks:
+            self.history.remark(remark)
         life = pods.life(pod, self._at, job.key[1] if job else "", self._queue(pod))
+        life.reason = grouped.problem or life.reason
         self.history.lives[life.key] = life
         self.waiting.add(life.key)
         self._members.setdefault((life.namespace, life.group), []).append(life.key)
@@ -106,6 +108,12 @@ class World:
         self._log("Arrived", f"Pod {life.title}", f"queue {life.queue}" if life.queue else "")
         if pod["spec"].get("nodeName"):
             self._place(pods.as_bind(pod, self._node(pod["spec"]["nodeName"])))
+
+    def _write_group(self, group: Object) -> None:
+        known = self.store.find("PodGroup", key_of(group))
+        if known is None:
+            self._groups_made.add(key_of(group))
+        self.store.put(self._born(group, known))
 
     def _queue(self, pod: Object) -> str:
         group = self.store.find("PodGroup", pods.group_key(pod))

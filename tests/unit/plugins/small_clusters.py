@@ -10,6 +10,7 @@ import msgspec
 from pykai.cache.cluster import ClusterCache
 from pykai.engine.allocate import allocate
 from pykai.engine.cycle import Cycle
+from pykai.engine.points import Rejection
 from pykai.engine.policy import Policy
 from pykai.model.params import SchedulerParams
 from pykai.objects import kinds, names
@@ -82,9 +83,17 @@ def reason(of: Cycle, pod_name: str) -> str:
 
 def rejected(of: Cycle, plugin: Any, pod_name: str) -> dict[str, str]:
     """Node name -> the first reason a node filter has against it."""
-    c = of.trial.of_class(row(of, pod_name))
+    return _first_reasons(of, plugin.rejections(of.snapshot, of.trial.of_class(row(of, pod_name))))
+
+
+def closed(of: Cycle, plugin: Any, pod_name: str) -> dict[str, str]:
+    """Node name -> the first reason for which it is closed to a pod at the moment."""
+    return _first_reasons(of, plugin.closed(of, row(of, pod_name)))
+
+
+def _first_reasons(of: Cycle, rejections: Iterable[Rejection]) -> dict[str, str]:
     found: dict[str, str] = {}
-    for text, mask in plugin.rejections(of.snapshot, c):
+    for text, mask in rejections:
         for name, hit in zip(of.snapshot.nodes.names, mask.tolist(), strict=True):
             if hit:
                 found.setdefault(name, text)

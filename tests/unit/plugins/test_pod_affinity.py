@@ -7,7 +7,7 @@ import pytest
 from pykai.plugins import pod_affinity
 from pykai.plugins.pod_affinity import PreferredPodAffinity, RequiredPodAffinity
 from pykai.plugins.scoring import NodeAvailability
-from tests.unit.plugins.small_clusters import cycle, node, placed, pod, reason, row
+from tests.unit.plugins.small_clusters import closed, cycle, node, placed, pod, reason, row
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -35,12 +35,14 @@ def on(where: str, spec: dict[str, Any] | None = None) -> dict[str, Any]:
     return {"nodeName": where, **(spec or {})}
 
 
-def verdicts(plugin: Any, spec: dict[str, Any], *others: Any, **meta: Any) -> dict[str, str | None]:
-    """What the plugin says of a pod on each node, short for its reasons."""
-    made = cycle([*ZONES, *others, pod("p", spec, **{"labels": WEB, **meta})], [plugin])
+def verdict(spec: dict[str, Any], *others: Any) -> tuple[str | None, ...] | None:
+    """What the required rules say of a pod on nodes a, b and c; None where they do not concern it."""
+    plugin = RequiredPodAffinity()
+    made = cycle([*ZONES, *others, pod("p", spec, labels=WEB)], [plugin])
     if not plugin.concerns(made, made.trial.of_class(row(made, "p"))):
-        return {}
-    return {name: plugin.reject(made, row(made, "p"), at) for name, at in made.snapshot.nodes.rows.items()}
+        return None
+    found = closed(made, plugin, "p")
+    return tuple(found.get(name) for name in "abc")
 
 
 DB = pod("db", on("a"), labels={"app": "db"})
@@ -84,12 +86,11 @@ RULES = [  # the pod's spec, who is there, verdicts for nodes a, b, c
 
 @pytest.mark.parametrize(("spec", "others", "expected"), RULES)
 def test_required_rules(spec: dict[str, Any], others: list[Any], expected: tuple[str | None, ...] | None) -> None:
-    found = verdicts(RequiredPodAffinity(), spec, *others)
-    assert found == ({} if expected is None else dict(zip("abc", expected, strict=True)))
+    assert verdict(spec, *others) == expected
 
 
 def test_a_term_without_selector_speaks_of_nobody() -> None:
-    assert verdicts(RequiredPodAffinity(), apart({"topologyKey": "zone"}), DB) == {"a": None, "b": None, "c": None}
+    assert verdict(apart({"topologyKey": "zone"}), DB) == (None, None, None)
 
 
 def test_pods_of_one_cycle_see_one_another() -> None:
@@ -107,16 +108,16 @@ def test_the_first_of_its_kind_goes_anywhere_and_the_rest_follow() -> None:
 
 def test_undone_placements_and_supposed_evictions_do_not_count() -> None:
     made = cycle([*ZONES, DB, pod("p", apart(term()))], [RequiredPodAffinity()])
-    trial, plugin, db, waiting = made.trial, RequiredPodAffinity(), row(made, "db"), row(made, "p")
-    mark = trial.mark()
-    assert plugin.reject(made, waiting, 0) == APART
+    trial, plugin, db, mark = made.trial, RequiredPodAffinity(), row(made, "db"), made.trial.mark()
+    assert closed(made, plugin, "p") == {"a": APART, "b": APART}
     trial.suppose_evicted(db)
-    assert plugin.reject(made, waiting, 0) is None
-    assert plugin.must_wait(made, waiting, 0)
+    assert closed(made, plugin, "p") == {}
+    assert plugin.must_wait(made, row(made, "p"), 0)
     trial.place(db, 2, wait=True)
-    assert plugin.reject(made, waiting, 2) == APART
+    assert closed(made, plugin, "p") == {"c": APART}
     trial.undo_to(mark)
-    assert [plugin.reject(made, waiting, at) for at in range(3)] == [APART, APART, None]
+    assert closed(made, plugin, "p") == {"a": APART, "b": APART}
+    assert not plugin.must_wait(made, row(made, "p"), 0)
 
 
 def test_a_place_that_is_being_left_can_be_waited_for() -> None:

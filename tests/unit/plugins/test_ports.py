@@ -8,7 +8,7 @@ from pykai.objects.pod_template import Port
 from pykai.plugins import ports
 from pykai.plugins.ports import HostPorts, collide
 from pykai.plugins.scoring import NodeAvailability
-from tests.unit.plugins.small_clusters import cycle, node, placed, pod, reason
+from tests.unit.plugins.small_clusters import closed, cycle, node, placed, pod, reason, row
 
 COLLISIONS = [  # ours, theirs, collide
     (Port(host_port=80), Port(host_port=80), True),
@@ -45,12 +45,11 @@ def test_pods_of_one_cycle_spread_over_the_nodes_that_are_free() -> None:
 
 def test_a_gang_that_is_undone_gives_its_ports_back() -> None:
     made = cycle([node("a"), pod("p", listens(80)), pod("q", listens(80))], [HostPorts()])
-    trial, plugin = made.trial, HostPorts()
-    mark = trial.mark()
-    trial.place(0, 0)
-    assert plugin.reject(made, 1, 0) == ports.TAKEN
-    trial.undo_to(mark)
-    assert plugin.reject(made, 1, 0) is None
+    mark = made.trial.mark()
+    made.trial.place(row(made, "p"), 0)
+    assert closed(made, HostPorts(), "q") == {"a": ports.TAKEN}
+    made.trial.undo_to(mark)
+    assert closed(made, HostPorts(), "q") == {}
 
 
 def test_ports_of_a_leaving_pod_can_be_waited_for() -> None:

@@ -8,7 +8,7 @@ from pykai.objects import kinds
 from pykai.plugins import volumes
 from pykai.plugins.conditions import SchedulingConditions
 from pykai.plugins.volumes import ClaimsExist, VolumeChoice, VolumeReach
-from tests.unit.plugins.small_clusters import cycle, kind, node, placed, pod, reason, row
+from tests.unit.plugins.small_clusters import closed, cycle, kind, node, placed, pod, reason, rejected, row
 
 PLUGINS = (SchedulingConditions((ClaimsExist(),)), VolumeReach(), VolumeChoice())
 NODES = [node("a", {"zone": "1", "host": "a"}), node("b", {"zone": "1", "host": "b"}), node("c", {"zone": "2"})]
@@ -107,12 +107,8 @@ PLACES = [  # objects, nodes a pod with claim x can use
 @pytest.mark.parametrize(("objects", "nodes"), PLACES)
 def test_where_claims_can_be_served(objects: list[Any], nodes: str) -> None:
     made = cycle([*NODES, *objects, pod("p", uses("x"))], PLUGINS)
-    pod_row = row(made, "p")
-    mask = made.rankings.allowed(made.trial.of_class(pod_row))
-    live = [VolumeChoice().reject(made, pod_row, at) is None for at in range(3)]
-    concerned = VolumeChoice().concerns(made, made.trial.of_class(pod_row))
-    allowed = [ok and (not concerned or now) for ok, now in zip(mask.tolist(), live, strict=True)]
-    assert "".join(name for name, ok in zip("abc", allowed, strict=True) if ok) == nodes
+    shut = rejected(made, VolumeReach(), "p").keys() | closed(made, VolumeChoice(), "p").keys()
+    assert "".join(sorted(set("abc") - shut)) == nodes
 
 
 def test_reasons() -> None:
@@ -153,9 +149,9 @@ def test_an_undone_placement_gives_its_volume_back() -> None:
     made = cycle([*NODES, *LOCALS, *claims, pod("p0", uses("c0")), pod("p1", uses("c1"))], PLUGINS)
     plugin, mark = VolumeChoice(), made.trial.mark()
     plugin.placed(made, row(made, "p0"), 0)
-    assert plugin.reject(made, row(made, "p1"), 0) == volumes.NO_VOLUME
+    assert closed(made, plugin, "p1").keys() == {"a", "c"}
     made.trial.undo_to(mark)
-    assert plugin.reject(made, row(made, "p1"), 0) is None
+    assert closed(made, plugin, "p1") == {"c": volumes.NO_VOLUME}
 
 
 def driver(publishes: bool) -> Any:

@@ -1,0 +1,246 @@
+"""What NUMA zones have available in a trial, who sits where, and how a class of pods sees the nodes.
+
+Changes are journaled. A class is judged on all nodes at once, and again only on nodes that were touched since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from pykai.engine.cycle import Cycle
+from pykai.engine.trial import Trial
+from pykai.kernels.numa import Choose, align, covering_zones, fewest_zones, one_zone
+from pykai.model.pods import PodClass
+from pykai.model.resources import Column, Mask, Rows
+from pykai.model.status import ACTIVE_ALLOCATED, IS_ACTIVE_USED, table
+from pykai.plugins.numa_topology import (
+    BEST_EFFORT,
+    RESTRICTED,
+    SINGLE,
+    ZoneDemand,
+    Zones,
+    is_device,
+    record_of,
+    zone_demand,
+    zones_of,
+)
+
+BEST_SCORE = 100.0
+STRICT: Mapping[str, Choose] = {SINGLE: one_zone, RESTRICTED: fewest_zones}
+_STAYS = table(ACTIVE_ALLOCATED)
+
+
+class Held(NamedTuple):
+    """What a pod takes: node position, [zone, resource] amounts, and which account it is charged to."""
+
+    at: int
+    amounts: Column
+    now: bool
+    later: bool
+    fresh: bool
+    """Whether this cycle chose it."""
+
+
+@dataclass
+class View:
+    """A class on all nodes with zones: what it asks for, where it can be aligned, over how many zones."""
+
+    demand: ZoneDemand
+    fits: Mask
+    span: Column
+    read: int
+    """How far the log of touched nodes has been read."""
+
+
+@dataclass
+class Accounts:
+    """`now` and `later` are [zone, resource, node] blocks."""
+
+    trial: Trial
+    zones: Zones
+    now: Column
+    later: Column
+    held: dict[int, Held] = field(default_factory=dict)
+    _views: dict[int, View | None] = field(default_factory=dict)
+
+    # ------------------------------------------------------------------------------------------------- questions
+    def view(self, c: PodClass) -> View | None:
+        """How the class sees the nodes at this moment; None where zones do not matter to it."""
+        if c.row not in self._views:
+            self._views[c.row] = self._new_view(c)
+        view = self._views[c.row]
+        touched = self.trial.touched
+        if view is not None and view.read < len(touched):
+            position = self.zones.position
+            changed = {position[node] for node in touched[view.read :] if node in position}
+            view.read = len(touched)
+            if changed:
+                self._judge(view, np.fromiter(sorted(changed), dtype=np.int64))
+        return view
+
+    def _new_view(self, c: PodClass) -> View | None:
+        space, zones = self.trial.snapshot.space, self.zones
+        demand = zone_demand(c.template, space, zones.rows, c.qos == "Guaranteed")
+        devices = np.array([is_device(row, space) for row in zones.rows])
+        if c.qos != "Guaranteed" and not demand.whole[devices].any():
+            return None
+        nodes = len(zones.nodes)
+        view = View(demand, np.ones(nodes, dtype=bool), np.ones(nodes), len(self.trial.touched))
+        self._judge(view, np.arange(nodes))
+        return view
+
+    def _judge(self, view: View, at: Rows) -> None:
+        """Bring the view up to date for some node positions, those of one policy and scope together."""
+        policy = np.array(self.zones.policy)[at]
+        for name in set(policy.tolist()):
+            for pod_scope in (False, True):
+                nodes = at[(policy == name) & (self.zones.pod_scope[at] == pod_scope)]
+                if len(nodes):
+                    self._judge_alike(view, name, nodes)
+
+    def _judge_alike(self, view: View, policy: str, at: Rows) -> None:
+        zones = np.array([len(self.zones.names[node]) for node in at.tolist()], dtype=np.float64)
+        choose = covering_zones if policy == BEST_EFFORT else STRICT.get(policy)
+        if choose is None:
+            view.span[at] = zones
+            return
+        taken, possible = self._align(view.demand, choose, self.later, at)
+        span = np.maximum(taken.any(axis=1).sum(axis=0), 1)
+        view.fits[at] = possible | (policy == BEST_EFFORT)
+        view.span[at] = np.where(possible, span, zones)
+
+    def _align(self, demand: ZoneDemand, choose: Choose, account: Column, at: Rows) -> tuple[Column, Mask]:
+        """What the demand takes on nodes of one scope, and where it can be aligned."""
+        aware = self.zones.aware[:, at]
+        together, alone = demand.together, demand.alone
+        if self.zones.pod_scope[at[0]]:
+            together, alone = (demand.whole,), ()
+
+        def known_there(request: Column) -> Column:
+            return np.where(aware, request[:, None], 0.0)
+
+        together_there, alone_there = map(known_there, together), map(known_there, alone)
+        full = self.zones.allocatable[:, :, at]
+        return align(choose, account[:, :, at], full, list(together_there), list(alone_there))
+
+    def misaligned(self, c: PodClass) -> Mask:
+        """Nodes that insist on alignment and cannot align the class, also when everybody who leaves is gone."""
+        view, closed = self.view(c), np.zeros(len(self.trial.snapshot.nodes), dtype=bool)
+        if view is not None:
+            closed[list(self.zones.nodes)] = ~view.fits
+        return closed
+
+    def choose(self, c: PodClass, node: int, now: bool) -> Column | None:
+        """The [zone, resource] amounts a pod of the class takes on a node; None where it cannot be aligned.
+
+        Nothing is taken, and nothing can fail, where the node does not insist on alignment.
+        """
+        view, at = self.view(c), self.zones.position.get(node)
+        nothing = np.zeros(self.now.shape[:2])
+        strict = STRICT.get(self.zones.policy[at]) if at is not None else None
+        if view is None or at is None or strict is None:
+            return nothing
+        taken, possible = self._align(view.demand, strict, self.now if now else self.later, np.array([at]))
+        return taken[:, :, 0] if possible[0] else None
+
+    def scores(self, c: PodClass) -> Column | None:
+        """The fewer zones, the better; nodes that report none count as having as many as the largest."""
+        view = self.view(c)
+        if view is None:
+            return None
+        scores = np.full(len(self.trial.snapshot.nodes), BEST_SCORE / self.now.shape[0])
+        scores[list(self.zones.nodes)] = np.where(view.fits, BEST_SCORE / view.span, 0.0)
+        return scores
+
+    def same_zones(self, pod: int, node: int) -> bool:
+        """Whether a pod that gets its node back would sit in the zones it sits in."""
+        held, chosen = self.held.get(pod), self.choose(self.trial.of_class(pod), node, now=False)
+        if held is None or held.fresh or chosen is None or not chosen.any():
+            return True
+        return bool((held.amounts.any(axis=1) == chosen.any(axis=1)).all())
+
+    # --------------------------------------------------------------------------------------------------- changes
+    def take(self, pod: int, node: int, now: bool) -> None:
+        """A pod gets its node: at once, or when those who leave are gone."""
+        self.leave(pod)
+        at = self.zones.position.get(node)
+        if at is None:
+            self._drop(pod)
+            return
+        c = self.trial.of_class(pod)
+        chosen = self.choose(c, node, now)
+        if chosen is None and now:
+            chosen = self.choose(c, node, now=False)
+        if chosen is None or not chosen.any():
+            self._drop(pod)
+            return
+        self._put(pod, Held(at, chosen, now, True, True))
+
+    def leave(self, pod: int) -> None:
+        """A pod is evicted: later its zones are free; a place that only this cycle gave it is free at once."""
+        held = self.held.get(pod)
+        if held is None:
+            return
+        if held.fresh:
+            self._put(pod, held._replace(now=False, later=False))
+            self._drop(pod)
+        elif held.later:
+            self._put(pod, held._replace(later=False))
+
+    def stay(self, pod: int) -> None:
+        """A pod is not evicted after all."""
+        held = self.held.get(pod)
+        if held is not None and not held.later:
+            self._put(pod, held._replace(later=True))
+
+    def _drop(self, pod: int) -> None:
+        if pod in self.held:
+            self.trial.journal.drop(self.held, pod)
+
+    def _put(self, pod: int, new: Held) -> None:
+        """Note what a pod takes; what it leaves on another node stays charged to `now` there."""
+        old = self.held.get(pod)
+        if old is not None and old.fresh == new.fresh:
+            self._charge(old, -1.0)
+        self._charge(new, 1.0)
+        self.trial.journal.put_new(self.held, pod, new)
+
+    def _charge(self, held: Held, sign: float) -> None:
+        for account, charged in ((self.now, held.now), (self.later, held.later)):
+            if charged:
+                self.trial.journal.column(account.reshape(-1, account.shape[2]), held.at)
+                account[:, :, held.at] -= sign * held.amounts
+        self.trial.touched.append(self.zones.nodes[held.at])
+
+
+# ----------------------------------------------------------------------------------------------------------- opening
+def open_accounts(cycle: Cycle, ignored: frozenset[str], reconstruct: bool) -> Accounts | None:
+    """The accounts at the start of a cycle; None where no node reports zones."""
+    zones = zones_of(cycle.snapshot, ignored)
+    if zones is None:
+        return None
+    start = zones.allocatable if reconstruct else zones.available
+    accounts = Accounts(cycle.trial, zones, start.copy(), start.copy())
+    for pod, at, amounts in _seats(cycle, zones):
+        held = accounts.held[pod] = Held(at, amounts, True, _STAYS[cycle.trial.status[pod]], False)
+        if reconstruct:
+            accounts.now[:, :, at] -= amounts
+            accounts.later[:, :, at] -= amounts * held.later
+    return accounts
+
+
+def _seats(cycle: Cycle, zones: Zones) -> Iterator[tuple[int, int, Column]]:
+    """(pod, node position, amounts by zone and resource) of pods known to sit in zones."""
+    pods, requests = cycle.snapshot.pods, cycle.snapshot.objects.bind_requests
+    seated = np.array(IS_ACTIVE_USED)[pods.status] & np.isin(pods.node, zones.nodes)
+    for pod in np.flatnonzero(seated).tolist():
+        request = requests.get((pods.namespaces[pod], pods.names[pod]))
+        record = record_of(pods.objects[pod], request.spec.predicted_numa_zones if request else None)
+        at = zones.position[int(pods.node[pod])]
+        amounts = zones.amounts(at, record) if record else None
+        if amounts is not None:
+            yield pod, at, amounts
