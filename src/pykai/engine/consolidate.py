@@ -10,9 +10,10 @@ import numpy as np
 from pykai.engine import evict
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import pods_to_place
+from pykai.engine.line import VictimLine
 from pykai.engine.scenario import Cause, Scenario
 from pykai.engine.search import Search
-from pykai.engine.victims import VictimPool, VictimWalk
+from pykai.engine.victims import VictimPool
 from pykai.model.resources import GPU
 
 
@@ -30,7 +31,7 @@ def _search(cycle: Cycle, cause: Cause, pool: VictimPool) -> Search | None:
     if most >= 0:
         chosen = _sample(cycle, pool, most + 1)
         leaves = {queue: ([gang for gang in gangs[at:] if gang in chosen], 0) for queue, (gangs, at) in leaves.items()}
-    return Search(cycle, cause, lambda: VictimWalk(cycle, leaves, may_go))
+    return Search(cycle, cause, VictimLine(pool, leaves, may_go))
 
 
 def _enough_free(cycle: Cycle, gang: int) -> bool:

@@ -48,13 +48,13 @@ def run(cycle: Cycle, action: Eviction) -> None:
         pods = pods_to_place(cycle.trial, cycle.orders, gang)
         if not pods or failures.hopeless(gang, pods) or _refused(cycle, gang, pods):
             continue
-        if cycle.trial.evicted and place_gang(cycle, gang, pods, wait_only=True):
-            waiting.served(gang)
-            cycle.reasons.forget(gang)
-            continue
         request = cycle.queue_request(pods, cycle.snapshot.max_gpu_memory)
         cause = Cause(action.name, gang, request, _book_now(cycle), waiting, action.keep_all)
         search = action.search(cycle, cause, pool)
+        if search is not None and cycle.trial.evicted and place_gang(cycle, gang, pods, wait_only=True):
+            waiting.served(gang)
+            cycle.reasons.forget(gang)
+            continue
         scenario = search.solve() if search is not None else None
         if scenario is None:
             failures.remember(gang, pods)

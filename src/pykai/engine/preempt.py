@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pykai.engine import evict
 from pykai.engine.cycle import Cycle
+from pykai.engine.line import VictimLine
 from pykai.engine.quota import over_held_quota
 from pykai.engine.scenario import Cause, Scenario
 from pykai.engine.search import Search
-from pykai.engine.victims import VictimPool, VictimWalk
+from pykai.engine.victims import VictimPool
 
 
 def preempt(cycle: Cycle) -> None:
@@ -28,7 +29,7 @@ def _search(cycle: Cycle, cause: Cause, pool: VictimPool) -> Search | None:
     def may_go(gang: int) -> bool:
         return gangs.priority[gang] < priority and passes(gang)
 
-    return Search(cycle, cause, lambda: VictimWalk(cycle, leaves, may_go))
+    return Search(cycle, cause, VictimLine(pool, leaves, may_go))
 
 
 def _message(cycle: Cycle, scenario: Scenario, pod: int) -> str:

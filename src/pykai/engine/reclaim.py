@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pykai.engine import evict
 from pykai.engine.cycle import Cycle
+from pykai.engine.line import VictimLine
 from pykai.engine.order import next_request
 from pykai.engine.quota import Claim, QueueBook, human, may_lose, most_gpus_to_lose
 from pykai.engine.scenario import Cause, Scenario
 from pykai.engine.search import Search
-from pykai.engine.victims import VictimPool, VictimWalk
+from pykai.engine.victims import VictimPool
 
 
 def reclaim(cycle: Cycle) -> None:
@@ -30,7 +31,7 @@ def _search(cycle: Cycle, cause: Cause, pool: VictimPool) -> Search | None:
     most = most_gpus_to_lose(cycle.book, claim, {queue: pool.largest_gpus(queue) for queue in queues})
     leaves = {queue: pool.leaf(queue) for queue in queues}
     may_go = evict.filtered(cycle, cause)
-    return Search(cycle, cause, lambda: VictimWalk(cycle, leaves, may_go), lambda gpus: gpus <= 0 or gpus < most)
+    return Search(cycle, cause, VictimLine(pool, leaves, may_go), lambda gpus: gpus <= 0 or gpus < most)
 
 
 def _message(cycle: Cycle, scenario: Scenario, pod: int) -> str:

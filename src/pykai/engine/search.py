@@ -1,40 +1,37 @@
 """The search for victims (spec/scheduling.md §16.3, §16.4): arithmetic first, simulation to confirm.
 
-A scenario costs a simulation; most cannot work, and figures tell. `Room` keeps, per node, an upper bound of how many of
-the wanted pods fit there, and follows what is freed by victims at the cost of an addition. Only when the bound says
-that all pods could fit is a scenario simulated.
-
-Pods of the gang are solved for in growing prefixes (1, 2, 4 ... then bisection): the victims found for a shorter
-prefix are kept for the longer one. Two ways of choosing among the accumulated victims are tried in turn: all on one
-node, then as few nodes as cover the need.
+A scenario costs a simulation; most cannot work, and figures tell (`engine/room.py`). Pods of the gang are solved for in
+growing prefixes (1, 2, 4 ... then bisection): the victims found for a shorter prefix are kept for the longer one. Two
+ways of choosing among the accumulated victims are tried in turn: all on one node, then as few nodes as cover the need.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import pods_to_place
+from pykai.engine.line import VictimLine
+from pykai.engine.room import Room, freed_by
 from pykai.engine.scenario import Cause, Scenario, simulate, whole
-from pykai.engine.victims import Batch, VictimWalk
-from pykai.model.pods import PodClass
-from pykai.model.resources import GPU, Column
+from pykai.engine.victims import Batch
+from pykai.model.resources import GPU, Column, Rows
 
-Walk = Callable[[], VictimWalk]
 Bound = Callable[[float], bool]
 """Whether victims worth this many GPUs could be had at all."""
 
 
 @dataclass
 class Search:
-    """One gang's search. `victims` starts a fresh walk over its candidates."""
+    """One gang's search along a line of victims."""
 
     cycle: Cycle
     cause: Cause
-    victims: Walk
+    line: VictimLine
     enough_gpus: Bound = lambda _: True
     spent: int = 0
 
@@ -83,129 +80,76 @@ def batches_of(cycle: Cycle, scenario: Scenario) -> list[Batch]:
     return [Batch(gang, tuple(pods)) for gang, pods in by_gang.items()]
 
 
-Freed = dict[int, Column]
-"""What is freed, by node."""
-
-
-class Room:
-    """Upper bound of how many of some pods fit: per node from what is free, what is freed, and what filters allow."""
-
-    def __init__(self, cycle: Cycle, pods: Sequence[int], freed: Freed) -> None:
-        self.cycle = cycle
-        trial = cycle.trial
-        classes = list({trial.klass[pod]: trial.of_class(pod) for pod in pods}.values())
-        self._need = np.min([self._floor(c) for c in classes], axis=0)
-        self._dims = np.flatnonzero(self._need > 0)
-        allowed = np.zeros(len(cycle.snapshot.nodes), dtype=bool)
-        for c in classes:
-            allowed |= cycle.rankings.allowed(c)
-        self._allowed = allowed
-        self.free = trial.idle + trial.releasing
-        for node, shares in trial.shares.items():
-            capacity = float(cycle.snapshot.nodes.gpu_memory[node])
-            spare = sum(capacity - s.allocated + s.releasing for s in shares.values() if s.used > 0)
-            self.free[GPU, node] += spare / capacity
-        for node, amount in freed.items():
-            self.free[:, node] += amount
-        counts = np.where(allowed, self._counts(self.free), 0)
-        self.counts: list[float] = counts.tolist()
-        self.total = float(counts.sum())
-
-    def _floor(self, c: PodClass) -> Column:
-        """What a pod of the class takes at least."""
-        need = self.cycle.rankings.least(c).copy()
-        if c.memory_mib:
-            need[GPU] = c.devices * c.memory_mib / float(self.cycle.snapshot.nodes.gpu_memory.max())
-        return need
-
-    def _counts(self, free: Column) -> Column:
-        need = self._need[self._dims]
-        if not len(need):
-            return np.full(free.shape[1], np.inf)
-        ratio = (free[self._dims] + 1e-9) / need[:, None]
-        return np.asarray(np.maximum(np.floor(ratio.min(axis=0)), 0))
-
-    def gain(self, freed: dict[int, Column]) -> float:
-        """How many more pods fit when these amounts are freed, by node."""
-        more = 0.0
-        for node, amount in freed.items():
-            if self._allowed[node]:
-                more += float(self._counts((self.free[:, node] + amount)[:, None])[0]) - self.counts[node]
-        return more
-
-
-@dataclass
 class Accumulated:
-    """Victims popped so far, and what they free per node."""
+    """The line of victims up to some batch, without the pods that are victims already, and what it frees."""
 
-    cycle: Cycle
-    pods: Sequence[int]
-    room: Room
-    batches: list[Batch] = field(default_factory=list)
-    freed: Freed = field(default_factory=dict)
-    by_node: dict[int, list[Batch]] = field(default_factory=dict)
-    gained: float = 0.0
+    def __init__(self, line: VictimLine, known: set[int], room: Room) -> None:
+        self.room = room
+        fresh = [at for at, pod in enumerate(line.pods) if pod not in known] if known else range(len(line.pods))
+        self._line = line
+        self._known = known
+        self.nodes: Rows = np.array([line.nodes[at] for at in fresh], dtype=np.int64)
+        self.batch_of: Rows = np.array([line.batch_of[at] for at in fresh], dtype=np.int64)
+        self.amounts: Column = line.freed()[:, list(fresh)]
+        self.total, self.own = room.gains(self.nodes, self.amounts)
+        self.by_node: dict[int, list[int]] = {}
+        for node, batch in zip(self.nodes.tolist(), self.batch_of.tolist(), strict=True):
+            self.by_node.setdefault(node, []).append(batch)
+        self.single = bool(len(self.batch_of) == len(np.unique(self.batch_of)))
+        """Whether every batch is one pod: then a node's own gain is all that its victims gain."""
 
-    def add(self, batch: Batch) -> None:
-        self.batches.append(batch)
-        for node, amount in freed_by(self.cycle, [batch]).items():
-            before = {node: self.freed[node]} if node in self.freed else {}
-            self.gained -= self.room.gain(before)
-            self.freed[node] = self.freed.get(node, 0.0) + amount
-            self.gained += self.room.gain({node: self.freed[node]})
-            if batch not in self.by_node.setdefault(node, []):
-                self.by_node[node].append(batch)
+    def first_useful(self) -> int | None:
+        """The first batch with which all pods could fit."""
+        reached = np.flatnonzero(self.total >= self.room.missing)
+        return int(self.batch_of[reached[0]]) if reached.size else None
 
-    def nodes_of(self, batch: Batch) -> list[int]:
-        """The nodes of a batch, in name order."""
-        return sorted({self.cycle.trial.node[pod] for pod in batch.pods})
+    def batch(self, number: int) -> Batch:
+        whole_batch = self._line.batches[number]
+        pods = tuple(pod for pod in whole_batch.pods if pod not in self._known) if self._known else whole_batch.pods
+        return Batch(whole_batch.gang, pods)
 
-
-def freed_by(cycle: Cycle, batches: Sequence[Batch]) -> Freed:
-    """What evicting batches frees, by node."""
-    trial = cycle.trial
-    freed: Freed = {}
-    for batch in batches:
-        for pod in batch.pods:
-            amount = trial.of_class(pod).request.copy()
-            amount[GPU] = trial.accepted_gpus(pod)
-            node = trial.node[pod]
-            freed[node] = freed[node] + amount if node in freed else amount
-    return freed
+    def batches_on(self, node: int, upto: int) -> list[int]:
+        """Batches with a pod on the node, of those up to a batch."""
+        on_node = self.by_node[node]
+        return list(dict.fromkeys(on_node[: bisect_right(on_node, upto)]))
 
 
-Choose = Callable[[Accumulated, Batch], Iterator[list[Batch]]]
+Choose = Callable[[Accumulated, int, Sequence[float]], Iterator[list[int]]]
+"""(victims, latest batch, GPUs each wanted pod needs) -> batches to evict, one choice after the other."""
 
 
-def one_node(found: Accumulated, latest: Batch) -> Iterator[list[Batch]]:
+def one_node(found: Accumulated, latest: int, _: Sequence[float]) -> Iterator[list[int]]:
     """For each node of the latest victim: everybody who has a pod there."""
-    for node in found.nodes_of(latest):
-        yield list(found.by_node[node])
+    here = found.batch_of == latest
+    if found.single and not (found.own[here] >= found.room.missing).any():
+        return
+    for node in np.unique(found.nodes[here]).tolist():
+        yield found.batches_on(node, latest)
 
 
-def few_nodes(found: Accumulated, _: Batch) -> Iterator[list[Batch]]:
+def few_nodes(found: Accumulated, latest: int, needs: Sequence[float]) -> Iterator[list[int]]:
     """The fewest nodes, tightest first, whose victims cover the need; then more and more of them."""
-    room, cycle = found.room, found.cycle
-    needs = [float(cycle.trial.of_class(pod).request[GPU]) for pod in found.pods]
-    capacity = {node: float(room.free[GPU, node] + freed[GPU]) for node, freed in found.freed.items()}
-    nodes = [node for node in capacity if capacity[node] >= min(needs)]
-    nodes.sort(key=lambda node: capacity[node])
-    inside = set(nodes)
-    baseline = float(np.maximum(room.free[GPU], 0).sum()) - sum(max(float(room.free[GPU, n]), 0.0) for n in inside)
-    for count in _sizes(sum(needs) - baseline, [capacity[node] for node in nodes]):
-        chosen = [batch for node in nodes[:count] for batch in found.by_node[node]]
-        yield list(dict.fromkeys(chosen))
+    upto = int(np.searchsorted(found.batch_of, latest, side="right"))
+    free = found.room.free[GPU]
+    freed = np.bincount(found.nodes[:upto], weights=found.amounts[GPU, :upto], minlength=len(free))
+    met, first = np.unique(found.nodes[:upto], return_index=True)
+    capacity = (free + freed)[met]
+    useful = capacity >= min(needs)
+    order = np.lexsort((first[useful], capacity[useful]))
+    nodes, capacity = met[useful][order], capacity[useful][order]
+    baseline = float(np.maximum(free, 0).sum() - np.maximum(free[nodes], 0).sum())
+    for count in _sizes(sum(needs) - baseline, capacity):
+        yield list(dict.fromkeys(b for node in nodes[:count].tolist() for b in found.batches_on(node, latest)))
 
 
-def _sizes(need: float, capacities: Sequence[float]) -> Iterator[int]:
+def _sizes(need: float, capacities: Column) -> Iterator[int]:
     """Lengths of prefixes: the shortest that covers the need, then longer by 1, 2, 4 ... up to all."""
-    covered = np.cumsum(capacities)
-    first = int(np.searchsorted(covered, need - 1e-9)) + 1 if len(covered) else 1
+    size = int(np.searchsorted(np.cumsum(capacities), need - 1e-9)) + 1
     step = 1
-    while first < len(capacities):
-        yield first
-        first, step = first + step, step * 2
-    if capacities:
+    while size < len(capacities):
+        yield size
+        size, step = size + step, step * 2
+    if len(capacities):
         yield len(capacities)
 
 
@@ -218,42 +162,36 @@ class Probe:
         self.pods = pods
         self.recorded = list(recorded)
         self.choose = choose
-        self.tried: set[frozenset[int]] = set()
+        self.room = Room(self.cycle, pods, freed_by(self.cycle, recorded))
         self.known = {pod for batch in recorded for pod in batch.pods}
+        self.tried: set[frozenset[int]] = set()
 
     def run(self) -> Scenario | None:
         """The first scenario that works; it is left in the trial."""
-        room = Room(self.cycle, self.pods, freed_by(self.cycle, self.recorded))
-        need = len(self.pods) - room.total
-        if need <= 0:
+        if self.room.missing <= 0:
             scenario = self._try([])
             if scenario is not None:
                 return scenario
-        found = Accumulated(self.cycle, self.pods, room)
-        walk = self.search.victims()
-        while (popped := walk.pop()) is not None:
-            fresh = Batch(popped.gang, tuple(pod for pod in popped.pods if pod not in self.known))
-            if not fresh.pods:
-                continue
-            found.add(fresh)
-            if found.gained < need:
-                continue
-            scenario = self._choices(found, fresh, (room, need))
-            if scenario is not None or self._exhausted():
-                return scenario
+        line, done = self.search.line, 0
+        while done < len(line.batches) or line.extend():
+            found = Accumulated(line, self.known, self.room)
+            first = found.first_useful()
+            for latest in range(max(first, done), len(line.batches)) if first is not None else ():
+                scenario = self._choices(found, latest)
+                if scenario is not None or self.search.spent >= self.cycle.policy.limits.scenarios_per_gang:
+                    return scenario
+            done = len(line.batches)
         return None
 
-    def _choices(self, found: Accumulated, latest: Batch, bound: tuple[Room, float]) -> Scenario | None:
-        room, need = bound
-        for chosen in self.choose(found, latest):
-            if room.gain(freed_by(self.cycle, chosen)) >= need:
+    def _choices(self, found: Accumulated, latest: int) -> Scenario | None:
+        needs = [float(self.cycle.trial.of_class(pod).request[GPU]) for pod in self.pods]
+        for numbers in self.choose(found, latest, needs):
+            chosen = [batch for number in numbers if (batch := found.batch(number)).pods]
+            if self.room.enough(chosen):
                 scenario = self._try(chosen)
                 if scenario is not None:
                     return scenario
         return None
-
-    def _exhausted(self) -> bool:
-        return self.search.spent >= self.cycle.policy.limits.scenarios_per_gang
 
     def _try(self, chosen: Sequence[Batch]) -> Scenario | None:
         batches = [*self.recorded, *chosen]

@@ -16,7 +16,8 @@ import numpy as np
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import active_pods, next_victims
 from pykai.engine.quota import ZERO, Triple, plus, total
-from pykai.model.resources import GPU
+from pykai.model.resources import GPU, QUEUE_RESOURCES, Column
+from pykai.model.status import IS_ACTIVE_ALLOCATED
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,26 @@ class Batch:
 
     gang: int
     pods: tuple[int, ...]
+
+
+def held_by(cycle: Cycle, pods: Iterable[int]) -> Triple:
+    """What pods count against their queue where they are."""
+    trial = cycle.trial
+    return total(trial.quota_amounts(trial.of_class(pod), trial.node[pod]) for pod in pods)
+
+
+def _gang_amounts(cycle: Cycle) -> Column:
+    """[resource, gang]: the sum over pods that hold a place."""
+    trial, pods = cycle.trial, cycle.snapshot.pods
+    rows = np.flatnonzero(np.array(IS_ACTIVE_ALLOCATED)[np.array(trial.status)] & (pods.gang >= 0))
+    table = np.array([trial.quota_amounts(c, -1) for c in pods.classes]).reshape(-1, QUEUE_RESOURCES).T
+    gang, klass = pods.gang[rows], pods.klass[rows]
+    sums = [np.bincount(gang, weights=row[klass], minlength=len(cycle.snapshot.gangs)) for row in table]
+    amounts = np.array(sums).reshape(QUEUE_RESOURCES, len(cycle.snapshot.gangs))
+    by_memory = [c.row for c in pods.classes if c.memory_mib]
+    for pod in rows[np.isin(klass, by_memory)].tolist() if by_memory else ():
+        amounts[GPU, trial.gang[pod]] += trial.quota_amounts(trial.of_class(pod), trial.node[pod])[GPU]
+    return amounts
 
 
 class VictimPool:
@@ -36,15 +57,18 @@ class VictimPool:
 
     def __init__(self, cycle: Cycle) -> None:
         self.cycle = cycle
-        gangs, pods = cycle.snapshot.gangs, cycle.snapshot.pods
+        gangs, trial = cycle.snapshot.gangs, cycle.trial
         self._queue = np.array(gangs.queue, dtype=np.int64)
         self._priority = np.array(gangs.priority, dtype=np.float64)
         self._creation = np.array(gangs.creation)
-        held = np.bincount(gangs.podset_gang, weights=cycle.trial.active_allocated, minlength=len(gangs))
+        held = np.bincount(gangs.podset_gang, weights=trial.active_allocated, minlength=len(gangs))
+        minimum = np.bincount(gangs.podset_gang, weights=gangs.podset_min, minlength=len(gangs))
         self._active = np.array(gangs.preemptible, dtype=bool) & (held > 0) & (self._queue >= 0)
-        ours = pods.gang >= 0
-        each = np.array([c.request[GPU] + (c.devices if c.memory_mib else 0) for c in pods.classes])
-        self._gpus = np.bincount(pods.gang[ours], weights=each[pods.klass[ours]], minlength=len(gangs))
+        self.goes_whole = held <= minimum
+        """Gangs without a pod to spare: one batch takes all of it."""
+        self.goes_whole[list(gangs.trees)] = False
+        self.amounts = _gang_amounts(cycle)
+        """[resource, gang]: what each gang holds of its queue."""
         self._leaves: dict[int, list[int]] = {}
         self._front: dict[int, int] = {}
         self._figures: dict[int, tuple[float, float]] = {}
@@ -54,11 +78,12 @@ class VictimPool:
     def changed(self, gangs: Iterable[int]) -> None:
         """Evictions were decided: these gangs lost pods."""
         for gang in gangs:
-            queue = int(self._queue[gang])
-            if active_pods(self.cycle.trial, gang):
-                self._leaves.pop(queue, None)
-            else:
-                self._active[gang] = False
+            left = active_pods(self.cycle.trial, gang)
+            self._active[gang] = bool(left)
+            if left:
+                self._leaves.pop(int(self._queue[gang]), None)
+                self.amounts[:, gang] = held_by(self.cycle, left)
+                self.goes_whole[gang] = False
 
     def lowest_priority(self, queue: int) -> float:
         """Of the gangs of a queue at the start of the action."""
@@ -72,7 +97,8 @@ class VictimPool:
         found = self._figures.get(queue)
         if found is None:
             rows = self._active & (self._queue == queue)
-            found = (float(self._priority[rows].min()), float(self._gpus[rows].max())) if rows.any() else (np.inf, 0.0)
+            gpus = self.amounts[GPU][rows]
+            found = (float(self._priority[rows].min()), float(gpus.max())) if rows.any() else (np.inf, 0.0)
             self._figures[queue] = found
         return found
 
@@ -189,7 +215,7 @@ class VictimWalk:
         if more:
             rest = [pod for pod in pods if pod not in chosen]
             heapq.heappush(leaf.again, (_Last(self._rest_key(gang, rest)), gang, rest))
-        amount = total(trial.quota_amounts(trial.of_class(pod), trial.node[pod]) for pod in chosen)
+        amount = held_by(self.cycle, chosen)
         for q in self.cycle.snapshot.queues.paths[queue]:
             self._lost[q] = plus(self._lost.get(q, ZERO), amount)
             self._keys.pop(q, None)
@@ -226,9 +252,7 @@ class VictimWalk:
         elif self.cycle.quota is None:
             key = (self.cycle.snapshot.queues.creation[queue], queue)
         else:
-            trial = self.cycle.trial
-            upcoming = total(trial.quota_amounts(trial.of_class(pod), trial.node[pod]) for pod in candidate[1])
-            lost = plus(self._lost.get(queue, ZERO), upcoming)
+            lost = plus(self._lost.get(queue, ZERO), held_by(self.cycle, candidate[1]))
             key = self.cycle.quota.queue_key(self.cycle.book, queue, ZERO, lost)
         self._keys[queue] = key
         return key

@@ -32,8 +32,8 @@ def table(title: str, columns: Sequence[Column | str], rows: Iterable[Sequence[R
         title_style="bold cyan",
         header_style=HEADER,
         box=box.SIMPLE_HEAD,
+        show_edge=False,
         pad_edge=False,
-        expand=False,
     )
     for column in (Column(c) if isinstance(c, str) else c for c in columns):
         made.add_column(
@@ -41,7 +41,6 @@ def table(title: str, columns: Sequence[Column | str], rows: Iterable[Sequence[R
             justify="right" if column.right else "left",
             overflow="fold",
             no_wrap=not column.wide,
-            ratio=None,
         )
     for row in rows:
         made.add_row(*row)
@@ -65,7 +64,9 @@ def console() -> Console:
 def show(*parts: RenderableType) -> None:
     """Print parts with an empty line between them."""
     out = console()
-    for part in parts:
+    for number, part in enumerate(parts):
+        if number:
+            out.print()
         out.print(part)
 
 

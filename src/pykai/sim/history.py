@@ -41,7 +41,11 @@ KINDS: dict[str, str] = {
 
 
 class PodLife(msgspec.Struct, rename="camel"):
-    """One pod from arrival to end. A time is None until it comes; `reason`: why it waits, or why it had to leave."""
+    """One pod from arrival to end. A time is None until it comes.
+
+    `reason`: why it waits, or why it had to leave; `waited_for`: why it waited, once it does no more. An evicted pod has
+    the action, the group it made room for (empty: nobody), and the node meant for its replacement (empty: none).
+    """
 
     namespace: str
     name: str
@@ -59,6 +63,10 @@ class PodLife(msgspec.Struct, rename="camel"):
     shared: bool = False
     state: str = "Waiting"
     reason: str = ""
+    waited_for: str = ""
+    evicted_by: str = ""
+    evicted_for: str = ""
+    moves_to: str = ""
 
     @property
     def key(self) -> Key:

@@ -104,4 +104,4 @@ class Jobs:
         if names.RUN_SECONDS not in annotations:
             return {}
         drawn = spans.seconds(annotations[names.RUN_SECONDS]).draw(f"{self._seed}/{'/'.join(job.key)}/run")
-        return {names.RUN_SECONDS: str(drawn)}
+        return {names.RUN_SECONDS: spans.written(drawn)}

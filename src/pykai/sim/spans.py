@@ -37,6 +37,11 @@ def seconds(text: str) -> Span:
     return Span(NEVER, NEVER) if text == FOREVER else _span(text, _number)
 
 
+def written(number: float) -> str:
+    """A number of seconds as annotations have it."""
+    return FOREVER if number == NEVER else str(number)
+
+
 def _number(text: str) -> float:
     try:
         return float(text)

@@ -22,6 +22,7 @@ from pykai.sim.jobs import Jobs, JobState
 from pykai.sim.manifests import Object
 from pykai.sim.setting import Setting
 from pykai.sim.store import Key, Store, key_of
+from pykai.sim.waits import reasons
 
 MARKS = {
     "last-start": names.LAST_START_TIMESTAMP,
@@ -153,7 +154,8 @@ class World:
         life = self.history.lives[bind.pod]
         life.devices, life.node = self.devices.take(bind), bind.node
         life.gpus, life.shared = pods.gpus(bind), bool(bind.gpu_groups)
-        life.scheduled_at, life.state, life.reason = self._at, "Starting", ""
+        life.scheduled_at, life.state = self._at, "Starting"
+        life.waited_for, life.reason = life.reason, ""
         self.waiting.discard(bind.pod)
         self.store.put(pods.bound(self._pod(bind.pod), bind))
         self._said.pop((life.namespace, life.group), None)
@@ -164,6 +166,8 @@ class World:
         life = self.history.lives[eviction.pod]
         pod = self._pod(eviction.pod)
         life.evicted_at, life.state, life.reason = self._at, "Leaving", " ".join(eviction.message.split())
+        life.evicted_by, life.moves_to = eviction.action, eviction.moves_to
+        life.evicted_for = "/".join(eviction.evictor or ())
         seconds = pods.stop_seconds(pod, self.setting)
         self.store.put(pods.deleted(pod, self.agenda.now + seconds))
         self._log("Evicted", f"Pod {life.title}", f"{eviction.action}: {eviction.message}")
@@ -183,13 +187,11 @@ class World:
         self.store.put({**group, "metadata": {**group["metadata"], "annotations": notes}})
 
     def _tell(self, verdict: Verdict) -> None:
-        for pod, message in verdict.pods.items():
-            life = self.history.lives.get(pod)
-            if life is not None:
-                life.reason = " ".join(message.split())
-        if self._said.get(verdict.gang) != verdict.message:
-            self._said[verdict.gang] = verdict.message
-            self._log("Waits", f"PodGroup {'/'.join(verdict.gang)}", verdict.message)
+        for pod, reason in reasons(verdict, self.store.find("PodGroup", verdict.gang)).items():
+            self.history.lives[pod].reason = reason
+            if self._said.get(verdict.gang) != reason:
+                self._said[verdict.gang] = reason
+                self._log("Waits", f"PodGroup {'/'.join(verdict.gang)}", reason)
 
     def _promise(self, pipeline: Pipeline) -> None:
         life = self.history.lives[pipeline.pod]

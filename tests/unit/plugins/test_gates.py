@@ -2,8 +2,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
+from pykai.engine.cycle import Cycle
+from pykai.model.pods import PodClass
+from pykai.model.resources import Column, Rows
 from pykai.objects import kinds, names
 from pykai.plugins.conditions import SchedulingConditions
 from pykai.plugins.gates import ConfigMaps, MaxNodePoolResources
@@ -65,6 +69,15 @@ AMOUNTS = [  # requests, annotations, what the sentence says after the pod's nam
 def test_more_than_any_node_has(spec: dict[str, Any], annotations: dict[str, str], says: str | None) -> None:
     found = problem(MaxNodePoolResources(), pod("p", spec, annotations=annotations))
     assert found == (says and f"The pod ns/p {says}")
+
+
+def test_what_somebody_else_provides_need_not_be_on_a_node() -> None:
+    class Provider:
+        def spared(self, cycle: Cycle, pod_class: PodClass, nodes: Rows) -> Column:
+            return np.repeat(pod_class.request[:, None], len(nodes), axis=1)
+
+    made = cycle([*NODES, pod("p", asks(**{"x.io/fpga": "3"}))], [Provider()])
+    assert MaxNodePoolResources().problem(made, row(made, "p")) is None
 
 
 def test_the_pool_is_named() -> None:

@@ -86,7 +86,8 @@ def _program(expression: str) -> Any:
 
 
 def _reason(error: Exception) -> str:
-    return str(error.args[0] if error.args else error).strip().splitlines()[0]
+    """The first line of what the library says, without its dump of everything it knows."""
+    return str(error.args[0] if error.args else error).split(" (in activation")[0].strip().splitlines()[0]
 
 
 def expand_bindings(expression: str) -> str:

@@ -1,0 +1,102 @@
+"""Room: arithmetic that says whether victims could help, before anything is simulated.
+
+Per node an upper bound of how many of the wanted pods fit: from what is free, what is freed and what filters allow.
+Freeing pods one after the other raises the bound; prefix sums per node tell, for a whole line of victims at once, how
+far one has to go until all wanted pods could fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pykai.engine.cycle import Cycle
+from pykai.engine.victims import Batch
+from pykai.model.pods import PodClass
+from pykai.model.resources import GPU, Column, Rows
+
+Freed = dict[int, Column]
+"""What is freed, by node."""
+_SLACK = 1e-9
+
+
+class Room:
+    """The bound for some pods, with `freed` already taken into account."""
+
+    def __init__(self, cycle: Cycle, pods: Sequence[int], freed: Freed) -> None:
+        self.cycle = cycle
+        trial = cycle.trial
+        classes = list({trial.klass[pod]: trial.of_class(pod) for pod in pods}.values())
+        need = np.min([self._floor(c) for c in classes], axis=0)
+        self._dims = np.flatnonzero(need > 0)
+        self._need = need[self._dims][:, None]
+        self._allowed = np.zeros(len(cycle.snapshot.nodes), dtype=bool)
+        for c in classes:
+            self._allowed |= cycle.rankings.allowed(c)
+        self.free = trial.idle + trial.releasing
+        for node, shares in trial.shares.items():
+            capacity = float(cycle.snapshot.nodes.gpu_memory[node])
+            spare = sum(capacity - s.allocated + s.releasing for s in shares.values() if s.used > 0)
+            self.free[GPU, node] += spare / capacity
+        for node, amount in freed.items():
+            self.free[:, node] += amount
+        self.counts = np.where(self._allowed, self._fit(self.free[self._dims]), 0.0)
+        self.missing = len(pods) - float(self.counts.sum())
+        """How many pods more must fit."""
+
+    def _floor(self, c: PodClass) -> Column:
+        """What a pod of the class takes at least."""
+        need = self.cycle.rankings.least(c).copy()
+        if c.memory_mib:
+            need[GPU] = c.devices * c.memory_mib / float(self.cycle.snapshot.nodes.gpu_memory.max())
+        return need
+
+    def _fit(self, free: Column) -> Column:
+        """How many pods fit into each column of what is free."""
+        if not len(self._need):
+            return np.full(free.shape[1], np.inf)
+        return np.asarray(np.maximum(np.floor(((free + _SLACK) / self._need).min(axis=0)), 0.0))
+
+    def enough(self, batches: Sequence[Batch]) -> bool:
+        """Whether all pods could fit once these batches are gone."""
+        freed = freed_by(self.cycle, batches)
+        nodes = np.fromiter((n for n in freed if self._allowed[n]), dtype=np.int64)
+        if not len(nodes):
+            return self.missing <= 0
+        amounts = np.array([freed[node] for node in nodes.tolist()]).T
+        after = self._fit((self.free[:, nodes] + amounts)[self._dims])
+        return bool((after - self.counts[nodes]).sum() >= self.missing)
+
+    def gains(self, nodes: Rows, amounts: Column) -> tuple[Column, Column]:
+        """For pods that go one after the other, on `nodes`, freeing `amounts` [resource, pod]: how many more of the
+        wanted pods fit in all after each, and how many more on its own node."""
+        order = np.argsort(nodes, kind="stable")
+        sorted_nodes = nodes[order]
+        first = np.r_[True, sorted_nodes[1:] != sorted_nodes[:-1]]
+        running = np.cumsum(amounts[self._dims][:, order], axis=1)
+        starts = np.flatnonzero(first)
+        before = np.zeros_like(running)
+        offsets = (running - amounts[self._dims][:, order])[:, starts]
+        before[:, :] = np.repeat(offsets, np.diff(np.r_[starts, len(order)]), axis=1)
+        after = self._fit(self.free[self._dims][:, sorted_nodes] + running - before)
+        own = np.where(self._allowed[sorted_nodes], after - self.counts[sorted_nodes], 0.0)
+        step = own - np.where(first, 0.0, np.r_[0.0, own[:-1]])
+        back = np.empty(len(order), dtype=np.int64)
+        back[order] = np.arange(len(order))
+        return np.cumsum(step[back]), own[back]
+
+
+def freed_by(cycle: Cycle, batches: Sequence[Batch]) -> Freed:
+    """What evicting batches frees, by node."""
+    trial = cycle.trial
+    freed: Freed = {}
+    for batch in batches:
+        for pod in batch.pods:
+            amount = trial.of_class(pod).request
+            if trial.of_class(pod).memory_mib:
+                amount = amount.copy()
+                amount[GPU] = trial.accepted_gpus(pod)
+            node = trial.node[pod]
+            freed[node] = freed[node] + amount if node in freed else amount
+    return freed

@@ -1,0 +1,246 @@
+"""Which devices serve claims: counts, selectors, constraints, pools, taints, partitions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykai.engine.journal import Journal
+from pykai.plugins.dra.claims import Reference
+from pykai.plugins.dra.desk import Desk
+from pykai.plugins.dra.devices import Inventory
+from pykai.plugins.dra.ledger import open_ledger
+from tests.unit.plugins.dra.dra_objects import (
+    CLASS,
+    DRIVER,
+    allocated,
+    claim,
+    device,
+    device_class,
+    devices_of,
+    devices_slice,
+    gpus,
+    request,
+)
+from tests.unit.plugins.small_clusters import cycle, node
+
+HERE = {"nodeName": "n"}
+
+
+def offer(claims: list[Any], slices: list[Any], classes: list[Any] | None = None, **labels: str) -> list[str] | str:
+    """The devices that the unallocated claims get on node n, or why they get none."""
+    objects = [node("n", labels), *claims, *slices, *(classes or [device_class()])]
+    snapshot = cycle(objects, ()).snapshot
+    ledger = open_ledger(Journal(), snapshot.objects.resource_claims, frozenset())
+    desk = Desk(snapshot, ledger, Inventory(snapshot.objects.resource_slices, snapshot.nodes))
+    wanted = [Reference(c.metadata.name, ("ns", c.metadata.name), True) for c in claims if c.status is None]
+    answer = desk.offer(wanted, 0, None)
+    if isinstance(answer, str):
+        return answer
+    return [name for _, allocation in answer for name in devices_of(allocation)]
+
+
+NONE = "cannot allocate all DRA claims on node n"
+
+
+def mixed() -> Any:
+    models = ("A100", "H100", "A100", "H100")
+    return devices_slice(HERE, [device(str(i), model=model, root=i // 2) for i, model in enumerate(models)])
+
+
+def expression(text: str) -> list[Any]:
+    return [{"cel": {"expression": f'device.attributes["{DRIVER}"].{text}'}}]
+
+
+ONE_ROOT = [{"matchAttribute": f"{DRIVER}/root"}]
+CASES: dict[str, tuple[list[Any], list[Any], Any]] = {
+    "first devices in order": ([claim("a", request(count=2))], [gpus("n", 4)], ["n/0", "n/1"]),
+    "more than there are": ([claim("a", request(count=3))], [gpus("n", 2)], NONE),
+    "taken ones are left alone": ([claim("a"), claim("b", status=allocated("n", "0"))], [gpus("n", 2)], ["n/1"]),
+    "two claims do not share": ([claim("a"), claim("b")], [gpus("n", 2)], ["n/0", "n/1"]),
+    "all of them": ([claim("a", request(allocationMode="All"))], [gpus("n", 3)], ["n/0", "n/1", "n/2"]),
+    "all, but one is taken": (
+        [claim("a", request(allocationMode="All")), claim("b", status=allocated("n", "1"))],
+        [gpus("n", 2)],
+        NONE,
+    ),
+    "all of nothing": ([claim("a", request(allocationMode="All"))], [gpus("other", 2)], NONE),
+    "selector": ([claim("a", request(selectors=expression('model == "H100"')))], [mixed()], ["n/1"]),
+    "requests compete: the picky one comes last": (
+        [claim("a", request("any"), request("picky", selectors=expression('model == "A100"')))],
+        [devices_slice(HERE, [device("0", model="A100", root=1), device("1", model="B", root=1)])],
+        ["n/1", "n/0"],
+    ),
+    "same root": ([claim("a", request(count=2), constraints=ONE_ROOT)], [mixed()], ["n/0", "n/1"]),
+    "same root of another model": (
+        [claim("a", request(count=2, selectors=expression('model == "H100"')), constraints=ONE_ROOT)],
+        [mixed()],
+        NONE,
+    ),
+    "constraint on one request only": (
+        [
+            claim(
+                "a",
+                request("x", count=1),
+                request("y", count=2),
+                constraints=[{**ONE_ROOT[0], "requests": ["y"]}],
+            )
+        ],
+        [mixed()],
+        ["n/0", "n/2", "n/3"],
+    ),
+    "distinct root": (
+        [claim("a", request(count=2), constraints=[{"distinctAttribute": f"{DRIVER}/root"}])],
+        [mixed()],
+        ["n/0", "n/2"],
+    ),
+    "attribute that devices lack": (
+        [claim("a", request(count=2), constraints=[{"matchAttribute": "x/y"}])],
+        [mixed()],
+        NONE,
+    ),
+    "admin access looks at devices in use": (
+        [claim("a", request(adminAccess=True)), claim("b", status=allocated("n", "0"))],
+        [gpus("n", 1)],
+        ["n/0"],
+    ),
+    "first alternative that can be had": (
+        [
+            claim(
+                "a",
+                {
+                    "name": "gpu",
+                    "firstAvailable": [
+                        {"name": "big", "deviceClassName": CLASS, "count": 4},
+                        {"name": "small", "deviceClassName": CLASS, "count": 2},
+                    ],
+                },
+            )
+        ],
+        [gpus("n", 3)],
+        ["n/0", "n/1"],
+    ),
+    "newest generation only": (
+        [claim("a", request(count=2))],
+        [
+            devices_slice(HERE, [device("old"), device("older")], generation=1),
+            devices_slice(HERE, [device("x")], generation=2),
+        ],
+        NONE,
+    ),
+    "an incomplete pool gives single devices": ([claim("a")], [devices_slice(HERE, [device("x")], count=2)], ["n/x"]),
+    "but not all": ([claim("a", request(allocationMode="All"))], [devices_slice(HERE, [device("x")], count=2)], NONE),
+    "a pool with a name twice is not used": ([claim("a")], [devices_slice(HERE, [device("x"), device("x")])], NONE),
+    "devices of all nodes": ([claim("a")], [devices_slice({"allNodes": True}, [device("x")])], ["pool/x"]),
+    "devices of selected nodes": (
+        [claim("a")],
+        [
+            devices_slice(
+                {
+                    "nodeSelector": {
+                        "nodeSelectorTerms": [
+                            {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["z1"]}]}
+                        ]
+                    }
+                },
+                [device("x")],
+            )
+        ],
+        ["pool/x"],
+    ),
+    "devices that choose their nodes themselves": (
+        [claim("a")],
+        [
+            devices_slice(
+                {"perDeviceNodeSelection": True},
+                [device("far", {"nodeName": "m"}), device("near", {"nodeName": "n"})],
+            )
+        ],
+        ["pool/near"],
+    ),
+    "a tainted device": (
+        [claim("a")],
+        [devices_slice(HERE, [device("x", {"taints": [{"key": "k", "effect": "NoSchedule"}]}), device("y")])],
+        ["n/y"],
+    ),
+    "a tolerated one": (
+        [claim("a", request(tolerations=[{"key": "k", "operator": "Exists"}]))],
+        [devices_slice(HERE, [device("x", {"taints": [{"key": "k", "effect": "NoSchedule"}]}), device("y")])],
+        ["n/x"],
+    ),
+    "the form of v1beta1": (
+        [
+            claim(
+                "a",
+                {"name": "gpu", "deviceClassName": CLASS, "count": 2, "selectors": expression('model == "B"')},
+            )
+        ],
+        [devices_slice(HERE, [{"name": str(i), "basic": device("", model="B")} for i in range(2)])],
+        ["n/0", "n/1"],
+    ),
+    "more than a claim can hold": (
+        [claim("a", request(count=33))],
+        [gpus("n", 40)],
+        "cannot allocate DRA claims on node n: number of requested devices 33 exceeds the claim limit of 32",
+    ),
+    "a selector that fails": (
+        [claim("a", request(selectors=expression("nothing == 1")))],
+        [gpus("n", 1)],
+        f"cannot allocate DRA claims on node n: selector 'device.attributes[\"{DRIVER}\"].nothing == 1' failed: "
+        "no such member in mapping: 'nothing'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_allocation(case: str) -> None:
+    claims, slices, expected = CASES[case]
+    assert offer(claims, slices, zone="z1") == expected
+
+
+def test_a_class_narrows_all_its_requests() -> None:
+    picky = device_class(CLASS, f'device.attributes["{DRIVER}"].model == "H100"')
+    assert offer([claim("a", request(count=2))], [mixed()], [picky]) == ["n/1", "n/3"]
+
+
+def test_partitions_draw_on_common_counters() -> None:
+    def part(name: str, slots: int) -> Any:
+        use = [{"counterSet": "gpu0", "counters": {"slots": {"value": str(slots)}}}]
+        return device(name, {"consumesCounters": use})
+
+    counters = [{"name": "gpu0", "counters": {"slots": {"value": "4"}}}]
+    pool = devices_slice(HERE, [part("whole", 4), part("half-0", 2), part("half-1", 2)], sharedCounters=counters)
+    in_use = claim("b", status=allocated("n", "half-0"))
+    assert offer([claim("a"), in_use], [pool]) == ["n/half-1"]
+    assert offer([claim("a", request(count=2)), in_use], [pool]) == NONE
+
+
+def test_the_result_carries_configuration_and_reach() -> None:
+    shared = {"opaque": {"driver": DRIVER, "parameters": {"a": 1}}}
+    objects = [
+        node("n"),
+        claim("a", request("x"), request("y"), config=[{"requests": ["y"], **shared}, {"requests": ["z"], **shared}]),
+        gpus("n", 2),
+        device_class(CLASS, config=[shared]),
+    ]
+    snapshot = cycle(objects, ()).snapshot
+    ledger = open_ledger(Journal(), snapshot.objects.resource_claims, frozenset())
+    desk = Desk(snapshot, ledger, Inventory(snapshot.objects.resource_slices, snapshot.nodes))
+    answer = desk.offer([Reference("c", ("ns", "a"), True)], 0, None)
+    assert not isinstance(answer, str)
+    assert answer[0][1] == {
+        "devices": {
+            "results": [
+                {"request": "x", "driver": DRIVER, "pool": "n", "device": "0"},
+                {"request": "y", "driver": DRIVER, "pool": "n", "device": "1"},
+            ],
+            "config": [
+                {"source": "FromClass", "requests": ["x", "y"], **shared},
+                {"source": "FromClaim", "requests": ["y"], **shared},
+            ],
+        },
+        "nodeSelector": {
+            "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}]
+        },
+    }

@@ -1,0 +1,243 @@
+"""Pods with claims in a cycle: gate, placement, sharing, release, what the bind carries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykai.engine.cycle import Cycle
+from pykai.model.resources import GPU
+from pykai.model.status import Status
+from pykai.objects import kinds
+from pykai.plugins.dra import DynamicResources, allocations, claim_statuses
+from tests.unit.plugins.dra.dra_objects import (
+    CLASS,
+    allocated,
+    claim,
+    claiming,
+    device_class,
+    devices_of,
+    gpus,
+    request,
+)
+from tests.unit.plugins.small_clusters import Fields, cycle, kind, node, placed, pod, reason, row
+
+DRA = DynamicResources()
+
+
+def dra_cycle(*objects: Any, **params: Any) -> Cycle:
+    return cycle([device_class(), *objects], [DRA], **params)
+
+
+def got(of: Cycle, name: str) -> list[str]:
+    """The devices a pod's claims were given."""
+    return [device for _, allocation in allocations(of, row(of, name)) for device in devices_of(allocation)]
+
+
+def running(name: str, *claims: str, on: str = "n", **meta: Any) -> list[Any]:
+    return claiming(name, *claims, spec={"nodeName": on}, **meta)
+
+
+def test_each_pod_gets_devices_of_its_own() -> None:
+    of = dra_cycle(node("m"), node("n"), gpus("m", 1), gpus("n", 1), claim("a"), claim("b"), claim("c"),
+                   claiming("p", "a"), claiming("q", "b"), claiming("r", "c"))  # fmt: skip
+    assert placed(of) == {"p": "m", "q": "n", "r": ""}
+    assert (got(of, "p"), got(of, "q"), got(of, "r")) == (["m/0"], ["n/0"], [])
+
+
+def test_a_gang_that_does_not_fit_gives_all_devices_back() -> None:
+    pods = [claiming(name, name) for name in ("p", "q")]
+    gang = {"metadata": {"name": "p", "namespace": "ns"}, "spec": {"queue": "q", "minMember": 2}}
+    both = [kind(kinds.PodGroup, gang)] + [
+        kind(kinds.Pod, {
+            "metadata": {"name": n, "namespace": "ns", "uid": n, "annotations": {"pod-group-name": "p"}},
+            "spec": {"schedulerName": "kai-scheduler", "containers": [],
+                     "resourceClaims": [{"name": "c", "resourceClaimName": n}]},
+        }) for n in ("p", "q")
+    ]  # fmt: skip
+    assert pods
+    of = dra_cycle(node("n"), gpus("n", 1), claim("p"), claim("q"), claim("x"), *both, claiming("x", "x"))
+    assert placed(of) == {"p": "", "q": "", "x": "n"}
+    assert got(of, "x") == ["n/0"]
+
+
+def test_pods_that_share_a_claim_stay_together_and_count_once() -> None:
+    of = dra_cycle(node("m"), node("n"), gpus("m", 1), gpus("n", 1), claim("a"),
+                   claiming("p", "a"), claiming("q", "a"), claiming("r", "a"))  # fmt: skip
+    assert placed(of) == {"p": "m", "q": "m", "r": "m"}
+    assert of.trial.idle[GPU].tolist() == [0.0, 1.0]
+    assert claim_statuses(of)["ns", "a"]["reservedFor"] == [
+        {"resource": "pods", "name": name, "uid": name} for name in ("p", "q", "r")
+    ]
+
+
+def test_running_sharers_count_once_from_the_start() -> None:
+    of = dra_cycle(node("n"), gpus("n", 2), claim("a", status=allocated("n", "0", holders=("p", "q"))),
+                   running("p", "a"), running("q", "a"))  # fmt: skip
+    assert of.trial.idle[GPU].tolist() == [1.0]
+    assert of.trial.used_gpus == [1.0]
+
+
+def test_an_allocated_claim_binds_its_pods_to_where_it_is() -> None:
+    of = dra_cycle(node("m"), node("n"), gpus("m", 4), gpus("n", 1), claim("a", status=allocated("n", "0")),
+                   claiming("p", "a"))  # fmt: skip
+    assert placed(of) == {"p": "n"}
+    elsewhere = dra_cycle(node("m"), gpus("m", 4), claim("a", status=allocated("n", "0")), claiming("p", "a"))
+    assert placed(elsewhere) == {"p": ""}
+    assert "claim ns/a node selector does not match node m" in reason(elsewhere, "p")
+
+
+def test_free_devices_come_before_those_being_released() -> None:
+    leaving = claim("old", status=allocated("n", "0", holders=("old",)))
+    going = running("old", "old", leaving=True)
+    of = dra_cycle(node("n"), gpus("n", 2), leaving, going, claim("a"), claiming("p", "a"))
+    assert placed(of) == {"p": "n"}
+    assert got(of, "p") == ["n/1"]
+
+
+def test_a_pod_waits_for_devices_being_released() -> None:
+    leaving = claim("old", status=allocated("n", "0", holders=("old",)))
+    of = dra_cycle(node("n"), gpus("n", 1), leaving, running("old", "old", leaving=True), claim("a"),
+                   claiming("p", "a"))  # fmt: skip
+    assert placed(of) == {"p": "~n"}
+    assert claim_statuses(of)["ns", "a"] == {}
+
+
+def test_devices_that_no_column_counts_are_waited_for_too() -> None:
+    """Devices of a class without GPUs: the node looks free, the device is not."""
+    nic = {"name": "nic", "exactly": {"deviceClassName": "nics"}}
+    leaving = claim("old", nic, status=allocated("n", "0", holders=("old",)))
+    of = dra_cycle(device_class("nics"), node("n"), gpus("n", 1), leaving, running("old", "old", leaving=True),
+                   claim("a", nic), claiming("p", "a"))  # fmt: skip
+    assert placed(of) == {"p": "~n"}
+
+
+def supposed_evicted(of: Cycle, name: str) -> int:
+    pod_row = row(of, name)
+    of.trial.suppose_evicted(pod_row)
+    DRA.evicted(of, pod_row)
+    return pod_row
+
+
+def test_an_evicted_pod_makes_room_and_can_come_back() -> None:
+    of = dra_cycle(node("n"), gpus("n", 1), claim("v", status=allocated("n", "0", holders=("v",))), running("v", "v"),
+                   claim("a"), claiming("p", "a"))  # fmt: skip
+    p, mark = row(of, "p"), of.trial.mark()
+    assert DRA.reject(of, p, 0) == "cannot allocate all DRA claims on node n"
+    v = supposed_evicted(of, "v")
+    assert DRA.reject(of, p, 0) is None
+    assert DRA.must_wait(of, p, 0)
+    assert DRA.unchanged(of, v, 0)
+    of.trial.place(p, 0, wait=True)
+    of.tell_placed(p)
+    assert not DRA.unchanged(of, v, 0), "its device is promised to somebody else"
+    of.trial.undo_to(mark)
+    assert DRA.reject(of, p, 0) == "cannot allocate all DRA claims on node n"
+    v = supposed_evicted(of, "v")
+    of.trial.keep(v)
+    of.tell_placed(v)
+    assert of.trial.status[v] == Status.RUNNING
+    assert DRA.reject(of, p, 0) == "cannot allocate all DRA claims on node n"
+
+
+def test_sharers_release_only_when_all_go() -> None:
+    of = dra_cycle(node("n"), gpus("n", 1), claim("v", status=allocated("n", "0", holders=("v", "w"))),
+                   running("v", "v"), running("w", "v"))  # fmt: skip
+    supposed_evicted(of, "v")
+    assert (of.trial.idle[GPU, 0], of.trial.releasing[GPU, 0]) == (0.0, 0.0)
+    w = supposed_evicted(of, "w")
+    assert (of.trial.idle[GPU, 0], of.trial.releasing[GPU, 0]) == (0.0, 1.0)
+    of.trial.keep(w)
+    of.tell_placed(w)
+    assert (of.trial.idle[GPU, 0], of.trial.releasing[GPU, 0]) == (0.0, 0.0)
+
+
+def test_a_moving_pod_takes_its_claim_along() -> None:
+    of = dra_cycle(node("m"), node("n"), gpus("m", 1), gpus("n", 1),
+                   claim("v", status=allocated("n", "0", holders=("v",))), running("v", "v"),
+                   claim("a"), claiming("p", "a"))  # fmt: skip
+    v = supposed_evicted(of, "v")
+    of.trial.place(v, 0, wait=True)
+    of.tell_placed(v)
+    assert got(of, "v") == ["m/0"]
+    assert DRA.reject(of, row(of, "p"), 0) is not None
+    assert DRA.reject(of, row(of, "p"), 1) is None
+    assert DRA.must_wait(of, row(of, "p"), 1), "the pod that moves still holds it"
+
+
+def test_binds_under_way_hold_their_devices() -> None:
+    bind = {
+        "metadata": {"name": "b", "namespace": "ns"},
+        "spec": {
+            "podName": "b",
+            "selectedNode": "n",
+            "resourceClaimAllocations": [{"name": "c0", "allocation": allocated("n", "0")["allocation"]}],
+        },
+    }
+    of = dra_cycle(node("n"), gpus("n", 2), claim("b"), claiming("b", "b"), kind(kinds.BindRequest, bind),
+                   claim("a"), claiming("p", "a"))  # fmt: skip
+    assert of.trial.status[row(of, "b")] == Status.BINDING
+    assert placed(of)["p"] == "n"
+    assert got(of, "p") == ["n/1"]
+
+
+CREATED = {"name": "c0", "resourceClaimName": "made"}
+
+
+@pytest.mark.parametrize(
+    ("template", "statuses", "complaint"),
+    [
+        ("t", [], "failed to get resource claim ns/c0: the claim has not been created yet"),
+        ("t", [CREATED], 'failed to get resource claim ns/made: could not find ResourceClaim "ns/made"'),
+        ("t", [{"name": "c0"}], None),
+    ],
+)
+def test_generated_claims(template: str, statuses: list[Fields], complaint: str | None) -> None:
+    waiting, group = claiming("p")
+    spec = {
+        "schedulerName": "kai-scheduler",
+        "containers": [],
+        "resourceClaims": [{"name": "c0", "resourceClaimTemplateName": template}],
+    }
+    meta = {"name": "p", "namespace": "ns", "uid": "p", "annotations": {"pod-group-name": "p"}}
+    waiting = kind(kinds.Pod, {"metadata": meta, "spec": spec, "status": {"resourceClaimStatuses": statuses}})
+    of = dra_cycle(node("n"), [waiting, group])
+    assert placed(of) == {"p": "n" if complaint is None else ""}
+    if complaint is not None:
+        assert reason(of, "p") == complaint
+
+
+def test_claims_that_cannot_be_served_are_refused_by_name() -> None:
+    unknown = {"name": "r", "exactly": {"deviceClassName": "nowhere"}}
+    odd = {"name": "r", "exactly": {"deviceClassName": CLASS, "allocationMode": "Some"}}
+    of = dra_cycle(node("n"), gpus("n", 1), claim("a", unknown), claim("b", odd), claim("c", constraints=[{}]),
+                   claiming("p", "a"), claiming("q", "b"), claiming("r", "c"))  # fmt: skip
+    assert placed(of) == {"p": "", "q": "", "r": ""}
+    assert reason(of, "p") == "device class nowhere does not exist for claim ns/a request r"
+    assert "allocationMode 'Some' is not supported" in reason(of, "q")
+    assert "constraints[0]" in reason(of, "r")
+
+
+def test_the_older_queue_label_is_read_on_claims() -> None:
+    fields = {
+        "metadata": {"name": "a", "namespace": "ns", "labels": {"runai/queue": "q"}},
+        "spec": {"devices": {"requests": [request()]}},
+    }
+    of = dra_cycle(node("n"), gpus("n", 1), kind(kinds.ResourceClaim, fields), claiming("p", "a"))
+    assert placed(of) == {"p": "n"}
+
+
+def test_nothing_is_opened_where_nobody_needs_it() -> None:
+    of = dra_cycle(node("n"), gpus("n", 1), pod("p"))
+    assert not of.memo
+    off = dra_cycle(node("n"), claim("a"), claiming("p", "a"), dra_enabled=False)
+    assert not off.memo
+    assert placed(off) == {"p": ""}
+    assert "dynamic resource allocation is not available" in reason(off, "p")
+
+
+def test_plain_gpu_pods_keep_off_nodes_whose_gpus_are_claimed() -> None:
+    plain = pod("p", {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]})
+    of = dra_cycle(node("m"), node("n", allocatable={"nvidia.com/gpu": "1"}), gpus("m", 1), plain)
+    assert placed(of) == {"p": "n"}
