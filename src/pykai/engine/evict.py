@@ -166,7 +166,9 @@ def _easier(requests: Requests, known: Requests) -> bool:
 def filtered(cycle: Cycle, cause: Cause) -> Callable[[int], bool]:
     """Whether a gang may be considered as a victim at all; remembered per gang for this search."""
     known: dict[int, bool] = {}
-    filters = cycle.victim_filters
+    filters = [f for f in cycle.victim_filters if f.judges(cycle, cause.action)]
+    if not filters:
+        return lambda gang: gang != cause.gang
 
     def may_go(gang: int) -> bool:
         if gang not in known:

@@ -16,7 +16,7 @@ from pykai.engine.quota import ZERO
 from pykai.engine.victims import Batch, Candidates, VictimPool, VictimWalk
 from pykai.model.resources import GPU, QUEUE_RESOURCES, UNLIMITED, Column
 
-FIRST_CHUNK = 64
+FIRST_CHUNK = 8
 Front = tuple[list[int], bool]
 """The first candidates of a leaf, and whether these are all."""
 

@@ -162,6 +162,10 @@ class QuotaPolicy(Protocol):
 class VictimFilter(Protocol):
     """All must agree: whether a gang may be considered as a victim for another one."""
 
+    def judges(self, cycle: Cycle, action: str) -> bool:
+        """Whether the filter has anything to say about victims of this action."""
+        ...
+
     def may_evict(self, cycle: Cycle, action: str, gang: int, victim: int) -> bool: ...
 
 

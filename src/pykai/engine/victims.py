@@ -41,7 +41,7 @@ def _gang_amounts(cycle: Cycle) -> Column:
     table = np.array([trial.quota_amounts(c, -1) for c in pods.classes]).reshape(-1, QUEUE_RESOURCES).T
     gang, klass = pods.gang[rows], pods.klass[rows]
     sums = [np.bincount(gang, weights=row[klass], minlength=len(cycle.snapshot.gangs)) for row in table]
-    amounts = np.array(sums).reshape(QUEUE_RESOURCES, len(cycle.snapshot.gangs))
+    amounts = np.array(sums, dtype=np.float64).reshape(QUEUE_RESOURCES, len(cycle.snapshot.gangs))
     by_memory = [c.row for c in pods.classes if c.memory_mib]
     for pod in rows[np.isin(klass, by_memory)].tolist() if by_memory else ():
         amounts[GPU, trial.gang[pod]] += trial.quota_amounts(trial.of_class(pod), trial.node[pod])[GPU]
@@ -76,14 +76,16 @@ class VictimPool:
         """Leaf queues with somebody to lose something."""
 
     def changed(self, gangs: Iterable[int]) -> None:
-        """Evictions were decided: these gangs lost pods."""
+        """Evictions were decided: these gangs lost pods, or some of theirs moved."""
+        table = self.cycle.snapshot.gangs
+        trees, minimum, first = table.trees, table.podset_min, table.first_podset
         for gang in gangs:
             left = active_pods(self.cycle.trial, gang)
             self._active[gang] = bool(left)
             if left:
                 self._leaves.pop(int(self._queue[gang]), None)
                 self.amounts[:, gang] = held_by(self.cycle, left)
-                self.goes_whole[gang] = False
+                self.goes_whole[gang] = gang not in trees and len(left) <= minimum[first[gang]]
 
     def lowest_priority(self, queue: int) -> float:
         """Of the gangs of a queue at the start of the action."""

@@ -117,6 +117,13 @@ class MinRuntime:
 
     policy: MinRuntimePolicy
 
+    def judges(self, cycle: Cycle, action: str) -> bool:
+        """Only where somebody set a minimum for this kind of eviction."""
+        queues = cycle.snapshot.queues
+        if action == "preempt":
+            return self.policy.preempt > 0 or any(queues.preempt_min_runtime)
+        return action == "reclaim" and (self.policy.reclaim > 0 or any(queues.reclaim_min_runtime))
+
     def may_evict(self, cycle: Cycle, action: str, gang: int, victim: int) -> bool:
         """Protected workloads are no candidates, unless they hold more than their minimum."""
         if not self._protected(cycle, action, gang, victim):
@@ -141,7 +148,7 @@ class MinRuntime:
         return True
 
     def _protected(self, cycle: Cycle, action: str, gang: int, victim: int) -> bool:
-        if action not in ("preempt", "reclaim"):
+        if not self.judges(cycle, action):
             return False
         gangs = cycle.snapshot.gangs
         runtimes = self._runtimes(cycle)

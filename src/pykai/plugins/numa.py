@@ -88,7 +88,7 @@ class Numa:
 
     def unchanged(self, cycle: Cycle, pod: int, node: int) -> bool:
         accounts = accounts_of(cycle)
-        return accounts is None or accounts.same_zones(pod, node)
+        return accounts is None or accounts.can_stay(pod)
 
     def claims(self, cycle: Cycle, pod: int) -> Sequence[tuple[str, Mapping[str, Any]]]:
         return ()

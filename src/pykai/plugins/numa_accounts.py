@@ -156,12 +156,10 @@ class Accounts:
         scores[list(self.zones.nodes)] = np.where(view.fits, BEST_SCORE / view.span, 0.0)
         return scores
 
-    def same_zones(self, pod: int, node: int) -> bool:
-        """Whether a pod that gets its node back would sit in the zones it sits in."""
-        held, chosen = self.held.get(pod), self.choose(self.trial.of_class(pod), node, now=False)
-        if held is None or held.fresh or chosen is None or not chosen.any():
-            return True
-        return bool((held.amounts.any(axis=1) == chosen.any(axis=1)).all())
+    def can_stay(self, pod: int) -> bool:
+        """Whether nobody was given the zones in which an evicted pod sits."""
+        held = self.held.get(pod)
+        return held is None or bool((held.amounts <= np.maximum(self.later[:, :, held.at], 0.0)).all())
 
     # --------------------------------------------------------------------------------------------------- changes
     def take(self, pod: int, node: int, now: bool) -> None:

@@ -43,8 +43,8 @@ KINDS: dict[str, str] = {
 class PodLife(msgspec.Struct, rename="camel"):
     """One pod from arrival to end. A time is None until it comes.
 
-    `reason`: why it waits, or why it had to leave; `waited_for`: why it waited, once it does no more. An evicted pod has
-    the action, the group it made room for (empty: nobody), and the node meant for its replacement (empty: none).
+    `reason`: why it waits, or why it had to leave; `waited_for`: why it waited, once it does no more. An evicted pod
+    has the action, the group it made room for (empty: nobody), and the node for its replacement (empty: none).
     """
 
     namespace: str
@@ -53,6 +53,7 @@ class PodLife(msgspec.Struct, rename="camel"):
     group: str
     job: str
     arrived_at: float
+    asks_for: str = ""
     scheduled_at: float | None = None
     started_at: float | None = None
     evicted_at: float | None = None
@@ -87,7 +88,7 @@ class QueueSample(msgspec.Struct, frozen=True, rename="camel"):
 
 @dataclass(frozen=True)
 class Sample:
-    """The cluster at one instant, before that instant's cycle."""
+    """The cluster at one instant, after that instant's cycle."""
 
     at: float
     queues: dict[str, QueueSample]

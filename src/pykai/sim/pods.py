@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import json
 
-from pykai.cache.requests import gpu_request, pod_amounts
+from pykai.cache.requests import GpuRequest, gpu_request, pod_amounts
 from pykai.model.plan import Bind
 from pykai.model.pods import GpuKind
 from pykai.model.resources import whole_gpus
@@ -41,7 +41,24 @@ def life(pod: Object, at: float, job: str, queue: str) -> PodLife:
     """The life of a pod that arrives now."""
     namespace, name = key_of(pod)
     group = group_key(pod)[1]
-    return PodLife(namespace, name, queue, group or name, job, round(at, 3), reason=_unseen(pod, group, queue))
+    why = _unseen(pod, group, queue)
+    return PodLife(namespace, name, queue, group or name, job, round(at, 3), asks_for=asks(request(pod)), reason=why)
+
+
+def request(pod: Object) -> GpuRequest:
+    """How the pod asks for GPUs."""
+    spec = kinds.decode(json.encode(pod["spec"]), kinds.PodSpec)
+    return gpu_request(pod_amounts(decode_template(spec)), notes(pod))
+
+
+def asks(wish: GpuRequest) -> str:
+    """What the pod wants of GPUs, for people; empty where it wants none."""
+    each = f"{wish.memory_mib} MiB" if wish.kind is GpuKind.MEMORY else f"{wish.portion:g} GPU"
+    if wish.kind is GpuKind.MIG or not wish.devices:
+        return "MIG" if wish.kind is GpuKind.MIG else ""
+    if wish.kind is GpuKind.REGULAR:
+        return f"{wish.devices} GPU"
+    return f"{wish.devices} x {each}" if wish.devices > 1 else each
 
 
 def _unseen(pod: Object, group: str, queue: str) -> str:
@@ -62,18 +79,17 @@ def with_groups(bind: Bind, groups: Sequence[str]) -> Bind:
 
 def as_bind(pod: Object, node: Object) -> Bind:
     """The bind of a pod that was on its node before the story begins."""
-    spec = kinds.decode(json.encode(pod["spec"]), kinds.PodSpec)
-    request = gpu_request(pod_amounts(decode_template(spec)), notes(pod))
+    wish, home = request(pod), node["metadata"]["name"]
     labels = pod["metadata"].get("labels") or {}
     groups = tuple(sorted(v for k, v in labels.items() if k.startswith(names.GPU_GROUP_LABEL)))
-    portion = request.portion
-    if request.kind is GpuKind.MEMORY:
+    portion = wish.portion
+    if wish.kind is GpuKind.MEMORY:
         memory = int((node["metadata"].get("labels") or {}).get(names.GPU_MEMORY_LABEL, 100))
-        portion = ceil(100 * request.memory_mib / memory) / 100
-    if request.kind in (GpuKind.FRACTION, GpuKind.MEMORY) and not groups:
-        groups = tuple(f"{node['metadata']['name']}-{pod['metadata']['name']}-{n}" for n in range(request.devices))
-    kind = "Fraction" if request.kind is GpuKind.MEMORY else request.kind.value
-    return Bind(key_of(pod), node["metadata"]["name"], kind, request.devices, portion, groups)
+        portion = ceil(100 * wish.memory_mib / memory) / 100
+    if wish.kind in (GpuKind.FRACTION, GpuKind.MEMORY) and not groups:
+        groups = tuple(f"{home}-{pod['metadata']['name']}-{number}" for number in range(wish.devices))
+    kind = "Fraction" if wish.kind is GpuKind.MEMORY else wish.kind.value
+    return Bind(key_of(pod), home, kind, wish.devices, portion, groups)
 
 
 def bound(pod: Object, bind: Bind) -> Object:

@@ -12,6 +12,7 @@ from pykai.cache.cluster import ClusterCache
 from pykai.engine.decide import decide
 from pykai.engine.policy import Policy
 from pykai.model.params import SchedulerParams
+from pykai.model.snapshot import Snapshot
 from pykai.sim.admission import Admitted
 from pykai.sim.agenda import NEVER, Agenda
 from pykai.sim.history import Outcome
@@ -34,6 +35,8 @@ class Simulation:
         self._cache = ClusterCache(params)
         self._last_cycle = -NEVER
         self._last_change = setting.start
+        self._unseen = False
+        """Whether the cache knows of changes that no cycle has seen."""
         for obj in objects:
             self.world.expect(obj)
 
@@ -50,30 +53,34 @@ class Simulation:
     def _next_cycle(self) -> float:
         """When the scheduler looks again; NEVER while there is nothing to look for."""
         now, last = self.agenda.now, self._last_cycle
-        if self.world.store.changed():
+        if self._unseen or self.world.store.changed():
             return max(now, last + self.setting.debounce)
         alive = self.agenda.next() < NEVER or now - self._last_change < self.setting.settled
         return last + self.setting.period if alive and self.world.waiting else NEVER
 
     def _cycle(self) -> None:
         now = self._last_cycle = self.agenda.now
-        if self.world.store.changed():
-            self._last_change = now
-        for change in self.world.store.drain():
-            self._cache.apply(change)
-        snapshot = self._cache.snapshot(now)
-        self.world.history.samples.append(sample(snapshot, self._policy, now, self.setting.start))
+        snapshot = self._snapshot(now)
+        self._unseen = False
         self.world.execute(snapshot, decide(snapshot, self._policy, now))
         self.world.history.cycles += 1
+        if self.world.store.changed():
+            snapshot = self._snapshot(now)
+        self.world.history.samples.append(sample(snapshot, self._policy, now, self.setting.start))
+
+    def _snapshot(self, now: float) -> Snapshot:
+        """The cluster as it is now."""
+        for change in self.world.store.drain():
+            self._cache.apply(change)
+            self._unseen, self._last_change = True, now
+        return self._cache.snapshot(now)
 
     def _finish(self, end: float) -> Outcome:
         history = self.world.history
         if end < NEVER:
             self.agenda.advance(end)
-        for change in self.world.store.drain():
-            self._cache.apply(change)
         now = self.agenda.now
-        last = self._cache.snapshot(now)
+        last = self._snapshot(now)
         history.samples.append(sample(last, self._policy, now, self.setting.start))
         history.ended_at = round(now - self.setting.start, 3)
         return Outcome(history, last.queues, self.world.devices.nodes)

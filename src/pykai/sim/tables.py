@@ -12,6 +12,7 @@ from rich.text import Text
 from pykai.model.resources import CPU, GPU
 from pykai.observe.tables import FAINT, Column, amount, first, table
 from pykai.sim.history import Outcome, PodLife
+from pykai.sim.summary import headline, waited
 from pykai.sim.timeline import EMPTY, MARKS, Workload, axis, cells, clock, workload_title, workloads
 
 COLOURS = ("cyan", "magenta", "green", "blue", "bright_red", "bright_green", "bright_blue", "bright_magenta")
@@ -30,16 +31,6 @@ def tables(outcome: Outcome, rows: int) -> Iterator[RenderableType]:
     yield timeline(outcome, rows)
     yield from evictions(outcome, rows)
     yield from waits(outcome, rows)
-
-
-def headline(outcome: Outcome) -> str:
-    """The run in one sentence."""
-    history = outcome.history
-    gpus = history.samples[-1].gpus_total
-    return (
-        f"{len(outcome.devices)} nodes with {amount(gpus)} GPUs, {len(outcome.queues)} queues, "
-        f"{len(history.lives)} pods: {clock(history.ended_at)} simulated in {history.cycles} scheduling cycles"
-    )
 
 
 # ------------------------------------------------------------------------------------------------------------- queues
@@ -139,11 +130,10 @@ def timeline(outcome: Outcome, rows: int) -> Group:
 
 
 def _size(workload: Workload) -> str:
-    """Pods at a time and the GPUs of each, as far as they are known."""
+    """Pods at a time, and what each wants of GPUs."""
     pods = workload.pods
     together = max(sum(p.arrived_at <= q.arrived_at < (p.evicted_at or p.ended_at or 1e18) for p in pods) for q in pods)
-    gpus = max(pod.gpus for pod in pods)
-    each = f"{amount(gpus)} GPU" if gpus else ""
+    each = pods[0].asks_for
     return f"{together} x {each or 'pod'}" if together > 1 else each
 
 
@@ -186,10 +176,10 @@ def waits(outcome: Outcome, rows: int) -> Iterator[Table]:
     """Who waits or has waited, and why; those who still do first, then the longest."""
     end = outcome.history.ended_at
     found = [(workload, pods) for workload in workloads(outcome.history) for pods in _waiting(workload)]
-    found.sort(key=lambda pair: (pair[1][0].scheduled_at is not None, -_waited(pair[1][0], end), pair[0].title))
+    found.sort(key=lambda pair: (pair[1][0].scheduled_at is not None, -waited(pair[1][0], end), pair[0].title))
     if not found:
         return
-    times = sorted(_waited(life, end) for life in outcome.history.lives.values())
+    times = sorted(waited(life, end) for life in outcome.history.lives.values())
     title = f"Waited: {len(found)} workloads; half of all pods waited at most {clock(median(times))}, none more than "
     columns: Columns = [
         "workload",
@@ -210,10 +200,6 @@ def _waiting(workload: Workload) -> Iterator[list[PodLife]]:
         if why:
             by_story.setdefault((life.arrived_at, life.scheduled_at, why), []).append(life)
     yield from by_story.values()
-
-
-def _waited(life: PodLife, end: float) -> float:
-    return (end if life.scheduled_at is None else life.scheduled_at) - life.arrived_at
 
 
 def _wait(outcome: Outcome, workload: Workload, pods: list[PodLife]) -> Row:

@@ -47,7 +47,6 @@ def test_each_pod_gets_devices_of_its_own() -> None:
 
 
 def test_a_gang_that_does_not_fit_gives_all_devices_back() -> None:
-    pods = [claiming(name, name) for name in ("p", "q")]
     gang = {"metadata": {"name": "p", "namespace": "ns"}, "spec": {"queue": "q", "minMember": 2}}
     both = [kind(kinds.PodGroup, gang)] + [
         kind(kinds.Pod, {
@@ -56,7 +55,6 @@ def test_a_gang_that_does_not_fit_gives_all_devices_back() -> None:
                      "resourceClaims": [{"name": "c", "resourceClaimName": n}]},
         }) for n in ("p", "q")
     ]  # fmt: skip
-    assert pods
     of = dra_cycle(node("n"), gpus("n", 1), claim("p"), claim("q"), claim("x"), *both, claiming("x", "x"))
     assert placed(of) == {"p": "", "q": "", "x": "n"}
     assert got(of, "x") == ["n/0"]

@@ -1,0 +1,266 @@
+"""numa: which nodes align a pod's resources, which zones it is predicted to get, and who waits for whom."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykai.engine.cycle import Cycle
+from pykai.model.status import Status
+from pykai.objects import kinds, names
+from pykai.plugins.numa import MISALIGNED, Numa, zone_available, zone_rows, zones
+from pykai.plugins.scoring import NodeAvailability
+from tests.unit.plugins.small_clusters import Fields, cycle, kind, node, placed, pod, reason, row
+
+GPU = "nvidia.com/gpu"
+NUMA = Numa()
+
+
+def topology(name: str, policy: str, *zone_amounts: Fields, scope: str = "pod", **rest: Any) -> Any:
+    """Zones node-0, node-1 ... listed backwards: their numbers order them. Values are allocatable, all available."""
+    listed = [
+        {
+            "name": f"node-{at}",
+            "type": "Node",
+            "resources": [
+                {"name": resource, "capacity": amount, "allocatable": amount, "available": amount}
+                for resource, amount in amounts.items()
+            ],
+        }
+        for at, amounts in enumerate(zone_amounts)
+    ]
+    attributes = [{"name": "topologyManagerPolicy", "value": policy}, {"name": "topologyManagerScope", "value": scope}]
+    fields = {"metadata": {"name": name}, "zones": listed[::-1], "attributes": attributes, **rest}
+    return kind(kinds.NodeResourceTopology, fields)
+
+
+def box(name: str, **resources: str) -> Fields:
+    amounts = {{"gpu": GPU}.get(key, key): value for key, value in resources.items()}
+    return {"name": name, "resources": {"limits": amounts, "requests": amounts}}
+
+
+def guaranteed(name: str, *containers: Fields, spec: Fields | None = None, **meta: Any) -> list[Any]:
+    return pod(name, {"containers": list(containers), **(spec or {})}, **meta)
+
+
+def seated(name: str, zone: int, cpu: int, node: str = "n", **meta: Any) -> list[Any]:
+    """A running pod that sits in a zone."""
+    seat = f'[{{"zone":"node-{zone}","amount":{{"cpu":"{cpu}"}}}}]'
+    annotations = {names.NUMA_OBSERVED: seat}
+    container = box("c", cpu=str(cpu), memory="1M")
+    return guaranteed(name, container, spec={"nodeName": node}, annotations=annotations, **meta)
+
+
+def numa_cycle(*objects: Any, plugin: Numa = NUMA) -> Cycle:
+    return cycle(objects, [plugin, NodeAvailability()])
+
+
+CPU4 = {"cpu": "4"}
+
+
+@pytest.mark.parametrize(
+    ("policy", "cpus", "expected"),
+    [
+        ("single-numa-node", "3", (0,)),
+        ("single-numa-node", "6", None),
+        ("restricted", "3", (0,)),
+        ("restricted", "6", (0, 1)),
+        ("restricted", "9", None),
+        ("best-effort", "6", ()),
+        ("none", "6", ()),
+    ],
+)
+def test_policies(policy: str, cpus: str, expected: tuple[int, ...] | None) -> None:
+    of = numa_cycle(node("n", allocatable={"cpu": "32"}), topology("n", policy, CPU4, CPU4),
+                    guaranteed("p", box("c", cpu=cpus, memory="1M")))  # fmt: skip
+    assert placed(of) == {"p": "" if expected is None else "n"}
+    if expected is None:
+        assert MISALIGNED in reason(of, "p")
+    else:
+        assert zone_rows(of, row(of, "p")) == expected
+
+
+def test_resources_of_different_width_cannot_be_aligned() -> None:
+    zone = {"cpu": "4", GPU: "4"}
+    of = numa_cycle(node("n", allocatable={GPU: "8", "cpu": "32"}), topology("n", "restricted", zone, zone),
+                    guaranteed("p", box("c", cpu="6", memory="1M", gpu="1")))  # fmt: skip
+    assert placed(of) == {"p": ""}
+
+
+def test_pods_that_are_not_guaranteed_are_judged_by_devices_only() -> None:
+    zone = {"cpu": "2", GPU: "2"}
+    burstable = {"name": "c", "resources": {"requests": {"cpu": "3", GPU: "3"}, "limits": {GPU: "3"}}}
+    plain = {"name": "c", "resources": {"requests": {"cpu": "3"}}}
+    of = numa_cycle(node("n", allocatable={GPU: "4"}), topology("n", "single-numa-node", zone, zone),
+                    pod("p", {"containers": [burstable]}), pod("q", {"containers": [plain]}))  # fmt: skip
+    assert placed(of) == {"p": "", "q": "n"}
+    assert zone_rows(of, row(of, "q")) == ()
+
+
+def test_fractional_cpus_are_not_pinned() -> None:
+    of = numa_cycle(node("n"), topology("n", "single-numa-node", {"cpu": "1"}, {"cpu": "1"}),
+                    guaranteed("p", box("c", cpu="2500m", memory="1M")))  # fmt: skip
+    assert placed(of) == {"p": "n"}
+
+
+@pytest.mark.parametrize(("scope", "expected"), [("container", "n"), ("pod", "")])
+def test_scope(scope: str, expected: str) -> None:
+    of = numa_cycle(node("n"), topology("n", "single-numa-node", CPU4, CPU4, scope=scope),
+                    guaranteed("p", box("a", cpu="3", memory="1M"), box("b", cpu="3", memory="1M")))  # fmt: skip
+    assert placed(of) == {"p": expected}
+    if expected:
+        assert zone_rows(of, row(of, "p")) == (0, 1)
+
+
+def test_init_containers_are_aligned_for_themselves() -> None:
+    def of(init_cpu: str) -> Cycle:
+        spec = {"initContainers": [box("i", cpu=init_cpu, memory="1M")]}
+        return numa_cycle(node("n"), topology("n", "single-numa-node", CPU4, CPU4, scope="container"),
+                          guaranteed("p", box("a", cpu="3", memory="1M"), spec=spec))  # fmt: skip
+
+    assert placed(of("4")) == {"p": "n"}
+    assert placed(of("5")) == {"p": ""}
+
+
+def test_zones_fill_up_and_undo_empties_them() -> None:
+    pods = [guaranteed(name, box("c", cpu="3", memory="1M")) for name in ("p", "q", "r")]
+    of = numa_cycle(node("n", allocatable={"cpu": "32"}), topology("n", "single-numa-node", CPU4, CPU4), *pods)
+    mark = of.trial.mark()
+    assert placed(of) == {"p": "n", "q": "n", "r": ""}
+    assert [zone_available(of, 0, zone) for zone in (0, 1)] == [{"cpu": 1000.0}, {"cpu": 1000.0}]
+    of.trial.undo_to(mark)
+    assert [zone_available(of, 0, zone) for zone in (0, 1)] == [{"cpu": 4000.0}, {"cpu": 4000.0}]
+    assert zone_rows(of, row(of, "p")) == ()
+    assert placed(of) == {"p": "n", "q": "n", "r": ""}
+
+
+def test_what_the_bind_carries() -> None:
+    zone = {"cpu": "4", "memory": "4Gi", GPU: "2", "example.com/nic": "1"}
+    wanted = {"cpu": "3", "memory": "2Gi", GPU: "1", "example.com/nic": "1"}
+    container = {"name": "c", "resources": {"limits": wanted, "requests": wanted}}
+    of = numa_cycle(node("n", allocatable={GPU: "4", "example.com/nic": "2"}),
+                    topology("n", "single-numa-node", zone, zone), guaranteed("p", container))  # fmt: skip
+    placed(of)
+    expected = {"cpu": "3000m", "memory": "2147483648", GPU: "1", "example.com/nic": "1"}
+    assert zones(of, row(of, "p")) == (("node-0", expected),)
+
+
+def test_who_sits_where_decides_what_is_free() -> None:
+    other = guaranteed("x", box("c", cpu="1", memory="1M"), spec={"nodeName": "n"},
+                       annotations={names.NUMA_OBSERVED: '[{"zone":"elsewhere","amount":{"cpu":"9"}}]'})  # fmt: skip
+    of = numa_cycle(node("n"), topology("n", "single-numa-node", CPU4, CPU4), seated("s", 0, 3), other,
+                    guaranteed("p", box("c", cpu="2", memory="1M")))  # fmt: skip
+    assert zone_available(of, 0, 0) == {"cpu": 1000.0}
+    placed(of)
+    assert zone_rows(of, row(of, "p")) == (1,)
+    assert zone_rows(of, row(of, "x")) == (), "a record of unknown zones does not count"
+
+
+def test_observed_beats_the_bind_request_beats_the_prediction() -> None:
+    def record(zone: int) -> str:
+        return f'[{{"zone":"node-{zone}","amount":{{"cpu":"1"}}}}]'
+
+    bind = {"spec": {"selectedNode": "n", "predictedNUMAZones": [{"zone": "node-1", "amount": {"cpu": "1"}}]}}
+
+    def binding(name: str, annotations: Fields, request: bool) -> list[Any]:
+        spec = {"nodeName": "n"}
+        objects = guaranteed(name, box("c", cpu="1", memory="1M"), spec=spec, annotations=annotations)
+        if request:
+            fields = {"metadata": {"name": name, "namespace": "ns"}, "spec": {**bind["spec"], "podName": name}}
+            objects.append(kind(kinds.BindRequest, fields))
+        return objects
+
+    of = numa_cycle(node("n"), topology("n", "single-numa-node", CPU4, CPU4, CPU4),
+                    binding("a", {names.NUMA_OBSERVED: record(2), names.NUMA_PREDICTED: record(0)}, True),
+                    binding("b", {names.NUMA_PREDICTED: record(0)}, True),
+                    binding("c", {names.NUMA_PREDICTED: record(0)}, False),
+                    binding("d", {names.NUMA_PREDICTED: "not json"}, False))  # fmt: skip
+    assert [zone_rows(of, row(of, name)) for name in "abcd"] == [(2,), (1,), (0,), ()]
+
+
+def test_reported_availability_can_be_trusted_instead() -> None:
+    report = topology("n", "single-numa-node", CPU4, CPU4)
+    report.zones[1]["resources"][0]["available"] = "1"
+    of = numa_cycle(node("n"), report, seated("s", 1, 2), guaranteed("p", box("c", cpu="3", memory="1M")),
+                    plugin=Numa(reconstruct=False))  # fmt: skip
+    placed(of)
+    assert zone_rows(of, row(of, "p")) == (1,), "node-0 reports one free CPU, whoever sits there"
+
+
+def test_ignored_resources_do_not_count() -> None:
+    of = numa_cycle(node("n"), topology("n", "single-numa-node", CPU4, CPU4),
+                    guaranteed("p", box("c", cpu="6", memory="1M")),
+                    plugin=Numa(ignored=frozenset({"cpu"})))  # fmt: skip
+    assert placed(of) == {"p": "n"}
+
+
+def test_a_pod_waits_for_a_zone_that_is_being_released() -> None:
+    """The node has CPUs to spare, but in no single zone until the leaving pod is gone."""
+    of = numa_cycle(node("n", allocatable={"cpu": "32"}), topology("n", "single-numa-node", CPU4, CPU4),
+                    seated("old", 0, 3, leaving=True), seated("s", 1, 3),
+                    guaranteed("p", box("c", cpu="2", memory="1M")),
+                    guaranteed("q", box("c", cpu="1", memory="1M")))  # fmt: skip
+    assert placed(of) == {"p": "~n", "q": "n"}
+    assert zone_rows(of, row(of, "p")) == (0,)
+
+
+def test_evicted_pods_give_their_zones_and_may_stay_in_them() -> None:
+    of = numa_cycle(node("n"), topology("n", "single-numa-node", CPU4, CPU4), seated("v", 0, 3), seated("w", 1, 3),
+                    guaranteed("p", box("c", cpu="2", memory="1M")))  # fmt: skip
+    v, p = row(of, "v"), row(of, "p")
+    assert [mask.tolist() for _, mask in NUMA.closed(of, p)] == [[True]]
+    of.trial.suppose_evicted(v)
+    NUMA.evicted(of, v)
+    assert [mask.tolist() for _, mask in NUMA.closed(of, p)] == [[False]]
+    assert NUMA.unchanged(of, v, 0)
+    of.trial.place(p, 0, wait=True)
+    of.tell_placed(p)
+    assert zone_available(of, 0, 0) == {"cpu": 2000.0}
+    assert zone_rows(of, v) == (0,)
+    assert not NUMA.unchanged(of, v, 0), "its zone is promised to somebody else"
+    of.trial.keep(v)
+    of.tell_placed(v)
+    assert of.trial.status[v] == Status.RUNNING
+    assert zone_available(of, 0, 0) == {"cpu": -1000.0}
+
+
+def test_a_pod_whose_zone_is_still_free_simply_stays() -> None:
+    of = numa_cycle(node("n"), topology("n", "single-numa-node", CPU4, CPU4), seated("v", 1, 3))
+    v = row(of, "v")
+    of.trial.suppose_evicted(v)
+    NUMA.evicted(of, v)
+    assert NUMA.unchanged(of, v, 0), "though a lower zone is free, too"
+
+
+def test_the_fewer_zones_the_better() -> None:
+    of = numa_cycle(
+        node("a"), node("b"), node("c"), node("d"), node("e"), node("f"),
+        topology("a", "restricted", CPU4, CPU4, CPU4, CPU4), topology("b", "single-numa-node", {"cpu": "8"}, {}),
+        topology("c", "best-effort", CPU4, CPU4, CPU4), topology("d", "none", CPU4, CPU4),
+        topology("f", "single-numa-node", CPU4), guaranteed("p", box("c", cpu="6", memory="1M")), pod("q"),
+    )  # fmt: skip
+    scores = NUMA.pod_score(of, row(of, "p"))
+    assert scores is not None
+    assert scores.tolist() == [50.0, 100.0, 50.0, 50.0, 25.0, 0.0]
+    assert NUMA.pod_score(of, row(of, "q")) is None
+
+
+def test_the_older_form_of_the_policy_is_read() -> None:
+    report = topology("n", "", CPU4, CPU4, attributes=[], topologyPolicies=["SingleNUMANodePodLevel"])
+    of = numa_cycle(node("n"), report, guaranteed("p", box("c", cpu="6", memory="1M")))
+    assert placed(of) == {"p": ""}
+
+
+def test_arguments() -> None:
+    assert Numa.from_arguments({"ignoreList": "cpu, memory,", "reconstructAvailable": "False"}) == Numa(
+        frozenset({"cpu", "memory"}), False
+    )
+    with pytest.raises(ValueError, match="reconstructAvailable"):
+        Numa.from_arguments({"reconstructAvailable": "maybe"})
+
+
+def test_nothing_is_opened_where_no_node_reports_zones() -> None:
+    of = numa_cycle(node("n"), guaranteed("p", box("c", cpu="1", memory="1M")))
+    assert not of.memo
+    assert not NUMA.concerns(of, of.trial.of_class(0))
