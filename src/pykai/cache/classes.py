@@ -47,7 +47,7 @@ class Template:
         self.pod_affinity = affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None
         claims = any("persistentVolumeClaim" in v or "ephemeral" in v for v in template.volumes)
         self.namespaced = bool(self.pod_affinity or self.config_maps or claims or template.claims)
-        self.named = bool(template.claims) or any("ephemeral" in v for v in template.volumes)
+        self.named = any("ephemeral" in v for v in template.volumes)
         self.overhead: Amounts = add({}, template.overhead)
         self.asks_nothing = not claims and not any(v for name, v in self.amounts.items() if name != "pods")
 
@@ -119,6 +119,7 @@ class ClassTable:
             tuple(sorted((meta.labels or _NOTHING).items())) if labelled else (),
             meta.name if template.named else "",
             pod.status.qos_class if context.qos_matters else "",
+            context.dra_gpus.get((meta.namespace, meta.name), 0.0) if template.decoded.claims else 0.0,
         )
 
     def _draft(self, pod: Pod, template: Template, annotations: Mapping[str, str], context: ClassContext) -> int:

@@ -70,11 +70,12 @@ def _sample(cycle: Cycle, pool: VictimPool, size: int) -> set[int]:
     return chosen
 
 
-def _message(cycle: Cycle, _: Scenario, pod: int) -> str:
-    who = cycle.snapshot.pods.title(pod)
-    return f"Pod {who} was preempted and rescheduled due to bin packing (resource consolidation) procedure"
+def _messages(cycle: Cycle, scenario: Scenario) -> dict[int, str]:
+    title = cycle.snapshot.pods.title
+    reason = "was preempted and rescheduled due to bin packing (resource consolidation) procedure"
+    return {pod: f"Pod {title(pod)} {reason}" for pod in scenario.victims}
 
 
 CONSOLIDATION = evict.Eviction(
-    "consolidation", lambda cycle, gang: cycle.snapshot.gangs.preemptible[gang], _search, _message, keep_all=True
+    "consolidation", lambda cycle, gang: cycle.snapshot.gangs.preemptible[gang], _search, _messages, keep_all=True
 )

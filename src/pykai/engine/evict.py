@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pykai.engine.allocate import place_gang
@@ -26,7 +26,8 @@ class Eviction:
     may_evict_for: Callable[[Cycle, int], bool]
     """Whether a pending gang may cause evictions by this action at all."""
     search: Callable[[Cycle, Cause, VictimPool], Search | None]
-    message: Callable[[Cycle, Scenario, int], str]
+    messages: Callable[[Cycle, Scenario], Mapping[int, str]]
+    """What to tell each victim."""
     keep_all: bool = False
     """Whether every victim must get another place; what failed for one gang is then remembered for all queues."""
 
@@ -59,7 +60,7 @@ def run(cycle: Cycle, action: Eviction) -> None:
         if scenario is None:
             failures.remember(gang, pods)
             continue
-        commit(cycle, scenario, {pod: action.message(cycle, scenario, pod) for pod in scenario.victims})
+        commit(cycle, scenario, action.messages(cycle, scenario))
         pool.changed({cycle.trial.gang[pod] for pod in scenario.victims})
 
 

@@ -36,6 +36,7 @@ class VictimLine:
         self.pods: list[int] = []
         self.batch_of: list[int] = []
         self.nodes: list[int] = []
+        self._classes: list[int] = []
 
     def extend(self) -> bool:
         """Fetch more of the line; False when there is no more."""
@@ -49,23 +50,21 @@ class VictimLine:
         return len(self.batches) > before or (not self._complete and self.extend())
 
     def _add(self, batch: Batch) -> None:
-        node = self.cycle.trial.node
-        number = len(self.batches)
+        trial, number = self.cycle.trial, len(self.batches)
         self.batches.append(batch)
         for pod in batch.pods:
             self.pods.append(pod)
             self.batch_of.append(number)
-            self.nodes.append(node[pod])
+            self.nodes.append(trial.node[pod])
+            self._classes.append(trial.klass[pod])
 
     def freed(self) -> Column:
         """[resource, pod]: what each pod of the line frees on its node."""
-        trial = self.cycle.trial
-        table = np.array([c.request for c in self.cycle.snapshot.pods.classes]).T
-        rows = np.array([trial.klass[pod] for pod in self.pods], dtype=np.int64)
+        table, by_memory = self._pool.class_requests
+        rows = np.array(self._classes, dtype=np.int64)
         amounts = table[:, rows]
-        memory = np.array([c.memory_mib > 0 for c in self.cycle.snapshot.pods.classes])
-        for at in np.flatnonzero(memory[rows]).tolist():
-            amounts[GPU, at] = trial.accepted_gpus(self.pods[at])
+        for at in np.flatnonzero(by_memory[rows]).tolist() if by_memory.any() else ():
+            amounts[GPU, at] = self.cycle.trial.accepted_gpus(self.pods[at])
         return amounts
 
     # ---------------------------------------------------------------------------------------------------- slow, always

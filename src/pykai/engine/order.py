@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -168,15 +169,15 @@ class Waiting:
         self._waiting.pop(gang, None)
 
     @cached_property
-    def _runs(self) -> dict[int, list[tuple[Triple, list[tuple[Key, int]]]]]:
+    def _runs(self) -> dict[int, list[tuple[Triple, deque[tuple[Key, int]]]]]:
         """Leaf queue -> (request, gangs with their keys) in order."""
         cycle, queue_of = self.cycle, self.cycle.snapshot.gangs.queue
-        runs: dict[int, list[tuple[Triple, list[tuple[Key, int]]]]] = {}
+        runs: dict[int, list[tuple[Triple, deque[tuple[Key, int]]]]] = {}
         for queue, key, gang in sorted((queue_of[gang], cycle.gang_key(gang), gang) for gang in self._waiting):
             request = next_request(cycle, gang)
             known = runs.setdefault(queue, [])
             if not known or known[-1][0] != request:
-                known.append((request, []))
+                known.append((request, deque()))
             known[-1][1].append((key, gang))
         return runs
 
@@ -186,6 +187,8 @@ class Waiting:
         for queue, runs in self._runs.items():
             if paths[queue][-1] in branches:
                 for request, gangs in runs:
+                    while gangs and gangs[0][1] not in self._waiting:
+                        gangs.popleft()
                     first = next((key for key, gang in gangs if gang in self._waiting and gang not in busy), None)
                     if first is not None:
                         yield Bystander(first, queue, request)

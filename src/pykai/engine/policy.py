@@ -27,10 +27,13 @@ class Policy:
     actions: tuple[str, ...] = ACTIONS
     queue_depth: Mapping[str, int] = field(default_factory=dict)
     limits: SearchLimits = SearchLimits()
+    _by_point: dict[type[Any], tuple[Any, ...]] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     def of(self, point: type[Point]) -> tuple[Point, ...]:
-        """The plugins that implement an extension point, in order."""
-        return tuple(plugin for plugin in self.plugins if isinstance(plugin, point))
+        """The plugins that implement an extension point, in order; found once, because asking a Protocol is slow."""
+        if point not in self._by_point:
+            self._by_point[point] = tuple(plugin for plugin in self.plugins if isinstance(plugin, point))
+        return self._by_point[point]
 
     def first(self, point: type[Point]) -> Point | None:
         found = self.of(point)

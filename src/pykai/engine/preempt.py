@@ -32,9 +32,9 @@ def _search(cycle: Cycle, cause: Cause, pool: VictimPool) -> Search | None:
     return Search(cycle, cause, VictimLine(pool, leaves, may_go))
 
 
-def _message(cycle: Cycle, scenario: Scenario, pod: int) -> str:
-    who, evictor = cycle.snapshot.pods.title(pod), cycle.snapshot.gangs.title(scenario.cause.gang)
-    return f"Pod {who} was preempted by higher priority workload {evictor}"
+def _messages(cycle: Cycle, scenario: Scenario) -> dict[int, str]:
+    title, evictor = cycle.snapshot.pods.title, cycle.snapshot.gangs.title(scenario.cause.gang)
+    return {pod: f"Pod {title(pod)} was preempted by higher priority workload {evictor}" for pod in scenario.victims}
 
 
-PREEMPT = evict.Eviction("preempt", lambda _, __: True, _search, _message)
+PREEMPT = evict.Eviction("preempt", lambda _, __: True, _search, _messages)

@@ -34,14 +34,24 @@ def _search(cycle: Cycle, cause: Cause, pool: VictimPool) -> Search | None:
     return Search(cycle, cause, VictimLine(pool, leaves, may_go), lambda gpus: gpus <= 0 or gpus < most)
 
 
-def _message(cycle: Cycle, scenario: Scenario, pod: int) -> str:
-    cause, gangs = scenario.cause, cycle.snapshot.gangs
-    book = cause.book
-    ours, theirs = gangs.queue[cause.gang], gangs.queue[cycle.trial.gang[pod]]
+def _messages(cycle: Cycle, scenario: Scenario) -> dict[int, str]:
+    """Who lost to whom, and how the two queues stood: siblings, or the branches in which they compete."""
+    cause, gangs, title = scenario.cause, cycle.snapshot.gangs, cycle.snapshot.pods.title
+    ours, evictor = gangs.queue[cause.gang], gangs.title(cause.gang)
+    standing: dict[int, str] = {}
+    found = {}
+    for pod in scenario.victims:
+        queue = gangs.queue[cycle.trial.gang[pod]]
+        if queue not in standing:
+            standing[queue] = _standing(cause.book, ours, queue)
+        found[pod] = f"Pod {title(pod)} was preempted by workload {evictor}.\n{standing[queue]}"
+    return found
+
+
+def _standing(book: QueueBook, ours: int, theirs: int) -> str:
     if book.paths[ours][1:2] != book.paths[theirs][1:2]:
         ours, theirs = (book.paths[q][1] if len(book.paths[q]) > 1 else q for q in (ours, theirs))
-    who, evictor = cycle.snapshot.pods.title(pod), gangs.title(cause.gang)
-    return f"Pod {who} was preempted by workload {evictor}.\n{_use(book, theirs)}.\n{_use(book, ours)}."
+    return f"{_use(book, theirs)}.\n{_use(book, ours)}."
 
 
 def _use(book: QueueBook, queue: int) -> str:
@@ -57,4 +67,4 @@ def _amounts(amount: tuple[float, float, float]) -> str:
     return f"GPU: {human(gpu)}, CPU: {human(cpu, 1e3)} (cores), memory: {human(memory, 1e9)} (GB)"
 
 
-RECLAIM = evict.Eviction("reclaim", lambda cycle, _: cycle.quota is not None, _search, _message)
+RECLAIM = evict.Eviction("reclaim", lambda cycle, _: cycle.quota is not None, _search, _messages)

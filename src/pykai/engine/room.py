@@ -71,14 +71,15 @@ class Room:
     def gains(self, nodes: Rows, amounts: Column) -> tuple[Column, Column]:
         """For pods that go one after the other, on `nodes`, freeing `amounts` [resource, pod]: how many more of the
         wanted pods fit in all after each, and how many more on its own node."""
+        if not len(nodes):
+            return np.zeros(0), np.zeros(0)
         order = np.argsort(nodes, kind="stable")
         sorted_nodes = nodes[order]
         first = np.r_[True, sorted_nodes[1:] != sorted_nodes[:-1]]
         running = np.cumsum(amounts[self._dims][:, order], axis=1)
         starts = np.flatnonzero(first)
-        before = np.zeros_like(running)
         offsets = (running - amounts[self._dims][:, order])[:, starts]
-        before[:, :] = np.repeat(offsets, np.diff(np.r_[starts, len(order)]), axis=1)
+        before = np.repeat(offsets, np.diff(np.r_[starts, len(order)]), axis=1)
         after = self._fit(self.free[self._dims][:, sorted_nodes] + running - before)
         own = np.where(self._allowed[sorted_nodes], after - self.counts[sorted_nodes], 0.0)
         step = own - np.where(first, 0.0, np.r_[0.0, own[:-1]])

@@ -8,8 +8,9 @@ ways of choosing among the accumulated victims are tried in turn: all on one nod
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
@@ -40,7 +41,7 @@ class Search:
         pods = pods_to_place(self.cycle.trial, self.cycle.orders, self.cause.gang)
         if not pods or not self._gpus_to_be_had(pods):
             return None
-        for choose in (one_node, few_nodes):
+        for choose in CHOICES:
             scenario = self._grow(pods, choose)
             if scenario is not None:
                 return scenario
@@ -53,7 +54,7 @@ class Search:
         free = float(np.maximum(trial.idle[GPU] + trial.releasing[GPU], 0).sum()) + len(trial.shares)
         return self.enough_gpus(need - free)
 
-    def _grow(self, pods: Sequence[int], choose: Choose) -> Scenario | None:
+    def _grow(self, pods: Sequence[int], choose: Choice) -> Scenario | None:
         """Solve for longer and longer prefixes, keeping the victims found; the whole must be solved in the end."""
         total, solved, size = len(pods), 0, 1
         possible = total
@@ -98,11 +99,6 @@ class Accumulated:
         self.single = bool(len(self.batch_of) == len(np.unique(self.batch_of)))
         """Whether every batch is one pod: then a node's own gain is all that its victims gain."""
 
-    def first_useful(self) -> int | None:
-        """The first batch with which all pods could fit."""
-        reached = np.flatnonzero(self.total >= self.room.missing)
-        return int(self.batch_of[reached[0]]) if reached.size else None
-
     def batch(self, number: int) -> Batch:
         whole_batch = self._line.batches[number]
         pods = tuple(pod for pod in whole_batch.pods if pod not in self._known) if self._known else whole_batch.pods
@@ -114,32 +110,51 @@ class Accumulated:
         return list(dict.fromkeys(on_node[: bisect_right(on_node, upto)]))
 
 
-Choose = Callable[[Accumulated, int, Sequence[float]], Iterator[list[int]]]
-"""(victims, latest batch, GPUs each wanted pod needs) -> batches to evict, one choice after the other."""
+class Choice(Protocol):
+    """A way of choosing among the victims accumulated up to some batch."""
+
+    def worth_a_look(self, found: Accumulated) -> Iterable[int]:
+        """The batches after which a choice could work, in order."""
+        ...
+
+    def choices(self, found: Accumulated, latest: int, needs: Sequence[float]) -> Iterator[list[int]]:
+        """Batches to evict, one choice after the other; `needs`: GPUs of each wanted pod."""
+        ...
 
 
-def one_node(found: Accumulated, latest: int, _: Sequence[float]) -> Iterator[list[int]]:
+class OneNode:
     """For each node of the latest victim: everybody who has a pod there."""
-    here = found.batch_of == latest
-    if found.single and not (found.own[here] >= found.room.missing).any():
-        return
-    for node in np.unique(found.nodes[here]).tolist():
-        yield found.batches_on(node, latest)
+
+    def worth_a_look(self, found: Accumulated) -> Iterable[int]:
+        gain = found.own if found.single else found.total
+        return np.unique(found.batch_of[gain >= found.room.missing]).tolist()  # type: ignore[no-any-return]
+
+    def choices(self, found: Accumulated, latest: int, _: Sequence[float]) -> Iterator[list[int]]:
+        for node in np.unique(found.nodes[found.batch_of == latest]).tolist():
+            yield found.batches_on(node, latest)
 
 
-def few_nodes(found: Accumulated, latest: int, needs: Sequence[float]) -> Iterator[list[int]]:
+class FewNodes:
     """The fewest nodes, tightest first, whose victims cover the need; then more and more of them."""
-    upto = int(np.searchsorted(found.batch_of, latest, side="right"))
-    free = found.room.free[GPU]
-    freed = np.bincount(found.nodes[:upto], weights=found.amounts[GPU, :upto], minlength=len(free))
-    met, first = np.unique(found.nodes[:upto], return_index=True)
-    capacity = (free + freed)[met]
-    useful = capacity >= min(needs)
-    order = np.lexsort((first[useful], capacity[useful]))
-    nodes, capacity = met[useful][order], capacity[useful][order]
-    baseline = float(np.maximum(free, 0).sum() - np.maximum(free[nodes], 0).sum())
-    for count in _sizes(sum(needs) - baseline, capacity):
-        yield list(dict.fromkeys(b for node in nodes[:count].tolist() for b in found.batches_on(node, latest)))
+
+    def worth_a_look(self, found: Accumulated) -> Iterable[int]:
+        return np.unique(found.batch_of[found.total >= found.room.missing]).tolist()  # type: ignore[no-any-return]
+
+    def choices(self, found: Accumulated, latest: int, needs: Sequence[float]) -> Iterator[list[int]]:
+        upto = int(np.searchsorted(found.batch_of, latest, side="right"))
+        free = found.room.free[GPU]
+        freed = np.bincount(found.nodes[:upto], weights=found.amounts[GPU, :upto], minlength=len(free))
+        met, first = np.unique(found.nodes[:upto], return_index=True)
+        capacity = (free + freed)[met]
+        useful = capacity >= min(needs)
+        order = np.lexsort((first[useful], capacity[useful]))
+        nodes, capacity = met[useful][order], capacity[useful][order]
+        baseline = float(np.maximum(free, 0).sum() - np.maximum(free[nodes], 0).sum())
+        for count in _sizes(sum(needs) - baseline, capacity):
+            yield list(dict.fromkeys(b for node in nodes[:count].tolist() for b in found.batches_on(node, latest)))
+
+
+CHOICES: tuple[Choice, ...] = (OneNode(), FewNodes())
 
 
 def _sizes(need: float, capacities: Column) -> Iterator[int]:
@@ -156,7 +171,7 @@ def _sizes(need: float, capacities: Column) -> Iterator[int]:
 class Probe:
     """One attempt to make room for a prefix of the gang's pods, on top of victims recorded before."""
 
-    def __init__(self, search: Search, pods: Sequence[int], recorded: Sequence[Batch], choose: Choose) -> None:
+    def __init__(self, search: Search, pods: Sequence[int], recorded: Sequence[Batch], choose: Choice) -> None:
         self.search = search
         self.cycle = search.cycle
         self.pods = pods
@@ -164,6 +179,7 @@ class Probe:
         self.choose = choose
         self.room = Room(self.cycle, pods, freed_by(self.cycle, recorded))
         self.known = {pod for batch in recorded for pod in batch.pods}
+        self.needs = [float(self.cycle.trial.of_class(pod).request[GPU]) for pod in pods]
         self.tried: set[frozenset[int]] = set()
 
     def run(self) -> Scenario | None:
@@ -175,8 +191,9 @@ class Probe:
         line, done = self.search.line, 0
         while done < len(line.batches) or line.extend():
             found = Accumulated(line, self.known, self.room)
-            first = found.first_useful()
-            for latest in range(max(first, done), len(line.batches)) if first is not None else ():
+            for latest in self.choose.worth_a_look(found):
+                if latest < done:
+                    continue
                 scenario = self._choices(found, latest)
                 if scenario is not None or self.search.spent >= self.cycle.policy.limits.scenarios_per_gang:
                     return scenario
@@ -184,8 +201,7 @@ class Probe:
         return None
 
     def _choices(self, found: Accumulated, latest: int) -> Scenario | None:
-        needs = [float(self.cycle.trial.of_class(pod).request[GPU]) for pod in self.pods]
-        for numbers in self.choose(found, latest, needs):
+        for numbers in self.choose.choices(found, latest, self.needs):
             chosen = [batch for number in numbers if (batch := found.batch(number)).pods]
             if self.room.enough(chosen):
                 scenario = self._try(chosen)

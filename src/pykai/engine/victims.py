@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import active_pods, next_victims
 from pykai.engine.quota import ZERO, Triple, plus, total
-from pykai.model.resources import GPU, QUEUE_RESOURCES, Column
+from pykai.model.resources import GPU, QUEUE_RESOURCES, Column, Mask
 from pykai.model.status import IS_ACTIVE_ALLOCATED
 
 
@@ -74,6 +75,12 @@ class VictimPool:
         self._figures: dict[int, tuple[float, float]] = {}
         self.queues: list[int] = np.unique(self._queue[self._active]).tolist()
         """Leaf queues with somebody to lose something."""
+
+    @cached_property
+    def class_requests(self) -> tuple[Column, Mask]:
+        """[resource, class] requests, and which classes ask for GPU memory instead of devices."""
+        classes = self.cycle.snapshot.pods.classes
+        return np.array([c.request for c in classes]).T.copy(), np.array([c.memory_mib > 0 for c in classes])
 
     def changed(self, gangs: Iterable[int]) -> None:
         """Evictions were decided: these gangs lost pods, or some of theirs moved."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from pykai.cache.claims import claim_gpus
 from pykai.engine.cycle import Cycle
+from pykai.engine.points import Rejection
 from pykai.engine.trial import Trial
 from pykai.model.pods import PodClass
 from pykai.model.resources import GPU, Column, Rows
@@ -19,6 +20,7 @@ from pykai.plugins.dra.desk import Desk, Offer
 from pykai.plugins.dra.devices import Inventory
 from pykai.plugins.dra.extended import ExtendedDemand, extended_demand, served_names, wanted_names
 from pykai.plugins.dra.ledger import ClaimState, Key, Ledger, open_ledger
+from pykai.plugins.dra.refusals import Refusals
 from pykai.plugins.dra.sharing import SharedClaim, Sharing
 
 
@@ -31,6 +33,7 @@ class Books:
     desk: Desk
     gate: Gate
     sharing: Sharing
+    refusals: Refusals
     references: Mapping[int, tuple[Reference, ...]]
     """By pod row, of pods with claims."""
     served: Mapping[str, str]
@@ -53,6 +56,26 @@ class Books:
         extended = self.extended(pod, node)
         own = None if extended is None else (own_key(self.trial, pod), extended.demand)
         return self.desk.offer(self.references.get(pod, ()), node, own)
+
+    def reject(self, pod: int, node: int) -> str | None:
+        """Why the pod's claims cannot be had on a node; remembered for pods that ask for the same."""
+        offer = self.offer(pod, node)
+        if not isinstance(offer, str):
+            return None
+        key = self._shape(pod)
+        if key is not None:
+            self.refusals.note(key, offer, node)
+        return offer
+
+    def closed(self, pod: int) -> Iterable[Rejection]:
+        """Nodes known to have nothing for what the pod asks for."""
+        key = self._shape(pod)
+        return () if key is None else self.refusals.known(key)
+
+    def _shape(self, pod: int) -> Hashable | None:
+        """Equal for pods that get the same answer on every node; None where a claim is allocated already."""
+        signature, c = self.desk.signature(self.references.get(pod, ())), self.trial.of_class(pod)
+        return None if signature is None else (signature, c.row if self.extends(c) else None)
 
     def would_wait(self, pod: int, node: int) -> bool:
         """Whether the pod's claims need something on the node that is still being released."""
@@ -180,12 +203,14 @@ def open_books(cycle: Cycle) -> Books | None:
     known = {pod: references(pods.objects[pod], trial.of_class(pod).template.claims) for pod in with_claims}
     ledger = open_ledger(trial.journal, objects.resource_claims, _going(trial))
     _assume_bind_requests(cycle, ledger, known)
+    inventory = Inventory(objects.resource_slices, snapshot.nodes)
     return Books(
         trial=trial,
         ledger=ledger,
-        desk=Desk(snapshot, ledger, Inventory(objects.resource_slices, snapshot.nodes)),
+        desk=Desk(snapshot, ledger, inventory),
         gate=Gate(objects.resource_claims, objects.device_classes, snapshot.params.queue_label_key),
         sharing=Sharing(trial, _shared_claims(known, objects.resource_claims)),
+        refusals=Refusals(trial, ledger, inventory.wide_pools),
         references=known,
         served=served,
         _pod_of_class={trial.klass[pod]: pod for pod in with_claims},

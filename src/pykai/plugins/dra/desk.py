@@ -45,7 +45,7 @@ class Desk:
                 return "a claim has not been created yet"
             state, reachable = self.ledger.state(key), self._reachable(key, node)
             if state.kept and not reachable:
-                return f"claim {'/'.join(key)} node selector does not match node {self.snapshot.nodes.names[node]}"
+                return f"claim {'/'.join(key)} node selector does not match node(s)"
             if state.kept or (reachable and self.ledger.can_rejoin(state)):
                 offer.append((key, None))
             else:
@@ -55,16 +55,25 @@ class Desk:
     def _complete(self, offer: Offer, missing: Sequence[tuple[Key, ClaimDemand]], node: int) -> Offer | str:
         if not missing:
             return offer
-        demands, name = [demand for _, demand in missing], self.snapshot.nodes.names[node]
+        demands = [demand for _, demand in missing]
         granted = self._grants(demands, node)
         if granted is None:
-            return f"cannot allocate all DRA claims on node {name}"
+            return "cannot allocate all DRA claims on node(s)"
         if isinstance(granted, str):
-            return f"cannot allocate DRA claims on node {name}: {granted}"
+            return f"cannot allocate DRA claims on node(s): {granted}"
         classes = self.snapshot.objects.device_classes
         for (key, demand), grants in zip(missing, granted, strict=True):
-            offer.append((key, allocation(demand, grants, classes, name)))
+            offer.append((key, allocation(demand, grants, classes, self.snapshot.nodes.names[node])))
         return offer
+
+    def signature(self, references: Sequence[Reference]) -> tuple[bytes, ...] | None:
+        """Equal for pods whose claims ask for the same; None where one of them is allocated already."""
+        found = []
+        for reference in references:
+            if reference.key is None or self.ledger.state(reference.key).allocation is not None:
+                return None
+            found.append(self._demand(reference.key).signature)
+        return tuple(found)
 
     def _reachable(self, key: Key, node: int) -> bool:
         """Whether the claim's allocation, if it has one, can be used from the node."""

@@ -87,6 +87,12 @@ class Inventory:
             for name, counter in (counter_set.get("counters") or {}).items():
                 self.counters[pool_id, counter_set.get("name", ""), name] = float(Quantity(counter["value"]).value)
 
+    @property
+    def wide_pools(self) -> tuple[PoolId, ...]:
+        """Pools that more than one node may reach."""
+        specs = [item.spec for _, item in self._wide]
+        return tuple({(spec.get("driver", ""), (spec.get("pool") or {}).get("name", "")): None for spec in specs})
+
     def devices(self, node: int) -> tuple[Device, ...]:
         """The devices within reach of a node row, in order of driver, pool and slice."""
         found = self._of_node.get(node)

@@ -44,6 +44,9 @@ class ClaimState:
         yield from held_devices(self.former)
 
 
+UNTOUCHED = ClaimState()
+
+
 class Ledger:
     """Claims by key, how many of them take or leave each device, and a number per pool that tells its states apart."""
 
@@ -58,7 +61,7 @@ class Ledger:
         self._last_state = 0
 
     def state(self, key: Key) -> ClaimState:
-        return self.claims.get(key) or ClaimState()
+        return self.claims.get(key, UNTOUCHED)
 
     def put(self, key: Key, new: ClaimState) -> None:
         old = self.state(key)

@@ -63,8 +63,11 @@ class DynamicResources:
 
     def reject(self, cycle: Cycle, pod: int, node: int) -> str | None:
         books = books_of(cycle)
-        offer = books.offer(pod, node) if books else None
-        return offer if isinstance(offer, str) else None
+        return None if books is None else books.reject(pod, node)
+
+    def closed(self, cycle: Cycle, pod: int) -> Iterable[Rejection]:
+        books = books_of(cycle)
+        return () if books is None else books.closed(pod)
 
     def must_wait(self, cycle: Cycle, pod: int, node: int) -> bool:
         books = books_of(cycle)

@@ -75,11 +75,11 @@ class Sharing:
                     self._correct(node, key, self.claims[key])
 
     def spared(self, pod: int) -> dict[int, float]:
-        """Node row -> GPUs a pod need not find free there, because another pod counts for them already."""
+        """Node row -> GPUs a pod need not find free there, because a pod that shares its claims has them already."""
         found: dict[int, float] = {}
         for key in self.of_pod.get(pod, ()):
             claim = self.claims[key]
-            for node in {node for other in claim.pods if other != pod for node in self._places(other)}:
+            for node in {node for other in claim.pods for node in self._places(other)}:
                 found[node] = found.get(node, 0.0) + claim.gpus
         return found
 

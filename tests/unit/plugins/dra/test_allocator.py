@@ -41,7 +41,7 @@ def offer(claims: list[Any], slices: list[Any], classes: list[Any] | None = None
     return [name for _, allocation in answer for name in devices_of(allocation)]
 
 
-NONE = "cannot allocate all DRA claims on node n"
+NONE = "cannot allocate all DRA claims on node(s)"
 
 
 def mixed() -> Any:
@@ -182,12 +182,12 @@ CASES: dict[str, tuple[list[Any], list[Any], Any]] = {
     "more than a claim can hold": (
         [claim("a", request(count=33))],
         [gpus("n", 40)],
-        "cannot allocate DRA claims on node n: number of requested devices 33 exceeds the claim limit of 32",
+        "cannot allocate DRA claims on node(s): number of requested devices 33 exceeds the claim limit of 32",
     ),
     "a selector that fails": (
         [claim("a", request(selectors=expression("nothing == 1")))],
         [gpus("n", 1)],
-        f"cannot allocate DRA claims on node n: selector 'device.attributes[\"{DRIVER}\"].nothing == 1' failed: "
+        f"cannot allocate DRA claims on node(s): selector 'device.attributes[\"{DRIVER}\"].nothing == 1' failed: "
         "no such member in mapping: 'nothing'",
     ),
 }

@@ -83,7 +83,7 @@ def test_an_allocated_claim_binds_its_pods_to_where_it_is() -> None:
     assert placed(of) == {"p": "n"}
     elsewhere = dra_cycle(node("m"), gpus("m", 4), claim("a", status=allocated("n", "0")), claiming("p", "a"))
     assert placed(elsewhere) == {"p": ""}
-    assert "claim ns/a node selector does not match node m" in reason(elsewhere, "p")
+    assert "claim ns/a node selector does not match node(s)" in reason(elsewhere, "p")
 
 
 def test_free_devices_come_before_those_being_released() -> None:
@@ -122,7 +122,7 @@ def test_an_evicted_pod_makes_room_and_can_come_back() -> None:
     of = dra_cycle(node("n"), gpus("n", 1), claim("v", status=allocated("n", "0", holders=("v",))), running("v", "v"),
                    claim("a"), claiming("p", "a"))  # fmt: skip
     p, mark = row(of, "p"), of.trial.mark()
-    assert DRA.reject(of, p, 0) == "cannot allocate all DRA claims on node n"
+    assert DRA.reject(of, p, 0) == "cannot allocate all DRA claims on node(s)"
     v = supposed_evicted(of, "v")
     assert DRA.reject(of, p, 0) is None
     assert DRA.must_wait(of, p, 0)
@@ -131,12 +131,12 @@ def test_an_evicted_pod_makes_room_and_can_come_back() -> None:
     of.tell_placed(p)
     assert not DRA.unchanged(of, v, 0), "its device is promised to somebody else"
     of.trial.undo_to(mark)
-    assert DRA.reject(of, p, 0) == "cannot allocate all DRA claims on node n"
+    assert DRA.reject(of, p, 0) == "cannot allocate all DRA claims on node(s)"
     v = supposed_evicted(of, "v")
     of.trial.keep(v)
     of.tell_placed(v)
     assert of.trial.status[v] == Status.RUNNING
-    assert DRA.reject(of, p, 0) == "cannot allocate all DRA claims on node n"
+    assert DRA.reject(of, p, 0) == "cannot allocate all DRA claims on node(s)"
 
 
 def test_sharers_release_only_when_all_go() -> None:

@@ -1,0 +1,156 @@
+"""The one reconcile loop: keys go in, each key is worked on by one run at a time, failures are tried again ever later.
+
+    loop = ReconcileLoop[tuple[str, str]]("binder", Pace(workers=10, first_seconds=1.0))
+    watch.subscribe(lambda change: loop.add(change.key))
+    await loop.run(reconcile)            # async (key) -> None, or seconds after which to look at the key again
+
+Invariants
+* A key is never in two runs at once. Added while it runs, it runs once more afterwards, however often it was added;
+  added while it waits, it runs once, at the earliest of the times asked for.
+* A run that raises counts as a failure of its key: the next run comes after a wait that doubles with every failure in a
+  row, and news about the key do not shorten it (`forget` does). A run that returns forgets the failures.
+* Nothing polls: without keys the loop costs nothing. Time comes from `Pace.timers`, chance from `Pace.jitter`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+import structlog
+
+from pykai.kube.errors import ApiError, Conflict
+
+K = TypeVar("K", bound=Hashable)
+Reconcile = Callable[[K], Awaitable[float | None]]
+
+log = structlog.get_logger()
+
+
+class Timer(Protocol):
+    """A call that was booked for later."""
+
+    def cancel(self) -> None:
+        """Do not make the call."""
+        ...
+
+
+class Timers(Protocol):
+    """A clock that can call back; an asyncio event loop is one. Times are seconds on a scale of its own."""
+
+    def time(self) -> float:
+        """Now."""
+        ...
+
+    def call_at(self, when: float, callback: Callable[[], object], /) -> Timer:
+        """Call `callback` at `when`."""
+        ...
+
+
+class Meter(Protocol):
+    """Told what a loop does, for metrics; `result` is one of `success`, `requeue_after` and `error`."""
+
+    def depth(self, ready: int, running: int) -> None:
+        """How many keys wait for a worker, and how many are worked on."""
+        ...
+
+    def started(self, waited_seconds: float) -> None:
+        """A run begins, of a key that was ready for so long."""
+        ...
+
+    def finished(self, took_seconds: float, result: str) -> None:
+        """A run ended."""
+        ...
+
+
+class _Unmetered:
+    def depth(self, ready: int, running: int) -> None: ...
+    def started(self, waited_seconds: float) -> None: ...
+    def finished(self, took_seconds: float, result: str) -> None: ...
+
+
+UNMETERED: Meter = _Unmetered()
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast a loop goes: runs at once, and the wait after a first and after many failures, in seconds.
+
+    `timers` None means the running event loop; `jitter` gives numbers in [0, 1).
+    """
+
+    workers: int = 10
+    first_seconds: float = 0.2
+    longest_seconds: float = 60.0
+    timers: Timers | None = None
+    jitter: Callable[[], float] = random.random
+
+    def __post_init__(self) -> None:
+        if self.workers < 1:
+            raise ValueError(f"workers must be at least 1, got {self.workers}")
+        if not 0 < self.first_seconds <= self.longest_seconds:
+            raise ValueError("0 < first_seconds <= longest_seconds must hold")
+
+    def backoff(self, failures: int) -> float:
+        """Seconds to wait after so many failures in a row: doubling, of which half is left to chance."""
+        longest = min(self.longest_seconds, self.first_seconds * 2.0 ** min(failures - 1, 60))
+        return longest * (0.5 + self.jitter() / 2)
+
+
+class ReconcileLoop(Generic[K]):
+    """Keys to be worked on, and the runs that do it. `name` stands in logs."""
+
+    def __init__(self, name: str, pace: Pace | None = None, meter: Meter = UNMETERED) -> None:
+        self.name = name
+        self._pace = pace or Pace()
+        self._meter = meter
+        self._reconcile: Reconcile[K] | None = None
+        self._stopping = False
+        self._ready: dict[K, float] = {}
+        self._waiting: dict[K, tuple[float, Timer]] = {}
+        self._running: dict[K, asyncio.Task[None]] = {}
+        self._again: dict[K, float] = {}
+        self._failures: dict[K, int] = {}
+        self._settled = asyncio.Event()
+
+    # ---------------------------------------------------------------------------------------------- what to do
+    def add(self, key: K) -> None:
+        """Work on the key as soon as a worker is free; a key that failed keeps its wait."""
+        self._book(key, self._timers.time())
+
+    def add_after(self, key: K, seconds: float) -> None:
+        """Work on the key after so many seconds, or earlier if it is booked earlier."""
+        self._book(key, self._timers.time() + seconds)
+
+    def forget(self, key: K) -> None:
+        """Forget the key's failures: the next `add` works on it at once."""
+        self._failures.pop(key, None)
+
+    def failures(self, key: K) -> int:
+        """How many runs of the key failed in a row."""
+        return self._failures.get(key, 0)
+
+    # ------------------------------------------------------------------------------------------------ doing it
+    async def run(self, reconcile: Reconcile[K]) -> None:
+        """Work on keys until `stop`, then let the runs under way end; when cancelled they are cancelled too."""
+        if self._reconcile is not None:
+            raise RuntimeError(f"the loop {self.name} is already running")
+        self._reconcile = reconcile
+        try:
+            self._pump()
+            while not (self._stopping and self._settled.is_set()):
+                self._settled.clear()
+                self._notice()
+                await self._settled.wait()
+                if not self._stopping:
+                    await self._stop_asked()
+        finally:
+            self._reconcile = None
+            await self._cancel_all()
+
+    def stop(self) -> None:
+        """Begin no more runs; `run` returns when those under way have ended."""
+        self._stopping = True
