@@ -108,13 +108,14 @@ class ReconcileLoop(Generic[K]):
         self._pace = pace or Pace()
         self._meter = meter
         self._reconcile: Reconcile[K] | None = None
-        self._stopping = False
         self._ready: dict[K, float] = {}
         self._waiting: dict[K, tuple[float, Timer]] = {}
         self._running: dict[K, asyncio.Task[None]] = {}
         self._again: dict[K, float] = {}
         self._failures: dict[K, int] = {}
-        self._settled = asyncio.Event()
+        self._stopped = asyncio.Event()
+        self._quiet = asyncio.Event()
+        self._quiet.set()
 
     # ---------------------------------------------------------------------------------------------- what to do
     def add(self, key: K) -> None:
@@ -141,16 +142,124 @@ class ReconcileLoop(Generic[K]):
         self._reconcile = reconcile
         try:
             self._pump()
-            while not (self._stopping and self._settled.is_set()):
-                self._settled.clear()
-                self._notice()
-                await self._settled.wait()
-                if not self._stopping:
-                    await self._stop_asked()
+            await self._stopped.wait()
+            await self._quiet.wait()
         finally:
             self._reconcile = None
-            await self._cancel_all()
+            await self._cancel()
 
     def stop(self) -> None:
         """Begin no more runs; `run` returns when those under way have ended."""
-        self._stopping = True
+        self._stopped.set()
+        self._drop()
+        self._notice()
+
+    async def quiet(self) -> None:
+        """Return when no key is ready or worked on; keys may still wait for their time."""
+        await self._quiet.wait()
+
+    # ------------------------------------------------------------------------------------------------- booking
+    @property
+    def _timers(self) -> Timers:
+        return self._pace.timers or asyncio.get_running_loop()
+
+    def _book(self, key: K, when: float) -> None:
+        if self._stopped.is_set() or key in self._ready:
+            return
+        if key in self._running:
+            self._again[key] = min(when, self._again.get(key, when))
+            return
+        booked = self._waiting.get(key)
+        if booked and (booked[0] <= when or key in self._failures):
+            return
+        self._wait(key, when)
+
+    def _wait(self, key: K, when: float) -> None:
+        self._unbook(key)
+        if when > self._timers.time():
+            self._waiting[key] = when, self._timers.call_at(when, lambda: self._ripe(key))
+        else:
+            self._ripe(key)
+
+    def _unbook(self, key: K) -> None:
+        booked = self._waiting.pop(key, None)
+        if booked:
+            booked[1].cancel()
+
+    def _ripe(self, key: K) -> None:
+        self._waiting.pop(key, None)
+        self._ready[key] = self._timers.time()
+        self._quiet.clear()
+        self._pump()
+
+    # ------------------------------------------------------------------------------------------------- running
+    def _pump(self) -> None:
+        while self._reconcile and self._ready and len(self._running) < self._pace.workers:
+            key = next(iter(self._ready))
+            waited = self._timers.time() - self._ready.pop(key)
+            self._meter.started(waited)
+            self._running[key] = asyncio.create_task(self._work(key, self._reconcile), name=f"{self.name} {key}")
+        self._notice()
+
+    async def _work(self, key: K, reconcile: Reconcile[K]) -> None:
+        began = self._timers.time()
+        try:
+            after = await reconcile(key)
+        except Exception as error:
+            self._done(key, began, "error")
+            self._failed(key, error)
+        else:
+            self._done(key, began, "success" if after is None else "requeue_after")
+            self._succeeded(key, after)
+        self._pump()
+
+    def _done(self, key: K, began: float, result: str) -> None:
+        del self._running[key]
+        self._meter.finished(self._timers.time() - began, result)
+
+    def _succeeded(self, key: K, after: float | None) -> None:
+        self._failures.pop(key, None)
+        again = self._again.pop(key, None)
+        if again is not None:
+            self._book(key, again)
+        if after is not None:
+            self.add_after(key, after)
+
+    def _failed(self, key: K, error: Exception) -> None:
+        self._again.pop(key, None)
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        asked = float(error.details.get("retryAfterSeconds") or 0) if isinstance(error, ApiError) else 0.0
+        wait = max(asked, self._pace.backoff(failures))
+        self._tell(key, error, wait)
+        if not self._stopped.is_set():
+            self._wait(key, self._timers.time() + wait)
+
+    def _tell(self, key: K, error: Exception, wait: float) -> None:
+        said: dict[str, Any] = {"loop": self.name, "key": key, "error": str(error), "retry_seconds": round(wait, 3)}
+        if isinstance(error, Conflict):
+            log.debug("changed meanwhile, trying again", **said)
+        elif isinstance(error, ApiError):
+            log.warning("reconcile failed", **said)
+        else:
+            log.error("reconcile failed", **said, exc_info=error)
+
+    # ------------------------------------------------------------------------------------------------- the end
+    def _notice(self) -> None:
+        self._meter.depth(len(self._ready), len(self._running))
+        if not self._ready and not self._running:
+            self._quiet.set()
+
+    def _drop(self) -> None:
+        for key in list(self._waiting):
+            self._unbook(key)
+        self._ready.clear()
+        self._again.clear()
+
+    async def _cancel(self) -> None:
+        self._drop()
+        tasks = list(self._running.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._running.clear()
+        self._notice()

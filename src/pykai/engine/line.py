@@ -11,12 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from pykai.engine.gang import active_pods
 from pykai.engine.quota import ZERO
 from pykai.engine.victims import Batch, Candidates, VictimPool, VictimWalk
 from pykai.model.resources import GPU, QUEUE_RESOURCES, UNLIMITED, Column
 
-FIRST_CHUNK = 8
 Front = tuple[list[int], bool]
 """The first candidates of a leaf, and whether these are all."""
 
@@ -30,7 +28,7 @@ class VictimLine:
         self._leaves = leaves
         self._may_go = may_go
         self._walk: VictimWalk | None = None
-        self._chunk = FIRST_CHUNK
+        self._chunk = pool.chunk
         self._complete = False
         self.batches: list[Batch] = []
         self.pods: list[int] = []
@@ -46,6 +44,7 @@ class VictimLine:
         more = self._merged() if self._walk is None else self._walked()
         for batch in more:
             self._add(batch)
+        self._pool.chunk = self._chunk
         self._chunk *= 4
         return len(self.batches) > before or (not self._complete and self.extend())
 
@@ -90,7 +89,7 @@ class VictimLine:
         self._complete = all(complete for _, complete in fronts.values())
         known = {batch.gang for batch in self.batches}
         sure = order[: self._sure(order, fronts)]
-        return [Batch(g, tuple(active_pods(self.cycle.trial, g))) for g in sure if g not in known]
+        return [Batch(gang, self._pool.pods(gang)) for gang in sure if gang not in known]
 
     def _sure(self, order: Sequence[int], fronts: Mapping[int, Front]) -> int:
         """How much of the order holds: up to the last gang of any leaf that was cut off."""

@@ -91,22 +91,29 @@ def _suppose(cycle: Cycle, cause: Cause, pods: Sequence[int], batches: Sequence[
 
 def _serve(cycle: Cycle, cause: Cause, pods: Sequence[int], losers: set[int]) -> bool:
     """Give the gang its pods and the losers what is left, in order of service; False where the gang gets nothing."""
-    queue_of, paths = cycle.snapshot.gangs.queue, cycle.snapshot.queues.paths
     turns = {cause.gang, *losers}
-    leaves = {queue_of[gang] for gang in turns}
-    others = cause.waiting.bystanders({paths[leaf][-1] for leaf in leaves}, turns) if len(leaves) > 1 else ()
-    walk = GangWalk(cycle, sorted(turns), bystanders=others)
+    walk = _walk(cycle, cause, turns)
     while turns and (turn := walk.pop()) is not None:
         turns.discard(turn)
         if turn == cause.gang:
             if not place_gang(cycle, cause.gang, pods, wait_only=True):
                 return False
+            walk = _walk(cycle, cause, turns)
         else:
             again = pods_to_place(cycle.trial, cycle.orders, turn)
             if place_gang(cycle, turn, again, wait_only=True) and pods_to_place(cycle.trial, cycle.orders, turn):
                 walk.push(turn)
                 turns.add(turn)
     return cause.gang not in turns
+
+
+def _walk(cycle: Cycle, cause: Cause, turns: set[int]) -> GangWalk:
+    """The order of service among these gangs; who else waits in their branches of the tree has a say in it."""
+    queue_of, paths = cycle.snapshot.gangs.queue, cycle.snapshot.queues.paths
+    leaves = {queue_of[gang] for gang in turns}
+    branches = {paths[leaf][-1] for leaf in leaves}
+    others = cause.waiting.bystanders(branches, {cause.gang, *turns}) if len(leaves) > 1 else ()
+    return GangWalk(cycle, sorted(turns), bystanders=others)
 
 
 def commit(cycle: Cycle, scenario: Scenario, messages: Mapping[int, str]) -> None:

@@ -38,7 +38,7 @@ def held_by(cycle: Cycle, pods: Iterable[int]) -> Triple:
 def _gang_amounts(cycle: Cycle) -> Column:
     """[resource, gang]: the sum over pods that hold a place."""
     trial, pods = cycle.trial, cycle.snapshot.pods
-    rows = np.flatnonzero(np.array(IS_ACTIVE_ALLOCATED)[np.array(trial.status)] & (pods.gang >= 0))
+    rows = np.flatnonzero(np.array(IS_ACTIVE_ALLOCATED)[np.array(trial.status, dtype=np.int64)] & (pods.gang >= 0))
     table = np.array([trial.quota_amounts(c, -1) for c in pods.classes]).reshape(-1, QUEUE_RESOURCES).T
     gang, klass = pods.gang[rows], pods.klass[rows]
     sums = [np.bincount(gang, weights=row[klass], minlength=len(cycle.snapshot.gangs)) for row in table]
@@ -70,6 +70,9 @@ class VictimPool:
         self.goes_whole[list(gangs.trees)] = False
         self.amounts = _gang_amounts(cycle)
         """[resource, gang]: what each gang holds of its queue."""
+        self.chunk = 8
+        """How many gangs of a leaf the last search had to look at: a good guess for the next one."""
+        self._pods: dict[int, tuple[int, ...]] = {}
         self._leaves: dict[int, list[int]] = {}
         self._front: dict[int, int] = {}
         self._figures: dict[int, tuple[float, float]] = {}
@@ -88,11 +91,19 @@ class VictimPool:
         trees, minimum, first = table.trees, table.podset_min, table.first_podset
         for gang in gangs:
             left = active_pods(self.cycle.trial, gang)
+            self._pods.pop(gang, None)
             self._active[gang] = bool(left)
             if left:
                 self._leaves.pop(int(self._queue[gang]), None)
                 self.amounts[:, gang] = held_by(self.cycle, left)
                 self.goes_whole[gang] = gang not in trees and len(left) <= minimum[first[gang]]
+
+    def pods(self, gang: int) -> tuple[int, ...]:
+        """The pods of a gang that hold a place."""
+        found = self._pods.get(gang)
+        if found is None:
+            found = self._pods[gang] = tuple(active_pods(self.cycle.trial, gang))
+        return found
 
     def lowest_priority(self, queue: int) -> float:
         """Of the gangs of a queue at the start of the action."""

@@ -57,7 +57,8 @@ class World:
 
     @property
     def _at(self) -> float:
-        return self.agenda.now - self.agenda.start
+        """Seconds since the start, in whole milliseconds."""
+        return round(self.agenda.now - self.agenda.start, 3)
 
     def _log(self, kind: str, about: str, message: str = "") -> None:
         self.history.log(self._at, kind, about, " ".join(message.split()))

@@ -264,3 +264,25 @@ def test_nothing_is_opened_where_no_node_reports_zones() -> None:
     of = numa_cycle(node("n"), guaranteed("p", box("c", cpu="1", memory="1M")))
     assert not of.memo
     assert not NUMA.concerns(of, of.trial.of_class(0))
+
+
+def test_a_pod_that_moves_holds_its_zone_until_it_is_gone() -> None:
+    of = numa_cycle(node("m"), node("n"), topology("m", "single-numa-node", CPU4),
+                    topology("n", "single-numa-node", CPU4), seated("v", 0, 3),
+                    guaranteed("p", box("c", cpu="2", memory="1M")))  # fmt: skip
+    v, p = row(of, "v"), row(of, "p")
+    of.trial.suppose_evicted(v)
+    NUMA.evicted(of, v)
+    of.trial.place(v, 0, wait=True)
+    of.tell_placed(v)
+    assert [zone_available(of, at, 0)["cpu"] for at in (0, 1)] == [1000.0, 4000.0]
+    assert [mask.tolist() for _, mask in NUMA.closed(of, p)] == [[True, False]]
+    assert NUMA.must_wait(of, p, 1)
+
+
+@pytest.mark.parametrize(("sidecar", "expected"), [("1", "n"), ("2", "")])
+def test_a_pod_aligned_as_one_is_as_large_as_its_largest_moment(sidecar: str, expected: str) -> None:
+    init = [{**box("s", cpu=sidecar, memory="1M"), "restartPolicy": "Always"}, box("i", cpu="3", memory="1M")]
+    of = numa_cycle(node("n"), topology("n", "single-numa-node", CPU4, CPU4),
+                    guaranteed("p", box("c", cpu="1", memory="1M"), spec={"initContainers": init}))  # fmt: skip
+    assert placed(of) == {"p": expected}

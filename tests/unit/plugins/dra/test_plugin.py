@@ -35,6 +35,9 @@ def got(of: Cycle, name: str) -> list[str]:
     return [device for _, allocation in allocations(of, row(of, name)) for device in devices_of(allocation)]
 
 
+NEVER = [{"cel": {"expression": "device.driver == 'nobody'"}}]
+
+
 def running(name: str, *claims: str, on: str = "n", **meta: Any) -> list[Any]:
     return claiming(name, *claims, spec={"nodeName": on}, **meta)
 
@@ -139,6 +142,28 @@ def test_an_evicted_pod_makes_room_and_can_come_back() -> None:
     assert DRA.reject(of, p, 0) == "cannot allocate all DRA claims on node(s)"
 
 
+def test_refusals_are_remembered_while_nothing_changes() -> None:
+    of = dra_cycle(node("m"), node("n"), gpus("m", 1), gpus("n", 2),
+                   claim("v", status=allocated("m", "0", holders=("v",))), running("v", "v", on="m"),
+                   claim("a", request(count=2, selectors=NEVER)), claim("b", request(count=2, selectors=NEVER)),
+                   claim("c"), claiming("p", "a"), claiming("q", "b"), claiming("r", "c"))  # fmt: skip
+    p, q, r = (row(of, name) for name in "pqr")
+
+    def closed(pod_row: int) -> list[list[bool]]:
+        return [mask.tolist() for _, mask in DRA.closed(of, pod_row)]
+
+    assert closed(q) == []
+    assert all(DRA.reject(of, p, at) for at in (0, 1))
+    assert closed(q) == [[True, True]]
+    assert closed(r) == [], "it asks for something else"
+    mark = of.trial.mark()
+    supposed_evicted(of, "v")
+    assert closed(q) == [[False, True]]
+    of.trial.undo_to(mark)
+    assert closed(q) == [[False, True]]
+    assert closed(row(of, "v")) == []
+
+
 def test_sharers_release_only_when_all_go() -> None:
     of = dra_cycle(node("n"), gpus("n", 1), claim("v", status=allocated("n", "0", holders=("v", "w"))),
                    running("v", "v"), running("w", "v"))  # fmt: skip
@@ -239,3 +264,29 @@ def test_plain_gpu_pods_keep_off_nodes_whose_gpus_are_claimed() -> None:
     plain = pod("p", {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]})
     of = dra_cycle(node("m"), node("n", allocatable={"nvidia.com/gpu": "1"}), gpus("m", 1), plain)
     assert placed(of) == {"p": "n"}
+
+
+def test_a_place_taken_back_in_the_same_cycle_is_free_at_once() -> None:
+    of = dra_cycle(node("n"), gpus("n", 1), claim("a"), claiming("p", "a"))
+    assert placed(of) == {"p": "n"}
+    p = supposed_evicted(of, "p")
+    assert got(of, "p") == []
+    of.trial.keep(p)
+    of.tell_placed(p)
+    assert of.trial.status[p] == Status.ALLOCATED
+    assert got(of, "p") == ["n/0"]
+
+
+def test_a_claim_can_be_taken_over_from_a_leaving_pod() -> None:
+    of = dra_cycle(node("n"), gpus("n", 2), claim("a", status=allocated("n", "1", holders=("old",))),
+                   running("old", "a", leaving=True), claiming("p", "a"))  # fmt: skip
+    assert placed(of) == {"p": "n"}
+    assert got(of, "p") == ["n/1"]
+
+
+def test_a_full_claim_still_serves_the_pods_it_is_reserved_for() -> None:
+    holders = (*(f"x{at}" for at in range(255)), "p")
+    of = dra_cycle(node("n"), gpus("n", 1), claim("a", status=allocated("n", "0", holders=holders)),
+                   claiming("p", "a"), claiming("q", "a"))  # fmt: skip
+    assert placed(of) == {"p": "n", "q": ""}
+    assert reason(of, "q") == "resource claim ns/a has reached its maximum number of consumers (256)"
