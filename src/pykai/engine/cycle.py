@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,9 +16,23 @@ from pykai.engine.ranking import Rankings
 from pykai.engine.reasons import Reasons
 from pykai.engine.trial import Trial
 from pykai.model.gangs import PodSet, SubGroupSet
-from pykai.model.pods import GpuKind
+from pykai.model.pods import GpuKind, PodClass
 from pykai.model.resources import GPU, QUEUE_RESOURCES, Column
 from pykai.model.snapshot import Snapshot
+
+
+@dataclass(frozen=True)
+class ClassRules:
+    """Who has something to say about the pods of a class beyond masks and scores."""
+
+    live_filters: tuple[points.LiveFilter, ...]
+    live_masks: tuple[points.LiveMask, ...]
+    wait_rules: tuple[points.WaitRule, ...]
+    observers: tuple[points.PlacementObserver, ...]
+
+    @property
+    def none(self) -> bool:
+        return not (self.live_filters or self.live_masks or self.wait_rules or self.observers)
 
 
 class Cycle:
@@ -34,6 +49,7 @@ class Cycle:
         self.book = self._queue_book()
         self.orders = GangOrders(self._pod_key(), self._member_key())
         self.rankings = Rankings(self.trial, policy)
+        self._rules: dict[int, ClassRules] = {}
         self.gang_order = policy.of(points.GangOrder)  # type: ignore[type-abstract]
         self.gates = policy.of(points.PodGate)  # type: ignore[type-abstract]
         self.live_filters = policy.of(points.LiveFilter)  # type: ignore[type-abstract]
@@ -47,8 +63,6 @@ class Cycle:
         self.validators = policy.of(points.ScenarioValidator)  # type: ignore[type-abstract]
         self.bind_details = policy.of(points.BindDetails)  # type: ignore[type-abstract]
         self.keep_rules = policy.of(points.KeepRule)  # type: ignore[type-abstract]
-        reliefs = policy.of(points.NeedRelief)  # type: ignore[type-abstract]
-        self.rankings.reliefs = tuple(partial(plugin.spared, self) for plugin in reliefs)
         self.started: dict[int, float] = {}
         """Gangs that got their resources in this cycle -> when."""
         self.stale_since: dict[int, float | None] = {}
@@ -56,11 +70,30 @@ class Cycle:
         """What plugins derived from the snapshot in this cycle, by plugin name."""
         for plugin in policy.of(points.CycleStart):  # type: ignore[type-abstract]
             plugin.start(self)
+        reliefs = policy.of(points.NeedRelief)  # type: ignore[type-abstract]
+        self.rankings.reliefs = tuple(partial(plugin.spared, self) for plugin in reliefs if plugin.relieves(self))
+
+    def rules(self, pod_class: PodClass) -> ClassRules:
+        """The plugins that are concerned with a class; asked once per class."""
+        found = self._rules.get(pod_class.row)
+        if found is None:
+            found = self._rules[pod_class.row] = ClassRules(
+                tuple(plugin for plugin in self.live_filters if plugin.concerns(self, pod_class)),
+                tuple(plugin for plugin in self.live_masks if plugin.concerns(self, pod_class)),
+                tuple(plugin for plugin in self.wait_rules if plugin.concerns(self, pod_class)),
+                tuple(plugin for plugin in self.observers if plugin.concerns(self, pod_class)),
+            )
+        return found
 
     def tell_placed(self, pod: int) -> None:
         """Let everybody concerned know that a pod has its node, or has it in another way than before."""
-        for observer in self.observers:
+        for observer in self.rules(self.trial.of_class(pod)).observers:
             observer.placed(self, pod, self.trial.node[pod])
+
+    def tell_evicted(self, pod: int) -> None:
+        """Let everybody concerned know that a pod is supposed to go."""
+        for observer in self.rules(self.trial.of_class(pod)).observers:
+            observer.evicted(self, pod)
 
     def _queue_book(self) -> QueueBook:
         queues, trial = self.snapshot.queues, self.trial

@@ -109,7 +109,7 @@ def shortages(cycle: Cycle, c: PodClass, nodes: Rows) -> Iterator[tuple[str, Mas
     """Per resource, which nodes have too little of it, counting what is being released."""
     trial = cycle.trial
     free = trial.idle[:, nodes] + trial.releasing[:, nodes]
-    for need, row in zip(cycle.rankings.need(c, nodes), c.dims.tolist(), strict=True):
+    for need, row in zip(cycle.rankings.need(c, nodes)[c.dims], c.dims.tolist(), strict=True):
         if row != 3:
             yield _shortage_text(cycle, row), free[row] < need
     if c.shared:

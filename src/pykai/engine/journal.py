@@ -38,6 +38,10 @@ class Journal:
         """Note one column of a [row, column] block before it is written to."""
         self.entries.append((block, (slice(None), column), block[:, column].copy()))
 
+    def columns(self, block: Any, columns: Any) -> None:
+        """Note several columns of a block before they are written to."""
+        self.entries.append((block, (slice(None), columns), block[:, columns]))
+
     def undo_to(self, mark: int) -> None:
         entries = self.entries
         while len(entries) > mark:

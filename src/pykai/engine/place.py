@@ -67,9 +67,32 @@ class Placement:
 
     def _members(self, group: Group, pods: Sequence[int], nodes: NodeSet) -> bool:
         if isinstance(group, PodSet):
-            return all(self._pod(at, pod, group, nodes) for at, pod in enumerate(pods))
+            done = self._alike(pods, nodes) if len(pods) > 1 else 0
+            return all(self._pod(done + at, pod, group, nodes) for at, pod in enumerate(pods[done:]))
         members = self.cycle.orders.members(self.trial, group)
         return all(self._group(m, mine, nodes) for m, mine in self._split(members, pods) if mine)
+
+    def _alike(self, pods: Sequence[int], nodes: NodeSet) -> int:
+        """Place pods that cannot be told apart together, as far as that goes; returns how many have their node."""
+        trial, cycle = self.trial, self.cycle
+        c = trial.of_class(pods[0])
+        if c.shared or any(trial.klass[pod] != c.row or pod in trial.virtual for pod in pods):
+            return 0
+        scores = [{id(plugin.pod_score(cycle, pod)) for pod in pods} for plugin in cycle.pod_scores]
+        if not cycle.rules(c).none or any(len(distinct) > 1 for distinct in scores) or self._refused(pods):
+            return 0
+        done, extra = 0, self._extra(pods[0], ())
+        while done < len(pods):
+            rows, wait = cycle.rankings.of(c, nodes).best_alike(len(pods) - done, extra)
+            if not len(rows):
+                break
+            trial.place_alike(pods[done : done + len(rows)], rows, wait or self.wait_only)
+            done += len(rows)
+        return done
+
+    def _refused(self, pods: Sequence[int]) -> bool:
+        cycle = self.cycle
+        return any(gate.refuse(cycle, pod) is not None for gate in cycle.gates for pod in pods)
 
     def _split(self, members: Sequence[Group], pods: Sequence[int]) -> Iterator[tuple[Group, list[int]]]:
         podset = self.trial.podset
@@ -88,8 +111,9 @@ class Placement:
                 return False
         c = self.trial.of_class(pod)
         ranking = cycle.rankings.of(c, nodes)
-        live = [f for f in cycle.live_filters if f.concerns(cycle, c)]
-        closed = [closing for f in cycle.live_masks if f.concerns(cycle, c) for closing in f.closed(cycle, pod)]
+        rules = cycle.rules(c)
+        live = rules.live_filters
+        closed = [closing for mask in rules.live_masks for closing in mask.closed(cycle, pod)]
         refused: dict[int, str] = {}
         for node in ranking.best(self._extra(pod, closed)):
             why = next((r for f in live if (r := f.reject(cycle, pod, node)) is not None), None)
@@ -112,8 +136,7 @@ class Placement:
         return extra
 
     def _must_wait(self, pod: int, node: int, c: PodClass) -> bool:
-        cycle = self.cycle
-        return any(rule.must_wait(cycle, pod, node) for rule in cycle.wait_rules if rule.concerns(cycle, c))
+        return any(rule.must_wait(self.cycle, pod, node) for rule in self.cycle.rules(c).wait_rules)
 
     def _take(self, pod: int, node: int, c: PodClass, ranking: Ranking) -> bool:
         """Give the pod the node, waiting for releases where it must; False where its devices are not to be had."""

@@ -204,6 +204,10 @@ class CycleStart(Protocol):
 class NeedRelief(Protocol):
     """Sum over plugins: what a class need not find free on nodes, being shared there or coming another way."""
 
+    def relieves(self, cycle: Cycle) -> bool:
+        """Whether anything at all is spared in this cycle: asked once, when it has started."""
+        ...
+
     def spared(self, cycle: Cycle, pod_class: PodClass, nodes: Rows) -> Column | None:
         """[resource, node] amounts; None: nothing anywhere."""
         ...

@@ -34,6 +34,7 @@ class Rankings:
         """What a class need not find free on nodes, [resource, node]."""
         self._every = np.arange(len(trial.snapshot.nodes))
         self._allowed: dict[int, Mask] = {}
+        self._needs: dict[int, Column] = {}
         self._whole: dict[int, Ranking] = {}
         self._subset: dict[tuple[int, bytes], Ranking] = {}
 
@@ -50,12 +51,17 @@ class Rankings:
         return ranking
 
     def need(self, pod_class: PodClass, nodes: Rows) -> Column:
-        """What a class must find free, [its dimensions, node]; one column where it is the same on all nodes."""
-        need = pod_class.request[pod_class.dims][:, None]
+        """What a class must find free, [resource, node], one column where that is the same on all nodes; -inf where
+        it asks for nothing: a node that is short of something does not matter to who does not want it."""
+        need = self._needs.get(pod_class.row)
+        if need is None:
+            need = np.full((len(pod_class.request), 1), UNFIT)
+            need[pod_class.dims, 0] = pod_class.request[pod_class.dims]
+            self._needs[pod_class.row] = need
         for relief in self.reliefs:
             spared = relief(pod_class, nodes)
             if spared is not None:
-                need = need - spared[pod_class.dims]
+                need = need - spared
         return need
 
     def least(self, pod_class: PodClass) -> Column:
@@ -96,10 +102,11 @@ class Ranking:
         count = len(self.rows)
         self.local = np.full(count, UNFIT)
         self.fits_now = np.zeros(count, dtype=bool)
+        self._fits_twice = np.zeros(count, dtype=bool)
         self._measures = [np.full(count, np.nan) for _ in rankings.relative]
         self._extremes: list[tuple[float, float]] = [(np.nan, np.nan)] * len(rankings.relative)
         self._relative = [np.zeros(count) for _ in rankings.relative]
-        self.total = self.local
+        self.total: Column = np.full(count, UNFIT)
         self._read = len(self.trial.touched)
         self._update(np.arange(count))
 
@@ -134,26 +141,57 @@ class Ranking:
         """Whether the class fits on the node without waiting for a release."""
         return bool(self.fits_now[node if self._position is None else self._position[node]])
 
+    def best_alike(self, count: int, extra: Column | None) -> tuple[Rows, bool]:
+        """The nodes that `count` pods of the class would be given one after the other, as far as that can be said at
+        once, and whether they must wait there; no rows: nothing fits.
+
+        A pod that leaves no room for a second one on its node does not change the others' order: relative scores
+        keep it, whatever their extremes. So all nodes that score like the best but for those are taken in order.
+        """
+        base = self.local if extra is None else self.local + extra[self.rows]
+        total = self.total if extra is None else self.total + extra[self.rows]
+        first = int(total.argmax()) if len(total) else 0
+        if not len(total) or total[first] == UNFIT:
+            return np.empty(0, dtype=np.int64), False
+        wait = not self.fits_now[first]
+        alike = (base == base[first]) & (self.fits_now != wait) & ~self._fits_twice
+        if count == 1 or not alike[first] or len(self._relative) > 1:
+            return self.rows[first : first + 1], wait
+        among = np.flatnonzero(alike)
+        order = among[np.argsort(-total[among], kind="stable")[:count]]
+        return self.rows[order], wait
+
     def _update(self, at: Rows) -> None:
         look, fits = self._look(at)
-        scores = sum((plugin.score(look) for plugin in self._all.scores), np.zeros(len(at)))
+        scores: Column | float = 0.0
+        if fits.any():
+            for plugin in self._all.scores:
+                scores = scores + plugin.score(look)
         self.local[at] = np.where(fits, scores, UNFIT)
         self.fits_now[at] = look.fits_now
-        total: Column = self.local
-        for which, plugin in enumerate(self._all.relative):
-            self._update_relative(which, plugin, at, look)
-            total = total + self._relative[which]
-        self.total = total
-
-    def _update_relative(self, which: int, plugin: RelativeScore, at: Rows, look: NodeLook) -> None:
-        measure = self._measures[which]
-        measure[at] = plugin.measure(look)
-        extremes = (float(np.fmin.reduce(measure)), float(np.fmax.reduce(measure))) if len(measure) else (0.0, 0.0)
-        if extremes == self._extremes[which]:
-            self._relative[which][at] = plugin.relative(measure[at], *extremes)
+        settled = True
+        for which, relative in enumerate(self._all.relative):
+            settled &= self._update_relative(which, relative, at, look)
+        if settled:
+            self.total[at] = self.local[at] + sum(column[at] for column in self._relative)
         else:
-            self._extremes[which] = extremes
-            self._relative[which] = plugin.relative(measure, *extremes)
+            self.total = self.local + sum(self._relative)
+
+    def _update_relative(self, which: int, plugin: RelativeScore, at: Rows, look: NodeLook) -> bool:
+        """Whether the extremes stayed where they were, so that nothing but these entries changed."""
+        measure, (low, high) = self._measures[which], self._extremes[which]
+        old, new = measure[at], plugin.measure(look)
+        measure[at] = new
+        inside = not (
+            (new < low) | (new > high) | (old == low) | (old == high) | (np.isnan(old) != np.isnan(new))
+        ).any()
+        extremes = (low, high) if inside else (float(np.fmin.reduce(measure)), float(np.fmax.reduce(measure)))
+        if extremes == (low, high):
+            self._relative[which][at] = plugin.relative(new, low, high)
+            return True
+        self._extremes[which] = extremes
+        self._relative[which] = plugin.relative(measure, *extremes)
+        return False
 
     def _look(self, at: Rows) -> tuple[NodeLook, Mask]:
         """The nodes as the class sees them, and whether it fits counting what is being released."""
@@ -162,8 +200,9 @@ class Ranking:
         idle = trial.idle[:, nodes]
         free = idle + trial.releasing[:, nodes]
         need = self._all.need(c, nodes)
-        fits = (free[c.dims] >= need).all(axis=0) & self._allowed[at]
-        now: Mask = np.logical_or((idle[c.dims] >= need).all(axis=0), c.best_effort)
+        fits = (free >= need).all(axis=0) & self._allowed[at]
+        now: Mask = np.logical_or((idle >= need).all(axis=0), c.best_effort)
+        self._fits_twice[at] = (free >= 2 * need).all(axis=0)
         sharable = np.zeros(len(nodes))
         if c.shared:
             sharable = self._sharable(nodes)

@@ -72,8 +72,7 @@ def _suppose(cycle: Cycle, cause: Cause, pods: Sequence[int], batches: Sequence[
     victims = [pod for batch in batches for pod in batch.pods]
     for pod in victims:
         trial.suppose_evicted(pod)
-        for observer in cycle.observers:
-            observer.evicted(cycle, pod)
+        cycle.tell_evicted(pod)
     if not _serve(cycle, cause, pods, {batch.gang for batch in batches}):
         return None
     scenario = Scenario(
@@ -121,8 +120,7 @@ def commit(cycle: Cycle, scenario: Scenario, messages: Mapping[int, str]) -> Non
     cause = scenario.cause
     cycle.trial.decide({pod: Why(cause.action, cause.gang, text, len(messages)) for pod, text in messages.items()})
     for pod in scenario.released:
-        for observer in cycle.observers:
-            observer.evicted(cycle, pod)
+        cycle.tell_evicted(pod)
     cause.waiting.served(cause.gang)
     cycle.reasons.forget(cause.gang)
 

@@ -25,8 +25,7 @@ def evict_stale(cycle: Cycle) -> None:
         pods = active_pods(trial, gang)
         for pod in pods:
             trial.suppose_evicted(pod)
-            for observer in cycle.observers:
-                observer.evicted(cycle, pod)
+            cycle.tell_evicted(pod)
         trial.decide({pod: Why("stalegangeviction", None, _message(cycle, pod, short), len(pods)) for pod in pods})
 
 

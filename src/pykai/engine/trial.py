@@ -7,6 +7,7 @@ because they are read one at a time. There is no plugin, configuration, logger o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from pykai.engine.devices import EMPTY, Share, Shares
 from pykai.engine.journal import Journal
 from pykai.model.pods import GpuKind, PodClass
-from pykai.model.resources import GPU, QUEUE_RESOURCES, Column, whole_gpus
+from pykai.model.resources import GPU, QUEUE_RESOURCES, Column, Rows, whole_gpus
 from pykai.model.snapshot import Snapshot
 from pykai.model.status import IS_ACTIVE_ALLOCATED, IS_ACTIVE_USED, IS_ALLOCATED, Status
 
@@ -89,7 +90,7 @@ class Trial:
                 used[GPU, pods.node[row]] -= requests[GPU, pods.klass[row]]
                 if gone[row]:
                     releasing[GPU, pods.node[row]] -= requests[GPU, pods.klass[row]]
-        offered = nodes.allocatable > 0
+        offered = self._offered = nodes.allocatable > 0
         self.idle = nodes.allocatable - used * offered
         self.releasing = releasing * offered
         pipelined = active & (pods.status == Status.PIPELINED)
@@ -185,12 +186,17 @@ class Trial:
 
     def undo_to(self, mark: int) -> None:
         """Back to how things were at the mark; nodes that change are reported as touched."""
-        seen = {
-            key[1] if isinstance(key, tuple) else self.node[key]
-            for block, key, _ in self.journal.entries[mark:]
-            if block is self.idle or block is self.releasing or block is self.node
-        }
-        self.moved.extend(key for block, key, _ in self.journal.entries[mark:] if block is self.status)
+        entries = self.journal.entries
+        if len(entries) == mark:
+            return
+        seen: set[int] = set()
+        for block, key, _ in entries[mark:]:
+            if block is self.idle or block is self.releasing:
+                seen.update((key[1],) if isinstance(key[1], int) else key[1].tolist())
+            elif block is self.node:
+                seen.add(self.node[key])
+            elif block is self.status:
+                self.moved.append(key)
         self.journal.undo_to(mark)
         self.touched.extend(sorted(n for n in seen if n >= 0))
 
@@ -210,6 +216,27 @@ class Trial:
         self._enter(pod, Status.PIPELINED if wait else Status.ALLOCATED)
         self._charge_queue(pod, 1.0)
         self.journal.put_new(self.placed, pod, wait)
+
+    def place_alike(self, pods: Sequence[int], nodes: Rows, wait: bool) -> None:
+        """Give pending pods of one gang and class a node of their own each: `place` for many, at the price of one."""
+        journal, status = self.journal, Status.PIPELINED if wait else Status.ALLOCATED
+        put = journal.put
+        for pod, node in zip(pods, nodes.tolist(), strict=True):
+            put(self.node, pod, node)
+            put(self.status, pod, int(status))
+            journal.put_new(self.placed, pod, wait)
+            self._count(pod, Status.PENDING, -1)
+            self._count(pod, status, 1)
+        self.moved.extend(pods)
+        self.touched.extend(nodes.tolist())
+        amounts = self._requests[:, [self.klass[pods[0]]]] * self._offered[:, nodes]
+        block = self.releasing if wait else self.idle
+        journal.columns(block, nodes)
+        block[:, nodes] -= amounts
+        for node, gpus in zip(nodes.tolist(), amounts[GPU].tolist(), strict=True):
+            if gpus:
+                put(self.used_gpus, node, self.used_gpus[node] + gpus)
+        self._charge_queue(pods[0], float(len(pods)))
 
     def wait_instead(self, pod: int) -> None:
         """Turn a placement of this cycle into one that waits."""
@@ -303,7 +330,7 @@ class Trial:
         if pod in self.snapshot.pods.reservation:
             request = request.copy()
             request[GPU] = 0.0
-        amount = sign * request * (self.snapshot.nodes.allocatable[:, node] > 0)
+        amount = sign * request * self._offered[:, node]
         journal = self.journal
         if status != Status.PIPELINED:
             journal.column(self.idle, node)

@@ -83,6 +83,7 @@ def admit(manifests: Sequence[Manifest]) -> list[Admitted]:
             errors.append(error)
     errors.extend(_repeated(found))
     errors.extend(_queue_tree(found))
+    errors.extend(_homeless(found))
     if errors:
         raise ManifestsError(errors)
     return found
@@ -93,6 +94,8 @@ def _admitted(manifest: Manifest) -> Admitted:
     obj = _filled(manifest, row)
     for path, message in _problems(obj, row):
         raise ManifestError(manifest, path, message)
+    if obj["kind"] == "Node":
+        obj = _offering(obj)
     annotations = obj["metadata"].get("annotations") or {}
     return Admitted(manifest, row, obj, spans.durations(annotations.get(names.ARRIVES, "0s")))
 
@@ -110,22 +113,25 @@ def _row(manifest: Manifest) -> KindRow:
 
 
 def _filled(manifest: Manifest, row: KindRow) -> Object:
-    """The object with a namespace; a node's capacity stands in for what it leaves open."""
+    """The object with a namespace, where its kind has one."""
     meta = manifest.obj.get("metadata")
     if not isinstance(meta, dict):
         raise ManifestError(manifest, "metadata", "is missing" if meta is None else "expected a map")
     if not isinstance(meta.get("name"), str) or not meta["name"]:
         raise ManifestError(manifest, "metadata.name", "is missing" if not meta.get("name") else "expected a string")
     meta = {**meta, **({"namespace": meta.get("namespace") or DEFAULT_NAMESPACE} if row.namespaced else {})}
-    obj = {**manifest.obj, "metadata": meta}
-    status = obj.get("status")
-    if obj["kind"] == "Node" and isinstance(status, dict) and not status.get("allocatable"):
-        obj["status"] = {**status, "allocatable": status.get("capacity")}
-    return obj
+    return {**manifest.obj, "metadata": meta}
+
+
+def _offering(node: Object) -> Object:
+    """The node with all of its capacity to offer, where it does not say what it offers."""
+    status = node["status"]
+    return {**node, "status": {**status, "allocatable": status.get("allocatable") or status["capacity"]}}
 
 
 def _problems(obj: Object, row: KindRow) -> Problems:
-    """What is wrong with one object, the deepest reason first."""
+    """What is wrong with one object, the plainest reason first."""
+    yield from checks.texts(obj["metadata"])
     yield from _custom(obj)
     shape = row.shape or kinds.ConfigMap  # of a kind the scheduler never sees, the metadata alone
     try:
@@ -192,6 +198,15 @@ def _queue_tree(found: Sequence[Admitted]) -> Iterator[ManifestError]:
             parent = parents.get(parent, "")
         if parent == path[0]:
             yield ManifestError(one.manifest, field, f"cycle of queues {' -> '.join([*path, parent])}")
+
+
+def _homeless(found: Sequence[Admitted]) -> Iterator[ManifestError]:
+    """Pods that are on a node which does not exist."""
+    nodes = {one.key[2] for one in found if one.obj["kind"] == "Node"}
+    for one in found:
+        home = one.obj["spec"].get("nodeName") if one.obj["kind"] == "Pod" else None
+        if home and home not in nodes:
+            yield ManifestError(one.manifest, "spec.nodeName", f"there is no node {home!r}")
 
 
 def _parent(queue: Object) -> str:

@@ -36,6 +36,15 @@ _STORY = {names.ARRIVES: spans.durations, names.RUN_SECONDS: spans.seconds, name
 _PREFIX = names.ARRIVES.partition("/")[0] + "/"
 
 
+def texts(meta: Object) -> Problems:
+    """Labels and annotations, whose values YAML likes to read as numbers."""
+    for part in ("labels", "annotations"):
+        found = meta.get(part)
+        for key, value in found.items() if isinstance(found, dict) else ():
+            if not isinstance(value, str):
+                yield f"metadata.{part}.{key}", f"expected a string, got {value!r}: put it in quotes"
+
+
 def story(obj: Object) -> Problems:
     """The annotations that tell when an object comes and how long its pods run."""
     annotations = (obj.get("metadata") or {}).get("annotations") or {}

@@ -117,7 +117,7 @@ class History:
     def log(self, at: float, kind: str, about: str, message: str = "") -> None:
         """Add a line."""
         assert kind in KINDS
-        self.events.append(Event(round(at, 3), kind, about, message))
+        self.events.append(Event(at, kind, about, message))
 
 
 @dataclass(frozen=True)

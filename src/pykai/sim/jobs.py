@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from pykai.objects import names
 from pykai.sim import spans
+from pykai.sim.history import PodLife
 from pykai.sim.manifests import Object
 from pykai.sim.store import Key, key_of
 
@@ -58,20 +59,21 @@ class Jobs:
         job = self._jobs[key_of(obj)] = JobState(obj)
         self._fill(job)
 
-    def of(self, key: Key | None) -> JobState | None:
-        """The Job of that name; None where there is none."""
-        return self._jobs.get(key) if key is not None else None
+    def lost(self, life: PodLife) -> None:
+        """A pod was evicted: its Job, if it has one, makes another."""
+        job = self._jobs.get((life.namespace, life.job))
+        if job is not None:
+            job.active.discard(life.key)
+            self._fill(job)
 
-    def lost(self, job: JobState, pod: Key) -> None:
-        """A pod was evicted."""
-        job.active.discard(pod)
-        self._fill(job)
-
-    def finished(self, job: JobState, pod: Key) -> None:
-        """A pod did its work."""
-        job.active.discard(pod)
-        job.finished += 1
-        self._fill(job)
+    def finished(self, life: PodLife) -> JobState | None:
+        """A pod did its work; returns its Job, None where it has none."""
+        job = self._jobs.get((life.namespace, life.job))
+        if job is not None:
+            job.active.discard(life.key)
+            job.finished += 1
+            self._fill(job)
+        return job
 
     def _fill(self, job: JobState) -> None:
         while len(job.active) < job.wanted:

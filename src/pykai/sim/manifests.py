@@ -15,13 +15,13 @@ SUFFIXES = (".yaml", ".yml", ".json")
 
 @dataclass(frozen=True)
 class Origin:
-    """Where an object was written: file and number of the document in it, from 1."""
+    """Where an object was written: file and number of the document in it, from 1; 0 is the file as a whole."""
 
     file: str
-    number: int
+    number: int = 0
 
     def __str__(self) -> str:
-        return f"{self.file}: document {self.number}"
+        return f"{self.file}: document {self.number}" if self.number else self.file
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ManifestError(Origin(str(file), 1), "", f"cannot be read: {error}") from error
+        raise ManifestError(Origin(str(file)), "", f"cannot be read: {error}") from error
 
 
 def _files(path: Path) -> list[Path]:
@@ -88,7 +88,7 @@ def _files(path: Path) -> list[Path]:
         return [path]
     found = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES and file.is_file())
     if not found:
-        raise ManifestError(Origin(str(path), 1), "", f"the directory holds no file that ends in {', '.join(SUFFIXES)}")
+        raise ManifestError(Origin(str(path)), "", f"the directory holds no file that ends in {', '.join(SUFFIXES)}")
     return found
 
 

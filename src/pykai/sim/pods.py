@@ -42,7 +42,7 @@ def life(pod: Object, at: float, job: str, queue: str) -> PodLife:
     namespace, name = key_of(pod)
     group = group_key(pod)[1]
     why = _unseen(pod, group, queue)
-    return PodLife(namespace, name, queue, group or name, job, round(at, 3), asks_for=asks(request(pod)), reason=why)
+    return PodLife(namespace, name, queue, group or name, job, at, asks_for=asks(request(pod)), reason=why)
 
 
 def request(pod: Object) -> GpuRequest:
@@ -77,15 +77,15 @@ def with_groups(bind: Bind, groups: Sequence[str]) -> Bind:
     return replace(bind, gpu_groups=tuple(groups)) if groups else bind
 
 
-def as_bind(pod: Object, node: Object) -> Bind:
-    """The bind of a pod that was on its node before the story begins."""
-    wish, home = request(pod), node["metadata"]["name"]
+def as_bind(pod: Object, node: Object | None, home: str) -> Bind:
+    """The bind of a pod that says itself on which node it is."""
+    wish = request(pod)
     labels = pod["metadata"].get("labels") or {}
     groups = tuple(sorted(v for k, v in labels.items() if k.startswith(names.GPU_GROUP_LABEL)))
     portion = wish.portion
     if wish.kind is GpuKind.MEMORY:
-        memory = int((node["metadata"].get("labels") or {}).get(names.GPU_MEMORY_LABEL, 100))
-        portion = ceil(100 * wish.memory_mib / memory) / 100
+        memory = ((node or {}).get("metadata") or {}).get("labels", {}).get(names.GPU_MEMORY_LABEL, "100")
+        portion = ceil(100 * wish.memory_mib / int(memory)) / 100
     if wish.kind in (GpuKind.FRACTION, GpuKind.MEMORY) and not groups:
         groups = tuple(f"{home}-{pod['metadata']['name']}-{number}" for number in range(wish.devices))
     kind = "Fraction" if wish.kind is GpuKind.MEMORY else wish.kind.value

@@ -18,6 +18,7 @@ from pykai.sim.agenda import NEVER, Agenda
 from pykai.sim.history import Outcome
 from pykai.sim.sampling import sample
 from pykai.sim.setting import Setting
+from pykai.sim.stage import Stage
 from pykai.sim.world import World
 
 Progress = Callable[[float, int, int], None]
@@ -29,7 +30,8 @@ class Simulation:
 
     def __init__(self, objects: Iterable[Admitted], policy: Policy, params: SchedulerParams, setting: Setting) -> None:
         self.agenda = Agenda(setting.start)
-        self.world = World(self.agenda, setting)
+        self._stage = Stage(self.agenda, setting)
+        self.world = World(self._stage)
         self.setting = setting
         self._policy = policy
         self._cache = ClusterCache(params)
@@ -47,13 +49,13 @@ class Simulation:
             self.agenda.advance(instant)
             if self._next_cycle() <= self.agenda.now:
                 self._cycle()
-            progress(self.agenda.now - self.setting.start, self.world.ended, len(self.world.history.lives))
+            progress(self.agenda.now - self.setting.start, self.world.kubelets.ended, len(self._stage.history.lives))
         return self._finish(end)
 
     def _next_cycle(self) -> float:
         """When the scheduler looks again; NEVER while there is nothing to look for."""
         now, last = self.agenda.now, self._last_cycle
-        if self._unseen or self.world.store.changed():
+        if self._unseen or self._stage.store.changed():
             return max(now, last + self.setting.debounce)
         alive = self.agenda.next() < NEVER or now - self._last_change < self.setting.settled
         return last + self.setting.period if alive and self.world.waiting else NEVER
@@ -63,24 +65,24 @@ class Simulation:
         snapshot = self._snapshot(now)
         self._unseen = False
         self.world.execute(snapshot, decide(snapshot, self._policy, now))
-        self.world.history.cycles += 1
-        if self.world.store.changed():
+        self._stage.history.cycles += 1
+        if self._stage.store.changed():
             snapshot = self._snapshot(now)
-        self.world.history.samples.append(sample(snapshot, self._policy, now, self.setting.start))
+        self._stage.history.samples.append(sample(snapshot, self._policy, now, self.setting.start))
 
     def _snapshot(self, now: float) -> Snapshot:
         """The cluster as it is now."""
-        for change in self.world.store.drain():
+        for change in self._stage.store.drain():
             self._cache.apply(change)
             self._unseen, self._last_change = True, now
         return self._cache.snapshot(now)
 
     def _finish(self, end: float) -> Outcome:
-        history = self.world.history
+        history = self._stage.history
         if end < NEVER:
             self.agenda.advance(end)
         now = self.agenda.now
         last = self._snapshot(now)
         history.samples.append(sample(last, self._policy, now, self.setting.start))
         history.ended_at = round(now - self.setting.start, 3)
-        return Outcome(history, last.queues, self.world.devices.nodes)
+        return Outcome(history, last.queues, self.world.kubelets.devices.nodes)

@@ -110,6 +110,11 @@ class Books:
         amount = nodes.allocatable[row, node] - (nodes.dra_gpus[node] if row == GPU else 0.0)
         return bool(amount > 0)
 
+    def relieves(self) -> bool:
+        """Whether pods share claims, or ask for resources that device classes serve."""
+        rows = self.trial.snapshot.space.rows
+        return bool(self.sharing.claims) or any(rows.get(name, GPU) != GPU for name in self.served)
+
     def spared(self, c: PodClass, nodes: Rows) -> Column | None:
         """[resource, node] amounts a class need not find free: shared devices, and what comes as a claim."""
         rows = {self.trial.snapshot.space.rows[name] for name in self._served_names(c)} - {GPU}

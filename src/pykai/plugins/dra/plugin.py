@@ -73,6 +73,10 @@ class DynamicResources:
         books = books_of(cycle)
         return books is not None and books.would_wait(pod, node)
 
+    def relieves(self, cycle: Cycle) -> bool:
+        books = books_of(cycle)
+        return books is not None and books.relieves()
+
     def spared(self, cycle: Cycle, pod_class: PodClass, nodes: Rows) -> Column | None:
         books = books_of(cycle)
         return None if books is None else books.spared(pod_class, nodes)
