@@ -1,4 +1,4 @@
-"""Pods go to the node with the lowest price (node label example.com/price); nodes without one come last."""
+"""Pods go to the node with the lowest price (label example.com/price); nodes without one come last."""
 
 from dataclasses import dataclass
 
@@ -7,8 +7,9 @@ import numpy as np
 
 @dataclass(frozen=True)
 class CheapestFirst:
-    weight: float = 1000.0
+    arguments: dict
 
     def score(self, look):
+        weight = float(self.arguments.get("weight", "1000"))
         labels = look.trial.snapshot.nodes.labels
-        return np.array([-self.weight * float(labels[node].get("example.com/price", "1000")) for node in look.nodes])
+        return -weight * np.array([float(labels[node].get("example.com/price", "1000")) for node in look.nodes])

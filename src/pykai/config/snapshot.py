@@ -36,7 +36,7 @@ def load(path: Path) -> SnapshotFile:
         return json.decode(data, type=SnapshotFile)
     except ValidationError as error:
         found = field_error(error)
-        raise FieldError(f"{path}: {MEMBER}: {found.path}", found.message) from error
+        raise FieldError(": ".join(filter(None, (str(path), MEMBER, found.path))), found.message) from error
     except DecodeError as error:
         raise FieldError(f"{path}: {MEMBER}", f"not JSON: {error}") from error
 

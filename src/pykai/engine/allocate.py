@@ -5,31 +5,47 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pykai.engine.cycle import Cycle
+from pykai.engine.explain import explain_alike
 from pykai.engine.gang import must_wait, pods_to_place
-from pykai.engine.order import GangWalk, pending_gangs
+from pykai.engine.order import pending_gangs
 from pykai.engine.place import NodeSet, Placement
 from pykai.engine.reasons import GangError
+from pykai.engine.shapes import ShapedWalk
 from pykai.model.status import IS_ALLOCATED, Status
 
 
 def allocate(cycle: Cycle) -> None:
     """Place every gang that fits; an elastic one takes a step and gets in line again."""
-    walk = GangWalk(cycle, pending_gangs(cycle), cycle.policy.queue_depth.get("allocate"))
+    walk = ShapedWalk(cycle, pending_gangs(cycle), cycle.policy.queue_depth.get("allocate"))
     while (gang := walk.pop()) is not None:
         had = has_allocated(cycle, gang)
         placed = pods_to_place(cycle.trial, cycle.orders, gang)
-        if not place_gang(cycle, gang, placed):
-            continue
-        if must_wait(cycle.trial, gang):
-            for pod in placed:
-                if cycle.trial.status[pod] == Status.ALLOCATED:
-                    cycle.trial.wait_instead(pod)
-                    cycle.tell_placed(pod)
-        elif not had:
-            cycle.started[gang] = cycle.now
-        cycle.reasons.forget(gang)
-        if pods_to_place(cycle.trial, cycle.orders, gang):
-            walk.push(gang)
+        if place_gang(cycle, gang, placed):
+            _settle(cycle, gang, placed, had)
+            walk.go_on(gang)
+            if pods_to_place(cycle.trial, cycle.orders, gang):
+                walk.push(gang)
+        elif refused(cycle, placed):
+            walk.go_on(gang)
+        else:
+            explain_alike(cycle, gang, walk.give_up(gang))
+
+
+def _settle(cycle: Cycle, gang: int, placed: Sequence[int], had: bool) -> None:
+    """If some of the gang's minimum must wait, all that was just placed waits; else it starts now."""
+    if must_wait(cycle.trial, gang):
+        for pod in placed:
+            if cycle.trial.status[pod] == Status.ALLOCATED:
+                cycle.trial.wait_instead(pod)
+                cycle.tell_placed(pod)
+    elif not had:
+        cycle.started[gang] = cycle.now
+    cycle.reasons.forget(gang)
+
+
+def refused(cycle: Cycle, pods: Sequence[int]) -> bool:
+    """Whether a gate turns one of the pods away, for reasons of its own."""
+    return any(gate.refuse(cycle, pod) is not None for gate in cycle.gates for pod in pods)
 
 
 def has_allocated(cycle: Cycle, gang: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -134,7 +135,7 @@ class Cycle:
         own = [plugin.gang_key(self.trial, gang) for plugin in self.gang_order]
         return (*own, gangs.creation[gang], gangs.names[gang], gangs.namespaces[gang])
 
-    def queue_request(self, pods: list[int], memory_of_device: float) -> Triple:
+    def queue_request(self, pods: Sequence[int], memory_of_device: float) -> Triple:
         """What pods would count against their queue; gpu-memory requests in devices of the given memory (MiB)."""
         cpu = memory = gpus = 0.0
         trial = self.trial

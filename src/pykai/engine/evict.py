@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from pykai.engine.allocate import place_gang
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import pods_to_place
-from pykai.engine.order import GangWalk, Waiting, pending_gangs
+from pykai.engine.order import Waiting, pending_gangs
 from pykai.engine.quota import QueueBook
 from pykai.engine.reasons import POD_ERRORS, GangError
 from pykai.engine.scenario import Cause, Scenario, commit
 from pykai.engine.search import Search
+from pykai.engine.shapes import ShapedWalk
 from pykai.engine.victims import VictimPool
 from pykai.objects.duration import render as render_duration
 from pykai.objects.timestamps import rfc3339
@@ -42,26 +43,41 @@ def run(cycle: Cycle, action: Eviction) -> None:
     pool = VictimPool(cycle)
     if not gangs or not pool.queues:
         return
-    walk = GangWalk(cycle, gangs, cycle.policy.queue_depth.get(action.name))
+    walk = ShapedWalk(cycle, gangs, cycle.policy.queue_depth.get(action.name))
     failures = Failures(cycle, per_queue=not action.keep_all)
     waiting = Waiting(cycle, pending)
     while (gang := walk.pop()) is not None:
         pods = pods_to_place(cycle.trial, cycle.orders, gang)
-        if not pods or failures.hopeless(gang, pods) or _refused(cycle, gang, pods):
-            continue
-        request = cycle.queue_request(pods, cycle.snapshot.max_gpu_memory)
-        cause = Cause(action.name, gang, request, _book_now(cycle), waiting, action.keep_all)
-        search = action.search(cycle, cause, pool)
-        if search is not None and cycle.trial.evicted and place_gang(cycle, gang, pods, wait_only=True):
-            waiting.served(gang)
-            cycle.reasons.forget(gang)
-            continue
-        scenario = search.solve() if search is not None else None
-        if scenario is None:
-            failures.remember(gang, pods)
-            continue
-        commit(cycle, scenario, action.messages(cycle, scenario))
-        pool.changed({cycle.trial.gang[pod] for pod in scenario.victims})
+        if failures.hopeless(gang, pods):
+            walk.give_up(gang)
+        elif _refused(cycle, gang, pods) or _make_room(cycle, action, (gang, pods), (pool, waiting)):
+            walk.go_on(gang)
+        elif failures.remember(gang, pods):
+            walk.give_up(gang)
+        else:
+            walk.go_on(gang)
+
+
+def _make_room(
+    cycle: Cycle, action: Eviction, wish: tuple[int, Sequence[int]], around: tuple[VictimPool, Waiting]
+) -> bool:
+    """Give the gang its pods: out of what earlier evictions left over, or by evicting somebody."""
+    (gang, pods), (pool, waiting) = wish, around
+    request = cycle.queue_request(pods, cycle.snapshot.max_gpu_memory)
+    cause = Cause(action.name, gang, request, _book_now(cycle), waiting, action.keep_all)
+    search = action.search(cycle, cause, pool)
+    if search is None:
+        return False
+    if cycle.trial.evicted and place_gang(cycle, gang, pods, wait_only=True):
+        waiting.served(gang)
+        cycle.reasons.forget(gang)
+        return True
+    scenario = search.solve()
+    if scenario is None:
+        return False
+    commit(cycle, scenario, action.messages(cycle, scenario))
+    pool.changed({cycle.trial.gang[pod] for pod in scenario.victims})
+    return True
 
 
 def _book_now(cycle: Cycle) -> QueueBook:
@@ -116,15 +132,17 @@ class Failures:
         known = self._known.get(self._signature(gang, pods))
         return known is not None and not _easier(self._requests(pods), known)
 
-    def remember(self, gang: int, pods: Sequence[int]) -> None:
+    def remember(self, gang: int, pods: Sequence[int]) -> bool:
+        """Note that nobody could be evicted for this gang; whether that tells of others."""
         if not self.cycle.snapshot.params.use_signatures:
-            return
+            return False
         signature, requests = self._signature(gang, pods), self._requests(pods)
         known = self._known.get(signature)
         if known is None or (
             len(requests) <= len(known) and all(_within(a, b) for a, b in zip(requests, known, strict=False))
         ):
             self._known[signature] = requests
+        return True
 
     def _signature(self, gang: int, pods: Sequence[int]) -> object:
         """Constraints without amounts: topology, and what each pod demands of a node."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import is_gang
 from pykai.engine.points import Refusal, Rejection
-from pykai.engine.reasons import POD_ERRORS, FitError, GangError
+from pykai.engine.reasons import POD_ERRORS, FitError, GangError, about_pod
 from pykai.model.gangs import PodSet
 from pykai.model.pods import GpuKind, PodClass
 from pykai.model.resources import CPU, GPU, MEMORY, MIG_PREFIX, Mask, Rows
@@ -25,8 +26,20 @@ _TITLES = {CPU: "CPU cores", MEMORY: "memory", GPU: "GPUs"}
 def explain_refusal(cycle: Cycle, gang: int, pod: int, refusal: Refusal) -> None:
     """A gate turned the pod away before any node was looked at."""
     cycle.reasons.pods[pod] = refusal.message
-    message = f"Resources were not found for pod {cycle.snapshot.pods.title(pod)} due to: {refusal.message}"
+    message = about_pod(cycle.snapshot.pods.title(pod), refusal.message)
     cycle.reasons.gang(gang, GangError(POD_ERRORS, message))
+
+
+def explain_alike(cycle: Cycle, first: int, others: Iterable[int]) -> None:
+    """Gangs of the same shape as one that found no place wait for the same reasons; only the names differ."""
+    orders, trial, reasons, title = cycle.orders, cycle.trial, cycle.reasons, cycle.snapshot.pods.title
+    errors = reasons.gangs.get(first, [])
+    told = [(at, pod, reasons.pods[pod]) for at, pod in enumerate(orders.pods(trial, first)) if pod in reasons.pods]
+    for gang in others:
+        pods = orders.pods(trial, gang)
+        texts = {about_pod(title(pod), text): about_pod(title(pods[at]), text) for at, pod, text in told}
+        reasons.gangs[gang] = [replace(e, message=texts.get(e.message, e.message)) for e in errors]
+        reasons.pods.update((pods[at], text) for at, _, text in told)
 
 
 def explain_pod(cycle: Cycle, gang: int, failed: tuple[int, int, PodSet], looked: Looked) -> None:
@@ -42,7 +55,7 @@ def _gang_message(cycle: Cycle, gang: int, failed: tuple[int, int, PodSet], text
     pod, found, podset = failed
     trial = cycle.trial
     if not is_gang(trial, gang) or trial.active_used[podset.row] - found >= podset.min_available:
-        return f"Resources were not found for pod {cycle.snapshot.pods.title(pod)} due to: {text}"
+        return about_pod(cycle.snapshot.pods.title(pod), text)
     if podset.name == "default" and len(list(cycle.snapshot.gangs.tree(gang).podsets())) == 1:
         return (
             f"Resources were found for {found} pods while {podset.min_available} are required for gang scheduling. "

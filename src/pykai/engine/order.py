@@ -14,21 +14,46 @@ import numpy as np
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import pods_to_place, ready
 from pykai.engine.quota import ZERO, Triple
-from pykai.model.status import Status
 
 Key = tuple[Any, ...]
 
 
 def pending_gangs(cycle: Cycle) -> list[int]:
     """Gangs with a pending pod that are ready and whose queue is a leaf."""
-    pods, queues, gangs = cycle.snapshot.pods, cycle.snapshot.queues, cycle.snapshot.gangs
-    status = np.array(cycle.trial.status)
-    waiting = np.unique(pods.gang[(status == Status.PENDING) & (pods.gang >= 0)]).tolist()
-    return [
-        gang
-        for gang in waiting
-        if (queue := gangs.queue[gang]) >= 0 and not queues.children[queue] and ready(cycle.trial, gang)
-    ]
+    trial, queues, gangs = cycle.trial, cycle.snapshot.queues, cycle.snapshot.gangs
+    pending, active = np.array(trial.pending), np.array(trial.active_allocated)
+    waiting = np.bincount(gangs.podset_gang, weights=pending, minlength=len(gangs)) > 0
+    leaf = np.array([*(not children for children in queues.children), False])
+    ripe = np.bincount(gangs.podset_gang, weights=pending + active < np.array(gangs.podset_min), minlength=len(gangs))
+    rows = np.flatnonzero(waiting & leaf[np.array(gangs.queue, dtype=np.int64)])
+    trees = gangs.trees
+    return [g for g in rows.tolist() if (ready(trial, g) if g in trees else not ripe[g])]
+
+
+def in_order(cycle: Cycle, gangs: Iterable[int]) -> list[int]:
+    """Gangs by their order within a queue: policies first, then age, then name."""
+    rows = np.fromiter(gangs, dtype=np.int64)
+    if len(rows) < 2:
+        return rows.tolist()  # type: ignore[no-any-return]
+    creation = np.array(cycle.snapshot.gangs.creation)[rows]
+    columns = [plugin.gang_column(cycle.trial, rows) for plugin in cycle.gang_order]
+    order = np.lexsort([creation, *reversed(columns)])
+    keys = np.array([*columns, creation])[:, order]
+    result: list[int] = rows[order].tolist()
+    for start, end in _runs(np.flatnonzero((keys[:, 1:] == keys[:, :-1]).all(axis=0)).tolist()):
+        result[start:end] = sorted(result[start:end], key=cycle.gang_key)
+    return result
+
+
+def _runs(tied: list[int]) -> Iterator[tuple[int, int]]:
+    """Spans of equal neighbours; an entry of `tied` says that this one equals the next."""
+    at = 0
+    while at < len(tied):
+        start = tied[at]
+        while at + 1 < len(tied) and tied[at + 1] == tied[at] + 1:
+            at += 1
+        yield start, tied[at] + 2
+        at += 1
 
 
 @dataclass(frozen=True)
@@ -47,9 +72,7 @@ class GangWalk:
     last popped or pushed, so only that path is keyed anew.
     """
 
-    def __init__(
-        self, cycle: Cycle, gangs: Iterable[int], depth: int | None = None, bystanders: Iterable[Bystander] = ()
-    ) -> None:
+    def __init__(self, cycle: Cycle, gangs: Iterable[int], bystanders: Iterable[Bystander] = ()) -> None:
         self.cycle = cycle
         self._leaves: dict[int, list[tuple[Key, int]]] = {}
         self._requests: dict[int, Triple] = {}
@@ -60,11 +83,8 @@ class GangWalk:
         for number, bystander in enumerate(bystanders):
             self._leaves.setdefault(bystander.queue, []).append((bystander.key, -2 - number))
             self._requests[-2 - number] = bystander.request
-        for queue, heap in self._leaves.items():
-            if depth is not None:
-                self._leaves[queue] = heapq.nsmallest(depth, heap)
-            else:
-                heapq.heapify(heap)
+        for heap in self._leaves.values():
+            heapq.heapify(heap)
         self._inner: dict[int, list[tuple[Key, int]]] = {}
         """Parent queue (-1: the roots) -> heap of (key, child); outdated entries are skipped."""
         self._keys: dict[int, Key] = {}
@@ -169,16 +189,16 @@ class Waiting:
         self._waiting.pop(gang, None)
 
     @cached_property
-    def _runs(self) -> dict[int, list[tuple[Triple, deque[tuple[Key, int]]]]]:
-        """Leaf queue -> (request, gangs with their keys) in order."""
+    def _runs(self) -> dict[int, list[tuple[Triple, deque[int]]]]:
+        """Leaf queue -> (request, gangs) in order."""
         cycle, queue_of = self.cycle, self.cycle.snapshot.gangs.queue
-        runs: dict[int, list[tuple[Triple, deque[tuple[Key, int]]]]] = {}
-        for queue, key, gang in sorted((queue_of[gang], cycle.gang_key(gang), gang) for gang in self._waiting):
+        runs: dict[int, list[tuple[Triple, deque[int]]]] = {}
+        for gang in in_order(cycle, self._waiting):
             request = next_request(cycle, gang)
-            known = runs.setdefault(queue, [])
+            known = runs.setdefault(queue_of[gang], [])
             if not known or known[-1][0] != request:
                 known.append((request, deque()))
-            known[-1][1].append((key, gang))
+            known[-1][1].append(gang)
         return runs
 
     def bystanders(self, branches: set[int], busy: set[int]) -> Iterator[Bystander]:
@@ -187,8 +207,8 @@ class Waiting:
         for queue, runs in self._runs.items():
             if paths[queue][-1] in branches:
                 for request, gangs in runs:
-                    while gangs and gangs[0][1] not in self._waiting:
+                    while gangs and gangs[0] not in self._waiting:
                         gangs.popleft()
-                    first = next((key for key, gang in gangs if gang in self._waiting and gang not in busy), None)
+                    first = next((gang for gang in gangs if gang in self._waiting and gang not in busy), None)
                     if first is not None:
-                        yield Bystander(first, queue, request)
+                        yield Bystander(self.cycle.gang_key(first), queue, request)

@@ -58,6 +58,11 @@ class Reasons:
         self.gangs.pop(gang, None)
 
 
+def about_pod(title: str, text: str) -> str:
+    """What a gang is told when one of its pods found no place."""
+    return f"Resources were not found for pod {title} due to: {text}"
+
+
 def gang_text(errors: list[GangError]) -> str:
     """One line per distinct message, repeated ones counted."""
     base = errors[0].reason if len(errors) == 1 else GROUP_BASE

@@ -32,12 +32,20 @@ class Violation:
 
 @dataclass(frozen=True)
 class Placement:
-    """A pod row and the node row it is given; `waits`: not before something else has left."""
+    """A pod row and the node row it is given."""
 
     pod: int
     node: int
-    groups: tuple[str, ...]
-    waits: bool
+    decision: Bind | Pipeline
+
+    @property
+    def waits(self) -> bool:
+        """Whether something else has to leave first."""
+        return isinstance(self.decision, Pipeline)
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        return self.decision.gpu_groups
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,12 +82,18 @@ class Outcome:
         return np.array(IS_ALLOCATED)[self.snapshot.pods.status]
 
     @cached_property
-    def gang_rows(self) -> dict[int, list[Placement]]:
+    def by_gang(self) -> dict[int, list[Placement]]:
         """Gang -> its placements."""
         found: dict[int, list[Placement]] = {}
         for placement in self.placements:
             found.setdefault(int(self.snapshot.pods.gang[placement.pod]), []).append(placement)
         return found
+
+    @cached_property
+    def winners(self) -> dict[Key, int]:
+        """The gangs that are given something."""
+        gangs = self.snapshot.gangs
+        return {(gangs.namespaces[gang], gangs.names[gang]): gang for gang in self.by_gang if gang >= 0}
 
     @cached_property
     def members(self) -> tuple[Rows, Rows, Rows]:
@@ -113,9 +127,9 @@ def outcome(snapshot: Snapshot, plan: Plan) -> Outcome:
     for eviction in plan.evictions:
         reader.evict(eviction)
     for bind in plan.binds:
-        reader.place(bind, waits=False)
+        reader.place(bind)
     for pipeline in plan.pipelines:
-        reader.place(pipeline, waits=True)
+        reader.place(pipeline)
     reader.names(plan)
     reader.moves()
     return Outcome(snapshot, list(reader.placed.values()), reader.evicted, reader.violations)
@@ -149,21 +163,21 @@ class _Reader:
             self._wrong("unknown name", eviction.pod, f"it is not a pod of the gang {'/'.join(eviction.gang)}")
         self.evicted[row] = eviction
 
-    def place(self, decision: Bind | Pipeline, waits: bool) -> None:
+    def place(self, decision: Bind | Pipeline) -> None:
         row, node = self.pods.get(decision.pod), self.snapshot.nodes.rows.get(decision.node)
         if row is None or node is None:
             self._wrong("unknown name", decision.pod, f"the pod or its node {decision.node!r} does not exist")
             return
         if row in self.placed:
             self._wrong("one decision per pod", decision.pod, "placed twice")
-        if row in self.evicted and not waits:
+        if row in self.evicted and isinstance(decision, Bind):
             self._wrong("one decision per pod", decision.pod, "both bound and evicted")
         status = Status(self.snapshot.pods.status[row])
-        if status is not Status.PENDING and not (waits and row in self.evicted):
+        if status is not Status.PENDING and row not in self.evicted:
             self._wrong("only what waits is placed", decision.pod, f"its status is {status.title}")
         if self.snapshot.pods.podset[row] < 0:
             self._wrong("only what waits is placed", decision.pod, "it belongs to no sub-group of a gang of ours")
-        self.placed[row] = Placement(row, node, decision.gpu_groups, waits)
+        self.placed[row] = Placement(row, node, decision)
 
     def names(self, plan: Plan) -> None:
         """Everybody else the plan speaks of exists; who is told to wait has no place."""

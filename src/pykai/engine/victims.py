@@ -16,6 +16,7 @@ import numpy as np
 
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import active_pods, next_victims
+from pykai.engine.order import in_order
 from pykai.engine.quota import ZERO, Triple, plus, total
 from pykai.model.resources import GPU, QUEUE_RESOURCES, Column, Mask
 from pykai.model.status import IS_ACTIVE_ALLOCATED
@@ -61,7 +62,6 @@ class VictimPool:
         gangs, trial = cycle.snapshot.gangs, cycle.trial
         self._queue = np.array(gangs.queue, dtype=np.int64)
         self._priority = np.array(gangs.priority, dtype=np.float64)
-        self._creation = np.array(gangs.creation)
         held = np.bincount(gangs.podset_gang, weights=trial.active_allocated, minlength=len(gangs))
         minimum = np.bincount(gangs.podset_gang, weights=gangs.podset_min, minlength=len(gangs))
         self._active = np.array(gangs.preemptible, dtype=bool) & (held > 0) & (self._queue >= 0)
@@ -126,36 +126,15 @@ class VictimPool:
         """Gangs of a queue, least deserving first, and where those begin that still have something to lose."""
         found = self._leaves.get(queue)
         if found is None:
-            found = self._leaves[queue] = self._sorted(np.flatnonzero(self._active & (self._queue == queue)))
+            found = self._leaves[queue] = in_order(self.cycle, np.flatnonzero(self._active & (self._queue == queue)))[
+                ::-1
+            ]
             self._front[queue] = 0
         front = self._front[queue]
         while front < len(found) and not self._active[found[front]]:
             front += 1
         self._front[queue] = front
         return found, front
-
-    def _sorted(self, rows: np.ndarray) -> list[int]:
-        cycle, creation = self.cycle, self._creation[rows]
-        columns = [plugin.gang_column(cycle.trial, rows) for plugin in cycle.gang_order]
-        order = np.lexsort([creation, *reversed(columns)])[::-1]
-        keys = np.array([*columns, creation])[:, order]
-        result = rows[order].tolist()
-        tied = np.flatnonzero((keys[:, 1:] == keys[:, :-1]).all(axis=0)) if len(rows) > 1 else np.array([])
-        if tied.size:
-            for start, end in _runs(tied.tolist()):
-                result[start:end] = sorted(result[start:end], key=cycle.gang_key, reverse=True)
-        return result  # type: ignore[no-any-return]
-
-
-def _runs(tied: list[int]) -> Iterable[tuple[int, int]]:
-    """Spans of equal neighbours; `tied[i]` says that an entry equals the next one."""
-    start = previous = tied[0]
-    for at in tied[1:]:
-        if at != previous + 1:
-            yield start, previous + 2
-            start = at
-        previous = at
-    yield start, previous + 2
 
 
 class _Last:

@@ -194,9 +194,20 @@ class QueueSpec(Kind):
     reclaim_min_runtime: str | None = None
 
 
+Amounts = dict[str, str | int | float]
+
+
+class QueueStatus(Kind):
+    child_queues: list[str] | None = None
+    requested: Amounts | None = None
+    allocated: Amounts | None = None
+    allocated_non_preemptible: Amounts | None = None
+
+
 class Queue(Kind):
     metadata: ObjectMeta
     spec: QueueSpec = QueueSpec()
+    status: QueueStatus = QueueStatus()
 
 
 class TopologyConstraint(Kind):
@@ -236,8 +247,15 @@ class SchedulingCondition(Kind):
     transition_id: str = ""
 
 
+class ResourcesStatus(Kind):
+    requested: Amounts | None = None
+    allocated: Amounts | None = None
+    allocated_non_preemptible: Amounts | None = None
+
+
 class PodGroupStatus(Kind):
     scheduling_conditions: list[SchedulingCondition] | None = None
+    resources_status: ResourcesStatus | None = None
 
 
 class PodGroup(Kind):

@@ -94,3 +94,10 @@ STOP_SECONDS: Final = "pykai.io/stop-seconds"
 
 # Dynamic resource allocation
 EXTENDED_RESOURCE_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"
+
+# Binding
+POD_BOUND: Final = "PodBound"
+KARPENTER_DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
+LEGACY_VISIBLE_DEVICES: Final = "RUNAI-VISIBLE-DEVICES"
+CDI_DEVICE_PREFIX: Final = "k8s.device-plugin.nvidia.com/gpu="
+DRA_FINALIZER: Final = "resource.kubernetes.io/delete-protection"

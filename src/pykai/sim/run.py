@@ -31,6 +31,7 @@ class Simulation:
     def __init__(self, objects: Iterable[Admitted], policy: Policy, params: SchedulerParams, setting: Setting) -> None:
         self.agenda = Agenda(setting.start)
         self._stage = Stage(self.agenda, setting)
+        self.store = self._stage.store
         self.world = World(self._stage)
         self.setting = setting
         self._policy = policy
@@ -55,7 +56,7 @@ class Simulation:
     def _next_cycle(self) -> float:
         """When the scheduler looks again; NEVER while there is nothing to look for."""
         now, last = self.agenda.now, self._last_cycle
-        if self._unseen or self._stage.store.changed():
+        if self._unseen or self.store.changed():
             return max(now, last + self.setting.debounce)
         alive = self.agenda.next() < NEVER or now - self._last_change < self.setting.settled
         return last + self.setting.period if alive and self.world.waiting else NEVER
@@ -66,13 +67,13 @@ class Simulation:
         self._unseen = False
         self.world.execute(snapshot, decide(snapshot, self._policy, now))
         self._stage.history.cycles += 1
-        if self._stage.store.changed():
+        if self.store.changed():
             snapshot = self._snapshot(now)
         self._stage.history.samples.append(sample(snapshot, self._policy, now, self.setting.start))
 
     def _snapshot(self, now: float) -> Snapshot:
         """The cluster as it is now."""
-        for change in self._stage.store.drain():
+        for change in self.store.drain():
             self._cache.apply(change)
             self._unseen, self._last_change = True, now
         return self._cache.snapshot(now)

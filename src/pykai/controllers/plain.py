@@ -1,0 +1,29 @@
+"""Between the typed objects of the shared watches and the plain ones that rules and writes use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct, json
+
+Object = dict[str, Any]
+
+
+def plain(item: Struct, **more: str) -> Object:
+    """A typed object as JSON has it, fields at their default left out; `more` are fields to put in front."""
+    decoded: Object = json.decode(json.encode(item))
+    return {**more, **decoded}
+
+
+def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> Object:
+    """The merge patch (RFC 7386) that turns `old` into `new`: empty where they agree, None where a field must go."""
+    patch: Object = {key: None for key in old if key not in new}
+    for key, value in new.items():
+        before = old.get(key)
+        if isinstance(value, Mapping) and isinstance(before, Mapping):
+            if inner := difference(before, value):
+                patch[key] = inner
+        elif key not in old or before != value:
+            patch[key] = value
+    return patch

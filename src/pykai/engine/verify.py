@@ -1,0 +1,165 @@
+"""The judge: verify(snapshot, plan) -> what is wrong with a plan. It shares nothing with the engine.
+
+It knows the tables of `model` and the objects behind them, and works everything out again in the most obvious way, so
+a mistake of the engine cannot hide in code both use. It runs in tests, in the simulator and before each live write.
+What it does not judge: scores and order (a plan may be valid and unwise), and rules that need more than the tables:
+claims, volumes, NUMA zones, ports, affinity to other pods, minimum run times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from pykai.engine.verify_outcome import Outcome, Violation, outcome
+from pykai.engine.verify_places import places_allowed, topology_kept
+from pykai.engine.verify_room import most_used, nodes_hold, queues_hold
+from pykai.model.gangs import PodSet, SubGroupSet
+from pykai.model.plan import Evict, Plan
+from pykai.model.resources import UNLIMITED, Rows
+from pykai.model.snapshot import Snapshot
+from pykai.model.status import ACTIVE_USED, Status
+
+__all__ = ["Violation", "verify"]
+
+
+def verify(snapshot: Snapshot, plan: Plan) -> list[Violation]:
+    """What is wrong with a plan that was made for this snapshot; empty where nothing is."""
+    out = outcome(snapshot, plan)
+    return [*out.violations, *(violation for rule in RULES for violation in rule(out))]
+
+
+# --------------------------------------------------------------------------------------------------------------- gangs
+def gangs_whole(out: Outcome) -> Iterator[Violation]:
+    """Who is given something has its minimum afterwards, and who loses something keeps it or goes whole."""
+    gangs, pods = out.snapshot.gangs, out.snapshot.pods
+    before, after, now = out.members
+    for gang in sorted({int(pods.gang[p.pod]) for p in out.placements} - {-1}):
+        tree, placed = gangs.tree(gang), out.by_gang[gang]
+        yield from _complete(out, gang, (tree, after), {int(pods.podset[p.pod]) for p in placed})
+        yield from _complete(out, gang, (tree, now), {int(pods.podset[p.pod]) for p in placed if not p.waits})
+    for gang in sorted({int(pods.gang[row]) for row in out.evicted} - {-1}):
+        tree = gangs.tree(gang)
+        rows = [podset.row for podset in tree.podsets()]
+        if _satisfied(tree, before) and not _satisfied(tree, after) and after[rows].any():
+            yield Violation("a gang goes whole or keeps its minimum", gangs.title(gang), _figures(tree, after))
+        for podset in tree.podsets():
+            if 0 < after[podset.row] < podset.min_available <= before[podset.row]:
+                about = f"{gangs.title(gang)} {podset.name}"
+                yield Violation("a gang goes whole or keeps its minimum", about, _figures(podset, after))
+
+
+def _complete(out: Outcome, gang: int, holding: tuple[SubGroupSet, Rows], podsets: set[int]) -> Iterator[Violation]:
+    """Every sub-group with one of the podsets has its minimum, up to the whole gang."""
+    group, count = holding
+    for member in [group, *_below(group)]:
+        rows = {member.row} if isinstance(member, PodSet) else {podset.row for podset in member.podsets()}
+        if rows & podsets and not _satisfied(member, count):
+            about = f"{out.snapshot.gangs.title(gang)} {member.name}".strip()
+            yield Violation("a gang gets its minimum", about, _figures(member, count))
+
+
+def _below(group: SubGroupSet) -> Iterator[PodSet | SubGroupSet]:
+    for child in group.children:
+        yield child
+        if isinstance(child, SubGroupSet):
+            yield from _below(child)
+
+
+def _served(group: PodSet | SubGroupSet, count: Rows) -> int:
+    if isinstance(group, PodSet):
+        return int(count[group.row])
+    return sum(_satisfied(child, count) for child in group.children)
+
+
+def _satisfied(group: PodSet | SubGroupSet, count: Rows) -> bool:
+    return _served(group, count) >= (group.min_available if isinstance(group, PodSet) else group.threshold)
+
+
+def _figures(group: PodSet | SubGroupSet, count: Rows) -> str:
+    if isinstance(group, PodSet):
+        return f"{count[group.row]} of {group.min_available} pods"
+    return f"{_served(group, count)} of {group.threshold} sub-groups have their minimum"
+
+
+# ----------------------------------------------------------------------------------------------------------- evictions
+def evictions_justified(out: Outcome) -> Iterator[Violation]:
+    """Nobody is evicted but preemptible work, for somebody who gets a place; or a gang that lost its minimum."""
+    snapshot = out.snapshot
+    gangs = snapshot.gangs
+    for row, eviction in out.evicted.items():
+        about, gang = snapshot.pods.title(row), int(snapshot.pods.gang[row])
+        if eviction.evictor is None:
+            if not _stale(out, gang):
+                yield Violation("only stale gangs go without an evictor", about, f"action {eviction.action}")
+            continue
+        if not gangs.preemptible[gang]:
+            yield Violation("non-preemptible work stays", about, f"evicted by {eviction.action}")
+        if eviction.evictor not in out.winners:
+            yield Violation("an eviction makes a place", about, f"{'/'.join(eviction.evictor)} gets none")
+        yield from _right(out, (about, gang, eviction))
+    yield from _quotas_respected(out)
+
+
+def _stale(out: Outcome, gang: int) -> bool:
+    """Whether a podset of the gang has fewer pods than its minimum, since long enough, and none has succeeded."""
+    gangs, pods, rows = out.snapshot.gangs, out.snapshot.pods, out.snapshot.gangs.pods(gang)
+    podset, status = pods.podset[rows], pods.status[rows]
+    grace = gangs.staleness_grace.get(gang, out.snapshot.params.staleness_grace)
+    if (status == Status.SUCCEEDED).any() or grace < 0 or (grace > 0 and gang not in gangs.stale_since):
+        return False
+    used = np.isin(status, [int(s) for s in ACTIVE_USED])
+    return any(int(used[podset == p.row].sum()) < p.min_available for p in gangs.tree(gang).podsets())
+
+
+def _right(out: Outcome, case: tuple[str, int, Evict]) -> Iterator[Violation]:
+    """What each action may do to whom."""
+    gangs, (about, gang, eviction) = out.snapshot.gangs, case
+    by = out.winners.get(eviction.evictor or ("", ""), -1)
+    if by < 0:
+        return
+    same = gangs.queue[by] == gangs.queue[gang]
+    ranks = f"priority {gangs.priority[gang]} in {gangs.queue_names[gang]}"
+    ranks += f", evictor {gangs.priority[by]} in {gangs.queue_names[by]}"
+    if by == gang:
+        yield Violation("nobody evicts itself", about, eviction.action)
+    if eviction.action == "preempt" and not (same and gangs.priority[gang] < gangs.priority[by]):
+        yield Violation("preemption goes down in a queue", about, ranks)
+    if eviction.action == "reclaim" and same:
+        yield Violation("reclaim goes between queues", about, ranks)
+    if eviction.action == "consolidation" and not eviction.moves_to:
+        yield Violation("consolidation moves", about, "it has no new place")
+
+
+def _quotas_respected(out: Outcome) -> Iterator[Violation]:
+    """A queue that never has more than its quota loses nothing to the queues beside it."""
+    snapshot = out.snapshot
+    gangs, queues = snapshot.gangs, snapshot.queues
+    lost = [(row, e) for row, e in out.evicted.items() if e.action == "reclaim" and not e.moves_to]
+    most = most_used(out) if lost else np.zeros((3, 0))
+    for row, eviction in lost:
+        by = out.winners.get(eviction.evictor or ("", ""), -1)
+        if by < 0:
+            continue
+        ours, theirs = gangs.queue[by], gangs.queue[int(snapshot.pods.gang[row])]
+        level = next((a for a, b in zip(_down(out, theirs), _down(out, ours), strict=False) if a != b), theirs)
+        quota = queues.deserved[:, level]
+        if ((quota == UNLIMITED) | (most[:, level] <= quota)).all() and snapshot.pods.of_class(row).request[:3].any():
+            figures = f"{queues.names[level]} has {most[:, level].tolist()} and a quota of {quota.tolist()}"
+            yield Violation("quotas are safe from reclaim", snapshot.pods.title(row), figures)
+
+
+def _down(out: Outcome, queue: int) -> tuple[int, ...]:
+    """From the root to the queue."""
+    return out.snapshot.queues.paths[queue][::-1]
+
+
+RULES: tuple[Callable[[Outcome], Iterator[Violation]], ...] = (
+    nodes_hold,
+    places_allowed,
+    topology_kept,
+    queues_hold,
+    gangs_whole,
+    evictions_justified,
+)

@@ -1,0 +1,113 @@
+"""Configuration files: what they say, and how wrong ones are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pykai.config import scheduler
+from pykai.config.fields import FieldError
+from pykai.engine.policy import ACTIONS
+from pykai.plugins import registry
+from pykai.plugins.proportion import Proportion
+
+
+def test_an_empty_document_is_the_built_in_configuration() -> None:
+    config = scheduler.read({})
+    assert config == scheduler.SchedulerConfig()
+    policy = scheduler.policy(config, registry.make, registry.BUILT_IN)
+    assert policy.actions == ACTIONS
+    assert policy.plugins == registry.make_all((name, {}) for name in registry.BUILT_IN)
+
+
+def test_plugins_get_their_arguments_as_text_and_keep_their_order() -> None:
+    document = {
+        "actions": "allocate, preempt",
+        "tiers": [
+            {"plugins": [{"name": "priority", "disableJobOrder": False}]},
+            {"plugins": [{"name": "proportion", "arguments": {"kValue": 0.5, "relcaimerSaturationMultiplier": "2"}}]},
+        ],
+        "queueDepthPerAction": {"allocate": 10},
+        "usageDBConfig": {"clientType": "prometheus"},
+        "scenarioSearchBudgets": {"maxActionSearchDuration": {"default": "5m0s"}, "minJobSearchDuration": "0s"},
+    }
+    config = scheduler.read(document)
+    assert config.usage_db == {"clientType": "prometheus"}
+    policy = scheduler.policy(config, registry.make, ())
+    assert policy.actions == ("allocate", "preempt")
+    assert policy.queue_depth == {"allocate": 10}
+    assert policy.plugins[-1] == Proportion(k=0.5, saturation=2.0)
+    assert len(policy.plugins) == 2
+
+
+WRONG: list[tuple[Any, str, str]] = [
+    ([], "", "expected a map, got a list"),
+    ({"action": "allocate"}, "", "unknown field 'action'"),
+    ({"actions": 3}, "actions", "expected a string, got a whole number"),
+    ({"actions": "allocate, fly"}, "actions", "there is no action 'fly'"),
+    ({"actions": "allocate, allocate"}, "actions", "names an action twice"),
+    ({"tiers": [{"plugins": [{"arguments": {}}]}]}, "tiers[0].plugins[0]", "name is missing"),
+    ({"tiers": [{"plugins": [{"name": "x", "argument": {}}]}]}, "tiers[0].plugins[0]", "unknown field 'argument'"),
+    ({"queueDepthPerAction": {"fly": 1}}, "queueDepthPerAction.fly", "isn't one of them"),
+    ({"actions": "preempt", "queueDepthPerAction": {"reclaim": 1}}, "queueDepthPerAction.reclaim", "isn't one of them"),
+    ({"queueDepthPerAction": {"reclaim": 0}}, "queueDepthPerAction.reclaim", "at least 1"),
+    (
+        {"scenarioSearchBudgets": {"maxActionSearchDuration": {"fly": "1s"}}},
+        "scenarioSearchBudgets.maxActionSearchDuration",
+        "valid keys: default, reclaim",
+    ),
+    (
+        {"scenarioSearchBudgets": {"maxJobSearchDuration": "-1s"}},
+        "scenarioSearchBudgets.maxJobSearchDuration",
+        "non-negative",
+    ),
+    (
+        {"scenarioSearchBudgets": {"maxJobSearchDuration": "soon"}},
+        "scenarioSearchBudgets.maxJobSearchDuration",
+        "not a duration",
+    ),
+    (
+        {"scenarioSearchBudgets": {"maxJobSearchDuration": "1s", "minJobSearchDuration": "2s"}},
+        "scenarioSearchBudgets",
+        "must be less than",
+    ),
+    ({"scenarioSearchBudgets": {"luck": "1s"}}, "scenarioSearchBudgets", "unknown field 'luck'"),
+]
+
+
+@pytest.mark.parametrize(("document", "path", "message"), WRONG)
+def test_wrong_documents_are_refused_with_the_path(document: Any, path: str, message: str) -> None:
+    with pytest.raises(FieldError) as refused:
+        scheduler.read(document)
+    assert refused.value.path == path
+    assert message in refused.value.message
+
+
+WRONG_PLUGINS = [
+    ({"name": "nosuch"}, "plugin 'nosuch' does not exist"),
+    ({"name": "proportion", "arguments": {"kValue": "much"}}, "arguments.kValue: 'much' is not a number"),
+    ({"name": "nodeplacement", "arguments": {"gpu": "pile"}}, "gpu must be binpack or spread"),
+]
+
+
+@pytest.mark.parametrize(("plugin", "message"), WRONG_PLUGINS)
+def test_wrong_plugins_are_refused_with_the_path(plugin: Any, message: str) -> None:
+    config = scheduler.read({"tiers": [{"plugins": [{"name": "priority"}, plugin]}]})
+    with pytest.raises(FieldError) as refused:
+        scheduler.policy(config, registry.make, ())
+    assert refused.value.path == "tiers[0].plugins[1]"
+    assert message in refused.value.message
+
+
+def test_a_file_is_named_in_its_refusals(tmp_path: Path) -> None:
+    path = tmp_path / "scheduler.yaml"
+    path.write_text("actions: fly\n")
+    with pytest.raises(FieldError, match="scheduler.yaml: actions: there is no action 'fly'"):
+        scheduler.load(path)
+    path.write_text("actions: [\n")
+    with pytest.raises(FieldError, match="scheduler.yaml: not YAML"):
+        scheduler.load(path)
+    path.write_text("")
+    assert scheduler.load(path) == scheduler.SchedulerConfig()
