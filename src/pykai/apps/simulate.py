@@ -14,7 +14,10 @@ import msgspec
 from pykai.config import scheduler
 from pykai.config.fields import FieldError
 from pykai.controllers import grouping
+from pykai.engine.verify import verify
 from pykai.model.params import SchedulerParams
+from pykai.model.plan import Plan
+from pykai.model.snapshot import Snapshot
 from pykai.objects import duration
 from pykai.plugins import registry
 from pykai.sim import admission, generate, installed, manifests
@@ -65,6 +68,11 @@ def group(pod: Object, store: Store) -> Grouped:
     return Grouped(_patched(pod, grouping.pod_patch(spec, pod)), wanted, remarks=grouping.ignored_wishes(work))
 
 
+def judge(snapshot: Snapshot, plan: Plan) -> list[str]:
+    """What the independent judge of plans finds wrong."""
+    return [str(violation) for violation in verify(snapshot, plan)]
+
+
 def _patched(pod: Object, patch: Object | None) -> Object:
     meta = pod["metadata"]
     more = {part: {**(meta.get(part) or {}), **entries} for part, entries in (patch or {}).get("metadata", {}).items()}
@@ -92,7 +100,7 @@ def simulation(order: Order) -> Simulation:
     """The run an order asks for; what is wrong with it is refused."""
     config = scheduler.load(order.config) if order.config else scheduler.SchedulerConfig()
     policy = scheduler.policy(config, registry.make, registry.BUILT_IN)
-    setting = Setting(seed=order.seed, job_runs=order.job_seconds, group=group)
+    setting = Setting(seed=order.seed, job_runs=order.job_seconds, group=group, judge=judge)
     return Simulation(cluster(order), policy, SchedulerParams(), setting)
 
 

@@ -6,24 +6,32 @@ of them matter. Both survive from one snapshot to the next.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from pykai.cache.requests import Amounts, GpuRequest, add, config_map_names, gpu_request, pod_amounts, qos_class
+from pykai.cache.requests import (
+    Amounts,
+    GpuRequest,
+    add,
+    config_map_names,
+    gpu_request,
+    numa_shape,
+    pod_amounts,
+    qos_class,
+)
 from pykai.model.pods import GpuKind, PodClass
 from pykai.model.resources import GPU, ResourceSpace
 from pykai.objects import names
 from pykai.objects.kinds import Pod
 from pykai.objects.pod_template import PodTemplate, decode_template, template_key
 
-_CLASS_ANNOTATIONS = (
-    names.GPU_FRACTION,
-    names.GPU_MEMORY,
-    names.GPU_FRACTION_DEVICES,
-    names.SHARED_GPU_CONFIGMAP,
-)
+_CLASS_ANNOTATIONS = (names.GPU_FRACTION, names.GPU_MEMORY, names.GPU_FRACTION_DEVICES)
+_SHARED_GPU_CONFIG_MAP = re.compile(r"-shared-gpu-i?[0-9]+(-evar)?$")
+MOST_TEMPLATES = 50_000
+"""Distinct templates kept before the memo starts anew."""
 _NOTHING: dict[str, str] = {}
 
 
@@ -51,20 +59,47 @@ class Template:
         self.overhead: Amounts = add({}, template.overhead)
         self.asks_nothing = not claims and not any(v for name, v in self.amounts.items() if name != "pods")
 
+    @property
+    def meaning(self) -> object:
+        """What tells templates apart. Names that admission makes up for each pod (its token volume, its config maps
+        for a shared GPU) do not: pods of one workload share a template although their bytes differ."""
+        decoded = self.decoded
+        ports = [port for c in decoded.containers for port in c.ports or () if port.host_port]
+        claims = [v for v in decoded.volumes if "persistentVolumeClaim" in v or "ephemeral" in v]
+        return repr(
+            (
+                sorted(self.amounts.items()),
+                sorted(self.overhead.items()),
+                sorted(decoded.node_selector.items()),
+                (decoded.affinity, decoded.tolerations, decoded.claims, decoded.gated, ports, claims),
+                sorted(name for name in self.config_maps if not _SHARED_GPU_CONFIG_MAP.search(name)),
+                qos_class(decoded),
+                numa_shape(decoded),
+            )
+        )
+
 
 class TemplateMemo:
-    """Templates seen so far, by the bytes that define them."""
+    """Templates seen so far: by the bytes that define them, and by what they mean."""
 
     def __init__(self) -> None:
-        self.by_key: dict[tuple[bytes, ...], Template] = {}
+        self._by_bytes: dict[tuple[bytes, ...], Template] = {}
+        self._by_meaning: dict[object, Template] = {}
         self.key_sets = _KeySets()
 
-    def template(self, pod: Pod) -> Template:
-        key = template_key(pod.spec)
-        found = self.by_key.get(key)
-        if found is None:
-            found = self.by_key[key] = Template(decode_template(pod.spec))
-        return found
+    def templates(self, pods: Sequence[Pod]) -> list[Template]:
+        """The template of each pod."""
+        known = self._by_bytes
+        keys = [template_key(pod.spec) for pod in pods]
+        return [known.get(key) or self._learn(key, pod) for key, pod in zip(keys, pods, strict=True)]
+
+    def _learn(self, key: tuple[bytes, ...], pod: Pod) -> Template:
+        if len(self._by_bytes) >= MOST_TEMPLATES:
+            self._by_bytes.clear()
+            self._by_meaning.clear()
+        template = Template(decode_template(pod.spec))
+        template = self._by_bytes[key] = self._by_meaning.setdefault(template.meaning, template)
+        return template
 
 
 @dataclass(frozen=True)
@@ -94,18 +129,33 @@ class ClassTable:
         self.space = space
         self.memo = memo
         self.rows: dict[object, int] = {}
+        self._plain: dict[Template, int] = {}
         self.drafts: list[_Draft] = []
 
-    def row(self, pod: Pod, template: Template, context: ClassContext) -> int:
-        """The class row of a pod."""
+    def row_of_each(self, pods: Sequence[Pod], templates: Sequence[Template], context: ClassContext) -> list[int]:
+        """The class row of each pod. Where a template says all there is to say, it is looked up by that alone."""
+        key_sets, plain = self.memo.key_sets, self._plain
+        if context.labels_matter or context.qos_matters:
+            return [self._row(p, t, context) for p, t in zip(pods, templates, strict=True)]
+        return [
+            row
+            if not t.namespaced
+            and not key_sets[tuple(p.metadata.annotations or ())]
+            and (row := plain.get(t)) is not None
+            else self._row(p, t, context)
+            for p, t in zip(pods, templates, strict=True)
+        ]
+
+    def _row(self, pod: Pod, template: Template, context: ClassContext) -> int:
         annotations = pod.metadata.annotations or _NOTHING
         relevant = self.memo.key_sets[tuple(annotations)]
-        key: object = id(template)
-        if relevant or template.namespaced or context.labels_matter or context.qos_matters:
-            key = self._full_key(pod, template, relevant, context)
+        special = bool(relevant or template.namespaced or context.labels_matter or context.qos_matters)
+        key = self._full_key(pod, template, relevant, context) if special else template
         row = self.rows.get(key)
         if row is None:
             row = self.rows[key] = self._draft(pod, template, annotations, context)
+            if not special:
+                self._plain[template] = row
         return row
 
     def _full_key(self, pod: Pod, template: Template, relevant: tuple[str, ...], context: ClassContext) -> object:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ KINDS: tuple[type[Any], ...] = (
     kinds.DeviceClass,
     kinds.NodeResourceTopology,
 )
-PARTITIONED = (kinds.Node, kinds.Queue, kinds.PodGroup)
+PARTITIONED = frozenset({kinds.Node, kinds.Queue, kinds.PodGroup})
 """Kinds that belong to one node pool each."""
 
 
@@ -78,14 +79,32 @@ class ClusterCache:
         else:
             store[key] = change.obj
 
+    def copy(self) -> ClusterCache:
+        """A cache with the same objects now: its snapshot can be built while this one goes on with events.
+
+        What is remembered about templates and hardware is shared; at most one of the copies may be read at a time.
+        """
+        made = ClusterCache(self.params)
+        made.revision = self.revision
+        made._objects = {kind: dict(objects) for kind, objects in self._objects.items()}
+        made._templates, made._hardware = self._templates, self._hardware
+        return made
+
     def load(self, objects: Iterable[Any]) -> None:
-        for obj in objects:
-            self.apply(Change(obj))
+        """Take in many objects at once: `apply` for each."""
+        by_kind: dict[type[Any], list[Any]] = {}
+        for kind, some in groupby(objects, key=type):
+            by_kind.setdefault(kind, []).extend(some)
+        for kind, items in by_kind.items():
+            ours = self._ours
+            self._objects[kind].update({((m := obj.metadata).namespace, m.name): obj for obj in items if ours(obj)})
+            self.revision += len(items)
 
     def _ours(self, obj: Any) -> bool:
-        if type(obj) is kinds.Pod:
+        kind = type(obj)
+        if kind is kinds.Pod:
             return bool(obj.status.phase != "Failed")
-        if not isinstance(obj, PARTITIONED) or not self.params.partitioned:
+        if kind not in PARTITIONED or not self.params.partitioned:
             return True
         labels = obj.metadata.labels or {}
         pool = labels.get(self.params.node_pool_key)
@@ -109,8 +128,8 @@ class ClusterCache:
         gangs = gang_rows(self._schedulable_groups(), _aliases(topologies))
         pods = list(self.of(kinds.Pod).values())
         memo = self._templates
-        templates = [memo.template(pod) for pod in pods]
-        labels_matter = any(template.pod_affinity for template in {id(t): t for t in templates}.values())
+        templates = memo.templates(pods)
+        labels_matter = any(template.pod_affinity for template in set(templates))
         dra_gpus = claims.gpus_per_pod(pods, objects.resource_claims) if objects.resource_claims else {}
         context = PodContext(
             node_rows=nodes.rows,

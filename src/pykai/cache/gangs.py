@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,7 +17,6 @@ from pykai.objects.timestamps import seconds
 
 DEFAULT_PRIORITY = 50
 NON_PREEMPTIBLE_FROM = 100
-_NOTHING: dict[str, str] = {}
 Alias = Callable[[str, str], str]
 """(topology, level or alias) -> node label key."""
 
@@ -106,10 +106,10 @@ def _children_by_parent(groups: Sequence[SubGroup]) -> dict[str, list[SubGroup]]
 
 @dataclass(frozen=True)
 class GangRows:
-    """The gangs before their pods are known: rows by "namespace/name" and podset rows by gang and name."""
+    """The gangs before their pods are known: rows by namespace and name, podset rows by gang and name."""
 
     groups: Sequence[PodGroup]
-    rows: dict[str, int]
+    rows: dict[str, dict[str, int]]
     trees: dict[int, SubGroupSet]
     first_podset: list[int]
     podset_gang: np.ndarray
@@ -140,13 +140,24 @@ def gang_rows(groups: Sequence[PodGroup], alias: Alias) -> GangRows:
             owners.extend([row] * (len(mins) - len(owners)))
     return GangRows(
         groups=groups,
-        rows={f"{g.metadata.namespace}/{g.metadata.name}": row for row, g in enumerate(groups)},
+        rows=_by_namespace(groups),
         trees=trees,
         first_podset=first,
         podset_gang=np.array(owners, dtype=np.int64),
         podset_min=mins,
         podset_rows=podset_rows,
     )
+
+
+def _by_namespace(groups: Sequence[PodGroup]) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for row, group in enumerate(groups):
+        meta = group.metadata
+        known = found.get(meta.namespace)
+        if known is None:
+            known = found[meta.namespace] = {}
+        known[meta.name] = row
+    return found
 
 
 def _build(group: PodGroup, first_row: int, alias: Alias) -> tuple[_TreeBuilder, SubGroupSet]:
@@ -173,20 +184,20 @@ def gang_table(
     """`pod_gang`: gang row of every pod row, -1 for none."""
     groups = rows.groups
     values, default = classes
-    priority = [values.get(group.spec.priority_class_name, default) for group in groups]
-    annotations = [group.metadata.annotations or _NOTHING for group in groups]
+    specs = [group.spec for group in groups]
+    priority = [values.get(spec.priority_class_name, default) for spec in specs]
     order = np.argsort(pod_gang, kind="stable")
     counts = np.bincount(pod_gang[pod_gang >= 0], minlength=len(groups))
     skipped = int((pod_gang < 0).sum())
-    specs = [group.spec for group in groups]
+    queue_rows = queues.rows
+    noted = [(row, a) for row, group in enumerate(groups) if (a := group.metadata.annotations)]
     return GangTable(
-        names=[group.metadata.name for group in groups],
-        namespaces=[group.metadata.namespace for group in groups],
-        queue=[queues.rows.get(spec.queue, -1) for spec in specs],
-        queue_names=[spec.queue for spec in specs],
+        queue=[queue_rows.get(spec.queue, -1) for spec in specs],
         priority=priority,
-        preemptible=[effective_preemptibility(s.preemptibility, p) for s, p in zip(specs, priority, strict=True)],
-        creation=[t.timestamp() if (t := g.metadata.creation_timestamp) else 0.0 for g in groups],
+        preemptible=[
+            value < NON_PREEMPTIBLE_FROM if not spec.preemptibility else spec.preemptibility == "preemptible"
+            for spec, value in zip(specs, priority, strict=True)
+        ],
         trees=rows.trees,
         first_podset=rows.first_podset,
         podset_gang=rows.podset_gang,
@@ -195,26 +206,22 @@ def gang_table(
         pod_order=order[skipped:].tolist(),
         first_pod=np.concatenate([[0], np.cumsum(counts)]).tolist(),
         stray_pods=stray_pods,
-        annotations=annotations,
-        stale_since=_instants(annotations, names.STALE_TIMESTAMP),
-        last_eviction=_instants(annotations, names.LAST_EVICTION_TIMESTAMP),
-        staleness_grace=_durations([spec.staleness_grace_period for spec in specs]),
-        preemption_delay=_durations([spec.preemption_delay for spec in specs]),
+        stale_since=_instants(noted, names.STALE_TIMESTAMP),
+        last_eviction=_instants(noted, names.LAST_EVICTION_TIMESTAMP),
+        staleness_grace=_durations((row, s.staleness_grace_period) for row, s in enumerate(specs)),
+        preemption_delay=_durations((row, s.preemption_delay) for row, s in enumerate(specs)),
         objects=list(groups),
     )
 
 
-def _instants(annotations: Sequence[Mapping[str, str]], key: str) -> dict[int, float]:
-    found = {row: seconds(a[key]) for row, a in enumerate(annotations) if key in a}
-    return {row: instant or 0.0 for row, instant in found.items()}
+def _instants(noted: Sequence[tuple[int, Mapping[str, str]]], key: str) -> dict[int, float]:
+    return {row: seconds(a[key]) or 0.0 for row, a in noted if key in a}
 
 
-def _durations(texts: Sequence[str | None]) -> dict[int, float]:
+def _durations(texts: Iterable[tuple[int, str | None]]) -> dict[int, float]:
     found: dict[int, float] = {}
-    for row, text in enumerate(texts):
+    for row, text in texts:
         if text is not None:
-            try:
+            with suppress(ValueError):
                 found[row] = duration(text)
-            except ValueError:
-                continue
     return found

@@ -17,7 +17,7 @@ from pykai.model.params import SchedulerParams
 from pykai.model.pods import PodTable
 from pykai.model.status import IS_ACTIVE_USED, Status
 from pykai.objects import names
-from pykai.objects.kinds import BindRequest, Pod
+from pykai.objects.kinds import BindRequest, ObjectMeta, Pod
 
 _NOTHING: dict[str, str] = {}
 _PHASES = {
@@ -64,34 +64,29 @@ def request_failed(request: BindRequest) -> bool:
     return request.status.phase == "Failed" and (limit is None or request.status.failed_attempts >= limit)
 
 
+def request_is_for(request: BindRequest, pod: Pod) -> bool:
+    """Whether a request is about this very pod, not about an earlier one of the same name."""
+    owners = [owner.uid for owner in request.metadata.owner_references or () if owner.kind == "Pod" and owner.uid]
+    return not owners or not pod.metadata.uid or pod.metadata.uid in owners
+
+
+def _request_of(pod: Pod, requests: Mapping[tuple[str, str], BindRequest]) -> BindRequest | None:
+    request = requests.get((pod.metadata.namespace, pod.metadata.name))
+    return request if request is not None and request_is_for(request, pod) else None
+
+
 def pod_table(
     pods: Sequence[Pod], templates: Sequence[Template], context: PodContext
 ) -> tuple[PodTable, dict[int, list[int]]]:
     """The table, and per gang the pods that name a sub-group it does not have."""
     metas = [pod.metadata for pod in pods]
-    specs = [pod.spec for pod in pods]
-    annotations = [meta.annotations or _NOTHING for meta in metas]
-    labels = [meta.labels or _NOTHING for meta in metas]
-    rows = context.classes.row
-    class_context = context.class_context
-    klass = np.array([rows(p, t, class_context) for p, t in zip(pods, templates, strict=True)], dtype=np.int64)
-    gang = _gangs(pods, annotations, context)
+    klass = np.array(context.classes.row_of_each(pods, templates, context.class_context), dtype=np.int64)
+    gang = _gangs(pods, metas, context)
     status, node = _places(pods, templates, context)
-    podset, stray = _podsets(gang, labels, context.gangs)
-    apps = [label.get(names.APP_LABEL) for label in labels]
-    utility = (context.params.reservation_app, context.params.scaling_app)
-    ours = context.params.scheduler_name
-    active = np.array(IS_ACTIVE_USED)[status]
-    foreign = [
-        row
-        for row, spec in enumerate(specs)
-        if spec.scheduler_name != ours and active[row] and apps[row] not in utility
-    ]
+    podset, stray = _podsets(gang, metas, context.gangs)
     classes = context.classes.finish()
+    reservation, foreign = _not_ours(pods, np.flatnonzero(gang < 0).tolist(), status, context.params)
     table = PodTable(
-        names=[meta.name for meta in metas],
-        namespaces=[meta.namespace for meta in metas],
-        uids=[meta.uid for meta in metas],
         classes=classes,
         klass=klass,
         gang=gang,
@@ -100,19 +95,40 @@ def pod_table(
         node=node,
         objects=list(pods),
         gpu_groups=_gpu_groups(pods, klass, [c.row for c in classes if c.shared], context),
-        reservation=frozenset(row for row, app in enumerate(apps) if app == context.params.reservation_app),
-        foreign=frozenset(foreign),
+        reservation=reservation,
+        foreign=foreign,
     )
     return table, stray
 
 
-def _gangs(pods: Sequence[Pod], annotations: Sequence[Mapping[str, str]], context: PodContext) -> np.ndarray:
+def _not_ours(
+    pods: Sequence[Pod], rows: Sequence[int], status: np.ndarray, params: SchedulerParams
+) -> tuple[frozenset[int], frozenset[int]]:
+    """Of pods without a gang: our reservation pods, and active pods of other schedulers."""
+    reservation, foreign = set(), set()
+    for row in rows:
+        app = (pods[row].metadata.labels or _NOTHING).get(names.APP_LABEL)
+        if app == params.reservation_app:
+            reservation.add(row)
+        elif (
+            app != params.scaling_app
+            and pods[row].spec.scheduler_name != params.scheduler_name
+            and IS_ACTIVE_USED[status[row]]
+        ):
+            foreign.add(row)
+    return frozenset(reservation), frozenset(foreign)
+
+
+def _gangs(pods: Sequence[Pod], metas: Sequence[ObjectMeta], context: PodContext) -> np.ndarray:
     """Gang row of each of our pods, -1 for the others."""
     rows, ours, key = context.gangs.rows, context.params.scheduler_name, names.POD_GROUP_ANNOTATION
+    nobody: dict[str, int] = {}
     return np.array(
         [
-            rows.get(f"{pod.metadata.namespace}/{a[key]}", -1) if key in a and pod.spec.scheduler_name == ours else -1
-            for pod, a in zip(pods, annotations, strict=True)
+            rows.get(meta.namespace, nobody).get(a[key], -1)
+            if (a := meta.annotations) and key in a and pod.spec.scheduler_name == ours
+            else -1
+            for pod, meta in zip(pods, metas, strict=True)
         ],
         dtype=np.int64,
     )
@@ -122,18 +138,15 @@ def _places(pods: Sequence[Pod], templates: Sequence[Template], context: PodCont
     """Status and node row of every pod."""
     node_rows = context.node_rows
     node = [node_rows.get(pod.spec.node_name, -1) for pod in pods]
-    simple = _PHASES["Running"]
-    status = [
-        simple if pod.status.phase == "Running" and pod.metadata.deletion_timestamp is None else None for pod in pods
-    ]
-    for row, known in enumerate(status):
-        if known is None:
-            status[row], node[row] = _place(pods[row], node[row], templates[row], context)
-    return np.array(status, dtype=np.int64), np.array(node, dtype=np.int64)
+    plain = [pod.status.phase == "Running" and pod.metadata.deletion_timestamp is None for pod in pods]
+    status = np.full(len(pods), int(Status.RUNNING), dtype=np.int64)
+    for row in np.flatnonzero(~np.array(plain, dtype=bool)).tolist():
+        status[row], node[row] = _place(pods[row], node[row], templates[row], context)
+    return status, np.array(node, dtype=np.int64)
 
 
 def _place(pod: Pod, node: int, template: Template, context: PodContext) -> tuple[Status, int]:
-    request = context.bind_requests.get((pod.metadata.namespace, pod.metadata.name))
+    request = _request_of(pod, context.bind_requests)
     target = -1
     if request is not None and not request_failed(request):
         target = context.node_rows.get(request.spec.selected_node, -1)
@@ -143,15 +156,13 @@ def _place(pod: Pod, node: int, template: Template, context: PodContext) -> tupl
     return status, target if status is Status.BINDING else node
 
 
-def _podsets(
-    gang: np.ndarray, labels: Sequence[Mapping[str, str]], gangs: GangRows
-) -> tuple[np.ndarray, dict[int, list[int]]]:
+def _podsets(gang: np.ndarray, metas: Sequence[ObjectMeta], gangs: GangRows) -> tuple[np.ndarray, dict[int, list[int]]]:
     """Podset row of every pod; pods whose sub-group does not exist are stray."""
     first = np.array([*gangs.first_podset, -1], dtype=np.int64)
     podset = first[gang]
     stray: dict[int, list[int]] = {}
     key = names.SUBGROUP_LABEL
-    suspects = {row for row, label in enumerate(labels) if key in label}
+    suspects = {row for row, meta in enumerate(metas) if meta.labels and key in meta.labels}
     if gangs.podset_rows:
         suspects.update(np.flatnonzero(np.isin(gang, list(gangs.podset_rows))).tolist())
     for row in sorted(suspects):
@@ -159,7 +170,7 @@ def _podsets(
         if owner < 0:
             continue
         known = gangs.podset_rows.get(owner) or {names.DEFAULT_PODSET: gangs.first_podset[owner]}
-        podset[row] = known.get(labels[row].get(key) or names.DEFAULT_PODSET, -1)
+        podset[row] = known.get((metas[row].labels or _NOTHING).get(key) or names.DEFAULT_PODSET, -1)
         if podset[row] < 0:
             stray.setdefault(owner, []).append(row)
     return podset, stray
@@ -171,9 +182,9 @@ def _gpu_groups(
     """Device group ids of pods that share GPUs: from the bind request where it has them, else from labels."""
     found = {}
     for row in np.flatnonzero(np.isin(klass, shared)).tolist() if shared else ():
-        meta = pods[row].metadata
-        request = context.bind_requests.get((meta.namespace, meta.name))
-        groups = (request.spec.selected_gpu_groups if request else None) or _label_groups(meta.labels or _NOTHING)
+        request = _request_of(pods[row], context.bind_requests)
+        labels = pods[row].metadata.labels or _NOTHING
+        groups = (request.spec.selected_gpu_groups if request else None) or _label_groups(labels)
         if groups:
             found[row] = tuple(groups)
     return found

@@ -141,3 +141,11 @@ def qos_class(template: PodTemplate) -> str:
         for name in FIXED[:2]
     )
     return "Guaranteed" if guaranteed else "Burstable"
+
+
+def numa_shape(template: PodTemplate) -> object:
+    """The requests container by container: what NUMA alignment looks at beyond the sum."""
+    return [
+        (c.restart_policy, sorted((_requests(c) or {}).items()), sorted((c.resources.limits or {}).items()))
+        for c in [*template.init_containers, *template.containers]
+    ]

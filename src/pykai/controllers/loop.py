@@ -30,6 +30,10 @@ Reconcile = Callable[[K], Awaitable[float | None]]
 log = structlog.get_logger()
 
 
+class RetryLater(Exception):  # noqa: N818 - it says what to do
+    """What a run needs is not there yet: a failure like any other, told in one line."""
+
+
 class Timer(Protocol):
     """A call that was booked for later."""
 
@@ -73,6 +77,12 @@ class _Unmetered:
 
 
 UNMETERED: Meter = _Unmetered()
+Meters = Callable[[str], Meter]
+
+
+def unmetered(loop: str) -> Meter:
+    """No metrics, whatever the loop."""
+    return UNMETERED
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +248,7 @@ class ReconcileLoop(Generic[K]):
         said: dict[str, Any] = {"loop": self.name, "key": key, "error": str(error), "retry_seconds": round(wait, 3)}
         if isinstance(error, Conflict):
             log.debug("changed meanwhile, trying again", **said)
-        elif isinstance(error, ApiError):
+        elif isinstance(error, ApiError | RetryLater):
             log.warning("reconcile failed", **said)
         else:
             log.error("reconcile failed", **said, exc_info=error)

@@ -207,6 +207,7 @@ class Ranking:
         if c.shared:
             sharable = self._sharable(nodes)
             fits &= np.floor(free[GPU]) + sharable >= c.devices
+            fits &= trial.snapshot.nodes.gpu_memory[nodes] >= c.memory_mib
             now &= np.floor(idle[GPU]) + sharable >= c.devices
         return NodeLook(trial, c, nodes, idle, free, now, sharable), fits
 

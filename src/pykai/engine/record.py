@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import ready
 from pykai.engine.reasons import GangError, gang_text
@@ -18,8 +20,9 @@ def plan_of(cycle: Cycle) -> Plan:
     """Everything the cycle decided."""
     trial = cycle.trial
     placed = [(pod, wait) for pod, wait in trial.placed.items() if trial.status[pod] != Status.RELEASING]
-    waiting = [pod for pod, status in enumerate(trial.status) if status in (Status.PENDING, Status.GATED)]
-    ours = [pod for pod in waiting if trial.gang[pod] >= 0]
+    status = np.array(trial.status)
+    waiting = (status == Status.PENDING) | (status == Status.GATED)
+    ours = np.flatnonzero(waiting & (cycle.snapshot.pods.gang >= 0)).tolist()
     return Plan(
         binds=tuple(_bind(cycle, pod) for pod, wait in placed if not wait),
         pipelines=tuple(_pipeline(cycle, pod) for pod, wait in placed if wait),

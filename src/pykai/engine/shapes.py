@@ -51,7 +51,9 @@ class ShapedWalk:
 def _best_of_each_queue(cycle: Cycle, gangs: list[int], depth: int | None) -> Iterable[int]:
     if depth is None:
         return gangs
-    queue_of, taken, found = cycle.snapshot.gangs.queue, {}, []
+    queue_of = cycle.snapshot.gangs.queue
+    taken: dict[int, int] = {}
+    found: list[int] = []
     for gang in gangs:
         taken[queue_of[gang]] = taken.get(queue_of[gang], 0) + 1
         if taken[queue_of[gang]] <= depth:

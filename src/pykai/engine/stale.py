@@ -2,42 +2,50 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import active_pods
 from pykai.engine.scenario import Why
 from pykai.model.gangs import PodSet
+from pykai.model.resources import Column, Mask
 
 
 def evict_stale(cycle: Cycle) -> None:
-    trial, gangs = cycle.trial, cycle.snapshot.gangs
-    for gang in range(len(gangs)):
-        short = _short_podset(cycle, gang)
-        if short is None:
-            if gang in gangs.stale_since:
-                cycle.stale_since[gang] = None
-            continue
+    """Note since when gangs are broken, and evict what is left of those whose grace is over."""
+    gangs = cycle.snapshot.gangs
+    broken = set(broken_gangs(cycle))
+    for gang in sorted(set(gangs.stale_since) - broken):
+        cycle.stale_since[gang] = None
+    for gang in sorted(broken):
         since = gangs.stale_since.get(gang)
         if since is None:
             since = cycle.stale_since[gang] = cycle.now
         grace = gangs.staleness_grace.get(gang, cycle.snapshot.params.staleness_grace)
-        if grace < 0 or cycle.now < since + grace:
-            continue
-        pods = active_pods(trial, gang)
-        for pod in pods:
-            trial.suppose_evicted(pod)
-            cycle.tell_evicted(pod)
-        trial.decide({pod: Why("stalegangeviction", None, _message(cycle, pod, short), len(pods)) for pod in pods})
+        if grace >= 0 and cycle.now >= since + grace:
+            _evict(cycle, gang)
 
 
-def _short_podset(cycle: Cycle, gang: int) -> PodSet | None:
-    """The first podset with fewer pods than its minimum, of a gang that runs and of which nothing has succeeded."""
+def broken_gangs(cycle: Cycle) -> list[int]:
+    """Gangs that run with fewer pods than some podset needs, and of which nothing has succeeded."""
     trial, gangs = cycle.trial, cycle.snapshot.gangs
-    podsets = [gangs.first_podset[gang]] if gang not in gangs.trees else [p.row for p in gangs.trees[gang].podsets()]
-    if any(trial.succeeded[row] for row in podsets) or not any(trial.active_used[row] for row in podsets):
-        return None
-    if all(trial.active_used[row] >= gangs.podset_min[row] for row in podsets):
-        return None
-    return next(p for p in gangs.tree(gang).podsets() if trial.active_used[p.row] < p.min_available)
+    active, minimum = np.array(trial.active_used), np.array(gangs.podset_min)
+
+    def count(mask: Mask) -> Column:
+        return np.bincount(gangs.podset_gang, weights=mask, minlength=len(gangs))
+
+    broken = (count(active < minimum) > 0) & (count(active > 0) > 0) & (count(np.array(trial.succeeded) > 0) == 0)
+    return np.flatnonzero(broken).tolist()  # type: ignore[no-any-return]
+
+
+def _evict(cycle: Cycle, gang: int) -> None:
+    trial = cycle.trial
+    short = next(p for p in cycle.snapshot.gangs.tree(gang).podsets() if trial.active_used[p.row] < p.min_available)
+    pods = active_pods(trial, gang)
+    for pod in pods:
+        trial.suppose_evicted(pod)
+        cycle.tell_evicted(pod)
+    trial.decide({pod: Why("stalegangeviction", None, _message(cycle, pod, short), len(pods)) for pod in pods})
 
 
 def _message(cycle: Cycle, pod: int, short: PodSet) -> str:

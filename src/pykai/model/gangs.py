@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from pykai.model.resources import Rows
@@ -57,14 +58,10 @@ class SubGroupSet:
 class GangTable:
     """One row per PodGroup; pods and podsets of a gang by offsets."""
 
-    names: list[str]
-    namespaces: list[str]
     queue: list[int]
     """-1: the queue does not exist."""
-    queue_names: list[str]
     priority: list[int]
     preemptible: list[bool]
-    creation: list[float]
     trees: dict[int, SubGroupSet]
     """Only gangs whose tree is more than one podset named `default` without constraints."""
     first_podset: list[int]
@@ -78,7 +75,6 @@ class GangTable:
     """Offsets into pod_order, one more than gangs."""
     stray_pods: dict[int, list[int]]
     """Gang -> pods that name a sub-group which does not exist."""
-    annotations: list[dict[str, str]]
     stale_since: dict[int, float]
     staleness_grace: dict[int, float]
     preemption_delay: dict[int, float]
@@ -88,14 +84,33 @@ class GangTable:
 
     def last_start(self, row: int) -> float | None:
         """When the gang last got its resources; None where that never happened."""
-        text = self.annotations[row].get("kai.scheduler/last-start-timestamp")
+        text = (self.objects[row].metadata.annotations or {}).get("kai.scheduler/last-start-timestamp")
         try:
             return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() if text else None
         except ValueError:
             return None
 
+    @cached_property
+    def names(self) -> list[str]:
+        return [group.metadata.name for group in self.objects]
+
+    @cached_property
+    def namespaces(self) -> list[str]:
+        return [group.metadata.namespace for group in self.objects]
+
+    @cached_property
+    def queue_names(self) -> list[str]:
+        """As each group states it, whether the queue exists or not."""
+        return [group.spec.queue for group in self.objects]
+
+    @cached_property
+    def creation(self) -> list[float]:
+        """When each was made, in seconds since the epoch."""
+        return [t.timestamp() if (t := group.metadata.creation_timestamp) else 0.0 for group in self.objects]
+
     def title(self, row: int) -> str:
-        return f"{self.namespaces[row]}/{self.names[row]}"
+        meta = self.objects[row].metadata
+        return f"{meta.namespace}/{meta.name}"
 
     def pods(self, row: int) -> list[int]:
         return self.pod_order[self.first_pod[row] : self.first_pod[row + 1]]
@@ -109,4 +124,4 @@ class GangTable:
         return tree
 
     def __len__(self) -> int:
-        return len(self.names)
+        return len(self.objects)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import cached_property
 from typing import Any
 
 from pykai.model.resources import Column, Rows
@@ -61,9 +62,6 @@ class PodClass:
 class PodTable:
     """One row per pod that is on a node or waits for one; parallel lists."""
 
-    names: list[str]
-    namespaces: list[str]
-    uids: list[str]
     classes: list[PodClass]
     klass: Rows
     gang: Rows
@@ -80,11 +78,24 @@ class PodTable:
     foreign: frozenset[int]
     """Active pods of other schedulers that are not our utility pods."""
 
+    @cached_property
+    def names(self) -> list[str]:
+        return [pod.metadata.name for pod in self.objects]
+
+    @cached_property
+    def namespaces(self) -> list[str]:
+        return [pod.metadata.namespace for pod in self.objects]
+
+    @cached_property
+    def uids(self) -> list[str]:
+        return [pod.metadata.uid for pod in self.objects]
+
     def title(self, row: int) -> str:
-        return f"{self.namespaces[row]}/{self.names[row]}"
+        meta = self.objects[row].metadata
+        return f"{meta.namespace}/{meta.name}"
 
     def of_class(self, row: int) -> PodClass:
         return self.classes[int(self.klass[row])]
 
     def __len__(self) -> int:
-        return len(self.names)
+        return len(self.objects)

@@ -101,3 +101,15 @@ KARPENTER_DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
 LEGACY_VISIBLE_DEVICES: Final = "RUNAI-VISIBLE-DEVICES"
 CDI_DEVICE_PREFIX: Final = "k8s.device-plugin.nvidia.com/gpu="
 DRA_FINALIZER: Final = "resource.kubernetes.io/delete-protection"
+
+# Annotations of eviction events
+EVICTED_PODS: Final = "num-evicted-pods"
+EVICTOR_ACTION: Final = "evictor-action-type"
+EVICTOR_NAME: Final = "evictor-pod-group-name"
+EVICTOR_NAMESPACE: Final = "evictor-pod-group-namespace"
+
+# Conditions the scheduler writes
+POD_SCHEDULED: Final = "PodScheduled"
+DISRUPTION_TARGET: Final = "DisruptionTarget"
+UNSCHEDULABLE_ON_POOL: Final = "UnschedulableOnNodePool"
+UNSCHEDULABLE: Final = "Unschedulable"

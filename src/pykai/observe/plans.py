@@ -18,11 +18,7 @@ def tables(plan: Plan, most: int) -> Iterator[Table]:
     sections: list[tuple[str, list[Column | str], list[Row]]] = [
         ("Bound", ["pod", "node", "GPUs"], [_bind(bind) for bind in plan.binds]),
         ("Evicted", ["pod", "action", "for", Column("why", wide=True)], [_eviction(e) for e in plan.evictions]),
-        (
-            "Waiting for a place that is being freed",
-            ["pod", "node"],
-            [(title(pipeline.pod), pipeline.node) for pipeline in plan.pipelines],
-        ),
+        ("Pipelined", ["pod", "waits for node"], [(title(p.pod), p.node) for p in plan.pipelines]),
         ("Left pending", ["workload", Column("pods", right=True), Column("why", wide=True)], _waits(plan.verdicts)),
     ]
     for heading, columns, rows in sections:
@@ -49,8 +45,9 @@ def _bind(bind: Bind) -> Row:
 
 
 def _eviction(eviction: Evict) -> Row:
-    why = line(eviction.message) + (f" (moves to {eviction.moves_to})" if eviction.moves_to else "")
-    return title(eviction.pod), eviction.action, title(eviction.evictor), why
+    why = line(eviction.message).removeprefix(f"Pod {title(eviction.pod)} ")
+    moves = f" (moves to {eviction.moves_to})" if eviction.moves_to else ""
+    return title(eviction.pod), eviction.action, title(eviction.evictor), why + moves
 
 
 def _waits(verdicts: tuple[Verdict, ...]) -> list[Row]:

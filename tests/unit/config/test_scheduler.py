@@ -104,10 +104,10 @@ def test_wrong_plugins_are_refused_with_the_path(plugin: Any, message: str) -> N
 def test_a_file_is_named_in_its_refusals(tmp_path: Path) -> None:
     path = tmp_path / "scheduler.yaml"
     path.write_text("actions: fly\n")
-    with pytest.raises(FieldError, match="scheduler.yaml: actions: there is no action 'fly'"):
+    with pytest.raises(FieldError, match=r"scheduler\.yaml: actions: there is no action 'fly'"):
         scheduler.load(path)
     path.write_text("actions: [\n")
-    with pytest.raises(FieldError, match="scheduler.yaml: not YAML"):
+    with pytest.raises(FieldError, match=r"scheduler\.yaml: not YAML"):
         scheduler.load(path)
     path.write_text("")
     assert scheduler.load(path) == scheduler.SchedulerConfig()

@@ -73,6 +73,9 @@ def test_more_than_any_node_has(spec: dict[str, Any], annotations: dict[str, str
 
 def test_what_somebody_else_provides_need_not_be_on_a_node() -> None:
     class Provider:
+        def relieves(self, cycle: Cycle) -> bool:
+            return True
+
         def spared(self, cycle: Cycle, pod_class: PodClass, nodes: Rows) -> Column:
             return np.repeat(pod_class.request[:, None], len(nodes), axis=1)
 

@@ -76,7 +76,7 @@ def test_what_is_filled_in() -> None:
 
 
 NOT_YAML = [
-    ("a: [1", "document 1: not YAML: line 1"),
+    ("a: [1", "document 1: not YAML: line 2, column 1: did not find expected"),
     ("a: 1\n---\nb: {c: 1, c: 2}", "document 2: not YAML: line 3, column 11: key 'c' is written twice"),
     ("- a", "document 1: expected an object, got list"),
     ("kind: List\nitems: 3", "document 1: items: expected a list"),

@@ -47,7 +47,7 @@ class Books:
         """Why the pod cannot be placed anywhere; None where it can."""
         pods, gangs = self.trial.snapshot.pods, self.trial.snapshot.gangs
         gang = self.trial.gang[pod]
-        who = (pods.title(pod), pods.uids[pod], gangs.queue_names[gang] if gang >= 0 else "")
+        who = (pods.title(pod), pods.uids[pod], gangs.objects[gang].spec.queue if gang >= 0 else "")
         reasons = (self.gate.refuse(self.ledger, who, reference) for reference in self.references.get(pod, ()))
         return next((reason for reason in reasons if reason is not None), None)
 

@@ -1,0 +1,247 @@
+"""Two loops: one finds the group of a pod, the other writes a group and puts its pods in it.
+
+The first is keyed by pod and nearly always works in memory. It hands pods to the second, which is keyed by group and
+waits a few milliseconds, so that the pods a workload creates together are written about together: one PodGroup, then
+one patch per pod. Whatever fails is tried again later, and the pods it keeps waiting say why in an event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import structlog
+from msgspec import Struct
+
+from pykai.controllers.grouping import (
+    GroupingError,
+    GroupSpec,
+    Settings,
+    Workload,
+    group_of,
+    ignored_wishes,
+    karta,
+    workload_of,
+)
+from pykai.controllers.grouping.fields import group_version_kind
+from pykai.controllers.grouping.kinds import known
+from pykai.controllers.grouping.owners import has_labels
+from pykai.controllers.loop import Meters, Pace, ReconcileLoop, RetryLater, unmetered
+from pykai.controllers.plain import Object
+from pykai.controllers.pod_grouper.lookup import (
+    KARTA,
+    Answers,
+    ClusterLookup,
+    UnknownError,
+    Watched,
+    plain_pod,
+)
+from pykai.controllers.pod_grouper.writes import GroupWriter
+from pykai.kube.api import EVERYTHING, Api, EventType, Selection
+from pykai.kube.errors import Conflict, NotFound, Timeout, TooManyRequests, Unavailable
+from pykai.kube.events import EventRecorder, Regarding
+from pykai.kube.replica import Change, Key
+from pykai.kube.resources import NAMESPACE, POD, POD_GROUP, PRIORITY_CLASS
+from pykai.kube.watches import Watches
+from pykai.objects import kinds
+
+WARNING = "PodGrouperWarning"
+GATHER_SECONDS = 0.005
+FIRST_SECONDS, LONGEST_SECONDS = 1.0, 60.0
+_QUESTIONS = 50
+_PATCHES_AT_ONCE = 16
+_PASSING = (Conflict, RetryLater, Timeout, TooManyRequests, Unavailable)
+
+T = TypeVar("T")
+log = structlog.get_logger("pod-grouper")
+
+
+@dataclass(frozen=True)
+class PodGrouperSettings:
+    """How pods are grouped, and which: `pods` is what is watched, the label maps are what a pod must carry, and its
+    namespace. `workers` is how many pods, and how many groups, are worked on at once."""
+
+    grouping: Settings = Settings()
+    pods: Selection = EVERYTHING
+    pod_labels: Mapping[str, str] = field(default_factory=dict)
+    namespace_labels: Mapping[str, str] = field(default_factory=dict)
+    workers: int = 10
+    meters: Meters = unmetered
+
+
+class Namespace(Struct, frozen=True):
+    """A namespace, of which only labels count."""
+
+    metadata: kinds.ObjectMeta
+
+
+class PodGrouper:
+    """The grouper on one API server; `run` works until it is cancelled."""
+
+    def __init__(self, api: Api, watches: Watches, settings: PodGrouperSettings) -> None:
+        self._api = api
+        self._settings = settings
+        self._pods = watches.of(POD, kinds.Pod, settings.pods)
+        self._groups = watches.of(POD_GROUP, kinds.PodGroup)
+        self._classes = watches.of(PRIORITY_CLASS, kinds.PriorityClass)
+        self._kartas = watches.of(KARTA, Object, optional=True) if settings.grouping.karta_fallback else None
+        names_only = Selection(metadata_only=True)
+        self._namespaces = watches.of(NAMESPACE, Namespace, names_only) if settings.namespace_labels else None
+        self._writer = GroupWriter(api, self._groups, settings.grouping)
+        self._answers = Answers(api)
+        self._watched = Watched(self._pods, self._classes, self._kartas, self._writer.existing)
+        self._events = EventRecorder(api, "pod-grouper", time.time)
+        pace = Pace(settings.workers, FIRST_SECONDS, LONGEST_SECONDS)
+        self._pod_loop: ReconcileLoop[Key] = ReconcileLoop("pod-grouper", pace, settings.meters("pod-grouper"))
+        self._group_loop: ReconcileLoop[Key] = ReconcileLoop("pod-group", pace, settings.meters("pod-group"))
+        self._members: dict[Key, dict[Key, GroupSpec]] = {}
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """Group pods until cancelled; `ready` is set once every pod there is has been looked at."""
+        for watch in (self._pods, self._groups, self._classes, self._kartas, self._namespaces):
+            if watch is not None:
+                await watch.synced()
+        leave = [self._groups.subscribe(self._writer.seen), self._pods.subscribe(self._pod_changed)]
+        if self._namespaces is not None:
+            leave.append(self._namespaces.subscribe(self._namespace_changed))
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._events.run())
+                tasks.create_task(self._pod_loop.run(self._find_group))
+                tasks.create_task(self._group_loop.run(self._write_group))
+                await self._pod_loop.quiet()
+                ready.set()
+        finally:
+            for unsubscribe in leave:
+                unsubscribe()
+
+    # ------------------------------------------------------------------------------------------------ what changed
+    def _pod_changed(self, change: Change[kinds.Pod]) -> None:
+        if change.type is EventType.DELETED or not self._is_ours(change.object):
+            return
+        if change.old is None or _grouping_view(change.old) != _grouping_view(change.object):
+            self._pod_loop.forget(change.key)
+            self._pod_loop.add(change.key)
+
+    def _namespace_changed(self, change: Change[Namespace]) -> None:
+        for key, pod in self._pods.items():
+            if key[0] == change.key[1] and self._is_ours(pod):
+                self._pod_loop.add(key)
+
+    def _is_ours(self, pod: kinds.Pod) -> bool:
+        settings = self._settings
+        return pod.spec.scheduler_name == settings.grouping.scheduler_name and has_labels(
+            pod.metadata.labels, settings.pod_labels
+        )
+
+    def _in_our_namespace(self, pod: kinds.Pod) -> bool:
+        if self._namespaces is None:
+            return True
+        namespace = self._namespaces.get(pod.metadata.namespace)
+        return namespace is not None and has_labels(namespace.metadata.labels, self._settings.namespace_labels)
+
+    # -------------------------------------------------------------------------------------------- the group of a pod
+    async def _find_group(self, key: Key) -> None:
+        pod = self._pods.get(key[1], key[0])
+        if pod is None or not self._is_ours(pod) or not self._in_our_namespace(pod):
+            return
+        try:
+            spec = await self._grouped(pod)
+        except GroupingError as error:
+            self._warn(pod, str(error))
+            raise RetryLater(str(error)) from error
+        if spec is not None:
+            group = (spec.namespace, spec.name)
+            members = self._members.setdefault(group, {})
+            members.pop(key, None)
+            members[key] = spec
+            self._group_loop.add_after(group, GATHER_SECONDS)
+
+    async def _grouped(self, pod: kinds.Pod) -> GroupSpec | None:
+        lookup = ClusterLookup(self._watched, self._answers)
+        try:
+            work = await self._asked(lambda: workload_of(plain_pod(pod), lookup, self._settings.grouping))
+            if work is None:
+                return None
+            work = await self._with_whole_pod(work)
+            for line in await self._asked(lambda: ignored_wishes(work)):
+                self._warn(pod, line)
+            return await self._asked(lambda: group_of(work))
+        except GroupingError:
+            self._answers.forget(lookup.asked)
+            raise
+
+    async def _asked(self, rule: Callable[[], T]) -> T:
+        """What a rule says once everything it asks for has been read."""
+        for _ in range(_QUESTIONS):
+            try:
+                return rule()
+            except UnknownError as unknown:
+                await self._answers.learn(unknown.question)
+        raise RetryLater("the objects behind the pod change faster than they can be read")
+
+    async def _with_whole_pod(self, work: Workload) -> Workload:
+        """The workload with all fields of its pod where a Karta may look at any of them."""
+        if not work.settings.karta_fallback or known(*group_version_kind(work.top)) or not karta.candidates(work):
+            return work
+        metadata = work.pod["metadata"]
+        try:
+            pod = await self._api.get(POD.ref(metadata["name"], metadata["namespace"]), Object)
+        except NotFound:
+            raise RetryLater("the pod was deleted meanwhile") from None
+        return replace(work, pod=pod)
+
+    # ------------------------------------------------------------------------------------------- a group and its pods
+    async def _write_group(self, group: Key) -> None:
+        members = self._members.pop(group, {})
+        if not members:
+            return
+        try:
+            await self._writer.write(list(members.values())[-1])
+            await self._assign(members)
+        except Exception as error:
+            self._members[group] = members | self._members.get(group, {})
+            if not isinstance(error, _PASSING):
+                self._warn_all(members, str(error))
+            raise
+
+    async def _assign(self, members: dict[Key, GroupSpec]) -> None:
+        """Put pods in their group and strike them off; raises the first failure after all were tried."""
+        limit = asyncio.Semaphore(_PATCHES_AT_ONCE)
+
+        async def one(key: Key, spec: GroupSpec) -> None:
+            async with limit:
+                pod = self._pods.get(key[1], key[0])
+                if pod is not None:
+                    await self._writer.assign(pod, spec)
+                del members[key]
+
+        outcomes = await asyncio.gather(*(one(*member) for member in list(members.items())), return_exceptions=True)
+        for outcome in outcomes:
+            if outcome is not None:
+                raise outcome
+
+    def _warn_all(self, members: Mapping[Key, GroupSpec], message: str) -> None:
+        for namespace, name in members:
+            pod = self._pods.get(name, namespace)
+            if pod is not None:
+                self._warn(pod, message)
+
+    def _warn(self, pod: kinds.Pod, message: str) -> None:
+        meta = pod.metadata
+        self._events.record(Regarding("v1", "Pod", meta.name, meta.namespace, meta.uid), WARNING, message, "Warning")
+        log.warning("pod not grouped as asked", pod=f"{meta.namespace}/{meta.name}", reason=message)
+
+
+def _grouping_view(pod: kinds.Pod) -> tuple[object, ...]:
+    """What of a pod can change its group."""
+    meta = pod.metadata
+    return meta.labels, meta.annotations, meta.owner_references, pod.spec.node_name, pod.status.phase
+
+
+async def run(api: Api, watches: Watches, settings: PodGrouperSettings, ready: asyncio.Event) -> None:
+    """Group pods until cancelled."""
+    await PodGrouper(api, watches, settings).run(ready)

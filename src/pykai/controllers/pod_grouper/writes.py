@@ -1,0 +1,139 @@
+"""What the grouper writes: a PodGroup once per group, and one patch per pod.
+
+What was just written counts as the state of the cluster until the watch shows it, so a burst of pods of one group ends
+in one create, and nothing is written twice because a watch is a moment behind. Existing groups are changed by merge
+patches of the fields that differ: what others write to a group at the same time is neither lost nor in the way.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import structlog
+
+from pykai.controllers.grouping import GroupSpec, Settings, pod_group_to_write, pod_patch
+from pykai.controllers.grouping.workload import POD_GROUP_API
+from pykai.controllers.loop import RetryLater
+from pykai.controllers.plain import Object, difference, plain
+from pykai.controllers.pod_grouper.lookup import plain_pod
+from pykai.controllers.recent import Recent
+from pykai.kube.api import Api, EventType, Patch
+from pykai.kube.errors import AlreadyExists, NotFound
+from pykai.kube.replica import Change, Key
+from pykai.kube.resources import POD, POD_GROUP
+from pykai.kube.watch import SharedWatch
+from pykai.objects import kinds
+
+UNSEEN_SECONDS = 10.0
+_OWN_METADATA = ("labels", "annotations", "ownerReferences")
+
+log = structlog.get_logger("pod-grouper")
+
+
+class GroupWriter:
+    """PodGroups as the server has them, and the way to change them."""
+
+    def __init__(
+        self,
+        api: Api,
+        groups: SharedWatch[kinds.PodGroup],
+        settings: Settings,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._api = api
+        self._groups = groups
+        self._settings = settings
+        self._unseen: Recent[Key, Object] = Recent(UNSEEN_SECONDS, clock)
+        self._assigned: Recent[str, Object] = Recent(UNSEEN_SECONDS, clock)
+
+    def seen(self, change: Change[kinds.PodGroup]) -> None:
+        """The watch shows a group: it knows what we wrote, or more."""
+        written = self._unseen.get(change.key)
+        if written is None:
+            return
+        caught_up = _version(change.object.metadata.resource_version) >= _version(_metadata(written, "resourceVersion"))
+        gone = change.type is EventType.DELETED and change.object.metadata.uid == _metadata(written, "uid")
+        if caught_up or gone:
+            self._unseen.drop(change.key)
+
+    def existing(self, key: Key) -> Object | None:
+        """The group as it is, None where there is none."""
+        written = self._unseen.get(key)
+        if written is not None:
+            return written
+        held = self._groups.get(key[1], key[0])
+        return None if held is None else plain(held, apiVersion=POD_GROUP_API, kind="PodGroup")
+
+    async def write(self, spec: GroupSpec) -> None:
+        """Make the PodGroup what the spec asks for, with no write where it is."""
+        key = (spec.namespace, spec.name)
+        existing = self.existing(key)
+        wanted = pod_group_to_write(spec, existing, self._settings)
+        if wanted is None:
+            return
+        if existing is None:
+            await self._create(spec, wanted)
+        else:
+            await self._change(key, existing, wanted)
+
+    async def _create(self, spec: GroupSpec, wanted: Object) -> None:
+        key = (spec.namespace, spec.name)
+        try:
+            self._unseen.put(key, await self._api.create(POD_GROUP, wanted))
+        except AlreadyExists:
+            found = await self._api.get(POD_GROUP.ref(spec.name, spec.namespace), kinds.PodGroup)
+            existing = plain(found, apiVersion=POD_GROUP_API, kind="PodGroup")
+            wanted_now = pod_group_to_write(spec, existing, self._settings)
+            self._unseen.put(key, existing)
+            if wanted_now is not None:
+                await self._change(key, existing, wanted_now)
+            return
+        log.info("pod group created", group=f"{spec.namespace}/{spec.name}", queue=spec.queue, min=spec.min_member)
+
+    async def _change(self, key: Key, existing: Object, wanted: Object) -> None:
+        metadata = difference(_own_metadata(existing), _own_metadata(wanted))
+        spec = difference(existing.get("spec") or {}, wanted.get("spec") or {})
+        patch = {name: part for name, part in (("metadata", metadata), ("spec", spec)) if part}
+        if not patch:
+            return
+        try:
+            self._unseen.put(key, await self._api.patch(POD_GROUP.ref(key[1], key[0]), Patch.merge(patch)))
+        except NotFound:
+            self._unseen.drop(key)
+            raise RetryLater(f"pod group {key[0]}/{key[1]} was deleted meanwhile") from None
+        log.info("pod group changed", group=f"{key[0]}/{key[1]}", fields=sorted({*metadata, *spec}))
+
+    async def assign(self, pod: kinds.Pod, spec: GroupSpec) -> None:
+        """Put the pod in its group; nothing happens if it is there, or gone."""
+        patch = pod_patch(spec, plain_pod(pod))
+        meta = pod.metadata
+        if patch is None or self._assigned.get(meta.uid) == patch:
+            return
+        body = {"metadata": {"uid": meta.uid, **patch["metadata"]}}
+        try:
+            await self._api.patch(POD.ref(meta.name, meta.namespace), Patch.merge(body))
+        except NotFound:
+            return
+        self._assigned.put(meta.uid, patch)
+        sub_group = spec.sub_group_of(meta.namespace, meta.name)
+        log.info(
+            "pod grouped",
+            pod=f"{meta.namespace}/{meta.name}",
+            group=spec.name,
+            **({"sub_group": sub_group.name} if sub_group else {}),
+        )
+
+
+def _own_metadata(group: Object) -> Object:
+    metadata = group.get("metadata") or {}
+    return {key: metadata[key] for key in _OWN_METADATA if metadata.get(key)}
+
+
+def _metadata(item: Object, key: str) -> str:
+    return str(item["metadata"].get(key) or "")
+
+
+def _version(text: str) -> int:
+    """Versions are opaque by contract and numbers in fact; an unreadable one counts as old."""
+    return int(text) if text.isdigit() else 0

@@ -1,0 +1,102 @@
+"""The HTTP pages of a component: `/metrics`, `/healthz`, `/readyz` and whatever else it shows.
+
+    pages = {"/metrics": metrics_page(metrics.text), **health_pages(watches.problems)}
+    async with serving(":8080", pages):
+        ...
+
+A page is a function from the query to a `Page`. Reading only: there is nothing to change by GET, and no other method.
+`/healthz` says that the process answers; `/readyz` that it can do its work, and if not, why, one line per reason.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import structlog
+from aiohttp import web
+
+from pykai.observe.metrics import CONTENT_TYPE as METRICS_TYPE
+
+OFF = ("", "0")
+PLAIN = "text/plain; charset=utf-8"
+
+log = structlog.get_logger("http")
+
+
+@dataclass(frozen=True)
+class Page:
+    """An answer."""
+
+    body: bytes
+    content_type: str = PLAIN
+    status: int = 200
+
+
+Query = Mapping[str, str]
+Maker = Callable[[Query], Page | Awaitable[Page]]
+Pages = Mapping[str, Maker]
+
+
+class AddressError(ValueError):
+    """The text does not say where to listen."""
+
+
+def address_of(text: str) -> tuple[str | None, int] | None:
+    """Host and port of `:8080`, `127.0.0.1:8080` or `[::1]:8080`; host None is all of them; None is "do not listen"."""
+    if text in OFF:
+        return None
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise AddressError(f"{text!r} is not an address to listen on (expected host:port, or :port, or 0 for none)")
+    return host.strip("[]") or None, int(port)
+
+
+def metrics_page(*sources: Callable[[], bytes]) -> Maker:
+    """All metrics of these sources, one after the other."""
+    return lambda query: Page(b"".join(source() for source in sources), METRICS_TYPE)
+
+
+def health_pages(problems: Callable[[], Sequence[str]]) -> dict[str, Maker]:
+    """`/healthz`, and `/readyz` that answers 503 with the problems while there are any."""
+
+    def ready(query: Query) -> Page:
+        lines = list(problems())
+        return Page("\n".join(lines).encode(), status=503) if lines else Page(b"ok")
+
+    return {"/healthz": lambda query: Page(b"ok"), "/readyz": ready}
+
+
+@asynccontextmanager
+async def serving(address: str, pages: Pages) -> AsyncIterator[int | None]:
+    """Serve the pages while the block runs; gives the port, or None where the address says not to listen.
+
+    Raises AddressError for a wrong address and OSError where it is taken.
+    """
+    where = address_of(address)
+    if where is None:
+        yield None
+        return
+    app = web.Application()
+    app.add_routes([web.get(path, _handler(maker)) for path, maker in pages.items()])
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, *where).start()
+        port = int(runner.addresses[0][1])
+        log.info("serving", address=address, port=port, paths=sorted(pages))
+        yield port
+    finally:
+        await runner.cleanup()
+
+
+def _handler(maker: Maker) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def answer(request: web.Request) -> web.Response:
+        page = maker(request.query)
+        if inspect.isawaitable(page):
+            page = await page
+        return web.Response(body=page.body, status=page.status, headers={"Content-Type": page.content_type})
+
+    return answer

@@ -1,0 +1,62 @@
+"""How components log: one line per happening, for people or, on demand, as JSON for machines.
+
+Lines name what they are about in fields of fixed names (`pod=team-a/train-0`, `node=...`, `gpus=...`), so that a search
+for a pod or for the word gpu finds them. Everything goes to standard error, where container runtimes collect it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TextIO
+
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
+
+DEFAULT_VERBOSITY = 3
+_WIDTH = 40
+
+
+def set_up(verbosity: int = DEFAULT_VERBOSITY, as_json: bool = False, stream: TextIO | None = None) -> None:
+    """Log from now on to `stream` (standard error if None), with as much detail as KAI's `--v` asks for.
+
+    0 and 1 show warnings, 2 and 3 what was done, 4 and more what was considered.
+    """
+    level = level_of(verbosity)
+    target = stream or sys.stderr
+    structlog.configure(
+        processors=[*_processors(as_json), _renderer(as_json, target)],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(target),
+        cache_logger_on_first_use=False,
+    )
+    logging.basicConfig(level=max(level, logging.WARNING), stream=target, format="%(asctime)s %(name)s %(message)s")
+
+
+def level_of(verbosity: int) -> int:
+    """The lowest level that is shown."""
+    if verbosity <= 1:
+        return logging.WARNING
+    return logging.INFO if verbosity <= DEFAULT_VERBOSITY else logging.DEBUG
+
+
+def _processors(as_json: bool) -> list[Processor]:
+    stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
+    shared: list[Processor] = [structlog.contextvars.merge_contextvars, structlog.processors.add_log_level, stamp]
+    return [*shared, _capital_level, structlog.processors.format_exc_info] if as_json else shared
+
+
+def _renderer(as_json: bool, target: TextIO) -> Processor:
+    if as_json:
+        return structlog.processors.JSONRenderer()
+    return structlog.dev.ConsoleRenderer(
+        colors=target.isatty(),
+        pad_event_to=_WIDTH,
+        sort_keys=False,
+        exception_formatter=structlog.dev.plain_traceback,
+    )
+
+
+def _capital_level(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+    event["level"] = str(event["level"]).upper()
+    return event

@@ -1,0 +1,134 @@
+"""Metrics as a table: documentation, registration and the names dashboards know all come from these rows.
+
+Names are KAI's. Its counters have no `_total` where the table has none; the client library adds the suffix to every
+counter, so it is taken away again when the metrics are shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+
+CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+_SUFFIX = "_total"
+
+
+class MetricKind(Enum):
+    """How a metric behaves."""
+
+    GAUGE = "gauge"
+    COUNTER = "counter"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One row: the name without its namespace; `buckets` are the upper bounds of a histogram."""
+
+    name: str
+    kind: MetricKind
+    help: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+
+def doubling(first: float, count: int) -> tuple[float, ...]:
+    """Bucket bounds, each twice the one before."""
+    return tuple(first * 2**power for power in range(count))
+
+
+_G, _C, _H = MetricKind.GAUGE, MetricKind.COUNTER, MetricKind.HISTOGRAM
+_QUEUE = ("queue_name", "queue_metadata_name", "queue_display_name")
+_LATENCY = doubling(5.0, 10)
+
+SCHEDULER: tuple[Metric, ...] = (
+    Metric(
+        "e2e_scheduling_latency_milliseconds",
+        _G,
+        "E2e scheduling latency in milliseconds (scheduling algorithm + binding), as a gauge",
+    ),
+    Metric("open_session_latency_milliseconds", _G, "Open session latency in milliseconds, including all plugins"),
+    Metric("close_session_latency_milliseconds", _G, "Close session latency in milliseconds, including all plugins"),
+    Metric("action_scheduling_latency_milliseconds", _G, "Action scheduling latency in milliseconds", ("action",)),
+    Metric(
+        "task_scheduling_latency_milliseconds",
+        _H,
+        "Task scheduling latency in milliseconds (pod creation to bind decision)",
+        buckets=_LATENCY,
+    ),
+    Metric(
+        "task_bind_latency_milliseconds",
+        _H,
+        "Task bind latency in milliseconds (creation of the BindRequest)",
+        buckets=_LATENCY,
+    ),
+    Metric("podgroups_scheduled_by_action", _C, "Count of podgroups scheduled per action", ("action",)),
+    Metric("queue_fair_share_cpu_cores", _G, "CPU fair share of queue", _QUEUE),
+    Metric("queue_fair_share_memory_gb", _G, "Memory fair share of queue", _QUEUE),
+    Metric("queue_fair_share_gpu", _G, "GPU fair share of queue", _QUEUE),
+    Metric("queue_cpu_usage", _G, "CPU usage of queue over time", _QUEUE),
+    Metric("queue_memory_usage", _G, "Memory usage of queue over time", _QUEUE),
+    Metric("queue_gpu_usage", _G, "GPU usage of queue over time", _QUEUE),
+    Metric(
+        "pod_group_evicted_pods_total",
+        _C,
+        "Total number of pods evicted per pod group",
+        ("podgroup", "namespace", "uid", "nodepool", "action"),
+    ),
+    Metric("refused_plans_total", _C, "Plans that broke a rule and were not carried out"),
+    Metric("failed_cycles_total", _C, "Cycles that ended in an error"),
+)
+"""What the scheduler measures."""
+
+
+class Metrics:
+    """The metrics of one process under one namespace; an unknown name is a KeyError."""
+
+    def __init__(self, rows: Iterable[Metric], namespace: str = "kai") -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self._registry = CollectorRegistry()
+        self._rows = {row.name: row for row in rows}
+        self._namespace = namespace
+        self._series: dict[str, Any] = {name: self._made(row) for name, row in self._rows.items()}
+
+    def _made(self, row: Metric) -> Counter | Gauge | Histogram:
+        shared: dict[str, Any] = {"namespace": self._namespace, "registry": self._registry}
+        if row.kind is MetricKind.HISTOGRAM:
+            return Histogram(row.name, row.help, row.labels, buckets=row.buckets, **shared)
+        made = Counter if row.kind is MetricKind.COUNTER else Gauge
+        return made(row.name, row.help, row.labels, **shared)
+
+    def put(self, name: str, value: float, labels: Mapping[str, str] | None = None) -> None:
+        """Set a gauge."""
+        self._of(name, labels).set(value)
+
+    def add(self, name: str, by: float = 1.0, labels: Mapping[str, str] | None = None) -> None:
+        """Raise a counter."""
+        self._of(name, labels).inc(by)
+
+    def observe(self, name: str, value: float, labels: Mapping[str, str] | None = None) -> None:
+        """Count a value in a histogram."""
+        self._of(name, labels).observe(value)
+
+    def reset(self, *names: str) -> None:
+        """Forget every labelled series of these metrics."""
+        for name in names:
+            self._series[name].clear()
+
+    def text(self) -> bytes:
+        """All metrics in the text format of Prometheus."""
+        shown = generate_latest(self._registry).decode()
+        for row in self._rows.values():
+            if row.kind is MetricKind.COUNTER and not row.name.endswith(_SUFFIX):
+                full = f"{self._namespace}_{row.name}"
+                shown = shown.replace(f"{full}{_SUFFIX}", full)
+        return shown.encode()
+
+    def _of(self, name: str, labels: Mapping[str, str] | None) -> Any:
+        series = self._series[name]
+        return series.labels(**labels) if labels else series

@@ -1,0 +1,1 @@
+"""The live scheduler: watches -> cache -> decide -> writes."""
