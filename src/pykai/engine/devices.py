@@ -26,8 +26,8 @@ class Share(NamedTuple):
         )
 
     def holds_now(self, memory: float, capacity: float) -> bool:
-        """Whether a request fits without waiting for a release."""
-        return capacity - self.allocated - memory >= 0
+        """Whether a request fits without waiting for a release; a device that is only promised is waited for."""
+        return self.allocated > 0 and capacity - self.allocated - memory >= 0
 
 
 EMPTY = Share()

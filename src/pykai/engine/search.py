@@ -64,8 +64,11 @@ class Search:
             found = Probe(self, pods[:size], recorded, choose).run()
             if found is None:
                 possible = size - 1
+            elif size == total and whole(self.cycle, self.cause.gang):
+                return found
             elif size == total:
-                return found if whole(self.cycle, self.cause.gang) else None
+                self.cycle.trial.undo_to(mark)
+                return None
             else:
                 recorded, solved = batches_of(self.cycle, found), size
                 self.cycle.trial.undo_to(mark)

@@ -8,7 +8,7 @@ from pykai.engine.cycle import Cycle
 from pykai.engine.gang import active_pods
 from pykai.engine.scenario import Why
 from pykai.model.gangs import PodSet
-from pykai.model.resources import Column, Mask
+from pykai.model.resources import Mask
 
 
 def evict_stale(cycle: Cycle) -> None:
@@ -31,11 +31,11 @@ def broken_gangs(cycle: Cycle) -> list[int]:
     trial, gangs = cycle.trial, cycle.snapshot.gangs
     active, minimum = np.array(trial.active_used), np.array(gangs.podset_min)
 
-    def count(mask: Mask) -> Column:
-        return np.bincount(gangs.podset_gang, weights=mask, minlength=len(gangs))
+    def some(mask: Mask) -> Mask:
+        return np.bincount(gangs.podset_gang, weights=mask, minlength=len(gangs)) > 0
 
-    broken = (count(active < minimum) > 0) & (count(active > 0) > 0) & (count(np.array(trial.succeeded) > 0) == 0)
-    return np.flatnonzero(broken).tolist()  # type: ignore[no-any-return]
+    broken = some(active < minimum) & some(active > 0) & ~some(np.array(trial.succeeded) > 0)
+    return list(map(int, np.flatnonzero(broken)))
 
 
 def _evict(cycle: Cycle, gang: int) -> None:

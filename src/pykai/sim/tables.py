@@ -99,15 +99,15 @@ def spark(points: Sequence[tuple[float, float]], end: float, highest: float) -> 
 def devices(outcome: Outcome, rows: int) -> Iterator[Table]:
     """Who has which GPU at the end."""
     lives = outcome.history.lives
-    found: list[Row] = []
-    for name, listed in outcome.devices.items():
-        for number, device in enumerate(listed):
-            holders = Text(", ").join(_holder(outcome, lives[pod], part) for pod, part in device.holders.items())
-            found.append([name, str(number), holders if device.holders else Text("free", style=FAINT)])
-    if found:
-        yield table(
-            "GPUs at the end", ["node", Column("GPU", right=True), Column("pods", wide=True)], first(found, rows)
-        )
+    every = [(name, number, d) for name, listed in outcome.devices.items() for number, d in enumerate(listed)]
+    used: list[Row] = [
+        [name, str(number), Text(", ").join(_holder(outcome, lives[pod], part) for pod, part in d.holders.items())]
+        for name, number, d in every
+        if d.holders
+    ]
+    if used:
+        columns: Columns = ["node", Column("GPU", right=True), Column("pods", wide=True)]
+        yield table(f"GPUs at the end: {len(used)} of {len(every)} in use", columns, first(used, rows))
 
 
 def _holder(outcome: Outcome, life: PodLife, portion: float) -> Text:

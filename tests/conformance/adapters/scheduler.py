@@ -6,6 +6,7 @@ The whole product path is used: only the statuses KAI's tests set by hand are tu
 from __future__ import annotations
 
 import json
+from collections import Counter
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
@@ -247,11 +248,15 @@ def policy(case: Case, profile: Case) -> Policy:
 
 # ------------------------------------------------------------------------------------------------------------ running
 def run(case: Case, profile: Case, tasks: dict[str, TaskState], claims: Case, actions: bool = True) -> Session:
+    """One session. A pod that starts as Pipelined was promised its place by an earlier action of the session."""
     cycle = Cycle(cluster(case, tasks, profile, claims).snapshot(NOW), policy(case, profile), NOW)
-    for action in case["actions"] if actions else ():
-        ACTIONS[action](cycle)
     trial, pods = cycle.trial, cycle.snapshot.pods
     rows = {name: row for row, name in enumerate(pods.names)}
+    promised = [rows[name] for name, task in tasks.items() if task.status == "Pipelined"]
+    for row, task in ((rows[name], task) for name, task in tasks.items() if task.status == "Pipelined"):
+        trial.place(row, cycle.snapshot.nodes.rows[task.node], tuple(task.groups), wait=True)
+    for action in case["actions"] if actions else ():
+        ACTIONS[action](cycle)
     after = {}
     for name, task in tasks.items():
         if name not in rows:
@@ -265,7 +270,7 @@ def run(case: Case, profile: Case, tasks: dict[str, TaskState], claims: Case, ac
     calls = {
         "bind": sum(not wait for wait in trial.placed.values()),
         "evict": len(trial.evicted),
-        "pipeline": sum(trial.placed.values()),
+        "pipeline": sum(wait for pod, wait in trial.placed.items() if pod not in promised),
     }
     gangs = cycle.snapshot.gangs.names
     errors = {gangs[g]: gang_text_detailed(e) for g, e in cycle.reasons.gangs.items()}
@@ -384,28 +389,39 @@ def kinds_quantity(text: str, resource: str) -> float:
 
 
 def placement_mismatches(case: Case, session: Session) -> list[str]:
-    """`sub_group_placement` of the hand-written cases."""
+    """`sub_group_placement` of the hand-written cases: which nodes and domains sub-groups ended up in."""
     bad = []
-    wanted = case["expected"].get("sub_group_placement") or {}
-    resolved = case["resolved"]
-    for group, want in wanted.items() if isinstance(wanted, dict) else ():
-        if not isinstance(want, dict) or "node_set" not in want:
-            continue
-        used = [
-            session.tasks[name].node
-            for name, data in resolved["pods"].items()
-            if data["state"].get("sub_group") == group
-        ]
-        if sorted(set(used)) != sorted(want["node_set"]):
-            bad.append(f"sub-group {group}: nodes {sorted(set(used))} != {want['node_set']}")
-        if "domain_counts" in want:
-            counts: dict[str, int] = {}
-            for node in used:
-                domain = resolved["nodes"][node]["k8s"]["metadata"]["labels"].get(want["domain_label"], "")
-                counts[domain] = counts.get(domain, 0) + 1
-            if sorted(counts.values()) != sorted(want["domain_counts"].values()):
-                bad.append(f"sub-group {group}: domains {counts} != {want['domain_counts']}")
+    for want in case["expected"].get("sub_group_placement") or ():
+        groups = want.get("sub_groups") or [want["sub_group"]]
+        used = {group: nodes_used(case, session, want["job"], group) for group in groups}
+        domains = {
+            group: [domain_of(case, want["domain_label"], node) for node in nodes] for group, nodes in used.items()
+        }
+        together = [domain for group in groups for domain in domains[group]]
+        if "node_set" in want and sorted({n for nodes in used.values() for n in nodes}) != sorted(want["node_set"]):
+            bad.append(f"{groups}: nodes {used} != {want['node_set']}")
+        if "domain_counts" in want and Counter(together) != want["domain_counts"]:
+            bad.append(f"{groups}: domains {Counter(together)} != {want['domain_counts']}")
+        if want.get("each_in_single_domain") and any(len(set(d)) != 1 for d in domains.values()):
+            bad.append(f"{groups}: more than one domain each: {domains}")
+        if want.get("domains_distinct") and len(set(together)) != len(groups):
+            bad.append(f"{groups}: domains not distinct: {domains}")
+        if "domain_set" in want and set(together) != set(want["domain_set"]):
+            bad.append(f"{groups}: domains {set(together)} != {want['domain_set']}")
     return bad
+
+
+def nodes_used(case: Case, session: Session, job: str, group: str) -> list[str]:
+    states = {name: data["state"] for name, data in case["resolved"]["pods"].items()}
+    return [
+        session.tasks[name].node
+        for name, state in states.items()
+        if state["job"] == job and state.get("sub_group") == group
+    ]
+
+
+def domain_of(case: Case, label: str, node: str) -> str:
+    return str(case["resolved"]["nodes"][node]["k8s"]["metadata"]["labels"].get(label, "")) if node else ""
 
 
 def scenario(case: Case, document: Case) -> list[str]:
