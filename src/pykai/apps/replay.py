@@ -179,7 +179,7 @@ def replay(file: Path, cycles: int, as_json: bool, rows: int, now: float | None)
 def _show(plan: Plan, figures: list[CycleFigures], rows: int) -> None:
     from pykai.observe import plans, tables  # rich costs memory that --json must not have
 
-    tables.show(*plans.tables(plan, rows))
+    tables.show(plans.tables(plan, rows))
     for number, cycle in enumerate(figures, 1):
         click.echo(_line(number, cycle))
 

@@ -211,7 +211,8 @@ def _show(outcome: Outcome, seed: int, output: str, rows: int) -> None:
 
         click.echo(yaml.safe_dump(document(outcome, seed), sort_keys=False, allow_unicode=True), nl=False)
     else:
-        from pykai.observe.tables import show
+        from pykai.observe.tables import console, show
         from pykai.sim.tables import tables
 
-        show(*tables(outcome, rows))
+        out = console()
+        show(tables(outcome, rows, out.width), out)

@@ -7,7 +7,7 @@ of them matter. Both survive from one snapshot to the next.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -132,19 +132,20 @@ class ClassTable:
         self._plain: dict[Template, int] = {}
         self.drafts: list[_Draft] = []
 
-    def row_of_each(self, pods: Sequence[Pod], templates: Sequence[Template], context: ClassContext) -> list[int]:
-        """The class row of each pod. Where a template says all there is to say, it is looked up by that alone."""
+    def reader(self, context: ClassContext) -> Callable[[Pod, Template, Mapping[str, str]], int]:
+        """A function (pod, template, annotations) -> class row. Where a template says all there is to say, it is
+        looked up by that alone."""
         key_sets, plain = self.memo.key_sets, self._plain
-        if context.labels_matter or context.qos_matters:
-            return [self._row(p, t, context) for p, t in zip(pods, templates, strict=True)]
-        return [
-            row
-            if not t.namespaced
-            and not key_sets[tuple(p.metadata.annotations or ())]
-            and (row := plain.get(t)) is not None
-            else self._row(p, t, context)
-            for p, t in zip(pods, templates, strict=True)
-        ]
+        distinct = context.labels_matter or context.qos_matters
+
+        def row(pod: Pod, template: Template, annotations: Mapping[str, str]) -> int:
+            if not distinct and not template.namespaced and not key_sets[tuple(annotations)]:
+                known = plain.get(template)
+                if known is not None:
+                    return known
+            return self._row(pod, template, context)
+
+        return row
 
     def _row(self, pod: Pod, template: Template, context: ClassContext) -> int:
         annotations = pod.metadata.annotations or _NOTHING

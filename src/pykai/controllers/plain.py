@@ -7,13 +7,24 @@ from typing import Any
 
 from msgspec import Struct, json
 
+from pykai.objects import kinds
+
 Object = dict[str, Any]
 
 
 def plain(item: Struct, **more: str) -> Object:
-    """A typed object as JSON has it, fields at their default left out; `more` are fields to put in front."""
+    """A typed object as JSON has it, `spec` and `status` always there; `more` are fields to put in front.
+
+    Fields at their default may be left out.
+    """
     decoded: Object = json.decode(json.encode(item))
-    return {**more, **decoded}
+    return {**more, "spec": {}, "status": {}, **decoded}
+
+
+def plain_pod(pod: kinds.Pod) -> Object:
+    """A pod as rules read it: the fields our watches keep, its phase always among them."""
+    found = plain(pod, apiVersion="v1", kind="Pod")
+    return {**found, "status": {"phase": pod.status.phase, **found["status"]}}
 
 
 def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> Object:

@@ -90,11 +90,20 @@ def pods_to_place(trial: Trial, orders: GangOrders, gang: int) -> list[int]:
 
 
 def _collect(trial: Trial, orders: GangOrders, group: SubGroupSet, waiting: dict[int, list[int]]) -> list[int]:
+    """What a set misses, of the members that can be completed; only where too few can, of all alike."""
     members = orders.members(trial, group)
+    able = [member for member in members if _able(trial, member, waiting)]
     if served(trial, group) >= group.threshold:
-        return next((pods for m in members if (pods := _wanted(trial, orders, m, waiting))), [])
-    needy = [m for m in members[: group.threshold] if not satisfied(trial, m)]
-    return [pod for m in needy for pod in _wanted(trial, orders, m, waiting)]
+        return next((pods for m in able if (pods := _wanted(trial, orders, m, waiting))), [])
+    first = able[: group.threshold] if len(able) >= group.threshold else members[: group.threshold]
+    return [pod for m in first if not satisfied(trial, m) for pod in _wanted(trial, orders, m, waiting)]
+
+
+def _able(trial: Trial, member: Member, waiting: dict[int, list[int]]) -> bool:
+    """Whether a member has its threshold, or would with all its waiting pods."""
+    if isinstance(member, PodSet):
+        return trial.active_allocated[member.row] + len(waiting.get(member.row, ())) >= member.min_available
+    return sum(_able(trial, child, waiting) for child in member.children) >= member.threshold
 
 
 def _wanted(trial: Trial, orders: GangOrders, member: Member, waiting: dict[int, list[int]]) -> list[int]:

@@ -183,15 +183,18 @@ def choose_devices(cycle: Cycle, c: PodClass, node: int, wait: bool) -> tuple[tu
     if len(options) < c.devices:
         return None
     chosen = [group for _, group in sorted(options, key=lambda o: (o[0], o[1] == "", o[1]))[: c.devices]]
-    if not _room_for_reservations(trial.idle[PODS, node] + trial.releasing[PODS, node], chosen):
+    fresh = chosen.count("")
+    slots = 1 + fresh  # a device nobody shares yet needs a reservation pod beside the pod itself
+    idle, releasing = trial.idle[:, node], trial.releasing[:, node]
+    if idle[PODS] + releasing[PODS] < slots:
         return None
-    must_wait = wait or any(group and not shares[group].holds_now(memory, capacity) for group in chosen)
-    return tuple(group or trial.fresh_group() for group in chosen), must_wait
-
-
-def _room_for_reservations(free_pods: float, chosen: Sequence[str]) -> bool:
-    """A device nobody shares yet needs a reservation pod beside the pod itself."""
-    return bool(free_pods >= (2 if any(not group for group in chosen) else 1))
+    must_wait = (
+        wait
+        or fresh > idle[GPU]
+        or idle[PODS] < slots
+        or any(group and not shares[group].holds_now(memory, capacity) for group in chosen)
+    )
+    return tuple(group or trial.fresh_group() for group in chosen), bool(must_wait)
 
 
 def _device_score(cycle: Cycle, used_portion: float) -> float:

@@ -201,7 +201,7 @@ class Ranking:
         free = idle + trial.releasing[:, nodes]
         need = self._all.need(c, nodes)
         fits = (free >= need).all(axis=0) & self._allowed[at]
-        now: Mask = np.logical_or((idle >= need).all(axis=0), c.best_effort)
+        now: Mask = (idle >= need).all(axis=0)
         self._fits_twice[at] = (free >= 2 * need).all(axis=0)
         sharable = np.zeros(len(nodes))
         if c.shared:

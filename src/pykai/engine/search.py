@@ -64,16 +64,22 @@ class Search:
             found = Probe(self, pods[:size], recorded, choose).run()
             if found is None:
                 possible = size - 1
-            elif size == total and whole(self.cycle, self.cause.gang):
-                return found
             elif size == total:
-                self.cycle.trial.undo_to(mark)
-                return None
+                return self._kept_if_whole(found, mark)
             else:
                 recorded, solved = batches_of(self.cycle, found), size
                 self.cycle.trial.undo_to(mark)
             size = min(size * 2, total) if possible == total else (solved + possible + 1) // 2
-        return Probe(self, pods, recorded, choose).run() if 0 < solved < total else None
+        mark = self.cycle.trial.mark()
+        last = Probe(self, pods, recorded, choose).run() if 0 < solved < total else None
+        return self._kept_if_whole(last, mark) if last is not None else None
+
+    def _kept_if_whole(self, scenario: Scenario, mark: int) -> Scenario | None:
+        """The scenario, unless the gang misses its minimum even so: then all is as at the mark."""
+        if whole(self.cycle, self.cause.gang):
+            return scenario
+        self.cycle.trial.undo_to(mark)
+        return None
 
 
 def batches_of(cycle: Cycle, scenario: Scenario) -> list[Batch]:

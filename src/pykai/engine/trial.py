@@ -15,7 +15,7 @@ import numpy as np
 from pykai.engine.devices import EMPTY, Share, Shares
 from pykai.engine.journal import Journal
 from pykai.model.pods import GpuKind, PodClass
-from pykai.model.resources import GPU, QUEUE_RESOURCES, Column, Rows, whole_gpus
+from pykai.model.resources import GPU, PODS, QUEUE_RESOURCES, Column, Rows, whole_gpus
 from pykai.model.snapshot import Snapshot
 from pykai.model.status import IS_ACTIVE_ALLOCATED, IS_ACTIVE_USED, IS_ALLOCATED, Status
 
@@ -51,6 +51,8 @@ class Trial:
         self.placed: dict[int, bool] = {}
         """Pods this cycle gave a node, in order of decision; True where it must wait for a release."""
         self._fresh_groups = 0
+        self._named_groups = {group for groups in pods.gpu_groups.values() for group in groups}
+        """Devices that were shared before: their reservation pods are pods of the snapshot."""
         self._count_podsets()
         self._fill_nodes()
         self._fill_queues()
@@ -277,8 +279,11 @@ class Trial:
 
     def fresh_group(self) -> str:
         """A name for a device nobody shares yet, unique within the cycle."""
-        self.journal.put(self.__dict__, "_fresh_groups", self._fresh_groups + 1)
-        return f"new-{self._fresh_groups}"
+        number = self._fresh_groups + 1
+        while f"new-{number}" in self._named_groups:
+            number += 1
+        self.journal.put(self.__dict__, "_fresh_groups", number)
+        return f"new-{number}"
 
     def _leave(self, pod: int) -> None:
         """Take a pod out of the figures of its present status."""
@@ -354,7 +359,17 @@ class Trial:
     def _put_share(self, node: int, group: str, share: Share) -> None:
         if node not in self.shares:
             self.journal.put_new(self.shares, node, {})
+        if group not in self._named_groups:
+            self._reserve(node, self.shares[node].get(group, EMPTY), share)
         self.journal.put_new(self.shares[node], group, share)
+
+    def _reserve(self, node: int, before: Share, after: Share) -> None:
+        """A device that nobody shared before this cycle needs a pod that reserves it, from when it is needed."""
+        for share, by in ((before, 1.0), (after, -1.0)):
+            if share.used > 0 and share.used != share.releasing:
+                block = self.idle if share.allocated > 0 else self.releasing
+                self.journal.column(block, node)
+                block[PODS, node] += by
 
     def _gpus(self, block: Column, node: int, by: float) -> None:
         self.journal.column(block, node)

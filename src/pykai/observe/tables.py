@@ -61,9 +61,9 @@ def console() -> Console:
     return made if made.is_terminal else Console(highlight=False, width=WIDTH_WITHOUT_TERMINAL)
 
 
-def show(*parts: RenderableType) -> None:
+def show(parts: Iterable[RenderableType], out: Console | None = None) -> None:
     """Print parts with an empty line between them."""
-    out = console()
+    out = out or console()
     for number, part in enumerate(parts):
         if number:
             out.print()
@@ -76,7 +76,7 @@ def line(message: str) -> str:
 
 
 def amount(value: float) -> str:
-    """A figure as people write it: whole where it is whole, unlimited for -1."""
+    """A figure as people write it: whole where it is whole, ∞ for -1 (unlimited)."""
     if value == -1:
-        return "unlimited"
+        return "∞"
     return f"{value:.2f}".rstrip("0").rstrip(".")

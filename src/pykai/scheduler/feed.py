@@ -12,6 +12,7 @@ from typing import Any
 
 from pykai.cache.assume import Assumptions
 from pykai.cache.cluster import PARTITIONED, Change, ClusterCache
+from pykai.cache.pods import request_failed
 from pykai.kube import resources
 from pykai.kube.api import EventType, Resource, Selection
 from pykai.kube.replica import Change as Told
@@ -19,8 +20,10 @@ from pykai.kube.watch import SharedWatch, State
 from pykai.kube.watches import Watches
 from pykai.model.params import SchedulerParams
 from pykai.objects import kinds
+from pykai.objects.kinds import BindRequest
 from pykai.scheduler.urgency import Urgency, urgency
 
+Key = tuple[str, str]
 Heed = Callable[[Urgency], None]
 
 
@@ -84,6 +87,7 @@ class Feed:
         self._cache = cache
         self._assumptions = assumptions
         self._heed = heed
+        self._failed: dict[Key, BindRequest] = {}
         self._watches: dict[type[Any], SharedWatch[Any]] = {}
         for source in SOURCES:
             if source.for_csi and not cache.params.schedule_csi_storage:
@@ -105,12 +109,20 @@ class Feed:
         if served != self._cache.params.dra_enabled:
             self._cache.params = replace(self._cache.params, dra_enabled=served)
 
+    def take_failed(self) -> list[BindRequest]:
+        """Bind requests the binder has given up since the last call, as far as they are still there."""
+        known, failed = self._cache.of(BindRequest), list(self._failed.items())
+        self._failed = {}
+        return [request for key, request in failed if known.get(key) is request]
+
     def _take(self, told: Told[Any]) -> None:
         change = Change(told.object, gone=told.type is EventType.DELETED)
         held = self._cache.of(type(told.object))
         before = held.get(told.key)
         self._cache.apply(change)
         self._assumptions.seen(change)
+        if isinstance(told.object, BindRequest) and not change.gone and request_failed(told.object):
+            self._failed[told.key] = told.object
         matters = urgency(before, held.get(told.key), self._cache)
         if matters is not Urgency.NOTHING:
             self._heed(matters)

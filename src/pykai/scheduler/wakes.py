@@ -16,7 +16,7 @@ def next_wake(cycle: Cycle, plan: Plan) -> float | None:
     """The earliest such instant after this cycle (seconds since the epoch); None where nothing depends on time."""
     instants = list(_staleness(cycle))
     if plan.pending or plan.pipelines:
-        instants += [*_delays(cycle, plan), *_protections(cycle), *_stuck(cycle)]
+        instants += [*_delays(cycle), *_protections(cycle), *_stuck(cycle)]
     return min((instant for instant in instants if instant > cycle.now), default=None)
 
 
@@ -30,7 +30,7 @@ def _staleness(cycle: Cycle) -> Iterator[float]:
             yield begun + grace
 
 
-def _delays(cycle: Cycle, plan: Plan) -> Iterator[float]:
+def _delays(cycle: Cycle) -> Iterator[float]:
     """Ends of the delays before which gangs may not evict others."""
     gangs = cycle.snapshot.gangs
     for row, delay in gangs.preemption_delay.items():

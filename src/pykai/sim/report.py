@@ -75,7 +75,7 @@ def _queue(outcome: Outcome, name: str, lives: Sequence[PodLife]) -> tuple[Cell,
     times = [waited(life, outcome.history.ended_at) for life in lives]
     return (
         name,
-        "unlimited" if quota < 0 else quota,
+        "∞" if quota < 0 else quota,
         len(lives),
         sum(life.scheduled_at is not None for life in lives),
         sum(life.evicted_at is not None for life in lives),

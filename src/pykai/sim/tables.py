@@ -17,34 +17,40 @@ from pykai.sim.timeline import EMPTY, MARKS, Workload, axis, cells, clock, workl
 
 COLOURS = ("cyan", "magenta", "green", "blue", "bright_red", "bright_green", "bright_blue", "bright_magenta")
 BARS = "▁▂▃▄▅▆▇█"
-SPARK_WIDTH = 32
-TIMELINE_WIDTH = 72
+SPARK_CELLS, BESIDE_SPARK = (8, 32), 70
+TIMELINE_CELLS, BESIDE_TIMELINE = (24, 72), 38
+"""The fewest and the most cells of a curve, and the columns that stand beside it."""
 Row = Sequence[RenderableType]
 Columns = list[Column | str]
 
 
-def tables(outcome: Outcome, rows: int) -> Iterator[RenderableType]:
-    """Everything worth a look, each table with at most so many rows."""
+def tables(outcome: Outcome, rows: int, width: int) -> Iterator[RenderableType]:
+    """Everything worth a look for a terminal of so many columns, each table with at most so many rows."""
     yield Text(headline(outcome), style="bold")
-    yield queues(outcome)
+    yield queues(outcome, _fitting(width - BESIDE_SPARK, SPARK_CELLS))
     yield from devices(outcome, rows)
-    yield timeline(outcome, rows)
+    yield timeline(outcome, rows, _fitting(width - BESIDE_TIMELINE, TIMELINE_CELLS))
     yield from evictions(outcome, rows)
     yield from waits(outcome, rows)
 
 
+def _fitting(room: int, cells: tuple[int, int]) -> int:
+    fewest, most = cells
+    return max(fewest, min(most, room))
+
+
 # ------------------------------------------------------------------------------------------------------------- queues
-def queues(outcome: Outcome) -> Table:
+def queues(outcome: Outcome, width: int) -> Table:
     """Quota, fair share and use of every queue, as a tree; in GPUs, or in CPU cores where there are none."""
     row = GPU if outcome.history.samples[-1].gpus_total else CPU
     unit, scale = ("GPUs", 1.0) if row == GPU else ("CPU cores", 1000.0)
     columns: Columns = [
         "queue",
-        *(Column(title, right=True) for title in ("quota", "limit", "weight", "fair share", "in use", "most used")),
+        *(Column(title, right=True) for title in ("quota", "limit", "weight", "fair share", "in use", "most")),
         "use over time",
     ]
     ordered = _tree_order(outcome)
-    return table(f"Queues ({unit})", columns, [_queue(outcome, queue, row, scale) for queue in ordered])
+    return table(f"Queues ({unit})", columns, [_queue(outcome, queue, (row, scale), width) for queue in ordered])
 
 
 def _tree_order(outcome: Outcome) -> list[int]:
@@ -59,7 +65,9 @@ def _tree_order(outcome: Outcome) -> list[int]:
     return [queue for root in roots for queue in below(root)]
 
 
-def _queue(outcome: Outcome, queue: int, row: int, scale: float) -> Row:
+def _queue(outcome: Outcome, queue: int, unit: tuple[int, float], width: int) -> Row:
+    """`unit`: the row of the resource, and how many of its units are one of the table's."""
+    row, scale = unit
     table_, samples = outcome.queues, outcome.history.samples
     name = table_.names[queue]
     last = samples[-1].queues[name]
@@ -74,7 +82,7 @@ def _queue(outcome: Outcome, queue: int, row: int, scale: float) -> Row:
         amount(last.fair_share[row] / scale),
         amount(last.allocated[row] / scale),
         amount(most),
-        spark(use, outcome.history.ended_at, max(most, float(figures[0]) / scale)),
+        spark(use, (outcome.history.ended_at, max(most, float(figures[0]) / scale)), width),
     ]
 
 
@@ -84,12 +92,13 @@ def colour(outcome: Outcome, queue: str) -> str:
     return COLOURS[leaves.index(queue) % len(COLOURS)] if queue in leaves else ""
 
 
-def spark(points: Sequence[tuple[float, float]], end: float, highest: float) -> str:
-    """A step curve in one line: its largest value in every stretch of time."""
-    found = [0.0] * SPARK_WIDTH
-    step = max(end, 1e-9) / SPARK_WIDTH
+def spark(points: Sequence[tuple[float, float]], extent: tuple[float, float], width: int) -> str:
+    """A step curve in one line: its largest value in every stretch of time; `extent`: where time and value end."""
+    end, highest = extent
+    found = [0.0] * width
+    step = max(end, 1e-9) / width
     for (start, value), (stop, _) in zip(points, [*points[1:], (end, 0.0)], strict=True):
-        for cell in range(min(int(start / step), SPARK_WIDTH - 1), min(int(stop / step), SPARK_WIDTH - 1) + 1):
+        for cell in range(min(int(start / step), width - 1), min(int(stop / step), width - 1) + 1):
             found[cell] = max(found[cell], value)
     top = len(BARS) - 1
     return "".join(BARS[min(round(value / highest * top), top)] if value and highest else " " for value in found)
@@ -112,21 +121,23 @@ def devices(outcome: Outcome, rows: int) -> Iterator[Table]:
 
 def _holder(outcome: Outcome, life: PodLife, portion: float) -> Text:
     part = "" if portion == 1 else f" {portion:.0%}"
-    return Text(life.title, style=colour(outcome, life.queue)).append(part, style="default")
+    return Text().append(life.title, style=colour(outcome, life.queue)).append(part)
 
 
 # ----------------------------------------------------------------------------------------------------------- timeline
-def timeline(outcome: Outcome, rows: int) -> Group:
+def timeline(outcome: Outcome, rows: int, width: int) -> Group:
     """One bar per workload."""
     end = outcome.history.ended_at
     every = workloads(outcome.history)
-    body: list[Row] = [[Text(w.title, style=colour(outcome, w.queue)), _size(w), _bar(outcome, w, end)] for w in every]
+    body: list[Row] = [
+        [Text(w.title, style=colour(outcome, w.queue)), _size(w), _bar(outcome, w, width)] for w in every
+    ]
     shown = first(body, rows)
-    shown.append(["", "", Text(axis(end, TIMELINE_WIDTH), style=FAINT)])
+    shown.append(["", "", Text(axis(end, width), style=FAINT)])
     legend = Text("  ").join(
         Text(f"{mark.character} ", style=mark.style).append(mark.state, style="default") for mark in reversed(MARKS)
     )
-    return Group(table("Timeline", ["workload", "asks for", "minutes:seconds since the start"], shown), legend)
+    return Group(table("Timeline", ["workload", "asks for", "time since the start"], shown), legend)
 
 
 def _size(workload: Workload) -> str:
@@ -137,10 +148,10 @@ def _size(workload: Workload) -> str:
     return f"{together} x {each or 'pod'}" if together > 1 else each
 
 
-def _bar(outcome: Outcome, workload: Workload, end: float) -> Text:
+def _bar(outcome: Outcome, workload: Workload, width: int) -> Text:
     text = Text()
     own = colour(outcome, workload.queue)
-    for mark in cells(workload.pods, end, TIMELINE_WIDTH):
+    for mark in cells(workload.pods, outcome.history.ended_at, width):
         text.append(mark.character if mark else EMPTY, style=(mark.style or own) if mark else "")
     return text
 
@@ -156,20 +167,22 @@ def evictions(outcome: Outcome, rows: int) -> Iterator[Table]:
     titles = {f"{life.namespace}/{life.group}": life for life in outcome.history.lives.values()}
     body: list[Row] = []
     for (at, action, group, why), lives in sorted(together.items(), key=lambda item: item[0]):
-        gone = Text("\n").join(_left(outcome, life) for life in lives)
-        body.append([clock(at), action, gone, _evictor(outcome, titles.get(group)), why])
-    columns: Columns = [Column("at", right=True), "action", "pods", "for", Column("why", wide=True)]
+        who = Text(", ").join(_left(outcome, life) for life in lives)
+        if group in titles:
+            who.append(" for ").append(_workload(outcome, titles[group]))
+        body.append([clock(at), action, who.append(f"\n{why}")])
+    columns: Columns = [Column("at", right=True), "action", Column("who left for whom, and why", wide=True)]
     if body:
         yield table(f"Evicted: {sum(map(len, together.values()))} pods", columns, first(body, rows))
 
 
 def _left(outcome: Outcome, life: PodLife) -> Text:
-    moved = f" -> {life.moves_to}" if life.moves_to else ""
-    return Text(life.title, style=colour(outcome, life.queue)).append(moved, style="default")
+    moved = f" (moves to {life.moves_to})" if life.moves_to else ""
+    return Text().append(life.title, style=colour(outcome, life.queue)).append(moved)
 
 
-def _evictor(outcome: Outcome, life: PodLife | None) -> Text:
-    return Text("-") if life is None else Text(workload_title(life), style=colour(outcome, life.queue))
+def _workload(outcome: Outcome, life: PodLife) -> Text:
+    return Text(workload_title(life), style=colour(outcome, life.queue))
 
 
 def waits(outcome: Outcome, rows: int) -> Iterator[Table]:

@@ -284,4 +284,3 @@ def _karta() -> Object:
             "optimizationInstructions": {"gangScheduling": gang},
         },
     }
-

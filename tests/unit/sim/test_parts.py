@@ -124,8 +124,8 @@ def test_clock(seconds: float, text: str) -> None:
 
 def test_axis_and_spark() -> None:
     assert axis(100.0, 21, 2) == "0:00      0:50      1:40"
-    assert spark([(0.0, 4.0), (50.0, 0.0)], 100.0, 4.0).rstrip() == "█" * 17
-    assert spark([(0.0, 0.0)], 100.0, 0.0).strip() == ""
+    assert spark([(0.0, 4.0), (50.0, 1.0), (90.0, 0.0)], (100.0, 4.0), 10) == "██████▃▃▃▃"
+    assert spark([(0.0, 0.0)], (100.0, 0.0), 10) == " " * 10
 
 
 def test_generated_clusters_are_admitted_and_depend_on_the_seed() -> None:

@@ -38,7 +38,7 @@ class Volumes:
         self._limit_seconds = limit_seconds
         self._wake = wake
         self._waiting: defaultdict[Key, set[Key]] = defaultdict(set)
-        self._asked: set[tuple[Key, str]] = set()
+        self._given_up: set[Key] = set()
         self._claims.subscribe(self._claim_changed)
 
     async def prepare(self, attempt: Attempt) -> Waiting | None:
@@ -65,7 +65,7 @@ class Volumes:
             self._waiting[claim].discard(pod)
             if not self._waiting[claim]:
                 del self._waiting[claim]
-        self._asked = {(asker, uid) for asker, uid in self._asked if asker != pod}
+                self._given_up.discard(claim)
 
     async def _settle(self, attempt: Attempt, claim: PersistentVolumeClaim) -> None:
         meta = claim.metadata
@@ -76,8 +76,7 @@ class Volumes:
         check_waits(claim, found)
         assert found is not None
         volume = best_volume(claim, (volume for _, volume in self._volumes.items()), attempt.node)
-        given_up = (attempt.key, meta.uid) in self._asked and SELECTED_NODE not in (meta.annotations or {})
-        if volume is None and given_up:
+        if volume is None and (meta.namespace, meta.name) in self._given_up:
             raise BindError(f'provisioning failed for PVC "{meta.name}"')
         write = settle(claim, volume, found, attempt.node)
         if write is None:
@@ -86,7 +85,6 @@ class Volumes:
             await self._api.patch(PERSISTENT_VOLUME.ref(write.volume), Patch.merge(write.body))
         else:
             await self._api.patch(PERSISTENT_VOLUME_CLAIM.ref(meta.name, meta.namespace), Patch.merge(write.body))
-            self._asked.add((attempt.key, meta.uid))
         log.info("volume requested", pod=attempt.title, claim=meta.name, volume=write.volume, node=attempt.node.metadata.name)
 
     def _by_name(self, claim: PersistentVolumeClaim) -> dict[str, PersistentVolume]:
@@ -94,5 +92,13 @@ class Volumes:
         return {} if volume is None else {volume.metadata.name: volume}
 
     def _claim_changed(self, change: Change[PersistentVolumeClaim]) -> None:
-        for pod in self._waiting.get(change.key, ()):
+        waiting = self._waiting.get(change.key, ())
+        if waiting and _chosen(change.old) and not _chosen(change.object):
+            self._given_up.add(change.key)
+        for pod in waiting:
             self._wake(pod)
+
+
+def _chosen(claim: PersistentVolumeClaim | None) -> bool:
+    """Whether a node is written on the claim."""
+    return claim is not None and SELECTED_NODE in (claim.metadata.annotations or {})

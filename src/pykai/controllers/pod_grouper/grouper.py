@@ -30,14 +30,13 @@ from pykai.controllers.grouping.fields import group_version_kind
 from pykai.controllers.grouping.kinds import known
 from pykai.controllers.grouping.owners import has_labels
 from pykai.controllers.loop import Meters, Pace, ReconcileLoop, RetryLater, unmetered
-from pykai.controllers.plain import Object
+from pykai.controllers.plain import Object, plain_pod
 from pykai.controllers.pod_grouper.lookup import (
     KARTA,
     Answers,
     ClusterLookup,
     UnknownError,
     Watched,
-    plain_pod,
 )
 from pykai.controllers.pod_grouper.writes import GroupWriter
 from pykai.kube.api import EVERYTHING, Api, EventType, Selection

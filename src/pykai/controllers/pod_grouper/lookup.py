@@ -17,7 +17,7 @@ from pykai.controllers.grouping import ForbiddenError
 from pykai.controllers.grouping.karta import KARTA_API
 from pykai.controllers.grouping.owners import has_labels
 from pykai.controllers.grouping.workload import POD_GROUP_API
-from pykai.controllers.plain import Object, plain
+from pykai.controllers.plain import Object, plain, plain_pod
 from pykai.controllers.pod_grouper.kinds import KindDirectory
 from pykai.controllers.recent import Recent
 from pykai.kube.api import Api, Resource
@@ -152,8 +152,3 @@ class ClusterLookup:
         for (home, _), pod in self._watched.pods.items():
             if home == namespace and has_labels(pod.metadata.labels, labels):
                 yield pod
-
-
-def plain_pod(pod: kinds.Pod) -> Object:
-    """A pod as rules read it: the fields our watches keep."""
-    return plain(pod, apiVersion="v1", kind="Pod")

@@ -15,17 +15,16 @@ import structlog
 from pykai.controllers.grouping import GroupSpec, Settings, pod_group_to_write, pod_patch
 from pykai.controllers.grouping.workload import POD_GROUP_API
 from pykai.controllers.loop import RetryLater
-from pykai.controllers.plain import Object, difference, plain
-from pykai.controllers.pod_grouper.lookup import plain_pod
+from pykai.controllers.plain import Object, difference, plain, plain_pod
 from pykai.controllers.recent import Recent
-from pykai.kube.api import Api, EventType, Patch
+from pykai.controllers.unseen import UNSEEN_SECONDS, Unseen
+from pykai.kube.api import Api, Patch
 from pykai.kube.errors import AlreadyExists, NotFound
 from pykai.kube.replica import Change, Key
 from pykai.kube.resources import POD, POD_GROUP
 from pykai.kube.watch import SharedWatch
 from pykai.objects import kinds
 
-UNSEEN_SECONDS = 10.0
 _OWN_METADATA = ("labels", "annotations", "ownerReferences")
 
 log = structlog.get_logger("pod-grouper")
@@ -44,18 +43,12 @@ class GroupWriter:
         self._api = api
         self._groups = groups
         self._settings = settings
-        self._unseen: Recent[Key, Object] = Recent(UNSEEN_SECONDS, clock)
+        self._unseen = Unseen(clock)
         self._assigned: Recent[str, Object] = Recent(UNSEEN_SECONDS, clock)
 
     def seen(self, change: Change[kinds.PodGroup]) -> None:
-        """The watch shows a group: it knows what we wrote, or more."""
-        written = self._unseen.get(change.key)
-        if written is None:
-            return
-        caught_up = _version(change.object.metadata.resource_version) >= _version(_metadata(written, "resourceVersion"))
-        gone = change.type is EventType.DELETED and change.object.metadata.uid == _metadata(written, "uid")
-        if caught_up or gone:
-            self._unseen.drop(change.key)
+        """The watch shows a group."""
+        self._unseen.seen(change)
 
     def existing(self, key: Key) -> Object | None:
         """The group as it is, None where there is none."""
@@ -128,12 +121,3 @@ class GroupWriter:
 def _own_metadata(group: Object) -> Object:
     metadata = group.get("metadata") or {}
     return {key: metadata[key] for key in _OWN_METADATA if metadata.get(key)}
-
-
-def _metadata(item: Object, key: str) -> str:
-    return str(item["metadata"].get(key) or "")
-
-
-def _version(text: str) -> int:
-    """Versions are opaque by contract and numbers in fact; an unreadable one counts as old."""
-    return int(text) if text.isdigit() else 0

@@ -1,0 +1,88 @@
+"""What is written about an attempt: the bind request's status, the pod's condition and an event.
+
+A success costs one write beside the bind: the pod shows by itself that it is bound, so its condition is only written
+when an earlier attempt left it saying the opposite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from pykai.kube.api import Api, Object, Patch
+from pykai.kube.errors import ApiError, NotFound
+from pykai.kube.events import EventRecorder, Regarding
+from pykai.kube.resources import BIND_REQUEST, POD
+from pykai.objects import names
+from pykai.objects.kinds import BindRequest, BindRequestStatus, Condition, Pod
+from pykai.objects.timestamps import rfc3339
+
+BOUND, BINDING_ERROR = "Bound", "BindingError"
+
+log = structlog.get_logger("binder")
+
+
+class Outcomes:
+    """Writes how attempts ended; `wall` gives seconds since 1970."""
+
+    def __init__(self, api: Api, recorder: EventRecorder, wall: Callable[[], float]) -> None:
+        self._api = api
+        self._recorder = recorder
+        self._wall = wall
+
+    async def succeeded(self, request: BindRequest, pod: Pod) -> None:
+        """The pod is on a node: the one that was selected, or the one somebody else chose."""
+        await self._write(request, BindRequestStatus(phase="Succeeded", failed_attempts=request.status.failed_attempts))
+        text = f"Pod bound successfully to node {pod.spec.node_name or request.spec.selected_node}"
+        self._recorder.record(_about(pod), BOUND, text)
+        shown = _bound_condition(pod)
+        if shown is not None and shown.status != "True":
+            await self._show(pod, Condition(type=names.POD_BOUND, status="True", reason=BOUND, message=text))
+
+    async def failed(self, request: BindRequest, pod: Pod | None, why: str) -> float | None:
+        """The attempt failed: seconds until the next one, None if it was the last. `pod` None: there is none."""
+        attempts = request.status.failed_attempts
+        status = BindRequestStatus(phase="Failed", reason=why, failed_attempts=attempts + 1)
+        await self._write(request, status)
+        if pod is not None:
+            title = f"{pod.metadata.namespace}/{pod.metadata.name}"
+            text = f"Failed to bind pod {title} to node {request.spec.selected_node}: {why}"
+            self._recorder.record(_about(pod), BINDING_ERROR, text, "Warning")
+            condition = Condition(type=names.POD_BOUND, status="False", reason=BINDING_ERROR, message=text)
+            if _bound_condition(pod) != condition:
+                await self._show(pod, condition)
+        limit = request.spec.backoff_limit
+        return 2.0**attempts if limit is not None and attempts + 1 < limit else None
+
+    async def _write(self, request: BindRequest, status: BindRequestStatus) -> None:
+        meta, before = request.metadata, request.status
+        body: Object = {"phase": status.phase, "reason": status.reason or None, "failedAttempts": status.failed_attempts}
+        wish = {key: value for key, value in body.items() if value or getattr(before, _FIELDS[key])}
+        patch = Patch.merge({"metadata": {"uid": meta.uid}, "status": wish})
+        try:
+            await self._api.patch(BIND_REQUEST.ref(meta.name, meta.namespace).sub("status"), patch)
+        except NotFound:
+            log.info("bind request is gone", request=f"{meta.namespace}/{meta.name}")
+
+    async def _show(self, pod: Pod, condition: Condition) -> None:
+        """Set a condition; a pod that is gone or a server that does not answer is no reason to bind again."""
+        shown = {"type": condition.type, "status": condition.status, "reason": condition.reason}
+        shown |= {"message": condition.message, "lastTransitionTime": rfc3339(self._wall())}
+        body = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [shown]}}
+        ref = POD.ref(pod.metadata.name, pod.metadata.namespace).sub("status")
+        try:
+            await self._api.patch(ref, Patch.strategic(body))
+        except ApiError as error:
+            log.warning("pod condition not written", pod=f"{ref.namespace}/{ref.name}", error=error.message)
+
+
+_FIELDS = {"phase": "phase", "reason": "reason", "failedAttempts": "failed_attempts"}
+
+
+def _bound_condition(pod: Pod) -> Condition | None:
+    return next((each for each in pod.status.conditions or () if each.type == names.POD_BOUND), None)
+
+
+def _about(pod: Pod) -> Regarding:
+    return Regarding("v1", "Pod", pod.metadata.name, pod.metadata.namespace, pod.metadata.uid)

@@ -1,0 +1,144 @@
+"""The steps of a binding by name, as `--plugins` configures them: defaults, what may be changed, and what is refused.
+
+`{"name": {"enabled": bool, "priority": int, "arguments": {"key": "value"}}}` is laid over the defaults: `enabled` and
+`priority` one by one, `arguments` as a whole. The higher priority runs first; equal ones by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from msgspec import DecodeError, Struct, ValidationError, json
+
+from pykai.config.fields import FieldError, field_error
+from pykai.controllers.binder.attempt import Step
+from pykai.controllers.binder.claims import Claims
+from pykai.controllers.binder.groups import Key
+from pykai.controllers.binder.shares import GpuShares
+from pykai.controllers.binder.volumes import Volumes
+from pykai.kube.api import Api
+from pykai.kube.watches import Watches
+
+SHARING, HAMI = "gpusharing", "hamicore"
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """One step and how it is configured."""
+
+    enabled: bool = True
+    priority: int = 0
+    arguments: Mapping[str, str] = field(default_factory=dict)
+
+
+DEFAULTS: dict[str, Plugin] = {
+    "volumebinding": Plugin(True, 300, {"bindTimeoutSeconds": "120"}),
+    "dynamicresources": Plugin(True, 200, {"bindTimeoutSeconds": "120"}),
+    SHARING: Plugin(True, 100, {"cdiEnabled": "false"}),
+    HAMI: Plugin(False, 50),
+}
+
+
+class _Entry(Struct, forbid_unknown_fields=True):
+    enabled: bool | None = None
+    priority: int | None = None
+    arguments: dict[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What steps are built from; `wake` makes a waiting pod's binding go on."""
+
+    api: Api
+    watches: Watches
+    wake: Callable[[Key], None]
+
+
+def read_plugins(text: str) -> dict[str, Plugin]:
+    """The plugins of a `--plugins` value (empty: the defaults); FieldError names what is wrong."""
+    try:
+        given = json.decode(text, type=dict[str, _Entry]) if text else {}
+    except ValidationError as error:
+        raise field_error(error, "plugins") from None
+    except DecodeError as error:
+        raise FieldError("plugins", f"not JSON: {error}") from None
+    plugins = dict(DEFAULTS)
+    for name, entry in given.items():
+        if name not in DEFAULTS:
+            raise FieldError(f"plugins.{name}", f"failed to get binder plugin {name}, known are {', '.join(DEFAULTS)}")
+        plugins[name] = _laid_over(plugins[name], entry)
+    _check_order(plugins)
+    _check_arguments(plugins)
+    return plugins
+
+
+def build_steps(plugins: Mapping[str, Plugin], tools: Tools) -> tuple[Step, ...]:
+    """The enabled steps in the order in which they run."""
+    order = sorted(plugins, key=lambda name: (-plugins[name].priority, name))
+    # HAMi core's limit is one more key of a ConfigMap that `gpusharing` writes: one write, not two.
+    return tuple(_step(name, plugins, tools) for name in order if plugins[name].enabled and name != HAMI)
+
+
+def _step(name: str, plugins: Mapping[str, Plugin], tools: Tools) -> Step:
+    arguments = plugins[name].arguments
+    match name:
+        case "volumebinding":
+            return Volumes(tools.api, tools.watches, _seconds(name, arguments), tools.wake)
+        case "dynamicresources":
+            return Claims(tools.api, _seconds(name, arguments))
+    return GpuShares(tools.api, cdi=_flag(name, arguments, "cdiEnabled"), limits_memory=plugins[HAMI].enabled)
+
+
+def _laid_over(plugin: Plugin, entry: _Entry) -> Plugin:
+    return Plugin(
+        plugin.enabled if entry.enabled is None else entry.enabled,
+        plugin.priority if entry.priority is None else entry.priority,
+        plugin.arguments if entry.arguments is None else entry.arguments,
+    )
+
+
+def _check_order(plugins: Mapping[str, Plugin]) -> None:
+    hami, sharing = plugins[HAMI], plugins[SHARING]
+    if not hami.enabled:
+        return
+    if not sharing.enabled:
+        raise FieldError(f"plugins.{HAMI}", f'"{HAMI}" plugin requires "{SHARING}" plugin to be enabled')
+    if sharing.priority <= hami.priority:
+        raise FieldError(
+            f"plugins.{HAMI}.priority",
+            f'"{HAMI}" plugin requires "{SHARING}" to run before it (expected "{SHARING}".priority > '
+            f'"{HAMI}".priority, got {sharing.priority} <= {hami.priority})',
+        )
+
+
+def _check_arguments(plugins: Mapping[str, Plugin]) -> None:
+    for name in ("volumebinding", "dynamicresources"):
+        if plugins[name].enabled:
+            _seconds(name, plugins[name].arguments)
+    if plugins[SHARING].enabled:
+        _flag(SHARING, plugins[SHARING].arguments, "cdiEnabled")
+
+
+def _seconds(plugin: str, arguments: Mapping[str, str]) -> float:
+    text = _argument(plugin, arguments, "bindTimeoutSeconds")
+    if not text.isascii() or not text.isdigit() or int(text) == 0:
+        raise _invalid(plugin, "bindTimeoutSeconds", text, "expected a whole number of seconds above 0")
+    return float(text)
+
+
+def _flag(plugin: str, arguments: Mapping[str, str], key: str) -> bool:
+    text = _argument(plugin, arguments, key)
+    if text not in ("true", "false"):
+        raise _invalid(plugin, key, text, "expected true or false")
+    return text == "true"
+
+
+def _argument(plugin: str, arguments: Mapping[str, str], key: str) -> str:
+    if key not in arguments:
+        raise FieldError(f"plugins.{plugin}.arguments", f'missing argument "{key}"')
+    return arguments[key]
+
+
+def _invalid(plugin: str, key: str, text: str, why: str) -> FieldError:
+    return FieldError(f"plugins.{plugin}.arguments.{key}", f'invalid argument "{key}"="{text}": {why}')

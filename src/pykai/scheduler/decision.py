@@ -1,0 +1,137 @@
+"""One cycle, from a copy of the cache to everything that is to be written. It runs in a thread of its own.
+
+The steps are those of `engine.decide`, taken one by one because each is timed and because what is told to users and to
+Prometheus is read off the cycle. Nothing here touches what the event loop owns.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pykai.cache.cluster import ClusterCache
+from pykai.engine.cycle import Cycle
+from pykai.engine.decide import ACTIONS
+from pykai.engine.policy import Policy
+from pykai.engine.quota import Triple
+from pykai.engine.record import plan_of
+from pykai.model.plan import Plan
+from pykai.model.snapshot import Snapshot
+from pykai.objects.kinds import BindRequest, Node
+from pykai.scheduler import orders
+from pykai.scheduler.notices import Notices, notices
+from pykai.scheduler.orders import Binding, Eviction
+from pykai.scheduler.wakes import next_wake
+
+Judge = Callable[[Snapshot, Plan], Sequence[object]]
+"""What is wrong with a plan, one item each that can be shown; nothing where it is right."""
+Usage = Mapping[str, tuple[float, float, float]]
+"""Queue name -> normalised use over time of cpu, memory and GPUs."""
+
+
+def no_judge(_: Snapshot, __: Plan) -> Sequence[object]:
+    """Every plan is right."""
+    return ()
+
+
+class RefusedPlanError(RuntimeError):
+    """The judge found fault with a plan: it is not carried out."""
+
+
+@dataclass
+class Timings:
+    """Milliseconds."""
+
+    opening: float = 0.0
+    actions: dict[str, float] = field(default_factory=dict)
+    closing: float = 0.0
+    whole: float = 0.0
+
+
+@dataclass(frozen=True)
+class QueueFigures:
+    """A queue in this cycle: cpu (milli), memory (bytes), gpu (devices)."""
+
+    name: str
+    display_name: str
+    fair_share: Triple
+    usage: Triple
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a cycle decided, ready to be written. `wake`: when time alone may change it; None never."""
+
+    snapshot: Snapshot
+    plan: Plan
+    bindings: Sequence[Binding]
+    evictions: Sequence[Eviction]
+    notices: Notices
+    homeless: Sequence[BindRequest]
+    """Requests of this partition for nodes that are not there."""
+    queues: Sequence[QueueFigures]
+    started_by: Mapping[str, int]
+    """Action -> PodGroups it gave a place."""
+    wake: float | None
+    timings: Timings
+
+
+def make_decision(view: ClusterCache, policy: Policy, judge: Judge, now: float, usage: Usage | None = None) -> Decision:
+    """Decide on the objects of `view`; RefusedPlanError if the judge does not agree."""
+    began = time.perf_counter()
+    snapshot = view.snapshot(now, usage)
+    cycle = Cycle(snapshot, policy, now)
+    timings = Timings(opening=_since(began))
+    started_by = dict(_act(cycle, timings))
+    closing = time.perf_counter()
+    plan = plan_of(cycle)
+    faults = judge(snapshot, plan)
+    if faults:
+        raise RefusedPlanError("; ".join(map(str, faults)))
+    decision = Decision(
+        snapshot=snapshot,
+        plan=plan,
+        bindings=orders.bindings(snapshot, plan, view),
+        evictions=list(orders.evictions(plan, view)),
+        notices=notices(cycle, plan),
+        homeless=list(_homeless(view)),
+        queues=list(_queues(cycle)),
+        started_by=started_by,
+        wake=next_wake(cycle, plan),
+        timings=timings,
+    )
+    timings.closing, timings.whole = _since(closing), _since(began)
+    return decision
+
+
+def _since(began: float) -> float:
+    return (time.perf_counter() - began) * 1000
+
+
+def _act(cycle: Cycle, timings: Timings) -> Iterator[tuple[str, int]]:
+    """Run the actions; for each, how many gangs got a place by it."""
+    served: set[int] = set()
+    for action in cycle.policy.actions:
+        began = time.perf_counter()
+        ACTIONS[action](cycle)
+        timings.actions[action] = _since(began)
+        gangs = {cycle.trial.gang[pod] for pod in cycle.trial.placed} - served
+        served |= gangs
+        yield action, len(gangs)
+
+
+def _homeless(view: ClusterCache) -> Iterator[BindRequest]:
+    nodes, params = view.of(Node), view.params
+    for request in view.of(BindRequest).values():
+        if ("", request.spec.selected_node) not in nodes:
+            pool = (request.metadata.labels or {}).get(params.node_pool_key)
+            if not params.partitioned or pool == (params.node_pool or None):
+                yield request
+
+
+def _queues(cycle: Cycle) -> Iterator[QueueFigures]:
+    queues = cycle.snapshot.queues
+    for row, name in enumerate(queues.names):
+        cpu, memory, gpus = queues.usage[:, row].tolist()
+        yield QueueFigures(name, queues.titles[row], cycle.book.fair[row], (cpu, memory, gpus))

@@ -1,0 +1,138 @@
+"""The queue controller on a server in memory, and its counting."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from pykai.controllers.queue_status import QueueStatusSettings, run
+from pykai.controllers.status.tally import GroupTally, times
+from pykai.kube.api import Object, Patch
+from pykai.kube.resources import POD_GROUP, QUEUE
+from pykai.objects import kinds
+
+from .live import DiaryApi, eventually, make_queue, running
+
+QUICK = QueueStatusSettings(gather_seconds=0.02)
+
+
+@pytest.fixture
+def api() -> DiaryApi:
+    return DiaryApi()
+
+
+async def make_group(api: DiaryApi, name: str, queue: str, **lists: Any) -> None:
+    metadata = {"name": name, "namespace": "default"}
+    await api.create(POD_GROUP, {"metadata": metadata, "spec": {"queue": queue, "minMember": 1}})
+    if lists:
+        await set_resources(api, name, **lists)
+
+
+async def set_resources(api: DiaryApi, name: str, **lists: Any) -> None:
+    status = {"status": {"resourcesStatus": lists}}
+    await api.patch(POD_GROUP.ref(name, "default").sub("status"), Patch.merge(status))
+
+
+async def becomes(api: DiaryApi, queue: str, expected: Object) -> None:
+    async def status() -> Object:
+        return (await api.get(QUEUE.ref(queue), Object)).get("status") or {}
+
+    async def same() -> bool:
+        return await status() == expected
+
+    try:
+        await eventually(same)
+    except AssertionError:
+        assert await status() == expected
+
+
+async def test_sums_and_children_climb_the_tree(api: DiaryApi) -> None:
+    async with running(api, run, QUICK):
+        await make_queue(api, "root")
+        await make_queue(api, "team", parent="root")
+        for name in ("a", "b"):
+            await make_group(api, name, "team", requested={"cpu": "500m"}, allocated={"nvidia.com/gpu": "1"})
+        await becomes(api, "team", {"requested": {"cpu": "1"}, "allocated": {"nvidia.com/gpu": "2"}})
+        await becomes(
+            api, "root", {"requested": {"cpu": "1"}, "allocated": {"nvidia.com/gpu": "2"}, "childQueues": ["team"]}
+        )
+
+
+async def test_many_changes_at_once_are_one_write_per_queue(api: DiaryApi) -> None:
+    await make_queue(api, "team")
+    async with running(api, run, QueueStatusSettings(gather_seconds=0.1)):
+        for number in range(30):
+            await make_group(api, f"g{number}", "team", requested={"cpu": "1"})
+        await becomes(api, "team", {"requested": {"cpu": "30"}})
+        await asyncio.sleep(0.25)
+        assert api.count("patch", "Queue/status") == 1
+
+
+async def test_a_group_that_moves_or_goes_is_taken_off(api: DiaryApi) -> None:
+    async with running(api, run, QUICK):
+        await make_queue(api, "one")
+        await make_queue(api, "two")
+        await make_group(api, "g", "one", requested={"cpu": "1"})
+        await becomes(api, "one", {"requested": {"cpu": "1"}})
+        await api.patch(POD_GROUP.ref("g", "default"), Patch.merge({"spec": {"queue": "two"}}))
+        await becomes(api, "one", {})
+        await becomes(api, "two", {"requested": {"cpu": "1"}})
+        await api.delete(POD_GROUP.ref("g", "default"))
+        await becomes(api, "two", {})
+
+
+async def test_a_queue_that_moves_or_goes_is_taken_off(api: DiaryApi) -> None:
+    async with running(api, run, QUICK):
+        for name in ("one", "two"):
+            await make_queue(api, name)
+        await make_queue(api, "child", parent="one")
+        await becomes(api, "one", {"childQueues": ["child"]})
+        await api.patch(QUEUE.ref("child"), Patch.merge({"spec": {"parentQueue": "two"}}))
+        await becomes(api, "one", {})
+        await becomes(api, "two", {"childQueues": ["child"]})
+        await api.delete(QUEUE.ref("child"))
+        await becomes(api, "two", {})
+
+
+async def test_conditions_of_others_survive_and_nothing_is_written_without_need(api: DiaryApi) -> None:
+    await make_queue(api, "q")
+    conditions = [{"type": "Paused", "status": "True"}]
+    await api.patch(QUEUE.ref("q").sub("status"), Patch.merge({"status": {"conditions": conditions}}))
+    async with running(api, run, QUICK):
+        await make_group(api, "g", "q", requested={"cpu": "1"})
+        await becomes(api, "q", {"conditions": conditions, "requested": {"cpu": "1"}})
+        await asyncio.sleep(0.1)
+        api.writes.clear()
+        await api.patch(QUEUE.ref("q"), Patch.merge({"metadata": {"labels": {"a": "b"}}}))
+        await asyncio.sleep(0.1)
+        assert api.count("patch", "Queue/status") == 0
+
+
+def group(queue: str, **lists: Any) -> kinds.PodGroup:
+    status = kinds.PodGroupStatus(resources_status=kinds.ResourcesStatus(**lists))
+    return kinds.PodGroup(metadata=kinds.ObjectMeta(), spec=kinds.PodGroupSpec(queue=queue), status=status)
+
+
+def test_equal_groups_are_counted_not_kept() -> None:
+    tally = GroupTally()
+    small, large = group("q", requested={"cpu": "500m"}), group("q", requested={"cpu": "4"})
+    for _ in range(3):
+        assert tally.change(None, small) == {"q"}
+    assert tally.change(small, large) == {"q"}
+    assert tally.change(large, large) == set()
+    sums = [each["status"]["resourcesStatus"]["requested"] for each in tally.groups("q")]
+    assert sums == [{"cpu": "1000m"}, {"cpu": "4"}]
+    tally.change(large, None)
+    tally.change(small, None)
+    tally.change(small, group("r"))
+    assert tally.groups("q") == []
+
+
+@pytest.mark.parametrize(
+    ("quantity", "expected"),
+    [("500m", "1500m"), ("1.5Gi", "4.5Gi"), (2, "6"), ("2e3", "6e3"), ("0", "0"), ("-1", "-3"), (".5", "1.5")],
+)
+def test_a_quantity_three_times(quantity: str | int, expected: str) -> None:
+    assert times(quantity, 3) == expected
