@@ -57,7 +57,6 @@ class Template:
         self.namespaced = bool(self.pod_affinity or self.config_maps or claims or template.claims)
         self.named = any("ephemeral" in v for v in template.volumes)
         self.overhead: Amounts = add({}, template.overhead)
-        self.asks_nothing = not claims and not any(v for name, v in self.amounts.items() if name != "pods")
 
     @property
     def meaning(self) -> object:
@@ -209,7 +208,6 @@ class ClassTable:
             namespace=pod.metadata.namespace,
             labels=draft.labels,
             configmap_prefix=(pod.metadata.annotations or _NOTHING).get(names.SHARED_GPU_CONFIGMAP, ""),
-            best_effort=template.asks_nothing and not shared and not dra_gpus,
             qos=pod.status.qos_class or qos_class(template.decoded),
             dims=np.flatnonzero(fitted),
             overhead={self.space.rows[name]: value for name, value in template.overhead.items()},

@@ -137,8 +137,10 @@ class Cycle:
 
     def queue_request(self, pods: Sequence[int], memory_of_device: float) -> Triple:
         """What pods would count against their queue; gpu-memory requests in devices of the given memory (MiB)."""
-        cpu = memory = gpus = 0.0
         trial = self.trial
+        if len(pods) == 1 and not trial.of_class(pods[0]).memory_mib:
+            return trial.quota_amounts(trial.of_class(pods[0]), -1)
+        cpu = memory = gpus = 0.0
         for pod in pods:
             c = trial.of_class(pod)
             more_cpu, more_memory, more_gpus = trial.quota_amounts(c, -1)

@@ -189,16 +189,16 @@ class Waiting:
         self._waiting.pop(gang, None)
 
     @cached_property
-    def _runs(self) -> dict[int, list[tuple[Triple, deque[int]]]]:
-        """Leaf queue -> (request, gangs) in order."""
+    def _runs(self) -> dict[int, list[tuple[Triple, deque[tuple[Key, int]]]]]:
+        """Leaf queue -> (request, gangs with their keys) in order."""
         cycle, queue_of = self.cycle, self.cycle.snapshot.gangs.queue
-        runs: dict[int, list[tuple[Triple, deque[int]]]] = {}
+        runs: dict[int, list[tuple[Triple, deque[tuple[Key, int]]]]] = {}
         for gang in in_order(cycle, self._waiting):
             request = next_request(cycle, gang)
             known = runs.setdefault(queue_of[gang], [])
             if not known or known[-1][0] != request:
                 known.append((request, deque()))
-            known[-1][1].append(gang)
+            known[-1][1].append((cycle.gang_key(gang), gang))
         return runs
 
     def bystanders(self, branches: set[int], busy: set[int]) -> Iterator[Bystander]:
@@ -207,8 +207,8 @@ class Waiting:
         for queue, runs in self._runs.items():
             if paths[queue][-1] in branches:
                 for request, gangs in runs:
-                    while gangs and gangs[0] not in self._waiting:
+                    while gangs and gangs[0][1] not in self._waiting:
                         gangs.popleft()
-                    first = next((gang for gang in gangs if gang in self._waiting and gang not in busy), None)
+                    first = next((key for key, gang in gangs if gang in self._waiting and gang not in busy), None)
                     if first is not None:
-                        yield Bystander(self.cycle.gang_key(first), queue, request)
+                        yield Bystander(first, queue, request)

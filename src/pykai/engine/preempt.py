@@ -29,7 +29,7 @@ def _search(cycle: Cycle, cause: Cause, pool: VictimPool) -> Search | None:
     def may_go(gang: int) -> bool:
         return gangs.priority[gang] < priority and passes(gang)
 
-    return Search(cycle, cause, VictimLine(pool, leaves, may_go))
+    return Search(cycle, cause, VictimLine(pool, leaves, may_go, cause.request))
 
 
 def _messages(cycle: Cycle, scenario: Scenario) -> dict[int, str]:

@@ -19,6 +19,8 @@ from pykai.model.pods import PodClass
 from pykai.model.resources import GPU, Column, Mask, Rows
 
 UNFIT = -np.inf
+FEW = 32
+"""Up to this many entries a loop is faster than a column."""
 Relief = Callable[[PodClass, Rows], Column | None]
 
 
@@ -172,10 +174,12 @@ class Ranking:
         settled = True
         for which, relative in enumerate(self._all.relative):
             settled &= self._update_relative(which, relative, at, look)
-        if settled:
-            self.total[at] = self.local[at] + sum(column[at] for column in self._relative)
-        else:
+        if not settled:
             self.total = self.local + sum(self._relative)
+        elif len(self._relative) == 1:
+            self.total[at] = self.local[at] + self._relative[0][at]
+        else:
+            self.total[at] = self.local[at] + sum(column[at] for column in self._relative)
 
     def _update_relative(self, which: int, plugin: RelativeScore, at: Rows, look: NodeLook) -> bool:
         """Whether the extremes stayed where they were, so that nothing but these entries changed."""
@@ -201,14 +205,15 @@ class Ranking:
         free = idle + trial.releasing[:, nodes]
         need = self._all.need(c, nodes)
         fits = (free >= need).all(axis=0) & self._allowed[at]
-        now: Mask = (idle >= need).all(axis=0)
-        self._fits_twice[at] = (free >= 2 * need).all(axis=0)
+        now: Mask = np.asarray((idle >= need).all(axis=0))
         sharable = np.zeros(len(nodes))
         if c.shared:
             sharable = self._sharable(nodes)
             fits &= np.floor(free[GPU]) + sharable >= c.devices
             fits &= trial.snapshot.nodes.gpu_memory[nodes] >= c.memory_mib
-            now &= np.floor(idle[GPU]) + sharable >= c.devices
+            now = now & (np.floor(idle[GPU]) + sharable >= c.devices)
+        else:
+            self._fits_twice[at] = (free >= 2 * need).all(axis=0)
         return NodeLook(trial, c, nodes, idle, free, now, sharable), fits
 
     def _sharable(self, nodes: Rows) -> Column:
@@ -226,3 +231,8 @@ class Ranking:
     def _shared_among(self, nodes: Rows) -> Iterator[tuple[int, int]]:
         at = {node: position for position, node in enumerate(nodes.tolist())}
         return ((at[node], node) for node in self.trial.shares if node in at)
+
+
+def _inside(old: list[float], new: list[float], low: float, high: float) -> bool:
+    """Whether entries that change from old to new surely leave the extremes of the whole column where they are."""
+    return all((low < was < high and low <= now <= high) or was == now for was, now in zip(old, new, strict=True))

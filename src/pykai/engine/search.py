@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -95,16 +96,13 @@ class Accumulated:
 
     def __init__(self, line: VictimLine, known: set[int], room: Room) -> None:
         self.room = room
-        fresh = [at for at, pod in enumerate(line.pods) if pod not in known] if known else range(len(line.pods))
+        fresh = np.array([pod not in known for pod in line.pods], dtype=bool) if known else slice(None)
         self._line = line
         self._known = known
-        self.nodes: Rows = np.array([line.nodes[at] for at in fresh], dtype=np.int64)
-        self.batch_of: Rows = np.array([line.batch_of[at] for at in fresh], dtype=np.int64)
-        self.amounts: Column = line.freed()[:, list(fresh)]
+        self.nodes: Rows = np.array(line.nodes, dtype=np.int64)[fresh]
+        self.batch_of: Rows = np.array(line.batch_of, dtype=np.int64)[fresh]
+        self.amounts: Column = line.freed()[:, fresh]
         self.total, self.own = room.gains(self.nodes, self.amounts)
-        self.by_node: dict[int, list[int]] = {}
-        for node, batch in zip(self.nodes.tolist(), self.batch_of.tolist(), strict=True):
-            self.by_node.setdefault(node, []).append(batch)
         self.single = bool(len(self.batch_of) == len(np.unique(self.batch_of)))
         """Whether every batch is one pod: then a node's own gain is all that its victims gain."""
 
@@ -115,8 +113,15 @@ class Accumulated:
 
     def batches_on(self, node: int, upto: int) -> list[int]:
         """Batches with a pod on the node, of those up to a batch."""
-        on_node = self.by_node[node]
+        on_node = self._by_node.get(node, [])
         return list(dict.fromkeys(on_node[: bisect_right(on_node, upto)]))
+
+    @cached_property
+    def _by_node(self) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        for node, batch in zip(self.nodes.tolist(), self.batch_of.tolist(), strict=True):
+            found.setdefault(node, []).append(batch)
+        return found
 
 
 class Choice(Protocol):

@@ -51,6 +51,7 @@ class Trial:
         self.placed: dict[int, bool] = {}
         """Pods this cycle gave a node, in order of decision; True where it must wait for a release."""
         self._fresh_groups = 0
+        self._quotas: dict[int, tuple[float, float, float]] = {}
         self._named_groups = {group for groups in pods.gpu_groups.values() for group in groups}
         """Devices that were shared before: their reservation pods are pods of the snapshot."""
         self._count_podsets()
@@ -113,6 +114,7 @@ class Trial:
             if c.shared:
                 table[GPU, row] = 0.0
         self._requests = table
+        self._request_columns = list(table.T.copy())
         return table
 
     def _fill_queues(self) -> None:
@@ -172,6 +174,14 @@ class Trial:
 
     def quota_amounts(self, c: PodClass, node: int) -> tuple[float, float, float]:
         """What a pod counts against its queue; without a node a gpu-memory request counts no GPU."""
+        if c.gpu_kind is GpuKind.MEMORY and node >= 0:
+            return self._quota_amounts(c, node)
+        known = self._quotas.get(c.row)
+        if known is None:
+            known = self._quotas[c.row] = self._quota_amounts(c, -1)
+        return known
+
+    def _quota_amounts(self, c: PodClass, node: int) -> tuple[float, float, float]:
         gpus = float(c.request[GPU])
         if c.gpu_kind is GpuKind.MEMORY:
             gpus = self._memory_portion(c, node) if node >= 0 else 0.0
@@ -331,7 +341,7 @@ class Trial:
     def _charge_node(self, pod: int, status: int, sign: int) -> None:
         node = self.node[pod]
         self.touched.append(node)
-        request = self._requests[:, self.klass[pod]]
+        request = self._request_columns[self.klass[pod]]
         if pod in self.snapshot.pods.reservation:
             request = request.copy()
             request[GPU] = 0.0

@@ -7,7 +7,7 @@ the leaf. A gang loses surplus pods one by one before it goes whole.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -70,8 +70,8 @@ class VictimPool:
         self.goes_whole[list(gangs.trees)] = False
         self.amounts = _gang_amounts(cycle)
         """[resource, gang]: what each gang holds of its queue."""
-        self.chunk = 8
-        """How many gangs of a leaf the last search had to look at: a good guess for the next one."""
+        self.chunks: dict[Hashable, int] = {}
+        """How many gangs of a leaf the last search of a kind had to look at: a good guess for the next one."""
         self._pods: dict[int, tuple[int, ...]] = {}
         self._leaves: dict[int, list[int]] = {}
         self._front: dict[int, int] = {}

@@ -42,7 +42,6 @@ class PodClass:
     labels: dict[str, str]
     """Set only where somebody's pod affinity could read them."""
     configmap_prefix: str
-    best_effort: bool
     qos: str
     dims: Rows
     """Rows with a request above zero, the GPU row left out for shared GPUs."""

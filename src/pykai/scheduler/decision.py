@@ -18,12 +18,13 @@ from pykai.engine.quota import Triple
 from pykai.engine.record import plan_of
 from pykai.model.plan import Plan
 from pykai.model.snapshot import Snapshot
-from pykai.objects.kinds import BindRequest, Node
+from pykai.objects.kinds import BindRequest, Node, Pod
 from pykai.scheduler import orders
 from pykai.scheduler.notices import Notices, notices
 from pykai.scheduler.orders import Binding, Eviction
 from pykai.scheduler.wakes import next_wake
 
+Key = tuple[str, str]
 Judge = Callable[[Snapshot, Plan], Sequence[object]]
 """What is wrong with a plan, one item each that can be shown; nothing where it is right."""
 Usage = Mapping[str, tuple[float, float, float]]
@@ -68,6 +69,7 @@ class Decision:
     bindings: Sequence[Binding]
     evictions: Sequence[Eviction]
     notices: Notices
+    pods: Mapping[Key, Pod]
     homeless: Sequence[BindRequest]
     """Requests of this partition for nodes that are not there."""
     queues: Sequence[QueueFigures]
@@ -95,6 +97,7 @@ def make_decision(view: ClusterCache, policy: Policy, judge: Judge, now: float, 
         bindings=orders.bindings(snapshot, plan, view),
         evictions=list(orders.evictions(plan, view)),
         notices=notices(cycle, plan),
+        pods=view.of(Pod),
         homeless=list(_homeless(view)),
         queues=list(_queues(cycle)),
         started_by=started_by,

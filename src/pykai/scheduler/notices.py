@@ -26,11 +26,14 @@ _BEING_PLACED = (Status.ALLOCATED, Status.PIPELINED, Status.BINDING)
 
 @dataclass(frozen=True)
 class PodNotice:
-    """Why a pod waits; `marked`: it is also to be written into the pod's conditions."""
+    """Why a pod waits; `marked`: it is also to be written into the pod's conditions, with reason `condition`."""
 
     uid: str
     message: str
     marked: bool = True
+    reason: str = names.UNSCHEDULABLE
+    """Of the event."""
+    condition: str = names.UNSCHEDULABLE
 
 
 @dataclass(frozen=True)

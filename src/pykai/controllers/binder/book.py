@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 from pykai.cache.pods import request_failed
 from pykai.controllers.binder.groups import (
-    SUCCEEDED,
     GroupKey,
     Key,
     is_meant_for,
@@ -140,9 +139,8 @@ class Book:
         _move(self._requests_of, change.key, _pods_in(change.old), _pods_in(new))
         for group in groups:
             bells.group(group)
-        if new is None or new.status.phase != SUCCEEDED:
-            for pod in pods:
-                bells.pod(pod)
+        for pod in pods:
+            bells.pod(pod)
 
     def _pod_changed(self, change: Change[Pod], bells: Bells) -> None:
         new = None if change.type is EventType.DELETED else change.object

@@ -64,7 +64,7 @@ def _given(attempt: Attempt) -> list[tuple[Ref, Mapping[str, Any]]]:
     """The claims the request has an allocation for; BindError if one of them cannot be told."""
     allocations = attempt.request.spec.resource_claim_allocations or ()
     claims = claim_names(attempt.pod) if allocations else {}
-    found = []
+    found: list[tuple[Ref, Mapping[str, Any]]] = []
     for given in allocations:
         if given.name not in claims:
             raise BindError(f"failed to find claim {given.name} of pod {attempt.title}")

@@ -6,6 +6,7 @@ Its name is a function of the pod, so it is made once; one that was made under a
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from pykai.controllers.binder.attempt import Attempt, BindError
@@ -43,11 +44,9 @@ async def undo(api: Api, attempt: Attempt) -> None:
     ref = RESOURCE_CLAIM.ref(claim["metadata"]["name"], attempt.key[0])
     await release(api, ref, attempt.pod.metadata.uid)
     kept = [each for each in claim["metadata"].get("finalizers") or () if each != names.DRA_FINALIZER]
-    try:
+    with suppress(NotFound):
         await api.patch(ref, Patch.merge({"metadata": {"finalizers": kept or None}}))
         await api.delete(ref)
-    except NotFound:
-        pass
     await _tell(api, attempt.pod, None)
 
 
@@ -74,10 +73,8 @@ async def _create(api: Api, pod: Pod, given: Mapping[str, Any]) -> str:
         },
         "spec": {"devices": {"requests": list(given.get("deviceRequests") or ())}},
     }
-    try:
+    with suppress(AlreadyExists):
         await api.create(RESOURCE_CLAIM, body, meta.namespace)
-    except AlreadyExists:
-        pass
     return name_for(pod)
 
 

@@ -47,7 +47,7 @@ def group_labels(annotations: Mapping[str, str] | None, groups: Sequence[str]) -
     devices = positive_count((annotations or {}).get(names.GPU_FRACTION_DEVICES, "1")) or 1
     if devices > 1 or len(groups) > 1:
         return {f"{names.GPU_GROUP_LABEL_PREFIX}{group}": group for group in groups}
-    return {names.GPU_GROUP_LABEL: group for group in groups}
+    return {names.GPU_GROUP_LABEL: groups[0]} if groups else {}
 
 
 def label_changes(labels: Mapping[str, str] | None, wanted: Mapping[str, str]) -> dict[str, str | None]:

@@ -31,10 +31,10 @@ class Outcomes:
         self._recorder = recorder
         self._wall = wall
 
-    async def succeeded(self, request: BindRequest, pod: Pod) -> None:
-        """The pod is on a node: the one that was selected, or the one somebody else chose."""
+    async def succeeded(self, request: BindRequest, pod: Pod, node: str) -> None:
+        """The pod is on a node: the one that was selected, or one that somebody else chose."""
         await self._write(request, BindRequestStatus(phase="Succeeded", failed_attempts=request.status.failed_attempts))
-        text = f"Pod bound successfully to node {pod.spec.node_name or request.spec.selected_node}"
+        text = f"Pod bound successfully to node {node}"
         self._recorder.record(_about(pod), BOUND, text)
         shown = _bound_condition(pod)
         if shown is not None and shown.status != "True":
@@ -57,7 +57,11 @@ class Outcomes:
 
     async def _write(self, request: BindRequest, status: BindRequestStatus) -> None:
         meta, before = request.metadata, request.status
-        body: Object = {"phase": status.phase, "reason": status.reason or None, "failedAttempts": status.failed_attempts}
+        body: Object = {
+            "phase": status.phase,
+            "reason": status.reason or None,
+            "failedAttempts": status.failed_attempts,
+        }
         wish = {key: value for key, value in body.items() if value or getattr(before, _FIELDS[key])}
         patch = Patch.merge({"metadata": {"uid": meta.uid}, "status": wish})
         try:

@@ -5,26 +5,24 @@ device, for a volume) it gives up its worker and news bring it back. So a run ma
 another process at any point: what is done already is left as it is.
 
     open request ─► devices reserved ─► pod labelled ─► steps ─► bound ─► Succeeded
-                         └────────────────┴───────────────┴──────┴─► undone ─► Failed (again, while `backoffLimit` allows)
+                       └──────────────────┴──────────────┴────────┴─► undone ─► Failed (again, while `backoffLimit` allows)
+
+A failure is final unless the request has a `backoffLimit`. A request that failed for good is not tried again: its
+place may be given to another pod by then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
+from pykai.cache.pods import request_failed
 from pykai.controllers.binder.attempt import Attempt, BindError, InvalidRequestError, Step, Waiting, is_passing
 from pykai.controllers.binder.binding import bind_pod, label_pod, unlabel_pod
 from pykai.controllers.binder.book import Book
-from pykai.controllers.binder.groups import (
-    Key,
-    is_meant_for,
-    is_open,
-    is_over,
-    request_groups,
-)
+from pykai.controllers.binder.groups import Key, is_meant_for, is_open, labelled_groups, request_groups, requested_pod
 from pykai.controllers.binder.outcomes import Outcomes
 from pykai.controllers.binder.reservations import Reservations
 from pykai.kube.api import Api, Deletion
@@ -32,7 +30,7 @@ from pykai.kube.errors import ApiError, Conflict, NotFound
 from pykai.kube.resources import BIND_REQUEST, POD
 from pykai.kube.watch import SharedWatch
 from pykai.objects import names
-from pykai.objects.kinds import BindRequest, Node, Pod
+from pykai.objects.kinds import BindRequest, Node, ObjectMeta, Pod
 
 MOST_TRIES = 5
 RESERVATION = "reservation"
@@ -42,36 +40,234 @@ log = structlog.get_logger("binder")
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What requests are judged against."""
+    """What requests are judged against; `tries` tells how often a pod's run failed in a row, `clock` steady seconds."""
 
     api: Api
     book: Book
     pods: SharedWatch[Pod]
     nodes: SharedWatch[Node]
+    tries: Callable[[Key], int]
+    clock: Callable[[], float]
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
     """Whose pods they are, and how long a device may take to become known."""
 
-    scheduler_name: str
-    allocation_seconds: float
+    scheduler_name: str = names.SCHEDULER_NAME
+    allocation_seconds: float = 40.0
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far this process got with one request; losing it costs time, nothing else."""
+
+    uid: str
+    waits: dict[str, float] = field(default_factory=dict)
+    not_before: float = 0.0
+    closed: bool = False
 
 
 class Requests:
-    """All bind requests. `tries` tells how often a pod's run failed in a row, `clock` gives steady seconds."""
+    """All bind requests, by the pod they are about."""
 
     def __init__(
         self, sources: Sources, reservations: Reservations, steps: tuple[Step, ...], outcomes: Outcomes, rules: Rules
     ) -> None:
         self._api = sources.api
         self._book = sources.book
-        self._pods = sources.pods
-        self._nodes = sources.nodes
+        self._sources = sources
         self._reservations = reservations
         self._steps = steps
         self._outcomes = outcomes
         self._rules = rules
-        self._since: dict[tuple[Key, str, str], float] = {}
-        self._closed: dict[Key, set[str]] = {}
-        self._not_before: dict[str, float] = {}
+        self._progress: dict[Key, Progress] = {}
+
+    async def reconcile(self, key: Key) -> float | None:
+        """Get on with binding a pod; seconds until it is worth another look."""
+        request = next((each for each in self._book.requests_for(key) if is_open(each)), None)
+        if request is None:
+            self._progress.pop(key, None)
+            await self._tidy(key)
+            return None
+        progress = self._progress_with(key, request)
+        rest = progress.not_before - self._sources.clock()
+        if progress.closed or rest > 0:
+            return None if progress.closed else rest
+        with self._book.busy(key, request_groups(request)):
+            wait = await self._carry_out(request, progress)
+        if progress.closed:
+            for step in self._steps:
+                step.forget(key)
+        return wait
+
+    def _progress_with(self, key: Key, request: BindRequest) -> Progress:
+        progress = self._progress.get(key)
+        if progress is None or progress.uid != request.metadata.uid:
+            progress = self._progress[key] = Progress(request.metadata.uid)
+        return progress
+
+    async def _tidy(self, key: Key) -> None:
+        """Take the labels off a pod that was on its way to a device and is no more."""
+        pod = self._sources.pods.get(key[1], key[0])
+        if pod is None or pod.spec.node_name or pod.spec.scheduler_name != self._rules.scheduler_name:
+            return
+        done = [each for each in self._book.requests_for(key) if is_meant_for(each, pod) and not request_failed(each)]
+        if labelled_groups(pod.metadata.labels) and not done:
+            await unlabel_pod(self._api, pod)
+
+    # -------------------------------------------------------------------------------------------------- trying
+    async def _carry_out(self, request: BindRequest, progress: Progress) -> float | None:
+        key = requested_pod(request)
+        try:
+            return await self._attempt(request, progress)
+        except InvalidRequestError as error:
+            await self._discard(request, error)
+            progress.closed = True
+            return None
+        except BindError as error:
+            why = str(error)
+        except ApiError as error:
+            if is_passing(error) and self._sources.tries(key) < MOST_TRIES:
+                raise
+            why = error.message
+        except Exception as error:
+            log.exception("bind request crashed", pod="/".join(key))
+            why = f"Internal Error: {error}"
+        return await self._fail(request, progress, why)
+
+    async def _attempt(self, request: BindRequest, progress: Progress) -> float | None:
+        """Bind the pod; seconds to wait at most, None if it is bound."""
+        pod = await self._pod(request)
+        if pod.spec.node_name:
+            await self._succeed(request, pod, progress, pod.spec.node_name)
+            return None
+        devices = self._devices(request)
+        if isinstance(devices, Waiting):
+            return self._wait(progress, devices)
+        attempt = Attempt(request, pod, self._node(request), devices)
+        await label_pod(self._api, attempt)
+        for step in self._steps:
+            waiting = await _prepared(step, attempt)
+            if waiting is not None:
+                return self._wait(progress, waiting)
+        if self._devices(request) != devices:
+            raise Conflict(f"the GPU reservation of pod {attempt.title} changed")
+        node = await bind_pod(self._api, attempt)
+        await self._succeed(request, pod, progress, node)
+        return None
+
+    async def _pod(self, request: BindRequest) -> Pod:
+        namespace, name = requested_pod(request)
+        pod = self._sources.pods.get(name, namespace)
+        try:
+            pod = await self._api.get(POD.ref(name, namespace), Pod) if pod is None else pod
+        except NotFound as error:
+            raise BindError(error.message) from None
+        if not is_meant_for(request, pod):
+            raise BindError(f'pods "{name}" not found: the pod of that name is not the one of the request')
+        if pod.metadata.deletion_timestamp is not None and not pod.spec.node_name:
+            raise BindError(f'pod "{name}" is being deleted')
+        return pod
+
+    def _node(self, request: BindRequest) -> Node:
+        node = self._sources.nodes.get(request.spec.selected_node)
+        if node is None:
+            raise BindError(f'nodes "{request.spec.selected_node}" not found')
+        return node
+
+    def _devices(self, request: BindRequest) -> tuple[str, ...] | Waiting:
+        """The ids of the devices the pod shares, in the order of its groups; empty for a pod that shares none."""
+        if request.spec.received_resource_type != names.RECEIVED_FRACTION:
+            return ()
+        self._node(request)
+        devices = []
+        title = "/".join(requested_pod(request))
+        for key in request_groups(request):
+            failure = f"failed to reserve GPUs for pod {title} in gpu group {key.group}"
+            try:
+                device = self._reservations.device(key)
+            except BindError as error:
+                raise BindError(f"{failure}: {error}") from None
+            if not device:
+                overdue = f"{failure}: {self._reservations.overdue(key)}"
+                return Waiting(RESERVATION, self._rules.allocation_seconds, overdue)
+            devices.append(device)
+        if not devices:
+            raise InvalidRequestError("no SelectedGPUGroups for fractional pod: invalid binding request")
+        return tuple(devices)
+
+    def _wait(self, progress: Progress, waiting: Waiting) -> float:
+        now = self._sources.clock()
+        left = progress.waits.setdefault(waiting.step, now) + waiting.limit_seconds - now
+        if left <= 0:
+            raise BindError(waiting.failure)
+        return left
+
+    # -------------------------------------------------------------------------------------------------- ending
+    async def _succeed(self, request: BindRequest, pod: Pod, progress: Progress, node: str) -> None:
+        await self._outcomes.succeeded(request, pod, node)
+        progress.closed = True
+
+    async def _fail(self, request: BindRequest, progress: Progress, why: str) -> float | None:
+        """Undo what was prepared and say why; a pod that is bound after all is a success."""
+        pod = await self._pod_now(request)
+        if pod is not None and pod.spec.node_name:
+            await self._succeed(request, pod, progress, pod.spec.node_name)
+            return None
+        if pod is not None:
+            await self._undo(request, pod)
+        again = await self._outcomes.failed(request, pod, why)
+        title = "/".join(requested_pod(request))
+        log.warning("pod not bound", pod=title, node=request.spec.selected_node, reason=why, retry_seconds=again)
+        progress.closed = again is None
+        progress.waits.clear()
+        progress.not_before = self._sources.clock() + (again or 0.0)
+        return again
+
+    async def _pod_now(self, request: BindRequest) -> Pod | None:
+        """The request's pod as the API server knows it at this moment; None if it is gone."""
+        namespace, name = requested_pod(request)
+        try:
+            pod = await self._api.get(POD.ref(name, namespace), Pod)
+        except NotFound:
+            return None
+        return pod if is_meant_for(request, pod) else None
+
+    async def _undo(self, request: BindRequest, pod: Pod) -> None:
+        selected = request.spec.selected_node
+        node = self._sources.nodes.get(selected) or Node(metadata=ObjectMeta(name=selected))
+        attempt = Attempt(request, pod, node)
+        for undo in (*(step.undo for step in self._steps), self._unlabel):
+            try:
+                await undo(attempt)
+            except ApiError as error:
+                if is_passing(error):
+                    raise
+                log.warning("preparation not undone", pod=attempt.title, error=error.message)
+
+    async def _unlabel(self, attempt: Attempt) -> None:
+        await unlabel_pod(self._api, attempt.pod)
+
+    async def _discard(self, request: BindRequest, error: InvalidRequestError) -> None:
+        meta = request.metadata
+        log.warning("bind request deleted", pod="/".join(requested_pod(request)), reason=str(error))
+        try:
+            await self._api.delete(BIND_REQUEST.ref(meta.name, meta.namespace), Deletion(uid=meta.uid))
+        except (NotFound, Conflict):
+            return
+
+
+async def _prepared(step: Step, attempt: Attempt) -> Waiting | None:
+    """A step's answer; what it refuses is a BindError that names it."""
+    try:
+        waiting = await step.prepare(attempt)
+    except BindError as error:
+        raise BindError(f"plugin {step.name} failed in PreBind: {error}") from None
+    except ApiError as error:
+        if is_passing(error):
+            raise
+        raise BindError(f"plugin {step.name} failed in PreBind: {error.message}") from None
+    if waiting is None:
+        return None
+    return Waiting(waiting.step, waiting.limit_seconds, f"plugin {step.name} failed in PreBind: {waiting.failure}")

@@ -8,8 +8,8 @@ leads to the same end. Before it deletes anything it asks the API server itself 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
 
 import structlog
 
@@ -158,12 +158,10 @@ class Reservations:
             )
 
     async def _why_ended(self, pod: Pod) -> str:
-        status: dict[str, Any] = {}
-        try:
-            status = (await self._api.get(POD.ref(pod.metadata.name, pod.metadata.namespace), Object)).get("status", {})
-        except NotFound:
-            pass
-        words = [status.get("reason"), status.get("message")]
+        found: Object = {}
+        with suppress(NotFound):
+            found = await self._api.get(POD.ref(pod.metadata.name, pod.metadata.namespace), Object)
+        words = [(found.get("status") or {}).get(word) for word in ("reason", "message")]
         return f"the pod is {pod.status.phase}" + "".join(f", {word}" for word in words if word)
 
     async def _evict(self, key: GroupKey, change: Change) -> None:
@@ -178,10 +176,8 @@ class Reservations:
             await self._delete(pod, Deletion(uid=meta.uid))
 
     async def _delete(self, pod: Pod, how: Deletion) -> None:
-        try:
+        with suppress(NotFound, Conflict):
             await self._api.delete(POD.ref(pod.metadata.name, pod.metadata.namespace), how)
-        except (NotFound, Conflict):
-            pass
 
     def _title(self, key: GroupKey) -> str:
         return f"{self._template.namespace}/{name_for(key)}"

@@ -109,7 +109,9 @@ class GpuShares:
         told = environment(attempt, cdi=self._cdi, limits_memory=self._limits_memory)
         await self._write(attempt.pod, told.names.capabilities, told.capabilities)
         await self._write(attempt.pod, told.names.environment, told.direct)
-        log.info("GPU share prepared", pod=attempt.title, gpus=list(attempt.devices), config_map=told.names.capabilities)
+        log.info(
+            "GPU share prepared", pod=attempt.title, gpus=list(attempt.devices), config_map=told.names.capabilities
+        )
         return None
 
     async def undo(self, attempt: Attempt) -> None:

@@ -136,7 +136,9 @@ class Write:
     volume: str = ""
 
 
-def settle(claim: PersistentVolumeClaim, volume: PersistentVolume | None, found: StorageClass, node: Node) -> Write | None:
+def settle(
+    claim: PersistentVolumeClaim, volume: PersistentVolume | None, found: StorageClass, node: Node
+) -> Write | None:
     """What makes the claim's volume come to the node; None if that was done and the rest is others' work."""
     if volume is not None:
         return None if (volume.spec.claim_ref or {}).get("uid") else _take(volume, claim)

@@ -54,7 +54,9 @@ class Volumes:
         if not unsettled:
             return None
         waited = ", ".join(f'"{claim.metadata.name}"' for claim in unsettled)
-        return Waiting(self.name, self._limit_seconds, f"timed out waiting for persistentvolumeclaim {waited} to be bound")
+        return Waiting(
+            self.name, self._limit_seconds, f"timed out waiting for persistentvolumeclaim {waited} to be bound"
+        )
 
     async def undo(self, attempt: Attempt) -> None:
         """Nothing: the node stays chosen until the driver takes it back, as with Kubernetes' own scheduler."""
@@ -85,7 +87,9 @@ class Volumes:
             await self._api.patch(PERSISTENT_VOLUME.ref(write.volume), Patch.merge(write.body))
         else:
             await self._api.patch(PERSISTENT_VOLUME_CLAIM.ref(meta.name, meta.namespace), Patch.merge(write.body))
-        log.info("volume requested", pod=attempt.title, claim=meta.name, volume=write.volume, node=attempt.node.metadata.name)
+        log.info(
+            "volume requested", pod=attempt.title, claim=meta.name, volume=write.volume, node=attempt.node.metadata.name
+        )
 
     def _by_name(self, claim: PersistentVolumeClaim) -> dict[str, PersistentVolume]:
         volume = self._volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None

@@ -1,0 +1,71 @@
+"""Evictions: the pod is deleted with its own grace, and everybody can see why (spec/scheduling.md §16.11)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from pykai.kube.api import Deletion, Patch
+from pykai.kube.errors import ApiError, Conflict, NotFound
+from pykai.kube.resources import POD
+from pykai.model.params import SchedulerParams
+from pykai.objects import names
+from pykai.objects.timestamps import rfc3339
+from pykai.scheduler.hands import Hands
+from pykai.scheduler.orders import Eviction
+from pykai.scheduler.requests import reason
+from pykai.scheduler.telling import about_gang
+
+log = structlog.get_logger(component="scheduler")
+
+
+class Evicter:
+    """Evicts pods, at most `at_once` at a time."""
+
+    def __init__(self, hands: Hands, at_once: int) -> None:
+        self._hands = hands
+        self._turns = asyncio.Semaphore(at_once)
+
+    async def evict(self, eviction: Eviction, params: SchedulerParams) -> None:
+        """Delete the very pod that was meant; a failure means that it is decided anew."""
+        meta, evict = eviction.pod.metadata, eviction.evict
+        async with self._turns:
+            self._tell(eviction)
+            try:
+                if params.update_eviction_condition:
+                    await self._announce(eviction)
+                await self._hands.out.api.delete(POD.ref(meta.name, meta.namespace), Deletion(uid=meta.uid))
+            except (NotFound, Conflict):
+                return
+            except ApiError as error:
+                log.warning("pod not evicted", pod="/".join(evict.pod), error=reason(error))
+                self._hands.assumptions.eviction_failed(evict.pod)
+                self._hands.soon()
+                return
+        labels = {"podgroup": evict.gang[1], "namespace": evict.gang[0], "uid": eviction.group.metadata.uid}
+        labels |= {"nodepool": params.pool_title, "action": evict.action}
+        self._hands.metrics.add("pod_group_evicted_pods_total", 1.0, labels)
+
+    def _tell(self, eviction: Eviction) -> None:
+        evict = eviction.evict
+        facts = {names.EVICTED_PODS: str(evict.victims), names.EVICTOR_ACTION: evict.action}
+        if evict.evictor is not None:
+            facts |= {names.EVICTOR_NAMESPACE: evict.evictor[0], names.EVICTOR_NAME: evict.evictor[1]}
+        self._hands.out.recorder.record(about_gang(eviction.group), "Evict", evict.message, annotations=facts)
+        evictor = "/".join(evict.evictor) if evict.evictor else "-"
+        node = eviction.pod.spec.node_name
+        log.info("pod evicted", pod="/".join(evict.pod), node=node, action=evict.action, evictor=evictor)
+
+    async def _announce(self, eviction: Eviction) -> None:
+        """Mark the pod as disrupted on purpose, for controllers that count failures."""
+        meta = eviction.pod.metadata
+        condition = {
+            "type": names.DISRUPTION_TARGET,
+            "status": "True",
+            "reason": "PreemptionByScheduler",
+            "message": eviction.evict.message,
+            "lastTransitionTime": rfc3339(self._hands.out.clock()),
+        }
+        body = {"metadata": {"uid": meta.uid}, "status": {"conditions": [condition]}}
+        await self._hands.out.api.patch(POD.ref(meta.name, meta.namespace).sub("status"), Patch.strategic(body))

@@ -1,0 +1,71 @@
+"""What everybody who writes needs: the way out, the memory of what was begun, and the figures to keep."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from pykai.cache.assume import Assumptions
+from pykai.observe.metrics import Metrics
+from pykai.scheduler.setbacks import Setbacks
+from pykai.scheduler.telling import Outlets, Teller
+
+Key = tuple[str, str]
+
+log = structlog.get_logger(component="scheduler")
+
+
+@dataclass(frozen=True)
+class Hands:
+    """`wanted(instant)` asks for a cycle by then (seconds since the epoch)."""
+
+    out: Outlets
+    teller: Teller
+    assumptions: Assumptions
+    metrics: Metrics
+    wanted: Callable[[float], None]
+    setbacks: Setbacks
+
+    def hold(self, gang: Key, who: object) -> None:
+        """Leave a gang alone for a while, for longer the more often the same one failed in a row."""
+        until = self.setbacks.note(who, self.out.clock())
+        self.assumptions.hold(gang, until)
+        self.wanted(until)
+
+    def soon(self) -> None:
+        """Ask for a cycle in a moment: something has to be decided anew."""
+        self.wanted(self.out.clock() + 1.0)
+
+
+class Errands:
+    """Writes under way, as tasks that nobody waits for; one that crashes is reported."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Start an errand."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("write crashed", exc_info=error)
+
+    async def settled(self) -> None:
+        """Return when everything begun so far has ended."""
+        while self._tasks:
+            await asyncio.wait(set(self._tasks))
+
+    async def close(self) -> None:
+        """Stop what is under way."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

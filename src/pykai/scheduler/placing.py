@@ -1,0 +1,116 @@
+"""Bind requests: created for every placement, taken back where that fails, deleted where they have no future.
+
+A bind that fails holds its whole gang for a while: half a gang that starts is worse than one that waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import structlog
+
+from pykai.kube.api import Patch
+from pykai.kube.errors import ApiError, NotFound
+from pykai.kube.resources import POD
+from pykai.model.params import SchedulerParams
+from pykai.objects import names
+from pykai.objects.kinds import BindRequest, Pod
+from pykai.scheduler.hands import Hands
+from pykai.scheduler.notices import PodNotice
+from pykai.scheduler.orders import Binding
+from pykai.scheduler.requests import UNCERTAIN, create_request, delete_request, reason
+from pykai.scheduler.telling import about_pod
+
+log = structlog.get_logger(component="scheduler")
+
+
+class Placer:
+    """Writes bind requests, at most `at_once` at a time."""
+
+    def __init__(self, hands: Hands, at_once: int) -> None:
+        self._hands = hands
+        self._turns = asyncio.Semaphore(at_once)
+        self._leaving: set[str] = set()
+        """Uids of requests that are being deleted."""
+
+    async def place(self, binding: Binding, params: SchedulerParams) -> None:
+        """Create the request and tell about it."""
+        async with self._turns:
+            began = time.perf_counter()
+            try:
+                request = await create_request(self._hands.out.api, binding.body)
+            except ApiError as error:
+                self._failed(binding, error)
+                return
+            took = time.perf_counter() - began
+        self._hands.assumptions.created(request)
+        self._tell(binding, request, params)
+        self._measure(binding.pod, took)
+        await self._label(binding.pod, params)
+
+    def _tell(self, binding: Binding, request: BindRequest, params: SchedulerParams) -> None:
+        bind, spec = binding.bind, request.spec
+        devices = {"gpu_groups": ",".join(spec.selected_gpu_groups)} if spec.selected_gpu_groups else {}
+        title, gpus = "/".join(bind.pod), round(bind.devices * bind.portion, 2)
+        log.info("pod scheduled", pod=title, node=spec.selected_node, gpus=gpus, **devices)
+        where = f"node {spec.selected_node} at node-pool {params.pool_title}"
+        self._hands.out.recorder.record(
+            about_pod(binding.pod), "Scheduled", f"Successfully assigned pod {title} to {where}"
+        )
+
+    def _measure(self, pod: Pod, took: float) -> None:
+        metrics, created = self._hands.metrics, pod.metadata.creation_timestamp
+        metrics.observe("task_bind_latency_milliseconds", took * 1000)
+        if created is not None:
+            waited = max(self._hands.out.clock() - created.timestamp(), 0.0)
+            metrics.observe("task_scheduling_latency_milliseconds", waited * 1000)
+
+    def _failed(self, binding: Binding, error: ApiError) -> None:
+        """Take the bind back; one that may exist all the same is counted until the watch has had time to show it."""
+        pod, bind = binding.pod, binding.bind
+        if not isinstance(error, UNCERTAIN):
+            self._hands.assumptions.bind_failed(bind.pod)
+        title = "/".join(bind.pod)
+        message = f"Failed to bind pod {title} to node {bind.node}. {reason(error)}"
+        log.warning("bind request not created", pod=title, node=bind.node, error=reason(error))
+        self._hands.out.recorder.record(about_pod(pod), "FailedBinding", message, "Warning")
+        if not isinstance(error, UNCERTAIN | NotFound):
+            self._hands.teller.mark_pod(bind.pod, PodNotice(pod.metadata.uid, message, condition="BindingError"))
+        self._hands.hold(binding.gang, (bind.pod, pod.metadata.uid))
+
+    async def _label(self, pod: Pod, params: SchedulerParams) -> None:
+        """The pod carries the label of the node pool it was given a place in."""
+        meta = pod.metadata
+        known = (meta.labels or {}).get(params.node_pool_key)
+        if not params.partitioned or not params.node_pool or known == params.node_pool:
+            return
+        body = {"metadata": {"uid": meta.uid, "labels": {params.node_pool_key: params.node_pool}}}
+        try:
+            await self._hands.out.api.patch(POD.ref(meta.name, meta.namespace), Patch.merge(body))
+        except ApiError as error:
+            log.warning("pod not labelled", pod=f"{meta.namespace}/{meta.name}", error=reason(error))
+
+    # ------------------------------------------------------------------------------------------------------------ ends
+    def given_up(self, request: BindRequest, pod: Pod | None) -> None:
+        """Hold the gang of a pod whose request the binder has given up; None: the pod is gone."""
+        if pod is not None:
+            meta = pod.metadata
+            group = (meta.annotations or {}).get(names.POD_GROUP_ANNOTATION, "")
+            self._hands.hold((meta.namespace, group), ((meta.namespace, meta.name), meta.uid))
+
+    async def delete(self, request: BindRequest, why: str) -> None:
+        """Delete a request; one that the server has not answered yet is left to the next cycle."""
+        uid = request.metadata.uid
+        if not uid or uid in self._leaving:
+            return
+        self._leaving.add(uid)
+        title = f"{request.metadata.namespace}/{request.spec.pod_name}"
+        try:
+            await delete_request(self._hands.out.api, request)
+            log.info("bind request deleted", pod=title, node=request.spec.selected_node, why=why)
+        except ApiError as error:
+            log.warning("bind request not deleted", pod=title, error=reason(error))
+            self._hands.soon()
+        finally:
+            self._leaving.discard(uid)

@@ -1,0 +1,195 @@
+"""Telling people: conditions of pods and PodGroups, and the events beside them, written when they change.
+
+What was told is remembered, so an unchanged reason costs one comparison per cycle. Events are repeated now and then,
+because the server forgets them after an hour. A pod's condition is written against the version we know: a pod that was
+bound meanwhile cannot be told that it waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from pykai.cache.assume import Assumptions
+from pykai.cache.cluster import ClusterCache
+from pykai.cache.pods import request_failed, request_is_for
+from pykai.kube.api import Api, Object, Patch
+from pykai.kube.events import EventRecorder, Regarding
+from pykai.kube.resources import POD, POD_GROUP
+from pykai.model.plan import GangMark
+from pykai.objects import names
+from pykai.objects.kinds import BindRequest, Pod, PodGroup
+from pykai.objects.timestamps import rfc3339
+from pykai.scheduler.notices import GangNotice, Notices, PodNotice
+from pykai.scheduler.outbox import Outbox
+
+Key = tuple[str, str]
+REPEAT_SECONDS = 1800.0
+MARKS = {
+    "last-start": names.LAST_START_TIMESTAMP,
+    "last-eviction": names.LAST_EVICTION_TIMESTAMP,
+    "stale": names.STALE_TIMESTAMP,
+}
+_COMPARED = ("type", "nodePool", "reason", "message", "status")
+
+
+def about_pod(pod: Pod) -> Regarding:
+    """The pod as the subject of an event."""
+    meta = pod.metadata
+    return Regarding("v1", "Pod", meta.name, meta.namespace, meta.uid)
+
+
+def about_gang(group: PodGroup) -> Regarding:
+    """The PodGroup as the subject of an event."""
+    meta = group.metadata
+    return Regarding(POD_GROUP.api_version, "PodGroup", meta.name, meta.namespace, meta.uid)
+
+
+@dataclass(frozen=True)
+class Outlets:
+    """Where words go: `clock` gives seconds since the epoch."""
+
+    api: Api
+    recorder: EventRecorder
+    outbox: Outbox
+    clock: Callable[[], float]
+
+
+class Teller:
+    """Compares what is to be said with what was said. Reads the live cache when it writes."""
+
+    def __init__(self, outlets: Outlets, cache: ClusterCache, assumptions: Assumptions) -> None:
+        self._out = outlets
+        self._cache = cache
+        self._assumptions = assumptions
+        self._pods: dict[Key, tuple[PodNotice, float]] = {}
+        self._gangs: dict[Key, tuple[GangNotice, float]] = {}
+        self._notes: dict[Key, dict[str, str | None]] = {}
+
+    def tell(self, notices: Notices) -> None:
+        """Say what is new; whoever is not mentioned any more is forgotten."""
+        self._pods = self._news(self._pods, notices.pods, self._tell_pod)
+        self._gangs = self._news(self._gangs, notices.gangs, self._tell_gang)
+        for gang in notices.content:
+            self._out.outbox.post(("condition", *gang), partial(self._clear_condition, gang))
+
+    def _news(self, said: dict[Key, Any], to_say: Mapping[Key, Any], say: Callable[[Key, Any], None]) -> dict[Key, Any]:
+        now, latest = self._out.clock(), {}
+        for key, notice in to_say.items():
+            known = said.get(key)
+            if known is not None and known[0] == notice and now - known[1] < REPEAT_SECONDS:
+                latest[key] = known
+                continue
+            latest[key] = (notice, now)
+            say(key, notice)
+        return latest
+
+    # ------------------------------------------------------------------------------------------------------------ pods
+    def _tell_pod(self, key: Key, notice: PodNotice) -> None:
+        about = Regarding("v1", "Pod", key[1], key[0], notice.uid)
+        self._out.recorder.record(about, notice.reason, notice.message, "Warning")
+        if notice.marked:
+            self.mark_pod(key, notice)
+
+    def mark_pod(self, key: Key, notice: PodNotice) -> None:
+        """Write PodScheduled=False with this reason into the pod, unless it has a place by then."""
+        self._out.outbox.post(("pod", *key), partial(self._write_pod, key, notice))
+
+    def placed(self, key: Key) -> None:
+        """The pod has a place: do not say any more that it waits."""
+        self._out.outbox.cancel(("pod", *key))
+        self._pods.pop(key, None)
+
+    async def _write_pod(self, key: Key, notice: PodNotice) -> None:
+        pod = self._cache.of(Pod).get(key)
+        if pod is None or pod.metadata.uid != notice.uid or self._has_place(pod):
+            return
+        known = next((c for c in pod.status.conditions or () if c.type == names.POD_SCHEDULED), None)
+        said = None if known is None else (known.status, known.reason, known.message)
+        if said == ("False", notice.condition, notice.message):
+            return
+        condition = {"type": names.POD_SCHEDULED, "status": "False", "reason": notice.condition}
+        condition["message"] = notice.message
+        if said is None or said[0] != "False":
+            condition["lastTransitionTime"] = rfc3339(self._out.clock())
+        body = {"metadata": {"resourceVersion": pod.metadata.resource_version}, "status": {"conditions": [condition]}}
+        await self._out.api.patch(POD.ref(key[1], key[0]).sub("status"), Patch.strategic(body))
+
+    def _has_place(self, pod: Pod) -> bool:
+        key = (pod.metadata.namespace, pod.metadata.name)
+        if pod.spec.node_name or self._assumptions.assumes_bind(key):
+            return True
+        request = self._cache.of(BindRequest).get(key)
+        return request is not None and request_is_for(request, pod) and not request_failed(request)
+
+    # ----------------------------------------------------------------------------------------------------------- gangs
+    def _tell_gang(self, key: Key, notice: GangNotice) -> None:
+        group = self._cache.of(PodGroup).get(key)
+        if group is None:
+            return
+        for reason, message in notice.events:
+            self._out.recorder.record(about_gang(group), reason, message)
+        if notice.condition is not None:
+            self._out.outbox.post(("condition", *key), partial(self._write_condition, key, notice.condition))
+
+    async def _write_condition(self, key: Key, condition: Object) -> None:
+        """Append the condition as the newest, instead of older ones of the same node pool."""
+        group = self._cache.of(PodGroup).get(key)
+        if group is None:
+            return
+        known = group.status.scheduling_conditions or []
+        if known and _newest(known) is known[-1] and _same(known[-1], condition):
+            return
+        ref = POD_GROUP.ref(key[1], key[0])
+        others: list[Object] = []
+        if any(c.node_pool != condition["nodePool"] for c in known):
+            full = await self._out.api.get(ref, Object)
+            listed = (full.get("status") or {}).get("schedulingConditions") or []
+            others = [entry for entry in listed if entry.get("nodePool") != condition["nodePool"]]
+        last = max((_number(c.transition_id) for c in known), default=0)
+        stamp = {"transitionID": str(last + 1), "lastTransitionTime": rfc3339(self._out.clock())}
+        body = {"status": {"schedulingConditions": [*others, {**condition, **stamp}]}}
+        await self._out.api.patch(ref.sub("status"), Patch.merge(body))
+
+    async def _clear_condition(self, key: Key) -> None:
+        group = self._cache.of(PodGroup).get(key)
+        if group is not None and group.status.scheduling_conditions:
+            body: Object = {"status": {"schedulingConditions": None}}
+            await self._out.api.patch(POD_GROUP.ref(key[1], key[0]).sub("status"), Patch.merge(body))
+
+    # ----------------------------------------------------------------------------------------------------- annotations
+    def mark(self, marks: tuple[GangMark, ...], until: float) -> None:
+        """Note instants on PodGroups; they count at once, and until then even if they are not written yet."""
+        for mark in marks:
+            note = {MARKS[mark.what]: None if mark.at is None else rfc3339(mark.at)}
+            self._assumptions.note(mark.gang, note, until)
+            self._notes.setdefault(mark.gang, {}).update(note)
+            self._out.outbox.post(("notes", *mark.gang), partial(self._write_notes, mark.gang))
+
+    async def _write_notes(self, key: Key) -> None:
+        notes, group = self._notes.pop(key, {}), self._cache.of(PodGroup).get(key)
+        if group is None or not notes:
+            return
+        known = group.metadata.annotations or {}
+        if all(known.get(name) == value for name, value in notes.items()):
+            return
+        try:
+            await self._out.api.patch(POD_GROUP.ref(key[1], key[0]), Patch.merge({"metadata": {"annotations": notes}}))
+        except Exception:
+            self._notes[key] = {**notes, **self._notes.get(key, {})}
+            raise
+
+
+def _same(known: Any, condition: Object) -> bool:
+    said = (known.type, known.node_pool, known.reason, known.message, known.status)
+    return said == tuple(condition[field] for field in _COMPARED)
+
+
+def _newest(conditions: list[Any]) -> Any:
+    return max(conditions, key=lambda condition: _number(condition.transition_id))
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdigit() else 0

@@ -1,0 +1,81 @@
+"""Carrying out a decision: bind requests and evictions at once, everything that is only told afterwards.
+
+What is begun counts from the moment it is begun (`cache.assume`), so the next cycle need not wait for any answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import structlog
+
+from pykai.objects.kinds import BindRequest, Pod
+from pykai.scheduler.decision import Decision
+from pykai.scheduler.evicting import Evicter
+from pykai.scheduler.hands import Errands, Hands
+from pykai.scheduler.placing import Placer
+from pykai.scheduler.telling import about_pod
+
+Key = tuple[str, str]
+
+log = structlog.get_logger(component="scheduler")
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How much is written at once, and for how long (seconds) unconfirmed writes count."""
+
+    binds: int = 32
+    evictions: int = 16
+    trust: float = 30.0
+
+
+class Writer:
+    """Begins writes and does not wait for them."""
+
+    def __init__(self, hands: Hands, reach: Reach | None = None) -> None:
+        self._hands = hands
+        self._reach = reach or Reach()
+        self._placer = Placer(hands, self._reach.binds)
+        self._evicter = Evicter(hands, self._reach.evictions)
+        self._promised: dict[Key, str] = {}
+        self.errands = Errands()
+
+    def carry_out(self, decision: Decision) -> None:
+        """Begin to write a decision."""
+        now, assumptions, params = self._hands.out.clock(), self._hands.assumptions, decision.snapshot.params
+        until = now + self._reach.trust
+        for binding in decision.bindings:
+            assumptions.bind(binding.request, binding.pod.metadata.uid, until)
+            self._hands.teller.placed(binding.bind.pod)
+            self.errands.begin(self._placer.place(binding, params))
+        for eviction in decision.evictions:
+            assumptions.evict(eviction.pod, now, until)
+            self.errands.begin(self._evicter.evict(eviction, params))
+        for request in decision.homeless:
+            why = f"node {request.spec.selected_node} does not exist"
+            self.errands.begin(self._placer.delete(request, why))
+        self._promise(decision)
+        self._hands.teller.mark(decision.plan.marks, until)
+        self._hands.teller.tell(decision.notices)
+
+    def give_up(self, failed: Iterable[tuple[BindRequest, Pod | None]]) -> None:
+        """Delete requests the binder has given up, each with its pod if that still exists."""
+        for request, pod in failed:
+            self._placer.given_up(request, pod)
+            self.errands.begin(self._placer.delete(request, f"binding failed: {request.status.reason}"))
+
+    def _promise(self, decision: Decision) -> None:
+        """Tell pods once for which node they wait; those that are evicted to move are told by their eviction."""
+        leaving = {eviction.evict.pod for eviction in decision.evictions}
+        promised = {each.pod: each.node for each in decision.plan.pipelines if each.pod not in leaving}
+        for pod, node in promised.items():
+            if self._promised.get(pod) != node:
+                self._tell_promise(decision.pods[pod], node)
+        self._promised = promised
+
+    def _tell_promise(self, pod: Pod, node: str) -> None:
+        title = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        self._hands.out.recorder.record(about_pod(pod), "Pipelined", f"Pod {title} was pipelined to node {node}")
+        log.info("pod waits for its place", pod=title, node=node)

@@ -1,0 +1,82 @@
+"""The node scale adjuster on a server in memory."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pykai.controllers.node_scale.scaling import Settings
+from pykai.controllers.node_scale.scaling_pod import ScalingPodTemplate
+from pykai.controllers.node_scaler import NodeScalerSettings, run
+from pykai.kube.api import Object, Patch, Selection
+from pykai.kube.resources import NAMESPACE, POD
+from pykai.objects import names
+
+from .live import DiaryApi, eventually, make_pod, running
+
+UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+async def api(monkeypatch: pytest.MonkeyPatch) -> DiaryApi:
+    monkeypatch.setattr("pykai.controllers.node_scaler.GATHER_SECONDS", 0.01)
+    server = DiaryApi()
+    await server.create(NAMESPACE, {"metadata": {"name": names.SCALING_NAMESPACE}})
+    return server
+
+
+async def wait_for_share(api: DiaryApi, name: str, fraction: str = "0.5") -> None:
+    await make_pod(api, name, annotations={names.GPU_FRACTION: fraction})
+    await api.patch(POD.ref(name, "default").sub("status"), Patch.merge({"status": {"conditions": [UNSCHEDULABLE]}}))
+
+
+async def scaling_pods(api: DiaryApi) -> list[Object]:
+    return list((await api.list(POD, Object, Selection(namespace=names.SCALING_NAMESPACE))).items)
+
+
+async def test_waiting_shares_get_scaling_pods_that_go_when_their_pods_are_placed(api: DiaryApi) -> None:
+    clock = Clock()
+    settings = NodeScalerSettings(Settings(ScalingPodTemplate("image")), clock=clock)
+    async with running(api, run, settings):
+        for name in ("a", "b", "c"):
+            await wait_for_share(api, name)
+
+        async def two_unschedulable() -> bool:
+            conditions = [(pod["status"].get("conditions") or [{}])[0] for pod in await scaling_pods(api)]
+            return [each.get("reason") for each in conditions] == ["Unschedulable", "Unschedulable"]
+
+        await eventually(two_unschedulable)
+        for name in ("a", "b", "c"):
+            await api.delete(POD.ref(name, "default"))
+
+        async def none() -> bool:
+            return not await scaling_pods(api)
+
+        await eventually(none)
+        await wait_for_share(api, "d")
+        await asyncio.sleep(0.1)
+        assert await none(), "within the cool-down nothing is created"
+        clock.now += 61
+        await wait_for_share(api, "e")
+        await eventually(lambda: scaling_pods(api))
+
+
+async def test_a_scaling_pod_that_is_there_is_not_made_again(api: DiaryApi) -> None:
+    settings = NodeScalerSettings(Settings(ScalingPodTemplate("image")))
+    async with running(api, run, settings):
+        await wait_for_share(api, "a")
+        await eventually(lambda: scaling_pods(api))
+    before = api.count("create", "Pod")
+    async with running(api, run, settings):
+        await wait_for_share(api, "b", "0.25")
+        await asyncio.sleep(0.1)
+        assert len(await scaling_pods(api)) == 1
+        assert api.count("create", "Pod") == before + 1
