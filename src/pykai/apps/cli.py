@@ -16,7 +16,7 @@ from pykai import __version__
 
 @dataclass(frozen=True)
 class Row:
-    """One subcommand: the module of apps it lives in (where it has the subcommand's name) and its line of help."""
+    """One subcommand: the module of apps it lives in (under its own name, `_` for `-`) and its line of help."""
 
     module: str
     help: str
@@ -26,6 +26,12 @@ COMMANDS: dict[str, Row] = {
     "simulate": Row("simulate", "Run Kubernetes manifests on a cluster in memory, in virtual time."),
     "replay": Row("replay", "Run scheduling cycles on a snapshot file of a scheduler."),
     "local": Row("local", "A real Kubernetes control plane on this machine, with hollow GPU nodes."),
+    "all": Row("all", "Every component in one process, for small clusters."),
+    "podgrouper": Row("pod_grouper", "Component: put the pods of workloads in PodGroups."),
+    "podgroup-controller": Row("pod_group_controller", "Component: keep the status of PodGroups, and validate them."),
+    "queue-controller": Row("queue_controller", "Component: keep the status of Queues, and validate them."),
+    "admission": Row("admission", "Component: the webhooks of pods and topologies."),
+    "node-scale-adjuster": Row("node_scale_adjuster", "Component: make waiting GPU shares visible to an autoscaler."),
 }
 
 
@@ -41,7 +47,7 @@ class CommandTable(click.Group):
         row = COMMANDS.get(cmd_name)
         if row is None:
             return None
-        command = getattr(import_module(f"pykai.apps.{row.module}"), cmd_name)
+        command = getattr(import_module(f"pykai.apps.{row.module}"), cmd_name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return command
 
@@ -56,3 +62,7 @@ class CommandTable(click.Group):
 @click.version_option(__version__, prog_name="kai")
 def main() -> None:
     """pykai: a Kubernetes scheduler for AI clusters."""
+
+
+if __name__ == "__main__":
+    main()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from msgspec import Struct, json
 
+from pykai.kube.replica import Key
+from pykai.kube.watch import SharedWatch
 from pykai.objects import kinds
 
+K = TypeVar("K")
 Object = dict[str, Any]
 
 
@@ -38,3 +41,24 @@ def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> Object:
         elif key not in old or before != value:
             patch[key] = value
     return patch
+
+
+class PlainView(Mapping[K, Object]):
+    """The objects of a watch as plain ones, made when they are looked up; `key` is the place of one in the watch."""
+
+    def __init__(self, watch: SharedWatch[Any], key: Callable[[K], Key]) -> None:
+        self._watch = watch
+        self._key = key
+
+    def __getitem__(self, wanted: K) -> Object:
+        namespace, name = self._key(wanted)
+        found = self._watch.get(name, namespace)
+        if found is None:
+            raise KeyError(wanted)
+        return plain(found)
+
+    def __iter__(self) -> Iterator[K]:
+        raise TypeError("objects of a watch are looked up, not listed")
+
+    def __len__(self) -> int:
+        return len(self._watch)

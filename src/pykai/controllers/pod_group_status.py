@@ -8,14 +8,13 @@ started meanwhile costs one write, and no group is written more often than once 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
 import structlog
 
 from pykai.controllers.loop import Meters, Pace, ReconcileLoop, RetryLater, unmetered
-from pykai.controllers.plain import Object, difference, plain, plain_pod
+from pykai.controllers.plain import Object, PlainView, difference, plain, plain_pod
 from pykai.controllers.status.pod_group import Surroundings, desired
 from pykai.controllers.status.pods import PodResourcesError
 from pykai.controllers.unseen import Unseen
@@ -23,12 +22,10 @@ from pykai.kube.api import EVERYTHING, Api, EventType, Patch, Selection
 from pykai.kube.errors import NotFound
 from pykai.kube.replica import Change, Key
 from pykai.kube.resources import NODE, POD, POD_GROUP, PRIORITY_CLASS, RESOURCE_CLAIM
-from pykai.kube.watch import SharedWatch
 from pykai.kube.watches import Watches
 from pykai.objects import kinds, names
 
 FIRST_SECONDS, LONGEST_SECONDS = 1.0, 60.0
-K = TypeVar("K")
 log = structlog.get_logger("podgroup-controller")
 
 
@@ -91,27 +88,6 @@ def _view(pod: kinds.Pod) -> tuple[object, ...]:
         pod.spec.node_name,
         pod.spec.containers,
     )
-
-
-class _Plain(Mapping[K, Object]):
-    """The objects of a watch as plain ones, made when they are asked for; `key` is the place of one in the watch."""
-
-    def __init__(self, watch: SharedWatch[Any], key: Callable[[K], Key]) -> None:
-        self._watch = watch
-        self._key = key
-
-    def __getitem__(self, wanted: K) -> Object:
-        namespace, name = self._key(wanted)
-        found = self._watch.get(name, namespace)
-        if found is None:
-            raise KeyError(wanted)
-        return plain(found)
-
-    def __iter__(self) -> Iterator[K]:
-        raise TypeError("objects of a watch are looked up, not listed")
-
-    def __len__(self) -> int:
-        return len(self._watch)
 
 
 class PodGroupStatus:
@@ -187,8 +163,8 @@ class PodGroupStatus:
         return {"resourcesStatus": status.get("resourcesStatus") or {}}
 
     def _surroundings(self) -> Surroundings:
-        nodes: _Plain[str] = _Plain(self._nodes, lambda name: ("", name))
-        claims: _Plain[Key] = _Plain(self._claims, lambda key: key)
+        nodes: PlainView[str] = PlainView(self._nodes, lambda name: ("", name))
+        claims: PlainView[Key] = PlainView(self._claims, lambda key: key)
         return Surroundings(nodes, claims, [plain(each) for _, each in self._classes.items()])
 
 

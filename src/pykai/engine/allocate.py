@@ -33,14 +33,20 @@ def allocate(cycle: Cycle) -> None:
 
 def _settle(cycle: Cycle, gang: int, placed: Sequence[int], had: bool) -> None:
     """If some of the gang's minimum must wait, all that was just placed waits; else it starts now."""
-    if must_wait(cycle.trial, gang):
-        for pod in placed:
-            if cycle.trial.status[pod] == Status.ALLOCATED:
-                cycle.trial.wait_instead(pod)
-                cycle.tell_placed(pod)
-    elif not had:
+    if not hold_back(cycle, gang, placed) and not had:
         cycle.started[gang] = cycle.now
     cycle.reasons.forget(gang)
+
+
+def hold_back(cycle: Cycle, gang: int, pods: Sequence[int]) -> bool:
+    """Let pods of this cycle wait where some of the gang's minimum must; whether it is so."""
+    if not must_wait(cycle.trial, gang):
+        return False
+    for pod in pods:
+        if cycle.trial.status[pod] == Status.ALLOCATED:
+            cycle.trial.wait_instead(pod)
+            cycle.tell_placed(pod)
+    return True
 
 
 def refused(cycle: Cycle, pods: Sequence[int]) -> bool:

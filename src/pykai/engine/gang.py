@@ -142,6 +142,16 @@ def next_victims(trial: Trial, orders: GangOrders, gang: int, present: Sequence[
     return chosen, len(chosen) < len(present)
 
 
+def intact(trial: Trial, orders: GangOrders, gang: int, left: Sequence[int]) -> bool:
+    """Whether a gang with only these pods left has its minimum, and so have its sub-groups, or has nothing at all."""
+    by_podset: dict[int, list[int]] = {}
+    for pod in left:
+        by_podset.setdefault(trial.podset[pod], []).append(pod)
+    tree = trial.snapshot.gangs.tree(gang)
+    parts = all(len(by_podset.get(p.row, ())) >= p.min_available for p in tree.podsets() if p.row in by_podset)
+    return not left or (parts and _Holding(trial, orders, by_podset).count(tree) >= threshold(tree))
+
+
 @dataclass(frozen=True)
 class _Holding:
     """The pods a gang would still hold, by podset."""

@@ -110,12 +110,17 @@ class Placement:
                     explain_refusal(cycle, self.gang, pod, refusal)
                 return False
         c = self.trial.of_class(pod)
-        ranking = cycle.rankings.of(c, nodes)
         rules = cycle.rules(c)
         live = rules.live_filters
         closed = [closing for mask in rules.live_masks for closing in mask.closed(cycle, pod)]
+        extra = self._extra(pod, closed)
+        if nodes is None and extra is None and rules.none:
+            known = cycle.rankings.again(c)
+            if known is not None and self._take(pod, known.last, c, known):
+                return True
+        ranking = cycle.rankings.of(c, nodes)
         refused: dict[int, str] = {}
-        for node in ranking.best(self._extra(pod, closed)):
+        for node in ranking.best(extra):
             why = next((r for f in live if (r := f.reject(cycle, pod, node)) is not None), None)
             if why is None and self._take(pod, node, c, ranking):
                 return True

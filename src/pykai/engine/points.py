@@ -92,14 +92,21 @@ class Refusal:
 
 @runtime_checkable
 class NodeScore(Protocol):
-    """Sum over plugins. Depends on each node's own figures only: a placement changes one entry."""
+    """Sum over plugins. Depends on each node's own figures only: a placement changes one entry.
+
+    A plugin may declare `steady = True`: its score changes at most when the class ceases to fit there at once.
+    """
 
     def score(self, look: NodeLook) -> Column | float: ...
 
 
 @runtime_checkable
 class RelativeScore(Protocol):
-    """Sum over plugins. A score relative to the extremes of a measure over all nodes that are considered."""
+    """Sum over plugins. A score relative to the extremes of a measure over all nodes that are considered.
+
+    It must not change the order that the measure gives, whatever the extremes. A plugin may declare `packs = True`:
+    less of the measure is better, and taking a pod leaves less of it.
+    """
 
     def measure(self, look: NodeLook) -> Column:
         """The measure of each node; NaN where it has none."""

@@ -8,6 +8,7 @@ name order, which is the tie rule.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
 
 import numpy as np
 
@@ -51,6 +52,20 @@ class Rankings:
             ranking = self._subset.get(key) or self._subset.setdefault(key, Ranking(self, pod_class, nodes))
         ranking.refresh()
         return ranking
+
+    def again(self, pod_class: PodClass) -> Ranking | None:
+        """The ranking of a class over all nodes, if its best node is surely still the best although nothing was
+        scored anew: nobody but pods that went there changed anything since, and packing likes full nodes."""
+        if not self._packs or pod_class.shared:
+            return None
+        ranking = self._whole.get(pod_class.row)
+        return ranking if ranking is not None and ranking.stays() else None
+
+    @cached_property
+    def _packs(self) -> bool:
+        """Whether a node that takes a pod can only gain in comparison with the others."""
+        packing = len(self.relative) == 1 and getattr(self.relative[0], "packs", False)
+        return packing and all(getattr(plugin, "steady", False) for plugin in self.scores)
 
     def need(self, pod_class: PodClass, nodes: Rows) -> Column:
         """What a class must find free, [resource, node], one column where that is the same on all nodes; -inf where
@@ -109,6 +124,9 @@ class Ranking:
         self._extremes: list[tuple[float, float]] = [(np.nan, np.nan)] * len(rankings.relative)
         self._relative = [np.zeros(count) for _ in rankings.relative]
         self.total: Column = np.full(count, UNFIT)
+        self.last = -1
+        """The node that was best when last asked; -1 where that cannot be said of all pods of the class."""
+        self._seen = 0
         self._read = len(self.trial.touched)
         self._update(np.arange(count))
 
@@ -132,12 +150,25 @@ class Ranking:
         first = int(scores.argmax())
         if scores[first] == UNFIT:
             return
+        self.last = int(self.rows[first]) if extra is None else -1
+        self._seen = len(self.trial.touched)
         yield int(self.rows[first])
         for at in np.argsort(-scores, kind="stable").tolist():
             if scores[at] == UNFIT:
                 return
             if at != first:
                 yield int(self.rows[at])
+
+    def stays(self) -> bool:
+        """Whether the last best node is the only one touched since, and the class fits there as it did."""
+        touched = self.trial.touched
+        if self.last < 0 or any(node != self.last for node in touched[self._seen :]):
+            return False
+        self._seen = len(touched)
+        need = self._all.need(self.pod_class, self.rows[:1])[:, 0]
+        idle = self.trial.idle[:, self.last]
+        free = idle + self.trial.releasing[:, self.last]
+        return self.now(self.last) and bool((idle >= need).all() and (free >= need).all())
 
     def now(self, node: int) -> bool:
         """Whether the class fits on the node without waiting for a release."""

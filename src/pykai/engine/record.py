@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
+from pykai.engine.allocate import has_allocated
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import ready
 from pykai.engine.reasons import GangError, gang_text
@@ -51,20 +53,17 @@ def _bind(cycle: Cycle, pod: int) -> Bind:
     trial = cycle.trial
     c = trial.of_class(pod)
     portion = trial.share_portion(c, trial.node[pod]) if c.shared else c.portion
-    kinds = {GpuKind.MEMORY: "Fraction"}
-    claims = tuple(claim for plugin in cycle.bind_details for claim in plugin.claims(cycle, pod))
+    resource_type = "Fraction" if c.gpu_kind is GpuKind.MEMORY else c.gpu_kind.value
+    groups = trial.gpu_groups.get(pod, ()) if c.shared else ()
+    bind = Bind(_key(cycle, pod), _node(cycle, pod), resource_type, c.devices, portion, groups)
+    if not cycle.rules(c).observers:
+        return bind
     extended = (plugin.extended_claim(cycle, pod) for plugin in cycle.bind_details)
-    zones = tuple(zone for plugin in cycle.bind_details for zone in plugin.zones(cycle, pod))
-    return Bind(
-        pod=_key(cycle, pod),
-        node=_node(cycle, pod),
-        resource_type=kinds.get(c.gpu_kind, c.gpu_kind.value),
-        devices=c.devices,
-        portion=portion,
-        gpu_groups=trial.gpu_groups.get(pod, ()) if c.shared else (),
-        claims=claims,
+    return replace(
+        bind,
+        claims=tuple(claim for plugin in cycle.bind_details for claim in plugin.claims(cycle, pod)),
         extended_claim=next((e for e in extended if e is not None), None),
-        numa_zones=zones,
+        numa_zones=tuple(zone for plugin in cycle.bind_details for zone in plugin.zones(cycle, pod)),
     )
 
 
@@ -115,7 +114,8 @@ def _without_queue(cycle: Cycle, gang: int) -> list[GangError]:
 
 def _marks(cycle: Cycle) -> Iterator[GangMark]:
     for gang, at in cycle.started.items():
-        yield GangMark(_gang_key(cycle, gang), "last-start", at)
+        if has_allocated(cycle, gang):
+            yield GangMark(_gang_key(cycle, gang), "last-start", at)
     evicted = {cycle.trial.gang[pod] for pod in cycle.trial.evicted}
     for gang in sorted(evicted):
         yield GangMark(_gang_key(cycle, gang), "last-eviction", cycle.now)

@@ -7,11 +7,11 @@ of service as everybody, and only those that lose their place, or have to move, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from pykai.engine.allocate import place_gang
+from pykai.engine.allocate import hold_back, place_gang
 from pykai.engine.cycle import Cycle
-from pykai.engine.gang import pods_to_place, satisfied
+from pykai.engine.gang import active_pods, intact, pods_to_place, satisfied
 from pykai.engine.order import GangWalk, Waiting
 from pykai.engine.quota import QueueBook, Triple
 from pykai.engine.victims import Batch
@@ -83,9 +83,24 @@ def _suppose(cycle: Cycle, cause: Cause, pods: Sequence[int], batches: Sequence[
     )
     if (not scenario.victims and whole(cycle, cause.gang)) or (cause.keep_all and scenario.released):
         return None
+    if _tears_a_gang(cycle, scenario.released):
+        return None
     if not all(validator.justified(cycle, scenario) for validator in cycle.validators):
         return None
     return scenario
+
+
+def _tears_a_gang(cycle: Cycle, released: Sequence[int]) -> bool:
+    """Whether somebody who had its minimum would be left with a part that is less."""
+    trial, orders = cycle.trial, cycle.orders
+    lost: dict[int, list[int]] = {}
+    for pod in released:
+        lost.setdefault(trial.gang[pod], []).append(pod)
+    for gang, pods in lost.items():
+        left = active_pods(trial, gang)
+        if left and not intact(trial, orders, gang, left) and intact(trial, orders, gang, [*left, *pods]):
+            return True
+    return False
 
 
 def _serve(cycle: Cycle, cause: Cause, pods: Sequence[int], losers: set[int]) -> bool:
@@ -121,8 +136,27 @@ def commit(cycle: Cycle, scenario: Scenario, messages: Mapping[int, str]) -> Non
     cycle.trial.decide({pod: Why(cause.action, cause.gang, text, len(messages)) for pod, text in messages.items()})
     for pod in scenario.released:
         cycle.tell_evicted(pod)
+    losers = dict.fromkeys(cycle.trial.gang[pod] for pod in scenario.victims)
+    for gang in losers:
+        hold_back(cycle, gang, cycle.snapshot.gangs.pods(gang))
+    _inherit(cycle, cause.gang, [gang for gang in losers if not _placed(cycle, gang)])
     cause.waiting.served(cause.gang)
     cycle.reasons.forget(cause.gang)
+
+
+def _placed(cycle: Cycle, gang: int) -> bool:
+    """Whether the gang was given something in this cycle and still has it."""
+    placed = cycle.trial.placed
+    return any(pod in placed for pod in active_pods(cycle.trial, gang))
+
+
+def _inherit(cycle: Cycle, heir: int, losers: Sequence[int]) -> None:
+    """Who was evicted for a gang that lost its place again was evicted for the one that has it now."""
+    evicted = cycle.trial.evicted
+    gone = {gang for gang in losers if any(pod not in evicted for pod in cycle.snapshot.gangs.pods(gang))}
+    for pod, why in evicted.items() if gone else ():
+        if why.evictor in gone:
+            evicted[pod] = replace(why, evictor=heir)
 
 
 def whole(cycle: Cycle, gang: int) -> bool:

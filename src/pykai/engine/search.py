@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from pykai.engine.cycle import Cycle
-from pykai.engine.gang import pods_to_place
+from pykai.engine.gang import active_pods, intact, pods_to_place
 from pykai.engine.line import VictimLine
 from pykai.engine.room import Room, freed_by
 from pykai.engine.scenario import Cause, Scenario, simulate, whole
@@ -115,6 +115,30 @@ class Accumulated:
         """Batches with a pod on the node, of those up to a batch."""
         on_node = self._by_node.get(node, [])
         return list(dict.fromkeys(on_node[: bisect_right(on_node, upto)]))
+
+    def whole_gangs(self, numbers: list[int]) -> list[int]:
+        """The batches, and of gangs that would be left with less than their minimum those that come before as well."""
+        torn = {self._line.batches[number].gang for number in numbers if self._is_part(number)}
+        more: list[int] = []
+        for gang in sorted(torn):
+            trial, orders, known = self._line.cycle.trial, self._line.cycle.orders, self._known
+            mine = [number for number in numbers if self._line.batches[number].gang == gang]
+            gone = {pod for number in mine for pod in self._line.batches[number].pods} | known
+            present = active_pods(trial, gang)
+            left = [pod for pod in present if pod not in gone]
+            if intact(trial, orders, gang, present) and not intact(trial, orders, gang, left):
+                more.extend(number for number in self._of_gang[gang] if number < max(mine) and number not in mine)
+        return [*numbers, *more] if more else numbers
+
+    def _is_part(self, number: int) -> bool:
+        return len(self._of_gang[self._line.batches[number].gang]) > 1
+
+    @cached_property
+    def _of_gang(self) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        for number, batch in enumerate(self._line.batches):
+            found.setdefault(batch.gang, []).append(number)
+        return found
 
     @cached_property
     def _by_node(self) -> dict[int, list[int]]:
@@ -216,7 +240,7 @@ class Probe:
 
     def _choices(self, found: Accumulated, latest: int) -> Scenario | None:
         for numbers in self.choose.choices(found, latest, self.needs):
-            chosen = [batch for number in numbers if (batch := found.batch(number)).pods]
+            chosen = [batch for number in found.whole_gangs(numbers) if (batch := found.batch(number)).pods]
             if self.room.enough(chosen):
                 scenario = self._try(chosen)
                 if scenario is not None:

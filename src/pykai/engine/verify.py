@@ -37,8 +37,9 @@ def gangs_whole(out: Outcome) -> Iterator[Violation]:
     before, after, now = out.members
     for gang in sorted({int(pods.gang[p.pod]) for p in out.placements} - {-1}):
         tree, placed = gangs.tree(gang), out.by_gang[gang]
-        yield from _complete(out, gang, (tree, after), {int(pods.podset[p.pod]) for p in placed})
-        yield from _complete(out, gang, (tree, now), {int(pods.podset[p.pod]) for p in placed if not p.waits})
+        came = [p for p in placed if p.pod not in out.evicted]
+        yield from _complete(out, gang, (tree, after), {int(pods.podset[p.pod]) for p in came})
+        yield from _complete(out, gang, (tree, now), {int(pods.podset[p.pod]) for p in came if not p.waits})
     for gang in sorted({int(pods.gang[row]) for row in out.evicted} - {-1}):
         tree = gangs.tree(gang)
         rows = [podset.row for podset in tree.podsets()]
@@ -144,7 +145,8 @@ def _quotas_respected(out: Outcome) -> Iterator[Violation]:
             continue
         ours, theirs = gangs.queue[by], gangs.queue[int(snapshot.pods.gang[row])]
         level = next((a for a, b in zip(_down(out, theirs), _down(out, ours), strict=False) if a != b), theirs)
-        quota = queues.deserved[:, level]
+        quota, limit = queues.deserved[:, level], queues.limit[:, level]
+        quota = np.where((limit != UNLIMITED) & ((quota == UNLIMITED) | (limit < quota)), limit, quota)
         if ((quota == UNLIMITED) | (most[:, level] <= quota)).all() and snapshot.pods.of_class(row).request[:3].any():
             figures = f"{queues.names[level]} has {most[:, level].tolist()} and a quota of {quota.tolist()}"
             yield Violation("quotas are safe from reclaim", snapshot.pods.title(row), figures)

@@ -244,7 +244,7 @@ class SchedulingCondition(Kind):
     reason: str = ""
     message: str = ""
     status: str = ""
-    transition_id: str = ""
+    transition_id: str = field(default="", name="transitionID")
 
 
 class ResourcesStatus(Kind):

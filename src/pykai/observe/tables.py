@@ -30,6 +30,7 @@ def table(title: str, columns: Sequence[Column | str], rows: Iterable[Sequence[R
         title=title,
         title_justify="left",
         title_style="bold cyan",
+        min_width=len(title),
         header_style=HEADER,
         box=box.SIMPLE_HEAD,
         show_edge=False,

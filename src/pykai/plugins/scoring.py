@@ -8,7 +8,7 @@ over the nodes of one look.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -35,6 +35,7 @@ class Pack:
     `gpu` and `cpu` say for which pods: those that want GPUs, judged by free GPUs, and the others, judged by free CPU.
     """
 
+    packs: ClassVar[bool] = True
     gpu: bool = True
     cpu: bool = True
 
@@ -91,6 +92,8 @@ def _concerns(plugin: Pack | Spread, pod_class: PodClass) -> bool:
 class ResourceType:
     """Pods without GPUs prefer nodes without GPUs."""
 
+    steady: ClassVar[bool] = True
+
     def score(self, look: NodeLook) -> Column | float:
         if look.pod_class.wants_gpu:
             return 0.0
@@ -101,6 +104,8 @@ class ResourceType:
 class NodeAvailability:
     """Nodes where the pod can start at once before nodes where it has to wait for a release."""
 
+    steady: ClassVar[bool] = True
+
     def score(self, look: NodeLook) -> Column | float:
         return np.where(look.fits_now, AVAILABLE_NOW, 0.0)
 
@@ -108,6 +113,8 @@ class NodeAvailability:
 @dataclass(frozen=True)
 class GpuSharingOrder:
     """Shares go where a device is shared already and has room left."""
+
+    steady: ClassVar[bool] = True  # for whole devices; shares are scored anew each time
 
     def score(self, look: NodeLook) -> Column | float:
         return np.where(look.sharable > 0, SHARED_DEVICE, 0.0)

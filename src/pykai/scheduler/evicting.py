@@ -68,4 +68,9 @@ class Evicter:
             "lastTransitionTime": rfc3339(self._hands.out.clock()),
         }
         body = {"metadata": {"uid": meta.uid}, "status": {"conditions": [condition]}}
-        await self._hands.out.api.patch(POD.ref(meta.name, meta.namespace).sub("status"), Patch.strategic(body))
+        try:
+            await self._hands.out.api.patch(POD.ref(meta.name, meta.namespace).sub("status"), Patch.strategic(body))
+        except (NotFound, Conflict):
+            raise
+        except ApiError as error:
+            log.warning("eviction not announced", pod="/".join(eviction.evict.pod), error=reason(error))

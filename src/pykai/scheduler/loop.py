@@ -18,6 +18,7 @@ from pykai.cache.cluster import ClusterCache
 from pykai.engine.policy import Policy
 from pykai.kube.api import Api
 from pykai.kube.resources import BIND_REQUEST
+from pykai.model.params import SchedulerParams
 from pykai.objects.kinds import BindRequest, Pod
 from pykai.scheduler.agenda import Agenda
 from pykai.scheduler.decision import Decision, Judge, RefusedPlanError, Usage, make_decision, no_judge
@@ -67,9 +68,16 @@ class Scheduler:
         self._failures = 0
         self._patience = Patience()
 
-    async def run(self) -> NoReturn:
-        """Schedule for ever."""
+    @property
+    def params(self) -> SchedulerParams:
+        """The parameters as the cluster shaped them."""
+        return self._memory.cache.params
+
+    async def run(self, ready: asyncio.Event | None = None) -> NoReturn:
+        """Schedule for ever; `ready` is set once everything is known."""
         await self._memory.feed.synced()
+        if ready is not None:
+            ready.set()
         self._agenda.call()
         try:
             while True:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -99,6 +101,16 @@ def test_the_same_seed_gives_the_same_bytes(output: str, tmp_path: Path) -> None
     assert (tmp_path / "0.jsonl").read_bytes() == (tmp_path / "1.jsonl").read_bytes()
     other = run(*arguments, "--seed", 6)
     assert other.stdout_bytes != first.stdout_bytes
+
+
+def test_the_same_bytes_come_from_every_process() -> None:
+    """Also where Python orders its sets differently."""
+    command = [sys.executable, "-m", "pykai.apps.cli", "simulate", str(QUICKSTART), "-o", "json"]
+    outputs = {
+        subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PYTHONHASHSEED": seed}).stdout
+        for seed in ("1", "2")
+    }
+    assert len(outputs) == 1
 
 
 def test_yaml_and_json_say_the_same(story: dict[str, Any]) -> None:

@@ -30,6 +30,7 @@ from pykai.controllers.binder.sharing import Sharing, is_going
 from pykai.kube.api import EventType
 from pykai.kube.replica import Change
 from pykai.kube.watch import SharedWatch
+from pykai.objects.gpu_request import shares_gpu
 from pykai.objects.kinds import BindRequest, Pod
 
 H = TypeVar("H", bound=Hashable)
@@ -87,13 +88,15 @@ class Book:
 
     def sharing_among(self, key: GroupKey, pods: Iterable[Pod]) -> Sharing:
         """One device as these pods (of its node at least) and the watched requests show it."""
-        here = [pod for pod in pods if key in pod_groups(pod) or self._takes(key, pod)]
+        pods = list(pods)
         reserved = self._places.reservations
+        named = [pod for pod in pods if key in pod_groups(pod)]
+        users = (pod for pod in pods if pod.metadata.namespace != reserved and self._uses(key, pod))
         coming = self._coming(key)
         open_to = (pod for pod in coming if not is_going(pod) and self._wants(key, pod, is_open))
         return Sharing(
-            reservations=tuple(pod for pod in here if pod.metadata.namespace == reserved),
-            sharers=tuple(pod for pod in here if pod.metadata.namespace != reserved and not is_over(pod)),
+            reservations=tuple(pod for pod in named if pod.metadata.namespace == reserved),
+            sharers=tuple(users),
             coming=coming,
             newcomer=next(open_to, None),
         )
@@ -118,9 +121,12 @@ class Book:
         pods = [pod for pod in self._present(sorted(asking | busy)) if not pod.spec.node_name and not is_over(pod)]
         return tuple(pod for pod in pods if key_of(pod) in busy or self._wants(key, pod, _not_failed))
 
-    def _takes(self, key: GroupKey, pod: Pod) -> bool:
-        """Whether a pod without the label is on the device all the same, by a request that was carried out."""
-        return pod.spec.node_name == key.node and self._wants(key, pod, _any)
+    def _uses(self, key: GroupKey, pod: Pod) -> bool:
+        """Whether a pod is on the device, by its label (if it asked for a share at all) or by its request."""
+        if pod.spec.node_name != key.node or is_over(pod):
+            return False
+        labelled = key in pod_groups(pod) and shares_gpu(pod.metadata.annotations or {})
+        return labelled or self._wants(key, pod, _any)
 
     def _wants(self, key: GroupKey, pod: Pod, which: Callable[[BindRequest], bool]) -> bool:
         requests = self.requests_for(key_of(pod))

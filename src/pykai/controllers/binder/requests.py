@@ -5,7 +5,7 @@ device, for a volume) it gives up its worker and news bring it back. So a run ma
 another process at any point: what is done already is left as it is.
 
     open request ─► devices reserved ─► pod labelled ─► steps ─► bound ─► Succeeded
-                       └──────────────────┴──────────────┴────────┴─► undone ─► Failed (again, while `backoffLimit` allows)
+                       └──────────────────┴──────────────┴────────┴─► undone ─► Failed
 
 A failure is final unless the request has a `backoffLimit`. A request that failed for good is not tried again: its
 place may be given to another pod by then.
@@ -207,6 +207,8 @@ class Requests:
     # -------------------------------------------------------------------------------------------------- ending
     async def _succeed(self, request: BindRequest, pod: Pod, progress: Progress, node: str) -> None:
         await self._outcomes.succeeded(request, pod, node)
+        gpus = [self._reservations.held(key) for key in request_groups(request)]
+        log.info("pod bound", pod="/".join(requested_pod(request)), node=node, gpus=gpus)
         progress.closed = True
 
     async def _fail(self, request: BindRequest, progress: Progress, why: str) -> float | None:

@@ -67,12 +67,14 @@ class Reservations:
         self._wake = wake
         self._troubles: dict[GroupKey, Trouble] = {}
 
-    def device(self, key: GroupKey) -> str:
-        """The id of the device that the group stands for; empty while it is not known.
+    def held(self, key: GroupKey) -> str:
+        """The id of the device that the group stands for; empty if it is not known."""
+        holder = self._holder(key)
+        return device_of(holder) if holder else ""
 
-        Raises BindError if it will not be known soon.
-        """
-        holder = joinable(key, self._book.sharing(key).reservations)
+    def device(self, key: GroupKey) -> str:
+        """The same for a newcomer: empty while it is not known, BindError if it will not be known soon."""
+        holder = self._holder(key)
         if holder is not None:
             return device_of(holder)
         if self._book.scaling_up():
@@ -81,6 +83,9 @@ class Reservations:
         if trouble is not None and trouble.final:
             raise BindError(trouble.text)
         return ""
+
+    def _holder(self, key: GroupKey) -> Pod | None:
+        return joinable(key, self._book.sharing(key).reservations)
 
     def overdue(self, key: GroupKey) -> str:
         """What to say when a device did not become known in time."""

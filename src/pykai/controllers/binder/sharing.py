@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 from pykai.controllers.binder.groups import GroupKey, is_over
 from pykai.controllers.binder.reservation_pod import device_of, name_for
-from pykai.objects.gpu_request import shares_gpu
 from pykai.objects.kinds import Pod
 
 
@@ -57,7 +56,7 @@ def desired(sharing: Sharing) -> Change:
     if any(not is_over(pod) for pod in sharing.reservations):
         return Change(release=ended)
     if sharing.sharers:
-        return Change(ended, tuple(pod for pod in sharing.sharers if not is_going(pod) and _shares(pod)))
+        return Change(ended, tuple(pod for pod in sharing.sharers if not is_going(pod)))
     return Change(ended, reserve_for=None if sharing.reservations else sharing.newcomer)
 
 
@@ -74,8 +73,3 @@ def joinable(key: GroupKey, reservations: tuple[Pod, ...]) -> Pod | None:
 def is_going(pod: Pod) -> bool:
     """Whether a pod is being deleted."""
     return pod.metadata.deletion_timestamp is not None
-
-
-def _shares(pod: Pod) -> bool:
-    """A pod is deleted for want of a reservation only if it asked for a share, whatever labels it carries."""
-    return shares_gpu(pod.metadata.annotations or {})

@@ -1,0 +1,79 @@
+"""KAI's figures for the same files, and how ours compare with them.
+
+A comparison is only made where the file is the same: same scenario, size, pods and groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from bench.measure import Run
+
+COUNTS = ("bound", "evicted", "pipelined", "left_pending")
+
+
+class Peer(msgspec.Struct, frozen=True):
+    """One row of KAI's figures. The figures of a cycle are None where it did not end in time (`timeout`)."""
+
+    nodes: int
+    pods: int
+    groups: int
+    peak_rss_mb: float
+    timeout: bool
+    cycle_cpu_ms: float | None = None
+    bound: int | None = None
+    evicted: int | None = None
+    pipelined: int | None = None
+    left_pending: int | None = None
+
+
+def read(path: Path) -> dict[str, Peer]:
+    """KAI's figures by scenario and size; empty where there is no such file."""
+    return msgspec.json.decode(path.read_bytes(), type=dict[str, Peer]) if path.is_file() else {}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Our run and, where there is one for the same file, KAI's."""
+
+    run: Run
+    peer: Peer | None
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times more CPU KAI needs; None where either figure is missing."""
+        ours, theirs = self.run.cpu_ms, self.peer.cycle_cpu_ms if self.peer else None
+        return theirs / ours if ours and theirs else None
+
+    @property
+    def verdict(self) -> str:
+        """Whether the counts are the same; empty where there is nothing to compare."""
+        if self.run.counts is None or self.peer is None or self.peer.timeout:
+            return ""
+        ours = self.run.counts
+        theirs = {name: getattr(self.peer, name) for name in COUNTS}
+        if all(ours[name] == theirs[name] for name in COUNTS):
+            return "same"
+        placed_alike = all(ours[name] == theirs[name] for name in COUNTS if name != "evicted")
+        return "fewer evictions" if placed_alike and ours["evicted"] < theirs["evicted"] else "differ"
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the target was reached; None where there is none, or nothing to hold against it."""
+        case, ours = self.run.case, self.run.cpu_ms
+        if case.most_seconds is not None:
+            return None if ours is None else ours / 1000 < case.most_seconds
+        if case.target is None or self.ratio is None:
+            return None
+        return self.ratio >= case.target
+
+
+def compare(run: Run, peers: Mapping[str, Peer]) -> Comparison:
+    """Our run beside KAI's figures for the same file."""
+    peer = peers.get(run.case.key)
+    same = peer is not None and (peer.nodes, peer.pods, peer.groups) == (run.nodes, run.pods, run.groups)
+    return Comparison(run, peer if same else None)

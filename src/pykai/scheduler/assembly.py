@@ -1,0 +1,77 @@
+"""The parts of a live scheduler, put together on one connection and one set of watches."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pykai.cache.assume import Assumptions
+from pykai.cache.cluster import ClusterCache
+from pykai.kube.api import Api
+from pykai.kube.events import EventRecorder
+from pykai.kube.watches import Watches
+from pykai.model.params import SchedulerParams
+from pykai.observe.metrics import SCHEDULER, Metrics
+from pykai.scheduler.agenda import Agenda, Rhythm
+from pykai.scheduler.feed import Feed
+from pykai.scheduler.hands import Hands
+from pykai.scheduler.loop import Memory, Mind, Scheduler
+from pykai.scheduler.outbox import Loop, Outbox, Spacing
+from pykai.scheduler.setbacks import Patience, Setbacks
+from pykai.scheduler.telling import Outlets, Teller
+from pykai.scheduler.writer import Reach, Writer
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a scheduler runs. `selective`: ask the server only for what the partition needs (watches not shared)."""
+
+    params: SchedulerParams = field(default_factory=SchedulerParams)
+    rhythm: Rhythm = field(default_factory=Rhythm)
+    reach: Reach = field(default_factory=Reach)
+    patience: Patience = field(default_factory=Patience)
+    spacing: Spacing = field(default_factory=Spacing)
+    selective: bool = True
+    metrics_namespace: str = "kai"
+    clock: Callable[[], float] = time.time
+
+
+class LiveScheduler:
+    """A scheduler on a cluster. Make it before the watches run; `loop` carries out writes that may wait."""
+
+    def __init__(self, api: Api, watches: Watches, mind: Mind, loop: Loop, options: Options) -> None:
+        steady = asyncio.get_running_loop().time
+        self._api = api
+        self.metrics = Metrics(SCHEDULER, options.metrics_namespace)
+        cache, assumptions = ClusterCache(options.params), Assumptions()
+        agenda = Agenda(options.rhythm, steady)
+        self._outbox = Outbox(loop, steady, options.spacing)
+        self._recorder = EventRecorder(api, options.params.scheduler_name, options.clock)
+        outlets = Outlets(api, self._recorder, self._outbox, options.clock)
+
+        def wanted(instant: float) -> None:
+            agenda.at_latest(steady() + instant - options.clock())
+
+        teller = Teller(outlets, cache, assumptions)
+        hands = Hands(outlets, teller, assumptions, self.metrics, wanted, Setbacks(options.patience))
+        feed = Feed(watches, cache, assumptions, agenda.heed, selective=options.selective)
+        self.scheduler = Scheduler(mind, Memory(cache, assumptions, feed), agenda, hands, Writer(hands, options.reach))
+
+    @property
+    def params(self) -> SchedulerParams:
+        """The parameters as the cluster shaped them (whether it serves DRA)."""
+        return self.scheduler.params
+
+    async def run(self, ready: asyncio.Event | None = None, takes_over: bool = False) -> None:
+        """Schedule until cancelled; the watches must run beside. `ready` is set once everything is known.
+
+        `takes_over`: another replica led before.
+        """
+        if takes_over:
+            await self.scheduler.take_over(self._api)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._recorder.run())
+            group.create_task(self._outbox.run())
+            group.create_task(self.scheduler.run(ready))

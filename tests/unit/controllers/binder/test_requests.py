@@ -1,0 +1,200 @@
+"""Bind requests from decision to bound pod, one table row or short story at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykai.kube.api import Object
+from pykai.kube.errors import Forbidden, Unavailable
+from pykai.kube.resources import BIND_REQUEST, EVENT, NODE, POD
+from pykai.objects import names
+
+from .world import TEAM, World
+
+
+async def events(world: World) -> list[tuple[str, str, str]]:
+    found = (await world.api.list(EVENT, Object)).items
+    return [(event["type"], event["reason"], event["message"]) for event in found]
+
+
+def condition(pod: Object, kind: str) -> Object | None:
+    return next((each for each in pod["status"].get("conditions") or () if each["type"] == kind), None)
+
+
+async def test_a_whole_gpu_pod_costs_the_bind_one_status_write_and_one_event() -> None:
+    async with World() as world:
+        pod = await world.pod("p")
+        await world.request(pod)
+        api = await world.start_binder()
+        await world.settle(300)
+        assert api.writes == ["post pods/binding", "patch bindrequests/status", "create events"]
+        bound = await world.now(POD, "p")
+        assert bound["spec"]["nodeName"] == "n1"
+        assert bound["metadata"]["annotations"] == {names.RECEIVED_RESOURCE_TYPE: "Regular"}
+        assert condition(bound, "PodScheduled")["status"] == "True"  # type: ignore[index]
+        assert await world.status("p") == {"phase": "Succeeded"}
+        assert await events(world) == [("Normal", "Bound", "Pod bound successfully to node n1")]
+
+
+async def test_numa_zones_travel_with_the_bind() -> None:
+    async with World() as world:
+        zones = [{"zone": "node-0", "amount": {"cpu": "4", "nvidia.com/gpu": "1"}}]
+        await world.request(await world.pod("p"), predictedNUMAZones=zones)
+        await world.start_binder()
+        told = (await world.now(POD, "p"))["metadata"]["annotations"]
+        assert told[names.NUMA_PREDICTED] == '[{"zone":"node-0","amount":{"cpu":"4","nvidia.com/gpu":"1"}}]'
+
+
+async def test_a_request_ahead_of_everything_else_waits_for_nothing() -> None:
+    async with World() as world:
+        await world.start_binder()
+        for number in range(25):
+            await world.request(await world.pod(f"p{number}"))
+        await world.settle()
+        assert {(await world.status(f"p{number}"))["phase"] for number in range(25)} == {"Succeeded"}
+
+
+# ------------------------------------------------------------------------------------------------------- failures
+async def gone_pod(world: World) -> str:
+    body = {"metadata": {"name": "p"}, "spec": {"podName": "p", "selectedNode": "n1"}}
+    await world.api.create(BIND_REQUEST, body, TEAM)
+    return 'pods "p" not found'
+
+
+async def gone_node(world: World) -> str:
+    await world.request(await world.pod("p"), node="n9")
+    return 'nodes "n9" not found'
+
+
+async def gone_node_for_a_share(world: World) -> str:
+    await world.share("p", ["g"], node="n9")
+    return 'nodes "n9" not found'
+
+
+async def another_pod_of_that_name(world: World) -> str:
+    await world.pod("p")
+    node = await world.api.get(NODE.ref("n1"), Object)
+    owners = [("Pod", "p", "11111111-1111-1111-1111-111111111111"), ("Node", "n1", node["metadata"]["uid"])]
+    references = [{"apiVersion": "v1", "kind": kind, "name": name, "uid": uid} for kind, name, uid in owners]
+    body = {"metadata": {"name": "p", "ownerReferences": references}, "spec": {"podName": "p", "selectedNode": "n1"}}
+    await world.api.create(BIND_REQUEST, body, TEAM)
+    return 'pods "p" not found: the pod of that name is not the one of the request'
+
+
+async def no_config_map_name(world: World) -> str:
+    pod = await world.pod("p", annotations={names.GPU_FRACTION: "0.5"})
+    await world.request(pod, groups=["g"])
+    return "plugin gpusharing failed in PreBind: no desired configmap name found in pod team/p annotations"
+
+
+async def no_such_container(world: World) -> str:
+    share = {names.GPU_FRACTION: "0.5", names.GPU_FRACTION_CONTAINER: "sidecar"}
+    await world.request(await world.pod("p", share=share), groups=["g"])
+    return "plugin gpusharing failed in PreBind: container with name sidecar not found for fraction request"
+
+
+@pytest.mark.parametrize(
+    "story",
+    [gone_pod, gone_node, gone_node_for_a_share, another_pod_of_that_name, no_config_map_name, no_such_container],
+)
+async def test_what_cannot_be_bound_fails_once_with_a_reason(story: Any) -> None:
+    async with World() as world:
+        why = await story(world)
+        api = await world.start_binder()
+        await world.settle(600)
+        assert await world.status("p") == {"phase": "Failed", "reason": why, "failedAttempts": 1}
+        assert api.writes.count("patch bindrequests/status") == 1
+        assert await world.reservations() == []
+
+
+async def test_a_failure_shows_on_the_pod_and_the_next_success_corrects_it() -> None:
+    async with World() as world:
+        await world.request(await world.pod("p"), node="n9")
+        await world.start_binder()
+        text = 'Failed to bind pod team/p to node n9: nodes "n9" not found'
+        shown = condition(await world.now(POD, "p"), names.POD_BOUND)
+        assert shown is not None
+        assert (shown["status"], shown["reason"], shown["message"]) == ("False", "BindingError", text)
+        assert await events(world) == [("Warning", "BindingError", text)]
+        await world.api.delete(BIND_REQUEST.ref("p", TEAM))
+        await world.request(await world.now(POD, "p"))
+        await world.settle()
+        shown = condition(await world.now(POD, "p"), names.POD_BOUND)
+        assert shown is not None
+        assert (shown["status"], shown["reason"]) == ("True", "Bound")
+
+
+async def test_a_request_with_a_backoff_limit_is_tried_that_often() -> None:
+    async with World() as world:
+        await world.request(await world.pod("p"), node="n9", backoffLimit=3)
+        await world.start_binder()
+        attempts = []
+        for seconds in (0.0, 0.9, 0.2, 1.8, 0.3, 60.0):
+            await world.settle(seconds)
+            attempts.append((await world.status("p"))["failedAttempts"])
+        assert attempts == [1, 1, 2, 2, 3, 3]
+
+
+async def test_a_retry_finds_the_node_that_came_back() -> None:
+    async with World() as world:
+        await world.request(await world.pod("p"), node="n9", backoffLimit=2)
+        await world.start_binder()
+        assert (await world.status("p"))["phase"] == "Failed"
+        await world.api.create(NODE, {"metadata": {"name": "n9"}})
+        await world.settle(1.1)
+        assert await world.status("p") == {"phase": "Succeeded", "failedAttempts": 1}
+
+
+async def test_a_fraction_without_groups_is_deleted() -> None:
+    async with World() as world:
+        await world.request(await world.pod("p"), groups=[])
+        await world.start_binder()
+        assert (await world.api.list(BIND_REQUEST, Object)).items == []
+
+
+async def test_a_pod_bound_by_somebody_else_counts_as_success() -> None:
+    async with World() as world:
+        pod = await world.pod("p", spec={"nodeName": "n1"})
+        await world.request(pod, node="n9")
+        api = await world.start_binder()
+        assert await world.status("p") == {"phase": "Succeeded"}
+        assert "post pods/binding" not in api.writes
+
+
+async def test_a_server_in_trouble_is_tried_again_and_nothing_is_undone() -> None:
+    async with World() as world:
+        await world.share("p", ["g"])
+        await world.start_binder()
+        await world.share("q", ["g"])
+        api = world.seen_by_binder
+        troubles = [Unavailable("down")] * 3
+
+        def refuse(write: str) -> None:
+            if write == "post pods/binding" and troubles:
+                raise troubles.pop()
+
+        api.refuse = refuse
+        await world.settle(20)
+        assert await world.status("q") == {"phase": "Succeeded"}
+        assert not [write for write in api.writes if write.startswith("delete")]
+
+
+async def test_a_server_that_refuses_for_good_fails_the_request() -> None:
+    async with World() as world:
+        await world.start_binder()
+
+        def refuse(write: str) -> None:
+            if write == "post pods/binding":
+                raise Forbidden("pods/binding is forbidden")
+
+        world.seen_by_binder.refuse = refuse
+        await world.share("p", ["g"])
+        await world.settle(1)
+        status = await world.status("p")
+        assert status["reason"] == "failed to bind pod team/p to node n1: pods/binding is forbidden"
+        pod = await world.now(POD, "p")
+        assert not (pod["metadata"].get("labels") or {})
+        assert (await world.picture())["maps"] == []
+        assert await world.reservations() == []

@@ -1,0 +1,361 @@
+"""Shared devices: one reservation pod for each in use, none for any other."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from pykai.controllers.binder import ReservationTemplate
+from pykai.controllers.binder.groups import GroupKey
+from pykai.controllers.binder.reservation_pod import name_for
+from pykai.kube.api import Deletion, Object, Patch
+from pykai.kube.errors import Forbidden, NotFound
+from pykai.kube.resources import BIND_REQUEST, CONFIG_MAP, EVENT, POD
+from pykai.objects import names
+
+from .world import TEAM, World
+
+RESERVED = names.RESERVATION_NAMESPACE
+
+
+def labels(pod: Object) -> Object:
+    return dict(pod["metadata"].get("labels") or {})
+
+
+async def reservation(world: World, group: str, node: str = "n1") -> Object:
+    return await world.now(POD, name_for(GroupKey(node, group)), RESERVED)
+
+
+# ---------------------------------------------------------------------------------------------------- one share
+async def test_a_share_gets_a_reservation_a_label_two_config_maps_and_its_node() -> None:
+    async with World() as world:
+        pod = await world.share("p", ["g"])
+        api = await world.start_binder()
+        await world.settle()
+        bound = await world.now(POD, "p")
+        assert bound["spec"]["nodeName"] == "n1"
+        assert labels(bound) == {names.GPU_GROUP_LABEL: "g"}
+        assert bound["metadata"]["annotations"][names.RECEIVED_RESOURCE_TYPE] == "Fraction"
+        maps = [await world.now(CONFIG_MAP, f"p-abc-shared-gpu-0{suffix}") for suffix in ("", "-evar")]
+        told = {"NVIDIA_VISIBLE_DEVICES": "GPU-n1-0", "GPU_PORTION": "0.50", "RUNAI_NUM_OF_GPUS": "0.50"}
+        assert [each.get("data") or {} for each in maps] == [told, {}]
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": pod["metadata"]["uid"]}
+        assert [each["metadata"]["ownerReferences"] for each in maps] == [[owner], [owner]]
+        assert Counter(api.writes) == {
+            "create pods": 1,
+            "patch pods": 1,
+            "create configmaps": 2,
+            "post pods/binding": 1,
+            "patch bindrequests/status": 1,
+            "create events": 1,
+        }
+
+
+async def test_the_reservation_pod_is_what_a_kubelet_needs() -> None:
+    limits = {"requests": {"cpu": "1m"}, "limits": {"memory": "64Mi", "nvidia.com/gpu": "8"}}
+    template = ReservationTemplate(
+        image="reserve:1",
+        resources=limits,
+        pod_security={"runAsNonRoot": True},
+        container_security={"allowPrivilegeEscalation": False},
+    )
+    toleration = {"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}
+    async with World(template=template) as world:
+        await world.share("p", ["g"], spec={"tolerations": [toleration]})
+        await world.start_binder()
+        made = await reservation(world, "g")
+        assert labels(made) == {"app": "kai-resource-reservation", "runai-gpu-group": "g"}
+        assert made["metadata"]["annotations"]["karpenter.sh/do-not-disrupt"] == "true"
+        spec = made["spec"]
+        assert (spec["nodeName"], spec["runtimeClassName"], spec["tolerations"]) == ("n1", "nvidia", [toleration])
+        assert (spec["serviceAccountName"], spec["securityContext"]) == (
+            "kai-resource-reservation",
+            {"runAsNonRoot": True},
+        )
+        (container,) = spec["containers"]
+        assert container["resources"] == {
+            "requests": {"cpu": "1m", "nvidia.com/gpu": "1"},
+            "limits": {"memory": "64Mi", "nvidia.com/gpu": "1"},
+        }
+        assert (container["image"], container["imagePullPolicy"]) == ("reserve:1", "IfNotPresent")
+        assert container["securityContext"] == {"allowPrivilegeEscalation": False}
+        paths = {entry["name"]: entry["valueFrom"]["fieldRef"]["fieldPath"] for entry in container["env"]}
+        assert paths == {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace"}
+
+
+@pytest.mark.parametrize(
+    ("template", "runtime_class", "image"),
+    [
+        (ReservationTemplate(runtime_class="", image="i"), None, "i"),
+        (ReservationTemplate(runtime_class="crun", image="i"), "crun", "i"),
+        (ReservationTemplate(fake_gpus=True, image="i"), "nvidia", "ubuntu"),
+    ],
+)
+async def test_runtime_class_and_image(template: ReservationTemplate, runtime_class: str | None, image: str) -> None:
+    async with World(template=template) as world:
+        await world.share("p", ["g"])
+        await world.start_binder()
+        spec = (await reservation(world, "g"))["spec"]
+        assert (spec.get("runtimeClassName"), spec["containers"][0]["image"]) == (runtime_class, image)
+
+
+async def test_pods_of_two_namespaces_share_a_device() -> None:
+    async with World() as world:
+        await world.share("p", ["g"])
+        await world.share("q", ["g"], namespace="other")
+        await world.start_binder()
+        assert len(await world.reservations()) == 1
+        assert await world.told_devices("p") == await world.told_devices("q", "other") == "GPU-n1-0"
+
+
+async def test_several_devices_have_a_label_each_and_are_told_in_order() -> None:
+    async with World() as world:
+        await world.share("p", ["g2", "g1", "g3"])
+        await world.start_binder()
+        bound = await world.now(POD, "p")
+        assert labels(bound) == {f"runai-gpu-group/g{n}": f"g{n}" for n in (1, 2, 3)}
+        held = {name: (await reservation(world, name))["metadata"]["annotations"] for name in ("g1", "g2", "g3")}
+        expected = [held[group][names.RESERVED_GPU_INDEX] for group in ("g2", "g1", "g3")]
+        assert await world.told_devices("p") == ",".join(expected)
+        await world.remove("p")
+        await world.settle()
+        assert await world.reservations() == []
+
+
+async def test_sixteen_halves_land_two_by_two_and_leave_nothing() -> None:
+    async with World() as world:
+        await world.start_binder()
+        for number in range(16):
+            await world.share(f"p{number}", [f"g{number // 2}"])
+        await world.settle()
+        told = [await world.told_devices(f"p{number}") for number in range(16)]
+        assert sorted(Counter(told).values()) == [2] * 8
+        assert sorted(set(told)) == sorted(world.devices["n1"])
+        assert len(await world.reservations()) == 8
+        for number in range(16):
+            await world.remove(f"p{number}")
+        await world.settle()
+        assert await world.reservations() == []
+        assert (await world.picture())["maps"] == []
+
+
+async def test_waiting_for_devices_keeps_no_worker() -> None:
+    async with World(workers=2) as world:
+        world.kubelets.reserves = False
+        await world.start_binder()
+        for number in range(4):
+            await world.share(f"p{number}", [f"g{number}"])
+        await world.request(await world.pod("whole"))
+        await world.settle()
+        assert (await world.status("whole"))["phase"] == "Succeeded"
+
+
+# -------------------------------------------------------------------------------------------- the end of sharing
+async def finishes(world: World, name: str) -> None:
+    done = Patch.merge({"status": {"phase": "Succeeded"}})
+    await world.api.patch(POD.ref(name, TEAM).sub("status"), done)
+
+
+async def is_deleted(world: World, name: str) -> None:
+    await world.remove(name)
+
+
+@pytest.mark.parametrize("end", [finishes, is_deleted])
+async def test_the_reservation_goes_with_the_last_sharer(end: Any) -> None:
+    async with World() as world:
+        await world.share("p", ["g"])
+        await world.share("q", ["g"])
+        await world.start_binder()
+        await end(world, "p")
+        await world.settle()
+        assert len(await world.reservations()) == 1
+        await end(world, "q")
+        await world.settle()
+        assert await world.reservations() == []
+
+
+async def test_a_pod_deleted_while_it_waits_leaves_nothing() -> None:
+    async with World() as world:
+        world.kubelets.reserves = False
+        await world.share("p", ["g"])
+        await world.start_binder()
+        assert len(await world.reservations()) == 1
+        await world.remove("p")
+        await world.settle()
+        assert await world.reservations() == []
+
+
+async def test_leftovers_of_another_life_are_cleaned_at_start() -> None:
+    async with World() as world:
+        body = {
+            "metadata": {"name": "gpu-reservation-old", "labels": {names.GPU_GROUP_LABEL: "old"}},
+            "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "i"}]},
+        }
+        await world.api.create(POD, body, RESERVED)
+        await world.pod("p", labels={names.GPU_GROUP_LABEL: "old", "keep": "me"})
+        await world.pod("multi", labels={"runai-gpu-group/old": "old"})
+        await world.pod("foreign", labels={names.GPU_GROUP_LABEL: "old"}, spec={"schedulerName": "other"})
+        await world.start_binder()
+        await world.settle()
+        assert await world.reservations() == []
+        assert [labels(await world.now(POD, name)) for name in ("p", "multi", "foreign")] == [
+            {"keep": "me"},
+            {},
+            {names.GPU_GROUP_LABEL: "old"},
+        ]
+
+
+async def test_a_reservation_under_another_name_is_honoured() -> None:
+    async with World() as world:
+        body = {
+            "metadata": {"name": "gpu-reservation-n1-x7k2p", "labels": {names.GPU_GROUP_LABEL: "g"}},
+            "spec": {
+                "nodeName": "n1",
+                "containers": [{"name": "c", "image": "i", "resources": {"limits": {names.NVIDIA_GPU: "1"}}}],
+            },
+        }
+        await world.api.create(POD, body, RESERVED)
+        await world.share("p", ["g"])
+        await world.start_binder()
+        assert [each["metadata"]["name"] for each in await world.reservations()] == ["gpu-reservation-n1-x7k2p"]
+        assert await world.told_devices("p") == "GPU-n1-0"
+
+
+async def test_the_same_group_on_another_node_is_another_device() -> None:
+    async with World({"n1": 1, "n2": 1}) as world:
+        await world.share("p", ["g"], node="n1")
+        await world.share("q", ["g"], node="n2")
+        await world.start_binder()
+        assert [await world.told_devices(name) for name in ("p", "q")] == ["GPU-n1-0", "GPU-n2-0"]
+        await world.remove("p")
+        await world.settle()
+        assert [each["spec"]["nodeName"] for each in await world.reservations()] == ["n2"]
+
+
+# ------------------------------------------------------------------------------------------------- lost devices
+@pytest.mark.parametrize("loss", ["deleted", "ended"])
+async def test_pods_whose_reservation_is_lost_are_deleted(loss: str) -> None:
+    async with World() as world:
+        await world.share("p", ["g"])
+        await world.pod("bystander", labels={names.GPU_GROUP_LABEL: "g"}, spec={"nodeName": "n1"})
+        await world.start_binder()
+        ref = POD.ref(name_for(GroupKey("n1", "g")), RESERVED)
+        if loss == "deleted":
+            await world.api.delete(ref, Deletion(grace_seconds=0))
+        else:
+            await world.api.patch(ref.sub("status"), Patch.merge({"status": {"phase": "Failed"}}))
+        await world.settle(1)
+        with pytest.raises(NotFound):
+            await world.now(POD, "p")
+        assert (await world.now(POD, "bystander"))["spec"]["nodeName"] == "n1"
+        reasons = [event["reason"] for event in (await world.api.list(EVENT, Object)).items]
+        assert "ReservationLost" in reasons
+
+
+async def test_nobody_joins_a_device_that_is_going() -> None:
+    async with World() as world:
+        await world.share("p", ["g"])
+        await world.start_binder()
+        world.kubelets.reserves = False
+        ref = POD.ref(name_for(GroupKey("n1", "g")), RESERVED)
+        held = Patch.merge({"metadata": {"finalizers": ["test/hold"]}})
+        await world.api.patch(ref, held)
+        await world.api.delete(ref)
+        await world.share("q", ["g"])
+        await world.settle(1)
+        assert await world.status("q") == {}
+        assert "nodeName" not in (await world.now(POD, "q"))["spec"]
+        await world.api.patch(ref, Patch.merge({"metadata": {"finalizers": None}}))
+        world.kubelets.reserves = True
+        await world.settle(1)
+        with pytest.raises(NotFound):
+            await world.now(POD, "p")
+        assert (await world.status("q"))["phase"] == "Succeeded"
+        assert len(await world.reservations()) == 1
+
+
+# ----------------------------------------------------------------------------------------------------- refusals
+async def test_a_device_that_never_comes_fails_in_time_and_leaves_nothing() -> None:
+    async with World() as world:
+        world.kubelets.reserves = False
+        await world.share("p", ["g"])
+        await world.start_binder()
+        await world.settle(39)
+        assert await world.status("p") == {}
+        await world.settle(2)
+        name = name_for(GroupKey("n1", "g"))
+        assert (await world.status("p"))["reason"] == (
+            "failed to reserve GPUs for pod team/p in gpu group g: "
+            f"failed waiting for GPU reservation pod to allocate: {RESERVED}/{name}"
+        )
+        assert await world.reservations() == []
+        assert labels(await world.now(POD, "p")) == {}
+
+
+async def test_a_kubelet_that_is_still_busy_is_asked_again() -> None:
+    async with World({"n1": 1}) as world:
+        await world.share("p", ["g"])
+        await world.start_binder()
+        await world.share("q", ["h"])
+        await world.settle(3)
+        assert await world.status("q") == {}
+        await world.remove("p")
+        await world.settle(17)
+        assert (await world.status("q"))["phase"] == "Succeeded"
+        assert await world.told_devices("q") == "GPU-n1-0"
+
+
+async def test_a_node_without_a_device_fails_with_the_kubelets_words() -> None:
+    async with World({"n1": 1}) as world:
+        await world.share("p", ["g"])
+        await world.start_binder()
+        await world.share("q", ["h"])
+        await world.settle(41)
+        reason = (await world.status("q"))["reason"]
+        assert reason.endswith("the pod is Failed, OutOfnvidia.com/gpu, no GPU left")
+        assert len(await world.reservations()) == 1
+
+
+async def test_a_reservation_that_may_not_be_made_fails_at_once() -> None:
+    async with World() as world:
+        api = await world.start_binder()
+
+        def refuse(write: str) -> None:
+            if write == "create pods":
+                raise Forbidden('RuntimeClass "nvidia" not found')
+
+        api.refuse = refuse
+        await world.share("p", ["g"])
+        await world.settle(1)
+        assert 'RuntimeClass "nvidia" not found' in (await world.status("p"))["reason"]
+        api.refuse = lambda write: None
+        await world.api.delete(BIND_REQUEST.ref("p", TEAM))
+        await world.settle(1)
+        await world.request(await world.now(POD, "p"), groups=["g"])
+        await world.settle(2)
+        assert (await world.status("p"))["phase"] == "Succeeded"
+
+
+@pytest.mark.parametrize(("scheduled", "phase"), [("False", "Failed"), ("True", "Succeeded")])
+async def test_no_reservation_while_the_cluster_scales_up(scheduled: str, phase: str) -> None:
+    async with World() as world:
+        body = {"metadata": {"name": "s"}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+        await world.api.create(POD, body, names.SCALING_NAMESPACE)
+        waits = {"conditions": [{"type": "PodScheduled", "status": scheduled}]}
+        await world.api.patch(POD.ref("s", names.SCALING_NAMESPACE).sub("status"), Patch.merge({"status": waits}))
+        await world.share("p", ["g"])
+        await world.start_binder()
+        status = await world.status("p")
+        assert status["phase"] == phase
+        if phase == "Failed":
+            assert status["reason"].endswith("cluster is scaling up, could not create reservation pod")
+
+
+async def test_the_labels_of_an_earlier_attempt_are_replaced() -> None:
+    async with World() as world:
+        stale = {names.GPU_GROUP_LABEL: "before", "runai-gpu-group/x": "x"}
+        await world.share("p", ["g"], labels=stale)
+        await world.start_binder()
+        assert labels(await world.now(POD, "p")) == {names.GPU_GROUP_LABEL: "g"}

@@ -1,0 +1,205 @@
+"""A live scheduler on an API server in memory, and manifests to feed it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pykai.config.scheduler import SchedulerConfig, policy
+from pykai.controllers.loop import Pace as LoopPace
+from pykai.controllers.loop import ReconcileLoop
+from pykai.kube.api import Api, Body, Deletion, Object, Patch, Ref, Resource
+from pykai.kube.errors import ApiError, NotFound
+from pykai.kube.memory import MemoryApi
+from pykai.kube.pods import bind
+from pykai.kube.resources import BIND_REQUEST, EVENT, NODE, POD, POD_GROUP, QUEUE
+from pykai.kube.watch import Pace
+from pykai.kube.watches import Watches
+from pykai.model.params import SchedulerParams
+from pykai.objects.crds import manifests
+from pykai.plugins import registry
+from pykai.scheduler.agenda import Rhythm
+from pykai.scheduler.assembly import LiveScheduler, Options
+from pykai.scheduler.decision import Judge, no_judge
+from pykai.scheduler.loop import Mind
+from pykai.scheduler.outbox import Spacing
+from pykai.scheduler.setbacks import Patience
+
+QUICK = Pace(first_seconds=0.002, longest_seconds=0.01, absent_seconds=30.0, short_seconds=0.0, jitter=lambda: 0.5)
+FAST = Options(
+    rhythm=Rhythm(period=0.05, pause=0.001, burst=0.005),
+    spacing=Spacing(first=0.01, longest=0.02),
+    patience=Patience(first=0.05, longest=0.1),
+)
+GPU = "nvidia.com/gpu"
+
+
+class RecordingApi(MemoryApi):
+    """Notes every write as (verb, kind, name, subresource), and raises what is queued for a verb and kind."""
+
+    def __init__(self) -> None:
+        super().__init__(time.time, manifests())
+        self.writes: list[tuple[str, str, str, str]] = []
+        self.failures: dict[tuple[str, str], list[ApiError]] = {}
+
+    def _note(self, verb: str, kind: str, name: str, subresource: str = "") -> None:
+        self.writes.append((verb, kind, name, subresource))
+        if queued := self.failures.get((verb, kind)):
+            raise queued.pop(0)
+
+    async def create(self, resource: Resource, body: Body, namespace: str = "") -> Object:
+        assert isinstance(body, dict)
+        self._note("create", resource.kind, body["metadata"]["name"])
+        return await super().create(resource, body, namespace)
+
+    async def patch(self, ref: Ref, patch: Patch) -> Object:
+        self._note("patch", ref.resource.kind, ref.name, ref.subresource)
+        return await super().patch(ref, patch)
+
+    async def delete(self, ref: Ref, how: Deletion | None = None) -> None:
+        self._note("delete", ref.resource.kind, ref.name)
+        await super().delete(ref, how or Deletion())
+
+    def count(self, verb: str, kind: str) -> int:
+        return sum(1 for write in self.writes if write[:2] == (verb, kind))
+
+
+@dataclass
+class Rig:
+    """A running scheduler. `seen` reads an object or None; `until` waits for a check that may be a coroutine."""
+
+    api: RecordingApi
+    live: LiveScheduler
+    options: Options
+    tasks: list[asyncio.Task[Any]] = field(default_factory=list)
+
+    @property
+    def scheduler(self) -> Any:
+        return self.live.scheduler
+
+    async def seen(self, resource: Resource, name: str, namespace: str = "team") -> Object | None:
+        ref = resource.ref(name, namespace if resource.namespaced else "")
+        try:
+            return await self.api.get(ref, Object)
+        except NotFound:
+            return None
+
+    async def until(self, check: Callable[[], Any], seconds: float = 2.0) -> Any:
+        async with asyncio.timeout(seconds):
+            while True:
+                value = check()
+                value = await value if asyncio.iscoroutine(value) else value
+                if value:
+                    return value
+                await asyncio.sleep(0.002)
+
+    async def request(self, pod: str) -> Object:
+        """The bind request of a pod, once it is there."""
+        found: Object = await self.until(lambda: self.seen(BIND_REQUEST, pod))
+        return found
+
+    async def requests(self) -> list[Object]:
+        return list((await self.api.list(BIND_REQUEST, Object)).items)
+
+    async def events(self, reason: str = "") -> list[Object]:
+        listed = (await self.api.list(EVENT, Object)).items
+        return [event for event in listed if reason in ("", event["reason"])]
+
+    async def quiet(self, seconds: float = 0.15) -> None:
+        """Let everything that is going on end."""
+        await asyncio.sleep(seconds)
+
+    async def bound(self, pod: str) -> None:
+        """Play the binder: bind the pod where its request says, and note success."""
+        request = await self.request(pod)
+        await bind(self.api, POD.ref(pod, "team"), request["spec"]["selectedNode"])
+        done = Patch.merge({"status": {"phase": "Succeeded"}})
+        await self.api.patch(BIND_REQUEST.ref(pod, "team").sub("status"), done)
+
+
+@contextlib.asynccontextmanager
+async def rig(
+    api: RecordingApi | None = None, options: Options = FAST, judge: Judge = no_judge, config: Mapping[str, Any] = {}
+) -> AsyncIterator[Rig]:
+    """A scheduler that runs while the block does."""
+    api = api or RecordingApi()
+    watches = Watches(api, QUICK)
+    chosen = SchedulerConfig(**config)
+    mind = Mind(policy(chosen, registry.make, registry.BUILT_IN), judge)
+    loop = ReconcileLoop[Hashable]("status", LoopPace(workers=5, first_seconds=0.01))
+    live = LiveScheduler(api, watches, mind, loop, options)
+    made = Rig(api, live, options)
+    made.tasks = [asyncio.create_task(watches.run()), asyncio.create_task(live.run())]
+    try:
+        yield made
+        for task in made.tasks:
+            assert not task.done(), task
+    finally:
+        for task in made.tasks:
+            task.cancel()
+        await asyncio.gather(*made.tasks, return_exceptions=True)
+
+
+def params(**given: Any) -> SchedulerParams:
+    return SchedulerParams(**given)
+
+
+# ------------------------------------------------------------------------------------------------------------ manifests
+def node(name: str, gpus: int = 8, **labels: str) -> Object:
+    amounts = {"cpu": "32", "memory": "256Gi", "pods": "110", GPU: str(gpus)}
+    labels = {"nvidia.com/gpu.memory": "40000", **{key.replace("__", "/"): value for key, value in labels.items()}}
+    ready = {"type": "Ready", "status": "True"}
+    return {
+        "metadata": {"name": name, "labels": labels},
+        "status": {"allocatable": amounts, "capacity": amounts, "conditions": [ready]},
+    }
+
+
+def queue(name: str, parent: str = "", **resource: float) -> Object:
+    own = {"quota": -1, "limit": -1, "overQuotaWeight": 1, **resource}
+    return {
+        "metadata": {"name": name},
+        "spec": {"parentQueue": parent, "resources": {"cpu": own, "memory": own, "gpu": own}},
+    }
+
+
+def group(name: str, least: int = 1, **spec: Any) -> Object:
+    return {"metadata": {"name": name, "namespace": "team"}, "spec": {"minMember": least, "queue": "test", **spec}}
+
+
+def pod(name: str, gpus: int = 1, gang: str = "", annotations: Mapping[str, str] | None = None) -> Object:
+    limits = {"limits": {GPU: str(gpus)}} if gpus else {}
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "team",
+            "annotations": {"pod-group-name": gang or name, **(annotations or {})},
+        },
+        "spec": {
+            "schedulerName": "kai-scheduler",
+            "containers": [{"name": "main", "image": "x", "resources": limits}],
+        },
+    }
+
+
+async def furnish(api: Api, nodes: int = 2, gpus: int = 8, limit: float = -1) -> None:
+    """Nodes, the queues `default` and `test`, and the namespace `team`."""
+    from pykai.kube.resources import NAMESPACE
+
+    await api.create(NAMESPACE, {"metadata": {"name": "team"}})
+    for number in range(nodes):
+        await api.create(NODE, node(f"node-{number}", gpus))
+    await api.create(QUEUE, queue("default"))
+    await api.create(QUEUE, queue("test", "default", limit=limit))
+
+
+async def submit(api: Api, *pods: Object, least: int = 1, **spec: Any) -> None:
+    """A PodGroup for each gang the pods name, and the pods."""
+    for name in dict.fromkeys(each["metadata"]["annotations"]["pod-group-name"] for each in pods):
+        await api.create(POD_GROUP, group(name, least, **spec))
+    for each in pods:
+        await api.create(POD, each)

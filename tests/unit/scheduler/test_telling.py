@@ -1,0 +1,191 @@
+"""What people are told about pods and PodGroups that wait, and that it is said once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pykai.kube.api import Object, Patch
+from pykai.kube.resources import NODE, POD, POD_GROUP
+
+from .rig import Rig, furnish, node, pod, rig, submit
+
+FULL = "no nodes with enough resources were found: 1 node(s) didn't have enough resources: GPUs."
+
+
+async def condition(it: Rig, name: str) -> Object | None:
+    found = await it.seen(POD, name)
+    conditions = ((found or {}).get("status") or {}).get("conditions") or []
+    return next((c for c in conditions if c["type"] == "PodScheduled"), None)
+
+
+async def scheduling_conditions(it: Rig, name: str) -> list[Object]:
+    found = await it.seen(POD_GROUP, name)
+    return list(((found or {}).get("status") or {}).get("schedulingConditions") or [])
+
+
+async def test_a_pod_without_a_place_is_told_why_and_told_once() -> None:
+    async with rig() as it:
+        await furnish(it.api, nodes=1, gpus=1)
+        await submit(it.api, pod("fits"))
+        await it.bound("fits")
+        await submit(it.api, pod("waits"))
+        found = await it.until(lambda: condition(it, "waits"))
+        assert (found["status"], found["reason"], found["message"]) == ("False", "Unschedulable", FULL)
+        assert found["lastTransitionTime"]
+        whole = f"PodSchedulingErrors: Resources were not found for pod team/waits due to: {FULL}."
+        (shown,) = await it.until(lambda: scheduling_conditions(it, "waits"))
+        reasons = [{"reason": "PodSchedulingErrors", "message": whole.removeprefix("PodSchedulingErrors: ")[:-1]}]
+        assert shown.pop("lastTransitionTime")
+        assert shown == {
+            "type": "UnschedulableOnNodePool",
+            "nodePool": "default",
+            "reason": "Unschedulable",
+            "message": whole,
+            "status": "True",
+            "transitionID": "1",
+            "reasons": reasons,
+        }
+        events = await it.until(lambda: _both(it))
+        assert {(e["involvedObject"]["kind"], e["type"], e["message"]) for e in events} == {
+            ("Pod", "Warning", FULL),
+            ("PodGroup", "Normal", whole),
+        }
+        await it.api.create(NODE, node("too-small", gpus=0))
+        await it.until(lambda: _says(it, "waits", "2 node(s)"))
+        written = [write for write in it.api.writes if write[2] == "waits" and write[3] == "status"]
+        assert len(written) == 4
+
+
+async def _both(it: Rig) -> list[Object]:
+    events = await it.events("Unschedulable")
+    return events if len(events) == 2 else []
+
+
+async def _says(it: Rig, name: str, text: str) -> bool:
+    found = await condition(it, name)
+    groups = await scheduling_conditions(it, name)
+    return bool(found and text in found["message"] and groups and text in groups[-1]["message"])
+
+
+async def test_what_was_said_is_taken_back_once_all_have_a_place() -> None:
+    async with rig() as it:
+        await furnish(it.api, nodes=0)
+        await submit(it.api, pod("waits"))
+        await it.until(lambda: scheduling_conditions(it, "waits"))
+        await it.api.create(NODE, node("late"))
+        await it.bound("waits")
+        await it.until(lambda: _none(it, "waits"))
+        found = await condition(it, "waits")
+        assert found is not None
+        assert found["status"] == "True"
+
+
+async def _none(it: Rig, name: str) -> bool:
+    return not await scheduling_conditions(it, name)
+
+
+async def test_a_gang_that_is_not_complete_is_told_what_is_missing() -> None:
+    async with rig() as it:
+        await furnish(it.api)
+        await submit(it.api, pod("one", gang="gang"), least=3)
+        (event,) = await it.until(lambda: it.events("NotReady"))
+        text = "Job is not ready for scheduling. Waiting for 3 pods, currently 1 exist, 0 are gated"
+        assert (event["message"], event["involvedObject"]["kind"]) == (text, "PodGroup")
+        await it.quiet()
+        assert await condition(it, "one") is None
+
+
+async def test_a_group_may_ask_not_to_have_its_pods_marked() -> None:
+    async with rig() as it:
+        await furnish(it.api, nodes=0)
+        await submit(it.api, pod("waits"), markUnschedulable=False)
+        await it.until(lambda: it.events("Unschedulable"))
+        await it.quiet()
+        assert await condition(it, "waits") is None
+
+
+async def test_a_group_with_one_attempt_is_told_the_pool_and_left_alone() -> None:
+    async with rig() as it:
+        await furnish(it.api, nodes=0)
+        await submit(it.api, pod("waits"), schedulingBackoff=1)
+        found = await it.until(lambda: condition(it, "waits"))
+        assert found["message"].startswith("Node-Pool 'default': ")
+        await it.until(lambda: scheduling_conditions(it, "waits"))
+        await it.api.create(NODE, node("late"))
+        await it.quiet()
+        assert await it.requests() == []
+
+
+async def test_a_full_queue_is_shown_with_its_figures() -> None:
+    async with rig() as it:
+        await furnish(it.api, limit=1)
+        await submit(it.api, pod("big", gpus=4))
+        (shown,) = await it.until(lambda: scheduling_conditions(it, "big"))
+        (why,) = shown["reasons"]
+        assert why["reason"] == "OverLimit"
+        assert "test quota has reached the allowable limit of GPUs" in why["message"]
+        details = why["details"]["queueDetails"]
+        assert details["name"] == "test"
+        assert details["podGroupRequestedResources"]["nvidia.com/gpu"] == "4"
+        assert details["queueResourceLimits"]["nvidia.com/gpu"] == "1"
+        assert details["queueAllocatedResources"]["nvidia.com/gpu"] == "0"
+
+
+async def test_conditions_of_other_pools_are_kept_whole() -> None:
+    async with rig() as it:
+        await furnish(it.api, nodes=0)
+        other = {"type": "UnschedulableOnNodePool", "nodePool": "slow", "transitionID": "7", "status": "True"}
+        other["reasons"] = [{"reason": "OverLimit", "message": "kept"}]  # type: ignore[assignment]
+        await submit(it.api, pod("waits", gpus=2))
+        await it.until(lambda: scheduling_conditions(it, "waits"))
+        await it.api.patch(
+            POD_GROUP.ref("waits", "team").sub("status"), Patch.merge({"status": {"schedulingConditions": [other]}})
+        )
+        await it.api.create(NODE, node("tiny", gpus=1))
+        shown = await it.until(lambda: _two(it))
+        assert shown[0] == other
+        assert (shown[1]["nodePool"], shown[1]["transitionID"]) == ("default", "8")
+
+
+async def _two(it: Rig) -> list[Object]:
+    found = await scheduling_conditions(it, "waits")
+    return found if len(found) == 2 else []
+
+
+async def test_a_stray_pod_is_told_that_its_sub_group_does_not_exist() -> None:
+    async with rig() as it:
+        await furnish(it.api)
+        stray = pod("stray", gang="gang")
+        stray["metadata"]["labels"] = {"kai.scheduler/subgroup-name": "nowhere"}
+        groups = [{"name": "workers", "minMember": 1}]
+        await submit(it.api, stray, subGroups=groups)
+        found = await it.until(lambda: condition(it, "stray"))
+        text = 'Pod references subgroup "nowhere", which does not exist in PodGroup team/gang'
+        assert found["message"] == text
+
+
+async def test_a_bound_pod_is_never_told_that_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pod is bound while the write of its condition is on its way: the write must not land."""
+    async with rig() as it:
+        await furnish(it.api, nodes=0)
+        held, go = asyncio.Event(), asyncio.Event()
+        plain = it.api.patch
+
+        async def slow(ref, patch):  # type: ignore[no-untyped-def]
+            if ref.resource == POD and ref.subresource == "status":
+                held.set()
+                await go.wait()
+            return await plain(ref, patch)
+
+        monkeypatch.setattr(it.api, "patch", slow)
+        await submit(it.api, pod("waits"))
+        await held.wait()
+        await it.api.create(NODE, node("late"))
+        await it.bound("waits")
+        go.set()
+        await it.quiet()
+        found = await condition(it, "waits")
+        assert found is not None
+        assert found["status"] == "True"
