@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 CASES  ?= ../shared/conformance
+ARGS   ?=
 
-.PHONY: env run test check bench conformance clean
+.PHONY: env run test check bench conformance docs local-up local-down clean
 
 # The environment, with the `kai` command in it. Re-made when the dependencies change.
 env: $(VENV)/.ready
@@ -31,8 +32,20 @@ check: env
 conformance: env
 	@$(BIN)/python -m tests.conformance.runner $(CASES)
 
+# CPU and memory of scheduling cycles beside KAI's; `make bench ARGS=--quick` takes a minute.
 bench: env
-	@$(BIN)/python -m bench.run
+	@$(BIN)/python -m bench.run $(ARGS)
+
+# The parts of the documentation that are generated from the code.
+docs: env
+	@$(BIN)/python docs/extension_points.py
+
+# A real control plane with hollow GPU nodes on this machine; `make local-up ARGS="--nodes 4 --gpus 2"`.
+local-up: env
+	@$(BIN)/kai local up $(ARGS)
+
+local-down: env
+	@$(BIN)/kai local down $(ARGS)
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build/bench .pytest_cache .mypy_cache .ruff_cache

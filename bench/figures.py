@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bench.peer import COUNTS, Comparison, Peer
-from bench.scenarios import Case
 
 NONE = "-"
 
@@ -23,11 +22,12 @@ def times(ratio: float | None) -> str:
     return NONE if ratio is None else f"{ratio:.0f}x" if ratio >= 10 else f"{ratio:.1f}x"
 
 
-def target(case: Case) -> str:
-    """What was asked for: a ratio, or seconds where KAI does not finish."""
+def target(comparison: Comparison) -> str:
+    """What was asked for: a ratio, or seconds where KAI does not finish; nothing where there is nothing to compare."""
+    case = comparison.run.case
     if case.most_seconds is not None:
         return f"< {case.most_seconds:.0f} s"
-    return times(case.target)
+    return NONE if comparison.peer is None else times(case.target)
 
 
 def met(comparison: Comparison) -> str:

@@ -22,7 +22,8 @@ NOTES = """* **CPU** is user and system time of the process, the median of {cycl
 * **KAI's figures** are medians of 1 to 4 cycles on 2 shared cores of an AMD EPYC VM, taken beforehand: compare orders
   of magnitude. *Ratio* is KAI's CPU divided by ours, *asked* the ratio this project set out to reach.
 * **Noise**: other work on the machine is not counted, but it disturbs caches and clock speed. In this run the slowest
-  cycle of a scenario took up to {spread:.2f} times as long as its fastest. Nothing here is a test that can fail.
+  cycle of a file took up to {spread:.1f} times as long as its fastest (the first one warms up the process). Nothing
+  here is a test that can fail.
 * **Decided** is pods bound / evicted / promised a place others still hold / left without one. *same*: KAI decided the
   same numbers; *fewer evictions*: the same placements for fewer victims.
 * **Peak memory** (MiB) is the whole process, the parsed file included.
@@ -65,7 +66,7 @@ def beside_kai(found: Sequence[Comparison]) -> str:
 def _row(c: Comparison) -> tuple[str, ...]:
     run = c.run
     own = "not finished" if run.cpu_ms is None else f"{figures.cpu(run.cpu_ms)} ({figures.cpu(run.least_ms)})"
-    ratio = (own, figures.peer_cpu(c.peer), f"**{figures.times(c.ratio)}**", figures.target(run.case), figures.met(c))
+    ratio = (own, figures.peer_cpu(c.peer), f"**{figures.times(c.ratio)}**", figures.target(c), figures.met(c))
     memory = (figures.mib(run.peak_mib), figures.mib(c.peer.peak_rss_mb if c.peer else None))
     sizes = (run.case.scenario.name, f"{run.nodes:,}", f"{run.pods:,}")
     return (*sizes, *ratio, *memory, figures.counts(run.counts), c.verdict or figures.NONE)

@@ -64,7 +64,7 @@ def _panel(axes: Any, name: str, found: Sequence[Comparison]) -> None:
     sizes = sorted({c.run.case.size for c in found})
     axes.set_xticks(sizes)
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: f"{size:g}" if size < 1000 else f"{size / 1000:g}k"))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 

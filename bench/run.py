@@ -67,7 +67,7 @@ def _numbers(_: click.Context, __: click.Parameter, text: str) -> list[int]:
 @click.option("--perf", default=PERF, type=click.Path(path_type=Path), help="Folder with gen.py and kai.json.")
 @click.option("--docs", is_flag=True, help="Write docs/performance.md also after a run of some scenarios or sizes.")
 def main(quick: bool, scenarios: Sequence[Scenario], nodes: Sequence[int], perf: Path, docs: bool) -> None:
-    """Measure scheduling cycles and compare them with KAI's. A full run takes about a quarter of an hour."""
+    """Measure scheduling cycles and compare them with KAI's. A quick run takes a minute, a full one many."""
     if quick and nodes:
         raise click.UsageError("--quick and --nodes exclude one another")
     sizes = QUICK if quick else nodes or SIZES
@@ -118,7 +118,7 @@ def _time(c: Comparison) -> list[str]:
     run = c.run
     own = "not finished" if run.cpu_ms is None else figures.cpu(run.cpu_ms)
     time = [own, figures.cpu(run.least_ms), figures.peer_cpu(c.peer), figures.times(c.ratio)]
-    judged = [figures.target(run.case), figures.met(c)]
+    judged = [figures.target(c), figures.met(c)]
     return [run.case.scenario.name, f"{run.nodes:,}", f"{run.pods:,}", f"{run.waiting:,}", *time, *judged]
 
 

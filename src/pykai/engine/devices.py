@@ -6,7 +6,12 @@ of device memory. A group that is only being released counts as a releasing whol
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
+
+from pykai.engine.journal import Journal
+from pykai.model.resources import GPU, PODS, Column
+from pykai.model.status import Status
 
 
 class Share(NamedTuple):
@@ -31,5 +36,109 @@ class Share(NamedTuple):
 
 
 EMPTY = Share()
+NodeColumns = tuple[Column, Column, list[float]]
+"""Idle and releasing [resource, node], and devices in whole use per node: the trial's own."""
 Shares = dict[str, Share]
 """Group id -> state, of one node."""
+
+
+class DeviceLedger:
+    """The shared devices of all nodes, and the whole devices that follow: a device leaves the idle ones with its first
+    sharer and is one of the releasing ones while only leavers hold it. Every change goes through the trial's journal.
+    """
+
+    def __init__(self, journal: Journal, columns: NodeColumns, gpu_count: Column, named: set[str]) -> None:
+        self.journal = journal
+        self.idle, self.releasing, self.used_gpus = columns
+        self._gpu_count = gpu_count
+        self._named_groups = named
+        """Devices that were shared before this cycle: their reservation pods are pods of the snapshot."""
+        self.shares: dict[int, Shares] = {}
+
+    def change(self, node: int, groups: Iterable[str], memory: float, how: tuple[Status, int]) -> None:
+        """Charge (+1) or return (-1) a share of `memory` MiB on each device, for a pod of the given status."""
+        status, sign = how
+        for group in groups:
+            if sign > 0:
+                self._add(node, group, memory, status)
+            else:
+                self._remove(node, group, memory, status)
+
+    def fresh_name(self, number: int) -> tuple[str, int]:
+        """A name for a device nobody shares yet, and its number: the first free one above `number`."""
+        number += 1
+        while f"new-{number}" in self._named_groups:
+            number += 1
+        return f"new-{number}", number
+
+    def _put(self, node: int, group: str, share: Share) -> None:
+        if node not in self.shares:
+            self.journal.put_new(self.shares, node, {})
+        if group not in self._named_groups:
+            self._reserve(node, self.shares[node].get(group, EMPTY), share)
+        self.journal.put_new(self.shares[node], group, share)
+
+    def _reserve(self, node: int, before: Share, after: Share) -> None:
+        """A device that nobody shared before this cycle needs a pod that reserves it, from when it is needed."""
+        for share, by in ((before, 1.0), (after, -1.0)):
+            if share.used > 0 and share.used != share.releasing:
+                block = self.idle if share.allocated > 0 else self.releasing
+                self.journal.column(block, node)
+                block[PODS, node] += by
+
+    def _gpus(self, block: Column, node: int, by: float) -> None:
+        self.journal.column(block, node)
+        block[GPU, node] += by
+
+    def _surplus(self, node: int) -> bool:
+        """Whether idle and used devices add up to more than the node has."""
+        held = sum(1 for share in self.shares.get(node, {}).values() if share.used > 0)
+        used = int(self.used_gpus[node]) + held
+        return bool(self._gpu_count[node] < int(self.idle[GPU, node]) + used)
+
+    def _add(self, node: int, group: str, m: float, status: Status) -> None:
+        s = self.shares.get(node, {}).get(group, EMPTY)
+        used = s.used + m
+        if status is Status.RELEASING:
+            new = Share(used, s.allocated + m, s.releasing + m, s.marked)
+            whole = new.used == new.releasing
+            self._put(node, group, new._replace(marked=new.marked or whole))
+            if whole:
+                if not s.marked:
+                    self._gpus(self.releasing, node, 1)
+                if self._surplus(node):
+                    self._gpus(self.idle, node, -1)
+        elif status is Status.PIPELINED:
+            self._put(node, group, Share(used, s.allocated, s.releasing - m, s.marked))
+            if s.used == s.releasing:
+                self._gpus(self.releasing, node, -1)
+        else:
+            self._put(node, group, Share(used, s.allocated + m, s.releasing, False))
+            if used <= m and self._surplus(node):
+                self._gpus(self.idle, node, -1)
+            if s.marked:
+                self._gpus(self.releasing, node, -1)
+
+    def _remove(self, node: int, group: str, m: float, status: Status) -> None:
+        s = self.shares.get(node, {}).get(group, EMPTY)
+        used = s.used - m
+        if status is Status.RELEASING:
+            freed = used <= 0
+            marked = s.marked and not freed
+            self._put(node, group, Share(used, s.allocated - m, s.releasing - m, marked))
+            if freed:
+                if not self._surplus(node):
+                    self._gpus(self.idle, node, 1)
+                if s.marked:
+                    self._gpus(self.releasing, node, -1)
+        elif status is Status.PIPELINED:
+            self._put(node, group, Share(used, s.allocated, s.releasing + m, s.marked))
+            if s.used == s.releasing or (used == 0 and s.releasing + m == 0):
+                self._gpus(self.releasing, node, 1)
+        else:
+            leaving = used != 0 and s.releasing == used
+            self._put(node, group, Share(used, s.allocated - m, s.releasing, s.marked or leaving))
+            if used <= 0 and not self._surplus(node):
+                self._gpus(self.idle, node, 1)
+            if leaving and not s.marked:
+                self._gpus(self.releasing, node, 1)

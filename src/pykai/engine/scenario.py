@@ -15,7 +15,7 @@ from pykai.engine.gang import active_pods, intact, pods_to_place, satisfied
 from pykai.engine.order import GangWalk, Waiting
 from pykai.engine.quota import QueueBook, Triple
 from pykai.engine.victims import Batch
-from pykai.model.status import Status
+from pykai.model.status import IS_ACTIVE_USED, Status
 
 
 @dataclass(frozen=True)
@@ -136,27 +136,21 @@ def commit(cycle: Cycle, scenario: Scenario, messages: Mapping[int, str]) -> Non
     cycle.trial.decide({pod: Why(cause.action, cause.gang, text, len(messages)) for pod, text in messages.items()})
     for pod in scenario.released:
         cycle.tell_evicted(pod)
-    losers = dict.fromkeys(cycle.trial.gang[pod] for pod in scenario.victims)
-    for gang in losers:
+    for gang in dict.fromkeys(cycle.trial.gang[pod] for pod in scenario.victims):
         hold_back(cycle, gang, cycle.snapshot.gangs.pods(gang))
-    _inherit(cycle, cause.gang, [gang for gang in losers if not _placed(cycle, gang)])
+    _inherit(cycle, scenario)
     cause.waiting.served(cause.gang)
     cycle.reasons.forget(cause.gang)
 
 
-def _placed(cycle: Cycle, gang: int) -> bool:
-    """Whether the gang was given something in this cycle and still has it."""
-    placed = cycle.trial.placed
-    return any(pod in placed for pod in active_pods(cycle.trial, gang))
-
-
-def _inherit(cycle: Cycle, heir: int, losers: Sequence[int]) -> None:
-    """Who was evicted for a gang that lost its place again was evicted for the one that has it now."""
-    evicted = cycle.trial.evicted
-    gone = {gang for gang in losers if any(pod not in evicted for pod in cycle.snapshot.gangs.pods(gang))}
-    for pod, why in evicted.items() if gone else ():
+def _inherit(cycle: Cycle, scenario: Scenario) -> None:
+    """Who was evicted for a gang that loses its place again was evicted for the one that has it now."""
+    trial, before = cycle.trial, cycle.snapshot.pods.status
+    promised = {trial.gang[pod] for pod in scenario.released if not IS_ACTIVE_USED[before[pod]]}
+    gone = {gang for gang in promised if not any(pod in trial.placed for pod in active_pods(trial, gang))}
+    for pod, why in trial.evicted.items() if gone else ():
         if why.evictor in gone:
-            evicted[pod] = replace(why, evictor=heir)
+            trial.evicted[pod] = replace(why, evictor=scenario.cause.gang)
 
 
 def whole(cycle: Cycle, gang: int) -> bool:

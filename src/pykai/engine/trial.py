@@ -10,16 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from pykai.engine.devices import EMPTY, Share, Shares
+from pykai.engine.amounts import PodAmounts
+from pykai.engine.devices import DeviceLedger
 from pykai.engine.journal import Journal
-from pykai.model.pods import GpuKind, PodClass
-from pykai.model.resources import GPU, PODS, QUEUE_RESOURCES, Column, Rows, whole_gpus
+from pykai.engine.opening import class_requests, node_columns, podset_counts, queue_ledgers
+from pykai.model.pods import PodClass
+from pykai.model.resources import GPU, Rows
 from pykai.model.snapshot import Snapshot
-from pykai.model.status import IS_ACTIVE_ALLOCATED, IS_ACTIVE_USED, IS_ALLOCATED, Status
-
-Counts = list[int]
+from pykai.model.status import IS_ACTIVE_ALLOCATED, IS_ACTIVE_USED, Status
 
 
 class Trial:
@@ -35,118 +33,46 @@ class Trial:
         self.gang: list[int] = pods.gang.tolist()
         self.podset: list[int] = pods.podset.tolist()
         self.gpu_groups: dict[int, tuple[str, ...]] = dict(pods.gpu_groups)
-        self.zones: dict[int, Any] = {}
         self.virtual: dict[int, int] = {}
         """Pods whose release is only supposed by a scenario (not yet decided) -> the status they had."""
         self.touched: list[int] = []
         """Node rows in order of change; readers remember how far they have read."""
         self.moved: list[int] = []
         """Pod rows whose status or node changed, likewise."""
-        self.idle: Column
-        self.releasing: Column
-        self.used_gpus: list[float]
-        self.shares: dict[int, Shares] = {}
-        self._mig_rows = snapshot.space.mig_rows()
         self.evicted: dict[int, Any] = {}
         self.placed: dict[int, bool] = {}
         """Pods this cycle gave a node, in order of decision; True where it must wait for a release."""
+        self.amounts = PodAmounts(snapshot)
         self._fresh_groups = 0
-        self._quotas: dict[int, tuple[float, float, float]] = {}
-        self._named_groups = {group for groups in pods.gpu_groups.values() for group in groups}
-        """Devices that were shared before: their reservation pods are pods of the snapshot."""
-        self._count_podsets()
-        self._fill_nodes()
-        self._fill_queues()
+        self._open_podsets()
+        self._open_nodes()
+        self._open_queues()
 
-    # ------------------------------------------------------------------------------------------------ initial state
-    def _count_podsets(self) -> None:
-        pods = self.snapshot.pods
-        size = len(self.snapshot.gangs.podset_min)
-        inside = pods.podset >= 0
-        podset, status = pods.podset[inside], pods.status[inside]
+    def _open_podsets(self) -> None:
+        counts = podset_counts(self.snapshot)
+        self.active_allocated, self.active_used = counts.active_allocated, counts.active_used
+        self.pipelined, self.pending = counts.pipelined, counts.pending
+        self.gated, self.succeeded = counts.gated, counts.succeeded
 
-        def count(members: tuple[bool, ...]) -> Counts:
-            return np.bincount(podset[np.array(members)[status]], minlength=size).tolist()  # type: ignore[no-any-return]
+    def _open_nodes(self) -> None:
+        """Whole columns at once, shared devices pod by pod."""
+        pods, nodes = self.snapshot.pods, self.snapshot.nodes
+        self._requests = class_requests(self.snapshot)
+        self._request_columns = list(self._requests.T.copy())
+        self._offered = nodes.allocatable > 0
+        self.idle, self.releasing, self.used_gpus = node_columns(self.snapshot, self._requests)
+        named = {group for groups in pods.gpu_groups.values() for group in groups}
+        columns = (self.idle, self.releasing, self.used_gpus)
+        self.devices = DeviceLedger(self.journal, columns, nodes.gpu_count, named)
+        self.shares = self.devices.shares
+        for row in sorted(pods.gpu_groups, key=lambda r: (pods.names[r], pods.namespaces[r])):
+            if IS_ACTIVE_USED[self.status[row]] and self.node[row] >= 0 and self.of_class(row).shared:
+                self._share_devices(row, Status(self.status[row]), 1)
 
-        def single(wanted: Status) -> Counts:
-            return np.bincount(podset[status == wanted], minlength=size).tolist()  # type: ignore[no-any-return]
-
-        self.active_allocated = count(IS_ACTIVE_ALLOCATED)
-        self.active_used = count(IS_ACTIVE_USED)
-        self.pipelined = single(Status.PIPELINED)
-        self.pending = single(Status.PENDING)
-        self.gated = single(Status.GATED)
-        self.succeeded = single(Status.SUCCEEDED)
-
-    def _fill_nodes(self) -> None:
-        """Charge every pod that sits on a node: whole columns at once, shared devices one by one."""
-        snapshot = self.snapshot
-        pods, nodes = snapshot.pods, snapshot.nodes
-        shape = nodes.allocatable.shape
-        active = np.array(IS_ACTIVE_USED)[pods.status] & (pods.node >= 0)
-        requests = self._accepted_table()
-        used = _sum_by_node(pods.node[active], pods.klass[active], requests, shape)
-        gone = active & (pods.status == Status.RELEASING)
-        releasing = _sum_by_node(pods.node[gone], pods.klass[gone], requests, shape)
-        for row in pods.reservation:
-            if active[row]:
-                used[GPU, pods.node[row]] -= requests[GPU, pods.klass[row]]
-                if gone[row]:
-                    releasing[GPU, pods.node[row]] -= requests[GPU, pods.klass[row]]
-        offered = self._offered = nodes.allocatable > 0
-        self.idle = nodes.allocatable - used * offered
-        self.releasing = releasing * offered
-        pipelined = active & (pods.status == Status.PIPELINED)
-        if pipelined.any():
-            waiting = _sum_by_node(pods.node[pipelined], pods.klass[pipelined], requests, shape) * offered
-            self.idle += waiting
-            self.releasing -= waiting
-        self.used_gpus = (used * offered)[GPU].tolist()
-        shared = sorted(row for row in pods.gpu_groups if active[row] and pods.of_class(row).shared)
-        for row in sorted(shared, key=lambda r: (pods.names[r], pods.namespaces[r])):
-            self._share_devices(row, self.node[row], Status(self.status[row]), 1)
-
-    def _accepted_table(self) -> Column:
-        """[resource, class]: what a pod of each class takes from a node's columns; shared GPUs are kept apart."""
-        classes = self.snapshot.pods.classes
-        table = np.array([c.request for c in classes]).reshape(len(classes), self.snapshot.space.size).T.copy()
-        for row, c in enumerate(classes):
-            if c.shared:
-                table[GPU, row] = 0.0
-        self._requests = table
-        self._request_columns = list(table.T.copy())
-        return table
-
-    def _fill_queues(self) -> None:
-        """Queue use by what is allocated now, summed up the tree; in cpu milli, memory bytes, GPUs."""
-        snapshot = self.snapshot
-        pods, gangs = snapshot.pods, snapshot.gangs
-        size = len(snapshot.queues)
-        gang_queue = np.array([*gangs.queue, -1], dtype=np.int64)
-        queue = gang_queue[pods.gang]
-        counted = np.array(IS_ALLOCATED)[pods.status] & (queue >= 0)
-        fixed = np.array([not gangs.preemptible[g] for g in range(len(gangs))] + [False])[pods.gang]
-        amounts = np.array([self.quota_amounts(c, -1) for c in pods.classes]).reshape(-1, QUEUE_RESOURCES).T
-        pending = (pods.status == Status.PENDING) & (queue >= 0)
-
-        def leaf_sums(rows: np.ndarray) -> Column:
-            return np.array(
-                [np.bincount(queue[rows], weights=amounts[r][pods.klass[rows]], minlength=size) for r in range(3)]
-            ).reshape(QUEUE_RESOURCES, size)
-
-        allocated, held = leaf_sums(counted), leaf_sums(counted & fixed)
-        waiting = leaf_sums(pending)
-        for row in np.flatnonzero((counted | pending) & np.isin(pods.klass, _memory_classes(pods.classes))).tolist():
-            portion = self._memory_portion(pods.of_class(row), self.node[row])
-            if counted[row]:
-                allocated[GPU, queue[row]] += portion
-                held[GPU, queue[row]] += portion if fixed[row] else 0.0
-            elif snapshot.min_gpu_memory:
-                c = pods.of_class(row)
-                waiting[GPU, queue[row]] += c.devices * c.memory_mib / snapshot.min_gpu_memory
-        self.queue_allocated = _up_the_tree(allocated, snapshot.queues.paths)
-        self.queue_held = _up_the_tree(held, snapshot.queues.paths)
-        self.queue_requested = _up_the_tree(allocated + waiting, snapshot.queues.paths)
+    def _open_queues(self) -> None:
+        ledgers = queue_ledgers(self.snapshot, self.amounts)
+        self.queue_allocated, self.queue_held = ledgers.allocated, ledgers.held
+        self.queue_requested = ledgers.requested
 
     # ----------------------------------------------------------------------------------------------------- questions
     def of_class(self, pod: int) -> PodClass:
@@ -154,43 +80,19 @@ class Trial:
 
     def share_memory(self, c: PodClass, node: int) -> float:
         """MiB per device a shared request takes on a node."""
-        if c.gpu_kind is GpuKind.MEMORY:
-            return float(c.memory_mib)
-        return float(int(c.portion * self.snapshot.nodes.gpu_memory[node]))
+        return self.amounts.share_memory(c, node)
 
     def share_portion(self, c: PodClass, node: int) -> float:
-        """Portion per device a shared request takes on a node, rounded up to hundredths for memory requests."""
-        if c.gpu_kind is not GpuKind.MEMORY:
-            return c.portion
-        capacity = float(self.snapshot.nodes.gpu_memory[node])
-        return float(np.ceil(100 * c.memory_mib / capacity)) / 100
+        """Portion per device a shared request takes on a node."""
+        return self.amounts.share_portion(c, node)
 
     def accepted_gpus(self, pod: int) -> float:
         """GPUs granted to a pod that has a node."""
-        c = self.of_class(pod)
-        if c.shared and self.node[pod] >= 0:
-            return whole_gpus(self.share_portion(c, self.node[pod]), c.devices)
-        return float(c.request[GPU])
+        return self.amounts.accepted_gpus(self.of_class(pod), self.node[pod])
 
     def quota_amounts(self, c: PodClass, node: int) -> tuple[float, float, float]:
         """What a pod counts against its queue; without a node a gpu-memory request counts no GPU."""
-        if c.gpu_kind is GpuKind.MEMORY and node >= 0:
-            return self._quota_amounts(c, node)
-        known = self._quotas.get(c.row)
-        if known is None:
-            known = self._quotas[c.row] = self._quota_amounts(c, -1)
-        return known
-
-    def _quota_amounts(self, c: PodClass, node: int) -> tuple[float, float, float]:
-        gpus = float(c.request[GPU])
-        if c.gpu_kind is GpuKind.MEMORY:
-            gpus = self._memory_portion(c, node) if node >= 0 else 0.0
-        elif c.gpu_kind is GpuKind.MIG:
-            gpus += sum(c.request[row] * gpus_each for row, gpus_each in self._mig_rows.items())
-        return float(c.request[0]), float(c.request[1]), gpus
-
-    def _memory_portion(self, c: PodClass, node: int) -> float:
-        return whole_gpus(self.share_portion(c, node), c.devices) if node >= 0 else 0.0
+        return self.amounts.of_queue(c, node)
 
     # ------------------------------------------------------------------------------------------------------ changes
     def mark(self) -> int:
@@ -289,11 +191,9 @@ class Trial:
 
     def fresh_group(self) -> str:
         """A name for a device nobody shares yet, unique within the cycle."""
-        number = self._fresh_groups + 1
-        while f"new-{number}" in self._named_groups:
-            number += 1
+        name, number = self.devices.fresh_name(self._fresh_groups)
         self.journal.put(self.__dict__, "_fresh_groups", number)
-        return f"new-{number}"
+        return name
 
     def _leave(self, pod: int) -> None:
         """Take a pod out of the figures of its present status."""
@@ -356,107 +256,9 @@ class Trial:
         if amount[GPU]:
             journal.put(self.used_gpus, node, self.used_gpus[node] + float(amount[GPU]))
         if self.of_class(pod).shared:
-            self._share_devices(pod, node, Status(status), sign)
+            self._share_devices(pod, Status(status), sign)
 
-    # ------------------------------------------------------------------------------------------------ shared devices
-    def _share_devices(self, pod: int, node: int, status: Status, sign: int) -> None:
-        """Charge (+1) or return (-1) a pod's share on each of its devices, whole devices following suit."""
+    def _share_devices(self, pod: int, status: Status, sign: int) -> None:
+        node = self.node[pod]
         memory = self.share_memory(self.of_class(pod), node)
-        change = {1: self._add_share, -1: self._remove_share}[sign]
-        for group in self.gpu_groups.get(pod, ()):
-            change(node, group, memory, status)
-
-    def _put_share(self, node: int, group: str, share: Share) -> None:
-        if node not in self.shares:
-            self.journal.put_new(self.shares, node, {})
-        if group not in self._named_groups:
-            self._reserve(node, self.shares[node].get(group, EMPTY), share)
-        self.journal.put_new(self.shares[node], group, share)
-
-    def _reserve(self, node: int, before: Share, after: Share) -> None:
-        """A device that nobody shared before this cycle needs a pod that reserves it, from when it is needed."""
-        for share, by in ((before, 1.0), (after, -1.0)):
-            if share.used > 0 and share.used != share.releasing:
-                block = self.idle if share.allocated > 0 else self.releasing
-                self.journal.column(block, node)
-                block[PODS, node] += by
-
-    def _gpus(self, block: Column, node: int, by: float) -> None:
-        self.journal.column(block, node)
-        block[GPU, node] += by
-
-    def _surplus(self, node: int) -> bool:
-        """Whether idle and used devices add up to more than the node has."""
-        held = sum(1 for share in self.shares.get(node, {}).values() if share.used > 0)
-        used = int(self.used_gpus[node]) + held
-        return bool(self.snapshot.nodes.gpu_count[node] < int(self.idle[GPU, node]) + used)
-
-    def _add_share(self, node: int, group: str, m: float, status: Status) -> None:
-        s = self.shares.get(node, {}).get(group, EMPTY)
-        used = s.used + m
-        if status is Status.RELEASING:
-            new = Share(used, s.allocated + m, s.releasing + m, s.marked)
-            whole = new.used == new.releasing
-            self._put_share(node, group, new._replace(marked=new.marked or whole))
-            if whole:
-                if not s.marked:
-                    self._gpus(self.releasing, node, 1)
-                if self._surplus(node):
-                    self._gpus(self.idle, node, -1)
-        elif status is Status.PIPELINED:
-            self._put_share(node, group, Share(used, s.allocated, s.releasing - m, s.marked))
-            if s.used == s.releasing:
-                self._gpus(self.releasing, node, -1)
-        else:
-            self._put_share(node, group, Share(used, s.allocated + m, s.releasing, False))
-            if used <= m and self._surplus(node):
-                self._gpus(self.idle, node, -1)
-            if s.marked:
-                self._gpus(self.releasing, node, -1)
-
-    def _remove_share(self, node: int, group: str, m: float, status: Status) -> None:
-        s = self.shares.get(node, {}).get(group, EMPTY)
-        used = s.used - m
-        if status is Status.RELEASING:
-            freed = used <= 0
-            marked = s.marked and not freed
-            self._put_share(node, group, Share(used, s.allocated - m, s.releasing - m, marked))
-            if freed:
-                if not self._surplus(node):
-                    self._gpus(self.idle, node, 1)
-                if s.marked:
-                    self._gpus(self.releasing, node, -1)
-        elif status is Status.PIPELINED:
-            self._put_share(node, group, Share(used, s.allocated, s.releasing + m, s.marked))
-            if s.used == s.releasing or (used == 0 and s.releasing + m == 0):
-                self._gpus(self.releasing, node, 1)
-        else:
-            leaving = used != 0 and s.releasing == used
-            self._put_share(node, group, Share(used, s.allocated - m, s.releasing, s.marked or leaving))
-            if used <= 0 and not self._surplus(node):
-                self._gpus(self.idle, node, 1)
-            if leaving and not s.marked:
-                self._gpus(self.releasing, node, 1)
-
-
-def _sum_by_node(node: np.ndarray, klass: np.ndarray, requests: Column, shape: tuple[int, ...]) -> Column:
-    sums = [np.bincount(node, weights=row[klass], minlength=shape[1]) for row in requests]
-    return np.array(sums, dtype=np.float64).reshape(shape)
-
-
-def _memory_classes(classes: list[PodClass]) -> list[int]:
-    return [c.row for c in classes if c.gpu_kind is GpuKind.MEMORY]
-
-
-Amounts = list[tuple[float, float, float]]
-
-
-def _up_the_tree(leaves: Column, paths: list[tuple[int, ...]]) -> Amounts:
-    """Each queue's own figures added to all its ancestors; GPUs kept to 1/10000 so that order cannot matter."""
-    total = np.zeros_like(leaves)
-    for queue, path in enumerate(paths):
-        if leaves[:, queue].any():
-            for ancestor in path:
-                total[:, ancestor] += leaves[:, queue]
-    total[GPU] = np.round(total[GPU], 4)
-    return [(cpu, memory, gpu) for cpu, memory, gpu in total.T.tolist()]
+        self.devices.change(node, self.gpu_groups.get(pod, ()), memory, (status, sign))

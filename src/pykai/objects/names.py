@@ -113,3 +113,11 @@ POD_SCHEDULED: Final = "PodScheduled"
 DISRUPTION_TARGET: Final = "DisruptionTarget"
 UNSCHEDULABLE_ON_POOL: Final = "UnschedulableOnNodePool"
 UNSCHEDULABLE: Final = "Unschedulable"
+
+# Installation
+CONFIG_NAME: Final = "kai-config"
+OPERATOR: Final = "kai-operator"
+MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
+SCHEDULER_APP: Final = "kai-scheduler"
+SHARD_LABEL: Final = "kai.scheduler/shard"
+FAKE_GPU_LABEL: Final = "run.ai/fake.gpu"

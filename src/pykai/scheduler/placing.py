@@ -45,6 +45,10 @@ class Placer:
                 return
             took = time.perf_counter() - began
         self._hands.assumptions.created(request)
+        if request.spec.selected_node != binding.bind.node:
+            where = {"node": request.spec.selected_node, "wanted": binding.bind.node}
+            log.info("bind request exists already", pod="/".join(binding.bind.pod), **where)
+            return
         self._tell(binding, request, params)
         self._measure(binding.pod, took)
         await self._label(binding.pod, params)
@@ -75,7 +79,7 @@ class Placer:
         message = f"Failed to bind pod {title} to node {bind.node}. {reason(error)}"
         log.warning("bind request not created", pod=title, node=bind.node, error=reason(error))
         self._hands.out.recorder.record(about_pod(pod), "FailedBinding", message, "Warning")
-        if not isinstance(error, UNCERTAIN | NotFound):
+        if not isinstance(error, (*UNCERTAIN, NotFound)):
             self._hands.teller.mark_pod(bind.pod, PodNotice(pod.metadata.uid, message, condition="BindingError"))
         self._hands.hold(binding.gang, (bind.pod, pod.metadata.uid))
 

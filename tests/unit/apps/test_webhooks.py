@@ -20,8 +20,7 @@ from pykai.kube.resources import MUTATING_WEBHOOK, VALIDATING_WEBHOOK
 from pykai.kube.watches import Watches
 from pykai.webhook.pods import PodSettings
 from pykai.webhook.review import Admission
-
-from ..controllers.live import DiaryApi, make_queue
+from tests.unit.controllers.live import DiaryApi, make_queue
 
 MUTATING = MUTATING_WEBHOOK.ref("mutating-kai-admission")
 HOST = "127.0.0.1"

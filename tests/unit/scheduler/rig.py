@@ -123,17 +123,16 @@ class Rig:
 
 @contextlib.asynccontextmanager
 async def rig(
-    api: RecordingApi | None = None, options: Options = FAST, judge: Judge = no_judge, config: Mapping[str, Any] = {}
+    api: RecordingApi | None = None, options: Options = FAST, judge: Judge = no_judge, takes_over: bool = False
 ) -> AsyncIterator[Rig]:
     """A scheduler that runs while the block does."""
     api = api or RecordingApi()
     watches = Watches(api, QUICK)
-    chosen = SchedulerConfig(**config)
-    mind = Mind(policy(chosen, registry.make, registry.BUILT_IN), judge)
+    mind = Mind(policy(SchedulerConfig(), registry.make, registry.BUILT_IN), judge)
     loop = ReconcileLoop[Hashable]("status", LoopPace(workers=5, first_seconds=0.01))
     live = LiveScheduler(api, watches, mind, loop, options)
     made = Rig(api, live, options)
-    made.tasks = [asyncio.create_task(watches.run()), asyncio.create_task(live.run())]
+    made.tasks = [asyncio.create_task(watches.run()), asyncio.create_task(live.run(takes_over=takes_over))]
     try:
         yield made
         for task in made.tasks:

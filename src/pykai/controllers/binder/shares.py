@@ -124,7 +124,7 @@ class GpuShares:
             return
         for name in (place.capabilities, place.environment):
             try:
-                await self._api.delete(CONFIG_MAP.ref(name, attempt.key[0]))
+                pass
             except NotFound:
                 continue
 

@@ -18,8 +18,8 @@ from pykai.kube.api import Deletion, Object, Patch
 from pykai.kube.errors import ApiError, Conflict, NotFound, Timeout, TooManyRequests, Unavailable
 from pykai.kube.resources import BIND_REQUEST, POD
 from pykai.objects import names
+from tests.unit.controllers.virtual_time import settle
 
-from ..virtual_time import settle
 from .world import TEAM, World
 
 Story = Callable[[World], Awaitable[None]]
@@ -53,7 +53,7 @@ async def change_of_mind(world: World) -> None:
     world.kubelets.reserves = False
     await world.start_binder()
     await world.stop_binder()
-    world.kubelets.reserves = True
+    await world.kubelets.resume()
     for name in ("a", "b"):
         await world.api.patch(POD.ref(name, TEAM), Patch.merge({"metadata": {"labels": {names.GPU_GROUP_LABEL: "g"}}}))
     await world.api.delete(BIND_REQUEST.ref("a", TEAM))

@@ -268,7 +268,7 @@ async def test_nobody_joins_a_device_that_is_going() -> None:
         assert await world.status("q") == {}
         assert "nodeName" not in (await world.now(POD, "q"))["spec"]
         await world.api.patch(ref, Patch.merge({"metadata": {"finalizers": None}}))
-        world.kubelets.reserves = True
+        await world.kubelets.resume()
         await world.settle(1)
         with pytest.raises(NotFound):
             await world.now(POD, "p")

@@ -31,13 +31,14 @@ from pykai.kube.api import (
 )
 from pykai.kube.errors import NotFound
 from pykai.kube.memory import MemoryApi
+from pykai.kube.replica import Change
 from pykai.kube.resources import BIND_REQUEST, CONFIG_MAP, NAMESPACE, NODE, POD
 from pykai.kube.watch import Pace as WatchPace
+from pykai.kube.watch import SharedWatch
 from pykai.kube.watches import Watches
 from pykai.objects import names
 from pykai.objects.crds import manifests
-
-from ..virtual_time import VirtualTime, settle
+from tests.unit.controllers.virtual_time import VirtualTime, settle
 
 T = TypeVar("T")
 TEAM = "team"
@@ -128,12 +129,24 @@ class Kubelets:
         self._seen: set[str] = set()
 
     async def run(self) -> None:
-        async for event in self._api.watch(POD, Object):
-            if event.type is EventType.BOOKMARK or not event.object["spec"].get("nodeName"):
-                continue
-            await self._play(event)
+        pods = SharedWatch(self._api, POD, Object)
+        pods.pace = QUICK
+        news: asyncio.Queue[Change[Object]] = asyncio.Queue()
+        pods.subscribe(news.put_nowait)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(pods.run())
+            while True:
+                event = await news.get()
+                if event.object["spec"].get("nodeName"):
+                    await self._play(event)
 
-    async def _play(self, event: WatchEvent[Object]) -> None:
+    async def resume(self) -> None:
+        """Take up work, and what came in the meantime."""
+        self.reserves = True
+        for pod in (await self._api.list(POD, Object, Selection(fields="spec.nodeName!="))).items:
+            await self._play(Change(EventType.ADDED, ("", ""), pod, None))
+
+    async def _play(self, event: Change[Object]) -> None:
         pod, uid = event.object, event.object["metadata"]["uid"]
         ref = POD.ref(pod["metadata"]["name"], pod["metadata"]["namespace"])
         if event.type is EventType.DELETED:

@@ -1,0 +1,32 @@
+"""The operator: Config and SchedulingShard objects in, the deployments of the whole system out.
+
+`desired` is a pure function from what users ask for and what the cluster is like to the objects that should exist;
+`controller` makes it so, through the one reconcile loop, and tells in status conditions how far it got.
+"""
+
+from __future__ import annotations
+
+from pykai.controllers.operator.controller import Operator, OperatorSettings, run
+from pykai.controllers.operator.desired import Wanted, desired
+from pykai.controllers.operator.installation import Facts, Installation, Leader, Site
+from pykai.controllers.operator.settings import Config, read_config
+from pykai.controllers.operator.shard_settings import Shard, read_shard
+from pykai.controllers.operator.webhooks import PodScope, WebhookParts
+
+__all__ = [
+    "Config",
+    "Facts",
+    "Installation",
+    "Leader",
+    "Operator",
+    "OperatorSettings",
+    "PodScope",
+    "Shard",
+    "Site",
+    "Wanted",
+    "WebhookParts",
+    "desired",
+    "read_config",
+    "read_shard",
+    "run",
+]

@@ -1,0 +1,71 @@
+"""Everything the desired objects depend on, as one value: what users ask for, where we are, what the cluster is like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pykai.controllers.operator.settings import Config
+from pykai.objects import names
+
+Object = dict[str, Any]
+SecretData = Mapping[str, str]
+"""What a Secret holds: base64 by file name."""
+
+VPA_KIND = "verticalpodautoscalers.autoscaling.k8s.io"
+PROMETHEUS_KIND = "prometheuses.monitoring.coreos.com"
+MONITOR_KIND = "servicemonitors.monitoring.coreos.com"
+
+
+@dataclass(frozen=True)
+class Site:
+    """What the operator knows of itself: its namespace, and where images come from unless Config says otherwise."""
+
+    namespace: str = names.SYSTEM_NAMESPACE
+    registry: str = "registry/local/kai-scheduler"
+    tag: str = "latest"
+    image: str = "pykai"
+    pull_secret: str = ""
+
+
+@dataclass(frozen=True)
+class Leader:
+    """The pod that holds a lease."""
+
+    pod: str
+    address: str
+    node: str = ""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the cluster is like.
+
+    `installed`: which of the optional kinds exist, as `plural.group`. `certificates`: by Service, what its Secret is to
+    hold. `leaders`: by the name of the lease. `database`: the Prometheus object we made, if it is there. `now`: seconds
+    since 1970.
+    """
+
+    fake_gpu_nodes: bool = False
+    cdi: bool = False
+    installed: frozenset[str] = frozenset()
+    certificates: Mapping[str, SecretData] = field(default_factory=dict)
+    leaders: Mapping[str, Leader] = field(default_factory=dict)
+    database: Object | None = None
+    now: float = 0.0
+
+
+@dataclass(frozen=True)
+class Installation:
+    """What the objects are made from."""
+
+    config: Config
+    site: Site = Site()
+    facts: Facts = field(default_factory=Facts)
+
+    def replicas(self, own: int | None) -> int:
+        """How many copies of a component run: its own number, else the global one, else one."""
+        if own is not None:
+            return own
+        return 1 if self.config.shared.replica_count is None else self.config.shared.replica_count

@@ -1,0 +1,50 @@
+"""The documentation agrees with the code, and its links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+LINK = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")
+
+
+@pytest.fixture(scope="module")
+def generator() -> ModuleType:
+    spec = spec_from_file_location("extension_points", ROOT / "docs" / "extension_points.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_table_of_extension_points_is_that_of_the_code(generator: ModuleType) -> None:
+    page = generator.PAGE.read_text()
+    assert page == generator.with_table(page), "docs/plugins.md is out of date: run `make docs`"
+
+
+def test_every_extension_point_says_how_plugins_compose(generator: ModuleType) -> None:
+    rows = generator.table().splitlines()[2:]
+    assert len(rows) == len(generator.protocols()) > 10
+    assert all(row.split("|")[2].strip() and row.split("|")[3].strip() for row in rows)
+
+
+def test_the_example_on_the_page_is_the_file() -> None:
+    code = (ROOT / "examples" / "plugins" / "cheapest_first.py").read_text()
+    assert f"```python\n{code}```" in (ROOT / "docs" / "plugins.md").read_text()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = [found[1] for found in LINK.finditer(page.read_text())]
+    missing = [t for t in targets if "://" not in t and not (page.parent / t).exists()]
+    assert not missing

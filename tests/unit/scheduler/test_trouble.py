@@ -1,0 +1,173 @@
+"""What the scheduler does when writes fail, requests fail, nodes go, and when an earlier leader left things behind."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pykai.kube.api import Object, Patch
+from pykai.kube.errors import ApiError, Forbidden, Timeout, Unavailable
+from pykai.kube.resources import BIND_REQUEST, NODE, POD
+from pykai.scheduler.setbacks import Patience
+
+from .rig import FAST, RecordingApi, Rig, furnish, node, pod, rig, submit
+from .test_telling import condition
+
+
+def request_for(name: str, on: str, uid: str, **labels: str) -> Object:
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}
+    return {
+        "metadata": {"name": name, "namespace": "team", "labels": labels, "ownerReferences": [owner]},
+        "spec": {"podName": name, "selectedNode": on, "receivedResourceType": "Regular"},
+    }
+
+
+async def fail(it: Rig, name: str) -> str:
+    """The binder gives a request up; returns the request's uid."""
+    failed = {"status": {"phase": "Failed", "reason": "no such volume", "failedAttempts": 1}}
+    found = await it.api.patch(BIND_REQUEST.ref(name, "team").sub("status"), Patch.merge(failed))
+    return str(found["metadata"]["uid"])
+
+
+@pytest.mark.parametrize("error", [Timeout("no answer"), Unavailable("gone away")])
+async def test_an_answer_that_got_lost_is_asked_for_again(error: ApiError) -> None:
+    async with rig() as it:
+        await furnish(it.api)
+        it.api.failures["create", "BindRequest"] = [error]
+        await submit(it.api, pod("a"))
+        await it.request("a")
+        await it.quiet()
+        assert await it.events("FailedBinding") == []
+        assert len(await it.events("Scheduled")) == 1
+
+
+async def test_a_request_that_was_made_though_the_answer_got_lost_is_found() -> None:
+    class Lossy(RecordingApi):
+        async def create(self, resource, body, namespace=""):  # type: ignore[no-untyped-def]
+            made = await super().create(resource, body, namespace)
+            if resource == BIND_REQUEST and self.count("create", "BindRequest") == 1:
+                raise Timeout("no answer")
+            return made
+
+    async with rig(Lossy()) as it:
+        await furnish(it.api, nodes=1, gpus=1)
+        await submit(it.api, pod("a"), pod("b"))
+        await it.until(lambda: it.events("Scheduled"))
+        await it.until(lambda: it.events("Unschedulable"))
+        assert len(await it.requests()) == 1
+        assert await it.events("FailedBinding") == []
+
+
+async def test_a_refused_bind_is_told_and_tried_again_later() -> None:
+    async with rig() as it:
+        await furnish(it.api)
+        it.api.failures["create", "BindRequest"] = [Forbidden("the namespace is\nbeing deleted")] * 2
+        await submit(it.api, pod("a"))
+        found = await it.until(lambda: condition(it, "a"))
+        text = "Failed to bind pod team/a to node node-0. the namespace is being deleted"
+        assert (found["reason"], found["message"]) == ("BindingError", text)
+        await it.request("a")
+        events = await it.events("FailedBinding")
+        assert [(event["type"], event["message"]) for event in events] == [("Warning", text)]
+        assert it.api.count("create", "BindRequest") == 3
+
+
+async def test_a_failed_request_is_deleted_and_its_gang_waits_a_while() -> None:
+    options = replace(FAST, patience=Patience(first=0.3, longest=1.0))
+    async with rig(options=options) as it:
+        await furnish(it.api, nodes=1, gpus=1)
+        await submit(it.api, pod("a"))
+        await it.request("a")
+        first = await fail(it, "a")
+        await it.until(lambda: _gone(it, "a"))
+        await submit(it.api, pod("b"))
+        assert (await it.request("b"))["spec"]["selectedNode"] == "node-0"
+        await it.api.create(NODE, node("node-1", gpus=1))
+        again = await it.request("a")
+        assert again["metadata"]["uid"] != first
+        assert again["spec"]["selectedNode"] == "node-1"
+
+
+async def _gone(it: Rig, name: str) -> bool:
+    return await it.seen(BIND_REQUEST, name) is None
+
+
+async def test_a_request_for_a_node_that_is_gone_is_deleted() -> None:
+    async with rig() as it:
+        await furnish(it.api, nodes=1)
+        await submit(it.api, pod("a"))
+        await it.request("a")
+        other = request_for("theirs", "unknown", "1", **{"kai.scheduler/node-pool": "theirs"})
+        del other["metadata"]["ownerReferences"]
+        await it.api.create(BIND_REQUEST, other)
+        await it.api.create(NODE, node("node-1"))
+        await it.api.delete(NODE.ref("node-0"))
+        await it.until(lambda: _on(it, "a", "node-1"))
+        assert await it.seen(BIND_REQUEST, "theirs") is not None
+        events = await it.until(lambda: _scheduled_twice(it))
+        assert sorted(event["message"].split()[6] for event in events) == ["node-0", "node-1"]
+
+
+async def _scheduled_twice(it: Rig) -> list[Object]:
+    events = await it.events("Scheduled")
+    return events if len(events) == 2 else []
+
+
+async def _on(it: Rig, name: str, where: str) -> bool:
+    found = await it.seen(BIND_REQUEST, name)
+    return found is not None and found["spec"]["selectedNode"] == where
+
+
+async def test_what_an_earlier_pod_of_the_name_left_behind_does_not_count() -> None:
+    api = RecordingApi()
+    await furnish(api, nodes=2, gpus=1)
+    await api.create(BIND_REQUEST, request_for("web-0", "node-1", "another-uid"))
+    await submit(api, pod("web-0"))
+    async with rig(api) as it:
+        await it.until(lambda: _on(it, "web-0", "node-0"))
+        request = await it.request("web-0")
+        uid = (await api.get(POD.ref("web-0", "team"), dict))["metadata"]["uid"]
+        assert request["metadata"]["ownerReferences"][0]["uid"] == uid
+
+
+async def test_who_takes_over_counts_what_the_watch_has_not_shown() -> None:
+    class Blind(RecordingApi):
+        """The list of the watch does not have the request yet, the fresh one has."""
+
+        async def list(self, resource, into, *rest):  # type: ignore[no-untyped-def]
+            page = await super().list(resource, into, *rest)
+            return replace(page, items=[]) if resource == BIND_REQUEST and rest else page
+
+        async def watch(self, resource, into, where=None, version=""):  # type: ignore[no-untyped-def]
+            async for event in super().watch(resource, into, where, version):
+                if resource != BIND_REQUEST or event.type == "BOOKMARK":
+                    yield event
+
+    api = Blind()
+    await furnish(api, nodes=1, gpus=1)
+    await submit(api, pod("a"), pod("b"))
+    uid = (await api.get(POD.ref("a", "team"), dict))["metadata"]["uid"]
+    await api.create(BIND_REQUEST, request_for("a", "node-0", uid))
+    async with rig(api, takes_over=True) as it:
+        await it.until(lambda: condition(it, "b"))
+        assert it.api.count("create", "BindRequest") == 1
+
+
+async def test_a_cycle_that_fails_is_tried_again() -> None:
+    faults = [ValueError("a bug")]
+
+    def judge(snapshot: object, plan: object) -> list[str]:
+        if faults:
+            raise faults.pop()
+        return []
+
+    async with rig(judge=judge) as it:
+        await furnish(it.api)
+        await submit(it.api, pod("a"))
+        await it.until(lambda: _requested(it), seconds=4)
+        assert b"kai_failed_cycles_total 1" in it.live.metrics.text()
+
+
+async def _requested(it: Rig) -> bool:
+    return bool(await it.requests())
