@@ -27,6 +27,7 @@ COMMANDS: dict[str, Row] = {
     "replay": Row("replay", "Run scheduling cycles on a snapshot file of a scheduler."),
     "local": Row("local", "A real Kubernetes control plane on this machine, with hollow GPU nodes."),
     "all": Row("all", "Every component in one process, for small clusters."),
+    "scheduler": Row("scheduler", "Component: decide which pod runs where."),
     "podgrouper": Row("pod_grouper", "Component: put the pods of workloads in PodGroups."),
     "podgroup-controller": Row("pod_group_controller", "Component: keep the status of PodGroups, and validate them."),
     "queue-controller": Row("queue_controller", "Component: keep the status of Queues, and validate them."),

@@ -64,7 +64,7 @@ Compose = Callable[[Api, Watches, WorkMetrics], Composition]
 
 @dataclass(frozen=True)
 class Process:
-    """What is common to all components; `lease` empty: no election."""
+    """What is common to all components; `lease` empty: no election; `namespace` of the lease, empty: our own."""
 
     name: str
     client: ClientSettings = ClientSettings()
@@ -72,6 +72,7 @@ class Process:
     metrics_address: str = ":8080"
     health_address: str = ":8081"
     lease: str = ""
+    namespace: str = ""
 
 
 def process_of(name: str, given: Mapping[str, Any], lease: str = "") -> Process:
@@ -136,7 +137,7 @@ async def _until_signal(process: Process, compose: Compose) -> None:
 def _election(api: Api, process: Process) -> Election | None:
     if not process.lease:
         return None
-    return Election(api, LEASE.ref(process.lease, own_namespace()), identity(), time.time)
+    return Election(api, LEASE.ref(process.lease, process.namespace or own_namespace()), identity(), time.time)
 
 
 async def live(api: Api, process: Process, compose: Compose, election: Election | None = None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from zlib import crc32
 
 import numpy as np
 
@@ -11,10 +10,11 @@ from pykai.engine import evict
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import pods_to_place
 from pykai.engine.line import VictimLine
+from pykai.engine.order import in_order, runs
 from pykai.engine.scenario import Cause, Scenario
 from pykai.engine.search import Search
 from pykai.engine.victims import VictimPool
-from pykai.model.resources import GPU
+from pykai.model.resources import GPU, Rows
 
 
 def consolidate(cycle: Cycle) -> None:
@@ -26,11 +26,12 @@ def _search(cycle: Cycle, cause: Cause, pool: VictimPool) -> Search | None:
     if not _enough_free(cycle, cause.gang):
         return None
     may_go = evict.filtered(cycle, cause)
-    leaves = {queue: pool.leaf(queue) for queue in pool.queues}
     most = cycle.snapshot.params.max_consolidation_victims
-    if most >= 0:
-        chosen = _sample(cycle, pool, most + 1)
-        leaves = {queue: ([gang for gang in gangs[at:] if gang in chosen], 0) for queue, (gangs, at) in leaves.items()}
+    if most < 0:
+        return Search(cycle, cause, VictimLine(pool, {queue: pool.leaf(queue) for queue in pool.queues}, may_go))
+    leaves: dict[int, tuple[list[int], int]] = {}
+    for gang in reversed(in_order(cycle, _sample(cycle, pool, most + 1))):
+        leaves.setdefault(cycle.snapshot.gangs.queue[gang], ([], 0))[0].append(gang)
     return Search(cycle, cause, VictimLine(pool, leaves, may_go))
 
 
@@ -46,7 +47,7 @@ def _enough_free(cycle: Cycle, gang: int) -> bool:
     return bool(np.round(free, 4) >= np.round(sum(trial.of_class(pod).request[GPU] for pod in pods), 4))
 
 
-def _sample(cycle: Cycle, pool: VictimPool, size: int) -> set[int]:
+def _sample(cycle: Cycle, pool: VictimPool, size: int) -> list[int]:
     """A few candidates from all over the cluster, other ones for each gang that asks; nobody is moved twice.
 
     All candidates stand in a ring, in an order that has nothing to do with where they run; each search takes the next
@@ -54,20 +55,30 @@ def _sample(cycle: Cycle, pool: VictimPool, size: int) -> set[int]:
     """
     ring: deque[int] | None = cycle.memo.get("consolidation_ring")
     if ring is None:
-        title = cycle.snapshot.gangs.title
-        everybody = [gang for queue in pool.queues for gang in pool.leaf(queue)[0]]
-        ring = deque(sorted(everybody, key=lambda gang: (crc32(title(gang).encode()), title(gang))))
-        cycle.memo["consolidation_ring"] = ring
+        ring = cycle.memo["consolidation_ring"] = deque(_scattered(cycle, pool.rows()))
     moved = {cycle.trial.gang[pod] for pod in cycle.trial.evicted}
-    chosen: set[int] = set()
+    chosen: list[int] = []
     for _ in range(len(ring)):
         if len(chosen) == size:
             break
         gang = ring.popleft()
         if gang not in moved:
             ring.append(gang)
-            chosen.add(gang)
+            chosen.append(gang)
     return chosen
+
+
+def _scattered(cycle: Cycle, rows: Rows) -> list[int]:
+    """Gangs by a hash of when they were made, then by name: no node or queue is favoured, and input order is not."""
+    created = np.array(cycle.snapshot.gangs.creation)[rows].astype(np.int64).astype(np.uint64)
+    mixed = created * np.uint64(0x9E3779B97F4A7C15)
+    mixed ^= mixed >> np.uint64(29)
+    order = np.argsort(mixed, kind="stable")
+    result: list[int] = rows[order].tolist()
+    ranked = mixed[order]
+    for start, end in runs(np.flatnonzero(ranked[1:] == ranked[:-1]).tolist()):
+        result[start:end] = sorted(result[start:end], key=cycle.snapshot.gangs.title)
+    return result
 
 
 def _messages(cycle: Cycle, scenario: Scenario) -> dict[int, str]:

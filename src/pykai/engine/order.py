@@ -40,12 +40,12 @@ def in_order(cycle: Cycle, gangs: Iterable[int]) -> list[int]:
     order = np.lexsort([creation, *reversed(columns)])
     keys = np.array([*columns, creation])[:, order]
     result: list[int] = rows[order].tolist()
-    for start, end in _runs(np.flatnonzero((keys[:, 1:] == keys[:, :-1]).all(axis=0)).tolist()):
+    for start, end in runs(np.flatnonzero((keys[:, 1:] == keys[:, :-1]).all(axis=0)).tolist()):
         result[start:end] = sorted(result[start:end], key=cycle.gang_key)
     return result
 
 
-def _runs(tied: list[int]) -> Iterator[tuple[int, int]]:
+def runs(tied: list[int]) -> Iterator[tuple[int, int]]:
     """Spans of equal neighbours; an entry of `tied` says that this one equals the next."""
     at = 0
     while at < len(tied):

@@ -18,7 +18,7 @@ from pykai.engine.cycle import Cycle
 from pykai.engine.gang import active_pods, next_victims
 from pykai.engine.order import in_order
 from pykai.engine.quota import ZERO, Triple, plus, total
-from pykai.model.resources import GPU, QUEUE_RESOURCES, Column, Mask
+from pykai.model.resources import GPU, QUEUE_RESOURCES, Column, Mask, Rows
 from pykai.model.status import IS_ACTIVE_ALLOCATED
 
 
@@ -104,6 +104,10 @@ class VictimPool:
         if found is None:
             found = self._pods[gang] = tuple(active_pods(self.cycle.trial, gang))
         return found
+
+    def rows(self) -> Rows:
+        """All gangs that could lose something."""
+        return np.flatnonzero(self._active)
 
     def lowest_priority(self, queue: int) -> float:
         """Of the gangs of a queue at the start of the action."""

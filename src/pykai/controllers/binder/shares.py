@@ -124,7 +124,7 @@ class GpuShares:
             return
         for name in (place.capabilities, place.environment):
             try:
-                pass
+                await self._api.delete(CONFIG_MAP.ref(name, attempt.key[0]))
             except NotFound:
                 continue
 
