@@ -1,7 +1,7 @@
 """`python -m bench.run`: measure the scenarios, print them beside KAI's figures, and write docs/performance.md.
 
-The page and its plot are written by a full run, so that all their figures come from one run; a run of some scenarios
-or sizes prints only, unless it is asked to write.
+The page, its plot and the figures in README.md are written by a full run, so that all of them come from one run; a run
+of some scenarios or sizes prints only, unless it is asked to write.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 from rich.console import RenderableType
 
-from bench import figures, machine, page, peer
+from bench import figures, machine, page, peer, readme
 from bench.measure import CYCLES, BenchError, Files, measure
 from bench.peer import Comparison, Peer
 from bench.scenarios import QUICK, SCENARIOS, SIZES, Case, Scenario
@@ -65,7 +65,7 @@ def _numbers(_: click.Context, __: click.Parameter, text: str) -> list[int]:
 @click.option("--scenarios", callback=_names, default="", help="Names, separated by commas.  [default: all]")
 @click.option("--nodes", callback=_numbers, default="", help="Sizes, separated by commas.  [default: 100 to 10,000]")
 @click.option("--perf", default=PERF, type=click.Path(path_type=Path), help="Folder with gen.py and kai.json.")
-@click.option("--docs", is_flag=True, help="Write docs/performance.md also after a run of some scenarios or sizes.")
+@click.option("--docs", is_flag=True, help="Write the documentation also after a run of some scenarios or sizes.")
 def main(quick: bool, scenarios: Sequence[Scenario], nodes: Sequence[int], perf: Path, docs: bool) -> None:
     """Measure scheduling cycles and compare them with KAI's. A quick run takes a minute, a full one many."""
     if quick and nodes:
@@ -90,7 +90,7 @@ def run(order: Order) -> None:
     ended = machine.now()
     tables.show([*_tables(found), _words(began, ended)])
     if order.docs:
-        _write(order.root / "docs", found, page.page(found, began, ended, machine.title()))
+        _write(order.root, found, page.page(found, began, ended, machine.title()))
 
 
 def _measured(case: Case, files: Files, peers: dict[str, Peer]) -> Comparison:
@@ -137,7 +137,7 @@ def _words(began: machine.Moment, ended: machine.Moment) -> str:
     )
 
 
-def _write(folder: Path, found: Sequence[Comparison], text: str) -> None:
+def _write(root: Path, found: Sequence[Comparison], text: str) -> None:
     try:
         from bench import plot
     except ModuleNotFoundError as error:
@@ -145,9 +145,11 @@ def _write(folder: Path, found: Sequence[Comparison], text: str) -> None:
     growth: dict[str, list[Comparison]] = {}
     for comparison in found:
         growth.setdefault(comparison.run.case.scenario.name, []).append(comparison)
-    plot.write(growth, folder / "img" / "growth.png")
-    (folder / "performance.md").write_text(text)
-    click.echo("wrote docs/performance.md and docs/img/growth.png", err=True)
+    plot.write(growth, root / "docs" / "img" / "growth.png")
+    (root / "docs" / "performance.md").write_text(text)
+    front = root / "README.md"
+    front.write_text(readme.with_figures(front.read_text(), found))
+    click.echo("wrote docs/performance.md, docs/img/growth.png and the figures in README.md", err=True)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ FULL_UP_TO = 1_000
 """Nodes up to which a scenario gets the generator's own number of pending pods."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Scenario:
     """`targets`: size -> how many times less CPU than KAI's is asked for; `most_seconds`: size -> CPU that is allowed
     where KAI does not finish."""

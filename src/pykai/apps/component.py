@@ -140,8 +140,14 @@ def _election(api: Api, process: Process) -> Election | None:
     return Election(api, LEASE.ref(process.lease, process.namespace or own_namespace()), identity(), time.time)
 
 
-async def live(api: Api, process: Process, compose: Compose, election: Election | None = None) -> None:
-    """Run a component on a connection until cancelled; raises what ended it."""
+async def live(
+    api: Api,
+    process: Process,
+    compose: Compose,
+    election: Election | None = None,
+    all_ready: asyncio.Event | None = None,
+) -> None:
+    """Run a component on a connection until cancelled; raises what ended it. `all_ready` is set once every part is."""
     watches, work = Watches(api), WorkMetrics()
     composed = compose(api, watches, work)
     ready = {part.name: asyncio.Event() for part in composed.parts}
@@ -159,8 +165,17 @@ async def live(api: Api, process: Process, compose: Compose, election: Election 
         led = [part for part in composed.parts if part not in always]
         if election is not None:
             jobs.append(election.run(lambda: _together([part.run(ready[part.name]) for part in led])))
+        if all_ready is not None:
+            jobs.append(_announce(list(ready.values()), all_ready))
         log.info("started", component=process.name, parts=[part.name for part in composed.parts])
         await _together(jobs)
+
+
+async def _announce(awaited: Sequence[asyncio.Event], all_ready: asyncio.Event) -> None:
+    for event in awaited:
+        await event.wait()
+    all_ready.set()
+    await asyncio.Event().wait()
 
 
 def pages_by_address(

@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from pykai.apps.on_local import KAI
 from pykai.local import build, clusters, parts
 from pykai.local.cluster import ClusterError, tail
 from pykai.local.gotool import GoMissingError
@@ -31,7 +32,7 @@ from pykai.local.session import ClusterPlan, Component, run_cluster
 from pykai.local.shapes import Device, GpuShape, NodeShape, read_shapes, repeat
 from pykai.local.site import checked_name
 
-COMPONENTS: Sequence[Component] = ()
+COMPONENTS: Sequence[Component] = (KAI,)
 """What runs on every local cluster, started in this order."""
 
 PROGRAMS: Sequence[OnStart] = ()

@@ -117,8 +117,8 @@ class VictimLine:
             return fronts[parent][0]
         below = [q for q in self._children(parent) if self._has_leaf(q, fronts)]
         orders = [self._merge(q, fronts) for q in below]
-        if len(orders) == 1:
-            return orders[0]
+        if len(orders) <= 1:
+            return orders[0] if orders else []
         ranks = self._ranks(below)
         keys = np.concatenate([self._keys_of(q, o, ranks[q]) for q, o in zip(below, orders, strict=True)], axis=1)
         gangs = [gang for order in orders for gang in order]

@@ -41,14 +41,16 @@ def gangs_whole(out: Outcome) -> Iterator[Violation]:
         yield from _complete(out, gang, (tree, after), {int(pods.podset[p.pod]) for p in came})
         yield from _complete(out, gang, (tree, now), {int(pods.podset[p.pod]) for p in came if not p.waits})
     for gang in sorted({int(pods.gang[row]) for row in out.evicted} - {-1}):
-        tree = gangs.tree(gang)
-        rows = [podset.row for podset in tree.podsets()]
-        if _satisfied(tree, before) and not _satisfied(tree, after) and after[rows].any():
-            yield Violation("a gang goes whole or keeps its minimum", gangs.title(gang), _figures(tree, after))
-        for podset in tree.podsets():
-            if 0 < after[podset.row] < podset.min_available <= before[podset.row]:
-                about = f"{gangs.title(gang)} {podset.name}"
-                yield Violation("a gang goes whole or keeps its minimum", about, _figures(podset, after))
+        torn = None if _torn(gangs.tree(gang), before) else _torn(gangs.tree(gang), after)
+        if torn is not None:
+            about = f"{gangs.title(gang)} {torn.name}".strip()
+            yield Violation("a gang goes whole or keeps its minimum", about, _figures(torn, after))
+
+
+def _torn(tree: SubGroupSet, count: Rows) -> PodSet | SubGroupSet | None:
+    """The part of a gang with pods, but less than its minimum; None where it is whole, or has nothing."""
+    parts: list[PodSet | SubGroupSet] = [podset for podset in tree.podsets() if count[podset.row]]
+    return next((part for part in (*parts, tree) if not _satisfied(part, count)), None) if parts else None
 
 
 def _complete(out: Outcome, gang: int, holding: tuple[SubGroupSet, Rows], podsets: set[int]) -> Iterator[Violation]:

@@ -16,6 +16,7 @@ from pykai.engine.verify_outcome import Outcome, Placement, Violation
 from pykai.model.pods import GpuKind, PodClass
 from pykai.model.resources import GPU, PODS, QUEUE_RESOURCES, UNLIMITED, Column, Mask, whole_gpus
 from pykai.model.snapshot import Snapshot
+from pykai.model.status import Status
 
 _SLACK = 1e-6
 _UNITS = ("milli CPU", "bytes of memory", "GPUs")
@@ -131,10 +132,12 @@ def _queue_use(out: Outcome, gangs: Mask) -> tuple[Column, Column]:
 
 
 def most_used(out: Outcome) -> Column:
-    """[resource, queue]: what is held now and all that the plan adds: the cycle has never seen more."""
-    rows = np.flatnonzero(out.allocated)
-    now = _queue_sums(out.snapshot, rows.tolist(), out.snapshot.pods.node[rows].tolist())
-    return now + _queue_sums(out.snapshot, [p.pod for p in out.placements], [p.node for p in out.placements])
+    """[resource, queue]: what is held now, and would be if all that waits had a place: no cycle could see more."""
+    pods = out.snapshot.pods
+    rows = np.flatnonzero(out.allocated | (pods.status == Status.PENDING))
+    smallest = int(out.snapshot.nodes.gpu_memory.argmin())
+    nodes = np.where(pods.node[rows] >= 0, pods.node[rows], smallest)
+    return _queue_sums(out.snapshot, rows.tolist(), nodes.tolist())
 
 
 def _queue_sums(snapshot: Snapshot, rows: Sequence[int], nodes: Sequence[int]) -> Column:

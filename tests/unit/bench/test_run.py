@@ -7,6 +7,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from bench.readme import BEGIN, END
 from bench.run import BY_NAME, Order, main, run
 from click.testing import CliRunner
 
@@ -38,6 +39,7 @@ def perf(tmp_path: Path) -> Path:
 
 
 def test_a_run_prints_and_writes_the_page(tmp_path: Path, perf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "README.md").write_text(f"before\n{BEGIN}old figures\n{END}after\n")
     run(Order([BY_NAME["allocate-gang"], BY_NAME["preempt"]], [2], perf, docs=True, root=tmp_path))
     printed = capsys.readouterr().out
     assert "allocate-gang" in printed
@@ -48,6 +50,11 @@ def test_a_run_prints_and_writes_the_page(tmp_path: Path, perf: Path, capsys: py
     assert "| preempt | 2 |" not in beside, "KAI has no figure for it"
     assert "| preempt | 2 |" in growth
     assert "Not in this run: 100, 1,000, 5,000, 10,000 nodes." in page
+    front = (tmp_path / "README.md").read_text()
+    assert front.startswith("before\n")
+    assert front.endswith("after\n")
+    assert "allocate-gang" in front
+    assert "old figures" not in front
     assert (tmp_path / "docs" / "img" / "growth.png").read_bytes().startswith(b"\x89PNG")
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from pykai.config.scheduler import SchedulerConfig, policy
 from pykai.controllers.loop import Pace as LoopPace
 from pykai.controllers.loop import ReconcileLoop
+from pykai.engine.verify import verify
 from pykai.kube.api import Api, Body, Deletion, Object, Patch, Ref, Resource
 from pykai.kube.errors import ApiError, NotFound
 from pykai.kube.memory import MemoryApi
@@ -24,7 +25,7 @@ from pykai.objects.crds import manifests
 from pykai.plugins import registry
 from pykai.scheduler.agenda import Rhythm
 from pykai.scheduler.assembly import LiveScheduler, Options
-from pykai.scheduler.decision import Judge, no_judge
+from pykai.scheduler.decision import Judge
 from pykai.scheduler.loop import Mind
 from pykai.scheduler.outbox import Spacing
 from pykai.scheduler.setbacks import Patience
@@ -123,7 +124,7 @@ class Rig:
 
 @contextlib.asynccontextmanager
 async def rig(
-    api: RecordingApi | None = None, options: Options = FAST, judge: Judge = no_judge, takes_over: bool = False
+    api: RecordingApi | None = None, options: Options = FAST, judge: Judge = verify, takes_over: bool = False
 ) -> AsyncIterator[Rig]:
     """A scheduler that runs while the block does."""
     api = api or RecordingApi()

@@ -81,9 +81,11 @@ class Binder:
         )
         self._watches = watches
 
-    async def run(self) -> None:
-        """Bind pods until cancelled; the watches must run beside."""
+    async def run(self, ready: asyncio.Event | None = None) -> None:
+        """Bind pods until cancelled; the watches must run beside. `ready` is set when everything is known."""
         await self._watches.synced()
+        if ready is not None:
+            ready.set()
         self._book.open(Bells(self._pods_loop.add, self._groups_loop.add))
         log.info("binder started", bind_requests=len(self._bind_requests), plugins=[step.name for step in self._steps])
         async with asyncio.TaskGroup() as group:

@@ -42,15 +42,16 @@ class Leader:
 class Facts:
     """What the cluster is like.
 
-    `installed`: which of the optional kinds exist, as `plural.group`. `certificates`: by Service, what its Secret is to
-    hold. `leaders`: by the name of the lease. `database`: the Prometheus object we made, if it is there. `now`: seconds
-    since 1970.
+    `installed`: which of the optional kinds exist, as `plural.group`. `certificates`: by Service, what its Secret holds
+    or is to hold; those of `provided` are somebody else's. `leaders`: by the name of the lease. `database`: the
+    Prometheus object we made, if it is there. `now`: seconds since 1970.
     """
 
     fake_gpu_nodes: bool = False
     cdi: bool = False
     installed: frozenset[str] = frozenset()
     certificates: Mapping[str, SecretData] = field(default_factory=dict)
+    provided: frozenset[str] = frozenset()
     leaders: Mapping[str, Leader] = field(default_factory=dict)
     database: Object | None = None
     now: float = 0.0

@@ -183,6 +183,10 @@ class Days:
     async def pass_time(self, number: int) -> None:
         await self.world.settle(float(number))
 
+    async def lag(self, number: int) -> None:
+        """One of the binder's watches stops showing news, or shows them again."""
+        self.world.seen_by_binder.late ^= {(POD, BIND_REQUEST)[number % 2]}
+
     async def compact(self, number: int) -> None:
         self.world.api.compact()
         self.world.api.disconnect()
@@ -195,7 +199,7 @@ class Days:
 
 _HAPPENINGS = (Days.arrive, Days.arrive, Days.leave, Days.finish, Days.withdraw, Days.lose_reservation, Days.kill)
 _DAYS = st.lists(
-    st.tuples(st.sampled_from((*_HAPPENINGS, Days.pass_time, Days.compact)), st.integers(0, 20)), max_size=25
+    st.tuples(st.sampled_from((*_HAPPENINGS, Days.pass_time, Days.compact, Days.lag)), st.integers(0, 20)), max_size=25
 )
 
 
@@ -209,7 +213,7 @@ async def test_whatever_happens_devices_are_in_order_in_the_end(
         story = Days(world)
         for happen, number in days:
             await happen(story, number)
-            await settle(number)
+            await settle(10 * number)
         await world.stop_binder()
         await world.start_binder()
         await world.settle(400)

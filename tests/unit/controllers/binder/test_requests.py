@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
 
-from pykai.kube.api import Object
+from pykai.kube.api import Object, Patch, Resource
 from pykai.kube.errors import Forbidden, Unavailable
 from pykai.kube.resources import BIND_REQUEST, EVENT, NODE, POD
 from pykai.objects import names
@@ -54,6 +55,26 @@ async def test_a_request_ahead_of_everything_else_waits_for_nothing() -> None:
             await world.request(await world.pod(f"p{number}"))
         await world.settle()
         assert {(await world.status(f"p{number}"))["phase"] for number in range(25)} == {"Succeeded"}
+
+
+@pytest.mark.parametrize("late", [BIND_REQUEST, POD], ids=["requests", "pods"])
+async def test_a_watch_that_lags_behind_our_own_writes_costs_no_second_write(late: Resource) -> None:
+    async with World() as world:
+        api = await world.start_binder()
+
+        def fall_behind(write: str) -> None:
+            if write == "post pods/binding":
+                api.late.add(late)
+
+        api.refuse = fall_behind
+        await world.request(await world.pod("whole"))
+        await world.settle()
+        await world.api.patch(POD.ref("whole", TEAM), Patch.merge({"metadata": {"labels": {"news": "yes"}}}))
+        await world.settle(30)
+        api.late.clear()
+        await world.settle(200)
+        assert Counter(api.writes)["patch bindrequests/status"] == 1
+        assert Counter(api.writes)["post pods/binding"] == 1
 
 
 # ------------------------------------------------------------------------------------------------------- failures
@@ -194,7 +215,6 @@ async def test_a_server_that_refuses_for_good_fails_the_request() -> None:
         await world.settle(1)
         status = await world.status("p")
         assert status["reason"] == "failed to bind pod team/p to node n1: pods/binding is forbidden"
-        pod = await world.now(POD, "p")
-        assert not (pod["metadata"].get("labels") or {})
+        assert names.GPU_GROUP_LABEL not in (await world.now(POD, "p"))["metadata"].get("labels", {})
         assert (await world.picture())["maps"] == []
         assert await world.reservations() == []

@@ -10,7 +10,7 @@ import pytest
 from pykai.controllers.binder import ReservationTemplate
 from pykai.controllers.binder.groups import GroupKey
 from pykai.controllers.binder.reservation_pod import name_for
-from pykai.kube.api import Deletion, Object, Patch
+from pykai.kube.api import Deletion, Object, Patch, Resource
 from pykai.kube.errors import Forbidden, NotFound
 from pykai.kube.resources import BIND_REQUEST, CONFIG_MAP, EVENT, POD
 from pykai.objects import names
@@ -139,6 +139,24 @@ async def test_sixteen_halves_land_two_by_two_and_leave_nothing() -> None:
         await world.settle()
         assert await world.reservations() == []
         assert (await world.picture())["maps"] == []
+
+
+@pytest.mark.parametrize("late", [BIND_REQUEST, POD], ids=["requests", "pods"])
+async def test_a_reservation_outlives_a_watch_that_lags(late: Resource) -> None:
+    async with World() as world:
+        api = await world.start_binder()
+
+        def fall_behind(write: str) -> None:
+            if write == "post pods/binding":
+                api.late.add(late)
+
+        api.refuse = fall_behind
+        await world.share("p", ["g"])
+        await world.settle(500)
+        api.late.clear()
+        await world.settle(500)
+        assert "delete pods" not in api.writes
+        assert len(await world.reservations()) == 1
 
 
 async def test_waiting_for_devices_keeps_no_worker() -> None:

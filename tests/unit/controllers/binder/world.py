@@ -53,7 +53,7 @@ class WatchedApi:
     """The server as one process sees it: writes are counted, and the `last`-th is its last one.
 
     With `after` the last write is carried out before the process dies, else not. `refuse` may raise instead of a write,
-    `lose` after it: the write was carried out and the answer is lost.
+    `lose` after it: the write was carried out and the answer is lost. Watches of the kinds in `late` show no news.
     """
 
     def __init__(self, inner: MemoryApi, last: int = 0, *, after: bool = False) -> None:
@@ -61,6 +61,7 @@ class WatchedApi:
         self.dead = False
         self.refuse: Callable[[str], None] = lambda write: None
         self.lose: Callable[[str], None] = lambda write: None
+        self.late: set[Resource] = set()
         self._inner = inner
         self._last = last
         self._after = after
@@ -93,10 +94,14 @@ class WatchedApi:
     ) -> Page[T]:
         return await self._inner.list(resource, into, where, paging)
 
-    def watch(
+    async def watch(
         self, resource: Resource, into: type[T], where: Selection = EVERYTHING, version: str = ""
     ) -> AsyncGenerator[WatchEvent[T], None]:
-        return self._inner.watch(resource, into, where, version)
+        async with contextlib.aclosing(self._inner.watch(resource, into, where, version)) as events:
+            async for event in events:
+                while resource in self.late:
+                    await asyncio.sleep(0)
+                yield event
 
     async def create(self, resource: Resource, body: Body, namespace: str = "") -> Object:
         return await self._write(f"create {resource.plural}", self._inner.create(resource, body, namespace))

@@ -1,0 +1,198 @@
+"""`kai all`: every component in one process, on one connection and one set of watches, for small clusters.
+
+A component here is what its own command composes, with one difference: nobody asks the API server for a part of a kind,
+because the watches are shared and the scheduler needs all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pykai.apps import node_scale_adjuster, pod_group_controller, pod_grouper, queue_controller, scheduler
+from pykai.apps.component import Composition, Part, errors_for_people, own_namespace, process_of, run_component
+from pykai.apps.flags import CLIENT, ELECTION, LOGS, SERVERS, Flag, takes, tell_ineffective
+from pykai.apps.install import install
+from pykai.apps.queue_controller import QueueControllerSettings
+from pykai.apps.scheduler import SchedulerSettings
+from pykai.apps.webhook_flags import WEBHOOK, webhook_settings
+from pykai.apps.webhooks import POD_GROUPS, PODS, QUEUES, Webhooks, WebhookSettings, watched_queues
+from pykai.config import scheduler as configuration
+from pykai.config.fields import FieldError
+from pykai.controllers.binder import Binder, BinderSettings, ReservationTemplate, Rules
+from pykai.controllers.grouping import Settings as GroupingSettings
+from pykai.controllers.node_scale.scaling import Settings as ScalingSettings
+from pykai.controllers.node_scale.scaling_pod import ScalingPodTemplate
+from pykai.controllers.node_scaler import NodeScalerSettings
+from pykai.controllers.pod_group_status import PodGroupStatusSettings
+from pykai.controllers.pod_grouper import PodGrouperSettings
+from pykai.kube.api import Api
+from pykai.kube.credentials import find_access
+from pykai.kube.http import HttpApi
+from pykai.kube.watches import Watches
+from pykai.objects import names
+from pykai.observe.work_metrics import WorkMetrics
+from pykai.webhook.pods import PodSettings
+from pykai.webhook.registration import PodSelection
+from pykai.webhook.review import Admission
+
+LEASE = "kai-all"
+PATHS = (*PODS, *QUEUES, *POD_GROUPS)
+FLAGS = (
+    Flag("scheduler-name", names.SCHEDULER_NAME, "Whose pods are scheduled (spec.schedulerName)."),
+    Flag("scheduler-conf", "", "File with actions and plugins; without it the built-in ones run."),
+    Flag("queue-label-key", names.QUEUE_LABEL, "Label of pods and workloads that names their queue."),
+    Flag("nodepool-label-key", names.NODE_POOL_LABEL, "Label that names the node pool."),
+    Flag("gpu-sharing-enabled", False, "Admit pods that ask for part of a GPU."),
+    Flag("block-nvidia-visible-devices", False, "Refuse pods that set NVIDIA_VISIBLE_DEVICES themselves."),
+    Flag("gpu-fraction-runtime-class-name", "nvidia", "Runtime class of pods that share a GPU; empty: none."),
+    Flag("runtime-class-name", "nvidia", "Runtime class of reservation pods; empty: none."),
+    Flag("cluster-autoscaling", False, "Also make waiting GPU shares visible to a cluster autoscaler."),
+    Flag("scaling-pod-image", "registry/local/kai-scheduler/scalingpod", "Image of the pods that do that."),
+    Flag("metrics-namespace", "kai", "Prefix of the metrics' names."),
+    Flag("plugin-server-port", 8082, "Port on loopback for /get-snapshot and /get-job-order."),
+    Flag("install", False, "First make what a chart would: definitions, namespaces, priority classes, queues."),
+)
+
+
+@dataclass(frozen=True)
+class AllSettings:
+    """The settings of every component; `scaling` and `webhook` None: without them."""
+
+    scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
+    binder: BinderSettings = field(default_factory=BinderSettings)
+    grouper: PodGrouperSettings = field(default_factory=PodGrouperSettings)
+    groups: PodGroupStatusSettings = field(default_factory=PodGroupStatusSettings)
+    queues: QueueControllerSettings = field(default_factory=QueueControllerSettings)
+    scaling: NodeScalerSettings | None = None
+    pods: PodSettings = field(default_factory=PodSettings)
+    webhook: WebhookSettings | None = None
+
+
+def compose(settings: AllSettings, api: Api, watches: Watches, work: WorkMetrics) -> Composition:
+    """All components as one."""
+    options = replace(settings.scheduler.options, selective=False)
+    compositions = [
+        scheduler.compose(replace(settings.scheduler, options=options), api, watches, work),
+        Composition([_binder(settings.binder, api, watches, work)]),
+        pod_grouper.compose(settings.grouper, api, watches, work),
+        pod_group_controller.compose(settings.groups, None, api, watches, work),
+        queue_controller.compose(settings.queues, api, watches, work),
+    ]
+    if settings.scaling is not None:
+        compositions.append(node_scale_adjuster.compose(settings.scaling, api, watches, work))
+    if settings.webhook is not None:
+        rules = Admission(settings.pods, watched_queues(watches), settings.queues.compare_quotas)
+        webhooks = Webhooks(api, rules, settings.webhook)
+        compositions.append(Composition([Part("admission", webhooks.run, elected=False)]))
+    return _joined(compositions)
+
+
+def _joined(compositions: Sequence[Composition]) -> Composition:
+    return Composition(
+        [part for each in compositions for part in each.parts],
+        [source for each in compositions for source in each.metrics],
+        {path: maker for each in compositions for path, maker in each.pages.items()},
+    )
+
+
+def _binder(settings: BinderSettings, api: Api, watches: Watches, work: WorkMetrics) -> Part:
+    meters = {name: work.meter(name) for name in ("bindrequest", "reservation")}
+    binder = Binder(api, watches, settings, meters)
+
+    async def run(ready: asyncio.Event) -> None:
+        telling = asyncio.create_task(_when_synced(watches, ready))
+        try:
+            await binder.run()
+        finally:
+            telling.cancel()
+
+    return Part("binder", run)
+
+
+async def _when_synced(watches: Watches, ready: asyncio.Event) -> None:
+    await watches.synced()
+    ready.set()
+
+
+def settings_for(scheduler_name: str, pods: PodSettings, webhook: WebhookSettings | None) -> AllSettings:
+    """Usual settings for a scheduler of this name, with these rules for pods."""
+    usual = SchedulerSettings()
+    params = replace(usual.options.params, scheduler_name=scheduler_name)
+    return AllSettings(
+        scheduler=replace(usual, options=replace(usual.options, params=params)),
+        binder=BinderSettings(rules=Rules(scheduler_name)),
+        grouper=PodGrouperSettings(GroupingSettings(scheduler_name)),
+        groups=PodGroupStatusSettings(scheduler_name),
+        pods=pods,
+        webhook=webhook,
+    )
+
+
+def settings_of(given: dict[str, Any]) -> AllSettings:
+    """The settings that the flags describe; what is wrong is refused with the flag's name."""
+    name = given["scheduler_name"]
+    pods = PodSettings(
+        name,
+        given["gpu_sharing_enabled"],
+        block_visible_devices=given["block_nvidia_visible_devices"],
+        fraction_runtime_class=given["gpu_fraction_runtime_class_name"],
+    )
+    usual = settings_for(name, pods, webhook_settings(given, PATHS, PodSelection(name, own_namespace())))
+    scaling = ScalingSettings(ScalingPodTemplate(given["scaling_pod_image"]), name)
+    reservations = ReservationTemplate(runtime_class=given["runtime_class_name"])
+    return replace(
+        usual,
+        scheduler=_scheduler(usual.scheduler, given),
+        binder=replace(usual.binder, reservations=reservations),
+        grouper=PodGrouperSettings(GroupingSettings(name, given["queue_label_key"], given["nodepool_label_key"])),
+        queues=QueueControllerSettings(metrics_namespace=given["metrics_namespace"]),
+        scaling=NodeScalerSettings(scaling) if given["cluster_autoscaling"] else None,
+    )
+
+
+def _scheduler(usual: SchedulerSettings, given: dict[str, Any]) -> SchedulerSettings:
+    pools = given["nodepool_label_key"]
+    params = replace(
+        usual.options.params,
+        queue_label_key=given["queue_label_key"],
+        node_pool_key=pools,
+        partitioned=bool(pools),
+    )
+    options = replace(usual.options, params=params, metrics_namespace=given["metrics_namespace"])
+    path = given["scheduler_conf"]
+    try:
+        config = configuration.load(Path(path)) if path else usual.config
+    except (FieldError, OSError) as error:
+        raise click.BadParameter(str(error), param_hint="--scheduler-conf") from error
+    return replace(
+        usual,
+        options=options,
+        config=config,
+        takes_over=given["leader_elect"],
+        plugin_port=given["plugin_server_port"],
+    )
+
+
+async def _install(kubeconfig: str) -> None:
+    async with HttpApi(find_access(kubeconfig)) as api:
+        await install(api)
+
+
+@click.command("all")
+@takes(FLAGS, ELECTION, SERVERS, WEBHOOK, CLIENT, LOGS)
+def all(**given: Any) -> None:  # noqa: A001 - the command's name
+    """Every component in one process, for small clusters."""
+    process = process_of("all", given, LEASE)
+    tell_ineffective(LOGS, given)
+    settings = settings_of(given)
+    if given["install"]:
+        with errors_for_people():
+            asyncio.run(_install(given["kubeconfig"]))
+    run_component(process, partial(compose, settings))

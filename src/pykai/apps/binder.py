@@ -1,0 +1,114 @@
+"""`kai binder`: carries out bind requests and reserves shared GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import click
+from msgspec import DecodeError, json
+
+from pykai.apps.component import Composition, Part, process_of, run_component
+from pykai.apps.flags import CLIENT, ELECTION, LOGS, SERVERS, WORKERS, Flag, takes, tell_ineffective
+from pykai.config.fields import FieldError
+from pykai.controllers.binder import Binder, BinderSettings, Plugin, ReservationTemplate, Rules, read_plugins
+from pykai.controllers.loop import Pace
+from pykai.kube.api import Api
+from pykai.kube.watches import Watches
+from pykai.objects import names
+from pykai.observe.work_metrics import WorkMetrics
+
+LEASE = "2ad35f9c.kai.scheduler"
+_USUAL, _POD = BinderSettings(), ReservationTemplate()
+RESERVATION = (
+    Flag("resource-reservation-namespace", _POD.namespace, "Namespace of reservation pods."),
+    Flag("resource-reservation-service-account", _POD.service_account, "Service account of reservation pods."),
+    Flag("resource-reservation-app-label", _POD.app, "Value of label `app` of reservation pods."),
+    Flag("resource-reservation-pod-image", _POD.image, "Image of reservation pods."),
+    Flag("resource-reservation-allocation-timeout", 40, "Seconds in which a reservation pod must name its GPU."),
+    Flag("resource-reservation-pod-resources", "", "Requests and limits of reservation pods beside the GPU (JSON)."),
+    Flag("resource-reservation-pod-security-context", "", "Security context of reservation pods (JSON)."),
+    Flag("resource-reservation-container-security-context", "", "Security context of their container (JSON)."),
+    Flag("runtime-class-name", _POD.runtime_class, "Runtime class of reservation pods; empty: none."),
+    Flag("fake-gpu-nodes", False, "GPUs are played: reservation pods only sleep."),
+)
+FLAGS = (
+    Flag("scheduler-name", names.SCHEDULER_NAME, "Whose pods are bound (spec.schedulerName)."),
+    Flag("scale-adjust-namespace", _USUAL.scaling_namespace, "Namespace of scaling pods."),
+    Flag("rate-limiter-base-delay", 1, "Seconds until a failed run is repeated."),
+    Flag("rate-limiter-max-delay", 60, "Seconds until a run that keeps failing is repeated."),
+    Flag("plugins", "", "Steps of a binding that differ from the defaults (JSON)."),
+    Flag("feature-gates", "", "", ineffective="there are none"),
+)
+
+
+def settings_of(given: Mapping[str, Any]) -> BinderSettings:
+    """The settings that the flags describe; what is wrong is refused with the flag's name."""
+    return BinderSettings(
+        rules=Rules(given["scheduler_name"], _seconds(given, "resource-reservation-allocation-timeout")),
+        reservations=_template(given),
+        scaling_namespace=given["scale_adjust_namespace"],
+        plugins=_plugins(given["plugins"]),
+        pace=_pace(given),
+    )
+
+
+def _template(given: Mapping[str, Any]) -> ReservationTemplate:
+    return ReservationTemplate(
+        namespace=given["resource_reservation_namespace"],
+        service_account=given["resource_reservation_service_account"],
+        app=given["resource_reservation_app_label"],
+        image=given["resource_reservation_pod_image"],
+        runtime_class=given["runtime_class_name"],
+        resources=_object(given, "resource-reservation-pod-resources"),
+        pod_security=_object(given, "resource-reservation-pod-security-context"),
+        container_security=_object(given, "resource-reservation-container-security-context"),
+        fake_gpus=given["fake_gpu_nodes"],
+    )
+
+
+def _pace(given: Mapping[str, Any]) -> Pace:
+    if given["max_concurrent_reconciles"] < 1:
+        raise click.BadParameter("must be at least 1", param_hint="--max-concurrent-reconciles")
+    first, longest = (_seconds(given, f"rate-limiter-{which}-delay") for which in ("base", "max"))
+    if first > longest:
+        raise click.BadParameter(f"is shorter than the base delay of {first:g}", param_hint="--rate-limiter-max-delay")
+    return Pace(given["max_concurrent_reconciles"], first, longest)
+
+
+def _seconds(given: Mapping[str, Any], flag: str) -> float:
+    seconds = float(given[flag.replace("-", "_")])
+    if seconds <= 0:
+        raise click.BadParameter("must be more than 0 seconds", param_hint=f"--{flag}")
+    return seconds
+
+
+def _object(given: Mapping[str, Any], flag: str) -> dict[str, Any]:
+    text = given[flag.replace("-", "_")]
+    try:
+        return json.decode(text, type=dict[str, Any]) if text else {}
+    except DecodeError as error:
+        raise click.BadParameter(f"is not a JSON object: {error}", param_hint=f"--{flag}") from error
+
+
+def _plugins(text: str) -> Mapping[str, Plugin]:
+    try:
+        return read_plugins(text)
+    except FieldError as error:
+        raise click.BadParameter(str(error), param_hint="--plugins") from error
+
+
+def compose(settings: BinderSettings, api: Api, watches: Watches, work: WorkMetrics) -> Composition:
+    """The binder as a component."""
+    meters = {name: work.meter(name) for name in ("bindrequest", "reservation")}
+    return Composition([Part("binder", Binder(api, watches, settings, meters).run)])
+
+
+@click.command("binder")
+@takes(FLAGS, RESERVATION, WORKERS, ELECTION, SERVERS, CLIENT, LOGS)
+def binder(**given: Any) -> None:
+    """Carry out bind requests and reserve shared GPUs."""
+    process = process_of("binder", given, LEASE)
+    tell_ineffective((*FLAGS, *LOGS), given)
+    run_component(process, partial(compose, settings_of(given)))

@@ -1,0 +1,47 @@
+"""All components on a local cluster: what `kai local` runs beside the control plane and the hollow nodes.
+
+They share the process of the cluster's owner. The cluster is installed first; webhooks are served on loopback under a
+certificate of their own, kept beside the cluster's other files, and registered before the cluster counts as ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from pykai.apps import all as everything
+from pykai.apps.component import Process, live
+from pykai.apps.install import install
+from pykai.apps.webhooks import WebhookSettings
+from pykai.local.session import Component, connect
+from pykai.objects import names
+from pykai.webhook.pods import PodSettings
+
+HOST = "127.0.0.1"
+_PROCESS = Process("kai", metrics_address=f"{HOST}:0", health_address="0")
+
+
+def settings(certificates: Path) -> everything.AllSettings:
+    """Everything switched on that users try first: GPU sharing; without runtime classes, which hollow nodes lack."""
+    webhook = WebhookSettings(everything.PATHS, host=HOST, port=0, certificates=certificates, own_host=HOST)
+    pods = PodSettings(gpu_sharing=True, fraction_runtime_class="")
+    usual = everything.settings_for(names.SCHEDULER_NAME, pods, webhook)
+    reservations = replace(usual.binder.reservations, runtime_class="")
+    return replace(
+        usual,
+        scheduler=replace(usual.scheduler, plugin_port=0),
+        binder=replace(usual.binder, reservations=reservations),
+    )
+
+
+async def run(kubeconfig: Path, ready: asyncio.Event) -> None:
+    """Install the product and run all of it until cancelled."""
+    async with connect(kubeconfig) as api:
+        await install(api)
+        compose = partial(everything.compose, settings(kubeconfig.parent / "webhook"))
+        await live(api, _PROCESS, compose, all_ready=ready)
+
+
+KAI = Component("kai", run)

@@ -1,0 +1,204 @@
+"""The components that a Config deploys, one row each, and the objects of a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pykai.controllers.operator import arguments, attachments, webhooks
+from pykai.controllers.operator.installation import Installation
+from pykai.controllers.operator.settings import (
+    Admission,
+    Binder,
+    Config,
+    NodeScaleAdjuster,
+    PodGroupController,
+    PodGrouper,
+    Port,
+    QueueController,
+)
+from pykai.controllers.operator.webhooks import WebhookParts
+from pykai.controllers.operator.workloads import Workload, deployment
+
+Object = dict[str, Any]
+Part = PodGrouper | Binder | QueueController | PodGroupController | NodeScaleAdjuster | Admission
+HEALTH = 8081
+
+
+def _no_ports(config: Config) -> tuple[Port, ...]:
+    return ()
+
+
+def _no_registration(installation: Installation, parts: WebhookParts) -> list[Object]:
+    return []
+
+
+@dataclass(frozen=True)
+class Component:
+    """A row: `title` names it in conditions, `name` its objects, `command` what `kai` runs.
+
+    `ports` are those of its Service (none: no Service), `probe` the port of its health. `webhook_port` None: it serves
+    no webhooks; `serves` says whether it is to, `secret` holds its certificate, `register` gives the registrations.
+    """
+
+    title: str
+    name: str
+    command: str
+    part: Callable[[Config], Part]
+    arguments: Callable[[Installation], list[str]]
+    probe: Callable[[Config], int] = lambda config: HEALTH
+    ports: Callable[[Config], tuple[Port, ...]] = _no_ports
+    alone: bool = False
+    secret: str = ""
+    webhook_port: Callable[[Config], Port] | None = None
+    serves: Callable[[Config], bool] = lambda config: True
+    register: Callable[[Installation, WebhookParts], list[Object]] = _no_registration
+
+    def enabled(self, config: Config) -> bool:
+        """Whether it is deployed."""
+        return self.part(config).service.enabled is not False
+
+    def webhook(self, config: Config) -> bool:
+        """Whether it serves webhooks, and so needs a certificate."""
+        return self.webhook_port is not None and self.enabled(config) and self.serves(config)
+
+    def objects(self, installation: Installation, parts: WebhookParts) -> list[Object]:
+        """All its objects; none where it is switched off."""
+        config = installation.config
+        if not self.enabled(config):
+            return []
+        workload = self.workload(installation)
+        ports = self._ports(config)
+        return [
+            attachments.account(self.name, installation),
+            *([attachments.service(self.name, workload.pod_labels, ports)] if ports else []),
+            *(self._certified(installation, parts) if self.webhook(config) else []),
+            deployment(workload, installation),
+            *attachments.budget(workload),
+            *attachments.autoscaler(workload, self.part(config).vpa, installation),
+        ]
+
+    def workload(self, installation: Installation) -> Workload:
+        """Its Deployment."""
+        config = installation.config
+        part = self.part(config)
+        return Workload(
+            name=self.name,
+            command=self.command,
+            service=part.service,
+            replicas=installation.replicas(part.replicas),
+            arguments=self.arguments(installation),
+            probe_port=self.probe(config),
+            ports={port.name: port.target_port for port in self._ports(config)},
+            alone=self.alone,
+            secret=self.secret if self.webhook(config) else "",
+        )
+
+    def _ports(self, config: Config) -> tuple[Port, ...]:
+        if self.webhook_port is None or not self.webhook(config):
+            return self.ports(config)
+        return self.webhook_port(config), *self.ports(config)
+
+    def _certified(self, installation: Installation, parts: WebhookParts) -> list[Object]:
+        facts = installation.facts
+        registrations = self.register(installation, parts)
+        if self.name in facts.provided:
+            return registrations
+        return [*registrations, attachments.certificate(self.secret, facts.certificates[self.name])]
+
+
+def _binder_ports(config: Config) -> tuple[Port, ...]:
+    return (Port(config.binder.metrics_port, config.binder.metrics_port, "http-metrics"),)
+
+
+def _queue_ports(config: Config) -> tuple[Port, ...]:
+    return (config.queue_controller.controller_service.metrics,)
+
+
+def _admission_ports(config: Config) -> tuple[Port, ...]:
+    port = config.admission.webhook.metrics_port
+    return (Port(port, port, "http-metrics"),)
+
+
+def _admission_webhook(config: Config) -> Port:
+    return Port(config.admission.webhook.port, config.admission.webhook.target_port, "webhook")
+
+
+def _register_pods(installation: Installation, parts: WebhookParts) -> list[Object]:
+    own = installation.config.admission
+    called = (own.mutating_webhook_configuration_name, own.validating_webhook_configuration_name)
+    return parts.pods(
+        webhooks.endpoint("admission", own.webhook.port, installation), webhooks.scope(installation), called
+    )
+
+
+def _register_queues(installation: Installation, parts: WebhookParts) -> list[Object]:
+    own = installation.config.queue_controller
+    at = webhooks.endpoint("queue-controller", own.controller_service.webhook.port, installation)
+    return parts.queues(at, own.webhooks.webhook_configuration_name_prefix)
+
+
+def _register_pod_groups(installation: Installation, parts: WebhookParts) -> list[Object]:
+    own = installation.config.pod_group_controller
+    at = webhooks.endpoint("podgroup-controller", own.controller_service.webhook.port, installation)
+    return parts.pod_groups(at, own.webhooks.webhook_configuration_name_prefix)
+
+
+COMPONENTS: Final = (
+    Component("PodGrouper", "pod-grouper", "podgrouper", lambda config: config.pod_grouper, arguments.pod_grouper),
+    Component(
+        "Binder",
+        "binder",
+        "binder",
+        lambda config: config.binder,
+        arguments.binder,
+        probe=lambda config: config.binder.probe_port,
+        ports=_binder_ports,
+        alone=True,
+    ),
+    Component(
+        "QueueController",
+        "queue-controller",
+        "queue-controller",
+        lambda config: config.queue_controller,
+        arguments.queue_controller,
+        probe=lambda config: config.queue_controller.controller_service.metrics.target_port,
+        ports=_queue_ports,
+        webhook_port=lambda config: config.queue_controller.controller_service.webhook,
+        secret="queue-webhook-tls-secret",
+        serves=lambda config: config.queue_controller.webhooks.enable_validation,
+        register=_register_queues,
+    ),
+    Component(
+        "PodGroupController",
+        "podgroup-controller",
+        "podgroup-controller",
+        lambda config: config.pod_group_controller,
+        arguments.pod_group_controller,
+        webhook_port=lambda config: config.pod_group_controller.controller_service.webhook,
+        secret="podgroup-webhook-tls-secret",
+        serves=lambda config: config.pod_group_controller.webhooks.enable_validation,
+        register=_register_pod_groups,
+    ),
+    Component(
+        "NodeScaleAdjuster",
+        "node-scale-adjuster",
+        "node-scale-adjuster",
+        lambda config: config.node_scale_adjuster,
+        arguments.node_scale_adjuster,
+        alone=True,
+    ),
+    Component(
+        "KAIAdmission",
+        "admission",
+        "admission",
+        lambda config: config.admission,
+        arguments.admission,
+        probe=lambda config: config.admission.webhook.probe_port,
+        ports=_admission_ports,
+        webhook_port=_admission_webhook,
+        secret="kai-admission-webhook-tls-secret",
+        register=_register_pods,
+    ),
+)

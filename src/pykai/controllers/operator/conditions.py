@@ -1,0 +1,166 @@
+"""The status conditions of Config and SchedulingShard: how far the operator got and whether the system works.
+
+Pure. A condition is written anew only if its generation, status, reason or message changed, and its time of transition
+only if its status did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pykai.objects.timestamps import rfc3339
+
+Object = dict[str, Any]
+Condition = dict[str, Any]
+
+RECONCILING: Final = "Reconciling"
+DEPLOYED: Final = "Deployed"
+AVAILABLE: Final = "Available"
+FULFILLED: Final = "DependenciesFulfilled"
+READY: Final = "Ready"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What is to be told: lines that say what is not deployed, not available, missing. No lines: all is well.
+
+    `database`: what asking an external Prometheus gave: None where there is none, empty where it answered.
+    """
+
+    not_deployed: Sequence[str] = ()
+    not_available: Sequence[str] = ()
+    missing: Sequence[str] = ()
+    database: str | None = None
+
+
+def told(standing: Standing) -> list[tuple[str, bool, str, str]]:
+    """The conditions of a standing as (type, status, reason, message)."""
+    available, reason, message = _availability(standing)
+    return [
+        (RECONCILING, False, "reconciled", "Reconciliation completed successfully"),
+        (
+            DEPLOYED,
+            not standing.not_deployed,
+            "deployed",
+            "\n".join(standing.not_deployed) or "Resources deployed",
+        ),
+        (AVAILABLE, available, reason, message),
+        _fulfilled(standing.missing),
+        (READY, available, "ready", "System is ready")
+        if available
+        else (READY, False, "not_ready", "System not ready"),
+    ]
+
+
+def underway() -> list[tuple[str, bool, str, str]]:
+    """The condition at the start of a generation."""
+    return [(RECONCILING, True, "reconciling", "Reconciliation in progress")]
+
+
+def _availability(standing: Standing) -> tuple[bool, str, str]:
+    if standing.not_available:
+        return False, "available", "\n".join(standing.not_available)
+    if standing.database is None:
+        return True, "available", "System available"
+    if standing.database:
+        return False, "prometheus_connection_failed", f"Failed to ping external Prometheus: {standing.database}"
+    return True, "prometheus_connected", "External Prometheus connectivity verified"
+
+
+def _fulfilled(missing: Sequence[str]) -> tuple[str, bool, str, str]:
+    if missing:
+        return FULFILLED, False, "dependencies_missing", "".join(f"\n{line}" for line in missing)
+    return FULFILLED, True, "dependencies_fulfilled", "Dependencies are fulfilled"
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The generation that is spoken of, and the time in seconds since 1970."""
+
+    generation: int
+    now: float
+
+
+def merged(
+    present: Sequence[Condition], rows: Sequence[tuple[str, bool, str, str]], moment: Moment
+) -> list[Condition] | None:
+    """The conditions to write; None where nothing changed. Conditions of other types stay as they are."""
+    before = {condition["type"]: condition for condition in present}
+    after = dict(before)
+    for kind, holds, reason, message in rows:
+        after[kind] = _condition(before.get(kind), (kind, "True" if holds else "False", reason, message), moment)
+    return list(after.values()) if after != before else None
+
+
+def _condition(old: Condition | None, row: tuple[str, str, str, str], moment: Moment) -> Condition:
+    kind, status, reason, message = row
+    since = old["lastTransitionTime"] if old is not None and old["status"] == status else rfc3339(moment.now)
+    return {
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "observedGeneration": moment.generation,
+        "lastTransitionTime": since,
+    }
+
+
+@dataclass(frozen=True)
+class Presence:
+    """Which wanted objects are there: live objects by (kind, name), and why others could not be written."""
+
+    live: Mapping[tuple[str, str], Object]
+    failures: Mapping[tuple[str, str], str] = field(default_factory=dict)
+
+
+def not_deployed(operands: Mapping[str, Sequence[Object]], presence: Presence) -> list[str]:
+    """A line for every operand of which an object is absent or could not be brought up to date."""
+    lines = []
+    for title, objects in operands.items():
+        keys = [_key(each) for each in objects]
+        reasons = [presence.failures[key] for key in keys if key in presence.failures]
+        if reasons:
+            lines.append(f"{title}: not deployed: {'; '.join(reasons)}")
+        elif any(key not in presence.live for key in keys):
+            lines.append(f"{title}: not deployed")
+    return lines
+
+
+def not_available(operands: Mapping[str, Sequence[Object]], presence: Presence) -> list[str]:
+    """A line for every workload that does not run as it should."""
+    lines = []
+    for title, objects in operands.items():
+        for each in objects:
+            check = _CHECKS.get(each["kind"])
+            live = presence.live.get(_key(each))
+            if check is not None and (live is None or not check(live)):
+                lines.append(f"{title}: {each['kind']} [{each['metadata']['name']}] is not available")
+    return lines
+
+
+def _key(item: Object) -> tuple[str, str]:
+    return item["kind"], item["metadata"]["name"]
+
+
+def _deployment_runs(live: Object) -> bool:
+    status = live.get("status") or {}
+    wanted = (live.get("spec") or {}).get("replicas", 1)
+    rows = status.get("conditions") or ()
+    runs = any(row["type"] == "Available" and row["status"] == "True" for row in rows)
+    return runs and _current(live) and int(status.get("updatedReplicas") or 0) == wanted
+
+
+def _daemon_set_runs(live: Object) -> bool:
+    status = live.get("status") or {}
+    return _current(live) and status.get("desiredNumberScheduled", 0) == status.get("numberAvailable", 0)
+
+
+def _current(live: Object) -> bool:
+    """Whether the status speaks of the newest spec."""
+    seen = (live.get("status") or {}).get("observedGeneration", 0)
+    return bool(seen >= live["metadata"].get("generation", 0))
+
+
+_CHECKS = {"Deployment": _deployment_runs, "DaemonSet": _daemon_set_runs}

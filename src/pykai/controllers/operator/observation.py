@@ -1,0 +1,149 @@
+"""What the operator sees: Config, shards, its own objects and the facts of the cluster, from watches that see no more.
+
+Its own objects are those with its label in its namespace, so the operator needs no rights on anybody else's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from pykai.controllers.operator.installation import Leader
+from pykai.controllers.operator.kinds import CLUSTER_POLICY, MADE, OPTIONAL, PROMETHEUS
+from pykai.kube.api import EventType, Resource, Selection
+from pykai.kube.replica import Change
+from pykai.kube.resources import CONFIG, LEASE, NODE, POD, SHARD
+from pykai.kube.watch import SharedWatch, State
+from pykai.kube.watches import Watches
+from pykai.objects import names
+
+Object = dict[str, Any]
+Key = tuple[str, str]
+"""Kind and name of one of our objects."""
+
+_OURS = f"{names.MANAGED_BY_LABEL}={names.OPERATOR}"
+_CDI_BY_DEFAULT = (25, 10, 0)
+
+
+class Observation:
+    """The watches of the operator; `changed` is called when something happened that may matter."""
+
+    def __init__(self, watches: Watches, namespace: str) -> None:
+        here = Selection(namespace=namespace, labels=_OURS)
+        anywhere = Selection(labels=_OURS)
+        self._own: dict[Resource, SharedWatch[Object]] = {
+            kind: watches.of(kind, Object, here if kind.namespaced else anywhere, optional=kind in OPTIONAL)
+            for kind in MADE
+        }
+        self._configs = watches.of(CONFIG, Object)
+        self._shards = watches.of(SHARD, Object)
+        fake = Selection(labels=f"{names.FAKE_GPU_LABEL}=true", metadata_only=True)
+        self._fake_nodes = watches.of(NODE, Object, fake)
+        self._policies = watches.of(CLUSTER_POLICY, Object, optional=True)
+        self._leases = watches.of(LEASE, Object, Selection(namespace=namespace))
+        schedulers = Selection(namespace=namespace, labels=f"{names.APP_LABEL}={names.SCHEDULER_APP}")
+        self._pods = watches.of(POD, Object, schedulers)
+        self._namespace = namespace
+
+    async def synced(self) -> None:
+        """Return when everything has been seen once."""
+        for watch in self._all():
+            await watch.synced()
+
+    def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """Call `changed` from now on; returns the way out."""
+
+        def tell(change: Change[Object]) -> None:
+            if _matters(change):
+                changed()
+
+        leave = [watch.subscribe(tell) for watch in self._all()]
+
+        def end() -> None:
+            for unsubscribe in leave:
+                unsubscribe()
+
+        return end
+
+    def config(self) -> Object | None:
+        """The one Config that counts; None where there is none."""
+        return self._configs.get(names.CONFIG_NAME)
+
+    def shards(self) -> dict[str, Object]:
+        """All shards by name, without those that are being deleted."""
+        return {key[1]: shard for key, shard in self._shards.items() if not shard["metadata"].get("deletionTimestamp")}
+
+    def own(self) -> Iterator[tuple[Resource, Object]]:
+        """All our objects."""
+        for resource, watch in self._own.items():
+            for _, item in list(watch.items()):
+                yield resource, item
+
+    def find(self, resource: Resource, name: str) -> Object | None:
+        """One of our objects, None where it is not there."""
+        return self._own[resource].get(name, self._namespace if resource.namespaced else "")
+
+    def installed(self) -> frozenset[str]:
+        """Which optional kinds the cluster knows."""
+        return frozenset(kind.qualified for kind in OPTIONAL if self._own[kind].state is not State.ABSENT)
+
+    def database(self) -> Object | None:
+        """The Prometheus we made."""
+        return next((item for _, item in self._own[PROMETHEUS].items()), None)
+
+    def fake_gpu_nodes(self) -> bool:
+        """Whether some nodes only pretend to have GPUs."""
+        return len(self._fake_nodes) > 0
+
+    def cdi(self) -> bool:
+        """Whether the GPU operator names devices by CDI."""
+        return any(uses_cdi(policy) for _, policy in self._policies.items())
+
+    def leaders(self) -> Mapping[str, Leader]:
+        """Who holds which lease, where that is a scheduler pod that can be reached."""
+        found = {key[1]: self._leader(lease) for key, lease in self._leases.items()}
+        return {name: leader for name, leader in found.items() if leader is not None}
+
+    def _leader(self, lease: Object) -> Leader | None:
+        pod = self._pods.get(_holder(lease), self._namespace)
+        if pod is None or pod["metadata"].get("deletionTimestamp"):
+            return None
+        address = (pod.get("status") or {}).get("podIP") or ""
+        node = (pod.get("spec") or {}).get("nodeName") or ""
+        return Leader(pod["metadata"]["name"], address, node) if address else None
+
+    def _all(self) -> list[SharedWatch[Object]]:
+        others = [self._configs, self._shards, self._fake_nodes, self._policies, self._leases, self._pods]
+        return [*self._own.values(), *others]
+
+
+def uses_cdi(policy: Object) -> bool:
+    """Whether a ClusterPolicy turns CDI on for all pods: by itself since v25.10.0, before if it is the default."""
+    cdi = (policy.get("spec") or {}).get("cdi") or {}
+    if not cdi.get("enabled"):
+        return False
+    version = (policy["metadata"].get("labels") or {}).get("app.kubernetes.io/version", "")
+    numbers = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?", version)
+    recent = bool(numbers) and tuple(int(number or 0) for number in numbers.groups()) >= _CDI_BY_DEFAULT  # type: ignore[union-attr]
+    return recent or bool(cdi.get("default"))
+
+
+def _holder(lease: Object) -> str:
+    """The name of the pod that holds a lease."""
+    return str((lease.get("spec") or {}).get("holderIdentity") or "").partition("_")[0]
+
+
+def _matters(change: Change[Object]) -> bool:
+    """A lease that was only renewed does not, and neither does our own status."""
+    if change.type is not EventType.MODIFIED or change.old is None:
+        return True
+    if change.object["kind"] == LEASE.kind:
+        return _holder(change.object) != _holder(change.old)
+    if change.object["kind"] in (CONFIG.kind, SHARD.kind):
+        return _asked(change.object) != _asked(change.old)
+    return True
+
+
+def _asked(item: Object) -> tuple[Any, Any]:
+    return item.get("spec"), item["metadata"].get("deletionTimestamp")

@@ -1,0 +1,127 @@
+"""The database of past use: our own Prometheus through its operator, or one that exists already.
+
+Our own is not deleted the moment it is switched off, because with it go the past shares of all queues: it gets a
+timestamp, and goes when what it holds would have expired anyway.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pykai.controllers.operator import attachments
+from pykai.controllers.operator.installation import MONITOR_KIND, PROMETHEUS_KIND, Installation
+from pykai.controllers.operator.settings import Port
+from pykai.objects import duration
+from pykai.objects.timestamps import rfc3339, seconds
+
+Object = dict[str, Any]
+TITLE: Final = "KAI-prometheus"
+SERVICE: Final = "usage-prometheus"
+DEPRECATED: Final = "kai/deprecation-timestamp"
+MISSING: Final = "prometheus operator"
+_PORT = 9090
+_USUAL_RETENTION = 30 * 86400.0
+
+
+def missing(installation: Installation) -> list[str]:
+    """What the cluster lacks for what is asked for."""
+    asked = installation.config.prometheus
+    kind = MONITOR_KIND if asked.external_prometheus_url else PROMETHEUS_KIND
+    return [f"{TITLE} is missing {MISSING}"] if asked.enabled and kind not in installation.facts.installed else []
+
+
+def objects(installation: Installation) -> list[Object]:
+    """Its objects; nothing that the cluster does not know."""
+    asked = installation.config.prometheus
+    installed = installation.facts.installed
+    monitors = _monitors(installation) if asked.service_monitor.enabled and MONITOR_KIND in installed else []
+    if not asked.enabled:
+        return _parting(installation)
+    if asked.external_prometheus_url:
+        return monitors
+    if PROMETHEUS_KIND not in installed:
+        return []
+    return [*_served(installation), _database(installation), *monitors]
+
+
+def retention_seconds(live: Object) -> float:
+    """How long a database keeps what it holds; 30 days where it does not say, or not in a way we can read."""
+    try:
+        return duration.parse_long(str((live.get("spec") or {}).get("retention") or ""))
+    except duration.DurationError:
+        return _USUAL_RETENTION
+
+
+def _parting(installation: Installation) -> list[Object]:
+    """What is left of a database that was switched off."""
+    live = installation.facts.database
+    if live is None:
+        return []
+    marked = (live["metadata"].get("annotations") or {}).get(DEPRECATED, "")
+    since = seconds(marked)
+    if since is not None and installation.facts.now >= since + retention_seconds(live):
+        return []
+    mark = {DEPRECATED: rfc3339(installation.facts.now) if since is None else marked}
+    database = _database(installation)
+    database["metadata"]["annotations"] = mark
+    return [*_served(installation), database]
+
+
+def _served(installation: Installation) -> list[Object]:
+    name = installation.config.prometheus.instance_name
+    service = attachments.service(SERVICE, {"prometheus": name}, [Port(_PORT, _PORT, "web")])
+    return [attachments.account(name, installation), service]
+
+
+def _database(installation: Installation) -> Object:
+    asked = installation.config.prometheus
+    mine = {"matchLabels": {asked.accounting_label_key: asked.accounting_label_value}}
+    spec: Object = {
+        "serviceAccountName": asked.instance_name,
+        "podMetadata": {"labels": {"app": asked.instance_name}},
+        "retention": asked.retention_period,
+        "scrapeInterval": asked.sample_interval,
+        "serviceMonitorSelector": mine,
+        "serviceMonitorNamespaceSelector": {},
+        "ruleSelector": mine,
+        "ruleNamespaceSelector": {},
+    }
+    if asked.enable_persistent_storage:
+        claim = {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": asked.storage_class_name,
+            "resources": {"requests": {"storage": str(asked.storage_size)}},
+        }
+        spec["storage"] = {"volumeClaimTemplate": {"spec": claim}}
+    return {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "Prometheus",
+        "metadata": {"name": asked.instance_name},
+        "spec": spec,
+    }
+
+
+def _monitors(installation: Installation) -> list[Object]:
+    port = installation.config.queue_controller.controller_service.metrics.name
+    here = {"matchNames": [installation.config.namespace]}
+    nearby = {"matchNames": ["monitoring", "default"]}
+    return [
+        _monitor(installation, "queue-controller", {"app": "queue-controller"}, here, port),
+        _monitor(installation, "kube-state-metrics", {"app.kubernetes.io/name": "kube-state-metrics"}, nearby, "http"),
+    ]
+
+
+def _monitor(installation: Installation, name: str, labels: dict[str, str], where: Object, port: str) -> Object:
+    asked = installation.config.prometheus
+    how = {
+        "port": port,
+        "interval": asked.service_monitor.interval,
+        "scrapeTimeout": asked.service_monitor.scrape_timeout,
+        "bearerTokenFile": asked.service_monitor.bearer_token_file,
+    }
+    return {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "ServiceMonitor",
+        "metadata": {"name": name, "labels": {asked.accounting_label_key: asked.accounting_label_value}},
+        "spec": {"selector": {"matchLabels": labels}, "namespaceSelector": where, "endpoints": [how]},
+    }

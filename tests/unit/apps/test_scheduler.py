@@ -1,0 +1,144 @@
+"""`kai scheduler`: what its flags become, and that the component runs, is ready and shows its pages."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import click
+import pytest
+import structlog
+from click.testing import CliRunner
+
+from pykai.apps import scheduler as app
+from pykai.apps.component import Process, live
+from pykai.apps.flags import CLIENT, ELECTION, takes
+from pykai.kube.resources import BIND_REQUEST
+from pykai.model.params import SchedulerParams
+from tests.unit.scheduler.rig import RecordingApi, furnish, pod, submit
+
+CHANGED = {
+    "--scheduler-name=other": {"scheduler_name": "other"},
+    "--partition-label-value=fast": {"node_pool": "fast"},
+    "--nodepool-label-key=": {"node_pool_key": "", "partitioned": False},
+    "--restrict-node-scheduling": {"restrict_nodes": True},
+    "--max-consolidation-preemptees=-1": {"max_consolidation_victims": -1},
+    "--default-staleness-grace-period=-1s": {"staleness_grace": -1.0},
+    "--stuck-in-releasing-threshold=3m": {"stuck_in_releasing": 180.0},
+    "--full-hierarchy-fairness=false": {"full_hierarchy_fairness": False},
+    "--update-pod-eviction-condition=true": {"update_eviction_condition": True},
+    "--schedule-csi-storage": {"schedule_csi_storage": True},
+    "--detailed-fit-errors": {"detailed_fit_errors": True},
+    "--gpu-worker-node-label-key=g": {"gpu_worker_key": "g"},
+    "--resource-reservation-app-label=r": {"reservation_app": "r"},
+}
+
+
+@pytest.fixture(autouse=True)
+def usual_logs() -> Iterator[None]:
+    yield
+    structlog.reset_defaults()
+
+
+def given(*arguments: str) -> dict[str, Any]:
+    seen: dict[str, Any] = {}
+
+    @click.command()
+    @takes(app.FLAGS, ELECTION, CLIENT)
+    def command(**values: Any) -> None:
+        seen.update(values)
+
+    result = CliRunner().invoke(command, list(arguments))
+    assert result.exit_code == 0, result.output
+    return seen
+
+
+def test_without_flags_everything_is_as_documented() -> None:
+    settings = app.settings_of(given())
+    assert settings.options.params == SchedulerParams()
+    assert (settings.options.rhythm.period, settings.status_workers, settings.plugin_port) == (1.0, 5, 8081)
+    process = app.process_of(given())
+    assert (process.metrics_address, process.lease, process.client.qps) == (":8080", "", 50.0)
+
+
+@pytest.mark.parametrize(("flag", "expected"), CHANGED.items())
+def test_a_flag_changes_its_parameter_and_no_other(flag: str, expected: dict[str, Any]) -> None:
+    assert app.params_of(given(flag)) == SchedulerParams(**expected)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lease"),
+    [
+        (["--leader-elect"], "kai-scheduler"),
+        (["--leader-elect", "--partition-label-value=fast"], "kai-scheduler-fast"),
+    ],
+)
+def test_the_lease_of_a_shard(arguments: list[str], lease: str) -> None:
+    process = app.process_of(given(*arguments, "--namespace=system"))
+    assert (process.lease, process.namespace) == (lease, "system")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--schedule-period=soon"], "Invalid value for --schedule-period: 'soon' is not a duration"),
+        (["--schedule-period=0s"], "Invalid value for --schedule-period: must be positive"),
+        (["--scheduler-conf=no-such-file"], "Invalid value for --scheduler-conf:"),
+        (["--no-such-flag"], "No such option '--no-such-flag'"),
+    ],
+)
+def test_what_is_wrong_is_named(arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(app.scheduler, arguments)
+    assert result.exit_code == 2
+    assert message in result.output.replace("'--schedule-period'", "--schedule-period")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("actions: allocate, dance\n", "actions: there is no action 'dance'"),
+        ("tiers: [{plugins: [{name: nosuch}]}]\n", "tiers[0].plugins[0]: plugin 'nosuch' does not exist"),
+    ],
+)
+def test_a_wrong_configuration_is_refused_with_its_path(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "conf.yaml"
+    path.write_text(text)
+    result = CliRunner().invoke(app.scheduler, [f"--scheduler-conf={path}"])
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+def test_every_flag_of_the_table_has_help_or_says_why_not() -> None:
+    assert [flag.name for flag in app.FLAGS if not flag.help and not flag.ineffective] == []
+
+
+async def test_the_component_schedules_and_shows_itself() -> None:
+    api = RecordingApi()
+    await furnish(api)
+    await submit(api, pod("a"))
+    settings = app.SchedulerSettings(plugin_port=0)
+    with structlog.testing.capture_logs() as logged:
+        process = Process("scheduler", metrics_address="127.0.0.1:0", health_address="0")
+        task = asyncio.create_task(live(api, process, partial(app.compose, settings)))
+        async with asyncio.timeout(5):
+            while not (await api.list(BIND_REQUEST, dict)).items:
+                await asyncio.sleep(0.01)
+            pages = next(line["port"] for line in logged if line["event"] == "serving")
+            doors = next(line["address"] for line in logged if line["event"] == "doors open")
+            async with aiohttp.ClientSession() as session:
+                ready = await session.get(f"http://127.0.0.1:{pages}/readyz")
+                assert (ready.status, await ready.text()) == (200, "ok")
+                metrics = await (await session.get(f"http://127.0.0.1:{pages}/metrics")).text()
+                assert re.search(r'kai_podgroups_scheduled_by_action\{action="allocate"\} 1', metrics)
+                assert 'kai_queue_fair_share_gpu{queue_display_name="test"' in metrics
+                assert (await session.get(f"http://{doors}/get-snapshot")).status == 200
+                assert (await session.get(f"http://{doors}/get-job-order")).status == 404
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    scheduled = next(line for line in logged if line["event"] == "pod scheduled")
+    assert (scheduled["pod"], scheduled["node"], scheduled["gpus"]) == ("team/a", "node-0", 1.0)

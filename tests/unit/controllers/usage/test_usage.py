@@ -1,0 +1,190 @@
+"""Past use: windows, queries, a database that answers over HTTP, and the newest answer beside the scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from pykai.controllers.loop import Pace
+from pykai.controllers.usage import FakeSource, HistorySource, UsageConfig, UsageError, UsageLister
+from pykai.controllers.usage.config import Window, WindowType
+from pykai.controllers.usage.cron import parse_cron
+from pykai.controllers.usage.fakes import Sample
+from pykai.controllers.usage.queries import last_reset, use_over_time, window_seconds
+from pykai.controllers.usage.source import PrometheusSource
+from tests.unit.controllers.virtual_time import VirtualTime
+
+CONFIG = UsageConfig("prometheus")
+TUMBLING = Window(WindowType.TUMBLING, 100.0, start=1000.0)
+Answer = Callable[[str], Any]
+
+
+@pytest.mark.parametrize(
+    ("window", "now", "reset"),
+    [
+        (TUMBLING, 1050.0, 1000.0),
+        (TUMBLING, 1100.0, 1000.0),
+        (TUMBLING, 1101.0, 1100.0),
+        (TUMBLING, 1950.0, 1900.0),
+        (TUMBLING, 900.0, 900.0),
+        (Window(WindowType.CRON, cron=parse_cron("@daily")), 86400.0 * 3 + 5, 86400.0 * 3),
+    ],
+)
+def test_when_a_window_last_began(window: Window, now: float, reset: float) -> None:
+    assert last_reset(window, now) == reset
+    assert window_seconds(window, now) == now - reset
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        (replace(CONFIG, window=Window(size=604800.0)), "sum_over_time((m)[604800s:1m0s])"),
+        (
+            replace(CONFIG, window=Window(size=60.0), half_life=1.5),
+            "sum_over_time((((m) * (0.5^((1050 - time()) / 1.500000))))[60s:1m0s])",
+        ),
+        (replace(CONFIG, window=TUMBLING), "sum_over_time((m)[50s:1m0s])"),
+        (replace(CONFIG, window=replace(TUMBLING, start=2000.0)), None),
+    ],
+)
+def test_queries(config: UsageConfig, expected: str | None) -> None:
+    assert use_over_time("m", config, 1050.4) == expected
+
+
+def vector(*samples: tuple[str, float]) -> Any:
+    result = [{"metric": {"queue_name": queue}, "value": [1050.0, str(value)]} for queue, value in samples]
+    return {"status": "success", "data": {"resultType": "vector", "result": result}}
+
+
+@contextlib.asynccontextmanager
+async def database(answer: Answer) -> AsyncIterator[PrometheusSource]:
+    """A Prometheus that answers queries by `answer`."""
+
+    async def query(request: web.Request) -> web.Response:
+        form = await request.post()
+        assert form["time"] == "1050.000"
+        return web.Response(text=json.dumps(answer(str(form["query"]))))
+
+    app = web.Application()
+    app.add_routes([web.post("/api/v1/query", query)])
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield PrometheusSource(f"http://127.0.0.1:{runner.addresses[0][1]}/", CONFIG)
+    finally:
+        await runner.cleanup()
+
+
+async def test_use_is_the_part_of_capacity_over_the_window() -> None:
+    def answer(query: str) -> Any:
+        if "nvidia_com_gpu" in query:
+            return vector(("", 100.0))
+        if "kube_node_status_capacity" in query:
+            return vector(("", 1000.0))
+        if "allocated_gpus" in query:
+            return vector(("a", 25.0), ("b", 50.0), ("", 1.0))
+        return vector(("a", 100.0))
+
+    async with database(answer) as source:
+        assert await source.usage(1050.0) == {"a": (0.1, 0.1, 0.25), "b": (0.0, 0.0, 0.5)}
+
+
+async def test_a_cluster_without_gpus_has_no_use_of_them() -> None:
+    def answer(query: str) -> Any:
+        return vector(("a", 0.0 if "nvidia_com_gpu" in query else 10.0))
+
+    async with database(answer) as source:
+        assert await source.usage(1050.0) == {"a": (1.0, 1.0, 0.0)}
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (vector(), "no data returned for cluster capacity metric sum"),
+        ({"status": "error", "error": "parse error"}, "the query was refused: parse error"),
+        (
+            {"status": "success", "data": {"resultType": "matrix", "result": [{"metric": {}, "values": []}]}},
+            "unexpected query result: got matrix, expected vector",
+        ),
+        ("nonsense", "unexpected query result"),
+    ],
+)
+async def test_answers_that_cannot_be_used(answer: Any, message: str) -> None:
+    async with database(lambda query: answer) as source:
+        with pytest.raises(UsageError, match=message):
+            await source.usage(1050.0)
+
+
+async def test_a_database_that_is_away_is_an_error() -> None:
+    with pytest.raises(UsageError, match="does not answer"):
+        await PrometheusSource("http://127.0.0.1:9", CONFIG).usage(1050.0)
+
+
+async def test_samples_are_weighted_by_age_and_forgotten_after_the_window() -> None:
+    source = HistorySource(replace(CONFIG, window=Window(size=100.0), half_life=10.0))
+    whole = (0.0, 0.0, 8.0)
+    source.append(Sample(900.0, whole, {"old": whole}))
+    source.append(Sample(980.0, whole, {"a": (0.0, 0.0, 8.0)}))
+    source.append(Sample(990.0, whole, {"b": (0.0, 0.0, 4.0)}))
+    usage = await source.usage(1000.0)
+    assert usage["a"] == (0.0, 0.0, pytest.approx(0.25 / 0.75))
+    assert usage["b"] == (0.0, 0.0, pytest.approx(0.5 * 0.5 / 0.75))
+    assert "old" not in usage
+
+
+@contextlib.asynccontextmanager
+async def listing(
+    source: FakeSource, time: VirtualTime, **config: Any
+) -> AsyncIterator[tuple[UsageLister, asyncio.Event]]:
+    settings = replace(CONFIG, **config)
+    pace = Pace(1, 5.0, settings.fetch_interval, timers=time, jitter=lambda: 1.0)
+    lister, ready = UsageLister(source, settings, time.time, pace=pace), asyncio.Event()
+    task = asyncio.create_task(lister.run(ready))
+    await time.advance(0)
+    yield lister, ready
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_the_newest_answer_is_kept_and_fetched_again() -> None:
+    time, source = VirtualTime(), FakeSource({"a": (0.1, 0.2, 0.3)})
+    async with listing(source, time) as (lister, ready):
+        assert ready.is_set()
+        assert lister.current() == {"a": (0.1, 0.2, 0.3)}
+        source.answer = {"a": (0.5, 0.5, 0.5)}
+        await time.advance(59)
+        assert lister.current()["a"][0] == 0.1
+        await time.advance(1)
+        assert lister.current()["a"][0] == 0.5
+
+
+async def test_errors_keep_the_old_answer_until_it_is_stale_and_beyond() -> None:
+    time, source = VirtualTime(), FakeSource({"a": (0.1, 0.2, 0.3)})
+    async with listing(source, time) as (lister, _):
+        source.answer = UsageError("away")
+        await time.advance(250)
+        assert (lister.stale, lister.current()["a"][0]) == (False, 0.1)
+        await time.advance(100)
+        assert (lister.stale, lister.current()["a"][0]) == (True, 0.1)
+        source.answer = {"a": (0.9, 0.9, 0.9)}
+        await time.advance(61)
+        assert (lister.stale, lister.current()["a"][0]) == (False, 0.9)
+
+
+async def test_the_start_does_not_wait_for_ever() -> None:
+    time, source = VirtualTime(), FakeSource(UsageError("away"))
+    async with listing(source, time, wait_timeout=0.02) as (lister, ready):
+        assert not ready.is_set()
+        assert lister.current() == {}
+        await asyncio.wait_for(ready.wait(), 1)
+        source.answer = {"a": (0.1, 0.1, 0.1)}
+        await time.advance(60)
+        assert lister.current() == {"a": (0.1, 0.1, 0.1)}
