@@ -54,7 +54,8 @@ class Run:
     case: Case
     nodes: int
     pods: int
-    groups: int
+    groups: int | None
+    """None where the run did not end, and nobody counted them."""
     waiting: int
     """Pods that waited for a place in the file."""
     peak_mib: float | None
@@ -113,7 +114,7 @@ def measure(case: Case, path: Path) -> Run:
         replayed = msgspec.json.decode(_checked(command, SECONDS), type=_Replayed)
     except subprocess.TimeoutExpired:
         pods = meta.running_pods + meta.pending_pods
-        return Run(case, case.nodes, pods, 0, meta.pending_pods, None, (), None)
+        return Run(case, case.nodes, pods, None, meta.pending_pods, None, (), None)
     last = replayed.cycles[-1]
     return Run(
         case=case,

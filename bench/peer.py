@@ -63,17 +63,17 @@ class Comparison:
 
     @property
     def met(self) -> bool | None:
-        """Whether the target was reached; None where there is none, or nothing to hold against it."""
+        """Whether the target was reached; a run that did not end has not. None where there is nothing to reach."""
         case, ours = self.run.case, self.run.cpu_ms
         if case.most_seconds is not None:
-            return None if ours is None else ours / 1000 < case.most_seconds
-        if case.target is None or self.ratio is None:
+            return ours is not None and ours / 1000 < case.most_seconds
+        if case.target is None or self.peer is None or self.peer.timeout:
             return None
-        return self.ratio >= case.target
+        return self.ratio is not None and self.ratio >= case.target
 
 
 def compare(run: Run, peers: Mapping[str, Peer]) -> Comparison:
     """Our run beside KAI's figures for the same file."""
     peer = peers.get(run.case.key)
-    same = peer is not None and (peer.nodes, peer.pods, peer.groups) == (run.nodes, run.pods, run.groups)
+    same = peer is not None and (peer.nodes, peer.pods) == (run.nodes, run.pods) and run.groups in (None, peer.groups)
     return Comparison(run, peer if same else None)

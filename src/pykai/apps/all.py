@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from pykai.apps import node_scale_adjuster, pod_group_controller, pod_grouper, queue_controller, scheduler
+from pykai.apps import binder, node_scale_adjuster, pod_group_controller, pod_grouper, queue_controller, scheduler
 from pykai.apps.component import Composition, Part, errors_for_people, own_namespace, process_of, run_component
 from pykai.apps.flags import CLIENT, ELECTION, LOGS, SERVERS, Flag, takes, tell_ineffective
 from pykai.apps.install import install
@@ -25,7 +25,7 @@ from pykai.apps.webhook_flags import WEBHOOK, webhook_settings
 from pykai.apps.webhooks import POD_GROUPS, PODS, QUEUES, Webhooks, WebhookSettings, watched_queues
 from pykai.config import scheduler as configuration
 from pykai.config.fields import FieldError
-from pykai.controllers.binder import Binder, BinderSettings, ReservationTemplate, Rules
+from pykai.controllers.binder import BinderSettings, ReservationTemplate, Rules
 from pykai.controllers.grouping import Settings as GroupingSettings
 from pykai.controllers.node_scale.scaling import Settings as ScalingSettings
 from pykai.controllers.node_scale.scaling_pod import ScalingPodTemplate
@@ -80,7 +80,7 @@ def compose(settings: AllSettings, api: Api, watches: Watches, work: WorkMetrics
     options = replace(settings.scheduler.options, selective=False)
     compositions = [
         scheduler.compose(replace(settings.scheduler, options=options), api, watches, work),
-        Composition([_binder(settings.binder, api, watches, work)]),
+        binder.compose(settings.binder, api, watches, work),
         pod_grouper.compose(settings.grouper, api, watches, work),
         pod_group_controller.compose(settings.groups, None, api, watches, work),
         queue_controller.compose(settings.queues, api, watches, work),
@@ -100,25 +100,6 @@ def _joined(compositions: Sequence[Composition]) -> Composition:
         [source for each in compositions for source in each.metrics],
         {path: maker for each in compositions for path, maker in each.pages.items()},
     )
-
-
-def _binder(settings: BinderSettings, api: Api, watches: Watches, work: WorkMetrics) -> Part:
-    meters = {name: work.meter(name) for name in ("bindrequest", "reservation")}
-    binder = Binder(api, watches, settings, meters)
-
-    async def run(ready: asyncio.Event) -> None:
-        telling = asyncio.create_task(_when_synced(watches, ready))
-        try:
-            await binder.run()
-        finally:
-            telling.cancel()
-
-    return Part("binder", run)
-
-
-async def _when_synced(watches: Watches, ready: asyncio.Event) -> None:
-    await watches.synced()
-    ready.set()
 
 
 def settings_for(scheduler_name: str, pods: PodSettings, webhook: WebhookSettings | None) -> AllSettings:

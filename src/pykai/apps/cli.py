@@ -33,6 +33,7 @@ COMMANDS: dict[str, Row] = {
     "queue-controller": Row("queue_controller", "Component: keep the status of Queues, and validate them."),
     "admission": Row("admission", "Component: the webhooks of pods and topologies."),
     "node-scale-adjuster": Row("node_scale_adjuster", "Component: make waiting GPU shares visible to an autoscaler."),
+    "numa-placement-exporter": Row("numa_placement_exporter", "Component: tell on which NUMA nodes pods really lie."),
 }
 
 

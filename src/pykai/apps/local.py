@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from pykai.apps.on_local import KAI
+from pykai.apps.on_local import KAI, RESERVATION
 from pykai.local import build, clusters, parts
 from pykai.local.cluster import ClusterError, tail
 from pykai.local.gotool import GoMissingError
@@ -35,7 +35,7 @@ from pykai.local.site import checked_name
 COMPONENTS: Sequence[Component] = (KAI,)
 """What runs on every local cluster, started in this order."""
 
-PROGRAMS: Sequence[OnStart] = ()
+PROGRAMS: Sequence[OnStart] = (RESERVATION,)
 """What pods run; they are asked in this order and the first program wins."""
 
 UP_SECONDS = 120.0

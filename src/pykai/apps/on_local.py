@@ -14,7 +14,9 @@ from pathlib import Path
 from pykai.apps import all as everything
 from pykai.apps.component import Process, live
 from pykai.apps.install import install
+from pykai.apps.reservation import on_hollow_nodes
 from pykai.apps.webhooks import WebhookSettings
+from pykai.kube.api import Api
 from pykai.local.session import Component, connect
 from pykai.objects import names
 from pykai.webhook.pods import PodSettings
@@ -36,12 +38,27 @@ def settings(certificates: Path) -> everything.AllSettings:
     )
 
 
-async def run(kubeconfig: Path, ready: asyncio.Event) -> None:
-    """Install the product and run all of it until cancelled."""
-    async with connect(kubeconfig) as api:
-        await install(api)
-        compose = partial(everything.compose, settings(kubeconfig.parent / "webhook"))
-        await live(api, _PROCESS, compose, all_ready=ready)
+class Product:
+    """The product on the one local cluster of this process."""
+
+    def __init__(self) -> None:
+        self._api: Api | None = None
+
+    async def run(self, kubeconfig: Path, ready: asyncio.Event) -> None:
+        """Install the product and run all of it until cancelled."""
+        async with connect(kubeconfig) as api:
+            self._api = api
+            await install(api)
+            compose = partial(everything.compose, settings(kubeconfig.parent / "webhook"))
+            await live(api, _PROCESS, compose, all_ready=ready)
+
+    def connection(self) -> Api:
+        """The client that programs in pods use; an error before the product runs, after which a pod is restarted."""
+        if self._api is None:
+            raise RuntimeError("the local cluster is not connected yet")
+        return self._api
 
 
-KAI = Component("kai", run)
+_PRODUCT = Product()
+KAI = Component("kai", _PRODUCT.run)
+RESERVATION = on_hollow_nodes(_PRODUCT.connection)

@@ -23,8 +23,8 @@ from pykai.kube.credentials import find_access
 from pykai.kube.errors import ApiError, NotFound
 from pykai.kube.http import HttpApi
 from pykai.kube.resources import POD
-from pykai.local.habits import OnStart, Program
 from pykai.local.habits import Log as PodLog
+from pykai.local.habits import OnStart, Program
 from pykai.local.nvml import FakeNvml
 from pykai.local.shapes import Device
 from pykai.objects import names
@@ -39,9 +39,12 @@ log = structlog.get_logger("resource-reservation")
 class Nvml(Protocol):
     """The functions of NVIDIA's binding (`pynvml`) that are used here."""
 
-    NVMLError: type[Exception]
+    @property
+    def NVMLError(self) -> type[Exception]:  # noqa: N802 - the binding's names
+        """What its functions raise."""
+        ...
 
-    def nvmlInit(self) -> None:  # noqa: N802 - the binding's names
+    def nvmlInit(self) -> None:  # noqa: N802
         """Open the library."""
         ...
 

@@ -192,6 +192,12 @@ def _surplus(held: _Holding, group: SubGroupSet) -> list[int]:
     return []
 
 
+def active_in_order(trial: Trial, orders: GangOrders, gang: int) -> list[int]:
+    """The active pods of the gang, those that would be placed first in front."""
+    status = trial.status
+    return [pod for pod in orders.pods(trial, gang) if IS_ACTIVE_ALLOCATED[status[pod]]]
+
+
 def active_pods(trial: Trial, gang: int) -> list[int]:
     """Pods of the gang that hold a place, or were promised one in this cycle."""
     status = trial.status

@@ -14,6 +14,7 @@ from pykai.engine.cycle import Cycle
 from pykai.engine.gang import active_pods, intact, pods_to_place, satisfied
 from pykai.engine.order import GangWalk, Waiting
 from pykai.engine.quota import QueueBook, Triple
+from pykai.engine.start import start
 from pykai.engine.victims import Batch
 from pykai.model.status import IS_ACTIVE_USED, Status
 
@@ -136,8 +137,11 @@ def commit(cycle: Cycle, scenario: Scenario, messages: Mapping[int, str]) -> Non
     cycle.trial.decide({pod: Why(cause.action, cause.gang, text, len(messages)) for pod, text in messages.items()})
     for pod in scenario.released:
         cycle.tell_evicted(pod)
-    for gang in dict.fromkeys(cycle.trial.gang[pod] for pod in scenario.victims):
+    losers = list(dict.fromkeys(cycle.trial.gang[pod] for pod in scenario.victims))
+    for gang in losers:
         hold_back(cycle, gang, cycle.snapshot.gangs.pods(gang))
+    if not any(pod in cycle.trial.evicted for pod in scenario.victims):
+        start(cycle, [cause.gang, *losers])
     _inherit(cycle, scenario)
     cause.waiting.served(cause.gang)
     cycle.reasons.forget(cause.gang)

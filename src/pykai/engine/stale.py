@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pykai.engine.cycle import Cycle
-from pykai.engine.gang import active_pods
+from pykai.engine.gang import active_in_order
 from pykai.engine.scenario import Why
 from pykai.model.gangs import PodSet
 from pykai.model.resources import Mask
@@ -41,7 +41,7 @@ def broken_gangs(cycle: Cycle) -> list[int]:
 def _evict(cycle: Cycle, gang: int) -> None:
     trial = cycle.trial
     short = next(p for p in cycle.snapshot.gangs.tree(gang).podsets() if trial.active_used[p.row] < p.min_available)
-    pods = active_pods(trial, gang)
+    pods = active_in_order(trial, cycle.orders, gang)
     for pod in pods:
         trial.suppose_evicted(pod)
         cycle.tell_evicted(pod)

@@ -19,6 +19,9 @@ from pykai.model.resources import GPU, Rows
 from pykai.model.snapshot import Snapshot
 from pykai.model.status import IS_ACTIVE_ALLOCATED, IS_ACTIVE_USED, Status
 
+Place = tuple[int, tuple[str, ...]]
+"""A node, and the devices that are shared there."""
+
 
 class Trial:
     """The cluster as this cycle would leave it so far."""
@@ -35,6 +38,8 @@ class Trial:
         self.gpu_groups: dict[int, tuple[str, ...]] = dict(pods.gpu_groups)
         self.virtual: dict[int, int] = {}
         """Pods whose release is only supposed by a scenario (not yet decided) -> the status they had."""
+        self.left: dict[int, Place] = {}
+        """Pods with a promise of this cycle that a scenario has moved -> where it was: it still counts as releasing."""
         self.touched: list[int] = []
         """Node rows in order of change; readers remember how far they have read."""
         self.moved: list[int] = []
@@ -67,7 +72,7 @@ class Trial:
         self.shares = self.devices.shares
         for row in sorted(pods.gpu_groups, key=lambda r: (pods.names[r], pods.namespaces[r])):
             if IS_ACTIVE_USED[self.status[row]] and self.node[row] >= 0 and self.of_class(row).shared:
-                self._share_devices(row, Status(self.status[row]), 1)
+                self._share_devices(row, Status(self.status[row]), 1, (self.node[row], pods.gpu_groups[row]))
 
     def _open_queues(self) -> None:
         ledgers = queue_ledgers(self.snapshot, self.amounts)
@@ -120,6 +125,8 @@ class Trial:
         A pod that is being evicted keeps its releasing resources where it was: it moves.
         """
         if pod in self.virtual:
+            if not IS_ACTIVE_USED[self.snapshot.pods.status[pod]]:
+                self.journal.put_new(self.left, pod, (self.node[pod], self.gpu_groups.get(pod, ())))
             self._count(pod, Status.RELEASING, -1)
             self.journal.drop(self.virtual, pod)
         else:
@@ -158,6 +165,14 @@ class Trial:
         self._enter(pod, Status.PIPELINED)
         self.journal.put_new(self.placed, pod, True)
 
+    def start_instead(self, pods: Sequence[int]) -> None:
+        """Turn placements that wait into ones that do not."""
+        for pod in pods:
+            self._leave(pod)
+        for pod in pods:
+            self._enter(pod, Status.ALLOCATED)
+            self.journal.put_new(self.placed, pod, False)
+
     def suppose_evicted(self, pod: int) -> None:
         """Release a pod's resources for the sake of argument; they can be waited for."""
         self.journal.put_new(self.virtual, pod, self.status[pod])
@@ -168,8 +183,11 @@ class Trial:
     def decide(self, evicted: dict[int, Any]) -> None:
         """What was supposed so far holds: these pods go, for these reasons. There is no way back behind this.
 
-        A pod that only got its place in this cycle is not evicted but waits again.
+        A pod that only got its place in this cycle is not evicted but waits again, and where it was nobody has to leave.
         """
+        for pod, place in self.left.items():
+            self._charge_node(pod, Status.RELEASING, -1, place)
+        self.left.clear()
         for pod, why in evicted.items():
             if IS_ACTIVE_USED[self.snapshot.pods.status[pod]]:
                 self.evicted[pod] = why
@@ -238,8 +256,9 @@ class Trial:
                 c, m, g = ledger[q]
                 put(ledger, q, (c + sign * cpu, m + sign * memory, round(g + sign * gpus, 4)))
 
-    def _charge_node(self, pod: int, status: int, sign: int) -> None:
-        node = self.node[pod]
+    def _charge_node(self, pod: int, status: int, sign: int, place: Place | None = None) -> None:
+        """`place`: where, if not where the pod is."""
+        node, groups = place or (self.node[pod], self.gpu_groups.get(pod, ()))
         self.touched.append(node)
         request = self._request_columns[self.klass[pod]]
         if pod in self.snapshot.pods.reservation:
@@ -256,9 +275,8 @@ class Trial:
         if amount[GPU]:
             journal.put(self.used_gpus, node, self.used_gpus[node] + float(amount[GPU]))
         if self.of_class(pod).shared:
-            self._share_devices(pod, Status(status), sign)
+            self._share_devices(pod, Status(status), sign, (node, groups))
 
-    def _share_devices(self, pod: int, status: Status, sign: int) -> None:
-        node = self.node[pod]
-        memory = self.share_memory(self.of_class(pod), node)
-        self.devices.change(node, self.gpu_groups.get(pod, ()), memory, (status, sign))
+    def _share_devices(self, pod: int, status: Status, sign: int, place: Place) -> None:
+        node, groups = place
+        self.devices.change(node, groups, self.share_memory(self.of_class(pod), node), (status, sign))

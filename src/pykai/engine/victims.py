@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from pykai.engine.cycle import Cycle
-from pykai.engine.gang import active_pods, next_victims
+from pykai.engine.gang import active_in_order, active_pods, next_victims
 from pykai.engine.order import in_order
 from pykai.engine.quota import ZERO, Triple, plus, total
 from pykai.model.resources import GPU, QUEUE_RESOURCES, Column, Mask, Rows
@@ -102,7 +102,7 @@ class VictimPool:
         """The pods of a gang that hold a place."""
         found = self._pods.get(gang)
         if found is None:
-            found = self._pods[gang] = tuple(active_pods(self.cycle.trial, gang))
+            found = self._pods[gang] = tuple(active_in_order(self.cycle.trial, self.cycle.orders, gang))
         return found
 
     def rows(self) -> Rows:
@@ -231,7 +231,7 @@ class VictimWalk:
         if leaf.again and (fresh is None or self.cycle.gang_key(fresh) < leaf.again[0][0].key):
             return leaf.again[0][1], leaf.again[0][2]
         assert fresh is not None
-        return fresh, active_pods(self.cycle.trial, fresh)
+        return fresh, active_in_order(self.cycle.trial, self.cycle.orders, fresh)
 
     def _rest_key(self, gang: int, rest: Sequence[int]) -> Any:
         """The gang's place in the order with only `rest` of its pods left."""

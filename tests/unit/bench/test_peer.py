@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from bench.measure import Run
 from bench.peer import COUNTS, Comparison, Peer, compare
@@ -57,6 +59,13 @@ def test_another_file_is_not_compared() -> None:
     assert compare(ours(pods=90), peers).peer is not None
     assert compare(ours(pods=91), peers).peer is None
     assert compare(ours(pods=91), peers).met is None
+
+
+def test_a_run_that_does_not_end_reaches_nothing() -> None:
+    unfinished = replace(ours(), groups=None, peak_mib=None, cycles_ms=(), counts=None)
+    comparison = compare(unfinished, {"reclaim-1000": theirs()})
+    assert comparison.peer is not None
+    assert (comparison.ratio, comparison.verdict, comparison.met) == (None, "", False)
 
 
 @pytest.mark.parametrize(

@@ -48,3 +48,29 @@ def test_links_lead_somewhere(page: Path) -> None:
     targets = [found[1] for found in LINK.finditer(page.read_text())]
     missing = [t for t in targets if "://" not in t and not (page.parent / t).exists()]
     assert not missing
+
+
+@pytest.mark.parametrize("name", ["architecture.md", "glossary.md"])
+def test_files_that_are_named_exist(name: str) -> None:
+    page = (ROOT / "docs" / name).read_text()
+    packages = {path.name for path in (ROOT / "src" / "pykai").iterdir()}
+    named = {found[1] for found in re.finditer(r"`((\w+)/[\w/]+\.py)`", page) if found[2] in packages}
+    assert named
+    assert not [path for path in named if not (ROOT / "src" / "pykai" / path).is_file()]
+
+
+def test_every_package_is_described() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    packages = {path.parent.name for path in (ROOT / "src" / "pykai").glob("*/__init__.py")}
+    assert set(re.findall(r"^\*\*`(\w+)`\*\*:", page, re.MULTILINE)) == packages
+
+
+def test_every_decision_is_listed() -> None:
+    folder = ROOT / "docs" / "adr"
+    listed = LINK.findall((folder / "README.md").read_text())
+    assert {target for target, _ in listed} == {path.name for path in folder.glob("0*.md")}
+
+
+def test_no_page_names_a_path_of_some_machine() -> None:
+    for page in PAGES:
+        assert not re.search(r"(?<![\w.])/(work|root|home|Users)/", page.read_text()), page

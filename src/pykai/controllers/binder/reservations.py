@@ -18,6 +18,7 @@ from pykai.controllers.binder.book import Book
 from pykai.controllers.binder.groups import GroupKey, Key, is_over, key_of
 from pykai.controllers.binder.reservation_pod import ReservationTemplate, device_of, manifest, name_for
 from pykai.controllers.binder.sharing import Change, Sharing, desired, joinable
+from pykai.controllers.recent import Recent
 from pykai.kube.api import Api, Deletion, Object, Selection
 from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from pykai.kube.events import EventRecorder, Regarding
@@ -26,6 +27,7 @@ from pykai.kube.watch import SharedWatch
 from pykai.objects.kinds import Node, Pod
 
 RESYNC_SECONDS = 120.0
+UNSEEN_SECONDS = 5.0
 FIRST_REST_SECONDS, LONGEST_REST_SECONDS = 1.0, 16.0
 LOST = "ReservationLost"
 
@@ -66,6 +68,7 @@ class Reservations:
         self._template = template
         self._wake = wake
         self._troubles: dict[GroupKey, Trouble] = {}
+        self._unseen: Recent[GroupKey, str] = Recent(UNSEEN_SECONDS, around.clock)
 
     def held(self, key: GroupKey) -> str:
         """The id of the device that the group stands for; empty if it is not known."""
@@ -97,6 +100,8 @@ class Reservations:
         """Bring one device into order; seconds until it is worth another look, None if nothing is left of it."""
         sharing = self._book.sharing(key)
         change = desired(sharing)
+        if sharing.reservations:
+            self._unseen.drop(key)
         if change.deletes:
             sharing = await self._asked(key)
             change = desired(sharing)
@@ -119,6 +124,8 @@ class Reservations:
         rest = trouble.not_before - self._clock() if trouble else 0.0
         if rest > 0:
             return rest
+        if self._unseen.get(key):
+            return UNSEEN_SECONDS
         if self._nodes.get(key.node) is None or self._book.scaling_up():
             self._wake_all(waiting)
             return RESYNC_SECONDS
@@ -132,6 +139,7 @@ class Reservations:
             self._refused(key, f"could not create GPU reservation pod {self._title(key)}: {error.message}", final=True)
             self._wake_all(waiting)
         else:
+            self._unseen.put(key, name_for(key))
             about = {"reservation": self._title(key), "node": key.node, "gpu_group": key.group}
             log.info("GPU reservation pod created", pod="/".join(key_of(user)), **about)
         return RESYNC_SECONDS

@@ -1,4 +1,4 @@
-"""The flags each component is started with. A flag whose setting is absent is left out: the component has the default."""
+"""The flags each component is started with. What nobody set is left out, because the component has the default."""
 
 from __future__ import annotations
 

@@ -88,13 +88,14 @@ class Operator:
         self._loop.add_after(_ALL, self._settings.gather_seconds)
 
     async def _reconcile(self, key: str) -> float | None:
-        config = self._seen.config()
-        if config is None:
+        found = self._seen.config()
+        if found is None:
             self._probe.aim(None)
             await self._writer.remove_all()
             return None
-        if config["metadata"].get("deletionTimestamp"):
+        if found["metadata"].get("deletionTimestamp"):
             return None
+        config = dict(found)
         try:
             installation = await self._installation(config)
         except FieldError as error:
@@ -130,7 +131,7 @@ class Operator:
         presence = Presence(self._writer.present(), failures)
         await self._tell(CONFIG, config, self._standing(wanted, presence))
         for name, shard in shards.items():
-            await self._tell(SHARD, shard, _shard_standing(name, wanted, presence))
+            await self._tell(SHARD, dict(shard), _shard_standing(name, wanted, presence))
         if failures:
             raise RetryLater("; ".join(failures.values()))
         return _LOOK_AGAIN_SECONDS

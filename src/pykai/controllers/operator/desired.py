@@ -42,7 +42,7 @@ class Wanted:
 
 
 def desired(installation: Installation, specs: Mapping[str, Object], parts: WebhookParts, owner: Object) -> Wanted:
-    """All objects that should exist; `specs` are those of the shards by name, `owner` is the reference to the Config."""
+    """All objects that should exist; `specs` are those of the shards by name, `owner` the reference to the Config."""
     config = installation.config
     shards, refused = _read(specs)
     operands = {row.title: row.objects(installation, parts) for row in COMPONENTS}

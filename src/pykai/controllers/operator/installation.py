@@ -1,4 +1,4 @@
-"""Everything the desired objects depend on, as one value: what users ask for, where we are, what the cluster is like."""
+"""Everything the desired objects depend on, as one value: what is asked for, where we are, what the cluster is like."""
 
 from __future__ import annotations
 

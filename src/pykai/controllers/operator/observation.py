@@ -13,8 +13,8 @@ from pykai.controllers.operator.installation import Leader
 from pykai.controllers.operator.kinds import CLUSTER_POLICY, MADE, OPTIONAL, PROMETHEUS
 from pykai.kube.api import EventType, Resource, Selection
 from pykai.kube.replica import Change
-from pykai.kube.resources import CONFIG, LEASE, NODE, POD, SHARD
-from pykai.kube.watch import SharedWatch, State
+from pykai.kube.resources import CONFIG, CRD, LEASE, NODE, POD, SHARD
+from pykai.kube.watch import SharedWatch
 from pykai.kube.watches import Watches
 from pykai.objects import names
 
@@ -40,6 +40,7 @@ class Observation:
         self._shards = watches.of(SHARD, Object)
         fake = Selection(labels=f"{names.FAKE_GPU_LABEL}=true", metadata_only=True)
         self._fake_nodes = watches.of(NODE, Object, fake)
+        self._definitions = watches.of(CRD, Object, Selection(metadata_only=True))
         self._policies = watches.of(CLUSTER_POLICY, Object, optional=True)
         self._leases = watches.of(LEASE, Object, Selection(namespace=namespace))
         schedulers = Selection(namespace=namespace, labels=f"{names.APP_LABEL}={names.SCHEDULER_APP}")
@@ -86,7 +87,7 @@ class Observation:
 
     def installed(self) -> frozenset[str]:
         """Which optional kinds the cluster knows."""
-        return frozenset(kind.qualified for kind in OPTIONAL if self._own[kind].state is not State.ABSENT)
+        return frozenset(kind.qualified for kind in OPTIONAL if self._definitions.get(kind.qualified) is not None)
 
     def database(self) -> Object | None:
         """The Prometheus we made."""
@@ -114,8 +115,8 @@ class Observation:
         return Leader(pod["metadata"]["name"], address, node) if address else None
 
     def _all(self) -> list[SharedWatch[Object]]:
-        others = [self._configs, self._shards, self._fake_nodes, self._policies, self._leases, self._pods]
-        return [*self._own.values(), *others]
+        asked, cluster = (self._configs, self._shards), (self._fake_nodes, self._policies, self._definitions)
+        return [*self._own.values(), *asked, *cluster, self._leases, self._pods]
 
 
 def uses_cdi(policy: Object) -> bool:

@@ -1,7 +1,7 @@
 """Tables of plugins and actions, and what users change about them: one rule for the scheduler's and the binder's.
 
-`enabled` and `priority` of a change go before the table one by one, `arguments` replace all default ones. A name that no
-table knows is on, with priority 0.
+`enabled` and `priority` of a change go before the table one by one, `arguments` replace all default ones. A name that
+no table knows is on, with priority 0.
 """
 
 from __future__ import annotations

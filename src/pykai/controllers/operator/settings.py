@@ -1,7 +1,7 @@
 """Config as a typed value, complete with its defaults.
 
-Only the fields the operator reads. Defaults are those of the schema (`pykai.objects.crds.config`); a field that may be absent
-has None, or an empty value where the two mean the same. `vpa` of a component is the global one where it has none.
+Only the fields the operator reads. Defaults are those of the schema (`pykai.objects.crds.config`); a field that may be
+absent has None, or an empty value where the two mean the same. A component without `vpa` has the global one.
 """
 
 from __future__ import annotations

@@ -159,6 +159,19 @@ async def test_a_reservation_outlives_a_watch_that_lags(late: Resource) -> None:
         assert len(await world.reservations()) == 1
 
 
+async def test_a_reservation_is_made_once_while_the_watch_does_not_show_it() -> None:
+    async with World() as world:
+        api = await world.start_binder()
+        api.refuse = lambda write: api.late.add(POD) if write == "create pods" else None
+        for name in ("p", "q", "r"):
+            await world.share(name, ["g"])
+            await world.settle(0.5)
+        assert api.writes == ["create pods"]
+        api.late.clear()
+        await world.settle()
+        assert {(await world.status(name))["phase"] for name in ("p", "q", "r")} == {"Succeeded"}
+
+
 async def test_waiting_for_devices_keeps_no_worker() -> None:
     async with World(workers=2) as world:
         world.kubelets.reserves = False

@@ -1,0 +1,115 @@
+"""Every component together on a real control plane, as `kai all` and `kai local` run them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pykai.apps.on_local import Product
+from pykai.apps.reservation import on_hollow_nodes
+from pykai.kube.api import Object, Selection
+from pykai.kube.errors import NotFound
+from pykai.kube.http import HttpApi
+from pykai.kube.resources import MUTATING_WEBHOOK, POD, QUEUE, VALIDATING_WEBHOOK
+from pykai.local.cluster import ControlPlane
+from pykai.local.habits import Habits
+from pykai.local.kubelet import hollow_nodes
+from pykai.local.shapes import GpuShape, NodeShape
+from pykai.objects import names
+
+from .conftest import Eventually, Kubectl
+
+SHARE = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+RESERVATIONS = Selection(namespace=names.RESERVATION_NAMESPACE)
+
+
+@pytest.fixture
+async def product(real_api: HttpApi, local_cluster: ControlPlane) -> AsyncIterator[None]:
+    """All components and one node with two GPUs; what fails closed is unregistered afterwards."""
+    whole, ready = Product(), asyncio.Event()
+    work = asyncio.create_task(whole.run(Path(local_cluster.site.kubeconfig), ready))
+    habits = Habits(stop_seconds=0.1, on_start=on_hollow_nodes(whole.connection))
+    try:
+        waiting = asyncio.create_task(ready.wait())
+        await asyncio.wait([work, waiting], timeout=30, return_when=asyncio.FIRST_COMPLETED)
+        assert ready.is_set(), work
+        async with hollow_nodes(real_api, [NodeShape("all-0", GpuShape(2))], habits):
+            yield
+            assert not work.done(), work.exception()
+    finally:
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+        for resource in (MUTATING_WEBHOOK, VALIDATING_WEBHOOK):
+            for item in (await real_api.list(resource, Object)).items:
+                await real_api.delete(resource.ref(item["metadata"]["name"]))
+
+
+def queue(name: str, parent: str = "") -> Object:
+    resources = {kind: dict(SHARE) for kind in ("cpu", "memory", "gpu")}
+    return {
+        "apiVersion": "scheduling.run.ai/v2",
+        "kind": "Queue",
+        "metadata": {"name": name},
+        "spec": {"parentQueue": parent, "resources": resources},
+    }
+
+
+def pod(name: str, queue: str, gpus: int = 0, **annotations: str) -> Object:
+    container: dict[str, Any] = {"name": "main", "image": "x"}
+    if gpus:
+        container["resources"] = {"limits": {names.NVIDIA_GPU: str(gpus)}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {names.QUEUE_LABEL: queue}, "annotations": annotations},
+        "spec": {"schedulerName": names.SCHEDULER_NAME, "containers": [container]},
+    }
+
+
+async def running(api: HttpApi, namespace: str, *pods: str) -> bool:
+    found = {item["metadata"]["name"]: item for item in (await api.list(POD, Object, Selection(namespace))).items}
+    return all(name in found and found[name]["status"]["phase"] == "Running" for name in pods)
+
+
+async def allocated_gpus(api: HttpApi, name: str) -> str | None:
+    try:
+        status = (await api.get(QUEUE.ref(name), Object)).get("status") or {}
+    except NotFound:
+        return None
+    gpus: str | None = (status.get("allocated") or {}).get(names.NVIDIA_GPU)
+    return gpus
+
+
+@pytest.mark.usefixtures("product")
+async def test_from_a_pod_to_the_status_of_its_queues(
+    real_api: HttpApi, namespace: str, kubectl: Kubectl, eventually: Eventually
+) -> None:
+    root, team = f"root-{namespace}", f"team-{namespace}"
+    half = {names.GPU_FRACTION: "0.5"}
+    manifests = [queue(root), queue(team, root), pod("whole", team, 1), pod("a", team, **half), pod("b", team, **half)]
+    await kubectl("apply", "-n", namespace, "-f", "-", stdin=yaml.safe_dump_all(manifests))
+    await eventually(lambda: running(real_api, namespace, "whole", "a", "b"), 20)
+    assert len((await real_api.list(POD, Object, RESERVATIONS)).items) == 1, "both halves are of one device"
+
+    async def rolled_up() -> bool:
+        return [await allocated_gpus(real_api, name) for name in (root, team)] == ["2", "2"]
+
+    await eventually(rolled_up, 15)
+    parent = await real_api.get(QUEUE.ref(root), Object)
+    assert parent["status"]["childQueues"] == [team]
+    both = pod("both", team, **half, **{names.GPU_MEMORY: "2000"})
+    with pytest.raises(AssertionError, match="mutually exclusive"):
+        await kubectl("apply", "-n", namespace, "-f", "-", stdin=yaml.safe_dump(both))
+    for name in ("whole", "a", "b"):
+        await real_api.delete(POD.ref(name, namespace))
+
+    async def released() -> bool:
+        left = (await real_api.list(POD, Object, RESERVATIONS)).items
+        return not left and [await allocated_gpus(real_api, name) for name in (root, team)] == [None, None]
+
+    await eventually(released, 20)

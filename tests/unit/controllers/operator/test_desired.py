@@ -1,0 +1,444 @@
+"""What a Config and its shards make: deployments, flags, services, budgets, and how each setting shows in them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from pykai.controllers import operator
+from pykai.controllers.operator.installation import MONITOR_KIND, PROMETHEUS_KIND, VPA_KIND, Leader
+
+from .cluster import OWNER, PARTS, SITE, container_of, flags_of, installation, wanted
+
+Object = dict[str, Any]
+USUAL = {"pod-grouper", "binder", "queue-controller", "podgroup-controller", "node-scale-adjuster", "admission"}
+HA = {"global": {"replicaCount": 2}}
+
+
+def deployment(name: str, spec: Object | None = None, **facts: Any) -> Object:
+    return wanted(spec, {"default": {}}, **facts)["Deployment", name]
+
+
+def flags(name: str, spec: Object | None = None, **facts: Any) -> dict[str, str]:
+    return flags_of(deployment(name, spec, **facts))
+
+
+def names(kind: str, made: dict[tuple[str, str], Object]) -> set[str]:
+    return {name for found, name in made if found == kind}
+
+
+# ------------------------------------------------------------------------------------------------------ all together
+def test_what_an_empty_config_makes() -> None:
+    made = wanted({}, {"default": {}})
+    assert names("Deployment", made) == USUAL | {"kai-scheduler-default"}
+    assert names("ServiceAccount", made) == USUAL | {"scheduler"}
+    assert names("Service", made) == {
+        "binder",
+        "queue-controller",
+        "podgroup-controller",
+        "admission",
+        "kai-scheduler-default",
+    }
+    assert names("Secret", made) == {
+        "queue-webhook-tls-secret",
+        "podgroup-webhook-tls-secret",
+        "kai-admission-webhook-tls-secret",
+    }
+    assert names("ValidatingWebhookConfiguration", made) == {
+        "kai-queue-validation-v2",
+        "kai-podgroup-validation-v2alpha2",
+        "validating-kai-admission",
+    }
+    assert names("MutatingWebhookConfiguration", made) == {"mutating-kai-admission"}
+    assert names("ConfigMap", made) == {"kai-scheduler-default"}
+    assert {kind for kind, _ in made} & {"PodDisruptionBudget", "VerticalPodAutoscaler", "DaemonSet"} == set()
+
+
+def test_everything_is_marked_as_ours() -> None:
+    for (kind, _), item in wanted({}, {"default": {}}).items():
+        metadata = item["metadata"]
+        assert metadata["labels"]["app.kubernetes.io/managed-by"] == "kai-operator"
+        assert metadata["ownerReferences"] == [OWNER]
+        assert metadata.get("namespace") == (None if kind.endswith("WebhookConfiguration") else "kai-scheduler")
+
+
+@pytest.mark.parametrize("part", ["podGrouper", "binder", "queueController", "podGroupController", "admission"])
+def test_a_component_that_is_off_leaves_nothing(part: str) -> None:
+    everything = wanted({}, {"default": {}})
+    made = wanted({part: {"service": {"enabled": False}}}, {"default": {}})
+    gone = {name for _, name in set(everything) - set(made)}
+    assert gone
+    assert set(made) < set(everything)
+    if part == "admission":
+        assert gone == {
+            "admission",
+            "kai-admission-webhook-tls-secret",
+            "mutating-kai-admission",
+            "validating-kai-admission",
+        }
+
+
+def test_without_schedulers_shards_make_nothing() -> None:
+    made = wanted({"scheduler": {"service": {"enabled": False}}}, {"default": {}})
+    assert not [name for _, name in made if "scheduler" in name]
+
+
+# -------------------------------------------------------------------------------------------------------------- pods
+def test_users_find_pods_by_label() -> None:
+    made = wanted({}, {"default": {}, "pool": {"partitionLabelValue": "a"}})
+    labels = {
+        name: made["Deployment", name]["spec"]["template"]["metadata"]["labels"] for name in ("binder", "admission")
+    }
+    assert labels == {"binder": {"app": "binder"}, "admission": {"app": "admission"}}
+    for shard in ("default", "pool"):
+        scheduler = made["Deployment", f"kai-scheduler-{shard}"]
+        expected = {"app": "kai-scheduler", "kai.scheduler/shard": shard}
+        assert scheduler["spec"]["template"]["metadata"]["labels"] == expected
+        assert scheduler["spec"]["selector"]["matchLabels"] == expected
+
+
+def test_containers_run_the_one_program() -> None:
+    made = wanted({}, {"default": {}})
+    commands = {name: container_of(item)["command"] for (kind, name), item in made.items() if kind == "Deployment"}
+    assert commands == {
+        "pod-grouper": ["kai", "podgrouper"],
+        "binder": ["kai", "binder"],
+        "queue-controller": ["kai", "queue-controller"],
+        "podgroup-controller": ["kai", "podgroup-controller"],
+        "node-scale-adjuster": ["kai", "node-scale-adjuster"],
+        "admission": ["kai", "admission"],
+        "kai-scheduler-default": ["kai", "scheduler"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("image", "reference"),
+    [
+        ({}, "reg.example/kai/pykai:v1"),
+        ({"name": "binder"}, "reg.example/kai/pykai:v1"),
+        ({"tag": "v2"}, "reg.example/kai/pykai:v2"),
+        ({"repository": "other"}, "other/pykai:v1"),
+        ({"repository": "other", "name": "own", "tag": "x"}, "other/own:x"),
+    ],
+)
+def test_images(image: Object, reference: str) -> None:
+    assert container_of(deployment("binder", {"binder": {"service": {"image": image}}}))["image"] == reference
+
+
+@pytest.mark.parametrize(
+    ("config", "user"),
+    [({}, 10000), ({"global": {"openshift": True}}, None), ({"global": {"securityContext": {"runAsUser": 7}}}, 7)],
+)
+def test_pods_fit_the_restricted_profile(config: Object, user: int | None) -> None:
+    context = container_of(deployment("binder", config))["securityContext"]
+    assert context.get("runAsUser") == user
+    if user != 7:
+        assert context["runAsNonRoot"] is True
+        assert context["allowPrivilegeEscalation"] is False
+        assert context["capabilities"] == {"drop": ["ALL"]}
+        assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+
+
+def test_global_settings_reach_every_pod() -> None:
+    spec = {
+        "global": {
+            "nodeSelector": {"a": "b"},
+            "tolerations": [{"key": "k"}],
+            "priorityClassName": "system-cluster-critical",
+            "imagesPullSecret": "one",
+            "additionalImagePullSecrets": ["two", "one"],
+        }
+    }
+    for (kind, _), item in wanted(spec, {"default": {}}).items():
+        if kind == "Deployment":
+            pod = item["spec"]["template"]["spec"]
+            assert pod["nodeSelector"] == {"a": "b"}
+            assert pod["tolerations"] == [{"key": "k"}]
+            assert pod["priorityClassName"] == "system-cluster-critical"
+            assert pod["imagePullSecrets"] == [{"name": "one"}, {"name": "two"}]
+
+
+NODES = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
+APART = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}
+
+
+@pytest.mark.parametrize(
+    ("config", "node", "anti"),
+    [
+        ({}, None, "preferred"),
+        ({"global": {"requireDefaultPodAntiAffinityTerm": True}}, None, "both"),
+        ({"global": {"affinity": {"nodeAffinity": NODES}}}, NODES, "preferred"),
+        ({"global": {"affinity": {"podAntiAffinity": APART}}}, None, "given"),
+        ({"binder": {"service": {"affinity": {"podAntiAffinity": APART}}}}, None, "given"),
+    ],
+)
+def test_affinity(config: Object, node: Object | None, anti: str) -> None:
+    affinity = deployment("binder", config)["spec"]["template"]["spec"]["affinity"]
+    assert affinity.get("nodeAffinity") == node
+    own = affinity["podAntiAffinity"]
+    if anti == "given":
+        assert own == APART
+        return
+    term = {"labelSelector": {"matchLabels": {"app": "binder"}}, "topologyKey": "kubernetes.io/hostname"}
+    assert own["preferredDuringSchedulingIgnoredDuringExecution"] == [{"weight": 100, "podAffinityTerm": term}]
+    assert own.get("requiredDuringSchedulingIgnoredDuringExecution") == ([term] if anti == "both" else None)
+
+
+def test_resources_of_config_replace_ours_part_by_part() -> None:
+    spec = {"binder": {"service": {"resources": {"limits": {"memory": "1Gi"}}}}}
+    assert container_of(deployment("binder", spec))["resources"] == {
+        "requests": {"cpu": "50m", "memory": "200Mi"},
+        "limits": {"memory": "1Gi"},
+    }
+
+
+def test_certificates_are_mounted_where_webhooks_are_served() -> None:
+    pod = deployment("admission")["spec"]["template"]["spec"]
+    assert pod["volumes"][0]["secret"]["secretName"] == "kai-admission-webhook-tls-secret"
+    assert pod["containers"][0]["volumeMounts"][0]["mountPath"] == "/tmp/k8s-webhook-server/serving-certs"
+    off = wanted({"queueController": {"webhooks": {"enableValidation": False}}})
+    assert "volumes" not in off["Deployment", "queue-controller"]["spec"]["template"]["spec"]
+    assert ("Secret", "queue-webhook-tls-secret") not in off
+    assert ("ValidatingWebhookConfiguration", "kai-queue-validation-v2") not in off
+    assert [port["name"] for port in off["Service", "queue-controller"]["spec"]["ports"]] == ["metrics"]
+    assert flags_of(off["Deployment", "queue-controller"])["enable-webhook"] == "false"
+
+
+def test_a_certificate_of_somebody_else_is_used_and_not_written() -> None:
+    made = wanted({}, provided=frozenset({"admission"}))
+    assert ("Secret", "kai-admission-webhook-tls-secret") not in made
+    assert ("MutatingWebhookConfiguration", "mutating-kai-admission") in made
+
+
+# ------------------------------------------------------------------------------------------------------------- flags
+@pytest.mark.parametrize(
+    ("name", "spec", "expected"),
+    [
+        ("admission", {}, {"gpu-fraction-runtime-class-name": "nvidia", "gpu-sharing-enabled": None, "qps": "20"}),
+        ("admission", {"admission": {"gpuSharing": True}}, {"gpu-sharing-enabled": "true"}),
+        ("admission", {"admission": {"blockNvidiaVisibleDevices": True}}, {"block-nvidia-visible-devices": "true"}),
+        ("admission", {"admission": {"gpuFractionRuntimeClassName": ""}}, {"gpu-fraction-runtime-class-name": ""}),
+        (
+            "admission",
+            {"admission": {"gpuPodRuntimeClassName": "kata"}},
+            {"gpu-fraction-runtime-class-name": None, "gpu-pod-runtime-class-name": "kata"},
+        ),
+        ("admission", {"binder": {"plugins": {"hamicore": {"enabled": True}}}}, {"hami-core-enabled": "true"}),
+        ("admission", {"admission": {"webhook": {"targetPort": 9000}}}, {"webhook-addr": "9000"}),
+        ("binder", {}, {"runtime-class-name": "nvidia", "fake-gpu-nodes": None, "leader-elect": None}),
+        ("binder", {"binder": {"resourceReservation": {"runtimeClassName": ""}}}, {"runtime-class-name": ""}),
+        ("binder", {"binder": {"resourceReservation": {"runtimeClassName": "x"}}}, {"runtime-class-name": "x"}),
+        ("binder", {}, {"resource-reservation-pod-image": "reg.example/kai/resource-reservation:v1"}),
+        ("binder", HA, {"leader-elect": "true"}),
+        ("binder", {"binder": {"service": {"k8sClientConfig": {"qps": 7}}}}, {"qps": "7", "burst": "100"}),
+        (
+            "binder",
+            {"binder": {"resourceReservation": {"podResources": {"limits": {"cpu": "1"}}}}},
+            {"resource-reservation-pod-resources": '{"limits":{"cpu":"1"}}'},
+        ),
+        ("pod-grouper", {}, {"qps": None, "knative-gang-schedule": None, "generic-karta-fallback": "true"}),
+        (
+            "pod-grouper",
+            {"global": {"podLabelSelector": {"b": "2", "a": "1"}}},
+            {"pod-label-selector": "a=1,b=2", "namespace-label-selector": None},
+        ),
+        (
+            "pod-grouper",
+            {"podGrouper": {"args": {"defaultPrioritiesConfigMapName": "m"}}},
+            {"default-priorities-configmap-name": None},
+        ),
+        ("pod-grouper", {"global": {"queueLabelKey": "runai/queue"}}, {"queue-label-key": "runai/queue"}),
+        ("queue-controller", {"queueController": {"metricsNamespace": "q"}}, {"metrics-namespace": "q"}),
+        ("podgroup-controller", HA, {"leader-elect": "true"}),
+        (
+            "node-scale-adjuster",
+            {},
+            {"scaling-pod-image": "reg.example/kai/scaling-pod:v1", "scaling-pod-service-account": "kai-scale-adjust"},
+        ),
+        ("kai-scheduler-default", {}, {"leader-elect": None, "partition-label-value": "", "listen-address": ":8080"}),
+        ("kai-scheduler-default", {"global": {"replicaCount": 3}}, {"leader-elect": "true"}),
+        ("kai-scheduler-default", {"global": {"jsonLog": True}}, {"log-json": "true"}),
+        ("binder", {"global": {"jsonLog": True}}, {"zap-devel": "false"}),
+    ],
+)
+def test_flags(name: str, spec: Object, expected: dict[str, str | None]) -> None:
+    given = flags(name, spec)
+    assert {flag: given.get(flag) for flag in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "facts", "enabled"),
+    [
+        ({}, False, "false"),
+        ({}, True, "true"),
+        ({"binder": {"cdiEnabled": False}}, True, "false"),
+        ({"binder": {"plugins": {"gpusharing": {"arguments": {"cdiEnabled": "true"}}}}}, False, "true"),
+    ],
+)
+def test_cdi(spec: Object, facts: bool, enabled: str) -> None:
+    plugins = json.loads(flags("binder", spec, cdi=facts)["plugins"])
+    assert plugins["gpusharing"] == {"enabled": True, "priority": 100, "arguments": {"cdiEnabled": enabled}}
+
+
+def test_binder_plugins() -> None:
+    change = {"volumebinding": {"enabled": False}, "own": {"arguments": {"a": "b"}}}
+    spec = {"binder": {"plugins": change, "volumeBindingTimeoutSeconds": 30}}
+    plugins = json.loads(flags("binder", spec)["plugins"])
+    waits = {"bindTimeoutSeconds": "30"}
+    assert plugins["volumebinding"] == {"enabled": False, "priority": 300, "arguments": waits}
+    assert plugins["dynamicresources"] == {"enabled": True, "priority": 200, "arguments": waits}
+    assert plugins["hamicore"]["enabled"] is False
+    assert plugins["own"] == {"enabled": True, "priority": 0, "arguments": {"a": "b"}}
+
+
+def test_fake_gpu_nodes_are_told_to_the_binder() -> None:
+    assert flags("binder", fake_gpu_nodes=True)["fake-gpu-nodes"] == "true"
+
+
+# ------------------------------------------------------------------------------------------------------------ shards
+def test_a_shard_of_its_own_nodes() -> None:
+    made = wanted({}, {"gold": {"partitionLabelValue": "gold", "args": {"v": "5", "qps": "99"}}})
+    scheduler = made["Deployment", "kai-scheduler-gold"]
+    arguments = container_of(scheduler)["args"]
+    assert "--partition-label-value=gold" in arguments
+    assert arguments[-2:] == ["--qps=99", "--v=5"]
+    assert scheduler["spec"]["template"]["spec"]["serviceAccountName"] == "scheduler"
+
+
+def test_a_change_of_configuration_rolls_out() -> None:
+    def version(**spec: Any) -> str:
+        template = wanted({}, {"default": spec})["Deployment", "kai-scheduler-default"]["spec"]["template"]
+        return str(template["metadata"]["annotations"]["configMapVersion"])
+
+    assert version() == version()
+    assert version() != version(kValue=2)
+
+
+def test_mistakes_in_shards_are_told_and_harm_no_other() -> None:
+    shards = {
+        "a": {},
+        "b": {"partitionLabelValue": "b", "args": {"fly": "true"}},
+        "c": {"partitionLabelValue": ""},
+        "d": {"partitionLabelValue": "d", "kValue": "much"},
+    }
+    made = operator.desired(installation(), shards, PARTS, OWNER)
+    assert set(made.shards) == {"a"}
+    assert made.refused == {
+        "b": "spec.args.fly: the scheduler has no such flag",
+        "c": "spec.partitionLabelValue: shard a already schedules these nodes",
+        "d": "spec.kValue: expected a number, got a string",
+    }
+
+
+# -------------------------------------------------------------------------------------------------- high availability
+def test_two_replicas() -> None:
+    budget = {"service": {"podDisruptionBudget": {"enabled": True, "maxUnavailable": "50%"}}}
+    made = wanted({**HA, "admission": budget, "scheduler": budget}, {"default": {}})
+    assert names("PodDisruptionBudget", made) == {"admission", "kai-scheduler-default"}
+    assert made["PodDisruptionBudget", "admission"]["spec"]["maxUnavailable"] == "50%"
+    for (kind, _), item in made.items():
+        if kind == "Deployment":
+            assert item["spec"]["replicas"] == 2
+            assert item["spec"]["strategy"]["type"] == "RollingUpdate"
+
+
+@pytest.mark.parametrize(
+    ("name", "strategy"),
+    [("binder", "Recreate"), ("kai-scheduler-default", "Recreate"), ("admission", "RollingUpdate")],
+)
+def test_one_replica(name: str, strategy: str) -> None:
+    assert deployment(name)["spec"]["strategy"]["type"] == strategy
+
+
+def test_of_several_schedulers_the_leader_is_the_endpoint() -> None:
+    leader = Leader("kai-scheduler-default-x", "10.0.0.1", "n1")
+    made = wanted(HA, {"default": {}}, leaders={"kai-scheduler": leader})
+    assert "selector" not in made["Service", "kai-scheduler-default"]["spec"]
+    ends = made["EndpointSlice", "kai-scheduler-default-leader"]
+    assert ends["endpoints"][0]["addresses"] == ["10.0.0.1"]
+    assert ends["metadata"]["labels"]["kubernetes.io/service-name"] == "kai-scheduler-default"
+    unknown = wanted(HA, {"default": {}})["EndpointSlice", "kai-scheduler-default-leader"]
+    assert unknown["endpoints"] == []
+
+
+def test_one_scheduler_is_selected_by_labels() -> None:
+    service = wanted({}, {"default": {}})["Service", "kai-scheduler-default"]
+    assert service["spec"]["clusterIP"] == "None"
+    assert service["spec"]["selector"] == {"app": "kai-scheduler", "kai.scheduler/shard": "default"}
+    assert service["metadata"]["annotations"] == {"prometheus.io/scrape": "true"}
+
+
+# ------------------------------------------------------------------------------------------------- what may be absent
+def test_autoscalers_where_the_cluster_has_them() -> None:
+    spec = {"global": {"vpa": {"enabled": True, "updatePolicy": {"updateMode": "Off"}}}}
+    made = operator.desired(installation(spec), {"default": {}}, PARTS, OWNER)
+    assert not [item for item in made.all() if item["kind"] == "VerticalPodAutoscaler"]
+    assert "Binder is missing vertical pod autoscaler" in made.missing
+    there = wanted(spec, {"default": {}}, installed=frozenset({VPA_KIND}))
+    assert names("VerticalPodAutoscaler", there) == USUAL | {"kai-scheduler-default"}
+    vpa = there["VerticalPodAutoscaler", "binder"]["spec"]
+    assert vpa["targetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": "binder"}
+    assert vpa["updatePolicy"] == {"updateMode": "Off"}
+
+
+BOTH = frozenset({PROMETHEUS_KIND, MONITOR_KIND})
+
+
+@pytest.mark.parametrize(
+    ("asked", "installed", "made", "missing"),
+    [
+        ({}, BOTH, set(), []),
+        ({"enabled": True}, BOTH, {"Prometheus", "ServiceMonitor"}, []),
+        ({"enabled": True}, frozenset(), set(), ["KAI-prometheus is missing prometheus operator"]),
+        ({"enabled": True, "serviceMonitor": {"enabled": False}}, BOTH, {"Prometheus"}, []),
+        ({"enabled": True, "externalPrometheusUrl": "http://p"}, BOTH, {"ServiceMonitor"}, []),
+    ],
+)
+def test_prometheus(asked: Object, installed: frozenset[str], made: set[str], missing: list[str]) -> None:
+    found = operator.desired(installation({"prometheus": asked}, installed=installed), {}, PARTS, OWNER)
+    kinds = {item["kind"] for item in found.operands["KAI-prometheus"]}
+    assert kinds & {"Prometheus", "ServiceMonitor"} == made
+    assert list(found.missing) == missing
+
+
+DAY = 86400.0
+
+
+@pytest.mark.parametrize(
+    ("annotation", "now", "kept"),
+    [(None, 100 * DAY, True), ("1970-04-11T00:00:00Z", 113 * DAY, True), ("1970-04-11T00:00:00Z", 115 * DAY, False)],
+)
+def test_a_database_that_is_switched_off_stays_for_its_retention(
+    annotation: str | None, now: float, kept: bool
+) -> None:
+    annotations = {"kai/deprecation-timestamp": annotation} if annotation else {}
+    live = {"metadata": {"name": "prometheus", "annotations": annotations}, "spec": {"retention": "2w"}}
+    made = wanted({}, installed=BOTH, database=live, now=now)
+    assert (("Prometheus", "prometheus") in made) is kept
+    if kept:
+        mark = made["Prometheus", "prometheus"]["metadata"]["annotations"]["kai/deprecation-timestamp"]
+        assert mark == (annotation or "1970-04-11T00:00:00Z")
+
+
+@pytest.mark.parametrize(
+    ("spec", "shard", "runs"),
+    [
+        ({}, {}, False),
+        ({}, {"plugins": {"numa": {}}}, True),
+        ({}, {"plugins": {"numa": {"enabled": False}}}, False),
+        ({"numaPlacementExporter": {"service": {"enabled": False}}}, {"plugins": {"numa": {}}}, False),
+        ({"numaPlacementExporter": {"service": {"enabled": True}}}, {}, True),
+    ],
+)
+def test_the_numa_exporter_runs_where_it_is_needed(spec: Object, shard: Object, runs: bool) -> None:
+    made = wanted(spec, {"default": shard})
+    assert (("DaemonSet", "numa-placement-exporter") in made) is runs
+    if runs:
+        exporter = made["DaemonSet", "numa-placement-exporter"]
+        assert exporter["spec"]["template"]["spec"]["nodeSelector"] == {
+            "feature.node.kubernetes.io/memory-numa": "true"
+        }
+        assert flags_of(exporter)["podresources-socket"] == "/var/lib/kubelet/pod-resources/kubelet.sock"
+        assert container_of(exporter)["image"] == f"{SITE.registry}/pykai:v1"
