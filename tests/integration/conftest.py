@@ -26,6 +26,8 @@ from pykai.local.build import Lines, ensure_binary
 from pykai.local.cluster import ControlPlane, start_cluster
 from pykai.local.session import connect
 
+from .mission_cluster import EXAMPLES, Mission, at_work, local_up
+
 Kubectl = Callable[..., Awaitable[str]]
 Eventually = Callable[..., Awaitable[Any]]
 
@@ -112,3 +114,17 @@ async def _exists(api: HttpApi, ref: Any) -> bool:
     except NotFound:
         return False
     return True
+
+
+@pytest.fixture(scope="session")
+def mission_cluster(control_plane_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """`kai local up` with the nodes of the examples, for the whole session; the kubeconfig."""
+    with local_up(tmp_path_factory.mktemp("mission"), f"--nodes-file={EXAMPLES / 'nodes.yaml'}") as kubeconfig:
+        yield kubeconfig
+
+
+@pytest.fixture
+async def mission(mission_cluster: Path, eventually: Eventually) -> AsyncIterator[Mission]:
+    """A user of that cluster."""
+    async with at_work(kubectl_on(mission_cluster), eventually) as user:
+        yield user

@@ -34,6 +34,8 @@ COMMANDS: dict[str, Row] = {
     "admission": Row("admission", "Component: the webhooks of pods and topologies."),
     "node-scale-adjuster": Row("node_scale_adjuster", "Component: make waiting GPU shares visible to an autoscaler."),
     "numa-placement-exporter": Row("numa_placement_exporter", "Component: tell on which NUMA nodes pods really lie."),
+    "operator": Row("operator", "Component: deploy all others, as Config and SchedulingShard objects ask."),
+    "upgrade": Row("upgrade", "Apply the definitions of this version before it starts; the chart does."),
 }
 
 

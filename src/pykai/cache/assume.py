@@ -2,7 +2,8 @@
 
 Three things are assumed: a bind request that was created holds its place, a pod that was evicted is on its way out, and
 a PodGroup has the timestamps that were noted on it. An assumption ends when the watch shows its effect, when the pod
-it is about is gone or another one, or at its expiry; it never replaces something newer that was watched.
+it is about is gone or another one, or some time after it was written; it never replaces something newer that was
+watched, and it does not expire while the write is under way, however long that takes.
 
 Gangs can also be held back for a while, after a bind has failed: their pods that have no place are left out of sight.
 
@@ -24,6 +25,7 @@ from pykai.objects import names
 from pykai.objects.kinds import BindRequest, Pod, PodGroup
 
 Key = tuple[str, str]
+NEVER = float("inf")
 Notes = Mapping[str, str | None]
 """Annotations to have, None for one to be without."""
 
@@ -33,20 +35,20 @@ class _Bind:
     request: BindRequest
     uid: str
     """Of the pod."""
-    until: float
+    until: float = NEVER
 
 
 @dataclass(frozen=True)
 class _Eviction:
     uid: str
     at: float
-    until: float
+    until: float = NEVER
 
 
 @dataclass(frozen=True)
 class _Noted:
     annotations: Notes
-    until: float
+    until: float = NEVER
 
 
 class Assumptions:
@@ -59,26 +61,40 @@ class Assumptions:
         self._held: dict[Key, float] = {}
 
     # ---------------------------------------------------------------------------------------------------- beginnings
-    def bind(self, request: BindRequest, uid: str, until: float) -> None:
-        """Count a request that is being created for the pod of this uid."""
-        self._binds[request.metadata.namespace, request.spec.pod_name] = _Bind(request, uid, until)
+    def bind(self, request: BindRequest, uid: str) -> None:
+        """Count a request that is being created for the pod of this uid, for as long as that takes."""
+        self._binds[request.metadata.namespace, request.spec.pod_name] = _Bind(request, uid)
 
-    def created(self, request: BindRequest) -> None:
+    def created(self, request: BindRequest, until: float) -> None:
         """Count the request as the server answered it; the watch may have been faster, then there is nothing to do."""
         key = (request.metadata.namespace, request.spec.pod_name)
         known = self._binds.get(key)
         if known is not None:
-            self._binds[key] = replace(known, request=request)
+            self._binds[key] = replace(known, request=request, until=until)
 
-    def evict(self, pod: Pod, now: float, until: float) -> None:
-        """Count a pod as leaving from now on."""
-        self._evictions[_key(pod)] = _Eviction(pod.metadata.uid, now, until)
+    def evict(self, pod: Pod, now: float) -> None:
+        """Count a pod as leaving from now on, while it is being deleted."""
+        self._evictions[_key(pod)] = _Eviction(pod.metadata.uid, now)
 
-    def note(self, gang: Key, annotations: Notes, until: float) -> None:
+    def note(self, gang: Key, annotations: Notes) -> None:
         """Count annotations that are being written to a PodGroup."""
         known = self._notes.get(gang)
-        self._notes[gang] = _Noted({**(known.annotations if known else {}), **annotations}, until)
+        self._notes[gang] = _Noted({**(known.annotations if known else {}), **annotations})
 
+    # ------------------------------------------------------------------------------------------ written, but not seen
+    def trust_bind(self, pod: Key, until: float) -> None:
+        """The request may have been created or not: it counts until the watch has had time to show it."""
+        _trust(self._binds, pod, until)
+
+    def trust_eviction(self, pod: Key, until: float) -> None:
+        """The pod was deleted: that counts until the watch has had time to show it."""
+        _trust(self._evictions, pod, until)
+
+    def trust_notes(self, gang: Key, until: float) -> None:
+        """The annotations were written: they count until the watch has had time to show them."""
+        _trust(self._notes, gang, until)
+
+    # ------------------------------------------------------------------------------------------------------- patience
     def hold(self, gang: Key, until: float) -> None:
         """Leave the gang's pods without a place out of sight for a while."""
         self._held[gang] = max(until, self._held.get(gang, 0.0))
@@ -140,7 +156,8 @@ class Assumptions:
         ends = [
             one.until for _, assumed in _each(self._binds, self._evictions, self._notes) for one in assumed.values()
         ]
-        return min([*ends, *self._held.values()], default=None)
+        first = min([*ends, *self._held.values()], default=NEVER)
+        return None if first == NEVER else first
 
     # ------------------------------------------------------------------------------------------------------ the view
     def lay_over(self, cache: ClusterCache) -> None:
@@ -176,6 +193,11 @@ def _without_place(cache: ClusterCache, gangs: Mapping[Key, float]) -> Iterator[
 
 def _in_force(request: BindRequest | None, pod: Pod) -> bool:
     return request is not None and request_is_for(request, pod) and not request_failed(request)
+
+
+def _trust(assumed: dict[Key, Any], key: Key, until: float) -> None:
+    if key in assumed:
+        assumed[key] = replace(assumed[key], until=until)
 
 
 def _over(assumed: str, told: str, gone: bool) -> bool:

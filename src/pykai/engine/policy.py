@@ -16,7 +16,6 @@ class SearchLimits:
     """How far the search for victims may go, in simulated scenarios: a count, so that speed does not change results."""
 
     scenarios_per_gang: int = 2000
-    scenarios_per_action: int = 50000
 
 
 @dataclass(frozen=True)

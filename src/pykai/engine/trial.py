@@ -183,7 +183,7 @@ class Trial:
     def decide(self, evicted: dict[int, Any]) -> None:
         """What was supposed so far holds: these pods go, for these reasons. There is no way back behind this.
 
-        A pod that only got its place in this cycle is not evicted but waits again, and where it was nobody has to leave.
+        A pod that only got its place in this cycle is not evicted but waits again; nobody leaves where it was to be.
         """
         for pod, place in self.left.items():
             self._charge_node(pod, Status.RELEASING, -1, place)

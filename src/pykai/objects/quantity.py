@@ -10,7 +10,8 @@ import re
 from fractions import Fraction
 from functools import lru_cache
 
-_FORM = re.compile(r"([+-]?(?:[0-9]{1,64}(?:\.[0-9]{0,64})?|\.[0-9]{1,64}))(?:[eE]([+-]?[0-9]{1,3})|([numkMGTPE]|[KMGTPE]i)?)")
+_NUMBER = r"[+-]?(?:[0-9]{1,64}(?:\.[0-9]{0,64})?|\.[0-9]{1,64})"
+_FORM = re.compile(rf"({_NUMBER})(?:[eE]([+-]?[0-9]{{1,3}})|([numkMGTPE]|[KMGTPE]i)?)")
 _SCALE: dict[str | None, Fraction] = {
     None: Fraction(1),
     "n": Fraction(1, 10**9),

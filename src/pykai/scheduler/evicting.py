@@ -43,6 +43,8 @@ class Evicter:
                 self._hands.assumptions.eviction_failed(evict.pod)
                 self._hands.soon()
                 return
+            finally:
+                self._hands.assumptions.trust_eviction(evict.pod, self._hands.until())
         labels = {"podgroup": evict.gang[1], "namespace": evict.gang[0], "uid": eviction.group.metadata.uid}
         labels |= {"nodepool": params.pool_title, "action": evict.action}
         self._hands.metrics.add("pod_group_evicted_pods_total", 1.0, labels)

@@ -29,6 +29,12 @@ class Hands:
     metrics: Metrics
     wanted: Callable[[float], None]
     setbacks: Setbacks
+    patience: float = 30.0
+    """For how long what was written counts without being seen in a watch."""
+
+    def until(self) -> float:
+        """The instant until which something written now counts by itself."""
+        return self.out.clock() + self.patience
 
     def hold(self, gang: Key, who: object) -> None:
         """Leave a gang alone for a while, for longer the more often the same one failed in a row."""

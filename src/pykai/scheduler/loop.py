@@ -86,15 +86,16 @@ class Scheduler:
         finally:
             await self._writer.errands.close()
 
-    async def take_over(self, api: Api, trust: float = 30.0) -> None:
+    async def take_over(self, api: Api) -> None:
         """Count what an earlier leader wrote last, even if the watch has not shown it yet."""
         await self._memory.feed.synced()
-        known, until = self._memory.cache.of(BindRequest), self._hands.out.clock() + trust
+        known, until = self._memory.cache.of(BindRequest), self._hands.until()
         for request in (await api.list(BIND_REQUEST, BindRequest)).items:
             meta = request.metadata
             owner = next((owner.uid for owner in meta.owner_references or () if owner.kind == "Pod"), "")
             if (meta.namespace, meta.name) not in known and owner:
-                self._memory.assumptions.bind(request, owner, until)
+                self._memory.assumptions.bind(request, owner)
+                self._memory.assumptions.created(request, until)
 
     async def cycle(self) -> None:
         """One cycle: decide, and begin to write."""

@@ -31,8 +31,6 @@ class PodNotice:
     uid: str
     message: str
     marked: bool = True
-    reason: str = names.UNSCHEDULABLE
-    """Of the event."""
     condition: str = names.UNSCHEDULABLE
 
 

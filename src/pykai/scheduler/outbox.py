@@ -14,7 +14,7 @@ import structlog
 
 from pykai.kube.errors import BadRequest, Forbidden, Invalid, NotFound
 
-Write = Callable[[], Awaitable[None]]
+Write = Callable[[], Awaitable[object]]
 _POINTLESS = (BadRequest, Forbidden, Invalid)
 _REMEMBERED = 10_000
 

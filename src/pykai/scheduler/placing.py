@@ -43,8 +43,10 @@ class Placer:
             except ApiError as error:
                 self._failed(binding, error)
                 return
+            finally:
+                self._hands.assumptions.trust_bind(binding.bind.pod, self._hands.until())
             took = time.perf_counter() - began
-        self._hands.assumptions.created(request)
+        self._hands.assumptions.created(request, self._hands.until())
         if request.spec.selected_node != binding.bind.node:
             where = {"node": request.spec.selected_node, "wanted": binding.bind.node}
             log.info("bind request exists already", pod="/".join(binding.bind.pod), **where)

@@ -7,7 +7,7 @@ bound meanwhile cannot be told that it waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,6 +16,7 @@ from pykai.cache.assume import Assumptions
 from pykai.cache.cluster import ClusterCache
 from pykai.cache.pods import request_failed, request_is_for
 from pykai.kube.api import Api, Object, Patch
+from pykai.kube.errors import Timeout, TooManyRequests, Unavailable
 from pykai.kube.events import EventRecorder, Regarding
 from pykai.kube.resources import POD, POD_GROUP
 from pykai.model.plan import GangMark
@@ -27,6 +28,7 @@ from pykai.scheduler.outbox import Outbox
 
 Key = tuple[str, str]
 REPEAT_SECONDS = 1800.0
+TRUST_SECONDS = 30.0
 MARKS = {
     "last-start": names.LAST_START_TIMESTAMP,
     "last-eviction": names.LAST_EVICTION_TIMESTAMP,
@@ -70,29 +72,26 @@ class Teller:
 
     def tell(self, notices: Notices) -> None:
         """Say what is new; whoever is not mentioned any more is forgotten."""
-        self._pods = self._news(self._pods, notices.pods, self._tell_pod)
-        self._gangs = self._news(self._gangs, notices.gangs, self._tell_gang)
+        self._pods = self._news("pod", self._pods, notices.pods)
+        self._gangs = self._news("gang", self._gangs, notices.gangs)
         for gang in notices.content:
-            self._out.outbox.post(("condition", *gang), partial(self._clear_condition, gang))
+            self._out.outbox.post(("gang", *gang), partial(self._clear_condition, gang))
 
-    def _news(self, said: dict[Key, Any], to_say: Mapping[Key, Any], say: Callable[[Key, Any], None]) -> dict[Key, Any]:
+    def _news(self, what: str, said: dict[Key, Any], to_say: Mapping[Key, Any]) -> dict[Key, Any]:
         now, latest = self._out.clock(), {}
+        say: Callable[[Key, Any], Awaitable[None]] = self._say_pod if what == "pod" else self._say_gang
         for key, notice in to_say.items():
             known = said.get(key)
             if known is not None and known[0] == notice and now - known[1] < REPEAT_SECONDS:
                 latest[key] = known
                 continue
             latest[key] = (notice, now)
-            say(key, notice)
+            self._out.outbox.post((what, *key), partial(say, key, notice))
+        for key in said.keys() - latest.keys():
+            self._out.outbox.cancel((what, *key))
         return latest
 
     # ------------------------------------------------------------------------------------------------------------ pods
-    def _tell_pod(self, key: Key, notice: PodNotice) -> None:
-        about = Regarding("v1", "Pod", key[1], key[0], notice.uid)
-        self._out.recorder.record(about, notice.reason, notice.message, "Warning")
-        if notice.marked:
-            self.mark_pod(key, notice)
-
     def mark_pod(self, key: Key, notice: PodNotice) -> None:
         """Write PodScheduled=False with this reason into the pod, unless it has a place by then."""
         self._out.outbox.post(("pod", *key), partial(self._write_pod, key, notice))
@@ -102,20 +101,27 @@ class Teller:
         self._out.outbox.cancel(("pod", *key))
         self._pods.pop(key, None)
 
-    async def _write_pod(self, key: Key, notice: PodNotice) -> None:
+    async def _say_pod(self, key: Key, notice: PodNotice) -> None:
+        if await self._write_pod(key, notice):
+            about = Regarding("v1", "Pod", key[1], key[0], notice.uid)
+            self._out.recorder.record(about, names.UNSCHEDULABLE, notice.message, "Warning")
+
+    async def _write_pod(self, key: Key, notice: PodNotice) -> bool:
+        """Bring the pod's condition up to date; False where there is nothing to say any more."""
         pod = self._cache.of(Pod).get(key)
         if pod is None or pod.metadata.uid != notice.uid or self._has_place(pod):
-            return
+            return False
         known = next((c for c in pod.status.conditions or () if c.type == names.POD_SCHEDULED), None)
         said = None if known is None else (known.status, known.reason, known.message)
-        if said == ("False", notice.condition, notice.message):
-            return
+        if not notice.marked or said == ("False", notice.condition, notice.message):
+            return True
         condition = {"type": names.POD_SCHEDULED, "status": "False", "reason": notice.condition}
         condition["message"] = notice.message
         if said is None or said[0] != "False":
             condition["lastTransitionTime"] = rfc3339(self._out.clock())
         body = {"metadata": {"resourceVersion": pod.metadata.resource_version}, "status": {"conditions": [condition]}}
         await self._out.api.patch(POD.ref(key[1], key[0]).sub("status"), Patch.strategic(body))
+        return True
 
     def _has_place(self, pod: Pod) -> bool:
         key = (pod.metadata.namespace, pod.metadata.name)
@@ -125,24 +131,21 @@ class Teller:
         return request is not None and request_is_for(request, pod) and not request_failed(request)
 
     # ----------------------------------------------------------------------------------------------------------- gangs
-    def _tell_gang(self, key: Key, notice: GangNotice) -> None:
+    async def _say_gang(self, key: Key, notice: GangNotice) -> None:
         group = self._cache.of(PodGroup).get(key)
         if group is None:
             return
+        if notice.condition is not None:
+            await self._write_condition(group, notice.condition)
         for reason, message in notice.events:
             self._out.recorder.record(about_gang(group), reason, message)
-        if notice.condition is not None:
-            self._out.outbox.post(("condition", *key), partial(self._write_condition, key, notice.condition))
 
-    async def _write_condition(self, key: Key, condition: Object) -> None:
+    async def _write_condition(self, group: PodGroup, condition: Object) -> None:
         """Append the condition as the newest, instead of older ones of the same node pool."""
-        group = self._cache.of(PodGroup).get(key)
-        if group is None:
-            return
         known = group.status.scheduling_conditions or []
         if known and _newest(known) is known[-1] and _same(known[-1], condition):
             return
-        ref = POD_GROUP.ref(key[1], key[0])
+        ref = POD_GROUP.ref(group.metadata.name, group.metadata.namespace)
         others: list[Object] = []
         if any(c.node_pool != condition["nodePool"] for c in known):
             full = await self._out.api.get(ref, Object)
@@ -160,26 +163,30 @@ class Teller:
             await self._out.api.patch(POD_GROUP.ref(key[1], key[0]).sub("status"), Patch.merge(body))
 
     # ----------------------------------------------------------------------------------------------------- annotations
-    def mark(self, marks: tuple[GangMark, ...], until: float) -> None:
-        """Note instants on PodGroups; they count at once, and until then even if they are not written yet."""
+    def mark(self, marks: tuple[GangMark, ...]) -> None:
+        """Note instants on PodGroups; they count at once, even while they are not written yet."""
         for mark in marks:
             note = {MARKS[mark.what]: None if mark.at is None else rfc3339(mark.at)}
-            self._assumptions.note(mark.gang, note, until)
+            self._assumptions.note(mark.gang, note)
             self._notes.setdefault(mark.gang, {}).update(note)
             self._out.outbox.post(("notes", *mark.gang), partial(self._write_notes, mark.gang))
 
     async def _write_notes(self, key: Key) -> None:
         notes, group = self._notes.pop(key, {}), self._cache.of(PodGroup).get(key)
-        if group is None or not notes:
-            return
-        known = group.metadata.annotations or {}
-        if all(known.get(name) == value for name, value in notes.items()):
-            return
         try:
-            await self._out.api.patch(POD_GROUP.ref(key[1], key[0]), Patch.merge({"metadata": {"annotations": notes}}))
-        except Exception:
+            if group is not None and not _shows(group, notes):
+                body = {"metadata": {"annotations": notes}}
+                await self._out.api.patch(POD_GROUP.ref(key[1], key[0]), Patch.merge(body))
+        except (Timeout, Unavailable, TooManyRequests):
             self._notes[key] = {**notes, **self._notes.get(key, {})}
             raise
+        finally:
+            self._assumptions.trust_notes(key, self._out.clock() + TRUST_SECONDS)
+
+
+def _shows(group: PodGroup, notes: Mapping[str, str | None]) -> bool:
+    known = group.metadata.annotations or {}
+    return all(known.get(name) == value for name, value in notes.items())
 
 
 def _same(known: Any, condition: Object) -> bool:

@@ -24,11 +24,10 @@ log = structlog.get_logger(component="scheduler")
 
 @dataclass(frozen=True)
 class Reach:
-    """How much is written at once, and for how long (seconds) unconfirmed writes count."""
+    """How much is written at once."""
 
     binds: int = 32
     evictions: int = 16
-    trust: float = 30.0
 
 
 class Writer:
@@ -45,19 +44,18 @@ class Writer:
     def carry_out(self, decision: Decision) -> None:
         """Begin to write a decision."""
         now, assumptions, params = self._hands.out.clock(), self._hands.assumptions, decision.snapshot.params
-        until = now + self._reach.trust
         for binding in decision.bindings:
-            assumptions.bind(binding.request, binding.pod.metadata.uid, until)
+            assumptions.bind(binding.request, binding.pod.metadata.uid)
             self._hands.teller.placed(binding.bind.pod)
             self.errands.begin(self._placer.place(binding, params))
         for eviction in decision.evictions:
-            assumptions.evict(eviction.pod, now, until)
+            assumptions.evict(eviction.pod, now)
             self.errands.begin(self._evicter.evict(eviction, params))
         for request in decision.homeless:
             why = f"node {request.spec.selected_node} does not exist"
             self.errands.begin(self._placer.delete(request, why))
         self._promise(decision)
-        self._hands.teller.mark(decision.plan.marks, until)
+        self._hands.teller.mark(decision.plan.marks)
         self._hands.teller.tell(decision.notices)
 
     def give_up(self, failed: Iterable[tuple[BindRequest, Pod | None]]) -> None:

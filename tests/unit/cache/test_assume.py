@@ -69,23 +69,23 @@ LEAVING = datetime(2026, 1, 1, tzinfo=UTC)
     ],
 )
 def test_a_bind_counts_until_its_effect_shows(assumptions: Assumptions, change: Change, counts: bool) -> None:
-    assumptions.bind(request(), "1", until=10)
-    assumptions.created(request(uid="b"))
+    assumptions.bind(request(), "1")
+    assumptions.created(request(uid="b"), until=10)
     assumptions.seen(change)
     assert assumptions.assumes_bind(KEY) is counts
 
 
 def test_the_watch_may_be_faster_than_the_answer(assumptions: Assumptions) -> None:
-    assumptions.bind(request(), "1", until=10)
+    assumptions.bind(request(), "1")
     assumptions.seen(Change(request(uid="b", phase="Succeeded")))
-    assumptions.created(request(uid="b"))
+    assumptions.created(request(uid="b"), until=10)
     seen = view(assumptions, pod(), request(uid="b", phase="Succeeded"))
     assert seen.of(kinds.BindRequest)[KEY].status.phase == "Succeeded"
 
 
 @pytest.mark.parametrize(("watched", "counts"), [(pod(), True), (pod("2"), False), (pod(node="n"), False)])
 def test_a_bind_is_laid_over_its_own_pod_only(assumptions: Assumptions, watched: kinds.Pod, counts: bool) -> None:
-    assumptions.bind(request(), "1", until=10)
+    assumptions.bind(request(), "1")
     assert (KEY in view(assumptions, watched).of(kinds.BindRequest)) is counts
 
 
@@ -100,15 +100,16 @@ def test_a_bind_is_laid_over_its_own_pod_only(assumptions: Assumptions, watched:
     ],
 )
 def test_an_eviction_counts_until_it_shows(assumptions: Assumptions, change: Change, counts: bool) -> None:
-    assumptions.evict(pod(), now=5.0, until=10)
+    assumptions.evict(pod(), now=5.0)
     assumptions.seen(change)
     shown = view(assumptions, pod()).of(kinds.Pod)[KEY].metadata.deletion_timestamp
     assert (shown == datetime.fromtimestamp(5, UTC)) is counts
 
 
 def test_annotations_count_until_all_of_them_show(assumptions: Assumptions) -> None:
-    assumptions.note(("team", "gang"), {"a": "1", "b": None}, until=10)
-    assumptions.note(("team", "gang"), {"c": "3"}, until=10)
+    assumptions.note(("team", "gang"), {"a": "1", "b": None})
+    assumptions.note(("team", "gang"), {"c": "3"})
+    assumptions.trust_notes(("team", "gang"), until=10)
     seen = view(assumptions, group(b="2", d="4")).of(kinds.PodGroup)["team", "gang"]
     assert seen.metadata.annotations == {"a": "1", "c": "3", "d": "4"}
     assumptions.seen(Change(group(a="1", b="2")))
@@ -136,10 +137,14 @@ def test_a_held_gang_is_out_of_sight_unless_it_has_a_place(
     assert KEY in view(assumptions, pod(), *others).of(kinds.Pod)
 
 
-def test_what_is_never_confirmed_ends(assumptions: Assumptions) -> None:
-    assumptions.bind(request(), "1", until=10)
-    assumptions.evict(pod(), now=0, until=11)
-    assumptions.note(("team", "gang"), {"a": "1"}, until=12)
+def test_what_was_written_and_is_never_seen_ends(assumptions: Assumptions) -> None:
+    assumptions.bind(request(), "1")
+    assumptions.evict(pod(), now=0)
+    assumptions.note(("team", "gang"), {"a": "1"})
+    assert (assumptions.expire(1e12), assumptions.next_end()) == ([], None), "writes are under way"
+    assumptions.trust_bind(KEY, until=10)
+    assumptions.trust_eviction(KEY, until=11)
+    assumptions.trust_notes(("team", "gang"), until=12)
     assert assumptions.expire(9.9) == []
     assert assumptions.next_end() == 10
     assert assumptions.expire(11) == ["bind of team/a", "eviction of team/a"]

@@ -77,7 +77,7 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 async def _body(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
     """The data of our stream up to its end."""
-    body = b""
+    body = bytearray()
     while True:
         head = await reader.readexactly(9)
         size, kind, flags = int.from_bytes(head[:3], "big"), head[3], head[4]
@@ -92,7 +92,7 @@ async def _body(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> b
             if len(body) > LARGEST_MESSAGE:
                 raise GrpcError(f"the answer is larger than {LARGEST_MESSAGE} bytes")
             if flags & _END_STREAM:
-                return body
+                return bytes(body)
 
 
 def _unpadded(payload: bytes, flags: int) -> bytes:

@@ -13,8 +13,7 @@ from pykai.controllers.operator.settings import read_config
 from pykai.controllers.operator.webhooks import Endpoint
 from pykai.kube.api import Object, Patch, Resource, Selection
 from pykai.kube.resources import CONFIG, NAMESPACE, SHARD
-
-from ..live import DiaryApi, eventually, running
+from tests.unit.controllers.live import DiaryApi, eventually, running
 
 SITE = Site(registry="reg.example/kai", tag="v1")
 SERVICES = ("admission", "queue-controller", "podgroup-controller")

@@ -1,0 +1,79 @@
+"""What `kai operator` brings to the operator: certificates, registrations, where it is, how it asks a Prometheus."""
+
+from __future__ import annotations
+
+import base64
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from aiohttp import web
+from cryptography import x509
+
+from pykai.apps.operator import WEBHOOKS, issued, ping, site_of
+from pykai.controllers.operator import PodScope
+from pykai.controllers.operator.webhooks import Endpoint
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+AT = Endpoint("kai-scheduler", "admission", 443, b"trusted")
+
+
+def test_a_certificate_is_made_once_and_renewed_in_time() -> None:
+    first = issued("admission", "kai-scheduler", None, NOW)
+    assert issued("admission", "kai-scheduler", first, NOW + timedelta(days=200)) is first
+    second = issued("admission", "kai-scheduler", first, NOW + timedelta(days=300))
+    assert second["tls.crt"] != first["tls.crt"]
+    trusted = x509.load_pem_x509_certificates(base64.b64decode(second["ca.crt"]))
+    assert len(trusted) == 2
+    leaf = x509.load_pem_x509_certificate(base64.b64decode(second["tls.crt"]))
+    names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert "admission.kai-scheduler.svc" in names.get_values_for_type(x509.DNSName)
+
+
+@pytest.mark.parametrize("broken", [{}, {"tls.crt": "", "tls.key": ""}, {"tls.crt": "eA==", "tls.key": "eA=="}])
+def test_what_is_no_certificate_is_replaced(broken: dict[str, str]) -> None:
+    fresh = issued("admission", "kai-scheduler", broken, NOW)
+    assert set(fresh) == {"ca.crt", "tls.crt", "tls.key"}
+
+
+def test_registrations_lead_to_the_service() -> None:
+    scope = PodScope("kai-scheduler", "kai-scheduler", None, {"team": "a"}, {"gpu": "yes"})
+    made = [
+        *WEBHOOKS.pods(AT, scope, ("m", "v")),
+        *WEBHOOKS.queues(AT, "q-"),
+        *WEBHOOKS.pod_groups(AT, "g-"),
+    ]
+    assert [item["metadata"]["name"] for item in made] == ["m", "v", "q-v2", "g-v2alpha2"]
+    for item in made:
+        for hook in item["webhooks"]:
+            assert hook["clientConfig"]["service"]["name"] == "admission"
+            assert base64.b64decode(hook["clientConfig"]["caBundle"]) == b"trusted"
+    assert made[0]["webhooks"][0]["objectSelector"] == {"matchLabels": {"gpu": "yes"}}
+    assert made[0]["webhooks"][0]["namespaceSelector"]["matchLabels"] == {"team": "a"}
+
+
+def test_where_the_operator_is() -> None:
+    given = {
+        "namespace": "n",
+        "image_registry": "reg/",
+        "image_tag": "t",
+        "image_name": "i",
+        "image_pull_secret": "s",
+    }
+    site = site_of(given)
+    assert (site.namespace, site.registry, site.tag, site.image, site.pull_secret) == ("n", "reg", "t", "i", "s")
+
+
+async def test_asking_a_prometheus() -> None:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(status=200 if request.path == "/good" else 503)
+
+    app = web.Application()
+    app.add_routes([web.get("/good", answer), web.get("/bad", answer)])
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    base = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    assert await ping(f"{base}/good", 2) == ""
+    assert await ping(f"{base}/bad", 2) == f"{base}/bad answered 503"
+    await runner.cleanup()
+    assert "annot connect" in await ping(f"{base}/good", 2)

@@ -1,0 +1,318 @@
+"""The operator on an API server: what it writes, what it leaves alone, what it says, and how little it writes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from pykai.controllers.loop import Pace
+from pykai.controllers.operator.kinds import CLUSTER_POLICY, MONITOR, PROMETHEUS
+from pykai.kube.api import Object, Patch
+from pykai.kube.crds import open_definition
+from pykai.kube.errors import Forbidden, NotFound, TooManyRequests
+from pykai.kube.resources import (
+    CONFIG,
+    CONFIG_MAP,
+    CRD,
+    DEPLOYMENT,
+    ENDPOINT_SLICE,
+    LEASE,
+    MUTATING_WEBHOOK,
+    NODE,
+    POD,
+    SECRET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    SHARD,
+    VALIDATING_WEBHOOK,
+)
+from tests.unit.controllers.live import eventually
+
+from .cluster import Bench, flags_of, operating
+
+HERE = "kai-scheduler"
+
+
+async def flags(bench: Bench, name: str) -> dict[str, str]:
+    return flags_of(await bench.api.get(DEPLOYMENT.ref(name, HERE), Object))
+
+
+async def test_config_and_shard_become_deployments() -> None:
+    async with operating() as bench:
+        await bench.configure()
+        await bench.shard("default")
+        await eventually(lambda: _has(bench, "kai-scheduler-default"))
+        await bench.settled()
+        assert (await bench.conditions())["Deployed"]["message"] == "Resources deployed"
+        assert "kai-scheduler-default" in await bench.names(CONFIG_MAP)
+        shard = await eventually(lambda: bench.conditions(SHARD, "default"))
+        assert shard["Deployed"]["status"] == "True"
+        assert shard["Available"]["message"] == "Scheduler: Deployment [kai-scheduler-default] is not available"
+
+
+async def _has(bench: Bench, name: str) -> bool:
+    return name in await bench.names(DEPLOYMENT)
+
+
+async def test_nothing_is_written_when_nothing_changes() -> None:
+    async with operating() as bench:
+        await bench.configure()
+        await bench.settled()
+        await asyncio.sleep(0.05)
+        before = len(bench.api.writes)
+        found = await bench.api.get(DEPLOYMENT.ref("binder", HERE), Object)
+        status = {"conditions": [], "observedGeneration": found["metadata"]["generation"], "replicas": 1}
+        await bench.api.patch(DEPLOYMENT.ref("binder", HERE).sub("status"), Patch.merge({"status": status}))
+        await asyncio.sleep(0.1)
+        assert len(bench.api.writes) == before + 1
+
+
+async def test_a_change_rolls_out() -> None:
+    async with operating() as bench:
+        await bench.configure()
+        await bench.settled()
+        assert "gpu-sharing-enabled" not in await flags(bench, "admission")
+        await bench.configure(admission={"gpuSharing": True})
+        await bench.settled()
+        assert (await flags(bench, "admission"))["gpu-sharing-enabled"] == "true"
+        await bench.configure()
+        await bench.settled()
+        assert "gpu-sharing-enabled" not in await flags(bench, "admission")
+
+
+async def test_what_is_no_longer_wanted_goes() -> None:
+    async with operating() as bench:
+        await bench.configure()
+        await bench.shard("default")
+        await eventually(lambda: _has(bench, "kai-scheduler-default"))
+        await bench.configure(admission={"service": {"enabled": False}})
+        await bench.settled()
+        assert "admission" not in await bench.names(DEPLOYMENT)
+        assert await bench.names(MUTATING_WEBHOOK) == set()
+        await bench.api.delete(SHARD.ref("default"))
+
+        async def gone() -> bool:
+            return not await _has(bench, "kai-scheduler-default") and not await bench.names(CONFIG_MAP)
+
+        await eventually(gone)
+
+
+async def test_without_config_everything_of_ours_goes_and_nothing_else() -> None:
+    async with operating() as bench:
+        other = {"metadata": {"name": "theirs", "namespace": HERE}}
+        await bench.api.create(SERVICE_ACCOUNT, other)
+        await bench.configure()
+        await bench.settled()
+        await bench.api.delete(CONFIG.ref("kai-config"))
+
+        async def gone() -> bool:
+            kinds = (DEPLOYMENT, SERVICE, SECRET, SERVICE_ACCOUNT, VALIDATING_WEBHOOK, MUTATING_WEBHOOK)
+            return not any([await bench.names(kind) for kind in kinds])
+
+        await eventually(gone)
+        assert await bench.api.get(SERVICE_ACCOUNT.ref("theirs", HERE), Object)
+
+
+async def test_drift_is_mended_and_foreign_fields_stay() -> None:
+    async with operating() as bench:
+        await bench.configure()
+        await bench.settled()
+        ref = DEPLOYMENT.ref("binder", HERE)
+        scaled = {"spec": {"replicas": 5}, "metadata": {"annotations": {"mine": "stays"}}}
+        await bench.api.patch(ref, Patch.merge(scaled))
+
+        async def mended() -> bool:
+            found = await bench.api.get(ref, Object)
+            assert found["metadata"]["annotations"]["mine"] == "stays"
+            return bool(found["spec"]["replicas"] == 1)
+
+        await eventually(mended)
+        await bench.api.delete(SERVICE.ref("binder", HERE))
+        await eventually(lambda: _there(bench, SERVICE, "binder"))
+
+
+async def _there(bench: Bench, resource: Any, name: str) -> bool:
+    return name in await bench.names(resource)
+
+
+async def test_an_object_of_somebody_else_is_reported_and_left_alone() -> None:
+    async with operating(pace=Pace(1, 0.01, 0.02)) as bench:
+        theirs = {"metadata": {"name": "binder", "namespace": HERE}, "spec": {"ports": [{"port": 1}]}}
+        await bench.api.create(SERVICE, theirs)
+        await bench.configure()
+        await bench.settled()
+        message = (await bench.conditions())["Deployed"]["message"]
+        assert message == ("Binder: not deployed: Service binder: exists already and was not made by this operator")
+        found = await bench.api.get(SERVICE.ref("binder", HERE), Object)
+        assert found["spec"]["ports"][0]["port"] == 1
+        await bench.api.delete(SERVICE.ref("binder", HERE))
+
+        async def deployed() -> bool:
+            return (await bench.conditions())["Deployed"]["status"] == "True"
+
+        await eventually(deployed)
+
+
+async def test_a_deployment_of_kai_with_other_pods_is_made_anew() -> None:
+    async with operating() as bench:
+        config = await bench.configure(scheduler={"service": {"enabled": False}})
+        owner = {"apiVersion": "kai.scheduler/v1", "kind": "SchedulingShard", "name": "default", "controller": True}
+        labels = {"app": "kai-scheduler-default"}
+        old = {
+            "metadata": {
+                "name": "kai-scheduler-default",
+                "namespace": HERE,
+                "ownerReferences": [{**owner, "uid": config["metadata"]["uid"]}],
+            },
+            "spec": {
+                "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "x", "image": "y"}]}},
+            },
+        }
+        before = await bench.api.create(DEPLOYMENT, old)
+        await bench.configure()
+        await bench.shard("default")
+        await eventually(lambda: _has(bench, "kai-scheduler-default"))
+        now = await bench.api.get(DEPLOYMENT.ref("kai-scheduler-default", HERE), Object)
+        assert now["metadata"]["uid"] != before["metadata"]["uid"]
+        assert now["spec"]["selector"]["matchLabels"]["app"] == "kai-scheduler"
+        assert [each["name"] for each in now["spec"]["template"]["spec"]["containers"]] == ["kai-scheduler-default"]
+
+
+async def test_a_mistake_in_a_shard_keeps_it_running() -> None:
+    async with operating() as bench:
+        await bench.configure()
+        await bench.shard("default")
+        await eventually(lambda: _has(bench, "kai-scheduler-default"))
+        await bench.shard("default", args={"fly": "high"})
+
+        async def told() -> bool:
+            rows = await bench.conditions(SHARD, "default")
+            return rows["Deployed"]["message"] == "spec.args.fly: the scheduler has no such flag"
+
+        await eventually(told)
+        assert await _has(bench, "kai-scheduler-default")
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"namespace": "elsewhere"}, "spec.namespace: is 'elsewhere', but this operator works in 'kai-scheduler'"),
+    ],
+)
+async def test_a_config_that_cannot_be_used(spec: Object, message: str) -> None:
+    async with operating() as bench:
+        await bench.configure(**spec)
+        await bench.settled()
+        rows = await bench.conditions()
+        assert (rows["Deployed"]["status"], rows["Deployed"]["message"]) == ("False", message)
+        assert await bench.names(DEPLOYMENT) == set()
+
+
+async def test_refused_writes_are_told_and_tried_again() -> None:
+    async with operating(pace=Pace(1, 0.01, 0.02)) as bench:
+        bench.api.refusals["patch", "Deployment"] = [Forbidden("no"), TooManyRequests("later")]
+        await bench.configure()
+
+        async def deployed() -> bool:
+            return (await bench.conditions()).get("Deployed", {}).get("status") == "True"
+
+        await eventually(deployed)
+        assert await bench.names(DEPLOYMENT) > {"binder", "admission"}
+
+
+async def test_available_follows_the_deployments() -> None:
+    async with operating() as bench:
+        await bench.configure()
+        await bench.settled()
+        for name in await bench.names(DEPLOYMENT):
+            ref = DEPLOYMENT.ref(name, HERE)
+            found = await bench.api.get(ref, Object)
+            status = {
+                "observedGeneration": found["metadata"]["generation"],
+                "updatedReplicas": 1,
+                "conditions": [{"type": "Available", "status": "True"}],
+            }
+            await bench.api.patch(ref.sub("status"), Patch.merge({"status": status}))
+
+        async def ready() -> bool:
+            return (await bench.conditions())["Ready"]["message"] == "System is ready"
+
+        await eventually(ready)
+
+
+# ------------------------------------------------------------------------------------------------ facts of the cluster
+async def test_fake_nodes_and_cdi_reach_the_binder() -> None:
+    async with operating(open_definition(CLUSTER_POLICY)) as bench:
+        await bench.configure()
+        await bench.settled()
+        await bench.api.create(NODE, {"metadata": {"name": "n", "labels": {"run.ai/fake.gpu": "true"}}})
+        policy = {"metadata": {"name": "p"}, "spec": {"cdi": {"enabled": True, "default": True}}}
+        await bench.api.create(CLUSTER_POLICY, policy)
+
+        async def told() -> bool:
+            given = await flags(bench, "binder")
+            return given.get("fake-gpu-nodes") == "true" and '"cdiEnabled":"true"' in given["plugins"]
+
+        await eventually(told)
+
+
+async def test_a_kind_that_comes_later_is_used() -> None:
+    async with operating() as bench:
+        await bench.configure(prometheus={"enabled": True})
+        await bench.settled()
+        assert (await bench.conditions())["DependenciesFulfilled"]["status"] == "False"
+        for kind in (PROMETHEUS, MONITOR):
+            await bench.api.create(CRD, open_definition(kind))
+        await eventually(lambda: _fulfilled(bench))
+        assert await bench.names(PROMETHEUS) == {"prometheus"}
+        assert await bench.names(MONITOR) == {"queue-controller", "kube-state-metrics"}
+
+
+async def _fulfilled(bench: Bench) -> bool:
+    return (await bench.conditions())["DependenciesFulfilled"]["status"] == "True"
+
+
+async def test_the_leader_is_the_endpoint() -> None:
+    async with operating() as bench:
+        await bench.configure(**{"global": {"replicaCount": 2}})
+        await bench.shard("default")
+        await eventually(lambda: _there(bench, ENDPOINT_SLICE, "kai-scheduler-default-leader"))
+        for number in (1, 2):
+            name = f"kai-scheduler-default-{number}"
+            pod = {"metadata": {"name": name, "namespace": HERE, "labels": {"app": "kai-scheduler"}}}
+            await bench.api.create(POD, {**pod, "spec": {"containers": [{"name": "c", "image": "i"}]}})
+            status = Patch.merge({"status": {"podIP": f"10.0.0.{number}"}})
+            await bench.api.patch(POD.ref(name, HERE).sub("status"), status)
+        lease = {"metadata": {"name": "kai-scheduler", "namespace": HERE}}
+        held = {"spec": {"holderIdentity": "kai-scheduler-default-1_abc"}}
+        await bench.api.create(LEASE, {**lease, **held})
+        await eventually(lambda: _endpoint(bench, "10.0.0.1"))
+        taken = {"spec": {"holderIdentity": "kai-scheduler-default-2_def"}}
+        await bench.api.patch(LEASE.ref("kai-scheduler", HERE), Patch.merge(taken))
+        await eventually(lambda: _endpoint(bench, "10.0.0.2"))
+
+
+async def _endpoint(bench: Bench, address: str) -> bool:
+    try:
+        found = await bench.api.get(ENDPOINT_SLICE.ref("kai-scheduler-default-leader", HERE), Object)
+    except NotFound:
+        return False
+    return [each["addresses"] for each in found.get("endpoints") or []] == [[address]]
+
+
+async def test_a_certificate_of_an_administrator_is_not_touched() -> None:
+    async with operating() as bench:
+        secret = {
+            "metadata": {"name": "kai-admission-webhook-tls-secret", "namespace": HERE},
+            "data": {"tls.crt": "eA=="},
+        }
+        await bench.api.create(SECRET, secret)
+        await bench.configure()
+        await bench.settled()
+        found = await bench.api.get(SECRET.ref("kai-admission-webhook-tls-secret", HERE), Object)
+        assert found["data"] == {"tls.crt": "eA=="}
+        assert "mutating-kai-admission" in await bench.names(MUTATING_WEBHOOK)
+        assert (await bench.conditions())["Deployed"]["status"] == "True"

@@ -1,0 +1,215 @@
+"""Small rules of the operator: does a live object agree, is it ours, what do conditions say, who uses CDI."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from pykai.controllers.operator.comparison import agrees, fingerprinted, must_be_made_anew, ours
+from pykai.controllers.operator.conditions import Moment, Presence, Standing, merged, not_available, not_deployed, told
+from pykai.controllers.operator.observation import uses_cdi
+from pykai.controllers.operator.probe import DatabaseProbe
+from pykai.controllers.operator.settings import read_config
+
+Object = dict[str, Any]
+
+
+@pytest.mark.parametrize(
+    ("live", "wanted", "same"),
+    [
+        ({"a": 1, "b": 2}, {"a": 1}, True),
+        ({"a": 1}, {"a": 2}, False),
+        ({}, {"a": {}}, True),
+        ({}, {"a": ""}, True),
+        ({}, {"a": False}, False),
+        ({"l": [{"x": 1, "y": 2}]}, {"l": [{"x": 1}]}, True),
+        ({"l": [1, 2]}, {"l": [1]}, False),
+        ({"requests": {"cpu": "1"}}, {"requests": {"cpu": "1000m"}}, True),
+        ({"requests": {"cpu": "1", "memory": "1Gi"}}, {"requests": {"cpu": "1"}}, False),
+    ],
+)
+def test_agreement(live: Object, wanted: Object, same: bool) -> None:
+    assert agrees(live, wanted) is same
+
+
+def test_a_field_that_is_no_longer_wanted_changes_the_fingerprint() -> None:
+    before = fingerprinted({"metadata": {"name": "x"}, "spec": {"a": 1, "b": 2}})
+    after = fingerprinted({"metadata": {"name": "x"}, "spec": {"a": 1}})
+    assert agrees(before, {"metadata": {"name": "x"}, "spec": {"a": 1}})
+    assert not agrees(before, after)
+
+
+KAI = {"kind": "SchedulingShard", "apiVersion": "kai.scheduler/v1", "controller": True, "name": "default"}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "is_ours"),
+    [
+        ({}, False),
+        ({"labels": {"app.kubernetes.io/managed-by": "Helm"}}, False),
+        ({"labels": {"app.kubernetes.io/managed-by": "kai-operator"}}, True),
+        ({"ownerReferences": [KAI]}, True),
+        ({"ownerReferences": [{**KAI, "kind": "ReplicaSet", "apiVersion": "apps/v1"}]}, False),
+    ],
+)
+def test_ownership(metadata: Object, is_ours: bool) -> None:
+    assert ours({"metadata": metadata}) is is_ours
+
+
+@pytest.mark.parametrize(
+    ("kind", "live", "wanted", "anew"),
+    [
+        ("Deployment", {"spec": {"selector": 1}}, {"spec": {"selector": 1}}, False),
+        ("Deployment", {"spec": {"selector": 1}}, {"spec": {"selector": 2}}, True),
+        ("Secret", {"type": "Opaque"}, {"type": "kubernetes.io/tls"}, True),
+        ("Service", {"spec": {"clusterIP": "10.0.0.1"}}, {"spec": {"clusterIP": "None"}}, True),
+        ("Service", {"spec": {"clusterIP": "10.0.0.1"}}, {"spec": {}}, False),
+        ("ConfigMap", {"data": {"a": "1"}}, {"data": {"a": "2"}}, False),
+    ],
+)
+def test_fields_for_life(kind: str, live: Object, wanted: Object, anew: bool) -> None:
+    assert must_be_made_anew(live, {"kind": kind, **wanted}) is anew
+
+
+@pytest.mark.parametrize(
+    ("cdi", "version", "used"),
+    [
+        ({}, "v25.10.0", False),
+        ({"enabled": True}, "v25.10.0", True),
+        ({"enabled": True}, "v26.3.1", True),
+        ({"enabled": True}, "v25.9.9", False),
+        ({"enabled": True, "default": True}, "v24.1.0", True),
+        ({"enabled": True}, "", False),
+    ],
+)
+def test_cdi_as_the_gpu_operator_says(cdi: Object, version: str, used: bool) -> None:
+    policy = {"metadata": {"labels": {"app.kubernetes.io/version": version}}, "spec": {"cdi": cdi}}
+    assert uses_cdi(policy) is used
+
+
+# -------------------------------------------------------------------------------------------------------- conditions
+@pytest.mark.parametrize(
+    ("standing", "expected"),
+    [
+        (
+            Standing(),
+            {
+                "Reconciling": (False, "reconciled", "Reconciliation completed successfully"),
+                "Deployed": (True, "deployed", "Resources deployed"),
+                "Available": (True, "available", "System available"),
+                "DependenciesFulfilled": (True, "dependencies_fulfilled", "Dependencies are fulfilled"),
+                "Ready": (True, "ready", "System is ready"),
+            },
+        ),
+        (
+            Standing(["A: not deployed"], ["A: x", "B: y"], ["P is missing Q"]),
+            {
+                "Deployed": (False, "deployed", "A: not deployed"),
+                "Available": (False, "available", "A: x\nB: y"),
+                "DependenciesFulfilled": (False, "dependencies_missing", "\nP is missing Q"),
+                "Ready": (False, "not_ready", "System not ready"),
+            },
+        ),
+        (
+            Standing(database="refused"),
+            {
+                "Available": (
+                    False,
+                    "prometheus_connection_failed",
+                    "Failed to ping external Prometheus: refused",
+                ),
+                "Ready": (False, "not_ready", "System not ready"),
+            },
+        ),
+        (
+            Standing(database=""),
+            {"Available": (True, "prometheus_connected", "External Prometheus connectivity verified")},
+        ),
+    ],
+)
+def test_what_conditions_say(standing: Standing, expected: Object) -> None:
+    rows = {kind: tuple(rest) for kind, *rest in told(standing)}
+    assert {kind: rows[kind] for kind in expected} == expected
+
+
+def test_conditions_change_only_when_something_does() -> None:
+    rows = [("Ready", True, "ready", "System is ready")]
+    other = {"type": "Mine", "status": "True"}
+    first = merged([other], rows, Moment(1, 0.0))
+    assert first is not None
+    assert first[0] == other
+    assert first[1]["lastTransitionTime"] == "1970-01-01T00:00:00Z"
+    assert merged(first, rows, Moment(1, 60.0)) is None
+    again = merged(first, rows, Moment(2, 60.0))
+    assert again is not None
+    assert (again[1]["observedGeneration"], again[1]["lastTransitionTime"]) == (2, "1970-01-01T00:00:00Z")
+    turned = merged(first, [("Ready", False, "not_ready", "no")], Moment(1, 60.0))
+    assert turned is not None
+    assert turned[1]["lastTransitionTime"] == "1970-01-01T00:01:00Z"
+
+
+def deployed(name: str, **status: Any) -> Object:
+    metadata = {"name": name, "generation": 2}
+    return {"kind": "Deployment", "metadata": metadata, "spec": {"replicas": 2}, "status": status}
+
+
+RUNS = {"conditions": [{"type": "Available", "status": "True"}], "updatedReplicas": 2, "observedGeneration": 2}
+
+
+@pytest.mark.parametrize(
+    ("status", "available"),
+    [
+        (RUNS, True),
+        ({}, False),
+        ({**RUNS, "updatedReplicas": 1}, False),
+        ({**RUNS, "observedGeneration": 1}, False),
+        ({**RUNS, "conditions": [{"type": "Available", "status": "False"}]}, False),
+    ],
+)
+def test_when_a_deployment_is_available(status: Object, available: bool) -> None:
+    live = deployed("x", **status)
+    presence = Presence({("Deployment", "x"): live})
+    lines = [] if available else ["Part: Deployment [x] is not available"]
+    assert not_available({"Part": [deployed("x")]}, presence) == lines
+
+
+def test_what_is_not_deployed() -> None:
+    operands = {"A": [deployed("a")], "B": [deployed("b")], "C": [deployed("c")]}
+    presence = Presence(
+        {("Deployment", "a"): deployed("a"), ("Deployment", "c"): {}}, {("Deployment", "c"): "Deployment c: forbidden"}
+    )
+    assert not_deployed(operands, presence) == [
+        "B: not deployed",
+        "C: not deployed: Deployment c: forbidden",
+    ]
+
+
+# ------------------------------------------------------------------------------------------------- external database
+async def test_an_external_database_is_looked_after() -> None:
+    answers, asked, told_times = ["down", ""], [], []
+
+    async def ping(address: str, seconds: float) -> str:
+        asked.append((address, seconds))
+        return answers.pop(0) if answers else ""
+
+    probe = DatabaseProbe(ping, lambda: told_times.append(probe.outcome))
+    settings = {"interval": 3600, "timeout": 3, "maxRetries": 1}
+    spec = {"enabled": True, "externalPrometheusUrl": "http://p/", "externalPrometheusHealthProbe": settings}
+    task = asyncio.create_task(probe.run())
+    probe.aim(read_config({"prometheus": spec}).prometheus)
+    await _until(lambda: probe.outcome == "down")
+    assert asked == [("http://p/api/v1/status/config", 3)]
+    probe.aim(read_config({"prometheus": {**spec, "externalPrometheusUrl": "http://q"}}).prometheus)
+    await _until(lambda: probe.outcome == "")
+    probe.aim(None)
+    assert probe.outcome is None
+    assert told_times == ["down", ""]
+    task.cancel()
+
+
+async def _until(check: Any) -> None:
+    async with asyncio.timeout(2):
+        while not check():
+            await asyncio.sleep(0)

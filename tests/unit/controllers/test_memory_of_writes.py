@@ -1,0 +1,87 @@
+"""Short memories, and the ways between typed and plain objects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykai.controllers.plain import difference, plain, plain_pod
+from pykai.controllers.recent import Recent
+from pykai.controllers.unseen import UNSEEN_SECONDS, Unseen
+from pykai.kube.api import EventType
+from pykai.kube.replica import Change
+from pykai.objects import kinds
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_values_are_forgotten_in_time_and_thrown_away() -> None:
+    clock = Clock()
+    recent: Recent[int, str] = Recent(10.0, clock)
+    recent.put(1, "one")
+    recent.put(2, "two", seconds=1.0)
+    clock.now += 5
+    assert (recent.get(1), recent.get(2)) == ("one", None)
+    clock.now += 6
+    assert recent.get(1) is None
+    for number in range(1000):
+        clock.now += 1
+        recent.put(number, "x")
+    assert len(recent) < 200
+
+
+def shown(version: str, uid: str = "u", kind: EventType = EventType.MODIFIED) -> Change[Any]:
+    group = kinds.PodGroup(metadata=kinds.ObjectMeta(name="g", namespace="n", uid=uid, resource_version=version))
+    return Change(kind, ("n", "g"), group, None)
+
+
+@pytest.mark.parametrize(
+    ("change", "forgotten"),
+    [
+        (shown("9"), False),
+        (shown("10"), True),
+        (shown("100"), True),
+        (shown("9", kind=EventType.DELETED), True),
+        (shown("9", uid="another", kind=EventType.DELETED), False),
+    ],
+)
+def test_a_write_counts_until_the_watch_shows_it(change: Change[Any], forgotten: bool) -> None:
+    unseen = Unseen(Clock())
+    unseen.put(("n", "g"), {"metadata": {"uid": "u", "resourceVersion": "10"}})
+    unseen.seen(change)
+    assert (unseen.get(("n", "g")) is None) is forgotten
+
+
+def test_a_write_that_is_never_shown_is_not_believed_for_ever() -> None:
+    clock = Clock()
+    unseen = Unseen(clock)
+    unseen.put(("n", "g"), {"metadata": {"uid": "u", "resourceVersion": "10"}})
+    clock.now += UNSEEN_SECONDS + 1
+    assert unseen.get(("n", "g")) is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "patch"),
+    [
+        ({"a": 1}, {"a": 1}, {}),
+        ({"a": 1, "b": 2}, {"a": 1}, {"b": None}),
+        ({"a": {"x": 1, "y": 2}}, {"a": {"x": 1, "z": 3}}, {"a": {"y": None, "z": 3}}),
+        ({"a": [1]}, {"a": [1, 2]}, {"a": [1, 2]}),
+        ({}, {"a": {}}, {"a": {}}),
+        ({"a": {"x": 1}}, {"a": 5}, {"a": 5}),
+    ],
+)
+def test_the_patch_between_two_states(old: Any, new: Any, patch: Any) -> None:
+    assert difference(old, new) == patch
+
+
+def test_a_pods_phase_is_there_even_at_its_default() -> None:
+    pod = kinds.Pod(metadata=kinds.ObjectMeta(name="p"))
+    assert plain_pod(pod)["status"] == {"phase": "Pending"}
+    assert plain(pod)["spec"] == {}
