@@ -87,7 +87,9 @@ def pod_table(
         status[row], node[row] = _place(pods[row], int(node[row]), templates[row], context)
     podset, stray = _podsets(gang, pods, read.labelled, context.gangs)
     classes = context.classes.finish()
+    gpu_groups = _gpu_groups(pods, klass, [c.row for c in classes if c.shared], context)
     reservation, foreign = _not_ours(pods, np.flatnonzero(gang < 0).tolist(), status, context.params)
+    reservation = _still_needed(pods, reservation, gpu_groups, status)
     table = PodTable(
         classes=classes,
         klass=klass,
@@ -96,7 +98,7 @@ def pod_table(
         status=status,
         node=node,
         objects=list(pods),
-        gpu_groups=_gpu_groups(pods, klass, [c.row for c in classes if c.shared], context),
+        gpu_groups=gpu_groups,
         reservation=reservation,
         foreign=foreign,
     )
@@ -155,6 +157,21 @@ def _not_ours(
         ):
             foreign.add(row)
     return frozenset(reservation), frozenset(foreign)
+
+
+def _still_needed(
+    pods: Sequence[Pod], reservation: frozenset[int], gpu_groups: Mapping[int, tuple[str, ...]], status: np.ndarray
+) -> frozenset[int]:
+    """Reservation pods whose device somebody shares. One that nobody needs any more still holds its device on the node
+    until it is gone: it counts like any pod that is leaving."""
+    shared = {group for row, groups in gpu_groups.items() if IS_ACTIVE_USED[status[row]] for group in groups}
+    needed = frozenset(
+        row for row in reservation if shared.intersection(_label_groups(pods[row].metadata.labels or {}))
+    )
+    for row in reservation - needed:
+        if IS_ACTIVE_USED[status[row]]:
+            status[row] = int(Status.RELEASING)
+    return needed
 
 
 def _place(pod: Pod, node: int, template: Template, context: PodContext) -> tuple[Status, int]:

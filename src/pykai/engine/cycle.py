@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -69,6 +70,8 @@ class Cycle:
         self.stale_since: dict[int, float | None] = {}
         self.memo: dict[Any, Any] = {}
         """What plugins derived from the snapshot in this cycle, by plugin name."""
+        self.efforts: Counter[tuple[str, str]] = Counter()
+        """(`tried` gangs or `simulated` scenarios, action) -> how many: what the cycle cost, for metrics."""
         for plugin in policy.of(points.CycleStart):  # type: ignore[type-abstract]
             plugin.start(self)
         reliefs = policy.of(points.NeedRelief)  # type: ignore[type-abstract]

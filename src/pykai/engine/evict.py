@@ -47,6 +47,7 @@ def run(cycle: Cycle, action: Eviction) -> None:
     failures = Failures(cycle, per_queue=not action.keep_all)
     waiting = Waiting(cycle, pending)
     while (gang := walk.pop()) is not None:
+        cycle.efforts["tried", action.name] += 1
         pods = pods_to_place(cycle.trial, cycle.orders, gang)
         if failures.hopeless(gang, pods):
             walk.give_up(gang)

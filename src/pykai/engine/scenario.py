@@ -61,6 +61,7 @@ class Scenario:
 
 def simulate(cycle: Cycle, cause: Cause, pods: Sequence[int], batches: Sequence[Batch]) -> Scenario | None:
     """Evict the batches, place the pods, place again whom we can. On success the trial keeps it, else it is undone."""
+    cycle.efforts["simulated", cause.action] += 1
     mark = cycle.trial.mark()
     scenario = _suppose(cycle, cause, pods, batches)
     if scenario is None:

@@ -75,6 +75,8 @@ class Decision:
     queues: Sequence[QueueFigures]
     started_by: Mapping[str, int]
     """Action -> PodGroups it gave a place."""
+    efforts: Mapping[tuple[str, str], int]
+    """(`tried` PodGroups or `simulated` scenarios, action) -> how many."""
     wake: float | None
     timings: Timings
 
@@ -101,6 +103,7 @@ def make_decision(view: ClusterCache, policy: Policy, judge: Judge, now: float, 
         homeless=list(_homeless(view)),
         queues=list(_queues(cycle)),
         started_by=started_by,
+        efforts=cycle.efforts,
         wake=next_wake(cycle, plan),
         timings=timings,
     )

@@ -6,6 +6,7 @@ from pykai.observe.metrics import Metrics
 from pykai.scheduler.decision import Decision
 
 _FAIR = (("queue_fair_share_cpu_cores", 1e3), ("queue_fair_share_memory_gb", 1e9), ("queue_fair_share_gpu", 1.0))
+_EFFORTS = {"tried": "podgroups_acted_on_by_action", "simulated": "scenarios_simulation_by_action"}
 _USAGE = ("queue_cpu_usage", "queue_memory_usage", "queue_gpu_usage")
 
 
@@ -19,6 +20,9 @@ def record(decision: Decision, metrics: Metrics) -> None:
         metrics.put("action_scheduling_latency_milliseconds", took, {"action": action})
     for action, gangs in decision.started_by.items():
         metrics.add("podgroups_scheduled_by_action", gangs, {"action": action})
+    for (what, action), count in decision.efforts.items():
+        metrics.add(_EFFORTS[what], count, {"action": action})
+    metrics.add("total_preemption_attempts", decision.efforts.get(("tried", "preempt"), 0))
     metrics.reset(*(name for name, _ in _FAIR), *_USAGE)
     for queue in decision.queues:
         labels = {

@@ -75,7 +75,9 @@ class Placer:
     def _failed(self, binding: Binding, error: ApiError) -> None:
         """Take the bind back; one that may exist all the same is counted until the watch has had time to show it."""
         pod, bind = binding.pod, binding.bind
-        if not isinstance(error, UNCERTAIN):
+        if isinstance(error, UNCERTAIN):
+            self._hands.wanted(self._hands.until())
+        else:
             self._hands.assumptions.bind_failed(bind.pod)
         title = "/".join(bind.pod)
         message = f"Failed to bind pod {title} to node {bind.node}. {reason(error)}"

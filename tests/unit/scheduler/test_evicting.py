@@ -59,7 +59,10 @@ async def test_higher_priority_takes_the_place_when_it_is_free() -> None:
         await it.api.delete(POD.ref("train-0", "team"), Deletion(grace_seconds=0))
         assert (await it.request("build"))["spec"]["selectedNode"] == "node-0"
         assert it.api.count("delete", "Pod") == 2
-        assert b'kai_pod_group_evicted_pods_total{action="preempt"' in it.live.metrics.text()
+        shown = it.live.metrics.text().decode()
+        assert 'kai_pod_group_evicted_pods_total{action="preempt"' in shown
+        assert 'kai_scenarios_simulation_by_action{action="preempt"} 1.0' in shown
+        assert "kai_total_preemption_attempts 1.0" in shown
 
 
 async def _noted(it: Rig, name: str, key: str) -> bool:

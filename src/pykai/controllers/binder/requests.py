@@ -22,9 +22,18 @@ from pykai.cache.pods import request_failed
 from pykai.controllers.binder.attempt import Attempt, BindError, InvalidRequestError, Step, Waiting, is_passing
 from pykai.controllers.binder.binding import bind_pod, label_pod, unlabel_pod
 from pykai.controllers.binder.book import Book
-from pykai.controllers.binder.groups import Key, is_meant_for, is_open, labelled_groups, request_groups, requested_pod
+from pykai.controllers.binder.groups import (
+    Key,
+    is_meant_for,
+    is_open,
+    is_over,
+    labelled_groups,
+    request_groups,
+    requested_pod,
+)
 from pykai.controllers.binder.outcomes import Outcomes
 from pykai.controllers.binder.reservations import Reservations
+from pykai.controllers.binder.sharing import is_going
 from pykai.kube.api import Api, Deletion
 from pykai.kube.errors import ApiError, Conflict, NotFound
 from pykai.kube.resources import BIND_REQUEST, POD
@@ -166,8 +175,8 @@ class Requests:
             raise BindError(error.message) from None
         if not is_meant_for(request, pod):
             raise BindError(f'pods "{name}" not found: the pod of that name is not the one of the request')
-        if pod.metadata.deletion_timestamp is not None and not pod.spec.node_name:
-            raise BindError(f'pod "{name}" is being deleted')
+        if not pod.spec.node_name and (is_over(pod) or is_going(pod)):
+            raise BindError(f'pod "{name}" is {"being deleted" if is_going(pod) else pod.status.phase}')
         return pod
 
     def _node(self, request: BindRequest) -> Node:

@@ -41,7 +41,8 @@ RESOURCES: Final = {
 class Workload:
     """One Deployment: `name` is also that of its container and, unless `account` is given, of its service account.
 
-    `command` is the component, `ports` the container's ports by name; `probe_port` answers `/readyz` and `/healthz`.
+    `command` is the component, `ports` the container's ports by name; `probe_port` (0: none) answers `/readyz`
+    and `/healthz`.
     `alone`: two copies at a time are wrong unless they are elected. `secret`: the Secret with its serving certificate.
     `config_map`: the ConfigMap that it reads, and the folder to find it in.
     """
@@ -126,7 +127,9 @@ def _template(workload: Workload, installation: Installation) -> Object:
 
 
 def _probes(port: int) -> Object:
-    """Ready is asked often; alive is given two minutes, because a long scheduling cycle answers nobody."""
+    """Ready is asked often; alive is given two minutes, because a long scheduling cycle answers nobody. Port 0: none."""
+    if not port:
+        return {}
     ready = {"httpGet": {"path": "/readyz", "port": port}, "initialDelaySeconds": 2, "periodSeconds": 5}
     alive = {"httpGet": {"path": "/healthz", "port": port}, "initialDelaySeconds": 15, "periodSeconds": 20}
     patience = {"timeoutSeconds": 10, "failureThreshold": 6}

@@ -116,9 +116,32 @@ async def no_such_container(world: World) -> str:
     return "plugin gpusharing failed in PreBind: container with name sidecar not found for fraction request"
 
 
+async def a_pod_that_has_failed(world: World) -> str:
+    pod = await world.pod("p")
+    await world.api.patch(POD.ref("p", TEAM).sub("status"), Patch.merge({"status": {"phase": "Failed"}}))
+    await world.request(pod, groups=["g"])
+    return 'pod "p" is Failed'
+
+
+async def a_pod_that_is_going(world: World) -> str:
+    pod = await world.pod("p", finalizers=["test/hold"])
+    await world.remove("p")
+    await world.request(pod, groups=["g"])
+    return 'pod "p" is being deleted'
+
+
 @pytest.mark.parametrize(
     "story",
-    [gone_pod, gone_node, gone_node_for_a_share, another_pod_of_that_name, no_config_map_name, no_such_container],
+    [
+        a_pod_that_has_failed,
+        a_pod_that_is_going,
+        gone_pod,
+        gone_node,
+        gone_node_for_a_share,
+        another_pod_of_that_name,
+        no_config_map_name,
+        no_such_container,
+    ],
 )
 async def test_what_cannot_be_bound_fails_once_with_a_reason(story: Any) -> None:
     async with World() as world:

@@ -53,6 +53,19 @@ async def test_a_share_gets_a_reservation_a_label_two_config_maps_and_its_node()
         }
 
 
+async def test_a_share_by_memory_is_a_share_like_any_other() -> None:
+    async with World() as world:
+        pod = await world.pod("p", share={names.GPU_MEMORY: "2000"})
+        await world.request(pod, groups=["g"], portion="0.13")
+        await world.share("q", ["g"])
+        await world.start_binder()
+        data = (await world.now(CONFIG_MAP, "p-abc-shared-gpu-0"))["data"]
+        assert (data["GPU_PORTION"], data["NVIDIA_VISIBLE_DEVICES"]) == ("0.13", "GPU-n1-0")
+        await world.remove("q")
+        await world.settle()
+        assert len(await world.reservations()) == 1
+
+
 async def test_the_reservation_pod_is_what_a_kubelet_needs() -> None:
     limits = {"requests": {"cpu": "1m"}, "limits": {"memory": "64Mi", "nvidia.com/gpu": "8"}}
     template = ReservationTemplate(
