@@ -62,12 +62,10 @@ class Mission:
         files = [argument for example in examples for argument in ("-f", str(EXAMPLES / example))]
         await self.kubectl("apply", "-n", namespace or self.namespace, *files)
 
-    async def create(self, *objects: Object, namespace: str = "") -> list[Object]:
-        """Create objects, as a controller would that is not here."""
+    async def create(self, *objects: Object, namespace: str = "") -> None:
+        """Create objects that no example has, or that a controller would make that is not here."""
         body = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
-        made = await self.kubectl("create", "-n", namespace or self.namespace, "-o", "json", "-f", "-", stdin=body)
-        found: Object = json.loads(made)
-        return list(found["items"]) if found["kind"] == "List" else [found]
+        await self.kubectl("create", "-n", namespace or self.namespace, "-f", "-", stdin=body)
 
     async def get(self, kind: str, name: str, namespace: str = "") -> Object:
         """One object."""
@@ -94,11 +92,18 @@ class Mission:
     async def described(self, kind: str, name: str, text: str, seconds: float = 10) -> str:
         """What `kubectl describe` shows as soon as it has `text` in it."""
 
-        async def found() -> str:
-            shown = await self.kubectl("describe", kind, name, "-n", self.namespace)
-            return shown if text in shown else ""
+        shown = ""
 
-        return str(await self.eventually(found, seconds))
+        async def found() -> bool:
+            nonlocal shown
+            shown = await self.kubectl("describe", kind, name, "-n", self.namespace)
+            return text in shown
+
+        try:
+            await self.eventually(found, seconds)
+        except AssertionError as error:
+            raise AssertionError(f"no {text!r} in:\n{shown}") from error
+        return shown
 
     async def running(self, labels: str) -> list[Object]:
         """Pods with labels that run and are not on their way out."""
@@ -119,12 +124,12 @@ class Mission:
 
     @asynccontextmanager
     async def another_namespace(self) -> AsyncIterator[str]:
-        """A namespace that is cleared and deleted at the end of the block."""
+        """A namespace for the block; at its end both namespaces are cleared."""
         name = await new_namespace(self.kubectl, self.eventually)
         try:
             yield name
         finally:
-            await self.clear(name)
+            await self.clear(self.namespace, name)
             await self.kubectl("delete", "namespace", name, "--wait=false")
 
     @asynccontextmanager

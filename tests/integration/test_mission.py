@@ -6,13 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from pykai.objects import names
 
-from .mission_cluster import QUEUES, Mission, Object, is_ending, sharers
+from .mission_cluster import EXAMPLES, QUEUES, Mission, Object, is_ending, sharers
 
 CRDS = Path(__file__).parent / "crds"
-GPU_NODES = ("dgx-0", "l4-0")
+JOB = "pytorch-dist-mnist-nccl"
+OF_JOB = f"training.kubeflow.org/job-name={JOB}"
 
 
 def containers(pod: Object) -> list[Object]:
@@ -89,42 +91,30 @@ async def test_m3_the_older_queue_label_works_the_same(mission: Mission) -> None
     assert group["spec"]["queue"] == "test"
 
 
+def with_share(name: str, fraction: str) -> Object:
+    """The pod of the GPU sharing example under another name and with another share."""
+    pod: Object = yaml.safe_load((EXAMPLES / "gpu-sharing/gpu-sharing.yaml").read_text())
+    pod["metadata"] |= {"name": name, "annotations": {names.GPU_FRACTION: fraction}}
+    return pod
+
+
 async def test_m4_fractions_share_a_gpu_up_to_its_whole_across_namespaces(mission: Mission) -> None:
     async with mission.another_namespace() as other:
         await mission.apply("gpu-sharing/gpu-sharing.yaml")
         await mission.apply("gpu-sharing/gpu-sharing.yaml", namespace=other)
         await mission.runs("gpu-sharing")
         await mission.runs("gpu-sharing", namespace=other)
-        one, two = [await mission.get("pod", "gpu-sharing", space) for space in (mission.namespace, other)]
-        assert list(sharers([one, two]).values()) == [2], "one device for both"
-        devices = [(await environment(mission, pod, "gpu-workload"))["NVIDIA_VISIBLE_DEVICES"] for pod in (one, two)]
+        pods = [await mission.get("pod", "gpu-sharing", space) for space in (mission.namespace, other)]
+        assert list(sharers(pods).values()) == [2], "one device for both"
+        devices = [(await environment(mission, pod, "gpu-workload"))["NVIDIA_VISIBLE_DEVICES"] for pod in pods]
         (reservation,) = await mission.reservations()
         assert devices == [reservation["metadata"]["annotations"][names.RESERVED_GPU_INDEX]] * 2
-        smaller = json.loads((await mission.kubectl("get", "pod", "gpu-sharing", "-n", other, "-o", "json")))
-        quarter = fraction_like(smaller, "quarter", "0.25")
-        await mission.create(quarter, namespace=other)
-        await mission.runs("quarter", namespace=other)
-        assert len(await mission.reservations()) == 2, "the first device was full"
-        assert (await environment(mission, await mission.get("pod", "quarter", other), "gpu-workload"))[
-            "GPU_PORTION"
-        ] == "0.25"
-
-
-def fraction_like(pod: Object, name: str, fraction: str) -> Object:
-    """A pod like the one of the example, with another share."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "labels": {names.QUEUE_LABEL: pod["metadata"]["labels"][names.QUEUE_LABEL]},
-            "annotations": {names.GPU_FRACTION: fraction},
-        },
-        "spec": {
-            "schedulerName": names.SCHEDULER_NAME,
-            "containers": [{"name": "gpu-workload", "image": "ubuntu"}],
-        },
-    }
+        await mission.create(with_share("quarter", "0.25"), with_share("fifth", "0.2"), namespace=other)
+        await mission.runs("quarter", "fifth", namespace=other)
+        smaller = [await mission.get("pod", name, other) for name in ("quarter", "fifth")]
+        assert list(sharers(smaller).values()) == [2]
+        assert not sharers(smaller).keys() & sharers(pods).keys(), "the first device was full"
+        assert (await environment(mission, smaller[0], "gpu-workload"))["GPU_PORTION"] == "0.25"
 
 
 async def test_m5_gpu_memory_leaves_the_rest_to_others(mission: Mission) -> None:
@@ -214,17 +204,20 @@ async def test_m13_a_pytorch_job_starts_whole_or_not_at_all(mission: Mission) ->
         await mission.apply("pods/gpu-pod.yaml", "pods/older-queue-label.yaml")
         await mission.runs("gpu-pod", "older-queue-label")
         await mission.apply("batch/pytorch-job.yaml")
-        job = await mission.get("pytorchjob", "pytorch-dist-mnist-nccl")
-        pods = [pod["metadata"]["name"] for pod in await mission.create(*pods_of_pytorch_job(job))]
-        assert len(pods) == 3
-        (group,) = [each for each in await mission.list("podgroups") if each["metadata"]["ownerReferences"][0]["kind"] == "PyTorchJob"]
-        described = await mission.described("podgroup", group["metadata"]["name"], "gang scheduling")
-        assert "3 are required for gang scheduling" in described
-        assert await mission.list("bindrequests", labels="") == [] or not await mission.running(
-            "training.kubeflow.org/job-name=pytorch-dist-mnist-nccl"
-        )
-    await mission.runs(*pods)
-    await mission.kubectl("delete", "pytorchjob", "pytorch-dist-mnist-nccl", "-n", mission.namespace)
+        job = await mission.get("pytorchjob", JOB)
+        pods = pods_of_pytorch_job(job)
+        await mission.create(*pods)
+
+        async def group_of_job() -> str:
+            groups = [group["metadata"]["name"] for group in await mission.list("podgroups")]
+            return next((name for name in groups if JOB in name), "")
+
+        group = await mission.eventually(group_of_job)
+        await mission.described("podgroup", group, "Resources were found for 2 pods while 3 are required")
+        placed = [pod["spec"].get("nodeName") for pod in await mission.list("pods", labels=OF_JOB)]
+        assert placed == [None] * 3
+    await mission.runs(*(pod["metadata"]["name"] for pod in pods))
+    await mission.kubectl("delete", "pytorchjob", JOB, "-n", mission.namespace)
 
 
 async def test_m14_and_m15_priority_in_a_limited_queue_and_the_limit_lifted(mission: Mission) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,6 +20,9 @@ from pykai.config import scheduler as configuration
 from pykai.config.fields import FieldError
 from pykai.config.scheduler import SchedulerConfig
 from pykai.controllers.loop import Pace, ReconcileLoop
+from pykai.controllers.usage import UsageConfig, UsageLister, read_usage_config, source_of
+from pykai.controllers.usage.lister import QUERY_LATENCY
+from pykai.engine.policy import Policy
 from pykai.engine.verify import verify
 from pykai.kube.api import Api
 from pykai.kube.transport import Settings as ClientSettings
@@ -148,29 +152,57 @@ def _config(path: str) -> SchedulerConfig:
         raise click.BadParameter(str(error), param_hint="--scheduler-conf") from error
 
 
-def mind_of(settings: SchedulerSettings) -> Mind:
-    """How the scheduler decides: the configured policy, every plan judged before it is written."""
+def policy_of(config: SchedulerConfig) -> Policy:
+    """The configured policy; what is wrong with it is refused."""
     try:
-        policy = configuration.policy(settings.config, registry.make, registry.BUILT_IN)
+        return configuration.policy(config, registry.make, registry.BUILT_IN)
     except FieldError as error:
         raise click.BadParameter(str(error), param_hint="--scheduler-conf") from error
-    if settings.config.usage_db:
-        log.warning("usageDBConfig is not used: fair shares take no account of the past")
-    return Mind(policy, verify)
+
+
+def usage_config_of(config: SchedulerConfig) -> UsageConfig | None:
+    """Where past use is read from; None where it does not count."""
+    try:
+        return read_usage_config(config.usage_db, time.time()) if config.usage_db else None
+    except FieldError as error:
+        raise click.BadParameter(str(error), param_hint="--scheduler-conf") from error
 
 
 def compose(settings: SchedulerSettings, api: Api, watches: Watches, work: WorkMetrics) -> Composition:
-    """The scheduler as a component."""
-    mind = mind_of(settings)
+    """The scheduler as a component; every plan is judged before it is written."""
+    policy, usage_config = policy_of(settings.config), usage_config_of(settings.config)
     loop = ReconcileLoop[Hashable]("scheduler-status", Pace(settings.status_workers), work.meter("scheduler-status"))
-    live = LiveScheduler(api, watches, mind, loop, settings.options)
-    parts = [Part("scheduler", partial(live.run, takes_over=settings.takes_over))]
+    past: list[UsageLister] = []
+    mind = Mind(policy, verify, lambda: past[0].current() if past else {})
+    options = replace(settings.options, more_metrics=(QUERY_LATENCY,) if usage_config else ())
+    live = LiveScheduler(api, watches, mind, loop, options)
+    known = asyncio.Event()
+    parts = [Part("scheduler", partial(_schedule, live, known, settings.takes_over))]
+    if usage_config is None:
+        known.set()
+    else:
+        latency = partial(live.metrics.observe, QUERY_LATENCY.name)
+        past.append(UsageLister(source_of(usage_config), usage_config, latency=latency))
+        parts.append(Part("scheduler-usage", partial(_follow_usage, past[0], known), elected=False))
     if settings.plugin_port is not None:
-        parts.append(Part("scheduler-doors", partial(_doors, settings, api, live, mind), elected=False))
+        parts.append(Part("scheduler-doors", partial(_doors, settings, api, live, policy), elected=False))
     return Composition(parts, [live.metrics.text])
 
 
-async def _doors(settings: SchedulerSettings, api: Api, live: LiveScheduler, mind: Mind, ready: asyncio.Event) -> None:
+async def _schedule(live: LiveScheduler, known: asyncio.Event, takes_over: bool, ready: asyncio.Event) -> None:
+    """Schedule once the past is known, or was waited for long enough."""
+    await known.wait()
+    await live.run(ready, takes_over)
+
+
+async def _follow_usage(lister: UsageLister, known: asyncio.Event, ready: asyncio.Event) -> None:
+    ready.set()
+    await lister.run(known)
+
+
+async def _doors(
+    settings: SchedulerSettings, api: Api, live: LiveScheduler, policy: Policy, ready: asyncio.Event
+) -> None:
     """Serve what the configured plugins show."""
     choices = settings.config.plugins
     shown = set(registry.BUILT_IN) if choices is None else {choice.name for choice in choices}
@@ -181,7 +213,7 @@ async def _doors(settings: SchedulerSettings, api: Api, live: LiveScheduler, min
 
     def order() -> dict[str, Any] | None:
         last = live.scheduler.last
-        return None if last is None else job_order(last.snapshot, mind.policy, last.snapshot.observed_at)
+        return None if last is None else job_order(last.snapshot, policy, last.snapshot.observed_at)
 
     app = plugin_doors(snapshot if "snapshot" in shown else None, order if "reflectjoborder" in shown else None)
     assert settings.plugin_port is not None
@@ -218,5 +250,6 @@ def scheduler(**given: Any) -> None:
         log.info(f'FLAG: --{flag.name}="{given[flag.parameter]}"')
     tell_ineffective(FLAGS, given)
     settings = settings_of(given)
-    mind_of(settings)
+    policy_of(settings.config)
+    usage_config_of(settings.config)
     run_component(process_of(given), partial(compose, settings))

@@ -6,7 +6,6 @@ of them matter. Both survive from one snapshot to the next.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -29,7 +28,6 @@ from pykai.objects.kinds import Pod
 from pykai.objects.pod_template import PodTemplate, decode_template, template_key
 
 _CLASS_ANNOTATIONS = (names.GPU_FRACTION, names.GPU_MEMORY, names.GPU_FRACTION_DEVICES)
-_SHARED_GPU_CONFIG_MAP = re.compile(r"-shared-gpu-i?[0-9]+(-evar)?$")
 MOST_TEMPLATES = 50_000
 """Distinct templates kept before the memo starts anew."""
 _NOTHING: dict[str, str] = {}
@@ -45,12 +43,16 @@ class _KeySets(dict[tuple[str, ...], tuple[str, ...]]):
 
 
 class Template:
-    """A decoded template with what can be said of it without its pod."""
+    """A decoded template with what can be said of it without its pod.
 
-    def __init__(self, template: PodTemplate) -> None:
+    `config_maps` must exist before the pod is bound; those whose names begin with `made_later` are made with it.
+    """
+
+    def __init__(self, template: PodTemplate, made_later: str) -> None:
         self.decoded = template
         self.amounts = pod_amounts(template)
-        self.config_maps = config_map_names(template)
+        found = config_map_names(template)
+        self.config_maps = frozenset(name for name in found if not (made_later and name.startswith(made_later)))
         affinity = template.affinity
         self.pod_affinity = affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None
         claims = any("persistentVolumeClaim" in v or "ephemeral" in v for v in template.volumes)
@@ -71,7 +73,7 @@ class Template:
                 sorted(self.overhead.items()),
                 sorted(decoded.node_selector.items()),
                 (decoded.affinity, decoded.tolerations, decoded.claims, decoded.gated, ports, claims),
-                sorted(name for name in self.config_maps if not _SHARED_GPU_CONFIG_MAP.search(name)),
+                sorted(self.config_maps),
                 qos_class(decoded),
                 numa_shape(decoded),
             )
@@ -96,7 +98,8 @@ class TemplateMemo:
         if len(self._by_bytes) >= MOST_TEMPLATES:
             self._by_bytes.clear()
             self._by_meaning.clear()
-        template = Template(decode_template(pod.spec))
+        made_later = (pod.metadata.annotations or _NOTHING).get(names.SHARED_GPU_CONFIGMAP, "")
+        template = Template(decode_template(pod.spec), made_later)
         template = self._by_bytes[key] = self._by_meaning.setdefault(template.meaning, template)
         return template
 
@@ -207,7 +210,7 @@ class ClassTable:
             template=template.decoded,
             namespace=pod.metadata.namespace,
             labels=draft.labels,
-            configmap_prefix=(pod.metadata.annotations or _NOTHING).get(names.SHARED_GPU_CONFIGMAP, ""),
+            config_maps=template.config_maps,
             qos=pod.status.qos_class or qos_class(template.decoded),
             dims=np.flatnonzero(fitted),
             overhead={self.space.rows[name]: value for name, value in template.overhead.items()},

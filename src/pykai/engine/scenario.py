@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pykai.engine.allocate import hold_back, place_gang
+from pykai.engine.allocate import hold_back
 from pykai.engine.cycle import Cycle
-from pykai.engine.gang import active_pods, intact, pods_to_place, satisfied
-from pykai.engine.order import GangWalk, Waiting
+from pykai.engine.gang import active_pods, intact, satisfied
+from pykai.engine.lasting import lasts
+from pykai.engine.order import Waiting
 from pykai.engine.quota import QueueBook, Triple
+from pykai.engine.service import serve
 from pykai.engine.start import start
 from pykai.engine.victims import Batch
 from pykai.model.status import IS_ACTIVE_USED, Status
@@ -64,6 +66,9 @@ def simulate(cycle: Cycle, cause: Cause, pods: Sequence[int], batches: Sequence[
     cycle.efforts["simulated", cause.action] += 1
     mark = cycle.trial.mark()
     scenario = _suppose(cycle, cause, pods, batches)
+    if scenario is not None and cause.keep_all:
+        cycle.trial.undo_to(mark)
+        scenario = _suppose(cycle, cause, pods, batches) if lasts(cycle, cause, pods, scenario.victims) else None
     if scenario is None:
         cycle.trial.undo_to(mark)
     return scenario
@@ -75,7 +80,7 @@ def _suppose(cycle: Cycle, cause: Cause, pods: Sequence[int], batches: Sequence[
     for pod in victims:
         trial.suppose_evicted(pod)
         cycle.tell_evicted(pod)
-    if not _serve(cycle, cause, pods, {batch.gang for batch in batches}):
+    if not serve(cycle, cause, pods, {batch.gang for batch in batches}):
         return None
     scenario = Scenario(
         cause=cause,
@@ -103,33 +108,6 @@ def _tears_a_gang(cycle: Cycle, released: Sequence[int]) -> bool:
         if left and not intact(trial, orders, gang, left) and intact(trial, orders, gang, [*left, *pods]):
             return True
     return False
-
-
-def _serve(cycle: Cycle, cause: Cause, pods: Sequence[int], losers: set[int]) -> bool:
-    """Give the gang its pods and the losers what is left, in order of service; False where the gang gets nothing."""
-    turns = {cause.gang, *losers}
-    walk = _walk(cycle, cause, turns)
-    while turns and (turn := walk.pop()) is not None:
-        turns.discard(turn)
-        if turn == cause.gang:
-            if not place_gang(cycle, cause.gang, pods, wait_only=True):
-                return False
-            walk = _walk(cycle, cause, turns)
-        else:
-            again = pods_to_place(cycle.trial, cycle.orders, turn)
-            if place_gang(cycle, turn, again, wait_only=True) and pods_to_place(cycle.trial, cycle.orders, turn):
-                walk.push(turn)
-                turns.add(turn)
-    return cause.gang not in turns
-
-
-def _walk(cycle: Cycle, cause: Cause, turns: set[int]) -> GangWalk:
-    """The order of service among these gangs; who else waits in their branches of the tree has a say in it."""
-    queue_of, paths = cycle.snapshot.gangs.queue, cycle.snapshot.queues.paths
-    leaves = {queue_of[gang] for gang in turns}
-    branches = {paths[leaf][-1] for leaf in leaves}
-    others = cause.waiting.bystanders(branches, {cause.gang, *turns}) if len(leaves) > 1 else ()
-    return GangWalk(cycle, sorted(turns), bystanders=others)
 
 
 def commit(cycle: Cycle, scenario: Scenario, messages: Mapping[int, str]) -> None:

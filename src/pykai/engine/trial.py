@@ -180,6 +180,15 @@ class Trial:
         self._leave(pod)
         self._enter(pod, Status.RELEASING)
 
+    def withdraw(self, pod: int) -> None:
+        """Suppose a pod were gone and waited anew."""
+        self._charge_queue(pod, -1.0)
+        self._leave(pod)
+        self.journal.put(self.node, pod, -1)
+        if pod in self.gpu_groups:
+            self.journal.drop(self.gpu_groups, pod)
+        self._enter(pod, Status.PENDING)
+
     def decide(self, evicted: dict[int, Any]) -> None:
         """What was supposed so far holds: these pods go, for these reasons. There is no way back behind this.
 

@@ -41,7 +41,8 @@ class PodClass:
     """Set only where a constraint is namespaced (claims, config maps, pod affinity)."""
     labels: dict[str, str]
     """Set only where somebody's pod affinity could read them."""
-    configmap_prefix: str
+    config_maps: frozenset[str]
+    """Those that must exist before it is bound."""
     qos: str
     dims: Rows
     """Rows with a request above zero, the GPU row left out for shared GPUs."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pykai.cache.requests import config_map_names
 from pykai.engine.cycle import Cycle
 from pykai.engine.quota import human
 from pykai.model.pods import PodClass
@@ -77,10 +76,6 @@ class ConfigMaps:
 
     def problem(self, cycle: Cycle, pod: int) -> str | None:
         c = cycle.trial.of_class(pod)
-        known, made_later = cycle.snapshot.objects.config_maps, c.configmap_prefix
-        missing = sorted(
-            name
-            for name in config_map_names(c.template)
-            if (c.namespace, name) not in known and not (made_later and name.startswith(made_later))
-        )
+        known = cycle.snapshot.objects.config_maps
+        missing = sorted(name for name in c.config_maps if (c.namespace, name) not in known)
         return f"Missing required configmaps: [{' '.join(missing)}]" if missing else None

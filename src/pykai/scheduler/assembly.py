@@ -13,7 +13,7 @@ from pykai.kube.api import Api
 from pykai.kube.events import EventRecorder
 from pykai.kube.watches import Watches
 from pykai.model.params import SchedulerParams
-from pykai.observe.metrics import SCHEDULER, Metrics
+from pykai.observe.metrics import SCHEDULER, Metric, Metrics
 from pykai.scheduler.agenda import Agenda, Rhythm
 from pykai.scheduler.feed import Feed
 from pykai.scheduler.hands import Hands
@@ -35,6 +35,7 @@ class Options:
     spacing: Spacing = field(default_factory=Spacing)
     selective: bool = True
     metrics_namespace: str = "kai"
+    more_metrics: tuple[Metric, ...] = ()
     clock: Callable[[], float] = time.time
 
 
@@ -44,7 +45,7 @@ class LiveScheduler:
     def __init__(self, api: Api, watches: Watches, mind: Mind, loop: Loop, options: Options) -> None:
         steady = asyncio.get_running_loop().time
         self._api = api
-        self.metrics = Metrics(SCHEDULER, options.metrics_namespace)
+        self.metrics = Metrics((*SCHEDULER, *options.more_metrics), options.metrics_namespace)
         cache, assumptions = ClusterCache(options.params), Assumptions()
         agenda = Agenda(options.rhythm, steady)
         self._outbox = Outbox(loop, steady, options.spacing)

@@ -10,6 +10,7 @@ import time
 
 import structlog
 
+from pykai.cache.pods import request_is_for
 from pykai.kube.api import Patch
 from pykai.kube.errors import ApiError, NotFound
 from pykai.kube.resources import POD
@@ -102,7 +103,7 @@ class Placer:
     # ------------------------------------------------------------------------------------------------------------ ends
     def given_up(self, request: BindRequest, pod: Pod | None) -> None:
         """Hold the gang of a pod whose request the binder has given up; None: the pod is gone."""
-        if pod is not None:
+        if pod is not None and not pod.spec.node_name and request_is_for(request, pod):
             meta = pod.metadata
             group = (meta.annotations or {}).get(names.POD_GROUP_ANNOTATION, "")
             self._hands.hold((meta.namespace, group), ((meta.namespace, meta.name), meta.uid))

@@ -18,8 +18,11 @@ from click.testing import CliRunner
 from pykai.apps import scheduler as app
 from pykai.apps.component import Process, live
 from pykai.apps.flags import CLIENT, ELECTION, takes
+from pykai.config.scheduler import SchedulerConfig
 from pykai.kube.resources import BIND_REQUEST
+from pykai.kube.watches import Watches
 from pykai.model.params import SchedulerParams
+from pykai.observe.work_metrics import WorkMetrics
 from tests.unit.scheduler.rig import RecordingApi, furnish, pod, submit
 
 CHANGED = {
@@ -103,6 +106,7 @@ def test_what_is_wrong_is_named(arguments: list[str], message: str) -> None:
     [
         ("actions: allocate, dance\n", "actions: there is no action 'dance'"),
         ("tiers: [{plugins: [{name: nosuch}]}]\n", "tiers[0].plugins[0]: plugin 'nosuch' does not exist"),
+        ("usageDBConfig: {clientType: oracle}\n", "usageDBConfig.clientType: unknown client type: oracle"),
     ],
 )
 def test_a_wrong_configuration_is_refused_with_its_path(tmp_path: Path, text: str, message: str) -> None:
@@ -142,3 +146,23 @@ async def test_the_component_schedules_and_shows_itself() -> None:
         await asyncio.gather(task, return_exceptions=True)
     scheduled = next(line for line in logged if line["event"] == "pod scheduled")
     assert (scheduled["pod"], scheduled["node"], scheduled["gpus"]) == ("team/a", "node-0", 1.0)
+
+
+async def test_past_use_counts_where_it_is_configured() -> None:
+    api = RecordingApi()
+    await furnish(api)
+    await submit(api, pod("a"))
+    usage = {"clientType": "fake", "usageParams": {"waitTimeout": "1s"}}
+    settings = app.SchedulerSettings(config=SchedulerConfig(usage_db=usage), plugin_port=None)
+    watches = Watches(api)
+    composed = app.compose(settings, api, watches, WorkMetrics())
+    assert [part.name for part in composed.parts] == ["scheduler", "scheduler-usage"]
+    tasks = [asyncio.create_task(part.run(asyncio.Event())) for part in composed.parts]
+    tasks.append(asyncio.create_task(watches.run()))
+    async with asyncio.timeout(10):
+        while not (await api.list(BIND_REQUEST, dict)).items:
+            await asyncio.sleep(0.01)
+    assert b"kai_usage_query_latency_milliseconds_count 1.0" in composed.metrics[0]()
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

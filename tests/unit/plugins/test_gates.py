@@ -121,6 +121,15 @@ def test_config_maps(container: dict[str, Any], missing: str | None) -> None:
     assert problem(ConfigMaps(), *MAPS, made) == (missing and f"Missing required configmaps: {missing}")
 
 
+def test_config_maps_made_for_a_gpu_share_are_those_of_the_pod_itself() -> None:
+    def sharing(name: str, namespace: str) -> list[Any]:
+        spec = {"containers": [{"name": "main", "envFrom": [{"configMapRef": {"name": f"{name}-shared-gpu-0"}}]}]}
+        made_later = {names.SHARED_GPU_CONFIGMAP: f"{name}-shared-gpu"}
+        return pod(name, spec, namespace=namespace, annotations=made_later)
+
+    assert problem(ConfigMaps(), sharing("o", "elsewhere"), sharing("p", "ns")) is None
+
+
 def test_all_failures_in_one_lasting_refusal() -> None:
     spec = asks(cpu="99")
     spec["containers"][0]["envFrom"] = [{"configMapRef": {"name": "b"}}]

@@ -89,7 +89,7 @@ class Rig:
         except NotFound:
             return None
 
-    async def until(self, check: Callable[[], Any], seconds: float = 2.0) -> Any:
+    async def until(self, check: Callable[[], Any], seconds: float = 5.0) -> Any:
         async with asyncio.timeout(seconds):
             while True:
                 value = check()

@@ -85,7 +85,7 @@ async def test_an_eviction_that_fails_is_decided_anew() -> None:
         await full_house(it)
         it.api.failures["delete", "Pod"] = [ApiError("etcd is asleep")]
         await submit(it.api, pod("build"), priorityClassName=BUILD)
-        await it.until(lambda: leaving(it, "train-0"), seconds=4)
+        await it.until(lambda: leaving(it, "train-0"))
         assert it.api.count("delete", "Pod") == 2
 
 
@@ -122,7 +122,7 @@ async def test_half_a_gang_goes_after_its_grace() -> None:
         (event,) = await it.until(lambda: it.events("StaleJob"))
         assert event["message"] == "Job is stale. 1 pods are active, minMember is 2"
         assert not await leaving(it, "w-0")
-        await it.until(lambda: leaving(it, "w-0"), seconds=4)
+        await it.until(lambda: leaving(it, "w-0"))
         (evicted,) = await it.until(lambda: it.events("Evict"))
         assert evicted["message"].endswith("minimum required number of pods (2), evicting remaining pod: team/w-0")
         assert evicted["metadata"]["annotations"]["evictor-action-type"] == "stalegangeviction"

@@ -165,7 +165,7 @@ async def test_a_cycle_that_fails_is_tried_again() -> None:
     async with rig(judge=judge) as it:
         await furnish(it.api)
         await submit(it.api, pod("a"))
-        await it.until(lambda: _requested(it), seconds=4)
+        await it.until(lambda: _requested(it))
         assert b"kai_failed_cycles_total 1" in it.live.metrics.text()
 
 

@@ -15,6 +15,7 @@ import structlog
 
 from pykai.controllers.binder.book import Bells, Book, Places
 from pykai.controllers.binder.groups import GroupKey, Key
+from pykai.controllers.binder.lookup import Lookup
 from pykai.controllers.binder.outcomes import Outcomes
 from pykai.controllers.binder.plugins import DEFAULTS, Plugin, Tools, build_steps
 from pykai.controllers.binder.requests import Requests, Rules, Sources
@@ -72,13 +73,10 @@ class Binder:
         around = Surroundings(api, self._recorder, self._nodes, self._clock)
         self._reservations = Reservations(around, self._book, settings.reservations, self._pods_loop.add)
         self._steps = build_steps(settings.plugins, Tools(api, watches, self._pods_loop.add))
-        self._requests = Requests(
-            Sources(api, self._book, self._pods, self._nodes, self._pods_loop.failures, self._clock),
-            self._reservations,
-            self._steps,
-            Outcomes(api, self._recorder, wall),
-            settings.rules,
-        )
+        lookup = Lookup(api, self._pods, self._nodes, self._reservations, settings.rules.allocation_seconds)
+        sources = Sources(api, self._book, lookup, self._pods_loop.failures, self._clock)
+        outcomes = Outcomes(api, self._recorder, wall)
+        self._requests = Requests(sources, self._steps, outcomes, settings.rules)
         self._watches = watches
 
     async def run(self, ready: asyncio.Event | None = None) -> None:

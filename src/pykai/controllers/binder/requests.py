@@ -26,23 +26,19 @@ from pykai.controllers.binder.groups import (
     Key,
     is_meant_for,
     is_open,
-    is_over,
     labelled_groups,
     request_groups,
     requested_pod,
 )
+from pykai.controllers.binder.lookup import Lookup
 from pykai.controllers.binder.outcomes import Outcomes
-from pykai.controllers.binder.reservations import Reservations
-from pykai.controllers.binder.sharing import is_going
 from pykai.kube.api import Api, Deletion
 from pykai.kube.errors import ApiError, Conflict, NotFound
-from pykai.kube.resources import BIND_REQUEST, POD
-from pykai.kube.watch import SharedWatch
+from pykai.kube.resources import BIND_REQUEST
 from pykai.objects import names
 from pykai.objects.kinds import BindRequest, Node, ObjectMeta, Pod
 
 MOST_TRIES = 5
-RESERVATION = "reservation"
 
 log = structlog.get_logger("binder")
 
@@ -53,8 +49,7 @@ class Sources:
 
     api: Api
     book: Book
-    pods: SharedWatch[Pod]
-    nodes: SharedWatch[Node]
+    lookup: Lookup
     tries: Callable[[Key], int]
     clock: Callable[[], float]
 
@@ -80,13 +75,11 @@ class Progress:
 class Requests:
     """All bind requests, by the pod they are about."""
 
-    def __init__(
-        self, sources: Sources, reservations: Reservations, steps: tuple[Step, ...], outcomes: Outcomes, rules: Rules
-    ) -> None:
+    def __init__(self, sources: Sources, steps: tuple[Step, ...], outcomes: Outcomes, rules: Rules) -> None:
         self._api = sources.api
         self._book = sources.book
+        self._lookup = sources.lookup
         self._sources = sources
-        self._reservations = reservations
         self._steps = steps
         self._outcomes = outcomes
         self._rules = rules
@@ -96,7 +89,7 @@ class Requests:
         """Get on with binding a pod; seconds until it is worth another look."""
         request = next((each for each in self._book.requests_for(key) if is_open(each)), None)
         if request is None:
-            self._progress.pop(key, None)
+            self._forget(key)
             await self._tidy(key)
             return None
         progress = self._progress_with(key, request)
@@ -104,11 +97,12 @@ class Requests:
         if progress.closed or rest > 0:
             return None if progress.closed else rest
         with self._book.busy(key, request_groups(request)):
-            wait = await self._carry_out(request, progress)
-        if progress.closed:
+            return await self._carry_out(request, progress)
+
+    def _forget(self, key: Key) -> None:
+        if self._progress.pop(key, None) is not None:
             for step in self._steps:
                 step.forget(key)
-        return wait
 
     def _progress_with(self, key: Key, request: BindRequest) -> Progress:
         progress = self._progress.get(key)
@@ -118,7 +112,7 @@ class Requests:
 
     async def _tidy(self, key: Key) -> None:
         """Take the labels off a pod that was on its way to a device and is no more."""
-        pod = self._sources.pods.get(key[1], key[0])
+        pod = self._lookup.pod_seen(key)
         if pod is None or pod.spec.node_name or pod.spec.scheduler_name != self._rules.scheduler_name:
             return
         done = [each for each in self._book.requests_for(key) if is_meant_for(each, pod) and not request_failed(each)]
@@ -147,64 +141,31 @@ class Requests:
 
     async def _attempt(self, request: BindRequest, progress: Progress) -> float | None:
         """Bind the pod; seconds to wait at most, None if it is bound."""
-        pod = await self._pod(request)
+        pod = await self._lookup.pod(request)
         if pod.spec.node_name:
             await self._succeed(request, pod, progress, pod.spec.node_name)
             return None
-        devices = self._devices(request)
+        devices = self._lookup.devices(request)
         if isinstance(devices, Waiting):
             return self._wait(progress, devices)
-        attempt = Attempt(request, pod, self._node(request), devices)
+        attempt = Attempt(request, pod, self._lookup.node(request), devices)
         await label_pod(self._api, attempt)
         for step in self._steps:
             waiting = await _prepared(step, attempt)
             if waiting is not None:
                 return self._wait(progress, waiting)
-        if self._devices(request) != devices:
-            raise Conflict(f"the GPU reservation of pod {attempt.title} changed")
+        self._check_unchanged(attempt)
         node = await bind_pod(self._api, attempt)
         await self._succeed(request, pod, progress, node)
         return None
 
-    async def _pod(self, request: BindRequest) -> Pod:
-        namespace, name = requested_pod(request)
-        pod = self._sources.pods.get(name, namespace)
-        try:
-            pod = await self._api.get(POD.ref(name, namespace), Pod) if pod is None else pod
-        except NotFound as error:
-            raise BindError(error.message) from None
-        if not is_meant_for(request, pod):
-            raise BindError(f'pods "{name}" not found: the pod of that name is not the one of the request')
-        if not pod.spec.node_name and (is_over(pod) or is_going(pod)):
-            raise BindError(f'pod "{name}" is {"being deleted" if is_going(pod) else pod.status.phase}')
-        return pod
-
-    def _node(self, request: BindRequest) -> Node:
-        node = self._sources.nodes.get(request.spec.selected_node)
-        if node is None:
-            raise BindError(f'nodes "{request.spec.selected_node}" not found')
-        return node
-
-    def _devices(self, request: BindRequest) -> tuple[str, ...] | Waiting:
-        """The ids of the devices the pod shares, in the order of its groups; empty for a pod that shares none."""
-        if request.spec.received_resource_type != names.RECEIVED_FRACTION:
-            return ()
-        self._node(request)
-        devices = []
-        title = "/".join(requested_pod(request))
-        for key in request_groups(request):
-            failure = f"failed to reserve GPUs for pod {title} in gpu group {key.group}"
-            try:
-                device = self._reservations.device(key)
-            except BindError as error:
-                raise BindError(f"{failure}: {error}") from None
-            if not device:
-                overdue = f"{failure}: {self._reservations.overdue(key)}"
-                return Waiting(RESERVATION, self._rules.allocation_seconds, overdue)
-            devices.append(device)
-        if not devices:
-            raise InvalidRequestError("no SelectedGPUGroups for fractional pod: invalid binding request")
-        return tuple(devices)
+    def _check_unchanged(self, attempt: Attempt) -> None:
+        """Conflict if the request was taken back or its devices changed while the pod was being prepared."""
+        requests = self._book.requests_for(attempt.key)
+        if not any(is_open(each) and each.metadata.uid == attempt.request.metadata.uid for each in requests):
+            raise Conflict(f"the bind request of pod {attempt.title} was taken back")
+        if self._lookup.devices(attempt.request) != attempt.devices:
+            raise Conflict(f"the GPU reservation of pod {attempt.title} changed")
 
     def _wait(self, progress: Progress, waiting: Waiting) -> float:
         now = self._sources.clock()
@@ -216,13 +177,12 @@ class Requests:
     # -------------------------------------------------------------------------------------------------- ending
     async def _succeed(self, request: BindRequest, pod: Pod, progress: Progress, node: str) -> None:
         await self._outcomes.succeeded(request, pod, node)
-        gpus = [self._reservations.held(key) for key in request_groups(request)]
-        log.info("pod bound", pod="/".join(requested_pod(request)), node=node, gpus=gpus)
+        log.info("pod bound", pod="/".join(requested_pod(request)), node=node, gpus=self._lookup.gpus(request))
         progress.closed = True
 
     async def _fail(self, request: BindRequest, progress: Progress, why: str) -> float | None:
         """Undo what was prepared and say why; a pod that is bound after all is a success."""
-        pod = await self._pod_now(request)
+        pod = await self._lookup.pod_now(request)
         if pod is not None and pod.spec.node_name:
             await self._succeed(request, pod, progress, pod.spec.node_name)
             return None
@@ -236,19 +196,8 @@ class Requests:
         progress.not_before = self._sources.clock() + (again or 0.0)
         return again
 
-    async def _pod_now(self, request: BindRequest) -> Pod | None:
-        """The request's pod as the API server knows it at this moment; None if it is gone."""
-        namespace, name = requested_pod(request)
-        try:
-            pod = await self._api.get(POD.ref(name, namespace), Pod)
-        except NotFound:
-            return None
-        return pod if is_meant_for(request, pod) else None
-
     async def _undo(self, request: BindRequest, pod: Pod) -> None:
-        selected = request.spec.selected_node
-        node = self._sources.nodes.get(selected) or Node(metadata=ObjectMeta(name=selected))
-        attempt = Attempt(request, pod, node)
+        attempt = Attempt(request, pod, Node(metadata=ObjectMeta(name=request.spec.selected_node)))
         for undo in (*(step.undo for step in self._steps), self._unlabel):
             try:
                 await undo(attempt)

@@ -180,6 +180,9 @@ class Days:
         await self.world.stop_binder()
         await self.world.start_binder(number, after=number % 2 == 0)
 
+    async def slow_down(self, number: int) -> None:
+        self.world.seen_by_binder.turns = 2 * number
+
     async def pass_time(self, number: int) -> None:
         await self.world.settle(float(number))
 
@@ -199,7 +202,10 @@ class Days:
 
 _HAPPENINGS = (Days.arrive, Days.arrive, Days.leave, Days.finish, Days.withdraw, Days.lose_reservation, Days.kill)
 _DAYS = st.lists(
-    st.tuples(st.sampled_from((*_HAPPENINGS, Days.pass_time, Days.compact, Days.lag)), st.integers(0, 20)), max_size=25
+    st.tuples(
+        st.sampled_from((*_HAPPENINGS, Days.pass_time, Days.compact, Days.lag, Days.slow_down)), st.integers(0, 20)
+    ),
+    max_size=25,
 )
 
 

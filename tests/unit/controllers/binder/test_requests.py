@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import Any
 
@@ -205,6 +206,24 @@ async def test_a_pod_bound_by_somebody_else_counts_as_success() -> None:
         api = await world.start_binder()
         assert await world.status("p") == {"phase": "Succeeded"}
         assert "post pods/binding" not in api.writes
+
+
+async def test_a_request_taken_back_while_its_pod_is_prepared_is_not_carried_out() -> None:
+    async with World() as world:
+        api = await world.start_binder()
+        api.turns = 30
+        taking_back: list[asyncio.Task[None]] = []
+
+        def take_back(write: str) -> None:
+            if write == "create configmaps" and not taking_back:
+                taking_back.append(asyncio.create_task(world.api.delete(BIND_REQUEST.ref("p", TEAM))))
+
+        api.refuse = take_back
+        await world.share("p", ["g"])
+        await world.settle(5)
+        assert "post pods/binding" not in api.writes
+        assert names.GPU_GROUP_LABEL not in (await world.now(POD, "p"))["metadata"].get("labels", {})
+        assert await world.reservations() == []
 
 
 async def test_a_server_in_trouble_is_tried_again_and_nothing_is_undone() -> None:

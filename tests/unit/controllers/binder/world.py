@@ -54,6 +54,7 @@ class WatchedApi:
 
     With `after` the last write is carried out before the process dies, else not. `refuse` may raise instead of a write,
     `lose` after it: the write was carried out and the answer is lost. Watches of the kinds in `late` show no news.
+    A write takes `turns` turns of the event loop on its way.
     """
 
     def __init__(self, inner: MemoryApi, last: int = 0, *, after: bool = False) -> None:
@@ -62,29 +63,39 @@ class WatchedApi:
         self.refuse: Callable[[str], None] = lambda write: None
         self.lose: Callable[[str], None] = lambda write: None
         self.late: set[Resource] = set()
+        self.turns = 3
         self._inner = inner
         self._last = last
         self._after = after
 
     async def _write(self, what: str, work: Coroutine[Any, Any, T]) -> T:
-        if self.dead:
-            work.close()
-            raise KilledError
         try:
-            self.refuse(what)
+            await self._send(what)
         except BaseException:
             work.close()
             raise
-        self.writes.append(what)
-        self.dead = len(self.writes) == self._last
-        if self.dead and not self._after:
-            work.close()
-            raise KilledError
         done = await work
         if self.dead:
             raise KilledError
         self.lose(what)
         return done
+
+    async def _send(self, what: str) -> None:
+        """What happens to a write before it is carried out."""
+        self._check_alive()
+        self.refuse(what)
+        self.writes.append(what)
+        number = len(self.writes)
+        for _ in range(self.turns):
+            await asyncio.sleep(0)
+        self._check_alive()
+        self.dead = number == self._last
+        if not self._after:
+            self._check_alive()
+
+    def _check_alive(self) -> None:
+        if self.dead:
+            raise KilledError
 
     async def get(self, ref: Ref, into: type[T]) -> T:
         return await self._inner.get(ref, into)
@@ -220,7 +231,7 @@ class World:
         watches = Watches(api, QUICK)
         binder = Binder(api, watches, self._made(), wall=self.time.time)
         self._binder = [asyncio.create_task(watches.run()), asyncio.create_task(binder.run())]
-        await settle(200)
+        await settle(600)
         return api
 
     def _made(self) -> BinderSettings:
@@ -239,7 +250,7 @@ class World:
     async def settle(self, seconds: float = 0.0) -> None:
         """Let everything happen that can, after so many seconds."""
         await self.time.advance(seconds)
-        await settle(400)
+        await settle(1200)
 
     # ------------------------------------------------------------------------------------------------ the objects
     async def pod(self, name: str, namespace: str = TEAM, **more: Any) -> Object:

@@ -1,0 +1,219 @@
+"""What each component may do, as one table: cluster-wide, in the system's namespace, and in namespaces of its own.
+
+Least privilege: a component gets the verbs its code uses, and writes outside user namespaces are granted where they
+happen. What the scheduler follows and which workloads the pod grouper reads comes from their own tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from pykai.controllers.grouping.kinds import TABLE as WORKLOADS
+from pykai.controllers.operator.kinds import CLUSTER_POLICY, MADE, WEBHOOKS
+from pykai.controllers.operator.upgrade import KUEUE
+from pykai.controllers.pod_grouper.kinds import plural_of
+from pykai.kube.api import Resource
+from pykai.objects.crds import DEFINITIONS
+from pykai.scheduler.feed import SOURCES
+
+Row = tuple[str, str, str]
+"""API group, resources and verbs, the latter two with spaces between."""
+
+FOLLOW = "list watch"
+DEFINITIONS_FOLLOWED: Row = ("apiextensions.k8s.io", "customresourcedefinitions", FOLLOW)
+EVENTS: Row = ("", "events", "create patch")
+LEASES: Row = ("coordination.k8s.io", "leases", "get create update")
+RUN_AI, KAI, DRA = "scheduling.run.ai", "kai.scheduler", "resource.k8s.io"
+OPERATED = "get list watch create patch delete"
+_EXPLICIT = ("", "apps", "batch", "nvidia.com")
+"""Groups that hold more than workloads: only the known kinds of them are read."""
+
+
+@dataclass(frozen=True)
+class Role:
+    """The rights of one service account; `names`, where given, are the only objects `named` rules speak of."""
+
+    name: str
+    account: str
+    cluster: tuple[Row, ...] = ()
+    system: tuple[Row, ...] = ()
+    reservation: tuple[Row, ...] = ()
+    scaling: tuple[Row, ...] = ()
+    named: tuple[tuple[Row, tuple[str, ...]], ...] = ()
+
+
+def _followed() -> tuple[Row, ...]:
+    """Everything the scheduler follows, a row per group."""
+    return tuple(_by_group((source.resource.group, source.resource.plural) for source in SOURCES))
+
+
+def _workloads() -> tuple[Row, ...]:
+    """Every workload group the pod grouper knows; kinds in between an owner and its pods belong to the same groups."""
+    groups = sorted({row.group for row in WORKLOADS.values()})
+    explicit = {(row.group, plural_of(row.kind)) for row in WORKLOADS.values() if row.group in _EXPLICIT[1:]}
+    explicit |= {("", "replicationcontrollers"), ("nvidia.com", "dynamocomponentdeployments")}
+    whole: list[Row] = [(group, "*", "get") for group in groups if group not in _EXPLICIT]
+    return (*_by_group(explicit, "get"), *whole)
+
+
+def _by_group(pairs: Iterable[tuple[str, str]], verbs: str = FOLLOW) -> list[Row]:
+    groups: dict[str, list[str]] = {}
+    for group, plural in sorted(pairs):
+        groups.setdefault(group, []).append(plural)
+    return [(group, " ".join(plurals), verbs) for group, plurals in groups.items()]
+
+
+def _made(kinds: Iterable[Resource]) -> tuple[Row, ...]:
+    return tuple(_by_group(((kind.group, kind.plural) for kind in kinds), OPERATED))
+
+
+ROLES: tuple[Role, ...] = (
+    Role(
+        "kai-scheduler",
+        "scheduler",
+        cluster=(
+            *_followed(),
+            DEFINITIONS_FOLLOWED,
+            EVENTS,
+            ("", "pods", "get patch delete"),
+            ("", "pods/status", "patch"),
+            ("", "pods/finalizers", "update"),
+            (RUN_AI, "bindrequests", "get create delete"),
+            (RUN_AI, "podgroups podgroups/status", "patch"),
+        ),
+        system=(LEASES,),
+    ),
+    Role(
+        "kai-binder",
+        "binder",
+        cluster=(
+            ("", "pods", "get list watch patch delete"),
+            ("", "pods/binding", "create"),
+            ("", "pods/status", "patch"),
+            ("", "pods/finalizers", "update"),
+            ("", "nodes", FOLLOW),
+            ("", "configmaps", "get create patch delete"),
+            ("", "persistentvolumes persistentvolumeclaims", "list watch patch"),
+            ("storage.k8s.io", "storageclasses", FOLLOW),
+            (DRA, "resourceclaims", "get list create patch delete"),
+            (DRA, "resourceclaims/status resourceclaims/binding", "update patch"),
+            (RUN_AI, "bindrequests", "get list watch delete"),
+            (RUN_AI, "bindrequests/status", "patch"),
+            EVENTS,
+        ),
+        system=(LEASES,),
+        reservation=(("", "pods", "create"),),
+    ),
+    Role(
+        "kai-podgrouper",
+        "pod-grouper",
+        cluster=(
+            ("", "pods", "get list watch patch"),
+            ("", "namespaces", FOLLOW),
+            ("", "configmaps", "get"),
+            ("scheduling.k8s.io", "priorityclasses", FOLLOW),
+            (RUN_AI, "podgroups", "get list watch create patch"),
+            ("run.ai", "kartas", FOLLOW),
+            ("apiextensions.k8s.io", "customresourcedefinitions", "get list watch"),
+            *_workloads(),
+            EVENTS,
+        ),
+        system=(LEASES,),
+    ),
+    Role(
+        "kai-podgroup-controller",
+        "podgroup-controller",
+        cluster=(
+            ("", "pods nodes", FOLLOW),
+            ("scheduling.k8s.io", "priorityclasses", FOLLOW),
+            (DRA, "resourceclaims", FOLLOW),
+            (RUN_AI, "podgroups", FOLLOW),
+            (RUN_AI, "podgroups/status", "patch"),
+            DEFINITIONS_FOLLOWED,
+        ),
+        system=(LEASES,),
+    ),
+    Role(
+        "queuecontroller",
+        "queue-controller",
+        cluster=((RUN_AI, "queues podgroups", FOLLOW), (RUN_AI, "queues/status", "patch")),
+        system=(LEASES,),
+    ),
+    Role(
+        "kai-node-scale-adjuster",
+        "node-scale-adjuster",
+        cluster=(("", "pods", FOLLOW),),
+        system=(LEASES,),
+        scaling=(("", "pods", "create delete"), ("", "pods/status", "patch")),
+    ),
+    Role("kai-numa-placement-exporter", "numa-placement-exporter", cluster=(("", "pods", "list patch"),)),
+    Role("kai-resource-reservation", "", reservation=(("", "pods", "get patch"),)),
+    Role(
+        "kai-operator",
+        "kai-operator",
+        cluster=(
+            (KAI, "configs schedulingshards", "get list watch"),
+            (KAI, "configs/status schedulingshards/status", "patch"),
+            (KAI, "configs/finalizers", "update"),
+            ("", "nodes", FOLLOW),
+            DEFINITIONS_FOLLOWED,
+            (CLUSTER_POLICY.group, CLUSTER_POLICY.plural, FOLLOW),
+            *_by_group(((kind.group, kind.plural) for kind in WEBHOOKS), "list watch create"),
+        ),
+        system=(
+            *_made(kind for kind in MADE if kind.namespaced),
+            ("discovery.k8s.io", "endpointslices/restricted", "create"),
+            ("", "pods", FOLLOW),
+            ("coordination.k8s.io", "leases", "get list watch create update"),
+        ),
+        named=(
+            (
+                (WEBHOOKS[0].group, " ".join(kind.plural for kind in WEBHOOKS), "get patch delete"),
+                (
+                    "kai-podgroup-validation-v2alpha2",
+                    "kai-queue-validation-v2",
+                    "mutating-kai-admission",
+                    "validating-kai-admission",
+                ),
+            ),
+        ),
+    ),
+    Role(
+        "kai-scheduler-crd-manager",
+        "crd-upgrader",
+        cluster=(
+            ("apiextensions.k8s.io", "customresourcedefinitions", "create"),
+            (KUEUE.group, KUEUE.plural, "list"),
+            (KAI, "topologies", "create"),
+        ),
+        named=(
+            (
+                ("apiextensions.k8s.io", "customresourcedefinitions", "get patch"),
+                tuple(sorted([*(definition.name for definition in DEFINITIONS), KUEUE.qualified])),
+            ),
+        ),
+    ),
+)
+
+
+def document() -> dict[str, dict[str, Any]]:
+    """The table as the chart's templates read it, by the name of the role."""
+    return {role.name: _entry(role) for role in ROLES}
+
+
+def _entry(role: Role) -> dict[str, Any]:
+    scopes = {
+        "cluster": [*map(_rule, role.cluster), *(_rule(row, names) for row, names in role.named)],
+        "system": [_rule(row) for row in role.system],
+        "reservation": [_rule(row) for row in role.reservation],
+        "scaling": [_rule(row) for row in role.scaling],
+    }
+    return {"account": role.account, **{scope: rules for scope, rules in scopes.items() if rules}}
+
+
+def _rule(row: Row, names: tuple[str, ...] = ()) -> dict[str, Any]:
+    group, resources, verbs = row
+    rule: dict[str, Any] = {"apiGroups": [group], "resources": resources.split(), "verbs": verbs.split()}
+    return {**rule, "resourceNames": list(names)} if names else rule
