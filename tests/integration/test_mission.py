@@ -213,7 +213,7 @@ async def test_m13_a_pytorch_job_starts_whole_or_not_at_all(mission: Mission) ->
             return next((name for name in groups if JOB in name), "")
 
         group = await mission.eventually(group_of_job)
-        await mission.described("podgroup", group, "Resources were found for 2 pods while 3 are required")
+        await mission.described("podgroup", group, "sub-group worker requires 2 pods for gang scheduling")
         placed = [pod["spec"].get("nodeName") for pod in await mission.list("pods", labels=OF_JOB)]
         assert placed == [None] * 3
     await mission.runs(*(pod["metadata"]["name"] for pod in pods))

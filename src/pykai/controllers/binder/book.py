@@ -1,6 +1,7 @@
 """Who uses which shared device, kept up from the watches of pods and bind requests.
 
-Nothing here is remembered that the API server does not know, except which pods are being bound at this moment.
+Nothing here is remembered that the API server does not know, except which pods have a device in hand: they were told
+its id and their bind may be on its way, or done and not seen yet.
 Invariant: a device's entry holds every pod on the node that names the group, by label or by its bind request, and every
 pod that a request still brings there.
 """
@@ -8,8 +9,7 @@ pod that a request still brings there.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -64,12 +64,14 @@ class Book:
         self._asking: Index[GroupKey] = defaultdict(set)
         self._requests_of: Index[Key] = defaultdict(set)
         self._scaling: set[Key] = set()
-        self._busy: dict[Key, tuple[GroupKey, ...]] = {}
+        self._in_hand: dict[Key, tuple[GroupKey, ...]] = {}
+        self._bells = Bells(lambda pod: None, lambda group: None)
 
     def open(self, bells: Bells) -> None:
         """Follow pods and requests, and ring for whatever is there now and whatever changes."""
-        self._requests.subscribe(lambda change: self._request_changed(change, bells))
-        self._pods.subscribe(lambda change: self._pod_changed(change, bells))
+        self._bells = bells
+        self._requests.subscribe(self._request_changed)
+        self._pods.subscribe(self._pod_changed)
 
     # -------------------------------------------------------------------------------------------------- asking
     def requests_for(self, pod: Key) -> list[BindRequest]:
@@ -99,16 +101,18 @@ class Book:
             sharers=tuple(users),
             coming=coming,
             newcomer=next(open_to, None),
+            in_hand=any(key in groups for groups in self._in_hand.values()),
         )
 
-    @contextmanager
-    def busy(self, pod: Key, groups: tuple[GroupKey, ...]) -> Iterator[None]:
-        """While the block runs, the devices count as used by the pod, whatever becomes of its request."""
-        self._busy[pod] = groups
-        try:
-            yield
-        finally:
-            del self._busy[pod]
+    def hand_out(self, pod: Key, groups: tuple[GroupKey, ...]) -> None:
+        """The pod is being told its devices: they count as used, whatever becomes of its request, until it is seen."""
+        if groups:
+            self._in_hand[pod] = groups
+
+    def take_back(self, pod: Key) -> None:
+        """The pod was not bound and will not be with the devices it was told."""
+        for group in self._in_hand.pop(pod, ()):
+            self._bells.group(group)
 
     def _asking_for(self, key: GroupKey) -> list[BindRequest]:
         found = (self._requests.get(name, namespace) for namespace, name in self._asking.get(key, ()))
@@ -117,9 +121,9 @@ class Book:
     def _coming(self, key: GroupKey) -> tuple[Pod, ...]:
         """Pods on no node yet that a request brings to the device; one that succeeded may be ahead of its pod."""
         asking = {requested_pod(request) for request in self._asking_for(key)}
-        busy = {pod for pod, groups in self._busy.items() if key in groups}
-        pods = [pod for pod in self._present(sorted(asking | busy)) if not pod.spec.node_name and not is_over(pod)]
-        return tuple(pod for pod in pods if key_of(pod) in busy or self._wants(key, pod, _not_failed))
+        told = {pod for pod, groups in self._in_hand.items() if key in groups}
+        pods = [pod for pod in self._present(sorted(asking | told)) if not pod.spec.node_name and not is_over(pod)]
+        return tuple(pod for pod in pods if key_of(pod) in told or self._wants(key, pod, _not_failed))
 
     def _uses(self, key: GroupKey, pod: Pod) -> bool:
         """Whether a pod is on the device, by its label (if it asked for a share at all) or by its request."""
@@ -137,29 +141,31 @@ class Book:
         return [pod for pod in found if pod is not None]
 
     # ----------------------------------------------------------------------------------------------- following
-    def _request_changed(self, change: Change[BindRequest], bells: Bells) -> None:
+    def _request_changed(self, change: Change[BindRequest]) -> None:
         new = None if change.type is EventType.DELETED else change.object
         groups = {*_groups_in(change.old), *_groups_in(new)}
         pods = {requested_pod(request) for request in (change.old, new) if request is not None}
         _move(self._asking, change.key, _groups_in(change.old), _groups_in(new))
         _move(self._requests_of, change.key, _pods_in(change.old), _pods_in(new))
         for group in groups:
-            bells.group(group)
+            self._bells.group(group)
         for pod in pods:
-            bells.pod(pod)
+            self._bells.pod(pod)
 
-    def _pod_changed(self, change: Change[Pod], bells: Bells) -> None:
+    def _pod_changed(self, change: Change[Pod]) -> None:
         new = None if change.type is EventType.DELETED else change.object
         before, after = (pod_groups(pod) if pod else set() for pod in (change.old, new))
         _move(self._on_device, change.key, before, after)
+        if new is None or new.spec.node_name or is_over(new):
+            self._in_hand.pop(change.key, None)
         if change.key[0] == self._places.scaling:
             self._scaling_changed(change.key, new)
         requests = self.requests_for(change.key)
         groups = before | after | {group for request in requests for group in request_groups(request)}
         for group in groups:
-            bells.group(group)
+            self._bells.group(group)
         for pod in self._concerned(change.key, new, requests, groups):
-            bells.pod(pod)
+            self._bells.pod(pod)
 
     def _concerned(
         self, key: Key, pod: Pod | None, requests: list[BindRequest], groups: set[GroupKey]

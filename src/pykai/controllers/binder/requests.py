@@ -96,10 +96,10 @@ class Requests:
         rest = progress.not_before - self._sources.clock()
         if progress.closed or rest > 0:
             return None if progress.closed else rest
-        with self._book.busy(key, request_groups(request)):
-            return await self._carry_out(request, progress)
+        return await self._carry_out(request, progress)
 
     def _forget(self, key: Key) -> None:
+        self._book.take_back(key)
         if self._progress.pop(key, None) is not None:
             for step in self._steps:
                 step.forget(key)
@@ -147,8 +147,10 @@ class Requests:
             return None
         devices = self._lookup.devices(request)
         if isinstance(devices, Waiting):
+            self._book.take_back(requested_pod(request))
             return self._wait(progress, devices)
         attempt = Attempt(request, pod, self._lookup.node(request), devices)
+        self._book.hand_out(attempt.key, request_groups(request))
         await label_pod(self._api, attempt)
         for step in self._steps:
             waiting = await _prepared(step, attempt)
@@ -188,6 +190,7 @@ class Requests:
             return None
         if pod is not None:
             await self._undo(request, pod)
+        self._book.take_back(requested_pod(request))
         again = await self._outcomes.failed(request, pod, why)
         title = "/".join(requested_pod(request))
         log.warning("pod not bound", pod=title, node=request.spec.selected_node, reason=why, retry_seconds=again)

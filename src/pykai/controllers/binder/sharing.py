@@ -3,7 +3,7 @@
     somebody uses it or comes   device held   →
     no                          yes           the reservation goes
     uses it                     no            who uses it goes: its device may be given to somebody else any moment
-    comes                       no            a reservation is made, once nobody uses the device and the name is free
+    comes                       no            a reservation is made, once the name is free and nobody was told the last one
     yes                         yes           nothing
 
 A reservation pod that has ended holds nothing. One that is being deleted still holds the device, but nobody may join.
@@ -24,13 +24,15 @@ class Sharing:
     """One shared device as it is.
 
     `sharers` are on the node and not finished; `coming` have a request that did not fail and are not on a node yet;
-    `newcomer` is one of those whose request is still open, None if there is none.
+    `newcomer` is one of those whose request is still open, None if there is none. `in_hand`: one of them was told the
+    device and may be on the node by now.
     """
 
     reservations: tuple[Pod, ...] = ()
     sharers: tuple[Pod, ...] = ()
     coming: tuple[Pod, ...] = ()
     newcomer: Pod | None = None
+    in_hand: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,8 @@ def desired(sharing: Sharing) -> Change:
         return Change(release=ended)
     if sharing.sharers:
         return Change(ended, tuple(pod for pod in sharing.sharers if not is_going(pod)))
-    return Change(ended, reserve_for=None if sharing.reservations else sharing.newcomer)
+    blocked = sharing.reservations or sharing.in_hand
+    return Change(ended, reserve_for=None if blocked else sharing.newcomer)
 
 
 def joinable(key: GroupKey, reservations: tuple[Pod, ...]) -> Pod | None:

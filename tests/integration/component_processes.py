@@ -1,0 +1,58 @@
+"""Components as processes of their own, as they run in a cluster, that a test may kill at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Mapping
+from pathlib import Path
+
+_NO_PAGES = ("--metrics-bind-address=0", "--health-probe-bind-address=0")
+_ADMISSION = ("--gpu-sharing-enabled", "--gpu-fraction-runtime-class-name=", "--webhook-own-host=127.0.0.1")
+FLAGS: Mapping[str, tuple[str, ...]] = {
+    "scheduler": ("--listen-address=0", "--plugin-server-port=0"),
+    "binder": (*_NO_PAGES, "--runtime-class-name="),
+    "podgrouper": _NO_PAGES,
+    "admission": (*_NO_PAGES, *_ADMISSION, "--webhook-addr=0"),
+}
+
+
+class ComponentProcesses:
+    """The components of FLAGS on the cluster of a kubeconfig; their logs go to `directory`."""
+
+    def __init__(self, kubeconfig: Path, directory: Path) -> None:
+        self._kubeconfig = kubeconfig
+        self._directory = directory
+        self._running: dict[str, Process] = {}
+
+    async def start(self, name: str) -> None:
+        """Start a component."""
+        flags = [*FLAGS[name], *([f"--webhook-cert-dir={self._directory}"] if name == "admission" else [])]
+        environment = {**os.environ, "KUBECONFIG": str(self._kubeconfig)}
+        with (self._directory / f"{name}.log").open("ab") as log:
+            self._running[name] = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "pykai.apps.cli", name, *flags),
+                env=environment,
+                stdin=DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    async def kill(self, name: str) -> None:
+        """SIGKILL: no chance to tidy up. A component that has ended by itself is an error."""
+        process = self._running.pop(name)
+        assert process.returncode is None, f"{name} ended by itself:\n{self.log(name)[-2000:]}"
+        process.send_signal(signal.SIGKILL)
+        await process.wait()
+
+    async def close(self) -> None:
+        """End all that run."""
+        for name in list(self._running):
+            await self.kill(name)
+
+    def log(self, name: str) -> str:
+        """What a component has said in all its lives."""
+        return (self._directory / f"{name}.log").read_text()
