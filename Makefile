@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 CASES  ?= ../shared/conformance
 ARGS   ?=
 
-.PHONY: env run test check bench conformance docs local-up local-down clean
+.PHONY: env run test test-long check bench bench-e2e conformance docs local-up local-down clean
 
 # The environment, with the `kai` command in it. Re-made when the dependencies change.
 env: $(VENV)/.ready
@@ -23,6 +23,10 @@ run: env
 test: env
 	$(BIN)/python -m pytest
 
+# What can fail once in many times, often: shared devices, with and without components being killed.
+test-long: env
+	KAI_TEST_ROUNDS=20 $(BIN)/python -m pytest tests/integration/test_shared_devices.py
+
 check: env
 	$(BIN)/ruff check src tests bench
 	$(BIN)/ruff format --check src tests bench
@@ -35,6 +39,10 @@ conformance: env
 # CPU and memory of scheduling cycles beside KAI's; `make bench ARGS=--quick` takes a minute.
 bench: env
 	@$(BIN)/python -m bench.run $(ARGS)
+
+# Pods per second on a real control plane, beside kube-scheduler; `make bench-e2e ARGS="--pods 200 --nodes 100"`.
+bench-e2e: env
+	@$(BIN)/python -m bench.e2e $(ARGS)
 
 # The parts of the documentation that are generated from the code.
 docs: env

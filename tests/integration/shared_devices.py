@@ -1,18 +1,20 @@
-"""The pods that share devices, followed event by event: how much of each device is given out, at every moment."""
+"""The pods that share devices, followed event by event: how much of each device is given out, at every moment.
+
+And how far the work is, so that a test can act in the middle of it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from pykai.kube.api import EventType
+from pykai.kube.api import EventType, Resource
 from pykai.kube.replica import Change
-from pykai.kube.resources import POD
+from pykai.kube.resources import BIND_REQUEST, POD
 from pykai.kube.watches import Watches
 from pykai.local.session import connect
 from pykai.objects import names
@@ -20,37 +22,62 @@ from pykai.objects import names
 from .mission_cluster import gpu_groups
 
 Object = dict[str, Any]
+Device = tuple[str, str]
+"""Node and GPU group."""
 _ENDED = ("Succeeded", "Failed")
 
 
 class DeviceBook:
-    """Shares of devices by pod; `most` is the largest sum that any device ever had."""
+    """Shares of devices; `most` is the largest sum that any device ever had."""
 
     def __init__(self) -> None:
         self.most = Fraction(0)
-        self._shares: dict[str, list[tuple[str, str, Fraction]]] = {}
+        self._objects: dict[Resource, dict[str, Object]] = {POD: {}, BIND_REQUEST: {}}
+        self._changed = asyncio.Event()
 
-    def see(self, change: Change[Object]) -> None:
-        """A pod changed."""
-        pod = change.object
-        self._shares.pop(pod["metadata"]["uid"], None)
-        if change.type is not EventType.DELETED and pod["status"].get("phase") not in _ENDED:
-            self._shares[pod["metadata"]["uid"]] = shares(pod)
+    def see(self, resource: Resource, change: Change[Object]) -> None:
+        """An object changed."""
+        held, uid = self._objects[resource], change.object["metadata"]["uid"]
+        held.pop(uid, None)
+        if change.type is not EventType.DELETED:
+            held[uid] = change.object
         self.most = max([self.most, *self.given_out().values()])
+        self._changed.set()
 
-    def given_out(self) -> Counter[tuple[str, str]]:
-        """(node, device) -> the sum of what its pods have of it."""
-        total: Counter[tuple[str, str]] = Counter()
-        for node, group, share in (row for rows in self._shares.values() for row in rows):
-            total[node, group] += share  # type: ignore[assignment]
+    def given_out(self) -> dict[Device, Fraction]:
+        """The sum of what pods have of each device."""
+        total: dict[Device, Fraction] = {}
+        for device, share in (row for pod in self._objects[POD].values() for row in shares(pod)):
+            total[device] = total.get(device, Fraction(0)) + share
         return total
 
+    def requested(self) -> int:
+        """How many pods have a bind request."""
+        return len(self._objects[BIND_REQUEST])
 
-def shares(pod: Object) -> list[tuple[str, str, Fraction]]:
-    """What a pod that is bound has of devices: (node, device, share)."""
+    def reserved(self) -> int:
+        """How many reservation pods there are."""
+        spaces = [pod["metadata"]["namespace"] for pod in self._objects[POD].values()]
+        return spaces.count(names.RESERVATION_NAMESPACE)
+
+    def bound(self) -> int:
+        """How many pods have shares of devices."""
+        return sum(bool(shares(pod)) for pod in self._objects[POD].values())
+
+    async def reached(self, count: Callable[[], int], least: int) -> None:
+        """Return at the moment when a count is `least` or more."""
+        while count() < least:
+            self._changed.clear()
+            await self._changed.wait()
+
+
+def shares(pod: Object) -> list[tuple[Device, Fraction]]:
+    """What a pod has of devices, from its binding until it has ended."""
     fraction = (pod["metadata"].get("annotations") or {}).get(names.GPU_FRACTION)
     node = pod["spec"].get("nodeName")
-    return [(node, group, Fraction(fraction)) for group in gpu_groups(pod)] if node and fraction else []
+    if not node or not fraction or pod["status"].get("phase") in _ENDED:
+        return []
+    return [((node, group), Fraction(fraction)) for group in gpu_groups(pod)]
 
 
 @contextlib.asynccontextmanager
@@ -58,8 +85,8 @@ async def device_book(kubeconfig: Path) -> AsyncIterator[DeviceBook]:
     """A book that is kept while the block runs."""
     async with connect(kubeconfig) as api:
         book, watches = DeviceBook(), Watches(api)
-        pods = watches.of(POD, Object)
-        pods.subscribe(book.see)
+        watches.of(POD, Object).subscribe(lambda change: book.see(POD, change))
+        watches.of(BIND_REQUEST, Object).subscribe(lambda change: book.see(BIND_REQUEST, change))
         following = asyncio.create_task(watches.run())
         try:
             await watches.synced()

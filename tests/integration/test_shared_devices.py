@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,11 +31,12 @@ from pykai.objects import names
 from .component_processes import FLAGS, ComponentProcesses
 from .conftest import Eventually, kubectl_on
 from .mission_cluster import Mission, at_work, sharers
-from .shared_devices import device_book
+from .shared_devices import DeviceBook, device_book
 
 ROUNDS = int(os.environ.get("KAI_TEST_ROUNDS", "3"))
 DEVICES = 8
 HALVES = "gpu-sharing/sixteen-halves.yaml"
+VICTIMS = (("scheduler",), ("binder",), ("scheduler", "binder"))
 
 
 async def halves_run(mission: Mission, seconds: float = 30) -> None:
@@ -82,32 +84,28 @@ async def processes(
                 await real_api.delete(resource.ref(item["metadata"]["name"]))
 
 
-@pytest.mark.parametrize("victims", [("scheduler",), ("binder",), ("scheduler", "binder")], ids="+".join)
-async def test_kills_at_random_moments_change_nothing(
-    processes: ComponentProcesses, local_cluster: ControlPlane, eventually: Eventually, victims: tuple[str, ...]
+async def test_kills_in_the_middle_of_work_change_nothing(
+    processes: ComponentProcesses, local_cluster: ControlPlane, eventually: Eventually
 ) -> None:
     kubeconfig = Path(local_cluster.site.kubeconfig)
     async with at_work(kubectl_on(kubeconfig), eventually) as mission, device_book(kubeconfig) as book:
-        for seed in range(max(1, ROUNDS // 3)):
-            chance = random.Random(f"{victims} {seed}")
+        for number in range(ROUNDS):
             await mission.apply(HALVES)
-            for _ in range(3):
-                await asyncio.sleep(chance.uniform(0.0, 0.5))
-                for victim in victims:
+            for moment in moments(book, random.Random(number)):
+                async with asyncio.timeout(30):
+                    await moment
+                for victim in VICTIMS[number % len(VICTIMS)]:
                     await processes.kill(victim)
                     await processes.start(victim)
-                await _at_work_again(mission, chance)
             await halves_run(mission)
             await mission.clear()
         assert book.most == 1
 
 
-async def _at_work_again(mission: Mission, chance: random.Random) -> None:
-    """Wait until something happens again, so that the next kill meets work under way: a further pod runs, or all do."""
-    before = len(await mission.running("app=halves"))
-
-    async def goes_on() -> bool:
-        now = len(await mission.running("app=halves"))
-        return now > before or now == 2 * DEVICES
-
-    await mission.eventually(goes_on, 30)
+def moments(book: DeviceBook, chance: random.Random) -> list[Coroutine[Any, Any, None]]:
+    """Random moments from the first bind request to the last binding, in this order."""
+    return [
+        book.reached(book.requested, chance.randint(1, 2 * DEVICES)),
+        book.reached(book.reserved, chance.randint(1, DEVICES)),
+        book.reached(book.bound, chance.randint(1, 2 * DEVICES)),
+    ]

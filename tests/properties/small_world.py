@@ -71,10 +71,16 @@ class Cluster:
         shown = [item for item in items if item["metadata"].get("namespace", OURS) == OURS]
         return "\n" + "\n".join(_line(item) for item in shown)
 
+    def _repr_pretty_(self, printer: Any, _: bool) -> None:
+        """How hypothesis shows it."""
+        printer.text(repr(self))
+
 
 def _line(item: Fields) -> str:
     meta = item["metadata"]
-    notes = {key: meta[key] for key in ("labels", "annotations", "deletionTimestamp", "creationTimestamp") if meta.get(key)}
+    notes = {
+        key: meta[key] for key in ("labels", "annotations", "deletionTimestamp", "creationTimestamp") if meta.get(key)
+    }
     return f"{meta['name']}: {notes} {item.get('spec')} {item.get('status')}"
 
 

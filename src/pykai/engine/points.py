@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from pykai.model.gangs import PodSet, SubGroupSet
 from pykai.model.pods import PodClass
@@ -26,8 +26,7 @@ Rejection = tuple[str, Mask]
 """Why, and which nodes."""
 
 
-@dataclass(frozen=True)
-class NodeLook:
+class NodeLook(NamedTuple):
     """Some nodes, as one class of pods sees them at this moment. Blocks are [resource, node]."""
 
     trial: Trial

@@ -1,10 +1,10 @@
 """What should be done about one shared device, given who holds it, who uses it and who is about to.
 
-    somebody uses it or comes   device held   →
-    no                          yes           the reservation goes
-    uses it                     no            who uses it goes: its device may be given to somebody else any moment
-    comes                       no            a reservation is made, once the name is free and nobody was told the last one
-    yes                         yes           nothing
+    somebody          device held   →
+    no                yes           the reservation goes
+    uses it           no            who uses it goes: its device may be given to somebody else any moment
+    comes             no            a reservation is made, if the name is free and nobody was told of the last one
+    uses it, comes    yes           nothing
 
 A reservation pod that has ended holds nothing. One that is being deleted still holds the device, but nobody may join.
 Pure functions.

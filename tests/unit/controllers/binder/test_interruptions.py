@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from pykai.kube.api import Deletion, Object, Patch
@@ -211,6 +211,7 @@ _DAYS = st.lists(
 
 @settings(_FEW, max_examples=80)
 @given(days=_DAYS)
+@example(days=[(Days.slow_down, 3), (Days.arrive, 3), (Days.lose_reservation, 1)])
 async def test_whatever_happens_devices_are_in_order_in_the_end(
     days: list[tuple[Callable[[Days, int], Awaitable[None]], int]],
 ) -> None:

@@ -220,7 +220,9 @@ async def test_a_request_taken_back_while_its_pod_is_prepared_is_not_carried_out
 
         api.refuse = take_back
         await world.share("p", ["g"])
+        await world.settle()
         await world.settle(5)
+        assert taking_back
         assert "post pods/binding" not in api.writes
         assert names.GPU_GROUP_LABEL not in (await world.now(POD, "p"))["metadata"].get("labels", {})
         assert await world.reservations() == []

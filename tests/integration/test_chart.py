@@ -1,0 +1,193 @@
+"""The chart on a real API server: every object is accepted, and the operator works with the rights the chart gives it.
+
+Nothing of it may stay: a webhook that nobody serves would refuse the pods of every later test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pykai.apps.operator import WEBHOOKS
+from pykai.controllers import operator
+from pykai.controllers.operator import OperatorSettings, Site, upgrade
+from pykai.controllers.operator.kinds import MONITOR
+from pykai.kube.api import Object, Patch, Ref, Selection
+from pykai.kube.crds import open_definition
+from pykai.kube.credentials import Token, from_kubeconfig
+from pykai.kube.errors import NotFound
+from pykai.kube.http import HttpApi
+from pykai.kube.resources import CONFIG, CRD, DEPLOYMENT, MUTATING_WEBHOOK, NAMESPACE, QUEUE, SHARD, VALIDATING_WEBHOOK
+from pykai.kube.watches import Watches
+from pykai.local.cluster import ControlPlane
+from tests.unit.chart.rendering import CHART, VALUE_SETS, helm, render
+
+from .conftest import Eventually, Kubectl
+
+HERE = "kai-scheduler"
+SPACES = (HERE, "kai-resource-reservation", "runai-reservation", "kai-scale-adjust")
+OURS = Selection(labels="app.kubernetes.io/managed-by=kai-operator")
+MISSION = ("get", "config", "-n", HERE, "kai-config", "-o", "jsonpath={.spec.admission.gpuSharing}")
+COMPONENTS = {"admission", "binder", "kai-scheduler-default", "pod-grouper", "podgroup-controller", "queue-controller"}
+
+Helm = Callable[..., Awaitable[str]]
+
+
+@pytest.fixture
+def helm_on(local_cluster: ControlPlane) -> Helm:
+    """`await helm_on(*arguments)` on the local cluster."""
+
+    async def run(*arguments: str) -> str:
+        given = [*arguments, "-n", HERE, "--kubeconfig", str(local_cluster.site.kubeconfig)]
+        return (await asyncio.to_thread(helm, *given)).stdout
+
+    return run
+
+
+async def ensure(api: HttpApi, *spaces: str) -> None:
+    for space in spaces:
+        await api.patch(NAMESPACE.ref(space), Patch.apply({"metadata": {"name": space}}, "tests"))
+
+
+async def exists(api: HttpApi, ref: Ref) -> bool:
+    try:
+        await api.get(ref, Object)
+    except NotFound:
+        return False
+    return True
+
+
+# ------------------------------------------------------------------------------------------------------ every object
+@pytest.mark.parametrize("name", VALUE_SETS)
+async def test_the_server_accepts_every_object(name: str, real_api: HttpApi, kubectl: Kubectl, tmp_path: Path) -> None:
+    await upgrade.definitions(real_api)
+    await real_api.patch(CRD.ref(MONITOR.qualified), Patch.apply(open_definition(MONITOR), "tests"))
+    await ensure(real_api, *SPACES)
+    text = render(tmp_path, VALUE_SETS[name], "--include-crds")
+    dry = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict")
+    answer = await kubectl(*dry, "-f", "-", stdin=text)
+    assert answer.count("serverside-applied") == text.count("\nkind: ") + text.startswith("kind: ")
+
+
+# ---------------------------------------------------------------------------------------------------------- operator
+@pytest.fixture
+async def release(real_api: HttpApi, helm_on: Helm, eventually: Eventually) -> AsyncIterator[Helm]:
+    """The chart, installed as users do, without the hook that would need a node; removed afterwards."""
+    await ensure(real_api, HERE)
+    await helm_on("upgrade", "-i", "kai-scheduler", str(CHART), "--create-namespace", "--no-hooks")
+    yield helm_on
+    await helm_on("uninstall", "kai-scheduler", "--ignore-not-found", "--no-hooks", "--wait")
+    await eventually(lambda: nothing_left(real_api), 30)
+    for ref in (SHARD.ref("default"), QUEUE.ref("default-queue"), QUEUE.ref("default-parent-queue")):
+        if await exists(real_api, ref):
+            await real_api.delete(ref)
+
+
+async def nothing_left(api: HttpApi) -> bool:
+    for kind in (MUTATING_WEBHOOK, VALIDATING_WEBHOOK, DEPLOYMENT):
+        if (await api.list(kind, Object, OURS)).items:
+            return False
+    return True
+
+
+@asynccontextmanager
+async def operating(plane: ControlPlane, token: str) -> AsyncIterator[None]:
+    """An operator with the rights of its service account."""
+    access = replace(from_kubeconfig(plane.site.kubeconfig), token=Token(token))
+    settings = OperatorSettings(WEBHOOKS, Site(HERE, "registry.example.com/kai", "v1"))
+    async with HttpApi(access) as api:
+        watches, ready = Watches(api), asyncio.Event()
+        tasks = [
+            asyncio.create_task(watches.run()),
+            asyncio.create_task(operator.run(api, watches, settings, ready)),
+        ]
+        try:
+            await asyncio.wait_for(ready.wait(), 20)
+            yield
+            for task in tasks:
+                assert not task.done(), task.exception()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def conditions(api: HttpApi) -> dict[str, Object]:
+    found = await api.get(CONFIG.ref("kai-config"), Object)
+    rows = (found.get("status") or {}).get("conditions") or ()
+    current = found["metadata"]["generation"]
+    return {row["type"]: row for row in rows if row["observedGeneration"] == current}
+
+
+async def deployed(api: HttpApi) -> bool:
+    rows = await conditions(api)
+    done = rows.get("Reconciling", {}).get("status") == "False"
+    if done:
+        assert rows["Deployed"]["status"] == "True", rows["Deployed"]["message"]
+    return done
+
+
+async def versions(api: HttpApi) -> dict[str, str]:
+    """The version of every Deployment of the operator."""
+    items = (await api.list(DEPLOYMENT, Object, OURS)).items
+    return {item["metadata"]["name"]: item["metadata"]["generation"] for item in items}
+
+
+async def test_an_installation_from_beginning_to_end(
+    local_cluster: ControlPlane, real_api: HttpApi, release: Helm, kubectl: Kubectl, eventually: Eventually
+) -> None:
+    assert await kubectl(*MISSION) == "false"
+    token = (await kubectl("create", "token", "kai-operator", "-n", HERE)).strip()
+    async with operating(local_cluster, token):
+        await eventually(lambda: deployed(real_api), 30)
+        assert set(await versions(real_api)) == COMPONENTS
+        found = await real_api.get(DEPLOYMENT.ref("kai-scheduler-default", HERE), Object)
+        assert found["spec"]["template"]["metadata"]["labels"]["app"] == "kai-scheduler"
+        assert found["spec"]["template"]["spec"]["containers"][0]["image"] == "registry.example.com/kai/pykai:v1"
+
+        before = await versions(real_api)
+        await release("upgrade", "kai-scheduler", str(CHART), "--no-hooks", "--set", "global.gpuSharing=true")
+        assert await kubectl(*MISSION) == "true"
+        await eventually(lambda: deployed(real_api), 30)
+        after = await versions(real_api)
+        assert {name for name in after if after[name] != before[name]} == {"admission"}
+        admission = await real_api.get(DEPLOYMENT.ref("admission", HERE), Object)
+        assert "--gpu-sharing-enabled=true" in admission["spec"]["template"]["spec"]["containers"][0]["args"]
+
+        for replicas in ("2", "1"):
+            given = ("--set", f"operator.replicaCount={replicas}", "--set", "global.clusterAutoscaling=true")
+            await release("upgrade", "kai-scheduler", str(CHART), "--no-hooks", *given)
+            await eventually(lambda: deployed(real_api), 30)
+            binder = await real_api.get(DEPLOYMENT.ref("binder", HERE), Object)
+            expected = (int(replicas), "RollingUpdate" if replicas == "2" else "Recreate")
+            assert (binder["spec"]["replicas"], binder["spec"]["strategy"]["type"]) == expected
+        assert set(await versions(real_api)) == COMPONENTS | {"node-scale-adjuster"}
+
+    await release("uninstall", "kai-scheduler", "--no-hooks")
+    await eventually(lambda: nothing_left(real_api), 30)
+    assert await exists(real_api, QUEUE.ref("default-queue"))
+    assert await exists(real_api, SHARD.ref("default"))
+    assert await exists(real_api, NAMESPACE.ref("kai-resource-reservation"))
+    assert not await exists(real_api, CONFIG.ref("kai-config"))
+
+
+async def test_queues_that_exist_are_left_alone(real_api: HttpApi, release: Helm) -> None:
+    change = {"spec": {"resources": {"gpu": {"quota": 7}}}}
+    await real_api.patch(QUEUE.ref("default-queue"), Patch.merge(change))
+    await release("upgrade", "kai-scheduler", str(CHART), "--no-hooks")
+    await release("uninstall", "kai-scheduler", "--no-hooks")
+    await release("install", "kai-scheduler", str(CHART), "--no-hooks")
+    queue = await real_api.get(QUEUE.ref("default-queue"), Object)
+    assert queue["spec"]["resources"]["gpu"]["quota"] == 7
+
+
+def test_a_misspelt_value_is_refused_before_anything_happens(local_cluster: ControlPlane) -> None:
+    given = ("-n", HERE, "--kubeconfig", str(local_cluster.site.kubeconfig), "--set", "global.gpuSharin=true")
+    done = helm("upgrade", "-i", "kai-misspelt", str(CHART), *given, check=False)
+    assert done.returncode != 0
+    assert "gpuSharin" in done.stderr

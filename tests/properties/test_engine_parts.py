@@ -1,0 +1,240 @@
+"""The engine's shortcuts agree with the long way: the line of victims, the bounds, the rankings, the undo log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from pykai.engine.allocate import place_gang
+from pykai.engine.cycle import Cycle
+from pykai.engine.gang import pods_to_place
+from pykai.engine.line import VictimLine
+from pykai.engine.order import pending_gangs
+from pykai.engine.place import choose_devices
+from pykai.engine.ranking import Rankings
+from pykai.engine.room import Room, freed_by
+from pykai.engine.trial import Trial
+from pykai.engine.victims import Batch, VictimPool, VictimWalk
+from pykai.model.resources import GPU
+from pykai.model.status import IS_ACTIVE_ALLOCATED, Status
+from tests.properties.clusters import clusters
+from tests.properties.small_world import NOW, PACKING, SPREADING, Cluster
+
+some = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+crowds = clusters(most=14)
+policies = st.sampled_from([PACKING, SPREADING])
+
+
+# -------------------------------------------------------------------------------------------------------------- victims
+def walked(cycle: Cycle, pool: VictimPool, may_go: Callable[[int], bool]) -> list[Batch]:
+    walk = VictimWalk(cycle, {queue: pool.leaf(queue) for queue in pool.queues}, may_go)
+    found = []
+    while (batch := walk.pop()) is not None:
+        found.append(batch)
+    return found
+
+
+@some
+@given(crowds, st.data(), st.integers(1, 4))
+def test_the_line_of_victims_is_the_walk(cluster: Cluster, data: st.DataObject, chunk: int) -> None:
+    """Whatever part of the line is fetched at a time, and whoever may not go."""
+    cycle = Cycle(cluster.snapshot(), PACKING, NOW)
+    pool = VictimPool(cycle)
+    assume(pool.queues)
+    pool.chunks[None] = chunk
+    spared = data.draw(st.sets(st.integers(0, len(cycle.snapshot.gangs) - 1), max_size=4))
+
+    def may_go(gang: int) -> bool:
+        return gang not in spared
+
+    line = VictimLine(pool, {queue: pool.leaf(queue) for queue in pool.queues}, may_go)
+    while line.extend():
+        pass
+    assert line.batches == walked(cycle, pool, may_go)
+    assert line.pods == [pod for batch in line.batches for pod in batch.pods]
+    assert line.nodes == [cycle.trial.node[pod] for pod in line.pods]
+
+
+# ----------------------------------------------------------------------------------------------------------------- room
+def fitting(cycle: Cycle, pods: Sequence[int], free: np.ndarray, node: int) -> float:
+    """How many of the pods fit into what is free on a node, if each asked for the least any of them asks for."""
+    classes = [cycle.trial.of_class(pod) for pod in pods]
+    if not any(cycle.rankings.allowed(c)[node] for c in classes):
+        return 0.0
+    largest = float(cycle.snapshot.nodes.gpu_memory.max())
+    needs = [c.request.copy() for c in classes]
+    for need, c in zip(needs, classes, strict=True):
+        if c.memory_mib:
+            need[GPU] = c.devices * c.memory_mib / largest
+    least = np.min(needs, axis=0)
+    return max(min(float(np.floor((free[r] + 1e-9) / least[r])) for r in range(len(least)) if least[r] > 0), 0.0)
+
+
+def free_on(cycle: Cycle, node: int, gone: Sequence[int]) -> np.ndarray:
+    """What is free on a node, or spare on its shared devices, and what these pods hold there."""
+    trial = cycle.trial
+    free = (trial.idle[:, node] + trial.releasing[:, node]).copy()
+    capacity = float(cycle.snapshot.nodes.gpu_memory[node])
+    for share in trial.shares.get(node, {}).values():
+        if share.used > 0:
+            free[GPU] += (capacity - share.allocated + share.releasing) / capacity
+    for pod in gone:
+        if trial.node[pod] == node:
+            free += trial.of_class(pod).request
+            free[GPU] += trial.accepted_gpus(pod) if trial.of_class(pod).memory_mib else 0.0
+    return free
+
+
+@some
+@given(crowds)
+def test_gains_are_what_counting_anew_gives(cluster: Cluster) -> None:
+    cycle = Cycle(cluster.snapshot(), PACKING, NOW)
+    waiting, pool = pending_gangs(cycle), VictimPool(cycle)
+    assume(waiting and pool.queues)
+    pods = pods_to_place(cycle.trial, cycle.orders, waiting[0])
+    gone = [pod for batch in walked(cycle, pool, lambda _: True) for pod in batch.pods]
+    nodes = range(len(cycle.snapshot.nodes))
+    room = Room(cycle, pods, {})
+    line = VictimLine(pool, {queue: pool.leaf(queue) for queue in pool.queues}, lambda _: True)
+    while line.extend():
+        pass
+    total, own = room.gains(np.array(line.nodes, dtype=np.int64), line.freed())
+    before = {node: fitting(cycle, pods, free_on(cycle, node, ()), node) for node in nodes}
+    assert room.missing == len(pods) - sum(before.values())
+    for at, pod in enumerate(gone):
+        after = {node: fitting(cycle, pods, free_on(cycle, node, gone[: at + 1]), node) for node in nodes}
+        assert total[at] == sum(after.values()) - sum(before.values())
+        here = cycle.trial.node[pod]
+        assert own[at] == after[here] - before[here]
+
+
+@some
+@given(crowds, st.data())
+def test_room_never_denies_what_can_be_done(cluster: Cluster, data: st.DataObject) -> None:
+    """Where the pods do find their place once some batches are gone, the bound must have said so."""
+    cycle = Cycle(cluster.snapshot(), PACKING, NOW)
+    waiting, pool = pending_gangs(cycle), VictimPool(cycle)
+    assume(waiting and pool.queues)
+    gang = data.draw(st.sampled_from(waiting))
+    pods = pods_to_place(cycle.trial, cycle.orders, gang)
+    batches = walked(cycle, pool, lambda victim: victim != gang)
+    kept = data.draw(st.sets(st.integers(0, max(len(batches) - 1, 0)), max_size=2))
+    chosen = [batch for at, batch in enumerate(batches) if at not in kept]
+    half = len(chosen) // 2
+    room = Room(cycle, pods, freed_by(cycle, chosen[:half]))
+    possible = room.enough(chosen[half:])
+    for batch in chosen:
+        for pod in batch.pods:
+            cycle.trial.suppose_evicted(pod)
+    assert possible or not place_gang(cycle, gang, pods, wait_only=True)
+
+
+# ---------------------------------------------------------------------------------------------- the trial and its mirrors
+Step = Callable[[Cycle, int], None]
+
+
+def give_a_place(cycle: Cycle, chance: int) -> None:
+    """Put a waiting pod on some node that takes it, at once or to wait."""
+    trial = cycle.trial
+    waiting = [pod for pod, status in enumerate(trial.status) if status == Status.PENDING and trial.gang[pod] >= 0]
+    if not waiting:
+        return
+    pod = waiting[chance % len(waiting)]
+    c = trial.of_class(pod)
+    ranking = cycle.rankings.of(c)
+    nodes = list(ranking.best())
+    if nodes:
+        node = nodes[chance % len(nodes)]
+        wait = bool(chance % 3 == 0) or not ranking.now(node)
+        devices = choose_devices(cycle, c, node, wait) if c.shared else ((), wait)
+        if devices is not None:
+            trial.place(pod, node, *devices)
+
+
+def take_it_away(cycle: Cycle, chance: int) -> None:
+    trial = cycle.trial
+    holders = [pod for pod, s in enumerate(trial.status) if IS_ACTIVE_ALLOCATED[s] and trial.gang[pod] >= 0]
+    if holders:
+        trial.suppose_evicted(holders[chance % len(holders)])
+
+
+def give_it_back(cycle: Cycle, chance: int) -> None:
+    if cycle.trial.virtual:
+        cycle.trial.keep(sorted(cycle.trial.virtual)[chance % len(cycle.trial.virtual)])
+
+
+def withdraw(cycle: Cycle, chance: int) -> None:
+    trial = cycle.trial
+    holders = [pod for pod, s in enumerate(trial.status) if IS_ACTIVE_ALLOCATED[s]]
+    if holders:
+        trial.withdraw(holders[chance % len(holders)])
+
+
+def make_it_wait(cycle: Cycle, chance: int) -> None:
+    given_now = [pod for pod, status in enumerate(cycle.trial.status) if status == Status.ALLOCATED]
+    if given_now:
+        cycle.trial.wait_instead(given_now[chance % len(given_now)])
+
+
+def place_a_gang(cycle: Cycle, chance: int) -> None:
+    waiting = pending_gangs(cycle)
+    if waiting:
+        gang = waiting[chance % len(waiting)]
+        place_gang(cycle, gang, pods_to_place(cycle.trial, cycle.orders, gang), wait_only=chance % 2 == 0)
+
+
+STEPS: tuple[Step, ...] = (give_a_place, take_it_away, give_it_back, withdraw, make_it_wait, place_a_gang)
+steps = st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 11)), max_size=12)
+
+
+def state(trial: Trial) -> dict[str, Any]:
+    """Everything a trial knows but the logs that only grow."""
+    logs = {"snapshot", "journal", "touched", "moved", "amounts"}
+    found = {name: deepcopy(value) for name, value in vars(trial).items() if name not in logs | {"devices"}}
+    return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in found.items()}
+
+
+@some
+@given(clusters(), policies, steps, steps)
+def test_undo_brings_everything_back(
+    cluster: Cluster, policy: Any, first: list[tuple[Step, int]], then: list[tuple[Step, int]]
+) -> None:
+    cycle = Cycle(cluster.snapshot(), policy, NOW)
+    for step, chance in first:
+        step(cycle, chance)
+    mark, before = cycle.trial.mark(), state(cycle.trial)
+    for step, chance in then:
+        step(cycle, chance)
+    cycle.trial.undo_to(mark)
+    assert state(cycle.trial) == before
+
+
+@some
+@given(clusters(), policies, steps, st.lists(st.integers(0, 11), max_size=3))
+def test_rankings_are_those_of_a_fresh_look(
+    cluster: Cluster, policy: Any, todo: list[tuple[Step, int]], undone: list[int]
+) -> None:
+    """After any placements, evictions and undoing, each ranking is what would be worked out from nothing."""
+    cycle = Cycle(cluster.snapshot(), policy, NOW)
+    classes = cycle.snapshot.pods.classes
+    for c in classes:
+        cycle.rankings.of(c)
+    for number, (step, chance) in enumerate(todo):
+        mark = cycle.trial.mark()
+        step(cycle, chance)
+        if number in undone:
+            cycle.trial.undo_to(mark)
+        else:
+            cycle.rankings.of(classes[chance % len(classes)])
+    fresh = Rankings(cycle.trial, policy)
+    fresh.reliefs = cycle.rankings.reliefs
+    for c in classes:
+        kept, new = cycle.rankings.of(c), fresh.of(c)
+        assert list(kept.best()) == list(new.best())
+        assert kept.total.tolist() == new.total.tolist()
+        assert kept.fits_now.tolist() == new.fits_now.tolist()
