@@ -16,8 +16,8 @@ from typing import Any
 
 import msgspec
 
-from pykai.kube.api import Api, Deletion, EventType, Object, Selection
-from pykai.kube.errors import AlreadyExists
+from pykai.kube.api import Api, Deletion, EventType, Object, Propagation, Selection
+from pykai.kube.errors import AlreadyExists, NotFound
 from pykai.kube.replica import Change
 from pykai.kube.resources import JOB, NAMESPACE, POD, QUEUE
 from pykai.kube.watches import Watches
@@ -125,7 +125,7 @@ def template(scheduler: str) -> Object:
 
 
 async def prepare(api: Api) -> None:
-    """The namespace; also the queues, where their kind is known."""
+    """A namespace in which pods can be created."""
     await _made(api, NAMESPACE, {"metadata": {"name": SPACE}})
     await asyncio.sleep(1.0)  # its service account is made meanwhile
 
@@ -167,12 +167,12 @@ async def create_job(api: Api, scheduler: str, size: int) -> None:
 async def clear(api: Api, lives: Lives) -> None:
     """Delete everything and wait until it is gone."""
     for job in (await api.list(JOB, Object, Selection(namespace=SPACE))).items:
-        await api.delete(JOB.ref(job["metadata"]["name"], SPACE), Deletion(propagation="Background"))
+        await api.delete(JOB.ref(job["metadata"]["name"], SPACE), Deletion(propagation=Propagation.BACKGROUND))
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def delete(name: str) -> None:
         async with gate:
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(NotFound):
                 await api.delete(POD.ref(name, SPACE), Deletion(grace_seconds=0))
 
     await asyncio.gather(*(delete(name) for name in list(lives.present)))

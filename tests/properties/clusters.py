@@ -42,7 +42,7 @@ def created(draw: st.DrawFn) -> str:
     return rfc3339(NOW - 1000 - draw(st.integers(0, 2)))
 
 
-# ----------------------------------------------------------------------------------------------------------------- nodes
+# ---------------------------------------------------------------------------------------------------------------- nodes
 SPECIALS: tuple[tuple[Fields, Fields], ...] = (
     ({"taints": [{"key": "special", "effect": "NoSchedule"}]}, {}),
     ({}, {"disk": "fast"}),
@@ -71,7 +71,7 @@ def nodes(draw: st.DrawFn, name: str) -> Fields:
     }
 
 
-# ---------------------------------------------------------------------------------------------------------------- queues
+# --------------------------------------------------------------------------------------------------------------- queues
 def _resource(draw: st.DrawFn, amounts: Sequence[float]) -> Fields:
     return {
         "quota": draw(st.sampled_from([0, *amounts, -1])),
@@ -106,7 +106,7 @@ def leaves(queues: Sequence[Fields]) -> list[str]:
     return [item["metadata"]["name"] for item in queues if item["metadata"]["name"] not in parents]
 
 
-# ----------------------------------------------------------------------------------------------------------------- gangs
+# ---------------------------------------------------------------------------------------------------------------- gangs
 Shape = tuple[Fields, tuple[tuple[str, int], ...]]
 """Spec fields that say how many pods are needed; (sub-group, pods) pairs."""
 
@@ -185,7 +185,7 @@ def pod_of(group: str, member: tuple[str, int], ask: Ask, wishes: Fields) -> Fie
     }
 
 
-# --------------------------------------------------------------------------------------------------------------- lodging
+# -------------------------------------------------------------------------------------------------------------- lodging
 @dataclass
 class Lodging:
     """A node while a cluster is drawn: what is left of it, and who shares which device."""
@@ -241,7 +241,7 @@ class Lodging:
         return found
 
 
-# -------------------------------------------------------------------------------------------------------------- clusters
+# ------------------------------------------------------------------------------------------------------------- clusters
 @st.composite
 def clusters(draw: st.DrawFn, asks: Sequence[str] = tuple(ASKS), most: int = 8) -> Cluster:
     """A few nodes, a forest of queues and up to `most` gangs that ask for some of `asks`."""

@@ -90,7 +90,7 @@ def snapshot_of(objects: list[Any], now: float = NOW) -> Snapshot:
     return cache.snapshot(now)
 
 
-# ---------------------------------------------------------------------------------------------------------- life of pods
+# --------------------------------------------------------------------------------------------------------- life of pods
 def running(pod: Fields, node: str, groups: tuple[str, ...]) -> Fields:
     """The pod as it runs on a node, with the devices it shares."""
     pod = deepcopy(pod)
@@ -122,7 +122,7 @@ def reservation(node: str, group: str) -> Fields:
     }
 
 
-# ------------------------------------------------------------------------------------------------------------- execution
+# ------------------------------------------------------------------------------------------------------------ execution
 def carried_out(cluster: Cluster, plan: Plan, again: bool = True) -> Cluster:
     """The cluster once everything has happened that the plan asks for; `again`: who left is made anew and waits."""
     binds = {bind.pod[1]: bind for bind in plan.binds}

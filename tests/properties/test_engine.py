@@ -86,10 +86,10 @@ def test_things_come_to_rest(cluster: Cluster, policy: Policy, again: bool) -> N
     assert evictions <= 2 * pods
 
 
-# ------------------------------------------------------------------------------------------------------------ fair shares
+# ---------------------------------------------------------------------------------------------------------- fair shares
 @st.composite
 def contests(draw: st.DrawFn) -> Cluster:
-    """Queues of one department that compete with one-GPU pods; quotas can be had, and anybody may hold GPUs at first."""
+    """Queues of one department compete with one-GPU pods; quotas can be had, and anybody may hold GPUs at first."""
     gpus = left = draw(st.integers(2, 8))
     node = {"cpu": "1000", "memory": "1000Gi", "pods": "1000", names.NVIDIA_GPU: str(gpus)}
     found = Cluster(nodes=[{"metadata": {"name": "n", "labels": {}}, "spec": {}, "status": {"allocatable": node}}])

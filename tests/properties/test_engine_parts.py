@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -134,7 +133,7 @@ def test_room_never_denies_what_can_be_done(cluster: Cluster, data: st.DataObjec
     assert possible or not place_gang(cycle, gang, pods, wait_only=True)
 
 
-# ---------------------------------------------------------------------------------------------- the trial and its mirrors
+# -------------------------------------------------------------------------------------------- the trial and its mirrors
 Step = Callable[[Cycle, int], None]
 
 
@@ -192,11 +191,19 @@ STEPS: tuple[Step, ...] = (give_a_place, take_it_away, give_it_back, withdraw, m
 steps = st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 11)), max_size=12)
 
 
+def plain(value: Any) -> Any:
+    """A copy in which arrays are lists."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, list) else value
+
+
 def state(trial: Trial) -> dict[str, Any]:
-    """Everything a trial knows but the logs that only grow."""
-    logs = {"snapshot", "journal", "touched", "moved", "amounts"}
-    found = {name: deepcopy(value) for name, value in vars(trial).items() if name not in logs | {"devices"}}
-    return {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in found.items()}
+    """Everything a trial knows but the logs that only grow; of its devices the shares, which are its own."""
+    logs = {"snapshot", "journal", "touched", "moved", "amounts", "devices"}
+    return {name: plain(value) for name, value in vars(trial).items() if name not in logs}
 
 
 @some

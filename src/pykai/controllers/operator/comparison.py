@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pykai.objects import names, quantity
+from pykai.objects import quantity
 
 Object = dict[str, Any]
 FINGERPRINT: Final = "kai.scheduler/applied"
@@ -57,13 +57,14 @@ def _same_amount(one: Any, other: Any) -> bool:
 
 
 def ours(live: Object) -> bool:
-    """Whether an operator made this object: ours by its label, KAI's by its owner."""
-    metadata = live["metadata"]
-    if (metadata.get("labels") or {}).get(names.MANAGED_BY_LABEL) == names.OPERATOR:
-        return True
+    """Whether an operator made this object, ours or KAI's: a Config or a shard is its owner.
+
+    The label does not tell: Kubernetes copies the labels of a Service to the endpoints that it makes for it.
+    """
+    owners = live["metadata"].get("ownerReferences") or ()
     return any(
         owner.get("controller") and owner["kind"] in _OWNERS and owner["apiVersion"].startswith(_GROUP)
-        for owner in metadata.get("ownerReferences") or ()
+        for owner in owners
     )
 
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from pykai.controllers.operator.comparison import ours
 from pykai.controllers.operator.installation import Leader
 from pykai.controllers.operator.kinds import CLUSTER_POLICY, MADE, OPTIONAL, PROMETHEUS
 from pykai.kube.api import EventType, Resource, Selection
@@ -79,7 +80,8 @@ class Observation:
         """All our objects."""
         for resource, watch in self._own.items():
             for _, item in list(watch.items()):
-                yield resource, item
+                if ours(item):
+                    yield resource, item
 
     def find(self, resource: Resource, name: str) -> Object | None:
         """One of our objects, None where it is not there."""

@@ -20,6 +20,8 @@ Object = dict[str, Any]
 
 PROGRAM: Final = "kai"
 CERTIFICATES: Final = "/tmp/k8s-webhook-server/serving-certs"
+_RECREATE = {"type": "Recreate", "rollingUpdate": None}
+"""The None takes away what the server filled in while the strategy was another."""
 _ENVIRONMENT = (("POD_NAME", "metadata.name"), ("POD_NAMESPACE", "metadata.namespace"))
 
 
@@ -77,7 +79,7 @@ def deployment(workload: Workload, installation: Installation) -> Object:
         "spec": {
             "replicas": workload.replicas,
             "selector": {"matchLabels": workload.pod_labels},
-            "strategy": {"type": "Recreate" if recreate else "RollingUpdate"},
+            "strategy": _RECREATE if recreate else {"type": "RollingUpdate"},
             "template": _template(workload, installation),
         },
     }

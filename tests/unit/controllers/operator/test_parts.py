@@ -48,9 +48,10 @@ KAI = {"kind": "SchedulingShard", "apiVersion": "kai.scheduler/v1", "controller"
     ("metadata", "is_ours"),
     [
         ({}, False),
-        ({"labels": {"app.kubernetes.io/managed-by": "Helm"}}, False),
-        ({"labels": {"app.kubernetes.io/managed-by": "kai-operator"}}, True),
+        ({"labels": {"app.kubernetes.io/managed-by": "kai-operator"}}, False),
         ({"ownerReferences": [KAI]}, True),
+        ({"ownerReferences": [{**KAI, "kind": "Config"}]}, True),
+        ({"ownerReferences": [{**KAI, "kind": "Queue"}]}, False),
         ({"ownerReferences": [{**KAI, "kind": "ReplicaSet", "apiVersion": "apps/v1"}]}, False),
     ],
 )
