@@ -132,7 +132,7 @@ async def prepare(api: Api) -> None:
 
 async def prepare_queues(api: Api) -> None:
     """A queue without bounds, in another."""
-    resources = {kind: _FREE for kind in ("cpu", "memory", "gpu")}
+    resources = dict.fromkeys(("cpu", "memory", "gpu"), _FREE)
     for name, parent in ((f"{QUEUE_NAME}-all", ""), (QUEUE_NAME, f"{QUEUE_NAME}-all")):
         spec = {"resources": resources, **({"parentQueue": parent} if parent else {})}
         await _made(api, QUEUE, {"metadata": {"name": name}, "spec": spec})

@@ -36,6 +36,17 @@ class Share(NamedTuple):
 
 
 EMPTY = Share()
+
+
+def sharable(shares: Iterable[Share], memory: float, capacity: float) -> int:
+    """How many of the devices hold a share of this size: `Share.holds` for all of them, asked very often."""
+    count = 0
+    for used, allocated, releasing, _ in shares:
+        if used != 0 and allocated != releasing and capacity - allocated + releasing - memory >= 0:
+            count += 1
+    return count
+
+
 NodeColumns = tuple[Column, Column, list[float]]
 """Idle and releasing [resource, node], and devices in whole use per node: the trial's own."""
 Shares = dict[str, Share]
@@ -92,7 +103,7 @@ class DeviceLedger:
 
     def _surplus(self, node: int) -> bool:
         """Whether idle and used devices add up to more than the node has."""
-        held = sum(1 for share in self.shares.get(node, {}).values() if share.used > 0)
+        held = len([1 for share in self.shares.get(node, {}).values() if share[0] > 0])
         used = int(self.used_gpus[node]) + held
         return bool(self._gpu_count[node] < int(self.idle[GPU, node]) + used)
 

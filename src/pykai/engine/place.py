@@ -179,15 +179,17 @@ def choose_devices(cycle: Cycle, c: PodClass, node: int, wait: bool) -> tuple[tu
     capacity = float(trial.snapshot.nodes.gpu_memory[node])
     memory = trial.share_memory(c, node)
     shares = trial.shares.get(node, {})
-    options: list[tuple[float, str]] = []
-    for group, share in shares.items():
-        if share.holds(memory, capacity):
-            options.append((-_device_score(cycle, share.used / capacity), group))
-    whole = int(trial.idle[GPU, node]) + int(trial.releasing[GPU, node])
-    options.extend((-_device_score(cycle, 0.0), "") for _ in range(max(whole, 0)))
+    options = [
+        (-_device_score(cycle, share.used / capacity), False, group)
+        for group, share in shares.items()
+        if share.holds(memory, capacity)
+    ]
+    whole = max(int(trial.idle[GPU, node]) + int(trial.releasing[GPU, node]), 0)
+    if whole:
+        options.extend([(-_device_score(cycle, 0.0), True, "")] * min(whole, c.devices))
     if len(options) < c.devices:
         return None
-    chosen = [group for _, group in sorted(options, key=lambda o: (o[0], o[1] == "", o[1]))[: c.devices]]
+    chosen = [group for _, _, group in sorted(options)[: c.devices]]
     fresh = chosen.count("")
     slots = 1 + fresh  # a device nobody shares yet needs a reservation pod beside the pod itself
     idle, releasing = trial.idle[:, node], trial.releasing[:, node]
@@ -203,4 +205,7 @@ def choose_devices(cycle: Cycle, c: PodClass, node: int, wait: bool) -> tuple[tu
 
 
 def _device_score(cycle: Cycle, used_portion: float) -> float:
-    return sum(plugin.device_score(used_portion) for plugin in cycle.device_scores)
+    score = 0.0
+    for plugin in cycle.device_scores:
+        score += plugin.device_score(used_portion)
+    return score

@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from pykai.engine import points
+from pykai.engine.devices import sharable
 from pykai.engine.points import NodeLook, RelativeScore
 from pykai.engine.policy import Policy
 from pykai.engine.trial import Trial
@@ -256,7 +257,7 @@ class Ranking:
             shares = trial.shares.get(node)
             if shares:
                 memory, size = trial.share_memory(c, node), float(capacity[node])
-                counts[at] = sum(share.holds(memory, size) for share in shares.values())
+                counts[at] = sharable(shares.values(), memory, size)
         return counts
 
     def _shared_among(self, nodes: Rows) -> Iterator[tuple[int, int]]:

@@ -20,8 +20,6 @@ Object = dict[str, Any]
 
 PROGRAM: Final = "kai"
 CERTIFICATES: Final = "/tmp/k8s-webhook-server/serving-certs"
-_RECREATE = {"type": "Recreate", "rollingUpdate": None}
-"""The None takes away what the server filled in while the strategy was another."""
 _ENVIRONMENT = (("POD_NAME", "metadata.name"), ("POD_NAMESPACE", "metadata.namespace"))
 
 
@@ -79,10 +77,15 @@ def deployment(workload: Workload, installation: Installation) -> Object:
         "spec": {
             "replicas": workload.replicas,
             "selector": {"matchLabels": workload.pod_labels},
-            "strategy": _RECREATE if recreate else {"type": "RollingUpdate"},
+            "strategy": {"type": "Recreate"} if recreate else _rolling(workload.replicas),
             "template": _template(workload, installation),
         },
     }
+
+
+def _rolling(replicas: int) -> Object:
+    """One pod more, and of several one less; written out, because only what is ours goes when the strategy changes."""
+    return {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1 if replicas > 1 else 0}}
 
 
 def pull_secrets(installation: Installation) -> list[Object]:
@@ -129,7 +132,7 @@ def _template(workload: Workload, installation: Installation) -> Object:
 
 
 def _probes(port: int) -> Object:
-    """Ready is asked often; alive is given two minutes, because a long scheduling cycle answers nobody. Port 0: none."""
+    """Ready is asked often; alive is given two minutes, because a long scheduling cycle answers nobody."""
     if not port:
         return {}
     ready = {"httpGet": {"path": "/readyz", "port": port}, "initialDelaySeconds": 2, "periodSeconds": 5}
