@@ -3,9 +3,11 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 CASES  ?= ../shared/conformance
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
+REGISTRY ?= registry/local/kai-scheduler
 ARGS   ?=
 
-.PHONY: env run test test-long check bench bench-e2e conformance docs local-up local-down clean
+.PHONY: env run test test-long check build chart image bench bench-e2e conformance docs local-up local-down clean
 
 # The environment, with the `kai` command in it. Re-made when the dependencies change.
 env: $(VENV)/.ready
@@ -28,10 +30,26 @@ test-long: env
 	KAI_TEST_ROUNDS=20 $(BIN)/python -m pytest tests/integration/test_shared_devices.py
 
 check: env
-	$(BIN)/ruff check src tests bench
-	$(BIN)/ruff format --check src tests bench
+	$(BIN)/ruff check src tests bench charts
+	$(BIN)/ruff format --check src tests bench charts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The wheel (the same bytes for the same sources) and the packaged chart, in dist/
+build: env chart
+	@SOURCE_DATE_EPOCH=1577836800 $(BIN)/uv build -q --wheel --out-dir dist
+	@$(BIN)/helm package -d dist charts/kai-scheduler
+	@ls dist
+
+# What the chart takes from the code: definitions, schema of values, roles.
+chart: env
+	@$(BIN)/python -m charts.generate
+	@$(BIN)/helm lint --strict --quiet charts/kai-scheduler
+
+image:
+	docker build -t $(REGISTRY)/pykai:$(VERSION) .
+	docker build -t $(REGISTRY)/resource-reservation:$(VERSION) --target resource-reservation .
+	docker build -t $(REGISTRY)/scaling-pod:$(VERSION) --target scaling-pod .
 
 conformance: env
 	@$(BIN)/python -m tests.conformance.runner $(CASES)

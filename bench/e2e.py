@@ -153,8 +153,9 @@ def report(found: Sequence[Outcome]) -> None:
     """Print figures, ratios and where the cost goes."""
     kept = middle(found)
     pairs = [(kept[load, OURS], kept[load, YARDSTICK]) for load in dict.fromkeys(load for load, _ in kept)]
-    columns = ["scheduler", *(tables.Column(title, right=True) for title in TITLES)]
-    rows = [[each.load, each.scheduler, *_figures(each)] for pair in pairs for each in pair]
+    shown = [each for pair in pairs for each in pair]
+    columns = [*WHO, *(tables.Column(title, right=True) for title in TITLES)]
+    rows = [[each.load, each.scheduler, *_figures(each)] for each in shown]
     ratios = [
         [ours.load, f"{ours.rate / other.rate:.2f}", f"{ours.seconds / other.seconds:.2f}", _ratio(ours, other)]
         for ours, other in pairs
@@ -162,18 +163,25 @@ def report(found: Sequence[Outcome]) -> None:
     right = [tables.Column(title, right=True) for title in ("pods/s", "time to the last bind", "CPU a pod")]
     tables.show(
         [
-            tables.table("End to end", ["load", *columns], rows),
+            tables.table("End to end", columns, rows),
             tables.table("pykai divided by kube-scheduler", ["load", *right], ratios),
-            tables.table(
-                "Writes a pod", ["load", "scheduler", "writes"], [_writes(each) for pair in pairs for each in pair]
-            ),
-            tables.table("CPU seconds", ["load", "scheduler", *PARTS], [_cpu(each) for pair in pairs for each in pair]),
+            tables.table("Writes a pod", [*WHO, tables.Column("writes", wide=True)], [_writes(each) for each in shown]),
+            tables.table("CPU seconds", [*WHO, *PARTS.values()], [_cpu(each) for each in shown]),
         ]
     )
 
 
 TITLES = ("pods", "seconds", "pods/s", "median latency", "writes a pod", "CPU ms a pod")
-PARTS = (parts.ETCD, parts.APISERVER, parts.CONTROLLER_MANAGER, parts.SCHEDULER, KUBELETS, KAI)
+WHO = ("load", "scheduler")
+PARTS = {
+    parts.ETCD: "etcd",
+    parts.APISERVER: "API server",
+    parts.CONTROLLER_MANAGER: "controllers",
+    parts.SCHEDULER: "kube-sched.",
+    KUBELETS: "kubelets",
+    KAI: "kai",
+}
+"""Processes and what they are called in the table."""
 
 
 def _figures(of: Outcome) -> list[str]:

@@ -12,12 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
+from pykai.apps.cli import COMMANDS, CommandTable, main
+from pykai.apps.component import Compose, Composition, Process, live
 from pykai.apps.operator import WEBHOOKS
 from pykai.controllers import operator
 from pykai.controllers.operator import OperatorSettings, Site, upgrade
 from pykai.controllers.operator.kinds import MONITOR
-from pykai.kube.api import Object, Patch, Ref, Selection
+from pykai.kube.api import Api, Object, Patch, Ref, Selection
 from pykai.kube.crds import open_definition
 from pykai.kube.credentials import Token, from_kubeconfig
 from pykai.kube.errors import NotFound
@@ -25,7 +28,9 @@ from pykai.kube.http import HttpApi
 from pykai.kube.resources import CONFIG, CRD, DEPLOYMENT, MUTATING_WEBHOOK, NAMESPACE, QUEUE, SHARD, VALIDATING_WEBHOOK
 from pykai.kube.watches import Watches
 from pykai.local.cluster import ControlPlane
-from tests.unit.chart.rendering import CHART, VALUE_SETS, helm, render
+from pykai.observe.work_metrics import WorkMetrics
+from tests.unit.chart.rendering import CHART, VALUE_SETS, helm, objects, render
+from tests.unit.controllers.operator.cluster import container_of, wanted
 
 from .conftest import Eventually, Kubectl
 
@@ -63,15 +68,18 @@ async def exists(api: HttpApi, ref: Ref) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------------ every object
-@pytest.mark.parametrize("name", VALUE_SETS)
-async def test_the_server_accepts_every_object(name: str, real_api: HttpApi, kubectl: Kubectl, tmp_path: Path) -> None:
+async def test_the_server_accepts_every_object_of_every_set(
+    real_api: HttpApi, kubectl: Kubectl, tmp_path: Path
+) -> None:
     await upgrade.definitions(real_api)
     await real_api.patch(CRD.ref(MONITOR.qualified), Patch.apply(open_definition(MONITOR), "tests"))
     await ensure(real_api, *SPACES)
-    text = render(tmp_path, VALUE_SETS[name], "--include-crds")
+    texts = [render(tmp_path, values, "--include-crds") for values in VALUE_SETS.values()]
+    different = dict.fromkeys(part.strip() for text in texts for part in text.split("\n---\n") if "kind:" in part)
     dry = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict")
-    answer = await kubectl(*dry, "-f", "-", stdin=text)
-    assert answer.count("serverside-applied") == text.count("\nkind: ") + text.startswith("kind: ")
+    answer = await kubectl(*dry, "-f", "-", stdin="\n---\n".join(different))
+    assert answer.count("serverside-applied") == len(different) > 60
+    await real_api.delete(CRD.ref(MONITOR.qualified))
 
 
 # ---------------------------------------------------------------------------------------------------------- operator
@@ -82,7 +90,7 @@ async def release(real_api: HttpApi, helm_on: Helm, eventually: Eventually) -> A
     await helm_on("upgrade", "-i", "kai-scheduler", str(CHART), "--create-namespace", "--no-hooks")
     yield helm_on
     await helm_on("uninstall", "kai-scheduler", "--ignore-not-found", "--no-hooks", "--wait")
-    await eventually(lambda: nothing_left(real_api), 30)
+    await eventually(lambda: nothing_left(real_api), 60)
     for ref in (SHARD.ref("default"), QUEUE.ref("default-queue"), QUEUE.ref("default-parent-queue")):
         if await exists(real_api, ref):
             await real_api.delete(ref)
@@ -132,8 +140,8 @@ async def deployed(api: HttpApi) -> bool:
     return done
 
 
-async def versions(api: HttpApi) -> dict[str, str]:
-    """The version of every Deployment of the operator."""
+async def versions(api: HttpApi) -> dict[str, int]:
+    """The generation of every Deployment of the operator."""
     items = (await api.list(DEPLOYMENT, Object, OURS)).items
     return {item["metadata"]["name"]: item["metadata"]["generation"] for item in items}
 
@@ -151,6 +159,7 @@ async def test_an_installation_from_beginning_to_end(
         assert found["spec"]["template"]["spec"]["containers"][0]["image"] == "registry.example.com/kai/pykai:v1"
 
         before = await versions(real_api)
+        assert set(before.values()) == {1}, "the operator changes what it has just written"
         await release("upgrade", "kai-scheduler", str(CHART), "--no-hooks", "--set", "global.gpuSharing=true")
         assert await kubectl(*MISSION) == "true"
         await eventually(lambda: deployed(real_api), 30)
@@ -169,11 +178,102 @@ async def test_an_installation_from_beginning_to_end(
         assert set(await versions(real_api)) == COMPONENTS | {"node-scale-adjuster"}
 
     await release("uninstall", "kai-scheduler", "--no-hooks")
-    await eventually(lambda: nothing_left(real_api), 30)
+    await eventually(lambda: nothing_left(real_api), 60)
     assert await exists(real_api, QUEUE.ref("default-queue"))
     assert await exists(real_api, SHARD.ref("default"))
     assert await exists(real_api, NAMESPACE.ref("kai-resource-reservation"))
     assert not await exists(real_api, CONFIG.ref("kai-config"))
+
+
+# ---------------------------------------------------------------------------------------------------------- components
+QUIET = {
+    "queueController": {"webhooks": {"enableValidation": False}},
+    "podGroupController": {"webhooks": {"enableValidation": False}},
+    "admission": {"service": {"enabled": False}},
+}
+ANY_PORT = {"plugin-server-port": "0", "scheduler-conf": ""}
+
+
+async def test_components_may_follow_all_they_ask_for(
+    local_cluster: ControlPlane,
+    real_api: HttpApi,
+    release: Helm,
+    kubectl: Kubectl,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given = ("--set", "global.clusterAutoscaling=true")
+    await release("upgrade", "kai-scheduler", str(CHART), "--no-hooks", *given)
+    made = wanted(QUIET, {"default": {"args": ANY_PORT}})
+    workloads = [item for (kind, _), item in made.items() if kind == "Deployment"]
+    assert len(workloads) == 6
+    for item in workloads:
+        account = item["spec"]["template"]["spec"]["serviceAccountName"]
+        await kubectl("create", "serviceaccount", account, "-n", HERE)
+        token = (await kubectl("create", "token", account, "-n", HERE)).strip()
+        access = replace(from_kubeconfig(local_cluster.site.kubeconfig), token=Token(token))
+        process, compose = _as_started(container_of(item), monkeypatch)
+        async with HttpApi(access) as api:
+            await _follows(api, process, compose)
+        await kubectl("delete", "serviceaccount", account, "-n", HERE)
+
+
+def _as_started(container: Object, monkeypatch: pytest.MonkeyPatch) -> tuple[Process, Compose]:
+    """What the container's command would run."""
+    assert isinstance(main, CommandTable)
+    started: list[tuple[Process, Compose]] = []
+    _, subcommand = container["command"]
+    command = main.get_command(main.make_context("kai", [], resilient_parsing=True), subcommand)
+    assert command is not None
+    module = f"pykai.apps.{COMMANDS[subcommand].module}"
+    monkeypatch.setattr(f"{module}.run_component", lambda *parts: started.append(parts))
+    command.main(container["args"], standalone_mode=False)
+    (found,) = started
+    return found
+
+
+async def _follows(api: HttpApi, process: Process, compose: Compose) -> None:
+    """Run the component until it has seen everything it follows."""
+    seen: list[Watches] = []
+
+    def noted(api: Api, watches: Watches, work: WorkMetrics) -> Composition:
+        seen.append(watches)
+        return compose(api, watches, work)
+
+    silent = replace(process, metrics_address="0", health_address="0", lease="")
+    task = asyncio.create_task(live(api, silent, noted))
+    try:
+        await asyncio.sleep(0.3)  # until it has asked for everything
+        async with asyncio.timeout(15):
+            while not seen[0].ready and not task.done():
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        pytest.fail(f"{process.name}: {seen[0].problems()}")
+    finally:
+        finished = task.done()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert not finished, f"{process.name} ended"
+
+
+async def test_the_hook_has_the_rights_it_needs(
+    local_cluster: ControlPlane, real_api: HttpApi, kubectl: Kubectl, tmp_path: Path
+) -> None:
+    await ensure(real_api, HERE)
+    hooks = [
+        item for item in objects(render(tmp_path, {})) if "helm.sh/hook" in item["metadata"].get("annotations", {})
+    ]
+    text = yaml.safe_dump_all(item for item in hooks if item["kind"] != "Job")
+    await kubectl("apply", "-f", "-", stdin=text)
+    token = (await kubectl("create", "token", "crd-upgrader", "-n", HERE)).strip()
+    access = replace(from_kubeconfig(local_cluster.site.kubeconfig), token=Token(token))
+    await real_api.patch(CRD.ref(upgrade.KUEUE.qualified), Patch.apply(open_definition(upgrade.KUEUE), "tests"))
+    try:
+        async with HttpApi(access) as api:
+            await upgrade.definitions(api)
+            assert await upgrade.topologies(api) == []
+    finally:
+        await real_api.delete(CRD.ref(upgrade.KUEUE.qualified))
+        await kubectl("delete", "-f", "-", stdin=text)
 
 
 async def test_queues_that_exist_are_left_alone(real_api: HttpApi, release: Helm) -> None:

@@ -32,6 +32,7 @@ LEVELS = ("block", "rack")
 PACKING = Policy(make_all([(name, {}) for name in BUILT_IN]))
 _SPREADING = {"gpupack": ("gpuspread", {}), "nodeplacement": ("nodeplacement", {"gpu": "spread", "cpu": "spread"})}
 SPREADING = Policy(make_all([_SPREADING.get(name, (name, {})) for name in BUILT_IN]))
+POLICIES = {"packing": PACKING, "spreading": SPREADING}
 
 _MARKS = {
     "last-start": names.LAST_START_TIMESTAMP,

@@ -22,7 +22,7 @@ from tests.properties.small_world import (
     NOW,
     OURS,
     PACKING,
-    SPREADING,
+    POLICIES,
     STEP,
     Cluster,
     Fields,
@@ -32,7 +32,7 @@ from tests.properties.small_world import (
 )
 
 CYCLES = 12
-policies = st.sampled_from([PACKING, SPREADING])
+policies = st.sampled_from(sorted(POLICIES))
 some = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 few = settings(some, max_examples=60)
 
@@ -46,8 +46,8 @@ def judged(snapshot: Snapshot, policy: Policy, now: float = NOW) -> Plan:
 
 @some
 @given(clusters(), policies)
-def test_the_judge_finds_nothing(cluster: Cluster, policy: Policy) -> None:
-    judged(cluster.snapshot(), policy)
+def test_the_judge_finds_nothing(cluster: Cluster, policy: str) -> None:
+    judged(cluster.snapshot(), POLICIES[policy])
 
 
 def content(plan: Plan) -> tuple[Any, ...]:
@@ -59,11 +59,11 @@ def content(plan: Plan) -> tuple[Any, ...]:
 
 @few
 @given(clusters(), policies, st.randoms(use_true_random=False))
-def test_the_order_of_the_input_does_not_matter(cluster: Cluster, policy: Policy, chance: Any) -> None:
+def test_the_order_of_the_input_does_not_matter(cluster: Cluster, policy: str, chance: Any) -> None:
     objects = cluster.objects()
-    expected = content(decide(snapshot_of(objects), policy, NOW))
+    expected = content(decide(snapshot_of(objects), POLICIES[policy], NOW))
     chance.shuffle(objects)
-    assert content(decide(snapshot_of(objects), policy, NOW)) == expected
+    assert content(decide(snapshot_of(objects), POLICIES[policy], NOW)) == expected
 
 
 def acts(plan: Plan) -> bool:
@@ -72,12 +72,12 @@ def acts(plan: Plan) -> bool:
 
 @few
 @given(clusters(), policies, st.booleans())
-def test_things_come_to_rest(cluster: Cluster, policy: Policy, again: bool) -> None:
+def test_things_come_to_rest(cluster: Cluster, policy: str, again: bool) -> None:
     """Cycle after cycle the plan is carried out; nothing arrives; soon there is nothing left to do."""
     evictions, pods = 0, len(cluster.pods)
     for number in range(CYCLES):
         now = NOW + number * STEP
-        plan = judged(cluster.snapshot(now), policy, now)
+        plan = judged(cluster.snapshot(now), POLICIES[policy], now)
         evictions += len(plan.evictions)
         if not acts(plan):
             break

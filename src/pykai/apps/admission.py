@@ -64,5 +64,5 @@ def admission(**given: Any) -> None:
     process = process_of("admission", {**given, "leader_elect": False})
     tell_ineffective((*FLAGS, *LOGS), given)
     settings = pod_settings(given)
-    selection = PodSelection(settings.scheduler_name, own_namespace())
+    selection = PodSelection(settings.scheduler_name, own_namespace(), guards_devices=settings.block_visible_devices)
     run_component(process, partial(compose, Admission(settings), webhook_settings(given, PODS, selection)))

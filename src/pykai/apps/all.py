@@ -125,7 +125,8 @@ def settings_of(given: dict[str, Any]) -> AllSettings:
         block_visible_devices=given["block_nvidia_visible_devices"],
         fraction_runtime_class=given["gpu_fraction_runtime_class_name"],
     )
-    usual = settings_for(name, pods, webhook_settings(given, PATHS, PodSelection(name, own_namespace())))
+    seen = PodSelection(name, own_namespace(), guards_devices=pods.block_visible_devices)
+    usual = settings_for(name, pods, webhook_settings(given, PATHS, seen))
     scaling = ScalingSettings(ScalingPodTemplate(given["scaling_pod_image"]), name)
     reservations = ReservationTemplate(runtime_class=given["runtime_class_name"])
     return replace(

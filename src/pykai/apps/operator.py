@@ -63,7 +63,12 @@ def issued(service: str, namespace: str, present: Secret | None, now: datetime |
 
 def _pods(at: Endpoint, scope: PodScope, called: tuple[str, str]) -> list[rules.Configuration]:
     selection = rules.PodSelection(
-        scope.scheduler_name, scope.system_namespace, scope.queue_label_key, scope.namespace_labels, scope.pod_labels
+        scope.scheduler_name,
+        scope.system_namespace,
+        scope.queue_label_key,
+        scope.namespace_labels,
+        scope.pod_labels,
+        scope.guards_devices,
     )
     client, (mutating, validating) = _client(at), called
     return [rules.mutating_pods(client, selection, mutating), rules.validating_pods(client, selection, validating)]

@@ -149,7 +149,8 @@ class Placement:
         wait = self.wait_only or not ranking.now(node) or self._must_wait(pod, node, c)
         groups: tuple[str, ...] = ()
         if c.shared:
-            chosen = choose_devices(self.cycle, c, node, wait)
+            own = self._own_devices(pod, node) if pod in trial.virtual else ()
+            chosen = choose_devices(self.cycle, c, node, wait, own)
             if chosen is None:
                 return False
             groups, wait = chosen
@@ -165,28 +166,39 @@ class Placement:
         self.cycle.tell_placed(pod)
         return True
 
+    def _own_devices(self, pod: int, node: int) -> Sequence[str]:
+        """Devices of the node that a pod which is to be evicted would leave to nobody: it can have them back."""
+        trial, shares = self.trial, self.trial.shares.get(node, {})
+        groups = trial.gpu_groups.get(pod, ()) if trial.node[pod] == node else ()
+        return [group for group in groups if shares[group].used == shares[group].releasing]
+
 
 def _podsets(group: SubGroupSet) -> Iterator[PodSet]:
     return group.podsets()
 
 
-def choose_devices(cycle: Cycle, c: PodClass, node: int, wait: bool) -> tuple[tuple[str, ...], bool] | None:
+def choose_devices(
+    cycle: Cycle, c: PodClass, node: int, wait: bool, own: Sequence[str] = ()
+) -> tuple[tuple[str, ...], bool] | None:
     """The devices a share goes to on a node, and whether one of them must be waited for; None: too few.
 
-    Devices already shared compete with whole ones by the device scores; equal ones go by name.
+    Devices already shared compete with whole ones by the device scores; equal ones go by name. `own`: whole ones that
+    the pod is about to leave.
     """
     trial = cycle.trial
     capacity = float(trial.snapshot.nodes.gpu_memory[node])
     memory = trial.share_memory(c, node)
     shares = trial.shares.get(node, {})
     options = [
-        (-_device_score(cycle, share.used / capacity), False, group)
+        (-_device_score(cycle, share.used / capacity), 0, group)
         for group, share in shares.items()
         if share.holds(memory, capacity)
     ]
     whole = max(int(trial.idle[GPU, node]) + int(trial.releasing[GPU, node]), 0)
     if whole:
-        options.extend([(-_device_score(cycle, 0.0), True, "")] * min(whole, c.devices))
+        score, mine = -_device_score(cycle, 0.0), own[:whole]
+        options.extend((score, 1, group) for group in mine)
+        options.extend([(score, 2, "")] * min(whole - len(mine), c.devices))
     if len(options) < c.devices:
         return None
     chosen = [group for _, _, group in sorted(options)[: c.devices]]

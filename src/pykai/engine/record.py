@@ -84,6 +84,7 @@ def _evictions(cycle: Cycle) -> Iterator[Evict]:
             evictor=None if why.evictor is None else _gang_key(cycle, why.evictor),
             victims=why.victims,
             moves_to=_node(cycle, pod) if moved else "",
+            heir=None if why.heir is None else _gang_key(cycle, why.heir),
         )
 
 

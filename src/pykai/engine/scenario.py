@@ -29,6 +29,8 @@ class Why:
     evictor: int | None
     message: str
     victims: int
+    heir: int | None = None
+    """Who took the place from the evictor in the same cycle."""
 
 
 @dataclass(frozen=True)
@@ -127,13 +129,13 @@ def commit(cycle: Cycle, scenario: Scenario, messages: Mapping[int, str]) -> Non
 
 
 def _inherit(cycle: Cycle, scenario: Scenario) -> None:
-    """Who was evicted for a gang that loses its place again was evicted for the one that has it now."""
+    """Who was evicted for a gang that loses its place again has made room for the one that has it now."""
     trial, before = cycle.trial, cycle.snapshot.pods.status
     promised = {trial.gang[pod] for pod in scenario.released if not IS_ACTIVE_USED[before[pod]]}
     gone = {gang for gang in promised if not any(pod in trial.placed for pod in active_pods(trial, gang))}
     for pod, why in trial.evicted.items() if gone else ():
-        if why.evictor in gone:
-            trial.evicted[pod] = replace(why, evictor=scenario.cause.gang)
+        if (why.evictor if why.heir is None else why.heir) in gone:
+            trial.evicted[pod] = replace(why, heir=scenario.cause.gang)
 
 
 def whole(cycle: Cycle, gang: int) -> bool:

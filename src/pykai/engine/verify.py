@@ -35,9 +35,8 @@ def gangs_whole(out: Outcome) -> Iterator[Violation]:
     """Who is given something has its minimum afterwards, and who loses something keeps it or goes whole."""
     gangs, pods = out.snapshot.gangs, out.snapshot.pods
     before, after, now = out.members
-    for gang in sorted({int(pods.gang[p.pod]) for p in out.placements} - {-1}):
-        tree, placed = gangs.tree(gang), out.by_gang[gang]
-        came = [p for p in placed if p.pod not in out.evicted]
+    for gang in _suspects(out):
+        tree, came = gangs.tree(gang), [p for p in out.by_gang[gang] if p.pod not in out.evicted]
         yield from _complete(out, gang, (tree, after), {int(pods.podset[p.pod]) for p in came})
         yield from _complete(out, gang, (tree, now), {int(pods.podset[p.pod]) for p in came if not p.waits})
     for gang in sorted({int(pods.gang[row]) for row in out.evicted} - {-1}):
@@ -45,6 +44,14 @@ def gangs_whole(out: Outcome) -> Iterator[Violation]:
         if torn is not None:
             about = f"{gangs.title(gang)} {torn.name}".strip()
             yield Violation("a gang goes whole or keeps its minimum", about, _figures(torn, after))
+
+
+def _suspects(out: Outcome) -> list[int]:
+    """Gangs that were given something, without those with a single podset that has its minimum at once."""
+    gangs, pods = out.snapshot.gangs, out.snapshot.pods
+    rows = np.array([p.pod for p in out.placements], dtype=np.int64)
+    short = out.members[2][pods.podset[rows]] < np.array(gangs.podset_min)[pods.podset[rows]]
+    return sorted((set(pods.gang[rows[short]].tolist()) | (gangs.trees.keys() & out.by_gang.keys())) - {-1})
 
 
 def _torn(tree: SubGroupSet, count: Rows) -> PodSet | SubGroupSet | None:
@@ -92,15 +99,15 @@ def evictions_justified(out: Outcome) -> Iterator[Violation]:
     snapshot = out.snapshot
     gangs = snapshot.gangs
     for row, eviction in out.evicted.items():
-        about, gang = snapshot.pods.title(row), int(snapshot.pods.gang[row])
-        if eviction.evictor is None:
+        about, gang, taker = snapshot.pods.title(row), int(snapshot.pods.gang[row]), eviction.heir or eviction.evictor
+        if taker is None:
             if not _stale(out, gang):
                 yield Violation("only stale gangs go without an evictor", about, f"action {eviction.action}")
             continue
         if not gangs.preemptible[gang]:
             yield Violation("non-preemptible work stays", about, f"evicted by {eviction.action}")
-        if eviction.evictor not in out.winners:
-            yield Violation("an eviction makes a place", about, f"{'/'.join(eviction.evictor)} gets none")
+        if taker not in out.winners:
+            yield Violation("an eviction makes a place", about, f"{'/'.join(taker)} gets none")
         yield from _right(out, (about, gang, eviction))
     yield from _quotas_respected(out)
 
@@ -119,7 +126,7 @@ def _stale(out: Outcome, gang: int) -> bool:
 def _right(out: Outcome, case: tuple[str, int, Evict]) -> Iterator[Violation]:
     """What each action may do to whom."""
     gangs, (about, gang, eviction) = out.snapshot.gangs, case
-    by = out.winners.get(eviction.evictor or ("", ""), -1)
+    by = out.gang_rows.get(eviction.evictor or ("", ""), -1)
     if by < 0:
         return
     same = gangs.queue[by] == gangs.queue[gang]
@@ -142,7 +149,7 @@ def _quotas_respected(out: Outcome) -> Iterator[Violation]:
     lost = [(row, e) for row, e in out.evicted.items() if e.action == "reclaim" and not e.moves_to]
     most = most_used(out) if lost else np.zeros((3, 0))
     for row, eviction in lost:
-        by = out.winners.get(eviction.evictor or ("", ""), -1)
+        by = out.gang_rows.get(eviction.evictor or ("", ""), -1)
         if by < 0:
             continue
         ours, theirs = gangs.queue[by], gangs.queue[int(snapshot.pods.gang[row])]

@@ -89,11 +89,16 @@ class Outcome:
             found.setdefault(int(self.snapshot.pods.gang[placement.pod]), []).append(placement)
         return found
 
+    @property
+    def gang_rows(self) -> dict[Key, int]:
+        """Gangs by name."""
+        return self.snapshot.derived(gang_rows)
+
     @cached_property
-    def winners(self) -> dict[Key, int]:
+    def winners(self) -> set[Key]:
         """The gangs that are given something."""
         gangs = self.snapshot.gangs
-        return {(gangs.namespaces[gang], gangs.names[gang]): gang for gang in self.by_gang if gang >= 0}
+        return {(gangs.namespaces[gang], gangs.names[gang]) for gang in self.by_gang if gang >= 0}
 
     @cached_property
     def members(self) -> tuple[Rows, Rows, Rows]:
@@ -193,7 +198,7 @@ class _Reader:
     def _gangs_of(plan: Plan) -> Iterator[Key]:
         yield from (mark.gang for mark in plan.marks)
         yield from (verdict.gang for verdict in plan.verdicts)
-        yield from (eviction.evictor for eviction in plan.evictions if eviction.evictor is not None)
+        yield from (key for eviction in plan.evictions for key in (eviction.evictor, eviction.heir) if key is not None)
 
     def moves(self) -> None:
         """A pod that is evicted in order to move has a place, and it is the one the eviction names."""

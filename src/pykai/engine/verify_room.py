@@ -19,6 +19,8 @@ from pykai.model.snapshot import Snapshot
 from pykai.model.status import Status
 
 _SLACK = 1e-6
+_RELATIVE = 1e-9
+"""Sums of the same amounts in another order may differ by as much."""
 _UNITS = ("milli CPU", "bytes of memory", "GPUs")
 _IMPLICIT_CLASS = "deviceclass.resource.kubernetes.io/"
 Devices = dict[tuple[int, str], float]
@@ -51,7 +53,7 @@ def _hold(
     for node, _ in after.keys() - existing.keys():
         added[PODS, node] += 1
     offered = _offered(snapshot)
-    for row, node in np.argwhere((added > 0) & (used + added > offered + _SLACK)).tolist():
+    for row, node in np.argwhere((added > 0) & (used + added > offered * (1 + _RELATIVE) + _SLACK)).tolist():
         figures = f"{used[row, node]:g} + {added[row, node]:g} of {offered[row, node]:g} {snapshot.space.names[row]}"
         yield Violation("a node holds its pods", snapshot.nodes.names[node], f"{figures} {when}")
     for node, group in dict.fromkeys((p.node, group) for p in placements for group in p.groups):
@@ -116,7 +118,7 @@ def queues_hold(out: Outcome) -> Iterator[Violation]:
 def _within(out: Outcome, gangs: Mask, bound: tuple[str, Column]) -> Iterator[Violation]:
     snapshot, (rule, most) = out.snapshot, bound
     used, added = _queue_use(out, gangs)
-    over = (added > _SLACK) & (most != UNLIMITED) & (np.round(used + added, 4) > most + _SLACK)
+    over = (added > _SLACK) & (most != UNLIMITED) & (np.round(used + added, 4) > most * (1 + _RELATIVE) + _SLACK)
     for resource, queue in np.argwhere(over).tolist():
         figures = f"{used[resource, queue]:g} + {added[resource, queue]:g} of {most[resource, queue]:g}"
         yield Violation(rule, snapshot.queues.names[queue], f"{figures} {_UNITS[resource]}")

@@ -47,6 +47,8 @@ class Evict:
     """How many pods the same decision evicts."""
     moves_to: str = ""
     """The node the pod itself is meant for next, where it moves."""
+    heir: Key | None = None
+    """Who has the place now, where the evictor lost it again in the same cycle."""
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,9 @@
 A pod webhook fails closed, so it must see no pod but ours: a match condition on the scheduler's name and selectors on
 namespaces and labels keep an unready webhook from blocking anything else, and the system's own namespaces are left
 out so that it can come back by itself.
+
+Further match conditions leave out what no rule can object to: pods without a share of a GPU, pod groups without
+structure, and changes of parts that no rule reads. A call costs more than most writes, and most writes are our own.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pykai.objects import names
 from pykai.objects.names import SCHEDULER_NAME, SYSTEM_NAMESPACE
 from pykai.webhook import review
 
@@ -25,16 +29,27 @@ QUEUE_PREFIX = "kai-queue-validation-"
 POD_GROUP_PREFIX = "kai-podgroup-validation-"
 _INHERITED = ("timeoutSeconds", "matchPolicy")
 
+_ASKING = (names.GPU_FRACTION, names.GPU_MEMORY, names.GPU_FRACTION_DEVICES, names.MPS)
+"""Annotations without which a pod does not ask for a share."""
+_READ = (*_ASKING, names.GPU_FRACTION_CONTAINER, names.GPU_FRACTION_CONTAINER_TYPE, names.SHARED_GPU_CONFIGMAP)
+"""All annotations of pods that rules read."""
+_STRUCTURE = ("subGroups", "minSubGroup", "preemptionDelay", "stalenessGracePeriod")
+"""Fields without which nothing can be wrong with a pod group that its schema does not tell."""
+
 
 @dataclass(frozen=True)
 class PodSelection:
-    """Which pods the pod webhooks see; `queue_label_key` set: only those of namespaces that carry that label."""
+    """Which pods the pod webhooks see; `queue_label_key` set: only those of namespaces that carry that label.
+
+    `guards_devices`: also pods that ask for no share, because the devices their containers see are checked.
+    """
 
     scheduler_name: str = SCHEDULER_NAME
     system_namespace: str = SYSTEM_NAMESPACE
     queue_label_key: str | None = None
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
     pod_labels: Mapping[str, str] = field(default_factory=dict)
+    guards_devices: bool = False
 
 
 def service_client(namespace: str, service: str, ca_bundle: bytes, port: int | None = None) -> Client:
@@ -87,6 +102,11 @@ def validating_pod_groups(client: Client, prefix: str = POD_GROUP_PREFIX) -> Con
         client(review.VALIDATE_POD_GROUP),
         _rule("scheduling.run.ai/v2alpha2/podgroups", "Namespaced", ["CREATE", "UPDATE"]),
     )
+    structured = " || ".join(f"has(object.spec.{name})" for name in _STRUCTURE)
+    webhook["matchConditions"] = _conditions(
+        ("structured", f"has(object.spec) && ({structured})"),
+        ("spec-changed", f"{_NO_UPDATE} || !has(oldObject.spec) || object.spec != oldObject.spec"),
+    )
     return _configuration("ValidatingWebhookConfiguration", f"{prefix}v2alpha2", [webhook], {})
 
 
@@ -124,9 +144,39 @@ def _pod_webhook(client: dict[str, Any], pods: PodSelection, operations: list[st
     webhook["namespaceSelector"] = _namespace_selector(pods)
     if pods.pod_labels:
         webhook["objectSelector"] = {"matchLabels": dict(pods.pod_labels)}
-    expression = f"object.spec.schedulerName == {_cel_string(pods.scheduler_name)}"
-    webhook["matchConditions"] = [{"name": "scheduler-name-match", "expression": expression}]
+    ours = ("scheduler-name-match", f"object.spec.schedulerName == {_cel_string(pods.scheduler_name)}")
+    asks = (
+        "asks-for-share",
+        f"{_annotated('object')} && {_cel_list(_ASKING)}.exists(k, k in {_ANNOTATIONS['object']})",
+    )
+    webhook["matchConditions"] = _conditions(ours, *(() if pods.guards_devices else (asks,)), *_changed(operations))
     return webhook
+
+
+_NO_UPDATE = "request.operation != 'UPDATE'"
+_ANNOTATIONS = {which: f"{which}.metadata.annotations" for which in ("object", "oldObject")}
+
+
+def _conditions(*named: tuple[str, str]) -> list[dict[str, str]]:
+    return [{"name": name, "expression": expression} for name, expression in named]
+
+
+def _changed(operations: list[str]) -> list[tuple[str, str]]:
+    """The condition that an update changes something that a rule reads; none where updates are not looked at."""
+    if "UPDATE" not in operations:
+        return []
+    differs = f"{_cel_list(_READ)}.exists(k, {_annotation('object')} != {_annotation('oldObject')})"
+    return [("read-part-changed", f"{_NO_UPDATE} || object.spec != oldObject.spec || {differs}")]
+
+
+def _annotated(which: str) -> str:
+    return f"has({_ANNOTATIONS[which]})"
+
+
+def _annotation(which: str) -> str:
+    """The annotation `k` in CEL, empty where there is none."""
+    held = _ANNOTATIONS[which]
+    return f"({_annotated(which)} && k in {held} ? {held}[k] : '')"
 
 
 def _namespace_selector(pods: PodSelection) -> dict[str, Any]:
@@ -173,6 +223,10 @@ def _configuration(kind: str, name: str, webhooks: list[Webhook], labels: dict[s
 
 def _cel_string(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _cel_list(texts: tuple[str, ...]) -> str:
+    return f"[{', '.join(map(_cel_string, texts))}]"
 
 
 def _base64(text: bytes) -> str:

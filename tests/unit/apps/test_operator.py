@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import base64
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from aiohttp import web
 from cryptography import x509
 
+from pykai.apps.cli import CommandTable, main
 from pykai.apps.operator import WEBHOOKS, issued, ping, site_of
+from pykai.apps.scheduler import scheduler
 from pykai.controllers.operator import PodScope
+from pykai.controllers.operator.scheduler_flags import FLAGS
 from pykai.controllers.operator.webhooks import Endpoint
+from tests.unit.controllers.operator.cluster import container_of, wanted
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 AT = Endpoint("kai-scheduler", "admission", 443, b"trusted")
@@ -77,3 +82,60 @@ async def test_asking_a_prometheus() -> None:
     assert await ping(f"{base}/bad", 2) == f"{base}/bad answered 503"
     await runner.cleanup()
     assert "annot connect" in await ping(f"{base}/good", 2)
+
+
+EVERYTHING = {
+    "global": {
+        "replicaCount": 2,
+        "jsonLog": True,
+        "podLabelSelector": {"a": "b"},
+        "namespaceLabelSelector": {"c": "d"},
+    },
+    "podGrouper": {
+        "args": {
+            "gangScheduleKnative": False,
+            "defaultPrioritiesConfigMapName": "m",
+            "defaultPrioritiesConfigMapNamespace": "n",
+        },
+        "k8sClientConfig": {"qps": 1, "burst": 2},
+        "maxConcurrentReconciles": 3,
+    },
+    "binder": {
+        "maxConcurrentReconciles": 3,
+        "resourceReservation": {
+            "allocationTimeout": 9,
+            "podResources": {"requests": {"cpu": "1m"}},
+            "reservationPodSecurityContext": {"runAsUser": 1},
+        },
+        "plugins": {"hamicore": {"enabled": True}},
+    },
+    "admission": {"gpuSharing": True, "blockNvidiaVisibleDevices": True, "gpuPodRuntimeClassName": "x"},
+    "queueController": {
+        "metricsNamespace": "q",
+        "queueLabelToMetricLabel": "a=b",
+        "queueLabelToDefaultMetricValue": "a=c",
+        "webhooks": {"enableValidation": False},
+    },
+    "podGroupController": {"maxConcurrentReconciles": 2, "webhooks": {"enableValidation": False}},
+    "nodeScaleAdjuster": {"args": {"gpuMemoryToFractionRatio": 0.2}},
+    "numaPlacementExporter": {"service": {"enabled": True}, "pollInterval": "2s", "driftResyncInterval": "0"},
+}
+
+
+@pytest.mark.parametrize("spec", [{}, EVERYTHING], ids=["defaults", "everything"])
+def test_components_take_the_flags_that_the_operator_gives(spec: dict[str, Any]) -> None:
+    assert isinstance(main, CommandTable)
+    made = wanted(spec, {"default": {"args": {"v": "5"}}}, fake_gpu_nodes=True)
+    workloads = [item for (kind, _), item in made.items() if kind in ("Deployment", "DaemonSet")]
+    assert len(workloads) == (8 if spec else 7)
+    for item in workloads:
+        program, subcommand = container_of(item)["command"]
+        assert program == "kai"
+        command = main.get_command(main.make_context("kai", [], resilient_parsing=True), subcommand)
+        assert command is not None, subcommand
+        command.make_context(subcommand, list(container_of(item)["args"]))
+
+
+def test_shards_may_use_every_flag_of_the_scheduler() -> None:
+    options = {option.removeprefix("--") for parameter in scheduler.params for option in parameter.opts}
+    assert options - {"kubeconfig"} == FLAGS

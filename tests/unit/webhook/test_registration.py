@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import celpy
 import pytest
+from celpy.adapter import json_to_cel
 
 from pykai.webhook.registration import (
     PodSelection,
@@ -46,12 +48,17 @@ POD_WEBHOOK = {
     **FIXED,
     "name": "admission.kai-scheduler.svc",
     "namespaceSelector": {"matchExpressions": [SYSTEM]},
-    "matchConditions": [{"name": "scheduler-name-match", "expression": "object.spec.schedulerName == 'kai-scheduler'"}],
 }
 
 
+def unconditional(configuration: dict[str, Any]) -> dict[str, Any]:
+    """A configuration without its match conditions."""
+    webhooks = [{key: hook[key] for key in hook if key != "matchConditions"} for hook in configuration["webhooks"]]
+    return {**configuration, "webhooks": webhooks}
+
+
 def test_pods_are_changed_on_creation() -> None:
-    assert mutating_pods(SERVICE, PodSelection()) == {
+    assert unconditional(mutating_pods(SERVICE, PodSelection())) == {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "MutatingWebhookConfiguration",
         "metadata": {"name": "mutating-kai-admission", "labels": {"app": "admission"}},
@@ -67,7 +74,7 @@ def test_pods_are_changed_on_creation() -> None:
 
 
 def test_pods_and_topologies_are_validated() -> None:
-    assert validating_pods(SERVICE, PodSelection(), "mine") == {
+    assert unconditional(validating_pods(SERVICE, PodSelection(), "mine")) == {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": "ValidatingWebhookConfiguration",
         "metadata": {"name": "mine", "labels": {"app": "admission"}},
@@ -124,6 +131,81 @@ def test_every_selector_narrows_the_pods() -> None:
     }
     assert webhook["objectSelector"] == {"matchLabels": {"managed": "yes"}}
     assert webhook["matchConditions"][0]["expression"] == r"object.spec.schedulerName == 'it\'s'"
+
+
+def sees(webhook: dict[str, Any], old: dict[str, Any] | None, new: dict[str, Any]) -> bool:
+    """Whether the API server calls the webhook, by its match conditions; `old` None: a creation."""
+    request = {"operation": "UPDATE" if old is not None else "CREATE"}
+    facts = {"request": json_to_cel(request), "object": json_to_cel(new), "oldObject": json_to_cel(old)}
+    cel = celpy.Environment()
+    expressions = [condition["expression"] for condition in webhook["matchConditions"]]
+    return all(bool(cel.program(cel.compile(text)).evaluate(facts)) for text in expressions)
+
+
+def a_pod(scheduler: str = "kai-scheduler", image: str = "a", **annotations: str) -> dict[str, Any]:
+    notes = {key.replace("_", "-"): value for key, value in annotations.items()}
+    metadata = {"name": "p", **({"annotations": notes} if notes else {})}
+    return {"metadata": metadata, "spec": {"schedulerName": scheduler, "containers": [{"image": image}]}}
+
+
+HALF = {"gpu_fraction": "0.5"}
+PODS = [  # before, after, seen, seen where devices are guarded
+    (None, a_pod(), False, True),
+    (None, a_pod(other="x"), False, True),
+    (None, a_pod("other", **HALF), False, False),
+    (None, a_pod(**HALF), True, True),
+    (None, a_pod(gpu_memory="1"), True, True),
+    (None, a_pod(gpu_fraction_num_devices="2"), True, True),
+    (None, a_pod(mps="true"), True, True),
+    (a_pod(), a_pod(pod_group_name="g"), False, False),
+    (a_pod(), a_pod(image="b"), False, True),
+    (a_pod(), a_pod(**HALF), True, True),
+    (a_pod(**HALF), a_pod(**HALF, pod_group_name="g"), False, False),
+    (a_pod(**HALF), a_pod(gpu_fraction="0.6"), True, True),
+    (a_pod(**HALF), a_pod(**HALF, gpu_fraction_container_name="c"), True, True),
+    (a_pod(**HALF), a_pod(image="b", **HALF), True, True),
+    (a_pod(**HALF), a_pod(), False, True),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "seen", "guarded"), PODS)
+def test_pods_that_no_rule_can_object_to_are_left_out(
+    old: dict[str, Any] | None, new: dict[str, Any], seen: bool, guarded: bool
+) -> None:
+    for guards, expected in ((False, seen), (True, guarded)):
+        validating = validating_pods(SERVICE, PodSelection(guards_devices=guards))["webhooks"][0]
+        assert sees(validating, old, new) == expected
+        if old is None:
+            assert (
+                sees(mutating_pods(SERVICE, PodSelection(guards_devices=guards))["webhooks"][0], old, new) == expected
+            )
+
+
+def a_group(**spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "g"}, "spec": spec}
+
+
+NESTED: dict[str, Any] = {"subGroups": [{"name": "a", "minMember": 1}]}
+GROUPS = [  # before, after, seen
+    (None, a_group(minMember=1, queue="q"), False),
+    (None, {"metadata": {"name": "g"}}, False),
+    (None, a_group(**NESTED), True),
+    (None, a_group(minMember=1, minSubGroup=1), True),
+    (None, a_group(minMember=1, preemptionDelay="2m"), True),
+    (None, a_group(minMember=1, stalenessGracePeriod="2m"), True),
+    (a_group(minMember=1), a_group(minMember=2), False),
+    (a_group(**NESTED), {**a_group(**NESTED), "status": {}}, False),
+    (a_group(**NESTED), a_group(minMember=2, **NESTED), True),
+    ({"metadata": {"name": "g"}}, a_group(**NESTED), True),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "seen"), GROUPS)
+def test_pod_groups_that_no_rule_can_object_to_are_left_out(
+    old: dict[str, Any] | None, new: dict[str, Any], seen: bool
+) -> None:
+    (webhook,) = validating_pod_groups(SERVICE)["webhooks"]
+    assert sees(webhook, old, new) == seen
 
 
 def test_outside_a_cluster_webhooks_have_a_url_and_every_path_is_served() -> None:

@@ -30,13 +30,17 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class PodScope:
-    """Which pods the pod webhooks see; `queue_label_key` None: those of all namespaces."""
+    """Which pods the pod webhooks see; `queue_label_key` None: those of all namespaces.
+
+    `guards_devices`: also pods that ask for no share of a GPU.
+    """
 
     scheduler_name: str
     system_namespace: str
     queue_label_key: str | None = None
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
     pod_labels: Mapping[str, str] = field(default_factory=dict)
+    guards_devices: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,4 +76,5 @@ def scope(installation: Installation) -> PodScope:
         key,
         config.shared.namespace_label_selector,
         config.shared.pod_label_selector,
+        config.admission.block_nvidia_visible_devices,
     )
