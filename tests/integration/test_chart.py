@@ -176,9 +176,13 @@ async def test_an_installation_from_beginning_to_end(
             expected = (int(replicas), "RollingUpdate" if replicas == "2" else "Recreate")
             assert (binder["spec"]["replicas"], binder["spec"]["strategy"]["type"]) == expected
         assert set(await versions(real_api)) == COMPONENTS | {"node-scale-adjuster"}
+        uid = (await real_api.get(CONFIG.ref("kai-config"), Object))["metadata"]["uid"]
+        for item in (await real_api.list(DEPLOYMENT, Object, OURS)).items:
+            assert [owner["uid"] for owner in item["metadata"]["ownerReferences"]] == [uid]
+        await kubectl("delete", "config", "kai-config")
+        await eventually(lambda: nothing_left(real_api), 10)
 
     await release("uninstall", "kai-scheduler", "--no-hooks")
-    await eventually(lambda: nothing_left(real_api), 60)
     assert await exists(real_api, QUEUE.ref("default-queue"))
     assert await exists(real_api, SHARD.ref("default"))
     assert await exists(real_api, NAMESPACE.ref("kai-resource-reservation"))
@@ -249,10 +253,9 @@ async def _follows(api: HttpApi, process: Process, compose: Compose) -> None:
     except TimeoutError:
         pytest.fail(f"{process.name}: {seen[0].problems()}")
     finally:
-        finished = task.done()
         task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-    assert not finished, f"{process.name} ended"
+        (ended,) = await asyncio.gather(task, return_exceptions=True)
+    assert isinstance(ended, asyncio.CancelledError), f"{process.name} ended: {ended!r}"
 
 
 async def test_the_hook_has_the_rights_it_needs(

@@ -60,6 +60,8 @@ def nodes(draw: st.DrawFn, name: str) -> Fields:
         offer[names.NVIDIA_GPU] = str(gpus)
         memory = draw(st.sampled_from(["16384", "40960", ""]))
         labels.update({names.GPU_MEMORY_LABEL: memory} if memory else {})
+        counted = draw(st.sampled_from(["", "", str(gpus), str(gpus + 1), "1"]))
+        labels.update({names.GPU_COUNT_LABEL: counted} if counted else {})
     elif draw(st.booleans()):
         offer[MIG] = "2"
         labels[names.MIG_STRATEGY_LABEL] = "mixed"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,9 +69,9 @@ def group(pod: Object, store: Store) -> Grouped:
     return Grouped(_patched(pod, grouping.pod_patch(spec, pod)), wanted, remarks=grouping.ignored_wishes(work))
 
 
-def judge(snapshot: Snapshot, plan: Plan) -> list[str]:
-    """What the independent judge of plans finds wrong."""
-    return [str(violation) for violation in verify(snapshot, plan)]
+def judge(plugins: Container[str], snapshot: Snapshot, plan: Plan) -> list[str]:
+    """What the independent judge of plans finds wrong, by the rules of the plugins that run."""
+    return [str(violation) for violation in verify(snapshot, plan, plugins)]
 
 
 def _patched(pod: Object, patch: Object | None) -> Object:
@@ -100,7 +101,8 @@ def simulation(order: Order) -> Simulation:
     """The run an order asks for; what is wrong with it is refused."""
     config = scheduler.load(order.config) if order.config else scheduler.SchedulerConfig()
     policy = scheduler.policy(config, registry.make, registry.BUILT_IN)
-    setting = Setting(seed=order.seed, job_runs=order.job_seconds, group=group, judge=judge)
+    rules = partial(judge, scheduler.plugin_names(config, registry.BUILT_IN))
+    setting = Setting(seed=order.seed, job_runs=order.job_seconds, group=group, judge=rules)
     return Simulation(cluster(order), policy, SchedulerParams(), setting)
 
 

@@ -105,6 +105,11 @@ def policy(config: SchedulerConfig, make: Make, built_in: Sequence[str]) -> Poli
     return Policy(tuple(plugins), config.actions, config.queue_depth)
 
 
+def plugin_names(config: SchedulerConfig, built_in: Sequence[str]) -> tuple[str, ...]:
+    """The names of the plugins that run; `built_in`: those that do where the configuration names none."""
+    return tuple(built_in) if config.plugins is None else tuple(choice.name for choice in config.plugins)
+
+
 def _actions(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip()) or ACTIONS
     for name in names:

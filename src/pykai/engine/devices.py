@@ -56,12 +56,13 @@ Shares = dict[str, Share]
 class DeviceLedger:
     """The shared devices of all nodes, and the whole devices that follow: a device leaves the idle ones with its first
     sharer and is one of the releasing ones while only leavers hold it. Every change goes through the trial's journal.
+    `offered`: devices per node that can be given out; the count in a node's label may include broken ones.
     """
 
-    def __init__(self, journal: Journal, columns: NodeColumns, gpu_count: Column, named: set[str]) -> None:
+    def __init__(self, journal: Journal, columns: NodeColumns, offered: Column, named: set[str]) -> None:
         self.journal = journal
         self.idle, self.releasing, self.used_gpus = columns
-        self._gpu_count = gpu_count
+        self._offered = offered
         self._named_groups = named
         """Devices that were shared before this cycle: their reservation pods are pods of the snapshot."""
         self.shares: dict[int, Shares] = {}
@@ -105,7 +106,7 @@ class DeviceLedger:
         """Whether idle and used devices add up to more than the node has."""
         held = len([1 for share in self.shares.get(node, {}).values() if share[0] > 0])
         used = int(self.used_gpus[node]) + held
-        return bool(self._gpu_count[node] < int(self.idle[GPU, node]) + used)
+        return bool(self._offered[node] < int(self.idle[GPU, node]) + used)
 
     def _add(self, node: int, group: str, m: float, status: Status) -> None:
         s = self.shares.get(node, {}).get(group, EMPTY)

@@ -68,7 +68,7 @@ class Trial:
         self.idle, self.releasing, self.used_gpus = node_columns(self.snapshot, self._requests)
         named = {group for groups in pods.gpu_groups.values() for group in groups}
         columns = (self.idle, self.releasing, self.used_gpus)
-        self.devices = DeviceLedger(self.journal, columns, nodes.gpu_count, named)
+        self.devices = DeviceLedger(self.journal, columns, nodes.allocatable[GPU], named)
         self.shares = self.devices.shares
         for row in sorted(pods.gpu_groups, key=lambda r: (pods.names[r], pods.namespaces[r])):
             if IS_ACTIVE_USED[self.status[row]] and self.node[row] >= 0 and self.of_class(row).shared:

@@ -8,12 +8,12 @@ claims, volumes, NUMA zones, ports, affinity to other pods, minimum run times.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 
 import numpy as np
 
 from pykai.engine.verify_outcome import Outcome, Violation, outcome
-from pykai.engine.verify_places import places_allowed, topology_kept
+from pykai.engine.verify_places import devices_as_asked, places_allowed, topology_kept
 from pykai.engine.verify_room import most_used, nodes_hold, queues_hold
 from pykai.model.gangs import PodSet, SubGroupSet
 from pykai.model.plan import Evict, Plan
@@ -24,10 +24,14 @@ from pykai.model.status import ACTIVE_USED, Status
 __all__ = ["Violation", "verify"]
 
 
-def verify(snapshot: Snapshot, plan: Plan) -> list[Violation]:
-    """What is wrong with a plan that was made for this snapshot; empty where nothing is."""
+def verify(snapshot: Snapshot, plan: Plan, plugins: Container[str] | None = None) -> list[Violation]:
+    """What is wrong with a plan that was made for this snapshot; empty where nothing is.
+
+    `plugins`: names of those that run. Who runs without one does without its rule; None: all rules hold.
+    """
     out = outcome(snapshot, plan)
-    return [*out.violations, *(violation for rule in RULES for violation in rule(out))]
+    rules = [rule for rule, needs in RULES.items() if not needs or plugins is None or needs in plugins]
+    return [*out.violations, *(violation for rule in rules for violation in rule(out))]
 
 
 # --------------------------------------------------------------------------------------------------------------- gangs
@@ -166,11 +170,13 @@ def _down(out: Outcome, queue: int) -> tuple[int, ...]:
     return out.snapshot.queues.paths[queue][::-1]
 
 
-RULES: tuple[Callable[[Outcome], Iterator[Violation]], ...] = (
-    nodes_hold,
-    places_allowed,
-    topology_kept,
-    queues_hold,
-    gangs_whole,
-    evictions_justified,
-)
+RULES: dict[Callable[[Outcome], Iterator[Violation]], str] = {
+    nodes_hold: "",
+    devices_as_asked: "",
+    places_allowed: "predicates",
+    topology_kept: "topology",
+    queues_hold: "proportion",
+    gangs_whole: "",
+    evictions_justified: "",
+}
+"""The rules, and the plugin that sees to each; empty: the engine itself."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pykai.engine.verify_outcome import Outcome, Placement, Violation
+from pykai.engine.verify_outcome import Outcome, Violation
 from pykai.engine.verify_room import portion
 from pykai.model.gangs import PodSet, SubGroupSet, TopologyRequirement
 from pykai.model.plan import Bind
@@ -21,7 +21,7 @@ Labels = dict[str, str]
 
 # ---------------------------------------------------------------------------------------------------- pod on a node
 def places_allowed(out: Outcome) -> Iterator[Violation]:
-    """Every pod may be on its node and has the devices it asked for."""
+    """Every pod may be on its node: labels, taints and conditions."""
     snapshot = out.snapshot
     known: dict[tuple[int, int], str] = {}
     for placement in out.placements:
@@ -32,7 +32,6 @@ def places_allowed(out: Outcome) -> Iterator[Violation]:
         if known[pair]:
             about = f"{snapshot.pods.title(placement.pod)} on {snapshot.nodes.names[placement.node]}"
             yield Violation("a node may have the pod", about, known[pair])
-        yield from _devices_as_asked(snapshot, placement)
 
 
 def _objections(snapshot: Snapshot, template: PodTemplate, node: int) -> Iterator[str]:
@@ -81,18 +80,18 @@ def _meets(labels: Labels, e: Expression) -> bool:
         return False
 
 
-def _devices_as_asked(snapshot: Snapshot, placement: Placement) -> Iterator[Violation]:
-    c, groups = snapshot.pods.of_class(placement.pod), placement.groups
-    wanted = c.devices if c.shared else 0
-    if len(groups) != wanted or len(set(groups)) != wanted:
-        figures = f"{wanted} shared devices asked for, given {list(groups)}"
-        yield Violation("a pod gets the devices it asked for", snapshot.pods.title(placement.pod), figures)
-    bind = placement.decision
-    if isinstance(bind, Bind):
+def devices_as_asked(out: Outcome) -> Iterator[Violation]:
+    """Who shares devices gets as many as it asked for, all of them different; a bind says how much of each."""
+    snapshot, rule = out.snapshot, "a pod gets the devices it asked for"
+    for placement in out.placements:
+        c, bind, about = snapshot.pods.of_class(placement.pod), placement.decision, snapshot.pods.title(placement.pod)
+        wanted = c.devices if c.shared else 0
+        if not len(placement.groups) == len(set(placement.groups)) == wanted:
+            yield Violation(rule, about, f"{wanted} shared devices asked for, given {list(placement.groups)}")
         asked = (c.devices, portion(snapshot, c, placement.node))
-        if (bind.devices, bind.portion) != asked:
+        if isinstance(bind, Bind) and (bind.devices, bind.portion) != asked:
             figures = f"{bind.devices} times {bind.portion:g} instead of {asked[0]} times {asked[1]:g}"
-            yield Violation("a pod gets the devices it asked for", snapshot.pods.title(placement.pod), figures)
+            yield Violation(rule, about, figures)
 
 
 # -------------------------------------------------------------------------------------------------------- togetherness

@@ -147,7 +147,7 @@ def lane_of(target: Ref | Resource, method: str) -> Lane:
     """The lane of a request to an object or a collection."""
     resource = target if isinstance(target, Resource) else target.resource
     subresource = "" if isinstance(target, Resource) else target.subresource
-    if subresource == "binding" or resource == known.LEASE or (resource == known.BIND_REQUEST and method == "POST"):
+    if subresource == "binding" or resource in (known.LEASE, known.BIND_REQUEST):
         return Lane.BINDS
     if resource == known.EVENT or (subresource == "status" and method != "GET"):
         return Lane.CHATTER

@@ -89,7 +89,7 @@ class Transport:
 
     def _session(self, lane: Lane) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
-            limit=0 if lane is Lane.WATCHES else self._settings.connections,
+            limit={Lane.WATCHES: 0, Lane.CHATTER: 3}.get(lane, self._settings.connections),
             keepalive_timeout=KEEPALIVE_SECONDS,
             ssl=self._access.tls or True,
         )
