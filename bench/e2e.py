@@ -117,28 +117,26 @@ def loads(order: Order) -> list[Load]:
             await stage.lives.all_bound(number, LONGEST_SECONDS)
             await asyncio.sleep(0.2)
 
-    return [
+    all_loads = [
         Load(f"{order.pods:,} single pods", order.pods, all_at_once, {("POST", "pods"): order.pods}),
         Load(f"a gang of {order.gang}", order.gang, as_a_job, {("POST", "jobs"): 1, ("POST", "pods"): order.gang}),
         Load("one pod after the other", order.alone, one_by_one, {("POST", "pods"): order.alone}),
     ]
+    return [load for load in all_loads if load.pods]
 
 
 async def measure(order: Order, cluster: LiveCluster, directory: Path) -> list[Outcome]:
-    """All loads on both schedulers, kube-scheduler first, while nobody else works."""
+    """Round by round, all loads on both schedulers; ours is not there while kube-scheduler is measured."""
+    found = []
     async with connect(cluster.kubeconfig) as api, live_load.followed(api) as lives:
         stage = Stage(cluster, api, lives)
         await live_load.prepare(api)
-        found = await _rounds(stage, YARDSTICK, order)
-        with kai_all(cluster, directory):
-            await live_load.prepare_queues(api)
-            found += await _rounds(stage, OURS, order)
+        for number in range(1, order.rounds + 1):
+            found += [await stage.put(YARDSTICK, load, number) for load in loads(order)]
+            with kai_all(cluster, directory):
+                await live_load.prepare_queues(api)
+                found += [await stage.put(OURS, load, number) for load in loads(order)]
     return found
-
-
-async def _rounds(stage: Stage, scheduler: str, order: Order) -> list[Outcome]:
-    chosen = [(load, number) for number in range(1, order.rounds + 1) for load in loads(order) if load.pods]
-    return [await stage.put(scheduler, load, number) for load, number in chosen]
 
 
 def middle(found: Sequence[Outcome]) -> dict[tuple[str, str], Outcome]:

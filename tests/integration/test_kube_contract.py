@@ -1,12 +1,8 @@
-"""What every `Api` must do: the same tests run on the server in memory and, where there is one, on a real one.
-
-Set PYKAI_KUBECONFIG to the kubeconfig of a disposable cluster (with a controller manager) to include the real server.
-"""
+"""What every `Api` must do: the same tests run on the server in memory and on a real one (the local cluster)."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -61,9 +57,9 @@ from pykai.kube.resources import (
 from pykai.kube.transport import Settings
 from pykai.kube.watch import SharedWatch
 from pykai.kube.watches import Watches
+from pykai.local.cluster import ControlPlane
 from pykai.objects.crds import manifests
 
-KUBECONFIG = "PYKAI_KUBECONFIG"
 PATIENCE_SECONDS = 20.0
 
 
@@ -83,12 +79,10 @@ class Settled(msgspec.Struct):
 
 
 @pytest.fixture
-async def real_api() -> AsyncIterator[Api]:
+async def real_api(local_cluster: ControlPlane) -> AsyncIterator[Api]:
     """A real API server with our definitions installed."""
-    path = os.environ.get(KUBECONFIG, "")
-    if not path:
-        pytest.skip(f"no real API server: {KUBECONFIG} does not name a kubeconfig")
-    async with HttpApi(find_access(path), Settings(qps=0, bind_qps=0)) as api:
+    access = find_access(str(local_cluster.site.kubeconfig))
+    async with HttpApi(access, Settings(qps=0, bind_qps=0)) as api:
         for definition in manifests():
             name = definition["metadata"]["name"]
             await api.patch(CRD.ref(name), Patch.apply(definition, "contract"))

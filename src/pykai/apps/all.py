@@ -27,6 +27,7 @@ from pykai.config import scheduler as configuration
 from pykai.config.fields import FieldError
 from pykai.controllers.binder import BinderSettings, ReservationTemplate, Rules
 from pykai.controllers.grouping import Settings as GroupingSettings
+from pykai.controllers.loop import Pace
 from pykai.controllers.node_scale.scaling import Settings as ScalingSettings
 from pykai.controllers.node_scale.scaling_pod import ScalingPodTemplate
 from pykai.controllers.node_scaler import NodeScalerSettings
@@ -43,6 +44,8 @@ from pykai.webhook.registration import PodSelection
 from pykai.webhook.review import Admission
 
 LEASE = "kai-all"
+AT_ONCE = 32
+"""How many objects a component that pods wait for works on at once: it waits for the API server most of the time."""
 PATHS = (*PODS, *QUEUES, *POD_GROUPS)
 FLAGS = (
     Flag("scheduler-name", names.SCHEDULER_NAME, "Whose pods are scheduled (spec.schedulerName)."),
@@ -108,8 +111,8 @@ def settings_for(scheduler_name: str, pods: PodSettings, webhook: WebhookSetting
     params = replace(usual.options.params, scheduler_name=scheduler_name)
     return AllSettings(
         scheduler=replace(usual, options=replace(usual.options, params=params)),
-        binder=BinderSettings(rules=Rules(scheduler_name)),
-        grouper=PodGrouperSettings(GroupingSettings(scheduler_name)),
+        binder=BinderSettings(Rules(scheduler_name), pace=Pace(AT_ONCE, 1.0, 60.0)),
+        grouper=PodGrouperSettings(GroupingSettings(scheduler_name), workers=AT_ONCE),
         groups=PodGroupStatusSettings(scheduler_name),
         pods=pods,
         webhook=webhook,
@@ -133,7 +136,9 @@ def settings_of(given: dict[str, Any]) -> AllSettings:
         usual,
         scheduler=_scheduler(usual.scheduler, given),
         binder=replace(usual.binder, reservations=reservations),
-        grouper=PodGrouperSettings(GroupingSettings(name, given["queue_label_key"], given["nodepool_label_key"])),
+        grouper=replace(
+            usual.grouper, grouping=GroupingSettings(name, given["queue_label_key"], given["nodepool_label_key"])
+        ),
         queues=QueueControllerSettings(metrics_namespace=given["metrics_namespace"]),
         scaling=NodeScalerSettings(scaling) if given["cluster_autoscaling"] else None,
     )

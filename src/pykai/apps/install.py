@@ -7,6 +7,7 @@ are applied, so that an upgrade brings new fields; everything else is made once 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any, Final
 
 import structlog
@@ -62,10 +63,13 @@ async def install(api: Api) -> None:
 
 
 async def _created(api: Api, resource: Resource, body: Object) -> None:
+    """Create what is not there. A webhook of ours that is not up yet would refuse even what is there already."""
+    metadata = body["metadata"]
     try:
-        await api.create(resource, body)
-    except AlreadyExists:
-        return
+        await api.get(resource.ref(metadata["name"], metadata.get("namespace", "")), Object)
+    except NotFound:
+        with contextlib.suppress(AlreadyExists):
+            await api.create(resource, body)
 
 
 async def _established(api: Api, ref: Ref) -> None:

@@ -76,17 +76,31 @@ def _ready(trial: Trial, member: Member) -> bool:
 
 
 def pods_to_place(trial: Trial, orders: GangOrders, gang: int) -> list[int]:
-    """The pods to place next: what the gang misses, or one more where it has its minimum."""
+    """The pods to place next: what the gang misses, or one more where it has its minimum.
+
+    A gang of which too few pods exist gets nothing new; what it had and is to lose it may have back.
+    """
     status, virtual, gangs = trial.status, trial.virtual, trial.snapshot.gangs
     waiting = [pod for pod in orders.pods(trial, gang) if status[pod] == Status.PENDING or pod in virtual]
-    if not waiting or gang in gangs.trees:
-        by_podset: dict[int, list[int]] = {}
-        for pod in waiting:
-            by_podset.setdefault(trial.podset[pod], []).append(pod)
-        return _collect(trial, orders, gangs.trees[gang], by_podset) if waiting else []
+    if not waiting:
+        return []
+    tree = gangs.trees.get(gang)
+    if tree is not None:
+        if not _able(trial, tree, _by_podset(trial, waiting)):
+            waiting = [pod for pod in waiting if pod in virtual]
+        return _collect(trial, orders, tree, _by_podset(trial, waiting))
     podset = gangs.first_podset[gang]
     missing = gangs.podset_min[podset] - trial.active_allocated[podset]
+    if missing > len(waiting):
+        return [pod for pod in waiting if pod in virtual]
     return waiting[: missing if missing > 0 else 1]
+
+
+def _by_podset(trial: Trial, pods: Sequence[int]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for pod in pods:
+        found.setdefault(trial.podset[pod], []).append(pod)
+    return found
 
 
 def _collect(trial: Trial, orders: GangOrders, group: SubGroupSet, waiting: dict[int, list[int]]) -> list[int]:
@@ -144,9 +158,7 @@ def next_victims(trial: Trial, orders: GangOrders, gang: int, present: Sequence[
 
 def intact(trial: Trial, orders: GangOrders, gang: int, left: Sequence[int]) -> bool:
     """Whether a gang with only these pods left has its minimum, and so have its sub-groups, or has nothing at all."""
-    by_podset: dict[int, list[int]] = {}
-    for pod in left:
-        by_podset.setdefault(trial.podset[pod], []).append(pod)
+    by_podset = _by_podset(trial, left)
     tree = trial.snapshot.gangs.tree(gang)
     parts = all(len(by_podset.get(p.row, ())) >= p.min_available for p in tree.podsets() if p.row in by_podset)
     return not left or (parts and _Holding(trial, orders, by_podset).count(tree) >= threshold(tree))

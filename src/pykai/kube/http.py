@@ -144,7 +144,7 @@ class HttpApi:
 
 
 def lane_of(target: Ref | Resource, method: str) -> Lane:
-    """The lane of a request to an object or a collection."""
+    """The lane of a request to an object or a collection. The status of a bind request frees who binds for the next."""
     resource = target if isinstance(target, Resource) else target.resource
     subresource = "" if isinstance(target, Resource) else target.subresource
     if subresource == "binding" or resource in (known.LEASE, known.BIND_REQUEST):

@@ -2,7 +2,8 @@
 
 Requests travel in lanes, each with connections and a limit of its own: watches, which hold a connection each and are
 not limited; binds, with the leases that say who may bind; chatter, which is events and status; and everything else.
-Chatter can fill its lane and never delays a bind or what a bind waits for.
+Chatter can fill its lane and never delays a bind or what a bind waits for. Its lane is narrow: a server that is busy
+divides its time among the requests it has at hand, and those of binds should be most of them.
 
 Retries: the server says when (429 or 5xx with Retry-After), or the request was never sent, or it failed with 5xx or a
 lost connection and repeating it is harmless. A create or a JSON patch is not repeated: it may have been carried out.
@@ -45,13 +46,17 @@ class Lane(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Limits of a client: `qps` and `burst` for ordinary requests and, once more, for chatter; 0 is no limit."""
+    """Limits of a client: `qps` and `burst` for ordinary requests and, once more, for chatter; 0 is no limit.
+
+    `connections` are those of each lane, except that of chatter.
+    """
 
     qps: float = 50.0
     burst: int = 300
     bind_qps: float = 200.0
     bind_burst: int = 500
-    connections: int = 16
+    connections: int = 32
+    chatter_connections: int = 2
     timeout_seconds: float = 30.0
     watch_idle_seconds: float = 90.0
 
@@ -88,8 +93,10 @@ class Transport:
         self._sessions = {lane: self._session(lane) for lane in Lane}
 
     def _session(self, lane: Lane) -> aiohttp.ClientSession:
+        settings = self._settings
+        widths = {Lane.WATCHES: 0, Lane.CHATTER: settings.chatter_connections}
         connector = aiohttp.TCPConnector(
-            limit={Lane.WATCHES: 0, Lane.CHATTER: 3}.get(lane, self._settings.connections),
+            limit=widths.get(lane, settings.connections),
             keepalive_timeout=KEEPALIVE_SECONDS,
             ssl=self._access.tls or True,
         )

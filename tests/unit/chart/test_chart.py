@@ -15,12 +15,13 @@ from pykai.apps import upgrade
 from pykai.apps.cli import CommandTable, main
 from pykai.config.fields import FieldError
 from pykai.controllers.grouping.kinds import TABLE
+from pykai.controllers.operator.desired import desired
 from pykai.controllers.operator.scheduler_config import document
 from pykai.controllers.operator.settings import read_config
 from pykai.controllers.operator.shard_settings import read_shard
 from pykai.kube.memory.schema import violations
 from pykai.objects.crds import DEFINITIONS
-from tests.unit.controllers.operator.cluster import installation
+from tests.unit.controllers.operator.cluster import OWNER, PARTS, container_of, installation
 
 from .rendering import CHART, VALUE_SETS, by_name, helm, objects, render
 
@@ -260,6 +261,18 @@ def test_who_makes_the_config(given: Object, present: bool, tmp_path: Path) -> N
 def test_the_operators_image(given: Object, reference: str, tmp_path: Path) -> None:
     pod = rendered(tmp_path, given)["Deployment", "kai-operator"]["spec"]["template"]["spec"]
     assert pod["containers"][0]["image"] == reference
+
+
+def test_a_value_file_of_kai_works(tmp_path: Path) -> None:
+    given = yaml.safe_load((Path(__file__).parent / "values_of_kai.yaml").read_text())
+    made = rendered(tmp_path, given)
+    assert made["Deployment", "kai-operator"]["spec"]["template"]["spec"]["containers"][0]["image"].startswith(
+        "r/pykai:"
+    )
+    config = made["Config", "kai-config"]["spec"]
+    workloads = desired(installation(config), {"default": {}}, PARTS, OWNER).all()
+    used = {container_of(item)["image"] for item in workloads if item["kind"] == "Deployment"}
+    assert used == {"reg.example/kai/pykai:v1"}
 
 
 def test_queues_and_priority_classes(tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ async def test_a_mistake_in_a_shard_keeps_it_running() -> None:
 
         async def told() -> bool:
             rows = await bench.conditions(SHARD, "default")
-            return rows["Deployed"]["message"] == "spec.args.fly: the scheduler has no such flag"
+            return rows.get("Deployed", {}).get("message") == "spec.args.fly: the scheduler has no such flag"
 
         await eventually(told)
         assert await _has(bench, "kai-scheduler-default")
