@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pykai.engine.cycle import Cycle
@@ -33,8 +33,6 @@ from tests.properties.small_world import (
 
 CYCLES = 12
 policies = st.sampled_from(sorted(POLICIES))
-some = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-few = settings(some, max_examples=60)
 
 
 def judged(snapshot: Snapshot, policy: Policy, now: float = NOW) -> Plan:
@@ -44,7 +42,6 @@ def judged(snapshot: Snapshot, policy: Policy, now: float = NOW) -> Plan:
     return plan
 
 
-@some
 @given(clusters(), policies)
 def test_the_judge_finds_nothing(cluster: Cluster, policy: str) -> None:
     judged(cluster.snapshot(), POLICIES[policy])
@@ -57,7 +54,6 @@ def content(plan: Plan) -> tuple[Any, ...]:
     return plan.binds, plan.pipelines, plan.evictions, verdicts, marks, plan.pending
 
 
-@few
 @given(clusters(), policies, st.randoms(use_true_random=False))
 def test_the_order_of_the_input_does_not_matter(cluster: Cluster, policy: str, chance: Any) -> None:
     objects = cluster.objects()
@@ -70,7 +66,6 @@ def acts(plan: Plan) -> bool:
     return bool(plan.binds or plan.pipelines or plan.evictions)
 
 
-@few
 @given(clusters(), policies, st.booleans())
 def test_things_come_to_rest(cluster: Cluster, policy: str, again: bool) -> None:
     """Cycle after cycle the plan is carried out; nothing arrives; soon there is nothing left to do."""
@@ -117,7 +112,6 @@ def _single(found: Cluster, queue: str, name: str) -> Fields:
     return pod_of(name, ("", 0), ({names.NVIDIA_GPU: "1"}, {}), {})
 
 
-@few
 @given(contests())
 def test_use_converges_to_fair_shares(cluster: Cluster) -> None:
     """At rest every queue is within one pod of its fair share."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pykai.engine.allocate import place_gang
@@ -24,7 +24,6 @@ from pykai.model.status import IS_ACTIVE_ALLOCATED, Status
 from tests.properties.clusters import clusters
 from tests.properties.small_world import NOW, PACKING, POLICIES, Cluster
 
-some = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 crowds = clusters(most=14)
 policies = st.sampled_from(sorted(POLICIES))
 
@@ -38,7 +37,6 @@ def walked(cycle: Cycle, pool: VictimPool, may_go: Callable[[int], bool]) -> lis
     return found
 
 
-@some
 @given(crowds, st.data(), st.integers(1, 4))
 def test_the_line_of_victims_is_the_walk(cluster: Cluster, data: st.DataObject, chunk: int) -> None:
     """Whatever part of the line is fetched at a time, and whoever may not go."""
@@ -89,7 +87,6 @@ def free_on(cycle: Cycle, node: int, gone: Sequence[int]) -> np.ndarray:
     return free
 
 
-@some
 @given(crowds)
 def test_gains_are_what_counting_anew_gives(cluster: Cluster) -> None:
     cycle = Cycle(cluster.snapshot(), PACKING, NOW)
@@ -112,7 +109,6 @@ def test_gains_are_what_counting_anew_gives(cluster: Cluster) -> None:
         assert own[at] == after[here] - before[here]
 
 
-@some
 @given(crowds, st.data())
 def test_room_never_denies_what_can_be_done(cluster: Cluster, data: st.DataObject) -> None:
     """Where the pods do find their place once some batches are gone, the bound must have said so."""
@@ -206,7 +202,6 @@ def state(trial: Trial) -> dict[str, Any]:
     return {name: plain(value) for name, value in vars(trial).items() if name not in logs}
 
 
-@some
 @given(clusters(), policies, steps, steps)
 def test_undo_brings_everything_back(
     cluster: Cluster, policy: str, first: list[tuple[Step, int]], then: list[tuple[Step, int]]
@@ -221,7 +216,6 @@ def test_undo_brings_everything_back(
     assert state(cycle.trial) == before
 
 
-@some
 @given(clusters(), policies, steps, st.lists(st.integers(0, 11), max_size=3))
 def test_rankings_are_those_of_a_fresh_look(
     cluster: Cluster, policy: str, todo: list[tuple[Step, int]], undone: list[int]
