@@ -6,7 +6,7 @@ of device memory. A group that is only being released counts as a releasing whol
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from pykai.engine.journal import Journal
@@ -75,6 +75,10 @@ class DeviceLedger:
                 self._add(node, group, memory, status)
             else:
                 self._remove(node, group, memory, status)
+
+    def unreserved(self, own: Iterable[str], chosen: Sequence[str]) -> int:
+        """How many of somebody's own devices, if chosen again, need a reservation pod that does not exist yet."""
+        return sum(group in chosen and group not in self._named_groups for group in own)
 
     def fresh_name(self, number: int) -> tuple[str, int]:
         """A name for a device nobody shares yet, and its number: the first free one above `number`."""

@@ -203,7 +203,7 @@ def choose_devices(
         return None
     chosen = [group for _, _, group in sorted(options)[: c.devices]]
     fresh = chosen.count("")
-    slots = 1 + fresh  # a device nobody shares yet needs a reservation pod beside the pod itself
+    slots = 1 + fresh + trial.devices.unreserved(own, chosen)  # devices need reservation pods beside the pod itself
     idle, releasing = trial.idle[:, node], trial.releasing[:, node]
     if idle[PODS] + releasing[PODS] < slots:
         return None

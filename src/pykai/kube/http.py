@@ -144,10 +144,10 @@ class HttpApi:
 
 
 def lane_of(target: Ref | Resource, method: str) -> Lane:
-    """The lane of a request to an object or a collection. The status of a bind request frees who binds for the next."""
+    """The lane of a request to an object or a collection."""
     resource = target if isinstance(target, Resource) else target.resource
     subresource = "" if isinstance(target, Resource) else target.subresource
-    if subresource == "binding" or resource in (known.LEASE, known.BIND_REQUEST):
+    if subresource == "binding" or resource == known.LEASE or (resource == known.BIND_REQUEST and method == "POST"):
         return Lane.BINDS
     if resource == known.EVENT or (subresource == "status" and method != "GET"):
         return Lane.CHATTER

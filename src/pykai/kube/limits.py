@@ -1,14 +1,16 @@
-"""A client-side rate limit: first come, first served, with a burst, without a queue of its own.
+"""Client-side limits: of the rate, and of how many at once.
 
-Each caller books the next free slot on a schedule that runs at `qps` and may run `burst` ahead; who is ahead of it
-sleeps until the slot comes.
+The rate limit is first come, first served, with a burst, without a queue of its own: each caller books the next free
+slot on a schedule that runs at `qps` and may run `burst` ahead; who is ahead of it sleeps until the slot comes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 
 class RateLimit:
@@ -38,3 +40,54 @@ class RateLimit:
         wait = self._booked - self._ahead - now
         if wait > 0:
             await self._sleep(wait)
+
+
+class GiveWay:
+    """Lets `most` through at once, in the order they come, but no more than `least` while anything urgent goes on."""
+
+    def __init__(self, least: int, most: int) -> None:
+        if not 1 <= least <= most:
+            raise ValueError(f"1 <= least <= most must hold, got {least} and {most}")
+        self._least = least
+        self._most = most
+        self._urgent = 0
+        self._through = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    @contextmanager
+    def urgent(self) -> Iterator[None]:
+        """Something urgent goes on while the block runs."""
+        self._urgent += 1
+        try:
+            yield
+        finally:
+            self._urgent -= 1
+            self._wake()
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait for a turn; it lasts as long as the block."""
+        while self._room() <= 0:
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiter)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                self._wake()
+                raise
+        self._through += 1
+        try:
+            yield
+        finally:
+            self._through -= 1
+            self._wake()
+
+    def _room(self) -> int:
+        return (self._least if self._urgent else self._most) - self._through
+
+    def _wake(self) -> None:
+        """Wake as many as have room now; each looks again before it goes on."""
+        for _ in range(min(self._room(), len(self._waiting))):
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)

@@ -2,8 +2,8 @@
 
 Requests travel in lanes, each with connections and a limit of its own: watches, which hold a connection each and are
 not limited; binds, with the leases that say who may bind; chatter, which is events and status; and everything else.
-Chatter can fill its lane and never delays a bind or what a bind waits for. Its lane is narrow: a server that is busy
-divides its time among the requests it has at hand, and those of binds should be most of them.
+Chatter can fill its lane and never delays a bind or what a bind waits for. It also gives way: a server that is busy
+divides its time among the requests it has at hand, so while others are under way chatter sends few at once.
 
 Retries: the server says when (429 or 5xx with Retry-After), or the request was never sent, or it failed with 5xx or a
 lost connection and repeating it is harmless. A create or a JSON patch is not repeated: it may have been carried out.
@@ -26,7 +26,7 @@ from pykai import __version__
 from pykai.kube.codec import error_from
 from pykai.kube.credentials import Access
 from pykai.kube.errors import ApiError, Timeout, Unauthorized, Unavailable
-from pykai.kube.limits import RateLimit
+from pykai.kube.limits import GiveWay, RateLimit
 
 TRIES = 5
 BACKOFF_SECONDS = (0.1, 2.0)
@@ -48,7 +48,8 @@ class Lane(Enum):
 class Settings:
     """Limits of a client: `qps` and `burst` for ordinary requests and, once more, for chatter; 0 is no limit.
 
-    `connections` are those of each lane, except that of chatter.
+    `connections` are those of each lane; chatter uses no more than `beside_others` of its own while other requests are
+    under way.
     """
 
     qps: float = 50.0
@@ -56,7 +57,7 @@ class Settings:
     bind_qps: float = 200.0
     bind_burst: int = 500
     connections: int = 32
-    chatter_connections: int = 2
+    beside_others: int = 2
     timeout_seconds: float = 30.0
     watch_idle_seconds: float = 90.0
 
@@ -91,12 +92,11 @@ class Transport:
         rates = {Lane.WATCHES: (0.0, 1), Lane.BINDS: binds, Lane.CHATTER: ordinary, Lane.ORDINARY: ordinary}
         self._limits = {lane: RateLimit(*rate) for lane, rate in rates.items()}
         self._sessions = {lane: self._session(lane) for lane in Lane}
+        self._chatter = GiveWay(min(settings.beside_others, settings.connections), settings.connections)
 
     def _session(self, lane: Lane) -> aiohttp.ClientSession:
-        settings = self._settings
-        widths = {Lane.WATCHES: 0, Lane.CHATTER: settings.chatter_connections}
         connector = aiohttp.TCPConnector(
-            limit=widths.get(lane, settings.connections),
+            limit=0 if lane is Lane.WATCHES else self._settings.connections,
             keepalive_timeout=KEEPALIVE_SECONDS,
             ssl=self._access.tls or True,
         )
@@ -113,7 +113,7 @@ class Transport:
         """The body of the answer; a refusal is raised once retrying has no point or did not help."""
         for attempt in itertools.count(1):
             await self._limits[request.lane].take()
-            outcome = await self._attempt(request, attempt)
+            outcome = await self._in_turn(request, attempt)
             if isinstance(outcome, bytes):
                 return outcome
             failure, again = outcome
@@ -121,6 +121,13 @@ class Transport:
                 raise failure
             await asyncio.sleep(_delay(failure, attempt))
         raise AssertionError("the loop above has no end")
+
+    async def _in_turn(self, request: Request, attempt: int) -> bytes | tuple[ApiError, bool]:
+        if request.lane is Lane.CHATTER:
+            async with self._chatter.turn():
+                return await self._attempt(request, attempt)
+        with self._chatter.urgent():
+            return await self._attempt(request, attempt)
 
     async def _attempt(self, request: Request, attempt: int) -> bytes | tuple[ApiError, bool]:
         """The body of the answer, or what went wrong and whether to try again."""

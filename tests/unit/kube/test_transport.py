@@ -229,7 +229,7 @@ async def test_a_fixed_token_that_is_refused_is_not_tried_again(server: TestServ
     [
         (POD.ref("p", "ns").sub("binding"), "POST", Lane.BINDS),
         (BIND_REQUEST, "POST", Lane.BINDS),
-        (BIND_REQUEST.ref("b", "ns").sub("status"), "PATCH", Lane.BINDS),
+        (BIND_REQUEST.ref("b", "ns").sub("status"), "PATCH", Lane.CHATTER),
         (LEASE.ref("l", "ns"), "PUT", Lane.BINDS),
         (EVENT, "POST", Lane.CHATTER),
         (POD_GROUP.ref("g", "ns").sub("status"), "PATCH", Lane.CHATTER),

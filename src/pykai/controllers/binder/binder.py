@@ -1,6 +1,6 @@
 """The binder: two loops on the same watched state, one keyed by pod (bind requests), one by shared device.
 
-Both read from the shared watches and are woken by the book; neither polls. Loops start when the watches are complete,
+A third writes what nobody waits for. The two read from the shared watches and are woken by the book; neither polls. Loops start when the watches are complete,
 so the first look after a start is a look at everything.
 """
 
@@ -75,8 +75,9 @@ class Binder:
         self._steps = build_steps(settings.plugins, Tools(api, watches, self._pods_loop.add))
         lookup = Lookup(api, self._pods, self._nodes, self._reservations, settings.rules.allocation_seconds)
         sources = Sources(api, self._book, lookup, self._pods_loop.failures, self._clock)
-        outcomes = Outcomes(api, self._recorder, wall)
-        self._requests = Requests(sources, self._steps, outcomes, settings.rules)
+        self._outcomes_loop = ReconcileLoop[Key]("bind-outcome", settings.pace)
+        self._outcomes = Outcomes(api, self._recorder, wall, self._outcomes_loop.add)
+        self._requests = Requests(sources, self._steps, self._outcomes, settings.rules)
         self._watches = watches
 
     async def run(self, ready: asyncio.Event | None = None) -> None:
@@ -90,6 +91,7 @@ class Binder:
             group.create_task(self._recorder.run())
             group.create_task(self._groups_loop.run(self._reservations.reconcile))
             group.create_task(self._pods_loop.run(self._requests.reconcile))
+            group.create_task(self._outcomes_loop.run(self._outcomes.write_success))
 
     def _clock(self) -> float:
         timers = self._pace.timers

@@ -1,17 +1,20 @@
 """What is written about an attempt: the bind request's status, the pod's condition and an event.
 
 A success costs one write beside the bind: the pod shows by itself that it is bound, so its condition is only written
-when an earlier attempt left it saying the opposite.
+when an earlier attempt left it saying the opposite. Nobody waits for that write: the next pod is bound meanwhile, and a
+process that starts anew finds the pod on its node and the request open, and writes it then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import structlog
 
+from pykai.controllers.binder.groups import Key, requested_pod
 from pykai.kube.api import Api, Object, Patch
-from pykai.kube.errors import ApiError, NotFound
+from pykai.kube.errors import ApiError, Conflict, NotFound
 from pykai.kube.events import EventRecorder, Regarding
 from pykai.kube.resources import BIND_REQUEST, POD
 from pykai.objects import names
@@ -23,22 +26,49 @@ BOUND, BINDING_ERROR = "Bound", "BindingError"
 log = structlog.get_logger("binder")
 
 
-class Outcomes:
-    """Writes how attempts ended; `wall` gives seconds since 1970."""
+@dataclass(frozen=True, slots=True)
+class Success:
+    """A pod that is on its node, and what is said about it."""
 
-    def __init__(self, api: Api, recorder: EventRecorder, wall: Callable[[], float]) -> None:
+    request: BindRequest
+    pod: Pod
+    text: str
+
+
+class Outcomes:
+    """Writes how attempts ended; `wall` gives seconds since 1970.
+
+    `later(key)` is told of successes to write: each is written by a call of `write_success` with the same key.
+    """
+
+    def __init__(
+        self, api: Api, recorder: EventRecorder, wall: Callable[[], float], later: Callable[[Key], None]
+    ) -> None:
         self._api = api
         self._recorder = recorder
         self._wall = wall
+        self._later = later
+        self._successes: dict[Key, Success] = {}
 
-    async def succeeded(self, request: BindRequest, pod: Pod, node: str) -> None:
+    def succeeded(self, request: BindRequest, pod: Pod, node: str) -> None:
         """The pod is on a node: the one that was selected, or one that somebody else chose."""
+        success = Success(request, pod, f"Pod bound successfully to node {node}")
+        self._recorder.record(_about(pod), BOUND, success.text)
+        self._successes[requested_pod(request)] = success
+        self._later(requested_pod(request))
+
+    async def write_success(self, key: Key) -> None:
+        """Write a success that was told of; what the server refuses for the moment is raised."""
+        success = self._successes.get(key)
+        if success is None:
+            return
+        request, pod = success.request, success.pod
         await self._write(request, BindRequestStatus(phase="Succeeded", failed_attempts=request.status.failed_attempts))
-        text = f"Pod bound successfully to node {node}"
-        self._recorder.record(_about(pod), BOUND, text)
+        if self._successes.get(key) is success:
+            del self._successes[key]
         shown = _bound_condition(pod)
         if shown is not None and shown.status != "True":
-            await self._show(pod, Condition(type=names.POD_BOUND, status="True", reason=BOUND, message=text))
+            await self._show(pod, Condition(type=names.POD_BOUND, status="True", reason=BOUND, message=success.text))
 
     async def failed(self, request: BindRequest, pod: Pod | None, why: str) -> float | None:
         """The attempt failed: seconds until the next one, None if it was the last. `pod` None: there is none."""
@@ -66,7 +96,7 @@ class Outcomes:
         patch = Patch.merge({"metadata": {"uid": meta.uid}, "status": wish})
         try:
             await self._api.patch(BIND_REQUEST.ref(meta.name, meta.namespace).sub("status"), patch)
-        except NotFound:
+        except (NotFound, Conflict):  # a conflict: it is another request of the same name
             log.info("bind request is gone", request=f"{meta.namespace}/{meta.name}")
 
     async def _show(self, pod: Pod, condition: Condition) -> None:

@@ -143,7 +143,7 @@ class Requests:
         """Bind the pod; seconds to wait at most, None if it is bound."""
         pod = await self._lookup.pod(request)
         if pod.spec.node_name:
-            await self._succeed(request, pod, progress, pod.spec.node_name)
+            self._succeed(request, pod, progress, pod.spec.node_name)
             return None
         devices = self._lookup.devices(request)
         if isinstance(devices, Waiting):
@@ -158,7 +158,7 @@ class Requests:
                 return self._wait(progress, waiting)
         self._check_unchanged(attempt)
         node = await bind_pod(self._api, attempt)
-        await self._succeed(request, pod, progress, node)
+        self._succeed(request, pod, progress, node)
         return None
 
     def _check_unchanged(self, attempt: Attempt) -> None:
@@ -177,8 +177,8 @@ class Requests:
         return left
 
     # -------------------------------------------------------------------------------------------------- ending
-    async def _succeed(self, request: BindRequest, pod: Pod, progress: Progress, node: str) -> None:
-        await self._outcomes.succeeded(request, pod, node)
+    def _succeed(self, request: BindRequest, pod: Pod, progress: Progress, node: str) -> None:
+        self._outcomes.succeeded(request, pod, node)
         log.info("pod bound", pod="/".join(requested_pod(request)), node=node, gpus=self._lookup.gpus(request))
         progress.closed = True
 
@@ -186,7 +186,7 @@ class Requests:
         """Undo what was prepared and say why; a pod that is bound after all is a success."""
         pod = await self._lookup.pod_now(request)
         if pod is not None and pod.spec.node_name:
-            await self._succeed(request, pod, progress, pod.spec.node_name)
+            self._succeed(request, pod, progress, pod.spec.node_name)
             return None
         if pod is not None:
             await self._undo(request, pod)
