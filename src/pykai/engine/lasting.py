@@ -1,5 +1,6 @@
 """Whether a consolidation lasts. What is evicted in order to move comes back as a new pod, and new pods are placed by
 the ordinary rules: if these lead it back to where it was, it was evicted for nothing, and would be again and again.
+The question costs a simulation, so it is asked about those only who have been evicted before: nobody goes in circles.
 """
 
 from __future__ import annotations
@@ -17,6 +18,12 @@ from pykai.objects import names
 
 if TYPE_CHECKING:
     from pykai.engine.scenario import Cause
+
+
+def evicted_before(cycle: Cycle, victims: Sequence[int]) -> bool:
+    """Whether one of the victims' gangs has been evicted in an earlier cycle."""
+    known = cycle.snapshot.gangs.last_eviction
+    return bool(known) and any(cycle.trial.gang[pod] in known for pod in victims)
 
 
 def lasts(cycle: Cycle, cause: Cause, pods: Sequence[int], victims: Sequence[int]) -> bool:

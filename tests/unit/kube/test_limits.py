@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from pykai.kube.limits import RateLimit
+from pykai.kube.limits import GiveWay, RateLimit
 
 
 class Clock:
@@ -52,3 +54,32 @@ async def test_rest_refills_the_burst_and_no_more() -> None:
 def test_nonsense_is_refused(qps: float, burst: int) -> None:
     with pytest.raises(ValueError, match="rate limit"):
         RateLimit(qps, burst)
+
+
+async def test_who_gives_way_goes_on_in_order_when_nothing_urgent_is_left() -> None:
+    way, through, done = GiveWay(least=1, most=3), [], asyncio.Event()
+
+    async def go(number: int) -> None:
+        async with way.turn():
+            through.append(number)
+            await done.wait()
+
+    async def settled() -> list[int]:
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return through
+
+    with way.urgent():
+        tasks = [asyncio.create_task(go(number)) for number in range(6)]
+        assert await settled() == [0]
+        tasks[1].cancel()
+    assert await settled() == [0, 2, 3]
+    done.set()
+    assert await settled() == [0, 2, 3, 4, 5]
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.mark.parametrize(("least", "most"), [(0, 1), (2, 1)])
+def test_bad_bounds_are_refused(least: int, most: int) -> None:
+    with pytest.raises(ValueError, match="least"):
+        GiveWay(least, most)

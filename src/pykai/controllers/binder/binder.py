@@ -1,7 +1,7 @@
 """The binder: two loops on the same watched state, one keyed by pod (bind requests), one by shared device.
 
-A third writes what nobody waits for. The two read from the shared watches and are woken by the book; neither polls. Loops start when the watches are complete,
-so the first look after a start is a look at everything.
+Both read from the shared watches and are woken by the book; neither polls. A third writes outcomes that nobody waits
+for. Loops start when the watches are complete, so the first look after a start is a look at everything.
 """
 
 from __future__ import annotations

@@ -93,11 +93,15 @@ class Outcomes:
             "failedAttempts": status.failed_attempts,
         }
         wish = {key: value for key, value in body.items() if value or getattr(before, _FIELDS[key])}
-        patch = Patch.merge({"metadata": {"uid": meta.uid}, "status": wish})
+        ref = BIND_REQUEST.ref(meta.name, meta.namespace)
         try:
-            await self._api.patch(BIND_REQUEST.ref(meta.name, meta.namespace).sub("status"), patch)
-        except (NotFound, Conflict):  # a conflict: it is another request of the same name
+            await self._api.patch(ref.sub("status"), Patch.merge({"metadata": {"uid": meta.uid}, "status": wish}))
+        except NotFound:
             log.info("bind request is gone", request=f"{meta.namespace}/{meta.name}")
+        except Conflict:
+            if (await self._api.get(ref, BindRequest)).metadata.uid == meta.uid:
+                raise
+            log.info("bind request was replaced", request=f"{meta.namespace}/{meta.name}")
 
     async def _show(self, pod: Pod, condition: Condition) -> None:
         """Set a condition; a pod that is gone or a server that does not answer is no reason to bind again."""
