@@ -50,13 +50,17 @@ class Order:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One load on one scheduler: `seconds` from the first pod to the last binding, `latency` the median of pods."""
+    """One load on one scheduler: `seconds` from the first pod to the last binding, `latency` the median of pods.
+
+    `busy` are CPU seconds of all parts until the last binding; `cost` has also what is written afterwards.
+    """
 
     scheduler: str
     load: str
     pods: int
     seconds: float
     latency: float
+    busy: float
     cost: Cost
 
     @property
@@ -79,6 +83,7 @@ class Stage:
         await load.run(self, SCHEDULERS[scheduler])
         if not await self.lives.all_bound(load.pods, LONGEST_SECONDS):
             raise BenchError(f"{scheduler}, {load.name}: {len(self.lives.bound)} of {load.pods} pods were bound")
+        busy = sum(self.cluster.cpu().values()) - sum(before.cpu.values())
         seconds, latency = self.lives.seconds(), self.lives.latency()
         await asyncio.sleep(SETTLE_SECONDS)
         cost = Cost.between(before, live_cost.read(self.cluster), Counter(load.own_writes))
@@ -87,7 +92,7 @@ class Stage:
         click.echo(
             f"{scheduler}, {load.name}, round {number}: {seconds:.2f} s, {load.pods / seconds:.0f} pods/s", err=True
         )
-        return Outcome(scheduler, load.name, load.pods, seconds, latency, cost)
+        return Outcome(scheduler, load.name, load.pods, seconds, latency, busy, cost)
 
 
 @dataclass(frozen=True)
@@ -152,13 +157,10 @@ def report(found: Sequence[Outcome]) -> None:
     kept = middle(found)
     pairs = [(kept[load, OURS], kept[load, YARDSTICK]) for load in dict.fromkeys(load for load, _ in kept)]
     shown = [each for pair in pairs for each in pair]
-    columns = [*WHO, *(tables.Column(title, right=True) for title in TITLES)]
+    columns: list[tables.Column | str] = [*WHO, *(tables.Column(title, right=True) for title in TITLES)]
     rows = [[each.load, each.scheduler, *_figures(each)] for each in shown]
-    ratios = [
-        [ours.load, f"{ours.rate / other.rate:.2f}", f"{ours.seconds / other.seconds:.2f}", _ratio(ours, other)]
-        for ours, other in pairs
-    ]
-    right = [tables.Column(title, right=True) for title in ("pods/s", "time to the last bind", "CPU a pod")]
+    ratios = [[ours.load, *_ratios(ours, other)] for ours, other in pairs]
+    right = [tables.Column(title, right=True) for title in RATIOS]
     tables.show(
         [
             tables.table("End to end", columns, rows),
@@ -169,7 +171,8 @@ def report(found: Sequence[Outcome]) -> None:
     )
 
 
-TITLES = ("pods", "seconds", "pods/s", "median latency", "writes a pod", "CPU ms a pod")
+TITLES = ("pods", "seconds", "pods/s", "latency", "writes a pod", "CPU ms to bind", "CPU ms in all")
+RATIOS = ("pods/s", "time to the last bind", "CPU to the last bind", "CPU in all")
 WHO = ("load", "scheduler")
 PARTS = {
     parts.ETCD: "etcd",
@@ -183,13 +186,19 @@ PARTS = {
 
 
 def _figures(of: Outcome) -> list[str]:
-    writes, cpu = of.cost.total_writes / of.pods, 1000 * of.cost.total_cpu / of.pods
-    latency = f"{1000 * of.latency:.0f} ms"
-    return [f"{of.pods:,}", f"{of.seconds:.2f}", f"{of.rate:.1f}", latency, f"{writes:.1f}", f"{cpu:.0f}"]
+    figures = (of.cost.total_writes, 1000 * of.busy, 1000 * of.cost.total_cpu)
+    whole = [f"{of.pods:,}", f"{of.seconds:.2f}", f"{of.rate:.1f}", f"{1000 * of.latency:.0f} ms"]
+    return [*whole, *(f"{figure / of.pods:.1f}" for figure in figures)]
 
 
-def _ratio(ours: Outcome, other: Outcome) -> str:
-    return f"{(ours.cost.total_cpu / ours.pods) / (other.cost.total_cpu / other.pods):.2f}"
+def _ratios(ours: Outcome, other: Outcome) -> list[str]:
+    pairs = (
+        (ours.rate, other.rate),
+        (ours.seconds, other.seconds),
+        (ours.busy, other.busy),
+        (ours.cost.total_cpu, other.cost.total_cpu),
+    )
+    return [f"{one / two:.2f}" if two else "" for one, two in pairs]
 
 
 def _writes(of: Outcome) -> list[str]:

@@ -53,14 +53,14 @@ def _metrics(kubeconfig: Path) -> str:
 
 @dataclass(frozen=True)
 class Cost:
-    """The difference of two readings; `own` are writes of the benchmark itself and are not in `writes`."""
+    """The difference of two readings."""
 
     writes: Counter[Write]
     cpu: dict[str, float]
 
     @classmethod
     def between(cls, before: Meter, after: Meter, own: Counter[Write]) -> Cost:
-        """What happened from one reading to the other."""
+        """What happened from one reading to the other, without the writes of the benchmark itself (`own`)."""
         cpu = {part: after.cpu[part] - before.cpu.get(part, 0.0) for part in after.cpu}
         return cls(after.writes - before.writes - own, cpu)
 

@@ -220,6 +220,31 @@ async def test_m13_a_pytorch_job_starts_whole_or_not_at_all(mission: Mission) ->
     await mission.kubectl("delete", "pytorchjob", JOB, "-n", mission.namespace)
 
 
+async def test_jobs_start_by_their_minimum(mission: Mission) -> None:
+    """One slice of l4-0 is free at first: room for a pod of a Job that takes what it gets, none for one that needs two."""
+
+    async def run_of(job: str, count: int) -> bool:
+        return len(await mission.running(f"batch.kubernetes.io/job-name={job}")) == count
+
+    async with mission.cordoned("dgx-0"):
+        await mission.apply("pods/gpu-pod.yaml", "pods/older-queue-label.yaml", "priority/train-priority-pod.yaml")
+        await mission.runs("gpu-pod", "older-queue-label", "train-pod")
+        await mission.apply("batch/batch-job.yaml")
+        await mission.eventually(lambda: run_of("batch-job", 1))
+        await mission.kubectl("delete", "job", "batch-job", "-n", mission.namespace, "--cascade=foreground")
+        await mission.apply("batch/batch-job-min-member.yaml")
+
+        async def group_of_job() -> str:
+            groups = [group["metadata"]["name"] for group in await mission.list("podgroups")]
+            return next((name for name in groups if "batch-job-min-member" in name), "")
+
+        group = await mission.eventually(group_of_job)
+        await mission.described("podgroup", group, "found for 1 pods while 2 are required for gang scheduling")
+        assert await run_of("batch-job-min-member", 0)
+        await mission.kubectl("delete", "pod", "gpu-pod", "-n", mission.namespace)
+        await mission.eventually(lambda: run_of("batch-job-min-member", 2))
+
+
 async def test_m14_and_m15_priority_in_a_limited_queue_and_the_limit_lifted(mission: Mission) -> None:
     await mission.apply("priority/limited-queue.yaml")
     await mission.apply("priority/train-priority-pod.yaml")

@@ -92,7 +92,7 @@ def _suppose(cycle: Cycle, cause: Cause, pods: Sequence[int], batches: Sequence[
     )
     if (not scenario.victims and whole(cycle, cause.gang)) or (cause.keep_all and scenario.released):
         return None
-    if _tears_a_gang(cycle, scenario.released):
+    if _tears_a_gang(cycle, scenario.released) or (cause.keep_all and _moves_a_part(cycle, scenario.moved)):
         return None
     if not all(validator.justified(cycle, scenario) for validator in cycle.validators):
         return None
@@ -110,6 +110,13 @@ def _tears_a_gang(cycle: Cycle, released: Sequence[int]) -> bool:
         if left and not intact(trial, orders, gang, left) and intact(trial, orders, gang, [*left, *pods]):
             return True
     return False
+
+
+def _moves_a_part(cycle: Cycle, moved: Sequence[int]) -> bool:
+    """Whether somebody who misses pods would have to move: as new ones, its pods could not start without the others."""
+    trial, orders = cycle.trial, cycle.orders
+    gangs = dict.fromkeys(trial.gang[pod] for pod in moved)
+    return not all(intact(trial, orders, gang, active_pods(trial, gang)) for gang in gangs)
 
 
 def commit(cycle: Cycle, scenario: Scenario, messages: Mapping[int, str]) -> None:

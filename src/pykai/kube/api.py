@@ -150,12 +150,16 @@ class PatchType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """A change to an object. Make one with `merge`, `json`, `strategic` or `apply`."""
+    """A change to an object. Make one with `merge`, `json`, `strategic` or `apply`.
+
+    `patient`: nobody waits for it, so it gives way to other requests as status does.
+    """
 
     type: PatchType
     body: Body | Sequence[Object]
     manager: str = ""
     force: bool = False
+    patient: bool = False
 
     @classmethod
     def merge(cls, body: Body) -> Patch:

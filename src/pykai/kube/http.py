@@ -103,7 +103,7 @@ class HttpApi:
         request = Request(
             "PATCH",
             ref.path + _query(options),
-            lane_of(ref, "PATCH"),
+            Lane.CHATTER if patch.patient else lane_of(ref, "PATCH"),
             encode(body),
             content_type=patch.type.value,
             repeatable=patch.type is not PatchType.JSON,

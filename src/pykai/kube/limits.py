@@ -62,32 +62,40 @@ class GiveWay:
             yield
         finally:
             self._urgent -= 1
-            self._wake()
+            self._call()
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
         """Wait for a turn; it lasts as long as the block."""
-        while self._room() <= 0:
-            waiter = asyncio.get_running_loop().create_future()
-            self._waiting.append(waiter)
-            try:
-                await waiter
-            except asyncio.CancelledError:
-                self._wake()
-                raise
-        self._through += 1
+        if self._waiting or self._room() <= 0:
+            await self._called()
+        else:
+            self._through += 1
         try:
             yield
         finally:
             self._through -= 1
-            self._wake()
+            self._call()
+
+    async def _called(self) -> None:
+        """Return when it is our turn, which counts from the call on."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                self._through -= 1
+            self._call()
+            raise
 
     def _room(self) -> int:
         return (self._least if self._urgent else self._most) - self._through
 
-    def _wake(self) -> None:
-        """Wake as many as have room now; each looks again before it goes on."""
-        for _ in range(min(self._room(), len(self._waiting))):
+    def _call(self) -> None:
+        """Call as many of those who wait as have room now."""
+        while self._waiting and (self._waiting[0].done() or self._room() > 0):
             waiter = self._waiting.popleft()
             if not waiter.done():
+                self._through += 1
                 waiter.set_result(None)

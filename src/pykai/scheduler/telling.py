@@ -8,7 +8,7 @@ bound meanwhile cannot be told that it waits.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -176,7 +176,8 @@ class Teller:
         try:
             if group is not None and not _shows(group, notes):
                 body = {"metadata": {"annotations": notes}}
-                await self._out.api.patch(POD_GROUP.ref(key[1], key[0]), Patch.merge(body))
+                note = replace(Patch.merge(body), patient=True)
+                await self._out.api.patch(POD_GROUP.ref(key[1], key[0]), note)
         except (Timeout, Unavailable, TooManyRequests):
             self._notes[key] = {**notes, **self._notes.get(key, {})}
             raise
