@@ -221,7 +221,7 @@ async def test_m13_a_pytorch_job_starts_whole_or_not_at_all(mission: Mission) ->
 
 
 async def test_jobs_start_by_their_minimum(mission: Mission) -> None:
-    """One slice of l4-0 is free at first: room for a pod of a Job that takes what it gets, none for one that needs two."""
+    """One slice of l4-0 is free: room for a pod of a Job that takes what it gets, none for a Job that needs two."""
 
     async def run_of(job: str, count: int) -> bool:
         return len(await mission.running(f"batch.kubernetes.io/job-name={job}")) == count
