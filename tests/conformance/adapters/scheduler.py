@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 from collections import Counter
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pykai.cache.cluster import ClusterCache
+from pykai.cache.requests import row_amount
 from pykai.engine.cycle import Cycle
 from pykai.engine.decide import ACTIONS
 from pykai.engine.policy import Policy
@@ -21,6 +22,8 @@ from pykai.model.resources import GPU
 from pykai.model.status import Status
 from pykai.objects import kinds
 from pykai.objects.timestamps import rfc3339
+from pykai.plugins import numa
+from pykai.plugins.dra import claim_statuses
 from pykai.plugins.registry import make_all
 
 NOW = 1_800_000_000.0
@@ -65,7 +68,7 @@ def nodes(case: Case) -> list[Any]:
     return found
 
 
-def numa_object(name: str, numa: Case) -> Case:
+def numa_object(name: str, stated: Case) -> Case:
     def amount(resource: str, value: float) -> str:
         return f"{int(value)}m" if resource == "cpu" else str(int(value))
 
@@ -83,11 +86,11 @@ def numa_object(name: str, numa: Case) -> Case:
                 for resource, value in zone.get("allocatable", {}).items()
             ],
         }
-        for zone in numa["zones"]
+        for zone in stated["zones"]
     ]
     attributes = [
-        {"name": "topologyManagerPolicy", "value": numa.get("policy", "none")},
-        {"name": "topologyManagerScope", "value": numa.get("scope", "container")},
+        {"name": "topologyManagerPolicy", "value": stated.get("policy", "none")},
+        {"name": "topologyManagerScope", "value": stated.get("scope", "container")},
     ]
     return {"metadata": {"name": name}, "zones": zones, "attributes": attributes}
 
@@ -298,14 +301,6 @@ def carry_over(case: Case, before: dict[str, TaskState], after: dict[str, TaskSt
     return result
 
 
-def claim_statuses(cycle: Cycle) -> Case:
-    try:
-        from pykai.plugins.dra import claim_statuses as statuses
-    except ImportError:
-        return {}
-    return dict(statuses(cycle))
-
-
 # ---------------------------------------------------------------------------------------------------------- comparing
 def mismatches(case: Case, session: Session) -> list[str]:
     expected, resolved, bad = case["expected"], case["resolved"], []
@@ -357,8 +352,6 @@ def mismatches(case: Case, session: Session) -> list[str]:
 
 
 def zone_indices(session: Session, name: str) -> list[int]:
-    from pykai.plugins import numa
-
     return list(numa.zone_rows(session.cycle, session.rows[name]))
 
 
@@ -371,21 +364,13 @@ def node_mismatches(session: Session, wanted: Case) -> list[str]:
             if value != want.get(key, 0):
                 bad.append(f"node {name}: {key} {value} != {want.get(key, 0)}")
         if "numa_zones_available" in want:
-            from pykai.plugins import numa
-
             for zone, amounts in want["numa_zones_available"].items():
                 left = numa.zone_available(session.cycle, names[name], int(zone))
                 for resource, text in amounts.items():
-                    value = kinds_quantity(text, resource)
+                    value = row_amount(resource, text)
                     if left.get(resource, 0) != value:
                         bad.append(f"node {name} zone {zone}: {resource} {left.get(resource, 0)} != {value}")
     return bad
-
-
-def kinds_quantity(text: str, resource: str) -> float:
-    from pykai.cache.requests import row_amount
-
-    return row_amount(resource, text)
 
 
 def placement_mismatches(case: Case, session: Session) -> list[str]:
@@ -424,30 +409,56 @@ def domain_of(case: Case, label: str, node: str) -> str:
     return str(case["resolved"]["nodes"][node]["k8s"]["metadata"]["labels"].get(label, "")) if node else ""
 
 
-def scenario(case: Case, document: Case) -> list[str]:
-    profile = document["profiles"][case["scheduler_profile"]]
+def matched(case: Case, profile: Case) -> Session:
+    """The session that is compared first: the only one, or the cluster rebuilt after the rounds."""
     tasks = {
         name: TaskState(d["state"]["status"], d["state"].get("node_name", ""), d["state"].get("gpu_groups", []))
         for name, d in case["resolved"]["pods"].items()
     }
-    claims: Case = {}
     if case["mode"] == "single_session":
-        return mismatches(case, run(case, profile, tasks, claims))
-    rounds = case["rounds"]
+        return run(case, profile, tasks, {})
+    claims: Case = {}
     errors: dict[str, str] = {}
-    for _ in range(rounds["until_match"]):
+    for _ in range(case["rounds"]["until_match"]):
         session = run(case, profile, tasks, claims)
-        claims, errors = claim_statuses(session.cycle), session.errors
+        claims, errors = dict(claim_statuses(session.cycle)), session.errors
         tasks = carry_over(case, tasks, session.tasks)
-    matched = run(case, profile, tasks, claims, actions=False)
-    matched.errors = errors
-    bad = mismatches(case, matched)
-    for number in range(rounds.get("after_match", 0)):
+    return replace(run(case, profile, tasks, claims, actions=False), errors=errors)
+
+
+def scenario(case: Case, document: Case) -> list[str]:
+    profile = document["profiles"][case["scheduler_profile"]]
+    session = matched(case, profile)
+    bad = mismatches(case, session)
+    tasks, claims = session.tasks, dict(claim_statuses(session.cycle))
+    for number in range(case.get("rounds", {}).get("after_match", 0)):
         session = run(case, profile, tasks, claims)
         bad.extend(f"after round {number}: {line}" for line in mismatches(case, session))
-        claims = claim_statuses(session.cycle)
+        claims = dict(claim_statuses(session.cycle))
         tasks = carry_over(case, tasks, session.tasks)
     return bad
+
+
+# --------------------------------------------------------------------------------------------- what KAI really did
+def unlike_observed(case: Case, document: Case) -> list[str]:
+    """Where we end up elsewhere than KAI did, which the case need not forbid: status, node, devices in common."""
+    session = matched(case, document["profiles"][case["scheduler_profile"]])
+    observed = case["observed"].get("at_match", case["observed"])["tasks"]
+    bad = []
+    for name, seen in observed.items():
+        got = session.tasks[name]
+        if (got.status, got.node) != (seen["status"], seen.get("node_name", "")):
+            bad.append(f"{name}: {got.status} on {got.node!r}, KAI: {seen['status']} on {seen.get('node_name')!r}")
+    users = [name for name, seen in observed.items() if seen["status"] in ACTIVE_USED]
+    ours = shared_by({name: session.tasks[name].groups for name in users})
+    theirs = shared_by({name: observed[name].get("gpu_groups", []) for name in users})
+    return bad if ours == theirs else [*bad, f"shared devices {ours}, KAI: {theirs}"]
+
+
+def shared_by(groups: dict[str, list[str]]) -> list[list[str]]:
+    """Who sits together on a device, whatever the device is called."""
+    devices = {group for names in groups.values() for group in names}
+    return sorted(sorted(name for name, on in groups.items() if device in on) for device in devices)
 
 
 SUITES = {
