@@ -23,11 +23,13 @@ from pykai.controllers.operator.kinds import MONITOR
 from pykai.kube.api import Api, Object, Patch, Ref, Selection
 from pykai.kube.crds import open_definition
 from pykai.kube.credentials import Token, from_kubeconfig
+from pykai.kube.definitions import define
 from pykai.kube.errors import NotFound
 from pykai.kube.http import HttpApi
 from pykai.kube.resources import CONFIG, CRD, DEPLOYMENT, MUTATING_WEBHOOK, NAMESPACE, QUEUE, SHARD, VALIDATING_WEBHOOK
 from pykai.kube.watches import Watches
 from pykai.local.cluster import ControlPlane
+from pykai.objects.crds import manifests
 from pykai.observe.work_metrics import WorkMetrics
 from tests.unit.chart.rendering import CHART, VALUE_SETS, helm, objects, render
 from tests.unit.controllers.operator.cluster import container_of, wanted
@@ -71,7 +73,7 @@ async def exists(api: HttpApi, ref: Ref) -> bool:
 async def test_the_server_accepts_every_object_of_every_set(
     real_api: HttpApi, kubectl: Kubectl, tmp_path: Path
 ) -> None:
-    await upgrade.definitions(real_api)
+    await define(real_api, manifests())
     await real_api.patch(CRD.ref(MONITOR.qualified), Patch.apply(open_definition(MONITOR), "tests"))
     await ensure(real_api, *SPACES)
     texts = [render(tmp_path, values, "--include-crds") for values in VALUE_SETS.values()]
@@ -272,7 +274,7 @@ async def test_the_hook_has_the_rights_it_needs(
     await real_api.patch(CRD.ref(upgrade.KUEUE.qualified), Patch.apply(open_definition(upgrade.KUEUE), "tests"))
     try:
         async with HttpApi(access) as api:
-            await upgrade.definitions(api)
+            await define(api, manifests())
             assert await upgrade.topologies(api) == []
     finally:
         await real_api.delete(CRD.ref(upgrade.KUEUE.qualified))

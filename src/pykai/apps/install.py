@@ -6,24 +6,21 @@ are applied, so that an upgrade brings new fields; everything else is made once 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from typing import Any, Final
 
 import structlog
 
-from pykai.kube.api import Api, Object, Patch, Ref, Resource
+from pykai.kube.api import Api, Object, Resource
+from pykai.kube.definitions import define
 from pykai.kube.errors import AlreadyExists, NotFound
-from pykai.kube.resources import CRD, NAMESPACE, PRIORITY_CLASS, QUEUE, SERVICE_ACCOUNT
+from pykai.kube.resources import NAMESPACE, PRIORITY_CLASS, QUEUE, SERVICE_ACCOUNT
 from pykai.objects import names
 from pykai.objects.crds import manifests
 
-MANAGER = "kai-install"
-ESTABLISHED_SECONDS = 30.0
 PRIORITY_CLASSES: Final = {"train": 50, "build-preemptible": 75, "build": 100, "inference": 125}
 PARENT_QUEUE: Final = "default-parent-queue"
 _SHARE: Final = {"quota": 0, "limit": -1, "overQuotaWeight": 1}
-_LOOK_SECONDS = 0.05
 
 log = structlog.get_logger("install")
 
@@ -52,14 +49,10 @@ def _queue(name: str, **spec: Any) -> Object:
 
 async def install(api: Api) -> None:
     """Make everything that is missing; returns when the definitions are in force."""
-    refs = [CRD.ref(manifest["metadata"]["name"]) for manifest in manifests()]
-    for ref, manifest in zip(refs, manifests(), strict=True):
-        await api.patch(ref, Patch.apply(manifest, MANAGER))
-    for ref in refs:
-        await _established(api, ref)
+    await define(api, manifests())
     for resource, body in objects():
         await _created(api, resource, body)
-    log.info("installed", definitions=len(refs), objects=len(objects()))
+    log.info("installed", objects=len(objects()))
 
 
 async def _created(api: Api, resource: Resource, body: Object) -> None:
@@ -70,18 +63,3 @@ async def _created(api: Api, resource: Resource, body: Object) -> None:
     except NotFound:
         with contextlib.suppress(AlreadyExists):
             await api.create(resource, body)
-
-
-async def _established(api: Api, ref: Ref) -> None:
-    async with asyncio.timeout(ESTABLISHED_SECONDS):
-        while not await _is_established(api, ref):
-            await asyncio.sleep(_LOOK_SECONDS)
-
-
-async def _is_established(api: Api, ref: Ref) -> bool:
-    try:
-        definition = await api.get(ref, Object)
-    except NotFound:
-        return False
-    conditions = (definition.get("status") or {}).get("conditions") or ()
-    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)

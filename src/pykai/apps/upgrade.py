@@ -9,10 +9,12 @@ import click
 
 from pykai.apps.component import errors_for_people, set_up_logs
 from pykai.apps.flags import CLIENT, LOGS, Flag, takes, tell_ineffective
-from pykai.controllers.operator import upgrade as steps
+from pykai.controllers.operator.upgrade import topologies
 from pykai.kube.credentials import find_access
+from pykai.kube.definitions import define
 from pykai.kube.http import HttpApi
 from pykai.kube.transport import Settings
+from pykai.objects.crds import manifests
 
 FLAGS = (
     Flag("migrate-topologies", True, "Also copy topologies of Kueue that have no namesake here."),
@@ -23,9 +25,9 @@ FLAGS = (
 async def _run(given: dict[str, Any]) -> None:
     client = Settings(qps=given["qps"], burst=given["burst"])
     async with HttpApi(find_access(given["kubeconfig"]), client) as api:
-        await steps.definitions(api, given["timeout_seconds"])
+        await define(api, manifests(), given["timeout_seconds"])
         if given["migrate_topologies"]:
-            await steps.topologies(api)
+            await topologies(api)
 
 
 @click.command("upgrade")

@@ -12,6 +12,7 @@ from pykai.controllers.operator import upgrade
 from pykai.controllers.operator.upgrade import KUEUE, MIGRATED_FROM
 from pykai.kube.api import Object, Patch, Ref
 from pykai.kube.crds import open_definition
+from pykai.kube.definitions import define
 from pykai.kube.errors import Timeout
 from pykai.kube.memory import MemoryApi
 from pykai.kube.resources import CRD, QUEUE, TOPOLOGY
@@ -31,7 +32,7 @@ async def test_definitions_gain_what_is_new_and_objects_keep_what_they_have() ->
     del old[0]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["displayName"]
     api = MemoryApi(time.time, old)
     await api.create(QUEUE, {"metadata": {"name": "q"}, "spec": {"parentQueue": "p"}})
-    await upgrade.definitions(api, 1)
+    await define(api, manifests(), 1)
     changed = await api.patch(QUEUE.ref("q"), Patch.merge({"spec": {"displayName": "new"}}))
     assert (changed["spec"]["parentQueue"], changed["spec"]["displayName"]) == ("p", "new")
 
@@ -39,7 +40,7 @@ async def test_definitions_gain_what_is_new_and_objects_keep_what_they_have() ->
 async def test_a_definition_that_is_not_in_force_is_an_error() -> None:
     api = SlowApi(time.time)
     with pytest.raises(Timeout, match=r"queues\.scheduling\.run\.ai is not in force after 0\.01 s"):
-        await upgrade.definitions(api, 0.01)
+        await define(api, manifests(), 0.01)
 
 
 async def test_topologies_of_kueue_are_copied_once() -> None:

@@ -1,0 +1,46 @@
+"""Definitions of custom kinds brought into force: applied on the server, so objects keep their data and gain fields."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+import structlog
+
+from pykai.kube.api import Api, Object, Patch, Ref
+from pykai.kube.errors import NotFound, Timeout
+from pykai.kube.resources import CRD
+
+MANAGER: Final = "kai-definitions"
+_LOOK_SECONDS = 0.05
+
+log = structlog.get_logger("definitions")
+
+
+async def define(api: Api, definitions: Sequence[Object], seconds: float = 60.0) -> None:
+    """Apply definitions and wait until they are in force, at most `seconds` for each."""
+    refs = [CRD.ref(definition["metadata"]["name"]) for definition in definitions]
+    for ref, definition in zip(refs, definitions, strict=True):
+        await api.patch(ref, Patch.apply(definition, MANAGER))
+        log.info("definition applied", name=ref.name)
+    for ref in refs:
+        await _await_established(api, ref, seconds)
+
+
+async def _await_established(api: Api, ref: Ref, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            while not await _established(api, ref):
+                await asyncio.sleep(_LOOK_SECONDS)
+    except TimeoutError:
+        raise Timeout(f"definition {ref.name} is not in force after {seconds:g} s") from None
+
+
+async def _established(api: Api, ref: Ref) -> bool:
+    try:
+        definition = await api.get(ref, Object)
+    except NotFound:
+        return False
+    rows = (definition.get("status") or {}).get("conditions") or ()
+    return any(row["type"] == "Established" and row["status"] == "True" for row in rows)
