@@ -51,9 +51,13 @@ class Cluster:
     pods: list[Fields] = field(default_factory=list)
     devices: int = 0
     """Shared devices named so far."""
+    made: int = 0
+    """Pods made anew so far."""
 
     def objects(self) -> list[Any]:
-        found = [(kinds.PriorityClass, {"metadata": {"name": name}, "value": v}) for name, v in PRIORITIES.items()]
+        found: list[tuple[Any, Fields]] = [
+            (kinds.PriorityClass, {"metadata": {"name": name}, "value": v}) for name, v in PRIORITIES.items()
+        ]
         levels = [{"nodeLabel": level} for level in LEVELS]
         found.append((kinds.Topology, {"metadata": {"name": "site"}, "spec": {"levels": levels}}))
         for kind, items in self._by_kind().items():
@@ -105,10 +109,11 @@ def running(pod: Fields, node: str, groups: tuple[str, ...]) -> Fields:
     return pod
 
 
-def waiting(pod: Fields) -> Fields:
-    """The pod as its owner makes it again."""
+def waiting(pod: Fields, number: int) -> Fields:
+    """The pod as its owner makes it again: under another name."""
     pod = running(pod, "", ())
     pod["metadata"].pop("deletionTimestamp", None)
+    pod["metadata"]["name"] = pod["metadata"]["uid"] = f"{pod['metadata']['name'].split('.')[0]}.{number}"
     return {**pod, "status": {"phase": "Pending"}}
 
 
@@ -129,14 +134,15 @@ def carried_out(cluster: Cluster, plan: Plan, again: bool = True) -> Cluster:
     binds = {bind.pod[1]: bind for bind in plan.binds}
     evicted = {eviction.pod[1] for eviction in plan.evictions}
     groups = [_marked(group, plan) for group in cluster.groups]
-    after = Cluster(cluster.nodes, cluster.queues, groups, devices=cluster.devices)
+    after = Cluster(cluster.nodes, cluster.queues, groups, devices=cluster.devices, made=cluster.made)
     known: dict[str, str] = {}
     for pod in cluster.pods:
         name = pod["metadata"]["name"]
         if pod["metadata"]["namespace"] != OURS:
             continue
         if name in evicted or "deletionTimestamp" in pod["metadata"]:
-            after.pods.extend([waiting(pod)] if again else [])
+            after.made += 1
+            after.pods.extend([waiting(pod, after.made)] if again else [])
         elif name in binds:
             shared = [_device(after, known, binds[name].node, group) for group in binds[name].gpu_groups]
             after.pods.append(running(pod, binds[name].node, tuple(shared)))

@@ -4,6 +4,7 @@ in every cycle until nothing happens any more.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
@@ -17,7 +18,8 @@ from pykai.model.plan import Plan
 from pykai.model.resources import GPU
 from pykai.model.snapshot import Snapshot
 from pykai.objects import names
-from tests.properties.clusters import FREE, clusters, pod_of
+from pykai.objects.timestamps import rfc3339
+from tests.properties.clusters import ASKS, FREE, Ask, Lodging, clusters, pod_of
 from tests.properties.small_world import (
     NOW,
     OURS,
@@ -66,19 +68,65 @@ def acts(plan: Plan) -> bool:
     return bool(plan.binds or plan.pipelines or plan.evictions)
 
 
-@given(clusters(), policies, st.booleans())
-def test_things_come_to_rest(cluster: Cluster, policy: str, again: bool) -> None:
-    """Cycle after cycle the plan is carried out; nothing arrives; soon there is nothing left to do."""
+def rested(cluster: Cluster, policy: Policy, now: float, again: bool = True) -> tuple[Cluster, float]:
+    """The cluster after cycle upon cycle was carried out until nothing happens any more, and when that was.
+
+    Nothing arrives meanwhile, so it comes soon, and few pods are evicted for it.
+    """
     evictions, pods = 0, len(cluster.pods)
-    for number in range(CYCLES):
-        now = NOW + number * STEP
-        plan = judged(cluster.snapshot(now), POLICIES[policy], now)
-        evictions += len(plan.evictions)
+    for _ in range(CYCLES):
+        plan = judged(cluster.snapshot(now), policy, now)
         if not acts(plan):
-            break
-        cluster = carried_out(cluster, plan, again)
-    assert not acts(plan), f"still busy in cycle {CYCLES}: {plan}"
-    assert evictions <= 2 * pods
+            return cluster, now
+        evictions += len(plan.evictions)
+        assert evictions <= 2 * pods
+        cluster, now = carried_out(cluster, plan, again), now + STEP
+    raise AssertionError(f"still busy after {CYCLES} cycles: {plan}")
+
+
+def gang_of(pod: Fields) -> str:
+    return str((pod["metadata"].get("annotations") or {}).get(names.POD_GROUP_ANNOTATION))
+
+
+@given(clusters(), policies, st.booleans(), st.integers(0, 3))
+def test_things_come_to_rest(cluster: Cluster, policy: str, again: bool, most: int) -> None:
+    """Without some gangs that do not run yet, and after each of them has come."""
+    run = {gang_of(pod) for pod in cluster.pods if pod["spec"].get("nodeName")}
+    late = {group["metadata"]["name"]: group for group in cluster.groups if group["metadata"]["name"] not in run}
+    late = dict(list(late.items())[:most])
+    pods = {name: [pod for pod in cluster.pods if gang_of(pod) == name] for name in late}
+    early = [group for group in cluster.groups if group["metadata"]["name"] not in late]
+    first = replace(cluster, groups=early, pods=[pod for pod in cluster.pods if gang_of(pod) not in late])
+    at, now = rested(first, POLICIES[policy], NOW, again)
+    for name, group in late.items():
+        came = {**group, "metadata": {**group["metadata"], "creationTimestamp": rfc3339(now)}}
+        arrived = replace(at, groups=[*at.groups, came], pods=[*at.pods, *pods[name]])
+        at, now = rested(arrived, POLICIES[policy], now, again)
+
+
+@st.composite
+def crowds(draw: st.DrawFn) -> Cluster:
+    """Every node is used in part, by pods of all sizes; some wait for a whole one, which others would have to leave."""
+    found = Cluster(queues=[_queue("d", "", FREE), _queue("q", "d", FREE)])
+    for number in range(draw(st.integers(3, 6))):
+        offer = {"cpu": "100", "memory": "100Gi", "pods": draw(st.sampled_from(["3", "6"])), names.NVIDIA_GPU: "4"}
+        labels = {names.GPU_MEMORY_LABEL: "16384"}
+        found.nodes.append({"metadata": {"name": f"n{number}", "labels": labels}, "status": {"allocatable": offer}})
+    lodgings = [Lodging.of(item) for item in found.nodes]
+    for number in range(draw(st.integers(6, 16))):
+        pod = _single(found, "q", f"g{number}", ASKS[draw(st.sampled_from(["gpu", "two gpus", "memory", "most"]))])
+        first = draw(st.integers(0, len(lodgings) - 1))
+        any(lodging.take(found, pod) for lodging in lodgings[first:] + lodgings[:first])
+        found.pods.append(pod)
+    whole: Ask = ({names.NVIDIA_GPU: "4"}, {})
+    found.pods.extend(_single(found, "q", f"large-{number}", whole) for number in range(draw(st.integers(1, 2))))
+    return found
+
+
+@given(crowds(), policies)
+def test_nobody_is_moved_for_ever(cluster: Cluster, policy: str) -> None:
+    """Those who move others either get their place that way, or give up soon."""
+    rested(cluster, POLICIES[policy], NOW)
 
 
 # ---------------------------------------------------------------------------------------------------------- fair shares
@@ -106,22 +154,16 @@ def _queue(name: str, parent: str, gpu: Fields) -> Fields:
     return {"metadata": {"name": name}, "spec": {"parentQueue": parent, "resources": resources}}
 
 
-def _single(found: Cluster, queue: str, name: str) -> Fields:
+def _single(found: Cluster, queue: str, name: str, ask: Ask = ({names.NVIDIA_GPU: "1"}, {})) -> Fields:
     spec = {"queue": queue, "minMember": 1, "preemptibility": "preemptible"}
     found.groups.append({"metadata": {"name": name, "namespace": OURS}, "spec": spec})
-    return pod_of(name, ("", 0), ({names.NVIDIA_GPU: "1"}, {}), {})
+    return pod_of(name, ("", 0), ask, {})
 
 
 @given(contests())
 def test_use_converges_to_fair_shares(cluster: Cluster) -> None:
     """At rest every queue is within one pod of its fair share."""
-    for number in range(CYCLES):
-        now = NOW + number * STEP
-        plan = judged(cluster.snapshot(now), PACKING, now)
-        if not acts(plan):
-            break
-        cluster = carried_out(cluster, plan)
-    assert not acts(plan)
+    cluster, _ = rested(cluster, PACKING, NOW)
     book = Cycle(cluster.snapshot(), PACKING, NOW).book
     for name, used, fair in zip(book.names, book.allocated, book.fair, strict=True):
         assert abs(used[GPU] - fair[GPU]) < 1 or name == "d", (name, used[GPU], fair[GPU])

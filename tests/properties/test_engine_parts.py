@@ -144,8 +144,8 @@ def give_a_place(cycle: Cycle, chance: int) -> None:
     ranking = cycle.rankings.of(c)
     nodes = list(ranking.best())
     if nodes:
-        node = nodes[chance % len(nodes)]
-        wait = bool(chance % 3 == 0) or not ranking.now(node)
+        node, now = nodes[chance % len(nodes)]
+        wait = bool(chance % 3 == 0) or not now
         devices = choose_devices(cycle, c, node, wait) if c.shared else ((), wait)
         if devices is not None:
             trial.place(pod, node, *devices)
@@ -163,13 +163,6 @@ def give_it_back(cycle: Cycle, chance: int) -> None:
         cycle.trial.keep(sorted(cycle.trial.virtual)[chance % len(cycle.trial.virtual)])
 
 
-def withdraw(cycle: Cycle, chance: int) -> None:
-    trial = cycle.trial
-    holders = [pod for pod, s in enumerate(trial.status) if IS_ACTIVE_ALLOCATED[s]]
-    if holders:
-        trial.withdraw(holders[chance % len(holders)])
-
-
 def make_it_wait(cycle: Cycle, chance: int) -> None:
     given_now = [pod for pod, status in enumerate(cycle.trial.status) if status == Status.ALLOCATED]
     if given_now:
@@ -183,7 +176,7 @@ def place_a_gang(cycle: Cycle, chance: int) -> None:
         place_gang(cycle, gang, pods_to_place(cycle.trial, cycle.orders, gang), wait_only=chance % 2 == 0)
 
 
-STEPS: tuple[Step, ...] = (give_a_place, take_it_away, give_it_back, withdraw, make_it_wait, place_a_gang)
+STEPS: tuple[Step, ...] = (give_a_place, take_it_away, give_it_back, make_it_wait, place_a_gang)
 steps = st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 11)), max_size=12)
 
 

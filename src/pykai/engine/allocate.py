@@ -57,7 +57,7 @@ def refused(cycle: Cycle, pods: Sequence[int]) -> bool:
 
 def has_allocated(cycle: Cycle, gang: int) -> bool:
     status = cycle.trial.status
-    return any(IS_ALLOCATED[status[pod]] for pod in cycle.snapshot.gangs.pods(gang))
+    return any([IS_ALLOCATED[status[pod]] for pod in cycle.snapshot.gangs.pods(gang)])
 
 
 def place_gang(cycle: Cycle, gang: int, pods: Sequence[int], wait_only: bool = False, nodes: NodeSet = None) -> bool:
@@ -65,7 +65,7 @@ def place_gang(cycle: Cycle, gang: int, pods: Sequence[int], wait_only: bool = F
     if not pods:
         return False
     if cycle.quota is not None:
-        request = cycle.queue_request(list(pods), cycle.snapshot.max_gpu_memory)
+        request = cycle.queue_request(pods, cycle.snapshot.max_gpu_memory)
         over = cycle.quota.over_capacity(cycle, gang, request)
         if over is not None:
             if not wait_only:

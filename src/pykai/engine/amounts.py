@@ -13,7 +13,8 @@ class PodAmounts:
     """Amounts by class and node; what does not depend on the node is worked out once."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self._gpu_memory: list[float] = snapshot.nodes.gpu_memory.tolist()
+        self.gpu_memory: list[float] = snapshot.nodes.gpu_memory.tolist()
+        """MiB per device, by node."""
         self._mig_rows = snapshot.space.mig_rows()
         self._of_queue: dict[int, tuple[float, float, float]] = {}
 
@@ -21,13 +22,13 @@ class PodAmounts:
         """MiB per device a shared request takes on a node."""
         if c.gpu_kind is GpuKind.MEMORY:
             return float(c.memory_mib)
-        return float(int(c.portion * self._gpu_memory[node]))
+        return float(int(c.portion * self.gpu_memory[node]))
 
     def share_portion(self, c: PodClass, node: int) -> float:
         """Portion per device a shared request takes on a node, rounded up to hundredths for memory requests."""
         if c.gpu_kind is not GpuKind.MEMORY:
             return c.portion
-        return ceil(100 * c.memory_mib / self._gpu_memory[node]) / 100
+        return ceil(100 * c.memory_mib / self.gpu_memory[node]) / 100
 
     def accepted_gpus(self, c: PodClass, node: int) -> float:
         """GPUs granted to a pod on a node; without a node what it asks for."""

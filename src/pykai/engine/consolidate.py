@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from pykai.engine.scenario import Cause, Scenario
 from pykai.engine.search import Search
 from pykai.engine.victims import VictimPool
 from pykai.model.resources import GPU, Rows
+from pykai.model.status import IS_ACTIVE_USED
 
 
 def consolidate(cycle: Cycle) -> None:
@@ -25,7 +27,7 @@ def consolidate(cycle: Cycle) -> None:
 def _search(cycle: Cycle, cause: Cause, pool: VictimPool) -> Search | None:
     if not _enough_free(cycle, cause.gang):
         return None
-    may_go = evict.filtered(cycle, cause)
+    may_go = _movable(cycle, cause)
     most = cycle.snapshot.params.max_consolidation_victims
     if most < 0:
         return Search(cycle, cause, VictimLine(pool, {queue: pool.leaf(queue) for queue in pool.queues}, may_go))
@@ -33,6 +35,21 @@ def _search(cycle: Cycle, cause: Cause, pool: VictimPool) -> Search | None:
     for gang in reversed(in_order(cycle, _sample(cycle, pool, most + 1))):
         leaves.setdefault(cycle.snapshot.gangs.queue[gang], ([], 0))[0].append(gang)
     return Search(cycle, cause, VictimLine(pool, leaves, may_go))
+
+
+def _movable(cycle: Cycle, cause: Cause) -> Callable[[int], bool]:
+    """Whether a gang may be moved: not if it was evicted since the other one came, or it could go in circles.
+
+    Who is evicted is made anew and placed by the ordinary rules, which may lead it back to where it was. As long as it
+    has no more than the promise of such a place, nobody needs to leave for it to be moved.
+    """
+    passes, gangs, before = evict.filtered(cycle, cause), cycle.snapshot.gangs, cycle.snapshot.pods.status
+    evicted, came = gangs.last_eviction, gangs.creation[cause.gang]
+
+    def rests(gang: int) -> bool:
+        return gang in evicted and evicted[gang] >= came and any(IS_ACTIVE_USED[before[p]] for p in gangs.pods(gang))
+
+    return lambda gang: not rests(gang) and passes(gang)
 
 
 def _enough_free(cycle: Cycle, gang: int) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -31,9 +31,11 @@ class ClassRules:
     live_masks: tuple[points.LiveMask, ...]
     wait_rules: tuple[points.WaitRule, ...]
     observers: tuple[points.PlacementObserver, ...]
+    pod_scores: tuple[points.PodScore, ...]
 
-    @property
+    @cached_property
     def none(self) -> bool:
+        """Whether its pods are judged by nothing but masks and scores."""
         return not (self.live_filters or self.live_masks or self.wait_rules or self.observers)
 
 
@@ -86,6 +88,7 @@ class Cycle:
                 tuple(plugin for plugin in self.live_masks if plugin.concerns(self, pod_class)),
                 tuple(plugin for plugin in self.wait_rules if plugin.concerns(self, pod_class)),
                 tuple(plugin for plugin in self.observers if plugin.concerns(self, pod_class)),
+                tuple(plugin for plugin in self.pod_scores if plugin.concerns(self, pod_class)),
             )
         return found
 
@@ -140,13 +143,11 @@ class Cycle:
 
     def queue_request(self, pods: Sequence[int], memory_of_device: float) -> Triple:
         """What pods would count against their queue; gpu-memory requests in devices of the given memory (MiB)."""
-        trial = self.trial
-        if len(pods) == 1 and not trial.of_class(pods[0]).memory_mib:
-            return trial.quota_amounts(trial.of_class(pods[0]), -1)
+        amounts, klass, classes = self.trial.amounts, self.trial.klass, self.snapshot.pods.classes
         cpu = memory = gpus = 0.0
         for pod in pods:
-            c = trial.of_class(pod)
-            more_cpu, more_memory, more_gpus = trial.quota_amounts(c, -1)
+            c = classes[klass[pod]]
+            more_cpu, more_memory, more_gpus = amounts.of_queue(c, -1)
             if c.gpu_kind is GpuKind.MEMORY and memory_of_device:
                 more_gpus += c.devices * c.memory_mib / memory_of_device
             cpu, memory, gpus = cpu + more_cpu, memory + more_memory, gpus + more_gpus

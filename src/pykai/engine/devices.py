@@ -22,14 +22,6 @@ class Share(NamedTuple):
     releasing: float = 0.0
     marked: bool = False
 
-    def holds(self, memory: float, capacity: float) -> bool:
-        """Whether a request fits beside what stays on the device, counting what is being released."""
-        return (
-            self.used != 0
-            and capacity - self.allocated + self.releasing - memory >= 0
-            and self.allocated != self.releasing
-        )
-
     def holds_now(self, memory: float, capacity: float) -> bool:
         """Whether a request fits without waiting for a release; a device that is only promised is waited for."""
         return self.allocated > 0 and capacity - self.allocated - memory >= 0
@@ -38,19 +30,27 @@ class Share(NamedTuple):
 EMPTY = Share()
 
 
-def sharable(shares: Iterable[Share], memory: float, capacity: float) -> int:
-    """How many of the devices hold a share of this size: `Share.holds` for all of them, asked very often."""
-    count = 0
-    for used, allocated, releasing, _ in shares:
-        if used != 0 and allocated != releasing and capacity - allocated + releasing - memory >= 0:
-            count += 1
-    return count
+Shares = dict[str, Share]
+"""Group id -> state, of one node."""
+
+
+def with_room(shares: Shares, memory: float, capacity: float) -> list[tuple[str, Share]]:
+    """The devices on which a request fits beside what stays there, counting what is being released."""
+    return [
+        (group, share)
+        for group, share in shares.items()
+        if share[0] != 0 and share[1] != share[2] and capacity - share[1] + share[2] - memory >= 0
+    ]
+
+
+def rooms(shares: Shares, capacity: float) -> list[float]:
+    """The largest request that would fit on each device, ascending: what `with_room` counts, for many requests."""
+    left = [capacity - share[1] + share[2] for share in shares.values() if share[0] != 0 and share[1] != share[2]]
+    return sorted(left)
 
 
 NodeColumns = tuple[Column, Column, list[float]]
 """Idle and releasing [resource, node], and devices in whole use per node: the trial's own."""
-Shares = dict[str, Share]
-"""Group id -> state, of one node."""
 
 
 class DeviceLedger:
@@ -96,11 +96,19 @@ class DeviceLedger:
 
     def _reserve(self, node: int, before: Share, after: Share) -> None:
         """A device that nobody shared before this cycle needs a pod that reserves it, from when it is needed."""
-        for share, by in ((before, 1.0), (after, -1.0)):
-            if share.used > 0 and share.used != share.releasing:
-                block = self.idle if share.allocated > 0 else self.releasing
+        was, now = self._reserved_from(before), self._reserved_from(after)
+        if was is now:
+            return
+        for block, by in ((was, 1.0), (now, -1.0)):
+            if block is not None:
                 self.journal.column(block, node)
                 block[PODS, node] += by
+
+    def _reserved_from(self, share: Share) -> Column | None:
+        """What the pod that reserves a device is taken from; None: nobody stays on the device."""
+        if share.used <= 0 or share.used == share.releasing:
+            return None
+        return self.idle if share.allocated > 0 else self.releasing
 
     def _gpus(self, block: Column, node: int, by: float) -> None:
         self.journal.column(block, node)
@@ -130,7 +138,10 @@ class DeviceLedger:
                 self._gpus(self.releasing, node, -1)
         else:
             self._put(node, group, Share(used, s.allocated + m, s.releasing, False))
-            if used <= m and self._surplus(node):
+            if _only_promised(s):
+                self._gpus(self.idle, node, -1)
+                self._gpus(self.releasing, node, 1)
+            elif used <= m and self._surplus(node):
                 self._gpus(self.idle, node, -1)
             if s.marked:
                 self._gpus(self.releasing, node, -1)
@@ -154,7 +165,15 @@ class DeviceLedger:
         else:
             leaving = used != 0 and s.releasing == used
             self._put(node, group, Share(used, s.allocated - m, s.releasing, s.marked or leaving))
-            if used <= 0 and not self._surplus(node):
+            if _only_promised(self.shares[node][group]):
+                self._gpus(self.idle, node, 1)
+                self._gpus(self.releasing, node, -1)
+            elif used <= 0 and not self._surplus(node):
                 self._gpus(self.idle, node, 1)
             if leaving and not s.marked:
                 self._gpus(self.releasing, node, 1)
+
+
+def _only_promised(share: Share) -> bool:
+    """Whether all who share a device wait for it: it is no device in use yet, but one of those to be released."""
+    return share.used > 0 and share.allocated <= 0

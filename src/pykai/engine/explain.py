@@ -13,7 +13,6 @@ from pykai.engine.cycle import Cycle
 from pykai.engine.gang import is_gang
 from pykai.engine.points import Refusal, Rejection
 from pykai.engine.reasons import POD_ERRORS, FitError, GangError, about_pod
-from pykai.model.gangs import PodSet
 from pykai.model.pods import GpuKind, PodClass
 from pykai.model.resources import CPU, GPU, MEMORY, MIG_PREFIX, Mask, Rows
 
@@ -42,21 +41,23 @@ def explain_alike(cycle: Cycle, first: int, others: Iterable[int]) -> None:
         reasons.pods.update((pods[at], text) for at, _, text in told)
 
 
-def explain_pod(cycle: Cycle, gang: int, failed: tuple[int, int, PodSet], looked: Looked) -> None:
-    """No node took the pod; `failed` is the pod, its position in the podset, and the podset."""
-    pod, found, podset = failed
+def explain_pod(cycle: Cycle, gang: int, failed: tuple[int, int], looked: Looked) -> None:
+    """No node took the pod; `failed` is the pod, and how many of its podset have a place."""
+    pod, found = failed
     error = fit_error(cycle, cycle.trial.of_class(pod), *looked)
     text = error.detailed() if cycle.snapshot.params.detailed_fit_errors else error.text()
     cycle.reasons.pods[pod] = text
-    cycle.reasons.gang(gang, GangError(POD_ERRORS, _gang_message(cycle, gang, (pod, found, podset), text)))
+    cycle.reasons.gang(gang, GangError(POD_ERRORS, _gang_message(cycle, gang, failed, text)))
 
 
-def _gang_message(cycle: Cycle, gang: int, failed: tuple[int, int, PodSet], text: str) -> str:
-    pod, found, podset = failed
+def _gang_message(cycle: Cycle, gang: int, failed: tuple[int, int], text: str) -> str:
+    pod, found = failed
     trial = cycle.trial
+    podsets = list(cycle.snapshot.gangs.tree(gang).podsets())
+    podset = next(podset for podset in podsets if podset.row == trial.podset[pod])
     if not is_gang(trial, gang) or trial.active_used[podset.row] - found >= podset.min_available:
         return about_pod(cycle.snapshot.pods.title(pod), text)
-    if podset.name == "default" and len(list(cycle.snapshot.gangs.tree(gang).podsets())) == 1:
+    if podset.name == "default" and len(podsets) == 1:
         return (
             f"Resources were found for {found} pods while {podset.min_available} are required for gang scheduling. "
             f"Additional pods cannot be scheduled due to: {text}"
@@ -133,8 +134,7 @@ def shortages(cycle: Cycle, c: PodClass, nodes: Rows) -> Iterator[tuple[str, Mas
 
 def _shared_shortages(cycle: Cycle, c: PodClass, nodes: Rows) -> Iterator[tuple[str, Mask]]:
     table = cycle.snapshot.nodes
-    ranking = cycle.rankings.of(c)
-    look, _ = ranking._look(nodes)
+    look, _ = cycle.rankings.ranking(c).look(nodes)
     too_small = (table.gpu_memory[nodes] < c.memory_mib) & (table.allocatable[GPU, nodes] > 0)
     yield _SHORT + "GPU memory", too_small
     if c.gpu_kind is not GpuKind.MEMORY:

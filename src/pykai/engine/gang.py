@@ -14,6 +14,7 @@ from pykai.model.gangs import PodSet, SubGroupSet
 from pykai.model.status import IS_ACTIVE_ALLOCATED, Status
 
 Member = PodSet | SubGroupSet
+_PENDING = int(Status.PENDING)
 
 
 @dataclass
@@ -81,10 +82,12 @@ def pods_to_place(trial: Trial, orders: GangOrders, gang: int) -> list[int]:
     A gang of which too few pods exist gets nothing new; what it had and is to lose it may have back.
     """
     status, virtual, gangs = trial.status, trial.virtual, trial.snapshot.gangs
-    waiting = [pod for pod in orders.pods(trial, gang) if status[pod] == Status.PENDING or pod in virtual]
+    tree = gangs.trees.get(gang)
+    if tree is None and not virtual and not trial.pending[gangs.first_podset[gang]]:
+        return []
+    waiting = [pod for pod in orders.pods(trial, gang) if status[pod] == _PENDING or pod in virtual]
     if not waiting:
         return []
-    tree = gangs.trees.get(gang)
     if tree is not None:
         if not _able(trial, tree, _by_podset(trial, waiting)):
             waiting = [pod for pod in waiting if pod in virtual]

@@ -120,34 +120,40 @@ class GangWalk:
 
     def push(self, gang: int) -> None:
         """Put a gang back: it has more to place."""
-        queue = self.cycle.snapshot.gangs.queue[gang]
         self._requests.pop(gang, None)
+        self._add(gang)
+
+    def follow(self, gang: int, heir: int) -> None:
+        """A gang had its turn: one of the same queue that asks for the same gets in line."""
+        request = self._requests.get(gang)
+        if request is not None:
+            self._requests[heir] = request
+        self._add(heir)
+
+    def _add(self, gang: int) -> None:
+        queue = self.cycle.snapshot.gangs.queue[gang]
         heapq.heappush(self._leaves[queue], (self.cycle.gang_key(gang), gang))
         self._dirty.add(queue)
 
     def _rekey(self, leaf: int) -> None:
         """Key the path from a leaf to its root by what is now its best gang."""
-        queues = self.cycle.snapshot.queues
+        queues, allocated = self.cycle.snapshot.queues, self.cycle.book.allocated
+        gang: int | None = self._leaves[leaf][0][1] if self._leaves[leaf] else None
         for queue in queues.paths[leaf]:
-            gang = self._best_gang(queue)
+            if queue != leaf:
+                child = self._top(queue)
+                gang = None if child is None else self._best[child]
             if gang is None:
                 self._keys.pop(queue, None)
                 self._best.pop(queue, None)
                 continue
             self._best[queue] = gang
-            reasons = (self._request(gang), self.cycle.book.allocated[queue])
+            reasons = (self._request(gang), allocated[queue])
             if queue in self._keys and self._reasons[queue] == reasons:
                 continue
             key = self._keys[queue] = self._key(queue, reasons[0])
             self._reasons[queue] = reasons
             heapq.heappush(self._inner.setdefault(queues.parent[queue], []), (key, queue))
-
-    def _best_gang(self, queue: int) -> int | None:
-        heap = self._leaves.get(queue)
-        if heap is not None:
-            return heap[0][1] if heap else None
-        child = self._top(queue)
-        return None if child is None else self._best[child]
 
     def _top(self, parent: int) -> int | None:
         heap = self._inner.get(parent, [])

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from pykai.engine.cycle import Cycle, Group
+from pykai.engine.cycle import ClassRules, Cycle, Group
+from pykai.engine.devices import with_room
 from pykai.engine.explain import explain_pod, explain_refusal
 from pykai.engine.points import NodeSubsets, Rejection
-from pykai.engine.ranking import UNFIT, Ranking
+from pykai.engine.ranked import UNFIT
 from pykai.model.gangs import PodSet, SubGroupSet
 from pykai.model.pods import PodClass
 from pykai.model.resources import GPU, PODS, Column, Rows
@@ -35,7 +36,8 @@ class Placement:
             return False
         self.cycle.memo.pop("group_scores", None)
         mark = self.trial.mark()
-        if self._group(self.trial.snapshot.gangs.tree(self.gang), pods, self.nodes):
+        tree = self.trial.snapshot.gangs.trees.get(self.gang)
+        if self._podset(pods, self.nodes) if tree is None else self._group(tree, pods, self.nodes):
             return True
         self.trial.undo_to(mark)
         return False
@@ -67,21 +69,27 @@ class Placement:
 
     def _members(self, group: Group, pods: Sequence[int], nodes: NodeSet) -> bool:
         if isinstance(group, PodSet):
-            done = self._alike(pods, nodes) if len(pods) > 1 else 0
-            return all(self._pod(done + at, pod, group, nodes) for at, pod in enumerate(pods[done:]))
+            return self._podset(pods, nodes)
         members = self.cycle.orders.members(self.trial, group)
         return all(self._group(m, mine, nodes) for m, mine in self._split(members, pods) if mine)
+
+    def _podset(self, pods: Sequence[int], nodes: NodeSet) -> bool:
+        if len(pods) == 1:
+            return self._pod(0, pods[0], nodes)
+        done = self._alike(pods, nodes)
+        return all(self._pod(done + at, pod, nodes) for at, pod in enumerate(pods[done:]))
 
     def _alike(self, pods: Sequence[int], nodes: NodeSet) -> int:
         """Place pods that cannot be told apart together, as far as that goes; returns how many have their node."""
         trial, cycle = self.trial, self.cycle
         c = trial.of_class(pods[0])
-        if c.shared or any(trial.klass[pod] != c.row or pod in trial.virtual for pod in pods):
+        rules, virtual = cycle.rules(c), trial.virtual
+        if c.shared or not rules.none or len({trial.klass[pod] for pod in pods}) > 1:
             return 0
-        scores = [{id(plugin.pod_score(cycle, pod)) for pod in pods} for plugin in cycle.pod_scores]
-        if not cycle.rules(c).none or any(len(distinct) > 1 for distinct in scores) or self._refused(pods):
+        scores = [{id(plugin.pod_score(cycle, pod)) for pod in pods} for plugin in rules.pod_scores]
+        if any(len(distinct) > 1 for distinct in scores) or self._refused(pods) or (virtual and virtual.keys() & pods):
             return 0
-        done, extra = 0, self._extra(pods[0], ())
+        done, extra = 0, self._extra(pods[0], rules, ())
         while done < len(pods):
             rows, wait = cycle.rankings.of(c, nodes).best_alike(len(pods) - done, extra)
             if not len(rows):
@@ -92,7 +100,7 @@ class Placement:
 
     def _refused(self, pods: Sequence[int]) -> bool:
         cycle = self.cycle
-        return any(gate.refuse(cycle, pod) is not None for gate in cycle.gates for pod in pods)
+        return any([gate.refuse(cycle, pod) is not None for gate in cycle.gates for pod in pods])
 
     def _split(self, members: Sequence[Group], pods: Sequence[int]) -> Iterator[tuple[Group, list[int]]]:
         podset = self.trial.podset
@@ -100,7 +108,7 @@ class Placement:
             rows = {member.row} if isinstance(member, PodSet) else {p.row for p in _podsets(member)}
             yield member, [pod for pod in pods if podset[pod] in rows]
 
-    def _pod(self, at: int, pod: int, podset: PodSet, nodes: NodeSet) -> bool:
+    def _pod(self, at: int, pod: int, nodes: NodeSet) -> bool:
         """Place one pod on the best node that takes it; `at` is its position among the pods of its podset."""
         cycle = self.cycle
         for gate in cycle.gates:
@@ -113,26 +121,21 @@ class Placement:
         rules = cycle.rules(c)
         live = rules.live_filters
         closed = [closing for mask in rules.live_masks for closing in mask.closed(cycle, pod)]
-        extra = self._extra(pod, closed)
-        if nodes is None and extra is None and rules.none:
-            known = cycle.rankings.again(c)
-            if known is not None and self._take(pod, known.last, c, known):
-                return True
-        ranking = cycle.rankings.of(c, nodes)
+        extra = self._extra(pod, rules, closed)
         refused: dict[int, str] = {}
-        for node in ranking.best(extra):
-            why = next((r for f in live if (r := f.reject(cycle, pod, node)) is not None), None)
-            if why is None and self._take(pod, node, c, ranking):
+        for node, now in cycle.rankings.of(c, nodes).best(extra):
+            why = next((r for f in live if (r := f.reject(cycle, pod, node)) is not None), None) if live else None
+            if why is None and self._take(pod, node, c, now):
                 return True
             refused[node] = why or "node(s) didn't have enough resources: GPUs"
         if self.explain:
-            explain_pod(cycle, self.gang, (pod, at, podset), (nodes, refused, closed))
+            explain_pod(cycle, self.gang, (pod, at), (nodes, refused, closed))
         return False
 
-    def _extra(self, pod: int, closed: Sequence[Rejection]) -> Column | None:
+    def _extra(self, pod: int, rules: ClassRules, closed: Sequence[Rejection]) -> Column | None:
         """Scores that hold for this pod only, and nodes that are closed to it at the moment."""
         extra: Column | None = None
-        for plugin in self.cycle.pod_scores:
+        for plugin in rules.pod_scores:
             score = plugin.pod_score(self.cycle, pod)
             if score is not None:
                 extra = score if extra is None else extra + score
@@ -143,10 +146,10 @@ class Placement:
     def _must_wait(self, pod: int, node: int, c: PodClass) -> bool:
         return any(rule.must_wait(self.cycle, pod, node) for rule in self.cycle.rules(c).wait_rules)
 
-    def _take(self, pod: int, node: int, c: PodClass, ranking: Ranking) -> bool:
+    def _take(self, pod: int, node: int, c: PodClass, now: bool) -> bool:
         """Give the pod the node, waiting for releases where it must; False where its devices are not to be had."""
         trial = self.trial
-        wait = self.wait_only or not ranking.now(node) or self._must_wait(pod, node, c)
+        wait = self.wait_only or not now or self._must_wait(pod, node, c)
         groups: tuple[str, ...] = ()
         if c.shared:
             own = self._own_devices(pod, node) if pod in trial.virtual else ()
@@ -186,15 +189,13 @@ def choose_devices(
     the pod is about to leave.
     """
     trial = cycle.trial
-    capacity = float(trial.snapshot.nodes.gpu_memory[node])
-    memory = trial.share_memory(c, node)
+    capacity, memory = trial.amounts.gpu_memory[node], trial.share_memory(c, node)
+    idle, releasing = trial.idle[:, node].tolist(), trial.releasing[:, node].tolist()
     shares = trial.shares.get(node, {})
     options = [
-        (-_device_score(cycle, share.used / capacity), 0, group)
-        for group, share in shares.items()
-        if share.holds(memory, capacity)
+        (-_device_score(cycle, share.used / capacity), 0, group) for group, share in with_room(shares, memory, capacity)
     ]
-    whole = max(int(trial.idle[GPU, node]) + int(trial.releasing[GPU, node]), 0)
+    whole = max(int(idle[GPU]) + int(releasing[GPU]), 0)
     if whole:
         score, mine = -_device_score(cycle, 0.0), own[:whole]
         options.extend((score, 1, group) for group in mine)
@@ -204,7 +205,6 @@ def choose_devices(
     chosen = [group for _, _, group in sorted(options)[: c.devices]]
     fresh = chosen.count("")
     slots = 1 + fresh + trial.devices.unreserved(own, chosen)  # devices need reservation pods beside the pod itself
-    idle, releasing = trial.idle[:, node], trial.releasing[:, node]
     if idle[PODS] + releasing[PODS] < slots:
         return None
     must_wait = (
@@ -213,7 +213,7 @@ def choose_devices(
         or idle[PODS] < slots
         or any(group and not shares[group].holds_now(memory, capacity) for group in chosen)
     )
-    return tuple(group or trial.fresh_group() for group in chosen), bool(must_wait)
+    return tuple(group or trial.fresh_group() for group in chosen), must_wait
 
 
 def _device_score(cycle: Cycle, used_portion: float) -> float:

@@ -93,7 +93,8 @@ class Refusal:
 class NodeScore(Protocol):
     """Sum over plugins. Depends on each node's own figures only: a placement changes one entry.
 
-    A plugin may declare `steady = True`: its score changes at most when the class ceases to fit there at once.
+    A plugin may declare `steady = True`: of all figures its score depends only on whether the class fits at once and
+    whether a shared device has room, so that it need not be asked again.
     """
 
     def score(self, look: NodeLook) -> Column | float: ...
@@ -101,22 +102,24 @@ class NodeScore(Protocol):
 
 @runtime_checkable
 class RelativeScore(Protocol):
-    """Sum over plugins. A score relative to the extremes of a measure over all nodes that are considered.
-
-    It must not change the order that the measure gives, whatever the extremes. A plugin may declare `packs = True`:
-    less of the measure is better, and taking a pod leaves less of it.
+    """Sum over plugins. A score relative to the extremes of a measure over all nodes that are considered: what is or
+    will be free of one resource. It must not change the order that the measure gives, whatever the extremes.
     """
 
-    def measure(self, look: NodeLook) -> Column:
-        """The measure of each node; NaN where it has none."""
+    def measured(self, pod_class: PodClass) -> int | None:
+        """The row of the resource; None: all nodes are alike to pods of the class."""
         ...
 
-    def relative(self, measure: Column, low: float, high: float) -> Column: ...
+    def relative(self, measure: Column, low: float, high: float) -> Column:
+        """Scores by what nodes have free; NaN on nodes that do not offer the resource."""
+        ...
 
 
 @runtime_checkable
 class PodScore(Protocol):
     """Sum over plugins. A score for one pod over all nodes, or None where the plugin has no opinion."""
+
+    def concerns(self, cycle: Cycle, pod_class: PodClass) -> bool: ...
 
     def pod_score(self, cycle: Cycle, pod: int) -> Column | None: ...
 

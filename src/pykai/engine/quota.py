@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 
 from pykai.model.resources import GPU, UNLIMITED
 
 Triple = tuple[float, float, float]
 ZERO: Triple = (0.0, 0.0, 0.0)
+BILLION = 1e9
+"""Shares are compared in billionths, so that the order of additions cannot matter."""
 
 
 def plus(a: Sequence[float], b: Sequence[float]) -> Triple:
@@ -71,6 +74,13 @@ class QueueBook:
         return [_triple(map(_allocatable, *column)) for column in columns]
 
     @cached_property
+    def bounds(self) -> list[tuple[tuple[float, float, float, float], ...]]:
+        """Per queue and resource fair share, quota and allocatable share, infinite where unlimited, and what the use of
+        the resource is compared with."""
+        columns = zip(self.fair, self.deserved, self.allocatable, strict=True)
+        return [tuple(map(_bounds, *column, self.total)) for column in columns]
+
+    @cached_property
     def tails(self) -> list[_Tail]:
         """What decides between queues that are equal in everything that changes."""
         return [_Tail(self, queue) for queue in range(len(self.names))]
@@ -99,6 +109,11 @@ def _allocatable(deserved: float, fair: float, limit: float) -> float:
         return limit
     share = max(deserved, fair)
     return share if limit == UNLIMITED else min(share, limit)
+
+
+def _bounds(fair: float, deserved: float, allocatable: float, cluster: float) -> tuple[float, float, float, float]:
+    limits = [inf if bound == UNLIMITED else bound for bound in (fair, deserved, allocatable)]
+    return limits[0], limits[1], limits[2], cluster if allocatable == UNLIMITED else allocatable
 
 
 class _Tail:
@@ -134,22 +149,24 @@ def queue_key(book: QueueBook, queue: int, request: Sequence[float], victims: Se
     In order: not above fair share in everything, within quota with the request, priority, no use of what it may not
     use, smaller dominant share with and without the request. One loop, because every turn of every gang asks.
     """
-    allocated, allocatable = book.allocated[queue], book.allocatable[queue]
-    fair, deserved, cluster = book.fair[queue], book.deserved[queue], book.total
     over, starved, penalty, share, share_now = True, True, False, 0.0, 0.0
-    for r in (0, 1, 2):
-        used = allocated[r]
-        wanted = used + request[r]
-        over = over and fair[r] != UNLIMITED and fair[r] < used
-        starved = starved and (deserved[r] == UNLIMITED or wanted <= deserved[r])
-        bound = cluster[r] if allocatable[r] == UNLIMITED else allocatable[r]
+    columns = zip(book.bounds[queue], book.allocated[queue], request, victims, strict=True)
+    for (fair, deserved, allocatable, bound), used, more, lost in columns:
+        wanted = used + more
+        over = over and fair < used
+        starved = starved and wanted <= deserved
         if bound > 0:
-            share, share_now = max(share, (wanted - victims[r]) / bound), max(share_now, used / bound)
+            part, part_now = (wanted - lost) / bound, used / bound
         elif bound == 0:
-            penalty = penalty or (allocatable[r] == 0 and wanted > 0)
-            share, share_now = max(share, (wanted - victims[r]) * 1000), max(share_now, used * 1000)
+            part, part_now = (wanted - lost) * 1000, used * 1000
+            penalty = penalty or (allocatable == 0 and wanted > 0)
+        else:
+            continue
+        share = part if part > share else share
+        share_now = part_now if part_now > share_now else share_now
     tail = book.tails[queue]
-    return over, not starved, -book.priority[queue], penalty, round(share, 9), round(share_now, 9), tail
+    shares = (int(share * BILLION + 0.5), int(share_now * BILLION + 0.5))  # rounding takes five times as long
+    return over, not starved, -book.priority[queue], penalty, *shares, tail
 
 
 # --------------------------------------------------------------------------------------------------------- capacity
@@ -209,10 +226,11 @@ Rule = tuple[str, Sequence[Triple], Sequence[Triple]]
 def _first_over(book: QueueBook, queue: int, request: Triple, rule: Rule) -> OverCapacity | None:
     reason, bounds, used = rule
     for q in book.paths[queue]:
-        for resource in range(3):
-            wanted = request[resource]
-            if wanted > 0 and less(bounds[q][resource], round(used[q][resource] + wanted, 4)):
-                return OverCapacity(reason, q, resource, request, used[q], bounds[q], book.titles[q])
+        bound = bounds[q]
+        for resource in (0, 1, 2):
+            wanted, limit = request[resource], bound[resource]
+            if wanted > 0 and limit != UNLIMITED and limit < round(used[q][resource] + wanted, 4):
+                return OverCapacity(reason, q, resource, request, used[q], bound, book.titles[q])
     return None
 
 

@@ -1,33 +1,45 @@
 """Rankings: per pod class, which nodes fit and how they score, kept up to date instead of computed anew.
 
 A placement touches one node, so it changes one entry of each ranking. A ranking remembers how far it has read the
-trial's list of touched nodes and refreshes only those entries. The best node is the first maximum: node rows are in
-name order, which is the tie rule.
+trial's list of touched nodes and refreshes only those entries. A ranking of some nodes is cut out of that of all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
+from math import floor
+from typing import NamedTuple
 
 import numpy as np
 
 from pykai.engine import points
-from pykai.engine.devices import sharable
-from pykai.engine.points import NodeLook, RelativeScore
+from pykai.engine.devices import rooms
+from pykai.engine.points import NodeLook
 from pykai.engine.policy import Policy
+from pykai.engine.ranked import UNFIT, Ranked
+from pykai.engine.relative import Standing
 from pykai.engine.trial import Trial
 from pykai.model.pods import PodClass
 from pykai.model.resources import GPU, Column, Mask, Rows
 
-UNFIT = -np.inf
-FEW = 32
-"""Up to this many entries a loop is faster than a column."""
+FEW = 12
+"""Up to this many nodes are looked at one by one: a loop is faster than columns then."""
 Relief = Callable[[PodClass, Rows], Column | None]
 
 
+class NodeState(NamedTuple):
+    """One node at this moment: amounts by resource, and the room on its shared devices, ascending (MiB)."""
+
+    idle: list[float]
+    free: list[float]
+    """Idle plus what is being released."""
+    rooms: list[float]
+
+
 class Rankings:
-    """The rankings of a cycle, by class and node set."""
+    """The rankings of a cycle, by class."""
 
     def __init__(self, trial: Trial, policy: Policy) -> None:
         self.trial = trial
@@ -36,37 +48,48 @@ class Rankings:
         self.relative = policy.of(points.RelativeScore)  # type: ignore[type-abstract]
         self.reliefs: tuple[Relief, ...] = ()
         """What a class need not find free on nodes, [resource, node]."""
-        self._every = np.arange(len(trial.snapshot.nodes))
+        self.every = np.arange(len(trial.snapshot.nodes))
         self._allowed: dict[int, Mask] = {}
         self._needs: dict[int, Column] = {}
-        self._whole: dict[int, Ranking] = {}
-        self._subset: dict[tuple[int, bytes], Ranking] = {}
+        self._known: dict[int, Ranking] = {}
+        self._states: dict[int, NodeState] = {}
+        self._read = 0
 
-    def of(self, pod_class: PodClass, nodes: Rows | None = None) -> Ranking:
-        """The up-to-date ranking of a class over the given node rows (None: all)."""
-        if nodes is None:
-            ranking = self._whole.get(pod_class.row)
-            if ranking is None:
-                ranking = self._whole[pod_class.row] = Ranking(self, pod_class, None)
-        else:
-            key = (pod_class.row, nodes.tobytes())
-            ranking = self._subset.get(key) or self._subset.setdefault(key, Ranking(self, pod_class, nodes))
+    def of(self, pod_class: PodClass, nodes: Rows | None = None) -> Ranked:
+        """The up-to-date ranking of a class over the given node rows, ascending (None: all)."""
+        ranking = self.ranking(pod_class)
         ranking.refresh()
-        return ranking
+        return ranking.ranked if nodes is None else ranking.within(nodes)
 
-    def again(self, pod_class: PodClass) -> Ranking | None:
-        """The ranking of a class over all nodes, if its best node is surely still the best although nothing was
-        scored anew: nobody but pods that went there changed anything since, and packing likes full nodes."""
-        if not self._packs or pod_class.shared:
-            return None
-        ranking = self._whole.get(pod_class.row)
-        return ranking if ranking is not None and ranking.stays() else None
+    def ranking(self, pod_class: PodClass) -> Ranking:
+        known = self._known.get(pod_class.row)
+        if known is None:
+            known = self._known[pod_class.row] = Ranking(self, pod_class)
+        return known
+
+    def states(self) -> Callable[[int], NodeState]:
+        """How nodes are at this moment, by row; what one class asked for the next one need not work out."""
+        touched = self.trial.touched
+        for node in touched[self._read :]:
+            self._states.pop(node, None)
+        self._read = len(touched)
+        return self._state
+
+    def _state(self, node: int) -> NodeState:
+        known = self._states.get(node)
+        if known is None:
+            trial = self.trial
+            idle: list[float] = trial.idle[:, node].tolist()
+            free = [a + b for a, b in zip(idle, trial.releasing[:, node].tolist(), strict=True)]
+            shares = trial.shares.get(node)
+            left = rooms(shares, trial.amounts.gpu_memory[node]) if shares else []
+            known = self._states[node] = NodeState(idle, free, left)
+        return known
 
     @cached_property
-    def _packs(self) -> bool:
-        """Whether a node that takes a pod can only gain in comparison with the others."""
-        packing = len(self.relative) == 1 and getattr(self.relative[0], "packs", False)
-        return packing and all(getattr(plugin, "steady", False) for plugin in self.scores)
+    def steady(self) -> bool:
+        """Whether the scores of a node follow from few facts, so that one node is scored by looking them up."""
+        return not self.reliefs and all(getattr(plugin, "steady", False) for plugin in self.scores)
 
     def need(self, pod_class: PodClass, nodes: Rows) -> Column:
         """What a class must find free, [resource, node], one column where that is the same on all nodes; -inf where
@@ -86,7 +109,7 @@ class Rankings:
         """What a class must find free at least, wherever it goes; read only."""
         least = pod_class.request
         for relief in self.reliefs:
-            spared = relief(pod_class, self._every)
+            spared = relief(pod_class, self.every)
             if spared is not None:
                 least = least - spared.max(axis=1, initial=0.0)
         return least
@@ -107,29 +130,29 @@ class Rankings:
 
 
 class Ranking:
-    """Scores of one class over some nodes; -inf where it does not fit."""
+    """Scores of one class over all nodes, kept up to date."""
 
-    def __init__(self, rankings: Rankings, pod_class: PodClass, nodes: Rows | None) -> None:
+    def __init__(self, rankings: Rankings, pod_class: PodClass) -> None:
         self._all = rankings
         self.trial = rankings.trial
         self.pod_class = pod_class
-        size = len(self.trial.snapshot.nodes)
-        self.rows: Rows = np.arange(size) if nodes is None else nodes
-        self._position = None if nodes is None else {row: at for at, row in enumerate(nodes.tolist())}
-        self._allowed = rankings.allowed(pod_class)[self.rows]
-        count = len(self.rows)
-        self.local = np.full(count, UNFIT)
-        self.fits_now = np.zeros(count, dtype=bool)
-        self._fits_twice = np.zeros(count, dtype=bool)
-        self._measures = [np.full(count, np.nan) for _ in rankings.relative]
-        self._extremes: list[tuple[float, float]] = [(np.nan, np.nan)] * len(rankings.relative)
-        self._relative = [np.zeros(count) for _ in rankings.relative]
-        self.total: Column = np.full(count, UNFIT)
-        self.last = -1
-        """The node that was best when last asked; -1 where that cannot be said of all pods of the class."""
-        self._seen = 0
+        self._allowed = rankings.allowed(pod_class)
+        self._dims: list[tuple[int, float]] = [(row, float(pod_class.request[row])) for row in pod_class.dims.tolist()]
+        offered = self.trial.snapshot.nodes.allocatable > 0
+        asked = [(plugin, plugin.measured(pod_class)) for plugin in rankings.relative]
+        self._relative = [Standing(plugin, row, offered[row]) for plugin, row in asked if row is not None]
+        self._steady_scores: dict[tuple[bool, bool], Column] = {}
+        count = len(self._allowed)
+        self.ranked = Ranked(
+            rows=rankings.every,
+            local=np.full(count, UNFIT),
+            total=np.full(count, UNFIT),
+            fits_now=np.zeros(count, dtype=bool),
+            fits_twice=np.zeros(count, dtype=bool),
+            by_order=len(self._relative) <= 1,
+        )
         self._read = len(self.trial.touched)
-        self._update(np.arange(count))
+        self._update(rankings.every)
 
     def refresh(self) -> None:
         """Bring the entries of nodes touched since the last time up to date."""
@@ -138,105 +161,45 @@ class Ranking:
             return
         changed = set(touched[self._read :])
         self._read = len(touched)
-        if self._position is not None:
-            changed = {self._position[row] for row in changed if row in self._position}
-        if changed:
+        if len(changed) <= FEW and self._all.steady:
+            self._update_few(changed)
+        else:
             self._update(np.fromiter(changed, dtype=np.int64, count=len(changed)))
 
-    def best(self, extra: Column | None = None) -> Iterator[int]:
-        """Node rows from best to worst; the full order is only computed if the first one is not taken."""
-        scores = self.total if extra is None else self.total + extra[self.rows]
-        if not len(scores):
-            return
-        first = int(scores.argmax())
-        if scores[first] == UNFIT:
-            return
-        self.last = int(self.rows[first]) if extra is None else -1
-        self._seen = len(self.trial.touched)
-        yield int(self.rows[first])
-        for at in np.argsort(-scores, kind="stable").tolist():
-            if scores[at] == UNFIT:
-                return
-            if at != first:
-                yield int(self.rows[at])
+    def within(self, nodes: Rows) -> Ranked:
+        """The same over some nodes; what is relative is relative to those."""
+        whole = self.ranked
+        local = whole.local[nodes]
+        total = local + sum(standing.within(nodes) for standing in self._relative)
+        return Ranked(nodes, local, total, whole.fits_now[nodes], whole.fits_twice[nodes], whole.by_order)
 
-    def stays(self) -> bool:
-        """Whether the last best node is the only one touched since, and the class fits there as it did."""
-        touched = self.trial.touched
-        if self.last < 0 or any(node != self.last for node in touched[self._seen :]):
-            return False
-        self._seen = len(touched)
-        need = self._all.need(self.pod_class, self.rows[:1])[:, 0]
-        idle = self.trial.idle[:, self.last]
-        free = idle + self.trial.releasing[:, self.last]
-        return self.now(self.last) and bool((idle >= need).all() and (free >= need).all())
-
-    def now(self, node: int) -> bool:
-        """Whether the class fits on the node without waiting for a release."""
-        return bool(self.fits_now[node if self._position is None else self._position[node]])
-
-    def best_alike(self, count: int, extra: Column | None) -> tuple[Rows, bool]:
-        """The nodes that `count` pods of the class would be given one after the other, as far as that can be said at
-        once, and whether they must wait there; no rows: nothing fits.
-
-        A pod that leaves no room for a second one on its node does not change the others' order: relative scores
-        keep it, whatever their extremes. So all nodes that score like the best but for those are taken in order.
-        """
-        base = self.local if extra is None else self.local + extra[self.rows]
-        total = self.total if extra is None else self.total + extra[self.rows]
-        first = int(total.argmax()) if len(total) else 0
-        if not len(total) or total[first] == UNFIT:
-            return np.empty(0, dtype=np.int64), False
-        wait = not self.fits_now[first]
-        alike = (base == base[first]) & (self.fits_now != wait) & ~self._fits_twice
-        if count == 1 or not alike[first] or len(self._relative) > 1:
-            return self.rows[first : first + 1], wait
-        among = np.flatnonzero(alike)
-        order = among[np.argsort(-total[among], kind="stable")[:count]]
-        return self.rows[order], wait
-
-    def _update(self, at: Rows) -> None:
-        look, fits = self._look(at)
+    # ---------------------------------------------------------------------------------------------------- many nodes
+    def _update(self, nodes: Rows) -> None:
+        ranked, (look, fits) = self.ranked, self.look(nodes)
         scores: Column | float = 0.0
         if fits.any():
             for plugin in self._all.scores:
                 scores = scores + plugin.score(look)
-        self.local[at] = np.where(fits, scores, UNFIT)
-        self.fits_now[at] = look.fits_now
-        settled = True
-        for which, relative in enumerate(self._all.relative):
-            settled &= self._update_relative(which, relative, at, look)
-        if not settled:
-            self.total = self.local + sum(self._relative)
-        elif len(self._relative) == 1:
-            self.total[at] = self.local[at] + self._relative[0][at]
-        else:
-            self.total[at] = self.local[at] + sum(column[at] for column in self._relative)
+        ranked.local[nodes] = np.where(fits, scores, UNFIT)
+        ranked.fits_now[nodes] = look.fits_now
+        for standing in self._relative:
+            standing.put_all(nodes, look.free[standing.resource])
+        self._add_up(nodes if self._settled() else self._all.every)
 
-    def _update_relative(self, which: int, plugin: RelativeScore, at: Rows, look: NodeLook) -> bool:
-        """Whether the extremes stayed where they were, so that nothing but these entries changed."""
-        measure, (low, high) = self._measures[which], self._extremes[which]
-        old, new = measure[at], plugin.measure(look)
-        measure[at] = new
-        inside = not (
-            (new < low) | (new > high) | (old == low) | (old == high) | (np.isnan(old) != np.isnan(new))
-        ).any()
-        extremes = (low, high) if inside else (float(np.fmin.reduce(measure)), float(np.fmax.reduce(measure)))
-        if extremes == (low, high):
-            self._relative[which][at] = plugin.relative(new, low, high)
-            return True
-        self._extremes[which] = extremes
-        self._relative[which] = plugin.relative(measure, *extremes)
-        return False
+    def _settled(self) -> bool:
+        """Whether nodes that have not changed have the scores they had."""
+        return all([standing.settled() for standing in self._relative])
 
-    def _look(self, at: Rows) -> tuple[NodeLook, Mask]:
+    def _add_up(self, nodes: Rows) -> None:
+        self.ranked.total[nodes] = self.ranked.local[nodes] + sum(standing.scores(nodes) for standing in self._relative)
+
+    def look(self, nodes: Rows) -> tuple[NodeLook, Mask]:
         """The nodes as the class sees them, and whether it fits counting what is being released."""
         trial, c = self.trial, self.pod_class
-        nodes = self.rows[at]
         idle = trial.idle[:, nodes]
         free = idle + trial.releasing[:, nodes]
         need = self._all.need(c, nodes)
-        fits = (free >= need).all(axis=0) & self._allowed[at]
+        fits = (free >= need).all(axis=0) & self._allowed[nodes]
         now: Mask = np.asarray((idle >= need).all(axis=0))
         sharable = np.zeros(len(nodes))
         if c.shared:
@@ -245,26 +208,62 @@ class Ranking:
             fits &= trial.snapshot.nodes.gpu_memory[nodes] >= c.memory_mib
             now = now & (np.floor(idle[GPU]) + sharable >= c.devices)
         else:
-            self._fits_twice[at] = (free >= 2 * need).all(axis=0)
+            self.ranked.fits_twice[nodes] = (free >= 2 * need).all(axis=0)
         return NodeLook(trial, c, nodes, idle, free, now, sharable), fits
 
     def _sharable(self, nodes: Rows) -> Column:
         """Devices already shared on each node on which the class still fits."""
-        trial, c = self.trial, self.pod_class
-        counts = np.zeros(len(nodes))
-        capacity = trial.snapshot.nodes.gpu_memory
-        for at, node in enumerate(nodes.tolist()) if len(nodes) < len(trial.shares) else self._shared_among(nodes):
-            shares = trial.shares.get(node)
-            if shares:
-                memory, size = trial.share_memory(c, node), float(capacity[node])
-                counts[at] = sharable(shares.values(), memory, size)
+        counts, shares, state = np.zeros(len(nodes)), self.trial.shares, self._all.states()
+        at = {node: position for position, node in enumerate(nodes.tolist())}
+        for node in shares if len(shares) < len(at) else at:
+            if node in at:
+                counts[at[node]] = self._sharable_on(node, state(node))
         return counts
 
-    def _shared_among(self, nodes: Rows) -> Iterator[tuple[int, int]]:
-        at = {node: position for position, node in enumerate(nodes.tolist())}
-        return ((at[node], node) for node in self.trial.shares if node in at)
+    def _sharable_on(self, node: int, state: NodeState) -> int:
+        left = state.rooms
+        return len(left) - bisect_left(left, self.trial.share_memory(self.pod_class, node)) if left else 0
 
+    # ------------------------------------------------------------------------------------------------------ few nodes
+    def _update_few(self, nodes: Iterable[int]) -> None:
+        """The same as `_update` with numbers instead of columns."""
+        local, total, relative, states = self.ranked.local, self.ranked.total, self._relative, self._all.states()
+        for node in nodes:
+            state = states(node)
+            local[node] = score = self._score(node, state)
+            for standing in relative:
+                score += standing.put(node, state.free[standing.resource])
+            total[node] = score
+        if not self._settled():
+            self._add_up(self._all.every)
 
-def _inside(old: list[float], new: list[float], low: float, high: float) -> bool:
-    """Whether entries that change from old to new surely leave the extremes of the whole column where they are."""
-    return all((low < was < high and low <= now <= high) or was == now for was, now in zip(old, new, strict=True))
+    def _score(self, node: int, state: NodeState) -> float:
+        """The score of one node without relative ones; notes whether the class fits there at once, and twice."""
+        c, (idle, free, _) = self.pod_class, state
+        fits, now, twice, shared = bool(self._allowed[node]), True, True, 0
+        for row, need in self._dims:
+            fits = fits and free[row] >= need
+            now = now and idle[row] >= need
+            twice = twice and free[row] >= 2 * need
+        if c.shared:
+            shared, devices = self._sharable_on(node, state), c.devices
+            fits = fits and floor(free[GPU]) + shared >= devices
+            fits = fits and self.trial.amounts.gpu_memory[node] >= c.memory_mib
+            now = now and floor(idle[GPU]) + shared >= devices
+        else:
+            self.ranked.fits_twice[node] = twice
+        self.ranked.fits_now[node] = now
+        return float(self._steady(now, shared > 0)[node]) if fits else UNFIT
+
+    def _steady(self, now: bool, shared: bool) -> Column:
+        """Scores of all nodes, if the class fits at once everywhere or nowhere, and so for room on shared devices."""
+        known = self._steady_scores.get((now, shared))
+        if known is None:
+            nodes, trial = self._all.every, self.trial
+            facts = (np.full(len(nodes), now), np.full(len(nodes), float(shared)))
+            look = NodeLook(trial, self.pod_class, nodes, trial.idle, trial.idle, *facts)
+            known = np.zeros(len(nodes))
+            for plugin in self._all.scores:
+                known = known + plugin.score(look)
+            self._steady_scores[now, shared] = known
+        return known

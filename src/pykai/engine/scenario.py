@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pykai.engine.allocate import hold_back
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import active_pods, intact, satisfied
-from pykai.engine.lasting import evicted_before, lasts
 from pykai.engine.order import Waiting
 from pykai.engine.quota import QueueBook, Triple
 from pykai.engine.service import serve
@@ -68,9 +67,6 @@ def simulate(cycle: Cycle, cause: Cause, pods: Sequence[int], batches: Sequence[
     cycle.efforts["simulated", cause.action] += 1
     mark = cycle.trial.mark()
     scenario = _suppose(cycle, cause, pods, batches)
-    if scenario is not None and cause.keep_all and evicted_before(cycle, scenario.victims):
-        cycle.trial.undo_to(mark)
-        scenario = _suppose(cycle, cause, pods, batches) if lasts(cycle, cause, pods, scenario.victims) else None
     if scenario is None:
         cycle.trial.undo_to(mark)
     return scenario

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 def serve(cycle: Cycle, cause: Cause, pods: Sequence[int], losers: set[int]) -> bool:
     """Give the gang its pods and the losers what is left, in order of service; False where the gang gets nothing."""
     turns = {cause.gang, *losers}
-    walk = order_of_service(cycle, cause, turns)
+    walk = _order_of_service(cycle, cause, turns)
     while turns and (turn := walk.pop()) is not None:
         turns.discard(turn)
         if turn == cause.gang:
             if not place_gang(cycle, cause.gang, pods, wait_only=True):
                 return False
-            walk = order_of_service(cycle, cause, turns)
+            walk = _order_of_service(cycle, cause, turns)
         else:
             again = pods_to_place(cycle.trial, cycle.orders, turn)
             if place_gang(cycle, turn, again, wait_only=True) and pods_to_place(cycle.trial, cycle.orders, turn):
@@ -32,7 +32,7 @@ def serve(cycle: Cycle, cause: Cause, pods: Sequence[int], losers: set[int]) -> 
     return cause.gang not in turns
 
 
-def order_of_service(cycle: Cycle, cause: Cause, turns: set[int]) -> GangWalk:
+def _order_of_service(cycle: Cycle, cause: Cause, turns: set[int]) -> GangWalk:
     """The order of service among these gangs; who else waits in their branches of the tree has a say in it."""
     queue_of, paths = cycle.snapshot.gangs.queue, cycle.snapshot.queues.paths
     leaves = {queue_of[gang] for gang in turns}

@@ -6,7 +6,7 @@ classes. If the first of them finds no place, nor do the others, as long as noth
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Hashable, Iterable
 
 from pykai.engine.cycle import Cycle
@@ -18,13 +18,14 @@ class ShapedWalk:
     """Pops gangs like GangWalk, of each shape only the first; the caller says whether the next one gets its turn."""
 
     def __init__(self, cycle: Cycle, gangs: Iterable[int], depth: int | None = None) -> None:
-        self._shape: dict[int, Hashable] = {}
-        self._lines: dict[Hashable, deque[int]] = {}
+        self._lines: dict[int, deque[int]] = {}
+        """Gang that had its turn, or has it next -> those behind it."""
+        shapes, lines = Shapes.of(cycle), dict[Hashable, deque[int]]()
         for gang in _best_of_each_queue(cycle, in_order(cycle, gangs), depth):
-            shape = shape_of(cycle, gang)
-            self._shape[gang] = shape
-            self._lines.setdefault(shape, deque()).append(gang)
-        self._walk = GangWalk(cycle, [line.popleft() for line in self._lines.values()])
+            lines.setdefault(shapes.shape(gang), deque()).append(gang)
+        for line in lines.values():
+            self._lines[line.popleft()] = line
+        self._walk = GangWalk(cycle, self._lines)
 
     def pop(self) -> int | None:
         """The next gang, or None when all had their turn."""
@@ -36,47 +37,71 @@ class ShapedWalk:
 
     def go_on(self, gang: int) -> None:
         """The next gang of the same shape gets its turn."""
-        line = self._lines[self._shape[gang]]
+        line = self._lines[gang]
         if line:
-            self._walk.push(line.popleft())
+            heir = line.popleft()
+            self._lines[heir] = line
+            self._walk.follow(gang, heir)
 
     def give_up(self, gang: int) -> list[int]:
         """No more turns for this shape; returns who would have been next."""
-        line = self._lines[self._shape[gang]]
-        rest = list(line)
-        line.clear()
+        rest = list(self._lines[gang])
+        self._lines[gang].clear()
         return rest
 
 
-def _best_of_each_queue(cycle: Cycle, gangs: list[int], depth: int | None) -> Iterable[int]:
+def _best_of_each_queue(cycle: Cycle, gangs: Iterable[int], depth: int | None) -> Iterable[int]:
     if depth is None:
         return gangs
     queue_of = cycle.snapshot.gangs.queue
-    taken: dict[int, int] = {}
+    taken: Counter[int] = Counter()
     found: list[int] = []
     for gang in gangs:
-        taken[queue_of[gang]] = taken.get(queue_of[gang], 0) + 1
+        taken[queue_of[gang]] += 1
         if taken[queue_of[gang]] <= depth:
             found.append(gang)
     return found
 
 
-def shape_of(cycle: Cycle, gang: int) -> Hashable:
-    """What makes a gang like others; its own row where it is like no other."""
-    trial, gangs = cycle.trial, cycle.snapshot.gangs
-    if gang in gangs.trees:
-        return gang
-    pods = pods_to_place(trial, cycle.orders, gang)
-    classes = tuple(trial.klass[pod] for pod in pods)
-    if not all(cycle.rules(cycle.snapshot.pods.classes[row]).none for row in set(classes)):
-        return gang
-    podset = gangs.first_podset[gang]
-    return (
-        gangs.queue[gang],
-        gangs.priority[gang],
-        gangs.preemptible[gang],
-        gangs.podset_min[podset],
-        trial.active_used[podset],
-        len(gangs.pods(gang)),
-        classes,
-    )
+class Shapes:
+    """The shapes of a cycle's gangs, each kept until a pod of the gang moves."""
+
+    def __init__(self, cycle: Cycle) -> None:
+        self.cycle = cycle
+        self._known: dict[int, Hashable] = {}
+        self._read = len(cycle.trial.moved)
+
+    @classmethod
+    def of(cls, cycle: Cycle) -> Shapes:
+        """The up-to-date shapes of the cycle."""
+        known: Shapes = cycle.memo.setdefault("shapes", None) or cls(cycle)
+        cycle.memo["shapes"] = known
+        for pod in cycle.trial.moved[known._read :]:
+            known._known.pop(cycle.trial.gang[pod], None)
+        known._read = len(cycle.trial.moved)
+        return known
+
+    def shape(self, gang: int) -> Hashable:
+        """What makes a gang like others; its own row where it is like no other."""
+        known = self._known.get(gang)
+        if known is None:
+            known = self._known[gang] = self._shape(gang)
+        return known
+
+    def _shape(self, gang: int) -> Hashable:
+        cycle, gangs, trial = self.cycle, self.cycle.snapshot.gangs, self.cycle.trial
+        if gang in gangs.trees:
+            return gang
+        classes = tuple([trial.klass[pod] for pod in pods_to_place(trial, cycle.orders, gang)])
+        if not all([cycle.rules(cycle.snapshot.pods.classes[row]).none for row in set(classes)]):
+            return gang
+        podset = gangs.first_podset[gang]
+        return (
+            gangs.queue[gang],
+            gangs.priority[gang],
+            gangs.preemptible[gang],
+            gangs.podset_min[podset],
+            trial.active_used[podset],
+            len(gangs.pods(gang)),
+            classes,
+        )

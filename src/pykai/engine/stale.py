@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import active_in_order
 from pykai.engine.scenario import Why
-from pykai.model.gangs import PodSet
+from pykai.model.gangs import PodSet, SubGroupSet
 from pykai.model.resources import Mask
 
 
@@ -27,7 +29,7 @@ def evict_stale(cycle: Cycle) -> None:
 
 
 def broken_gangs(cycle: Cycle) -> list[int]:
-    """Gangs that run with fewer pods than some podset needs, and of which nothing has succeeded."""
+    """Gangs that run with fewer pods than they need, and of which nothing has succeeded."""
     trial, gangs = cycle.trial, cycle.snapshot.gangs
     active, minimum = np.array(trial.active_used), np.array(gangs.podset_min)
 
@@ -35,7 +37,15 @@ def broken_gangs(cycle: Cycle) -> list[int]:
         return np.bincount(gangs.podset_gang, weights=mask, minlength=len(gangs)) > 0
 
     broken = some(active < minimum) & some(active > 0) & ~some(np.array(trial.succeeded) > 0)
-    return list(map(int, np.flatnonzero(broken)))
+    trees = gangs.trees
+    return [g for g in map(int, np.flatnonzero(broken)) if g not in trees or not _enough(trees[g], trial.active_used)]
+
+
+def _enough(member: PodSet | SubGroupSet, active: Sequence[int]) -> bool:
+    """Whether as many pods or sub-groups run as the member needs: not all have to where a minimum says so."""
+    if isinstance(member, PodSet):
+        return active[member.row] >= member.min_available
+    return sum(_enough(child, active) for child in member.children) >= member.threshold
 
 
 def _evict(cycle: Cycle, gang: int) -> None:

@@ -8,6 +8,7 @@ because they are read one at a time. There is no plugin, configuration, logger o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import floor
 from typing import Any
 
 from pykai.engine.amounts import PodAmounts
@@ -15,7 +16,7 @@ from pykai.engine.devices import DeviceLedger
 from pykai.engine.journal import Journal
 from pykai.engine.opening import class_requests, node_columns, podset_counts, queue_ledgers
 from pykai.model.pods import PodClass
-from pykai.model.resources import GPU, Rows
+from pykai.model.resources import GPU, Column, Mask, Rows
 from pykai.model.snapshot import Snapshot
 from pykai.model.status import IS_ACTIVE_ALLOCATED, IS_ACTIVE_USED, Status
 
@@ -65,6 +66,8 @@ class Trial:
         self._requests = class_requests(self.snapshot)
         self._request_columns = list(self._requests.T.copy())
         self._offered = nodes.allocatable > 0
+        self._offers_all: dict[int, Mask] = {}
+        """Class -> nodes that offer everything it asks for."""
         self.idle, self.releasing, self.used_gpus = node_columns(self.snapshot, self._requests)
         named = {group for groups in pods.gpu_groups.values() for group in groups}
         columns = (self.idle, self.releasing, self.used_gpus)
@@ -139,22 +142,22 @@ class Trial:
         self.journal.put_new(self.placed, pod, wait)
 
     def place_alike(self, pods: Sequence[int], nodes: Rows, wait: bool) -> None:
-        """Give pending pods of one gang and class a node of their own each: `place` for many, at the price of one."""
+        """Give pending pods of one podset and class a node of their own each: `place` for many, at the price of one."""
         journal, status = self.journal, Status.PIPELINED if wait else Status.ALLOCATED
-        put = journal.put
-        for pod, node in zip(pods, nodes.tolist(), strict=True):
+        put, put_new, rows, number = journal.put, journal.put_new, nodes.tolist(), int(status)
+        for pod, node in zip(pods, rows, strict=True):
             put(self.node, pod, node)
-            put(self.status, pod, int(status))
-            journal.put_new(self.placed, pod, wait)
-            self._count(pod, Status.PENDING, -1)
-            self._count(pod, status, 1)
+            put(self.status, pod, number)
+            put_new(self.placed, pod, wait)
+        self._count(pods[0], Status.PENDING, -len(pods))
+        self._count(pods[0], status, len(pods))
         self.moved.extend(pods)
-        self.touched.extend(nodes.tolist())
-        amounts = self._requests[:, [self.klass[pods[0]]]] * self._offered[:, nodes]
+        self.touched.extend(rows)
+        amounts = self._request_columns[self.klass[pods[0]]][:, None] * self._offered[:, nodes]
         block = self.releasing if wait else self.idle
         journal.columns(block, nodes)
         block[:, nodes] -= amounts
-        for node, gpus in zip(nodes.tolist(), amounts[GPU].tolist(), strict=True):
+        for node, gpus in zip(rows, amounts[GPU].tolist(), strict=True):
             if gpus:
                 put(self.used_gpus, node, self.used_gpus[node] + gpus)
         self._charge_queue(pods[0], float(len(pods)))
@@ -179,15 +182,6 @@ class Trial:
         self._charge_queue(pod, -1.0)
         self._leave(pod)
         self._enter(pod, Status.RELEASING)
-
-    def withdraw(self, pod: int) -> None:
-        """Suppose a pod were gone and waited anew."""
-        self._charge_queue(pod, -1.0)
-        self._leave(pod)
-        self.journal.put(self.node, pod, -1)
-        if pod in self.gpu_groups:
-            self.journal.drop(self.gpu_groups, pod)
-        self._enter(pod, Status.PENDING)
 
     def decide(self, evicted: dict[int, Any]) -> None:
         """What was supposed so far holds: these pods go, for these reasons. There is no way back behind this.
@@ -259,21 +253,18 @@ class Trial:
         ledgers = [self.queue_allocated]
         if not self.snapshot.gangs.preemptible[gang]:
             ledgers.append(self.queue_held)
+        cpu, memory, gpus = sign * cpu, sign * memory, sign * gpus
         put = self.journal.put
         for ledger in ledgers:
             for q in self.snapshot.queues.paths[queue]:
                 c, m, g = ledger[q]
-                put(ledger, q, (c + sign * cpu, m + sign * memory, round(g + sign * gpus, 4)))
+                put(ledger, q, (c + cpu, m + memory, floor((g + gpus) * 1e4 + 0.5) / 1e4))
 
     def _charge_node(self, pod: int, status: int, sign: int, place: Place | None = None) -> None:
         """`place`: where, if not where the pod is."""
         node, groups = place or (self.node[pod], self.gpu_groups.get(pod, ()))
         self.touched.append(node)
-        request = self._request_columns[self.klass[pod]]
-        if pod in self.snapshot.pods.reservation:
-            request = request.copy()
-            request[GPU] = 0.0
-        amount = sign * request * self._offered[:, node]
+        amount = self._amounts(pod, node) if sign > 0 else -self._amounts(pod, node)
         journal = self.journal
         if status != Status.PIPELINED:
             journal.column(self.idle, node)
@@ -281,10 +272,23 @@ class Trial:
         if status in (Status.RELEASING, Status.PIPELINED):
             journal.column(self.releasing, node)
             self.releasing[:, node] += amount if status == Status.RELEASING else -amount
-        if amount[GPU]:
-            journal.put(self.used_gpus, node, self.used_gpus[node] + float(amount[GPU]))
-        if self.of_class(pod).shared:
+        gpus = float(amount[GPU])
+        if gpus:
+            journal.put(self.used_gpus, node, self.used_gpus[node] + gpus)
+        elif groups and self.of_class(pod).shared:
             self._share_devices(pod, Status(status), sign, (node, groups))
+
+    def _amounts(self, pod: int, node: int) -> Column:
+        """What a pod takes from the columns of a node: of what the node offers; read only."""
+        klass = self.klass[pod]
+        request = self._request_columns[klass]
+        if pod in self.snapshot.pods.reservation:
+            request = request.copy()
+            request[GPU] = 0.0
+        offers_all = self._offers_all.get(klass)
+        if offers_all is None:
+            offers_all = self._offers_all[klass] = self._offered[request > 0].all(axis=0)
+        return request if offers_all[node] else request * self._offered[:, node]
 
     def _share_devices(self, pod: int, status: Status, sign: int, place: Place) -> None:
         node, groups = place

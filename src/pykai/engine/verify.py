@@ -117,14 +117,14 @@ def evictions_justified(out: Outcome) -> Iterator[Violation]:
 
 
 def _stale(out: Outcome, gang: int) -> bool:
-    """Whether a podset of the gang has fewer pods than its minimum, since long enough, and none has succeeded."""
+    """Whether the gang has fewer pods than its minimum, since long enough, and none has succeeded."""
     gangs, pods, rows = out.snapshot.gangs, out.snapshot.pods, out.snapshot.gangs.pods(gang)
     podset, status = pods.podset[rows], pods.status[rows]
     grace = gangs.staleness_grace.get(gang, out.snapshot.params.staleness_grace)
     if (status == Status.SUCCEEDED).any() or grace < 0 or (grace > 0 and gang not in gangs.stale_since):
         return False
-    used = np.isin(status, [int(s) for s in ACTIVE_USED])
-    return any(int(used[podset == p.row].sum()) < p.min_available for p in gangs.tree(gang).podsets())
+    used = podset[np.isin(status, [int(s) for s in ACTIVE_USED]) & (podset >= 0)]
+    return not _satisfied(gangs.tree(gang), np.bincount(used, minlength=len(gangs.podset_min)))
 
 
 def _right(out: Outcome, case: tuple[str, int, Evict]) -> Iterator[Violation]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pykai.engine.devices import with_room
 from pykai.kernels.domains import DomainTree, domain_tree, pods_per_node, within
 from pykai.model.pods import PodClass
 from pykai.model.resources import GPU, MEMORY, PODS, Column, Rows
@@ -160,9 +161,9 @@ def _shared_room(trial: Trial, c: PodClass, node: int) -> tuple[int, float]:
     """Shared devices of a node that still hold a pod of the class, and the free portions of all its shared devices."""
     capacity = float(trial.snapshot.nodes.gpu_memory[node])
     memory = trial.share_memory(c, node)
-    shares = list(trial.shares[node].values())
-    left = sum(capacity - share.allocated + share.releasing for share in shares if share.holds(0.0, capacity))
-    return sum(share.holds(memory, capacity) for share in shares), left / capacity
+    shares = trial.shares[node]
+    left = sum(capacity - share.allocated + share.releasing for _, share in with_room(shares, 0.0, capacity))
+    return len(with_room(shares, memory, capacity)), left / capacity
 
 
 @dataclass

@@ -43,7 +43,7 @@ class Elastic:
         gangs = trial.snapshot.gangs
         tree = gangs.trees.get(gang)
         rows = [gangs.first_podset[gang]] if tree is None else [podset.row for podset in tree.podsets()]
-        return standing(trial.active_allocated[row] - gangs.podset_min[row] for row in rows)
+        return standing([trial.active_allocated[row] - gangs.podset_min[row] for row in rows])
 
     def gang_column(self, trial: Trial, gangs: Rows) -> Column:
         """The keys of many gangs at once: the worst podset decides, one with a surplus lifts the rest."""

@@ -81,6 +81,9 @@ class RequiredPodAffinity:
 class PreferredPodAffinity:
     """Per node the weights of the preferred terms that hold: the pod's own, and those of the pods that are there."""
 
+    def concerns(self, cycle: Cycle, pod_class: PodClass) -> bool:
+        return bool(_wishes(cycle, pod_class.row))
+
     def pod_score(self, cycle: Cycle, pod: int) -> Column | None:
         wishes = _wishes(cycle, cycle.trial.klass[pod])
         if not wishes:

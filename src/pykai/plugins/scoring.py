@@ -35,17 +35,11 @@ class Pack:
     `gpu` and `cpu` say for which pods: those that want GPUs, judged by free GPUs, and the others, judged by free CPU.
     """
 
-    packs: ClassVar[bool] = True
     gpu: bool = True
     cpu: bool = True
 
-    def measure(self, look: NodeLook) -> Column:
-        """What is or will be free of the deciding resource; NaN on nodes that do not offer it."""
-        if not _concerns(self, look.pod_class):
-            return np.full(len(look.nodes), np.nan)
-        row = deciding_resource(look.pod_class)
-        offered = look.trial.snapshot.nodes.allocatable[row, look.nodes] > 0
-        return np.where(offered, look.free[row], np.nan)
+    def measured(self, pod_class: PodClass) -> int | None:
+        return deciding_resource(pod_class) if _concerns(self, pod_class) else None
 
     def relative(self, measure: Column, low: float, high: float) -> Column:
         """Nodes without a measure score 0, and so does everybody when nobody has anything free."""
@@ -114,7 +108,7 @@ class NodeAvailability:
 class GpuSharingOrder:
     """Shares go where a device is shared already and has room left."""
 
-    steady: ClassVar[bool] = True  # for whole devices; shares are scored anew each time
+    steady: ClassVar[bool] = True
 
     def score(self, look: NodeLook) -> Column | float:
         return np.where(look.sharable > 0, SHARED_DEVICE, 0.0)
@@ -139,6 +133,9 @@ class GpuSpread:
 @dataclass(frozen=True)
 class NominatedNode:
     """The node that the pod's status names, before all others."""
+
+    def concerns(self, cycle: Cycle, pod_class: PodClass) -> bool:
+        return True
 
     def pod_score(self, cycle: Cycle, pod: int) -> Column | None:
         nodes = cycle.snapshot.nodes

@@ -17,6 +17,7 @@ from pykai.engine.points import NodeSets
 from pykai.engine.reasons import POD_ERRORS, GangError
 from pykai.kernels.domains import common_depth, left_to_right, position_scores, sums_by_depth, tightness
 from pykai.model.gangs import PodSet, SubGroupSet, TopologyRequirement
+from pykai.model.pods import PodClass
 from pykai.model.resources import CPU, GPU, MEMORY, MIG_PREFIX, Column, Mask, Rows
 from pykai.model.status import IS_ACTIVE_ALLOCATED
 from pykai.plugins.domain_room import Ask, Ground, Grounds
@@ -44,6 +45,9 @@ class Topology:
         grounds = Grounds.of(cycle)
         domains = Domains.of(grounds.ground(wish.topology, nodes), grounds.ask(pods), wanted)
         return node_sets(Member(cycle, gang, group, wish), domains)
+
+    def concerns(self, cycle: Cycle, pod_class: PodClass) -> bool:
+        return bool(cycle.snapshot.topologies)
 
     def pod_score(self, cycle: Cycle, pod: int) -> Column | None:
         scores: dict[int, Column] | None = cycle.memo.get("group_scores")
@@ -105,7 +109,8 @@ class Domains:
     @classmethod
     def of(cls, ground: Ground, ask: Ask, wanted: Depths) -> Domains:
         room = sums_by_depth(ground.tree, wanted.deepest, ground.room(ask))
-        return cls(ground, ask, wanted, room, sums_by_depth(ground.tree, wanted.deepest, ground.free()[ask.dims]))
+        free = [block[ask.dims] for block in sums_by_depth(ground.tree, wanted.deepest, ground.free())]
+        return cls(ground, ask, wanted, room, free)
 
     @property
     def common(self) -> int:

@@ -11,6 +11,7 @@ from pykai.cache.nodes import gpu_memory
 from pykai.engine.points import DeviceScore, NodeLook
 from pykai.engine.policy import Policy
 from pykai.engine.ranking import Rankings
+from pykai.engine.relative import Standing
 from pykai.engine.trial import Trial
 from pykai.plugins.scoring import GpuPack, GpuSpread, NodeAvailability, Pack, node_placement
 from tests.conformance.adapters import clusters
@@ -40,8 +41,12 @@ def placement(given: Case) -> Case:
     total = np.zeros(len(seen.nodes))
     for plugin in node_placement(**given["plugin_arguments"]):
         if isinstance(plugin, Pack):
-            measure = plugin.measure(seen)
-            total += plugin.relative(measure, float(np.fmin.reduce(measure)), float(np.fmax.reduce(measure)))
+            resource = plugin.measured(seen.pod_class)
+            if resource is not None:
+                standing = Standing(plugin, resource, seen.trial.snapshot.nodes.allocatable[resource] > 0)
+                standing.put_all(seen.nodes, seen.free[resource])
+                standing.settled()
+                total += standing.scores(seen.nodes)
         else:
             total += plugin.score(seen)
     by_name = dict(zip(seen.trial.snapshot.nodes.names, total.tolist(), strict=True))

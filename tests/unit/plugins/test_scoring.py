@@ -10,6 +10,7 @@ from pykai.cache.cluster import ClusterCache
 from pykai.engine.cycle import Cycle
 from pykai.engine.points import NodeLook, NodeScore, RelativeScore
 from pykai.engine.policy import Policy
+from pykai.engine.relative import Standing
 from pykai.engine.trial import Trial
 from pykai.model.params import SchedulerParams
 from pykai.model.resources import CPU, GPU
@@ -67,22 +68,28 @@ def look(snapshot: Snapshot, pod: int, nodes: list[int] | None = None, **columns
 
 
 def packed(plugin: Pack, seen: NodeLook) -> list[float]:
-    measure = plugin.measure(seen)
-    return plugin.relative(measure, float(np.fmin.reduce(measure)), float(np.fmax.reduce(measure))).tolist()
+    resource = plugin.measured(seen.pod_class)
+    if resource is None:
+        return [0.0] * len(seen.nodes)
+    standing = Standing(plugin, resource, seen.trial.snapshot.nodes.allocatable[resource, seen.nodes] > 0)
+    every = np.arange(len(seen.nodes))
+    standing.put_all(every, seen.free[resource])
+    standing.settled()
+    return standing.scores(every).tolist()
 
 
 @pytest.mark.parametrize(
-    ("pod", "free", "scores", "spread"),
+    ("pod", "resource", "scores", "spread"),
     [
-        (0, [4, 4, np.nan], [9, 9, 0], [0.5, 0.5, 0]),
-        (1, [4000, 4000, 2000], [0, 0, 9], [1, 0.5, 1]),
+        (0, GPU, [9, 9, 0], [0.5, 0.5, 0]),
+        (1, CPU, [0, 0, 9], [1, 0.5, 1]),
     ],
 )
 def test_pack_and_spread_look_at_the_deciding_resource(
-    snapshot: Snapshot, pod: int, free: list[float], scores: list[float], spread: list[float]
+    snapshot: Snapshot, pod: int, resource: int, scores: list[float], spread: list[float]
 ) -> None:
     seen = look(snapshot, pod)
-    np.testing.assert_array_equal(Pack().measure(seen), free)
+    assert Pack().measured(seen.pod_class) == resource
     assert packed(Pack(), seen) == scores
     np.testing.assert_array_equal(Spread().score(seen), spread)
 
@@ -142,7 +149,7 @@ def test_nodes_that_are_free_now_and_devices_that_are_shared(snapshot: Snapshot)
 
 def test_scores_are_columns_over_the_nodes_of_the_look(snapshot: Snapshot) -> None:
     seen = look(snapshot, 1, nodes=[2, 0])
-    assert Pack().measure(seen).tolist() == [2000, 4000]
+    assert packed(Pack(), seen) == [9, 0]
     np.testing.assert_array_equal(Spread().score(seen), [1, 1])
     np.testing.assert_array_equal(ResourceType().score(seen), [10, 0])
 

@@ -1,0 +1,262 @@
+"""Whatever a cluster holds, every component goes on: a plain pod among hostile objects is grouped, scheduled and bound.
+
+The whole product runs on the API server in memory, which refuses what our definitions refuse. Objects of Kubernetes'
+own kinds are such as its API server would keep: well formed, with any text in annotations, any valid label value and
+any quantity. The plain pod has a node and a queue that nobody else may use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import structlog
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pykai.apps import all as everything
+from pykai.apps.component import Process, live
+from pykai.apps.install import install
+from pykai.controllers.node_scale.scaling import Settings as ScalingSettings
+from pykai.controllers.node_scale.scaling_pod import ScalingPodTemplate
+from pykai.controllers.node_scaler import NodeScalerSettings
+from pykai.kube.api import Object, Patch, Resource
+from pykai.kube.errors import ApiError
+from pykai.kube.memory import MemoryApi
+from pykai.kube.resources import (
+    BIND_REQUEST,
+    JOB,
+    NODE,
+    PERSISTENT_VOLUME_CLAIM,
+    POD,
+    POD_GROUP,
+    PRIORITY_CLASS,
+    QUEUE,
+    RESOURCE_CLAIM,
+    TOPOLOGY,
+)
+from pykai.objects import names
+from pykai.objects.crds import manifests
+from pykai.webhook.pods import PodSettings
+from tests.anything import texts
+
+SPACE = "default"
+HOSTILE = [value for name, value in vars(names).items() if name.isupper() and isinstance(value, str) and value]
+name = st.sampled_from(["a", "b", "c", "d"])
+label_values = st.sampled_from(["", "a", "b", "0", "1", "0.5", "1e9", "NaN", "true", "9" * 63, "A.b_c-d"])
+labels = st.dictionaries(
+    st.sampled_from([each for each in HOSTILE if not each.endswith(("/", "=", "-"))]), label_values, max_size=4
+)
+annotations = st.dictionaries(st.sampled_from(HOSTILE), texts, max_size=4)
+quantities = st.sampled_from(["0", "1", "3", "100m", "1n", "0.5", "1Ki", "9E", "1e18", "9223372036854775807"])
+whole = st.sampled_from(["0", "1", "2", "8", "1000", "9223372036854775807"])
+amounts = st.fixed_dictionaries(
+    {},
+    optional={
+        **dict.fromkeys(("cpu", "memory", "ephemeral-storage"), quantities),
+        **dict.fromkeys(
+            (names.NVIDIA_GPU, "nvidia.com/mig-1g.5gb", "nvidia.com/mig-x", "example.com/x", "pods"), whole
+        ),
+    },
+)
+numbers = st.sampled_from([0, 1, -1, -2, 3, 2**31 - 1, 1e-9, 1e308, -1e308, 0.5])
+counts = st.sampled_from([0, 1, 2, 3, 2**31 - 1])
+terms = st.lists(
+    st.fixed_dictionaries(
+        {
+            "key": st.sampled_from([names.HOSTNAME_LABEL, "a", names.GPU_MEMORY_LABEL]),
+            "operator": st.sampled_from(["In", "NotIn", "Gt", "Lt"]),
+            "values": st.lists(label_values, min_size=1, max_size=1),
+        }
+    ),
+    max_size=2,
+)
+
+
+def some(**fields: Any) -> st.SearchStrategy[Object]:
+    """An object with some of the fields."""
+    return st.fixed_dictionaries({}, optional=fields)
+
+
+def named(spec: st.SearchStrategy[Object], **more: Any) -> st.SearchStrategy[Object]:
+    """An object with hostile metadata."""
+    metadata = st.fixed_dictionaries({"name": name}, optional={"labels": labels, "annotations": annotations})
+    return st.fixed_dictionaries({"metadata": metadata, "spec": spec, **more})
+
+
+affinity = some(
+    nodeAffinity=st.fixed_dictionaries(
+        {
+            "requiredDuringSchedulingIgnoredDuringExecution": st.fixed_dictionaries(
+                {"nodeSelectorTerms": st.lists(some(matchExpressions=terms), min_size=1, max_size=2)}
+            )
+        }
+    ),
+    podAntiAffinity=st.just(
+        {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"topologyKey": "nowhere", "labelSelector": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}}
+            ]
+        }
+    ),
+)
+volumes = st.just([{"name": "v", "persistentVolumeClaim": {"claimName": "a"}}])
+pod_specs = st.fixed_dictionaries(
+    {
+        "schedulerName": st.just(names.SCHEDULER_NAME),
+        "containers": st.lists(
+            st.builds(
+                lambda given: {"name": "main", "image": "x", "resources": {"requests": given, "limits": given}}, amounts
+            ),
+            min_size=1,
+            max_size=1,
+        ),
+    },
+    optional={
+        "nodeName": st.sampled_from(["a", "ghost"]),
+        "nodeSelector": labels,
+        "affinity": affinity,
+        "priorityClassName": name,
+        "volumes": volumes,
+        "resourceClaims": st.just([{"name": "c", "resourceClaimName": "a"}]),
+        "schedulingGates": st.just([{"name": "gate"}]),
+        "overhead": st.just({"cpu": "9E"}),
+    },
+)
+owners = st.just([{"apiVersion": "batch/v1", "kind": "Job", "name": "a", "uid": "none"}])
+share = some(quota=numbers, limit=numbers, overQuotaWeight=numbers)
+constraint = some(topology=name, requiredTopologyLevel=name, preferredTopologyLevel=name)
+sub_groups = st.lists(
+    some(name=name, parent=name, minMember=counts, minSubGroup=counts, topologyConstraint=constraint), max_size=4
+)
+HOLDABLE: dict[Resource, st.SearchStrategy[Object]] = {
+    POD: named(pod_specs),
+    NODE: named(some(unschedulable=st.booleans()), status=some(allocatable=amounts, capacity=amounts)),
+    QUEUE: named(
+        some(
+            parentQueue=name,
+            priority=counts,
+            resources=some(cpu=share, gpu=share, memory=share),
+            preemptMinRuntime=texts,
+            reclaimMinRuntime=texts,
+        )
+    ),
+    POD_GROUP: named(
+        some(
+            queue=name,
+            minMember=counts,
+            minSubGroup=counts,
+            subGroups=sub_groups,
+            topologyConstraint=constraint,
+            priorityClassName=name,
+            preemptibility=st.sampled_from(["", "preemptible", "non-preemptible"]),
+            stalenessGracePeriod=texts,
+            preemptionDelay=texts,
+        )
+    ),
+    BIND_REQUEST: named(
+        some(
+            podName=name,
+            selectedNode=name,
+            receivedResourceType=st.sampled_from(["Regular", "Fraction", "x"]),
+            receivedGPU=some(count=counts, portion=texts),
+            selectedGPUGroups=st.lists(texts, max_size=2),
+            backoffLimit=counts,
+        )
+    ),
+    TOPOLOGY: named(some(levels=st.lists(st.fixed_dictionaries({"nodeLabel": name}), max_size=3))),
+    JOB: named(
+        st.just({"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "x", "image": "x"}]}}})
+    ),
+    PERSISTENT_VOLUME_CLAIM: named(
+        some(storageClassName=name, volumeName=name, resources=st.just({"requests": {"storage": "9E"}}))
+    ),
+    RESOURCE_CLAIM: named(st.just({"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "none"}}]}})),
+}
+objects = st.lists(
+    st.sampled_from(list(HOLDABLE)).flatmap(lambda kind: st.tuples(st.just(kind), HOLDABLE[kind])), max_size=12
+)
+_FREE = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+_KEPT = {"key": "plain", "effect": "NoSchedule"}
+_CALM = logging.CRITICAL
+
+
+def product() -> everything.AllSettings:
+    """Every component, without servers at fixed ports."""
+    usual = everything.settings_for(names.SCHEDULER_NAME, PodSettings(gpu_sharing=True), None)
+    scaling = NodeScalerSettings(ScalingSettings(ScalingPodTemplate("none"), names.SCHEDULER_NAME))
+    return replace(usual, scheduler=replace(usual.scheduler, plugin_port=0), scaling=scaling)
+
+
+async def put(api: MemoryApi, found: list[tuple[Resource, Object]]) -> None:
+    """Create what the server takes."""
+    for kind, item in found:
+        try:
+            await api.create(kind, item, SPACE if kind.namespaced else "")
+            if "status" in item:
+                await api.patch(
+                    kind.ref(item["metadata"]["name"]).sub("status"), Patch.merge({"status": item["status"]})
+                )
+        except ApiError:
+            continue
+
+
+async def furnish(api: MemoryApi) -> None:
+    """A node and a queue for the plain pod, and priority classes of all sizes."""
+    for each, value in (("a", -(2**31) + 1), ("b", 10**9), ("c", 0)):
+        await api.create(PRIORITY_CLASS, {"metadata": {"name": each}, "value": value})
+    resources = dict.fromkeys(("cpu", "memory", "gpu"), _FREE)
+    for each, parent in (("plain-all", ""), ("plain", "plain-all")):
+        await api.create(QUEUE, {"metadata": {"name": each}, "spec": {"parentQueue": parent, "resources": resources}})
+    room = {"cpu": "8", "memory": "16Gi", "pods": "110"}
+    status = {"allocatable": room, "capacity": room, "conditions": [{"type": "Ready", "status": "True"}]}
+    metadata = {"name": "plain", "labels": {"plain": "yes"}}
+    await api.create(NODE, {"metadata": metadata, "spec": {"taints": [_KEPT]}, "status": status})
+
+
+async def plain_pod_is_bound(api: MemoryApi) -> bool:
+    """Whether the pod nothing is wrong with gets its node."""
+    container = {"name": "main", "image": "x", "resources": {"requests": {"cpu": "1"}}}
+    spec = {"schedulerName": names.SCHEDULER_NAME, "containers": [container], "nodeSelector": {"plain": "yes"}}
+    spec["tolerations"] = [{**_KEPT, "operator": "Exists"}]
+    await api.create(POD, {"metadata": {"name": "plain", "labels": {names.QUEUE_LABEL: "plain"}}, "spec": spec}, SPACE)
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        await asyncio.sleep(0.02)
+        if (await api.get(POD.ref("plain", SPACE), Object))["spec"].get("nodeName"):
+            return True
+    return False
+
+
+async def judged(before: list[tuple[Resource, Object]], meanwhile: list[tuple[Resource, Object]]) -> None:
+    api, ready = MemoryApi(time.time, manifests()), asyncio.Event()
+    await install(api)
+    await furnish(api)
+    await put(api, before)
+    process = Process("all", metrics_address="127.0.0.1:0", health_address="0")
+    work = asyncio.create_task(live(api, process, partial(everything.compose, product()), all_ready=ready))
+    try:
+        await asyncio.wait([work, asyncio.create_task(ready.wait())], timeout=20, return_when=asyncio.FIRST_COMPLETED)
+        await put(api, meanwhile)
+        bound = await plain_pod_is_bound(api)
+        assert not work.done(), work.exception()
+        assert bound
+    finally:
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+
+
+@settings(max_examples=25)
+@given(before=objects, meanwhile=objects)
+def test_hostile_objects_stop_nobody(
+    before: list[tuple[Resource, Object]], meanwhile: list[tuple[Resource, Object]]
+) -> None:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_CALM))
+    try:
+        asyncio.run(judged(before, meanwhile))
+    finally:
+        structlog.reset_defaults()

@@ -1,0 +1,171 @@
+"""Small clusters and the plans for them: promised places, devices and pod slots, gangs that stay whole, circles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykai.cache.cluster import ClusterCache
+from pykai.engine.decide import decide
+from pykai.engine.verify import verify
+from pykai.model.params import SchedulerParams
+from pykai.model.plan import Plan
+from pykai.objects import kinds, names
+from pykai.objects.timestamps import rfc3339
+from tests.properties.small_world import NOW, PACKING
+from tests.unit.plugins.small_clusters import QUEUE, Fields, kind
+
+PRIORITIES = [
+    kind(kinds.PriorityClass, {"metadata": {"name": name}, "value": v}) for name, v in (("low", 10), ("high", 90))
+]
+
+
+def node(name: str, gpus: int = 0, pods: int = 10, **labels: str) -> Any:
+    offered = {"cpu": "8", "memory": "8G", "pods": str(pods), names.NVIDIA_GPU: str(gpus)}
+    meta = {"name": name, "labels": {"name": name, names.GPU_MEMORY_LABEL: "16000", **labels}}
+    return kind(kinds.Node, {"metadata": meta, "status": {"allocatable": offered}})
+
+
+def gang(name: str, rank: str = "high", age: int = 0, evicted: int | None = None, **spec: Any) -> Any:
+    """A gang made `age` seconds ago and last evicted `evicted` seconds ago."""
+    meta: Fields = {"name": name, "namespace": "ns", "creationTimestamp": rfc3339(NOW - age)}
+    if evicted is not None:
+        meta["annotations"] = {names.LAST_EVICTION_TIMESTAMP: rfc3339(NOW - evicted)}
+    fields = {"queue": "q", "priorityClassName": rank, "preemptibility": "preemptible", **spec}
+    return kind(kinds.PodGroup, {"metadata": meta, "spec": fields})
+
+
+def pod(name: str, on: str = "", spec: Fields | None = None, **asks: Any) -> Any:
+    """A pod of the gang before the dash; it runs `on` a node, and is leaving it after an exclamation mark."""
+    group = name.split("-")[0]
+    notes = {names.GPU_FRACTION: asks["share"]} if "share" in asks else {}
+    notes.update({names.GPU_FRACTION_DEVICES: str(asks["devices"])} if "devices" in asks else {})
+    requests = {"cpu": asks.get("cpu", "0"), names.NVIDIA_GPU: asks.get("gpus", 0)}
+    labels = {key: asks[field] for field, key in LABELS.items() if field in asks}
+    meta: Fields = {"name": name, "namespace": "ns", "uid": name, "labels": labels}
+    meta["annotations"] = {names.POD_GROUP_ANNOTATION: group, **notes}
+    if on.endswith("!"):
+        meta["deletionTimestamp"] = rfc3339(NOW - 1)
+    fields: Fields = {"schedulerName": names.SCHEDULER_NAME, "nodeName": on.strip("!"), **(spec or {})}
+    fields["containers"] = [{"name": "main", "resources": {"requests": requests}}]
+    return kind(kinds.Pod, {"metadata": meta, "spec": fields, "status": {"phase": "Running" if on else "Pending"}})
+
+
+LABELS = {"device": names.GPU_GROUP_LABEL, "part": names.SUBGROUP_LABEL}
+
+
+def plan(*objects: Any) -> Plan:
+    cache = ClusterCache(SchedulerParams(partitioned=False))
+    cache.load([kind(kinds.Queue, QUEUE), *PRIORITIES, *objects])
+    snapshot = cache.snapshot(NOW)
+    found = decide(snapshot, PACKING, NOW)
+    assert [str(violation) for violation in verify(snapshot, found)] == []
+    return found
+
+
+def bound(found: Plan) -> dict[str, str]:
+    return {bind.pod[1]: bind.node for bind in found.binds}
+
+
+def promised(found: Plan) -> dict[str, str]:
+    return {pipeline.pod[1]: pipeline.node for pipeline in found.pipelines}
+
+
+def evicted(found: Plan) -> set[str]:
+    return {eviction.pod[1] for eviction in found.evictions}
+
+
+# ---------------------------------------------------------------------------------------------------- slots and devices
+def test_a_pod_that_asks_for_nothing_waits_for_a_slot() -> None:
+    found = plan(node("n", pods=1), gang("old"), pod("old-0", "n!"), gang("new"), pod("new-0"))
+    assert (bound(found), promised(found)) == ({}, {"new-0": "n"})
+
+
+def test_each_new_shared_device_needs_a_slot() -> None:
+    wish = [gang("two"), pod("two-0", share="0.5", devices=2)]
+    assert bound(plan(node("n", gpus=2, pods=2), *wish)) == {}
+    assert bound(plan(node("n", gpus=2, pods=3), *wish)) == {"two-0": "n"}
+
+
+def test_slots_of_reservations_are_taken() -> None:
+    shares = [item for name in "abc" for item in (gang(name), pod(f"{name}-0", share="0.9"))]
+    assert len(bound(plan(node("n", gpus=4, pods=5), *shares))) == 2
+
+
+def test_broken_devices_in_a_label_are_not_given_out() -> None:
+    shares = [item for name in "abc" for item in (gang(name), pod(f"{name}-0", share="0.9"))]
+    found = plan(node("n", gpus=2, **{names.GPU_COUNT_LABEL: "8"}), *shares)
+    assert len(bound(found)) == 2
+
+
+def test_a_device_that_is_only_promised_is_waited_for() -> None:
+    leaving = [gang("old"), pod("old-0", "n!", gpus=1)]
+    found = plan(node("n", gpus=1), *leaving, gang("a"), pod("a-0", share="0.3"), gang("b"), pod("b-0", share="0.3"))
+    assert (bound(found), promised(found)) == ({}, {"a-0": "n", "b-0": "n"})
+
+
+def test_who_has_a_device_to_itself_can_keep_it() -> None:
+    """The younger gang is first in line to go, but its share is not what is needed."""
+    small = [gang("small", "low"), pod("small-0", "n", share="0.5", device="d")]
+    large = [gang("large", "low", age=100), pod("large-0", "n", cpu="6")]
+    found = plan(node("n", gpus=2), *small, *large, gang("new"), pod("new-0", cpu="6"))
+    assert (evicted(found), promised(found)) == ({"large-0"}, {"new-0": "n"})
+
+
+# -------------------------------------------------------------------------------------------------------------- gangs
+PARTS = [{"name": "left", "minMember": 2}, {"name": "right", "minMember": 1}]
+
+
+def test_a_sub_group_that_cannot_be_completed_is_left_alone() -> None:
+    group = gang("g", subGroups=PARTS, minSubGroup=1)
+    found = plan(node("n"), group, pod("g-0", part="left"), pod("g-1", part="right"))
+    assert bound(found) == {"g-1": "n"}
+
+
+def test_nobody_is_evicted_for_a_part_of_a_gang() -> None:
+    group = gang("g", subGroups=PARTS, minSubGroup=2)
+    running = [gang("low", "low"), pod("low-0", "n", cpu="8")]
+    found = plan(node("n"), *running, group, pod("g-0", part="left", cpu="1"), pod("g-1", part="right", cpu="1"))
+    assert (evicted(found), promised(found)) == (set(), {})
+
+
+def test_a_gang_is_not_torn_apart() -> None:
+    """Its spare pod is elsewhere; without the two on the node it would not be a gang any more."""
+    victim = [
+        gang("v", "low", minMember=2),
+        pod("v-0", "n", cpu="4"),
+        pod("v-1", "n", cpu="4"),
+        pod("v-2", "m", cpu="8"),
+    ]
+    here = {"nodeSelector": {"name": "n"}}
+    found = plan(node("n"), node("m"), *victim, gang("new"), pod("new-0", cpu="8", spec=here))
+    assert evicted(found) == {"v-0", "v-1", "v-2"}
+
+
+# ------------------------------------------------------------------------------------------------------------- promises
+def test_promises_that_make_room_for_each_other_start_at_once() -> None:
+    """The first pod is given the first node; the last one needs all of it, and the first has not started yet."""
+    there = {"nodeSelector": {"name": "n2"}}
+    first = [gang("a", age=300), pod("a-0", gpus=1), gang("b", age=200), pod("b-0", gpus=1, spec=there)]
+    found = plan(node("n1", gpus=2), node("n2", gpus=2), *first, gang("c", age=100), pod("c-0", gpus=2))
+    assert bound(found) == {"a-0": "n2", "b-0": "n2", "c-0": "n1"}
+    assert (evicted(found), promised(found)) == (set(), {})
+
+
+@pytest.mark.parametrize(("came", "moved"), [(50, 1), (300, 0)])
+def test_nobody_is_moved_in_circles(came: int, moved: int) -> None:
+    """Who was evicted since the gang came has made room for it once already: it stays."""
+    halves = [
+        item
+        for name, on in (("a", "n1"), ("b", "n2"))
+        for item in (node(on, gpus=2), gang(name, age=400, evicted=100), pod(f"{name}-0", on, gpus=1))
+    ]
+    assert len(evicted(plan(*halves, gang("c", age=came), pod("c-0", gpus=2)))) == moved
+
+
+# ---------------------------------------------------------------------------------------------------------- stale gangs
+@pytest.mark.parametrize(("enough", "gone"), [(1, set()), (2, {"g-0"})])
+def test_a_gang_with_enough_sub_groups_is_not_stale(enough: int, gone: set[str]) -> None:
+    group = gang("g", subGroups=PARTS, minSubGroup=enough, stalenessGracePeriod="0s")
+    assert evicted(plan(node("n"), group, pod("g-0", "n", part="right"))) == gone
