@@ -24,10 +24,9 @@ def gpus_per_node(slices: Iterable[ResourceSlice]) -> dict[str, int]:
 
 
 def device_requests(claim: ResourceClaim) -> Iterator[dict[str, Any]]:
-    """The claim's exact device requests, in either form of the API (with and without `exactly`)."""
+    """The claim's exact device requests."""
     for request in (claim.spec.get("devices") or {}).get("requests") or ():
-        exact = request.get("exactly") or request
-        yield {"name": request.get("name", ""), **exact}
+        yield {"name": request.get("name", ""), **(request.get("exactly") or {})}
 
 
 def claim_gpus(claim: ResourceClaim) -> int:

@@ -12,7 +12,7 @@ stored object back as a dict. Errors are the classes of `pykai.kube.errors`.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import quote
@@ -26,13 +26,17 @@ Body = Object | msgspec.Struct
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A kind as the server addresses it; `group` is empty for the core kinds."""
+    """A kind as the server addresses it; `group` is empty for the core kinds.
+
+    `older`: versions to speak, newest first, with servers that do not serve `version` yet.
+    """
 
     group: str
     version: str
     plural: str
     kind: str
     namespaced: bool = True
+    older: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def api_version(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
@@ -43,6 +44,7 @@ from pykai.kube.codec import (
 )
 from pykai.kube.credentials import Access
 from pykai.kube.transport import Lane, Request, Settings, Transport
+from pykai.kube.versions import Versions, as_written
 
 T = TypeVar("T")
 
@@ -55,6 +57,7 @@ class HttpApi:
 
     def __init__(self, access: Access, settings: Settings | None = None) -> None:
         self._transport = Transport(access, settings or Settings())
+        self._versions = Versions(lambda path: self._transport.send(Request("GET", path)))
 
     async def __aenter__(self) -> HttpApi:
         return self
@@ -70,32 +73,38 @@ class HttpApi:
 
     async def get(self, ref: Ref, into: type[T]) -> T:
         """See `Api.get`."""
+        ref = await self._served(ref)
         return decode(await self._transport.send(Request("GET", ref.path, lane_of(ref, "GET"))), into)
 
     async def list(
         self, resource: Resource, into: type[T], where: Selection = EVERYTHING, paging: Paging = ALL_AT_ONCE
     ) -> Page[T]:
         """See `Api.list`."""
+        resource = await self._versions.of(resource)
         at = "" if paging.token else paging.version  # a token stands for a version of its own
         pages = {"limit": paging.limit, "continue": paging.token, "resourceVersion": at}
         target = resource.path(where.namespace) + _query(_selectors(where) | pages)
         accept = _METADATA.format("List") if where.metadata_only else "application/json"
-        found = decode_list(await self._transport.send(Request("GET", target, accept=accept)))
+        with self._versions.doubted(resource):
+            found = decode_list(await self._transport.send(Request("GET", target, accept=accept)))
         items = [decode_item(item, into, resource) for item in found.items or ()]
         return Page(items, found.metadata.resource_version, found.metadata.token)
 
     async def create(self, resource: Resource, body: Body, namespace: str = "") -> Object:
         """See `Api.create`."""
-        sent = addressed(resource, body, namespace)
+        resource = await self._versions.of(resource)
+        sent = as_written(resource, addressed(resource, body, namespace))
         target = resource.path(sent["metadata"].get("namespace") or "")
         return await self._write("POST", target, lane_of(resource, "POST"), sent)
 
     async def update(self, ref: Ref, body: Body) -> Object:
         """See `Api.update`."""
+        ref = await self._served(ref)
         return await self._write("PUT", ref.path, lane_of(ref, "PUT"), addressed(ref.resource, body, ref.namespace))
 
     async def patch(self, ref: Ref, patch: Patch) -> Object:
         """See `Api.patch`."""
+        ref = await self._served(ref)
         options, body = {}, patch.body
         if patch.type is PatchType.APPLY:
             options = {"fieldManager": patch.manager, "force": "true" if patch.force else "false"}
@@ -112,10 +121,12 @@ class HttpApi:
 
     async def delete(self, ref: Ref, how: Deletion = AS_SERVER_LIKES) -> None:
         """See `Api.delete`."""
+        ref = await self._served(ref)
         await self._transport.send(Request("DELETE", ref.path, lane_of(ref, "DELETE"), encode(how.body())))
 
     async def post(self, ref: Ref, body: Body) -> Object:
         """See `Api.post`."""
+        ref = await self._served(ref)
         return await self._write("POST", ref.path, lane_of(ref, "POST"), subresource_body(ref, body))
 
     async def watch(
@@ -128,15 +139,21 @@ class HttpApi:
             "resourceVersion": version,
             "timeoutSeconds": random.randint(*WATCH_SECONDS),
         }
+        resource = await self._versions.of(resource)
         target = resource.path(where.namespace) + _query(_selectors(where) | options)
         accept = _METADATA.format("") if where.metadata_only else "application/json"
-        async for line in self._transport.lines(Request("GET", target, Lane.WATCHES, accept=accept)):
-            if line is None:
-                if version not in ("", "0"):
-                    yield WatchEvent(EventType.BOOKMARK, decode(bookmark(resource, version), into))
-                continue
-            event = decode_line(line)
-            yield WatchEvent(EventType(event.type), decode(event.object, into))
+        with self._versions.doubted(resource):
+            async for line in self._transport.lines(Request("GET", target, Lane.WATCHES, accept=accept)):
+                if line is None:
+                    if version not in ("", "0"):
+                        yield WatchEvent(EventType.BOOKMARK, decode(bookmark(resource, version), into))
+                    continue
+                event = decode_line(line)
+                yield WatchEvent(EventType(event.type), decode(event.object, into))
+
+    async def _served(self, ref: Ref) -> Ref:
+        """The address of the object in the version to use."""
+        return replace(ref, resource=await self._versions.of(ref.resource)) if ref.resource.older else ref
 
     async def _write(self, method: str, target: str, lane: Lane, body: Object) -> Object:
         request = Request(method, target, lane, encode(body), repeatable=method != "POST")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from pykai.kube.api import Resource
+from pykai.objects import dra_versions
 
 POD: Final = Resource("", "v1", "pods", "Pod")
 NODE: Final = Resource("", "v1", "nodes", "Node", False)
@@ -36,10 +37,15 @@ CSI_NODE: Final = Resource("storage.k8s.io", "v1", "csinodes", "CSINode", False)
 CSI_DRIVER: Final = Resource("storage.k8s.io", "v1", "csidrivers", "CSIDriver", False)
 CSI_CAPACITY: Final = Resource("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity")
 
-RESOURCE_CLAIM: Final = Resource("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
-RESOURCE_CLAIM_TEMPLATE: Final = Resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate")
-RESOURCE_SLICE: Final = Resource("resource.k8s.io", "v1", "resourceslices", "ResourceSlice", False)
-DEVICE_CLASS: Final = Resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", False)
+
+def _dra(plural: str, kind: str, namespaced: bool = True) -> Resource:
+    return Resource("resource.k8s.io", "v1", plural, kind, namespaced, dra_versions.OLDER)
+
+
+RESOURCE_CLAIM: Final = _dra("resourceclaims", "ResourceClaim")
+RESOURCE_CLAIM_TEMPLATE: Final = _dra("resourceclaimtemplates", "ResourceClaimTemplate")
+RESOURCE_SLICE: Final = _dra("resourceslices", "ResourceSlice", False)
+DEVICE_CLASS: Final = _dra("deviceclasses", "DeviceClass", False)
 
 CRD: Final = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False)
 MUTATING_WEBHOOK: Final = Resource(

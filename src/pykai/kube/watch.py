@@ -176,7 +176,7 @@ class SharedWatch(Generic[T]):
     # ------------------------------------------------------------------------------------------------- trouble
     async def _recover(self, error: ApiError) -> None:
         """Decide what an error means, and wait as long as it asks for."""
-        if isinstance(error, Gone) and self.state is State.LIVE:
+        if isinstance(error, Gone | NotFound) and self.state is State.LIVE:
             self._version, self.state = "", State.LOST
             return
         self.problem = f"{self.resource.qualified}: {error.message}"

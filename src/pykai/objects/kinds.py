@@ -11,6 +11,9 @@ from datetime import datetime
 from typing import Any
 
 from msgspec import Raw, Struct, field, json
+from msgspec.structs import force_setattr
+
+from pykai.objects import dra_versions
 
 ABSENT = Raw(b"")
 
@@ -324,10 +327,16 @@ class ResourceClaim(Kind):
     spec: dict[str, Any] = {}
     status: dict[str, Any] | None = None
 
+    def __post_init__(self) -> None:
+        force_setattr(self, "spec", dra_versions.claim_spec(self.spec))
+
 
 class ResourceSlice(Kind):
     metadata: ObjectMeta
     spec: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        force_setattr(self, "spec", dra_versions.slice_spec(self.spec))
 
 
 class DeviceClass(Kind):

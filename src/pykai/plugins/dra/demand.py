@@ -1,7 +1,7 @@
-"""What a ResourceClaim asks for, the same for every version of the API.
+"""What a ResourceClaim asks for.
 
-v1 and v1beta2 keep the fields of a plain request below `exactly`, v1beta1 has them in the request itself. A request
-with `firstAvailable` offers alternatives, the first that can be had is taken; results name it `request/alternative`.
+A request with `firstAvailable` offers alternatives, the first that can be had is taken; results name it
+`request/alternative`.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _alternatives(request: Mapping[str, Any]) -> Alternatives:
     offered = request.get("firstAvailable")
     if offered:
         return tuple(_request(f"{name}/{item.get('name', '')}", item) for item in offered)
-    return (_request(name, request.get("exactly") or request),)
+    return (_request(name, request.get("exactly") or {}),)
 
 
 def _request(name: str, fields: Mapping[str, Any]) -> DeviceRequest:

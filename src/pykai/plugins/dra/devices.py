@@ -106,8 +106,8 @@ class Inventory:
         spec = item.spec
         if spec.get("perDeviceNodeSelection"):
             for raw in spec.get("devices") or ():
-                if _within_reach(_body(raw), self.nodes, node):
-                    yield _device(pool, item, raw, _body(raw))
+                if _within_reach(raw, self.nodes, node):
+                    yield _device(pool, item, raw, raw)
         elif _within_reach(spec, self.nodes, node):
             yield from _devices(pool, item, spec)
 
@@ -136,11 +136,6 @@ def _within_reach(where: Mapping[str, Any], nodes: NodeTable, node: int) -> bool
     return selector is not None and selector_matches(selector, nodes.names[node], nodes.labels[node])
 
 
-def _body(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A device's fields: v1beta1 has them below `basic`."""
-    return raw.get("basic") or raw
-
-
 def _devices(pool: Pool, item: ResourceSlice, where: Mapping[str, Any]) -> Iterator[Device]:
     """All devices of a slice; `where` empty: they belong to the slice's one node."""
     for raw in item.spec.get("devices") or ():
@@ -148,13 +143,13 @@ def _devices(pool: Pool, item: ResourceSlice, where: Mapping[str, Any]) -> Itera
 
 
 def _device(pool: Pool, item: ResourceSlice, raw: Mapping[str, Any], where: Mapping[str, Any]) -> Device:
-    spec, body = item.spec, _body(raw)
+    spec = item.spec
     driver, pool_name = str(spec.get("driver", "")), str((spec.get("pool") or {}).get("name", ""))
     return Device(
         id=(driver, pool_name, str(raw.get("name", ""))),
-        facts=dict(_facts(driver, body)),
-        taints=tuple(body.get("taints") or ()),
-        consumes=_consumption((driver, pool_name), body),
+        facts=dict(_facts(driver, raw)),
+        taints=tuple(raw.get("taints") or ()),
+        consumes=_consumption((driver, pool_name), raw),
         local=not where or bool(where.get("nodeName")),
         where=where.get("nodeSelector"),
         complete=pool.complete,

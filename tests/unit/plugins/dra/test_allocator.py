@@ -169,16 +169,6 @@ CASES: dict[str, tuple[list[Any], list[Any], Any]] = {
         [devices_slice(HERE, [device("x", {"taints": [{"key": "k", "effect": "NoSchedule"}]}), device("y")])],
         ["n/x"],
     ),
-    "the form of v1beta1": (
-        [
-            claim(
-                "a",
-                {"name": "gpu", "deviceClassName": CLASS, "count": 2, "selectors": expression('model == "B"')},
-            )
-        ],
-        [devices_slice(HERE, [{"name": str(i), "basic": device("", model="B")} for i in range(2)])],
-        ["n/0", "n/1"],
-    ),
     "more than a claim can hold": (
         [claim("a", request(count=33))],
         [gpus("n", 40)],
