@@ -40,7 +40,8 @@ class Flag:
 
     def option(self) -> Callable[[F], F]:
         """The flag as an option of a click command."""
-        given: dict[str, Any] = {"type": type(self.default), "help": self.help, "hidden": bool(self.ineffective)}
+        text = f"No effect: {self.ineffective}." if self.ineffective else self.help
+        given: dict[str, Any] = {"type": type(self.default), "help": text, "hidden": bool(self.ineffective)}
         if isinstance(self.default, bool):
             given |= {"is_flag": False, "flag_value": "true", "metavar": "[=BOOLEAN]"}
         if not self.unset:

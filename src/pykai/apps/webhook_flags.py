@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pykai.apps.component import own_host
 from pykai.apps.flags import Flag
 from pykai.apps.webhooks import WebhookSettings
 from pykai.webhook.registration import PodSelection
@@ -30,6 +31,7 @@ def webhook_settings(
     return WebhookSettings(
         paths,
         pods or PodSelection(),
+        host=own_host() or WebhookSettings.host,
         port=given["webhook_addr"],
         certificates=Path(given["webhook_cert_dir"]),
         own_host=given["webhook_own_host"],

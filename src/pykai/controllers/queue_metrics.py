@@ -7,7 +7,7 @@ usage source of time-based fair share know: cores, bytes, devices; -1 is unlimit
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pykai.objects import kinds, quantity
 from pykai.observe.metrics import Metric, MetricKind, Metrics
@@ -38,6 +38,7 @@ TABLE: tuple[tuple[str, str, Value], ...] = (
     ("queue_allocated_cpu_cores", "Queue allocated CPUs", lambda q: _allocated(q, lambda name: name == "cpu")),
     ("queue_allocated_memory_bytes", "Queue allocated memory", lambda q: _allocated(q, lambda name: name == "memory")),
 )
+ROWS = tuple(Metric(name, MetricKind.GAUGE, text, LABELS) for name, text, _ in TABLE)
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class QueueMetrics:
         self._queues = queues
         self._labels = labels or QueueLabels()
         shown = (*LABELS, *(self._labels.names[key] for key in sorted(self._labels.names)))
-        self._metrics = Metrics([Metric(name, MetricKind.GAUGE, text, shown) for name, text, _ in TABLE], namespace)
+        self._metrics = Metrics([replace(row, labels=shown) for row in ROWS], namespace)
 
     def text(self) -> bytes:
         """All series in the text format of Prometheus."""

@@ -1,7 +1,8 @@
 """How components log: one line per happening, for people or, on demand, as JSON for machines.
 
 Lines name what they are about in fields of fixed names (`pod=team-a/train-0`, `node=...`, `gpus=...`), so that a search
-for a pod or for the word gpu finds them. Everything goes to standard error, where container runtimes collect it.
+for a pod or for the word gpu finds them, and the component that speaks: the name its logger was made with. What
+libraries log takes the same way. Everything goes to standard error, where container runtimes collect it.
 """
 
 from __future__ import annotations
@@ -27,10 +28,26 @@ def set_up(verbosity: int = DEFAULT_VERBOSITY, as_json: bool = False, stream: Te
     structlog.configure(
         processors=[*_processors(as_json), _renderer(as_json, target)],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(target),
+        logger_factory=lambda name="": _Voice(target, name),
         cache_logger_on_first_use=False,
     )
-    logging.basicConfig(level=max(level, logging.WARNING), stream=target, format="%(asctime)s %(name)s %(message)s")
+    logging.basicConfig(level=max(level, logging.WARNING), handlers=[_Library()], force=True)
+
+
+class _Voice(structlog.PrintLogger):
+    """Writes lines; `name` is the component that speaks."""
+
+    def __init__(self, target: TextIO, name: str) -> None:
+        super().__init__(target)
+        self.name = name
+
+
+class _Library(logging.Handler):
+    """Takes what libraries log."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say it in our form."""
+        structlog.get_logger(record.name).log(record.levelno, record.getMessage(), exc_info=record.exc_info)
 
 
 def level_of(verbosity: int) -> int:
@@ -42,7 +59,8 @@ def level_of(verbosity: int) -> int:
 
 def _processors(as_json: bool) -> list[Processor]:
     stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
-    shared: list[Processor] = [structlog.contextvars.merge_contextvars, structlog.processors.add_log_level, stamp]
+    context = structlog.contextvars.merge_contextvars
+    shared: list[Processor] = [context, _component, structlog.processors.add_log_level, stamp]
     return [*shared, _capital_level, structlog.processors.format_exc_info] if as_json else shared
 
 
@@ -55,6 +73,11 @@ def _renderer(as_json: bool, target: TextIO) -> Processor:
         sort_keys=False,
         exception_formatter=structlog.dev.plain_traceback,
     )
+
+
+def _component(voice: WrappedLogger, _: str, event: EventDict) -> EventDict:
+    name = getattr(voice, "name", "")
+    return {"component": name, **event} if name and "component" not in event else event
 
 
 def _capital_level(_: WrappedLogger, __: str, event: EventDict) -> EventDict:

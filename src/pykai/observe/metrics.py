@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
@@ -88,6 +88,16 @@ SCHEDULER: tuple[Metric, ...] = (
 )
 """What the scheduler measures."""
 
+PROCESS: tuple[Metric, ...] = (
+    Metric("process_cpu_seconds_total", _C, "Processor time used, user and system, in seconds"),
+    Metric("process_resident_memory_bytes", _G, "Memory held in bytes"),
+    Metric("process_virtual_memory_bytes", _G, "Address space in bytes"),
+    Metric("process_start_time_seconds", _G, "When the process began, in seconds since the epoch"),
+    Metric("process_open_fds", _G, "Open file descriptors"),
+    Metric("process_max_fds", _G, "Most file descriptors it may open"),
+)
+"""What the client library tells about the process, where the system can (`Metrics.tell_process`)."""
+
 
 class Metrics:
     """The metrics of one process under one namespace; an unknown name is a KeyError."""
@@ -105,6 +115,10 @@ class Metrics:
             return Histogram(row.name, row.help, row.labels, buckets=row.buckets, **shared)
         made = Counter if row.kind is MetricKind.COUNTER else Gauge
         return made(row.name, row.help, row.labels, **shared)
+
+    def tell_process(self) -> None:
+        """Show the metrics of PROCESS, too."""
+        ProcessCollector(registry=self._registry)
 
     def put(self, name: str, value: float, labels: Mapping[str, str] | None = None) -> None:
         """Set a gauge."""

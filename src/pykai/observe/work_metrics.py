@@ -1,4 +1,7 @@
-"""What reconcile loops measure, under the names that dashboards of Kubernetes controllers already know."""
+"""What reconcile loops measure, under the names that dashboards of Kubernetes controllers already know.
+
+Every process has one `WorkMetrics`, so the metrics of the process itself are shown here, too.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,7 @@ class WorkMetrics:
 
     def __init__(self) -> None:
         self._metrics = Metrics(TABLE, namespace="")
+        self._metrics.tell_process()
 
     def meter(self, name: str) -> LoopMeter:
         """What a loop of this name tells about itself."""

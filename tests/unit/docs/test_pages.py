@@ -2,39 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import re
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from docs.generate import extension_points, fields
+from docs.generate.pages import pages
+
+from pykai.apps.cli import COMMANDS
 
 ROOT = Path(__file__).parents[3]
 PAGES = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
-LINK = re.compile(r"\]\(([^)\s#]+)(#[^)\s]*)?\)")
+LINK = re.compile(r"\]\(([^)\s#]*)(#[^)\s]*)?\)")
 
 
-@pytest.fixture(scope="module")
-def generator() -> ModuleType:
-    spec = spec_from_file_location("extension_points", ROOT / "docs" / "extension_points.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def test_generated_files_are_those_of_the_code() -> None:
+    stale = [name for name, text in pages().items() if (ROOT / name).read_text() != text]
+    assert not stale, "out of date: run `make docs`"
 
 
-def test_the_table_of_extension_points_is_that_of_the_code(generator: ModuleType) -> None:
-    page = generator.PAGE.read_text()
-    assert page == generator.with_table(page), "docs/plugins.md is out of date: run `make docs`"
-
-
-def test_every_extension_point_says_how_plugins_compose(generator: ModuleType) -> None:
-    rows = generator.table().splitlines()[2:]
-    assert len(rows) == len(generator.protocols()) > 10
+def test_every_extension_point_says_how_plugins_compose() -> None:
+    rows = extension_points.table().splitlines()[2:]
+    assert len(rows) == len(extension_points.protocols()) > 10
     assert all(row.split("|")[2].strip() and row.split("|")[3].strip() for row in rows)
 
 
@@ -45,9 +38,29 @@ def test_the_example_on_the_page_is_the_file() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
-    targets = [found[1] for found in LINK.finditer(page.read_text())]
-    missing = [t for t in targets if "://" not in t and not (page.parent / t).exists()]
-    assert not missing
+    found = [(found[1], found[2]) for found in LINK.finditer(page.read_text()) if "://" not in found[0]]
+    targets = [(page.parent / name if name else page, anchor) for name, anchor in found]
+    assert not [str(target) for target, _ in targets if not target.exists()]
+    assert not [f"{target}{anchor}" for target, anchor in targets if anchor and anchor[1:] not in anchors(target)]
+
+
+def anchors(page: Path) -> set[str]:
+    """The names by which headings of a page are linked to."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_is_to_be_typed_exists(page: Path) -> None:
+    """Chart values after --set, subcommands of kai, targets of make."""
+    text = page.read_text()
+    known = [path for path, _ in fields.values(json.loads((fields.CHART / "values.schema.json").read_text()))]
+    wrong = [name for name in re.findall(r"--set ([\w.]+)=", text) if name not in known]
+    typed = re.findall(r"(?:`|^ *|/|\$ )kai ([a-z][\w-]*)\b(?=[^\n]*`|[^\n`]*$)", text, re.MULTILINE)
+    wrong += [name for name in typed if name not in COMMANDS]
+    targets = re.findall(r"^([\w-]+):(?!=)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    wrong += [name for name in re.findall(r"`make ([\w-]+)", text) if name not in targets]
+    assert wrong == []
 
 
 @pytest.mark.parametrize("name", ["architecture.md", "glossary.md"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 from collections.abc import Iterator
 
 import pytest
@@ -50,3 +51,28 @@ def test_a_line_for_machines() -> None:
         "gpus": 0.5,
         "component": "scheduler",
     }
+
+
+def test_a_logger_made_by_name_names_its_component() -> None:
+    stream = io.StringIO()
+    logs.set_up(stream=stream)
+    structlog.get_logger("binder").info("pod bound", pod="team/a")
+    assert stream.getvalue().index("component=binder") < stream.getvalue().index("pod=team/a")
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_libraries_and_errors_speak_the_same_way(as_json: bool) -> None:
+    stream = io.StringIO()
+    logs.set_up(as_json=as_json, stream=stream)
+    logging.getLogger("aiohttp.server").info("nobody wants to know")
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        logging.getLogger("aiohttp.server").exception("error handling request to %s", "/metrics")
+    said = stream.getvalue()
+    assert "nobody" not in said
+    assert "error handling request to /metrics" in said
+    assert "ValueError: broken" in said
+    if as_json:
+        (line,) = map(json.loads, said.splitlines())
+        assert (line["level"], line["component"]) == ("ERROR", "aiohttp.server")

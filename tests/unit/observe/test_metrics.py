@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pykai.observe.metrics import SCHEDULER, Metric, MetricKind, Metrics
+from pykai.observe.metrics import PROCESS, SCHEDULER, Metric, MetricKind, Metrics
+from pykai.observe.work_metrics import WorkMetrics
 
 
 def test_counters_are_shown_under_the_name_of_the_table() -> None:
@@ -40,3 +41,8 @@ def test_histograms_have_the_bounds_of_the_table() -> None:
     assert 'kai_task_bind_latency_milliseconds_bucket{le="5.0"} 0.0' in shown
     assert 'kai_task_bind_latency_milliseconds_bucket{le="10.0"} 1.0' in shown
     assert 'le="2560.0"' in shown
+
+
+def test_every_process_tells_about_itself() -> None:
+    shown = WorkMetrics().text().decode()
+    assert [row.name for row in PROCESS if f"\n{row.name} " not in shown] == []

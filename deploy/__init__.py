@@ -1,0 +1,1 @@
+"""What clusters are given besides the chart: definitions, a dashboard, alerts."""

@@ -1,0 +1,1 @@
+"""The documentation; `docs.generate` makes the parts that come from the code."""

@@ -1,0 +1,63 @@
+"""The table of extension points in docs/plugins.md, from the Protocols of engine/points.py.
+
+The text between the two marks is replaced; everything else on the page is written by hand.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from docs.generate import markdown
+from pykai.engine import points
+from pykai.plugins import registry
+
+BEGIN = "<!-- generated from src/pykai/engine/points.py by `make docs` -->\n"
+END = "<!-- end of the generated part -->\n"
+
+
+def protocols() -> list[type[Any]]:
+    """The extension points in the order of the file."""
+    return [point for point in vars(points).values() if getattr(point, "_is_protocol", False) and _own(point)]
+
+
+def _own(point: type[Any]) -> bool:
+    return bool(point.__module__ == points.__name__)
+
+
+def methods(point: type[Any]) -> list[str]:
+    """Each method with the names of its arguments, as a plugin writes it."""
+    found = [(name, member) for name, member in vars(point).items() if inspect.isfunction(member)]
+    return [f"`{name}({', '.join(_arguments(member))})`" for name, member in found if not name.startswith("_")]
+
+
+def _arguments(method: Any) -> list[str]:
+    return [name for name in inspect.signature(method).parameters if name != "self"]
+
+
+def users(point: type[Any]) -> list[str]:
+    """Names, as in the configuration, of the built-in plugins that implement the point."""
+    return [f"`{name}`" for name in registry.PLUGINS if any(isinstance(one, point) for one in registry.make(name))]
+
+
+def table() -> str:
+    """The generated part of the page."""
+    rows = [
+        (
+            f"`{point.__name__}`",
+            inspect.cleandoc(point.__doc__ or ""),
+            "<br>".join(methods(point)),
+            ", ".join(users(point)),
+        )
+        for point in protocols()
+    ]
+    return markdown.table(
+        ("extension point", "how several compose, and what it is for", "methods", "built-in plugins"), rows
+    )
+
+
+def with_table(page: str) -> str:
+    """The page with the generated part as it should be."""
+    head, rest = page.split(BEGIN)
+    _, tail = rest.split(END)
+    return f"{head}{BEGIN}\n{table()}\n{END}{tail}"

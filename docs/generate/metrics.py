@@ -1,0 +1,60 @@
+"""reference/metrics.md: every metric, and those of KAI that do not exist here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from docs.generate import markdown
+from pykai.controllers import queue_metrics
+from pykai.controllers.usage.lister import QUERY_LATENCY
+from pykai.observe import metrics, work_metrics
+from pykai.observe.metrics import Metric
+
+HEAD = """# Metrics
+
+Generated from the code by `make docs`. Every component serves `/metrics` in the text format of Prometheus, on :8080
+unless a flag says otherwise. Ready-made: [dashboard](../../deploy/grafana/kai-scheduler.json),
+[alerts](../../deploy/prometheus/alerts.yaml); ServiceMonitors come with the chart (`serviceMonitors.enabled`).
+"""
+SECTIONS: tuple[tuple[str, str, Iterable[Metric]], ...] = (
+    (
+        "Scheduler",
+        "All begin with the flag `--metrics-namespace` and an underscore: `kai_...`. Replicas that are not the leader "
+        "show no\nqueues and count nothing.",
+        (*metrics.SCHEDULER, QUERY_LATENCY),
+    ),
+    (
+        "Queue controller",
+        "The same prefix. Further labels by `--queue-label-to-metric-label`. Cores, bytes, devices; -1 is unlimited.",
+        queue_metrics.ROWS,
+    ),
+    (
+        "Every component",
+        "What its work queues do, under the names of Go controllers, without a prefix; and the process.",
+        (*work_metrics.TABLE, *metrics.PROCESS),
+    ),
+)
+NOT_HERE = {
+    "plugin_scheduling_latency_milliseconds": "plugins do nothing when a cycle begins or ends",
+    "scenarios_filtered_by_action": "most scenarios are never made: arithmetic tells first which victims could help",
+    "scenario_search_jobs_total": "the search is bounded by counts, not by time, and there are no budgets to tell of",
+    "scenario_search_action_budget_configured_seconds": "likewise",
+    "scenario_search_job_budget_configured_seconds": "likewise",
+    "scenario_search_generator_budget_configured_seconds": "likewise",
+    "scenario_search_action_budget_exhausted_total": "likewise",
+    "scenario_search_duration_seconds": "likewise",
+    "scenario_search_scenarios_total": "likewise",
+    "rest_client_*, go_*": "libraries of Go programs",
+}
+
+
+def page() -> str:
+    """The text of the page."""
+    parts = [HEAD, *(f"## {title}\n\n{about}\n\n{_table(rows)}" for title, about, rows in SECTIONS)]
+    absent = [(f"`{name}`", why) for name, why in NOT_HERE.items()]
+    return "\n".join([*parts, "## Metrics of KAI that do not exist here\n", markdown.table(("name", "why"), absent)])
+
+
+def _table(rows: Iterable[Metric]) -> str:
+    cells = [(f"`{row.name}`", row.kind.value, ", ".join(f"`{one}`" for one in row.labels), row.help) for row in rows]
+    return markdown.table(("name", "type", "labels", "meaning"), cells)
