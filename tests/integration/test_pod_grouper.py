@@ -1,14 +1,12 @@
 """The pod grouper on a real control plane: workloads of users, pods as Kubernetes' own controllers make them.
 
-Nobody schedules here: pods stay pending, which is when grouping matters.
+Nobody schedules here: pods stay pending, which is when grouping matters. Kinds of other projects: `test_workloads`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,32 +17,21 @@ from pykai.controllers import pod_grouper
 from pykai.controllers.pod_grouper import PodGrouperSettings
 from pykai.kube.api import Object, Selection
 from pykai.kube.http import HttpApi
-from pykai.kube.resources import CRD, EVENT, POD, POD_GROUP
-from pykai.kube.watches import Watches
+from pykai.kube.resources import EVENT, POD, POD_GROUP
 from pykai.objects import names
+from tests.unit.controllers.live import running
 
 from .conftest import Eventually, Kubectl
 
-CRDS = Path(__file__).parent / "crds"
+SETTINGS = PodGrouperSettings(pods=Selection(fields=f"spec.schedulerName={names.SCHEDULER_NAME}"))
 
 
 @pytest.fixture
 async def grouper(real_api: HttpApi) -> AsyncIterator[None]:
     """A running grouper on an installed cluster."""
     await install(real_api)
-    watches, ready = Watches(real_api), asyncio.Event()
-    settings = PodGrouperSettings(pods=Selection(fields=f"spec.schedulerName={names.SCHEDULER_NAME}"))
-    tasks = [
-        asyncio.create_task(pod_grouper.run(real_api, watches, settings, ready)),
-        asyncio.create_task(watches.run()),
-    ]
-    async with asyncio.timeout(15):
-        await ready.wait()
-    yield
-    for task in tasks:
-        assert not task.done(), task.exception()
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    async with running(real_api, pod_grouper.run, SETTINGS):
+        yield
 
 
 def pod_template(queue: str = "", **labels: str) -> Object:
@@ -140,40 +127,6 @@ async def test_a_deployments_pods_stand_alone_and_a_stateful_sets_together(
         ("web", "inference")
     }
     assert groups[by_app["s"].pop()]["priorityClassName"] == "train"
-
-
-@pytest.mark.usefixtures("grouper")
-async def test_a_pytorch_job_whose_kind_is_installed_after_the_grouper_started(
-    real_api: HttpApi, namespace: str, kubectl: Kubectl, eventually: Eventually
-) -> None:
-    await kubectl("apply", "-f", str(CRDS / "pytorchjobs.yaml"))
-    await kubectl("wait", "--for=condition=Established", "crd/pytorchjobs.kubeflow.org", "--timeout=20s")
-    replicas = {
-        "Master": {"replicas": 1, "template": pod_template()},
-        "Worker": {"replicas": 2, "template": pod_template()},
-    }
-    job = workload("kubeflow.org/v1", "PyTorchJob", "t", {"pytorchReplicaSpecs": replicas})
-    await applied(kubectl, namespace, job)
-    await _training_operator(real_api, kubectl, namespace)
-    pods = await eventually(lambda: all_grouped(real_api, namespace, 3), 20)
-    (group,) = await groups_in(real_api, namespace)
-    assert {each["name"]: each["minMember"] for each in group["spec"]["subGroups"]} == {"master": 1, "worker": 2}
-    parts = {pod["metadata"]["name"]: pod["metadata"]["labels"][names.SUBGROUP_LABEL] for pod in pods}
-    assert parts == {"t-master-0": "master", "t-worker-0": "worker", "t-worker-1": "worker"}
-    await real_api.delete(CRD.ref("pytorchjobs.kubeflow.org"))
-
-
-async def _training_operator(api: HttpApi, kubectl: Kubectl, namespace: str) -> None:
-    """Make the pods that Kubeflow's operator would."""
-    uid = await kubectl("get", "pytorchjob", "t", "-n", namespace, "-o", "jsonpath={.metadata.uid}")
-    owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "t", "uid": uid, "controller": True}
-    for role, index in (("master", 0), ("worker", 0), ("worker", 1)):
-        labels = {
-            "training.kubeflow.org/replica-type": role,
-            "training.kubeflow.org/replica-index": str(index),
-        }
-        metadata = {"name": f"t-{role}-{index}", "labels": labels, "ownerReferences": [owner]}
-        await api.create(POD, {"metadata": metadata, "spec": pod_template()["spec"]}, namespace)
 
 
 @pytest.mark.usefixtures("grouper")

@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any
 
-from pykai.kube.api import AS_SERVER_LIKES, Body, Deletion, Object, Patch, Ref, Resource
+from pykai.kube.api import AS_SERVER_LIKES, Api, Body, Deletion, Object, Patch, Ref, Resource
 from pykai.kube.errors import ApiError
 from pykai.kube.memory import MemoryApi
 from pykai.kube.resources import JOB, POD, PRIORITY_CLASS, QUEUE
@@ -26,6 +26,7 @@ class DiaryApi(MemoryApi):
         super().__init__(time.time, [*manifests(), *definitions])
         self.writes: list[tuple[str, str, str]] = []
         self.reads: list[tuple[str, str]] = []
+        self.lists: list[str] = []
         self.refusals: dict[tuple[str, str], list[ApiError]] = {}
 
     def count(self, verb: str, kind: str) -> int:
@@ -40,6 +41,10 @@ class DiaryApi(MemoryApi):
     async def get(self, ref: Ref, into: type[Any]) -> Any:
         self.reads.append((ref.resource.kind, ref.name))
         return await super().get(ref, into)
+
+    async def list(self, resource: Resource, *rest: Any, **more: Any) -> Any:
+        self.lists.append(resource.kind)
+        return await super().list(resource, *rest, **more)
 
     async def create(self, resource: Resource, body: Body, namespace: str = "") -> Object:
         assert isinstance(body, dict)
@@ -59,7 +64,7 @@ class DiaryApi(MemoryApi):
 
 
 @contextlib.asynccontextmanager
-async def running(api: MemoryApi, run: Run, settings: object) -> AsyncIterator[Watches]:
+async def running(api: Api, run: Run, settings: object) -> AsyncIterator[Watches]:
     """A component on the API server, ready when the block begins."""
     watches, ready = Watches(api), asyncio.Event()
     tasks = [asyncio.create_task(run(api, watches, settings, ready)), asyncio.create_task(watches.run())]
@@ -75,8 +80,8 @@ async def running(api: MemoryApi, run: Run, settings: object) -> AsyncIterator[W
 
 
 async def first(*tasks: asyncio.Task[Any]) -> None:
-    """Wait for the first task, at most 5 seconds; raises what it raised."""
-    done, _ = await asyncio.wait(tasks, timeout=5, return_when=asyncio.FIRST_COMPLETED)
+    """Wait for the first task, at most 20 seconds; raises what it raised."""
+    done, _ = await asyncio.wait(tasks, timeout=20, return_when=asyncio.FIRST_COMPLETED)
     assert done, "nothing happened"
     for task in done:
         task.result()

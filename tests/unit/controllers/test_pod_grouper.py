@@ -132,19 +132,38 @@ async def test_roles_of_a_custom_kind_become_sub_groups(api: DiaryApi) -> None:
         assert api.count("patch", "Pod") == 2
 
 
-async def test_a_kind_that_is_installed_later_is_found_without_a_restart(api: DiaryApi) -> None:
+async def test_a_kind_that_is_installed_later_is_found_without_a_restart(
+    api: DiaryApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pykai.controllers.pod_grouper.kinds.ABSENT_SECONDS", 0.1)
+    monkeypatch.setattr("pykai.controllers.pod_grouper.grouper.FIRST_SECONDS", 0.01)
     owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "t", "uid": "1"}
     async with running(api, run, PodGrouperSettings()):
-        pod = await make_pod(api, "w", ownerReferences=[owner])
+        await make_pod(api, "w", ownerReferences=[owner])
         await eventually(lambda: events(api))
         assert "failed to find PyTorchJob: <default/t>" in (await events(api))[0]
         assert not await group_name(api, "w")
-    await api.create(CRD, open_definition(PYTORCH))
-    job = await _pytorch_job(api)
-    pod["metadata"]["ownerReferences"] = owned_by(job)
-    async with running(api, run, PodGrouperSettings()):
+        await api.create(CRD, open_definition(PYTORCH))
+        job = await _pytorch_job(api)
         await api.patch(POD.ref("w", "default"), Patch.merge({"metadata": {"ownerReferences": owned_by(job)}}))
         await grouped(api, "w")
+
+
+async def test_kinds_that_are_not_installed_cost_nothing(api: DiaryApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pykai.controllers.pod_grouper.grouper.FIRST_SECONDS", 0.01)
+    owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "t", "uid": "1"}
+    async with running(api, run, PodGrouperSettings()):
+        followed = {"Pod", "PodGroup", "PriorityClass", "Karta", "CustomResourceDefinition"}
+        assert set(api.lists) == followed, "no workload kind is followed, installed or not"
+        api.lists.clear()
+        for number in range(20):
+            await make_pod(api, f"w{number}", ownerReferences=[owner])
+        await asyncio.sleep(0.3)
+        assert api.lists == ["CustomResourceDefinition"], "that the kind is missing is looked up once"
+        assert [read for read in api.reads if read[0] != "Pod"] == [
+            ("CustomResourceDefinition", "pytorchjobs.kubeflow.org")
+        ]
+        assert len([each for each in api.writes if each[:2] == ("create", "Event")]) <= 20
 
 
 async def test_a_plural_nobody_could_guess_is_found_in_the_definitions(api: DiaryApi) -> None:

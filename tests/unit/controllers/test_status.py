@@ -16,7 +16,7 @@ CLAIM = {
             "requests": [
                 {"name": "a", "exactly": {"deviceClassName": "gpu.example.com", "count": 2}},
                 {"name": "b", "exactly": {"deviceClassName": "gpu.example.com", "allocationMode": "All"}},
-                {"name": "c", "deviceClassName": "Big-GPU"},
+                {"name": "c", "exactly": {"deviceClassName": "Big-GPU"}},
                 {"name": "d", "exactly": {"deviceClassName": "nic.example.com", "count": 4}},
             ]
         }

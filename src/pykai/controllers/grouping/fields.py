@@ -12,7 +12,7 @@ from typing import Any
 
 Object = dict[str, Any]
 
-_WHOLE = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_WHOLE = re.compile(r"[+-]?0*[0-9]{1,10}", re.ASCII)
 _INT32_MAX = 2**31 - 1
 
 
@@ -98,9 +98,11 @@ def count_at(obj: Object, *path: str) -> int | None:
     found = value_at(obj, *path)
     if found is None:
         return None
-    if isinstance(found, bool) or not isinstance(found, int | float) or found != int(found):
+    if isinstance(found, float) and found.is_integer():
+        return int(found)
+    if isinstance(found, bool) or not isinstance(found, int):
         raise _wrong(obj, path, "a whole number")
-    return int(found)
+    return found
 
 
 def map_at(obj: Object, *path: str) -> Object | None:

@@ -21,6 +21,7 @@ from pykai.controllers.grouping.fields import (
     template_annotations,
     text_at,
 )
+from pykai.controllers.grouping.segments import MAX_PARTS
 from pykai.controllers.grouping.spec import GroupSpec, SubGroup, Topology
 from pykai.controllers.grouping.workload import Workload
 from pykai.objects import names
@@ -38,6 +39,9 @@ def group(work: Workload) -> GroupSpec:
     if _has_flat_group(work, spec.name, jobs):
         return _flat(work, spec)
     active = [job for job in jobs if _replicas(job) > 0]
+    replicas = sum(map(_replicas, active))
+    if replicas > MAX_PARTS:
+        raise GroupingError(f"jobset {full_name(work.top)}: {replicas} replicas are more than a group's {MAX_PARTS} parts")
     tree = [sub_group for job in active for sub_group in _branch(job)]
     return replace(spec, min_member=0, min_sub_group=_jobs_to_start(work, len(active)), sub_groups=_placed(work, tree))
 

@@ -9,7 +9,7 @@ from pykai.controllers.grouping.spec import Topology
 from pykai.controllers.grouping.workload import Workload
 from pykai.objects import names
 
-MAX_SEGMENTS = 10_000
+MAX_PARTS = 10_000
 Annotations = Mapping[str, str]
 
 
@@ -30,8 +30,8 @@ def _first(key: str, *sources: Annotations) -> str:
 
 def checked_count(segments: int) -> int:
     """The number of segments, refused where a pod group could not hold them."""
-    if segments > MAX_SEGMENTS:
-        raise GroupingError(f"number of segments {segments} is greater than max allowed segmentation {MAX_SEGMENTS}")
+    if segments > MAX_PARTS:
+        raise GroupingError(f"number of segments {segments} is greater than max allowed segmentation {MAX_PARTS}")
     return segments
 
 

@@ -115,7 +115,7 @@ def claimed_gpus(claims: Sequence[Object]) -> list[ResourceList]:
 
 
 def _claimed(request: Object) -> ResourceList:
-    exact = request.get("exactly") or request
+    exact = request.get("exactly") or {}
     device_class = exact.get("deviceClassName", "")
     if "gpu" not in device_class.lower():
         return {}

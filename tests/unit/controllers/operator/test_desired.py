@@ -341,15 +341,15 @@ def test_two_replicas() -> None:
     for (kind, _), item in made.items():
         if kind == "Deployment":
             assert item["spec"]["replicas"] == 2
-            assert item["spec"]["strategy"]["type"] == "RollingUpdate"
 
 
 @pytest.mark.parametrize(
     ("name", "strategy"),
     [("binder", "Recreate"), ("kai-scheduler-default", "Recreate"), ("admission", "RollingUpdate")],
 )
-def test_one_replica(name: str, strategy: str) -> None:
-    assert deployment(name)["spec"]["strategy"]["type"] == strategy
+@pytest.mark.parametrize("config", [{}, HA])
+def test_what_may_be_there_twice_for_a_moment(config: Object, name: str, strategy: str) -> None:
+    assert wanted(config, {"default": {}})["Deployment", name]["spec"]["strategy"]["type"] == strategy
 
 
 def test_of_several_schedulers_the_leader_is_the_endpoint() -> None:
