@@ -30,8 +30,6 @@ from pykai.observe import tables
 
 OURS, YARDSTICK = "pykai", "kube-scheduler"
 SCHEDULERS = {YARDSTICK: "default-scheduler", OURS: names.SCHEDULER_NAME}
-SETTLE_SECONDS = 3.0
-"""After the last binding: status is written up to a second later, and the cost of it counts."""
 LONGEST_SECONDS = 300.0
 PEER = "KAI, 500 nodes, limits lifted, no webhook: 12 pods/s, a gang of 256 in 39 s, 25 writes and 167 CPU ms a pod"
 
@@ -79,16 +77,14 @@ class Stage:
 
     async def put(self, scheduler: str, load: Load, number: int) -> Outcome:
         """Put one load on a scheduler and clear it away."""
-        before = live_cost.read(self.cluster)
+        before = await live_cost.read_when_quiet(self.cluster)
         await load.run(self, SCHEDULERS[scheduler])
         if not await self.lives.all_bound(load.pods, LONGEST_SECONDS):
             raise BenchError(f"{scheduler}, {load.name}: {len(self.lives.bound)} of {load.pods} pods were bound")
         busy = sum(self.cluster.cpu().values()) - sum(before.cpu.values())
         seconds, latency = self.lives.seconds(), self.lives.latency()
-        await asyncio.sleep(SETTLE_SECONDS)
-        cost = Cost.between(before, live_cost.read(self.cluster), Counter(load.own_writes))
+        cost = Cost.between(before, await live_cost.read_when_quiet(self.cluster), Counter(load.own_writes))
         await live_load.clear(self.api, self.lives)
-        await asyncio.sleep(SETTLE_SECONDS)
         click.echo(
             f"{scheduler}, {load.name}, round {number}: {seconds:.2f} s, {load.pods / seconds:.0f} pods/s", err=True
         )

@@ -42,40 +42,49 @@ class LiveCluster:
 
 
 @contextlib.contextmanager
-def live_cluster(nodes: int, gpus: int) -> Iterator[LiveCluster]:
+def live_cluster(nodes: int, gpus: int, name: str = NAME) -> Iterator[LiveCluster]:
     """A cluster with kube-scheduler and hollow nodes for the block."""
-    order = [f"--name={NAME}", "--bare", "--kube-scheduler", f"--nodes={nodes}", f"--gpus={gpus}"]
+    order = [f"--name={name}", "--bare", "--kube-scheduler", f"--nodes={nodes}", f"--gpus={gpus}"]
     if subprocess.run([*_CLI, "local", "up", *order]).returncode:
         raise BenchError("the cluster did not start")
     try:
-        record = clusters.read_record(NAME)
+        record = clusters.read_record(name)
         assert record is not None, "a cluster that is up has a record"
         parts = {name: process.pid for name, process in record.parts.items()}
         yield LiveCluster(Path(record.kubeconfig), {**parts, KUBELETS: record.owner.pid})
     finally:
-        subprocess.run([*_CLI, "local", "down", f"--name={NAME}"], stdout=subprocess.DEVNULL)
+        subprocess.run([*_CLI, "local", "down", f"--name={name}"], stdout=subprocess.DEVNULL)
 
 
 @contextlib.contextmanager
 def kai_all(cluster: LiveCluster, directory: Path) -> Iterator[None]:
     """Every component of ours on the cluster, for the block; it begins when they are ready. `directory`: for files."""
-    port = _free_port()
     flags = (
         *("--install", "--qps=0", "--gpu-sharing-enabled", "--metrics-bind-address=0", "--plugin-server-port=0"),
         *("--webhook-own-host=127.0.0.1", "--webhook-addr=0", f"--webhook-cert-dir={directory}"),
-        f"--health-probe-bind-address=127.0.0.1:{port}",
     )
+    with component(cluster, directory, KAI, *flags):
+        yield
+
+
+@contextlib.contextmanager
+def component(
+    cluster: LiveCluster, directory: Path, command: str, *flags: str, seconds: float = _READY_SECONDS
+) -> Iterator[None]:
+    """A process of ours, such as `kai all`, for the block, which begins when it is ready; in `seconds` at most."""
+    port, log = _free_port(), directory / "kai.log"
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
-    with (directory / "kai.log").open("wb") as log:
-        process = subprocess.Popen([*_CLI, "all", *flags], env=environment, stdout=log, stderr=log)
+    line = [*_CLI, *command.split()[1:], *flags, f"--health-probe-bind-address=127.0.0.1:{port}"]
+    with log.open("wb") as file:
+        process = subprocess.Popen(line, env=environment, stdout=file, stderr=file)
     try:
-        _await_ready(process, f"http://127.0.0.1:{port}/readyz", directory / "kai.log")
-        cluster.pids[KAI] = process.pid
+        cluster.pids[command] = process.pid
+        _await_ready(process, f"http://127.0.0.1:{port}/readyz", log, seconds)
         yield
         if process.poll() is not None:
-            raise BenchError(f"{KAI} ended by itself; its log: {directory / 'kai.log'}")
+            raise BenchError(f"{command} ended by itself; the end of its log:\n{log.read_text()[-2000:]}")
     finally:
-        cluster.pids.pop(KAI, None)
+        cluster.pids.pop(command, None)
         process.terminate()
         process.wait()
 
@@ -86,11 +95,11 @@ def _free_port() -> int:
         return int(listening.getsockname()[1])
 
 
-def _await_ready(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+def _await_ready(process: subprocess.Popen[bytes], url: str, log: Path, seconds: float) -> None:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    deadline = time.monotonic() + _READY_SECONDS
+    deadline = time.monotonic() + seconds
     while process.poll() is None and time.monotonic() < deadline:
         with contextlib.suppress(urllib.error.URLError, OSError), opener.open(url, timeout=5):
             return
         time.sleep(0.1)
-    raise BenchError(f"{KAI} is not ready; the end of its log:\n{log.read_text()[-2000:]}")
+    raise BenchError(f"a component is not ready; the end of its log:\n{log.read_text()[-2000:]}")

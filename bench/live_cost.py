@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
@@ -10,10 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.live_cluster import LiveCluster
+from bench.measure import BenchError
 
 WRITES = {"POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION"}
 NOT_COUNTED = {"leases", "subjectaccessreviews", "tokenreviews"}
 """Heartbeats, and questions that change nothing."""
+QUIET_SECONDS = 2.0
+MOST_LOOKS = 30
 _LINE = re.compile(r"^apiserver_request_total\{([^}]*)\} (\S+)$", re.MULTILINE)
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
@@ -32,6 +36,17 @@ class Meter:
 def read(cluster: LiveCluster) -> Meter:
     """The readings now."""
     return Meter(count_writes(_metrics(cluster.kubeconfig)), cluster.cpu())
+
+
+async def read_when_quiet(cluster: LiveCluster) -> Meter:
+    """The readings once nothing is written any more: status and events come seconds after what they are about."""
+    meter = read(cluster)
+    for _ in range(MOST_LOOKS):
+        await asyncio.sleep(QUIET_SECONDS)
+        before, meter = meter, read(cluster)
+        if meter.writes == before.writes:
+            return meter
+    raise BenchError("the cluster does not come to rest: somebody else writes to it")
 
 
 def count_writes(metrics: str) -> Counter[Write]:

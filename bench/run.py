@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 from rich.console import RenderableType
 
-from bench import figures, machine, page, peer, readme
+from bench import figures, machine, page, peer, readme, sections
 from bench.measure import CYCLES, BenchError, Files, measure
 from bench.peer import Comparison, Peer
 from bench.scenarios import QUICK, SCENARIOS, SIZES, Case, Scenario
@@ -146,7 +146,8 @@ def _write(root: Path, found: Sequence[Comparison], text: str) -> None:
     for comparison in found:
         growth.setdefault(comparison.run.case.scenario.name, []).append(comparison)
     plot.write(growth, root / "docs" / "img" / "growth.png")
-    (root / "docs" / "performance.md").write_text(text)
+    written = root / "docs" / "performance.md"
+    written.write_text(sections.kept_in(text, written.read_text()) if written.exists() else text)
     front = root / "README.md"
     front.write_text(readme.with_figures(front.read_text(), found))
     click.echo("wrote docs/performance.md, docs/img/growth.png and the figures in README.md", err=True)

@@ -21,20 +21,25 @@ FLAGS: Mapping[str, tuple[str, ...]] = {
 
 
 class ComponentProcesses:
-    """The components of FLAGS on the cluster of a kubeconfig; their logs go to `directory`."""
+    """The components of FLAGS on the cluster of a kubeconfig; their logs go to `directory`.
+
+    A process has the name of its component, or `component/replica` where there are several.
+    """
 
     def __init__(self, kubeconfig: Path, directory: Path) -> None:
         self._kubeconfig = kubeconfig
         self._directory = directory
         self._running: dict[str, Process] = {}
 
-    async def start(self, name: str) -> None:
-        """Start a component."""
-        flags = [*FLAGS[name], *([f"--webhook-cert-dir={self._directory}"] if name == "admission" else [])]
+    async def start(self, name: str, *more_flags: str) -> None:
+        """Start a process."""
+        component = name.split("/")[0]
+        certificates = [f"--webhook-cert-dir={self._directory}"] if component == "admission" else []
+        flags = [*FLAGS[component], *certificates, *more_flags]
         environment = {**os.environ, "KUBECONFIG": str(self._kubeconfig)}
-        with (self._directory / f"{name}.log").open("ab") as log:
+        with self._log(name).open("ab") as log:
             self._running[name] = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "pykai.apps.cli", name, *flags),
+                *(sys.executable, "-m", "pykai.apps.cli", component, *flags),
                 env=environment,
                 stdin=DEVNULL,
                 stdout=log,
@@ -42,7 +47,7 @@ class ComponentProcesses:
             )
 
     async def kill(self, name: str) -> None:
-        """SIGKILL: no chance to tidy up. A component that has ended by itself is an error."""
+        """SIGKILL: no chance to tidy up. A process that has ended by itself is an error."""
         process = self._running.pop(name)
         assert process.returncode is None, f"{name} ended by itself:\n{self.log(name)[-2000:]}"
         process.send_signal(signal.SIGKILL)
@@ -54,5 +59,8 @@ class ComponentProcesses:
             await self.kill(name)
 
     def log(self, name: str) -> str:
-        """What a component has said in all its lives."""
-        return (self._directory / f"{name}.log").read_text()
+        """What a process has said in all its lives."""
+        return self._log(name).read_text()
+
+    def _log(self, name: str) -> Path:
+        return self._directory / f"{name.replace('/', '-')}.log"

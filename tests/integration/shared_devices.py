@@ -9,19 +9,18 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-from pykai.kube.api import EventType, Resource
+from pykai.kube.api import EventType, Object, Resource
 from pykai.kube.replica import Change
 from pykai.kube.resources import BIND_REQUEST, POD
-from pykai.kube.watches import Watches
 from pykai.local.session import connect
 from pykai.objects import names
 
+from .following import followed
 from .mission_cluster import gpu_groups
 
-Object = dict[str, Any]
 Device = tuple[str, str]
 """Node and GPU group."""
 _ENDED = ("Succeeded", "Failed")
@@ -51,24 +50,37 @@ class DeviceBook:
             total[device] = total.get(device, Fraction(0)) + share
         return total
 
+    def pods(self, namespace: str = "", app: str = "") -> list[Object]:
+        """Pods that exist; empty arguments mean all."""
+        found = [pod for pod in self._objects[POD].values() if namespace in ("", pod["metadata"]["namespace"])]
+        return [pod for pod in found if app in ("", (pod["metadata"].get("labels") or {}).get("app"))]
+
+    def reservations(self) -> list[Object]:
+        """The reservation pods of the cluster."""
+        return self.pods(names.RESERVATION_NAMESPACE)
+
     def requested(self) -> int:
         """How many pods have a bind request."""
         return len(self._objects[BIND_REQUEST])
 
     def reserved(self) -> int:
         """How many reservation pods there are."""
-        spaces = [pod["metadata"]["namespace"] for pod in self._objects[POD].values()]
-        return spaces.count(names.RESERVATION_NAMESPACE)
+        return len(self.reservations())
 
     def bound(self) -> int:
         """How many pods have shares of devices."""
-        return sum(bool(shares(pod)) for pod in self._objects[POD].values())
+        return sum(bool(shares(pod)) for pod in self.pods())
+
+    async def until(self, holds: Callable[[], bool], seconds: float = 30.0) -> None:
+        """Return at the moment when something holds."""
+        async with asyncio.timeout(seconds):
+            while not holds():
+                self._changed.clear()
+                await self._changed.wait()
 
     async def reached(self, count: Callable[[], int], least: int) -> None:
         """Return at the moment when a count is `least` or more."""
-        while count() < least:
-            self._changed.clear()
-            await self._changed.wait()
+        await self.until(lambda: count() >= least)
 
 
 def shares(pod: Object) -> list[tuple[Device, Fraction]]:
@@ -83,15 +95,7 @@ def shares(pod: Object) -> list[tuple[Device, Fraction]]:
 @contextlib.asynccontextmanager
 async def device_book(kubeconfig: Path) -> AsyncIterator[DeviceBook]:
     """A book that is kept while the block runs."""
-    async with connect(kubeconfig) as api:
-        book, watches = DeviceBook(), Watches(api)
-        watches.of(POD, Object).subscribe(lambda change: book.see(POD, change))
-        watches.of(BIND_REQUEST, Object).subscribe(lambda change: book.see(BIND_REQUEST, change))
-        following = asyncio.create_task(watches.run())
-        try:
-            await watches.synced()
-            yield book
-            assert not following.done(), following.exception()
-        finally:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
+    book = DeviceBook()
+    handlers = {resource: partial(book.see, resource) for resource in (POD, BIND_REQUEST)}
+    async with connect(kubeconfig) as api, followed(api, handlers):
+        yield book

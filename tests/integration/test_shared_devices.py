@@ -1,12 +1,11 @@
 """Sixteen pods with half a GPU each, created at once on a node with eight: two on every device, never more.
 
-Also while scheduler and binder are killed at random moments. KAI_TEST_ROUNDS says how often each is repeated
+Also while scheduler and binder are killed at random moments: KAI_TEST_ROUNDS says how often that is repeated
 (`make test-long`: 20).
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 from collections.abc import AsyncIterator, Coroutine
@@ -33,33 +32,44 @@ from .conftest import Eventually, kubectl_on
 from .mission_cluster import Mission, at_work, sharers
 from .shared_devices import DeviceBook, device_book
 
+TIMES = 20
 ROUNDS = int(os.environ.get("KAI_TEST_ROUNDS", "3"))
 DEVICES = 8
+APP = "halves"
+"""Name of the Deployment, and label of its pods."""
 HALVES = "gpu-sharing/sixteen-halves.yaml"
 VICTIMS = (("scheduler",), ("binder",), ("scheduler", "binder"))
 
 
-async def halves_run(mission: Mission, seconds: float = 30) -> None:
-    """Wait until the sixteen run; then check that they lie two on a device and that each device is reserved once."""
+def halves_run(book: DeviceBook) -> bool:
+    """Whether the sixteen run."""
+    pods = book.pods(app=APP)
+    return len(pods) == 2 * DEVICES and {pod["status"]["phase"] for pod in pods} == {"Running"}
 
-    async def all_run() -> bool:
-        return len(await mission.running("app=halves")) == 2 * DEVICES
 
-    await mission.eventually(all_run, seconds)
-    groups = sharers(await mission.list("pods"))
+def check_places(book: DeviceBook) -> None:
+    """The sixteen lie two on a device, and each device is reserved once."""
+    groups = sharers(book.pods(app=APP))
     assert list(groups.values()) == [2] * DEVICES
-    reservations = await mission.reservations()
+    reservations = book.reservations()
     assert {pod["metadata"]["name"] for pod in reservations} == {name_for(GroupKey(*group)) for group in groups}
     devices = [pod["metadata"]["annotations"][names.RESERVED_GPU_INDEX] for pod in reservations]
     assert len(set(devices)) == len(devices) == DEVICES
 
 
+async def end_halves(mission: Mission, book: DeviceBook) -> None:
+    """Delete the Deployment and wait until nothing is left of them, reservations included."""
+    await mission.kubectl("delete", "deployment", APP, "-n", mission.namespace, "--wait=false")
+    await book.until(lambda: not book.pods(app=APP) and not book.reservations())
+
+
 async def test_sixteen_halves_lie_two_on_a_device_again_and_again(mission: Mission, mission_cluster: Path) -> None:
     async with mission.cordoned("l4-0"), device_book(mission_cluster) as book:
-        for _ in range(ROUNDS):
+        for _ in range(TIMES):
             await mission.apply(HALVES)
-            await halves_run(mission)
-            await mission.clear()
+            await book.until(lambda: halves_run(book))
+            check_places(book)
+            await end_halves(mission, book)
         assert book.most == 1
 
 
@@ -92,13 +102,13 @@ async def test_kills_in_the_middle_of_work_change_nothing(
         for number in range(ROUNDS):
             await mission.apply(HALVES)
             for moment in moments(book, random.Random(number)):
-                async with asyncio.timeout(30):
-                    await moment
+                await moment
                 for victim in VICTIMS[number % len(VICTIMS)]:
                     await processes.kill(victim)
                     await processes.start(victim)
-            await halves_run(mission)
-            await mission.clear()
+            await book.until(lambda: halves_run(book))
+            check_places(book)
+            await end_halves(mission, book)
         assert book.most == 1
 
 

@@ -159,7 +159,7 @@ async def live(
     pages = {"/metrics": metrics_page(work.text, *composed.metrics), **composed.pages}
     async with AsyncExitStack() as servers:
         for address, shown in pages_by_address(process, pages, health_pages(problems)).items():
-            await servers.enter_async_context(serving(address, shown))
+            await servers.enter_async_context(serving(on_own_host(address), shown))
         always = [part for part in composed.parts if not part.elected or election is None]
         jobs = [watches.run(), *(part.run(ready[part.name]) for part in always)]
         led = [part for part in composed.parts if part not in always]
@@ -199,9 +199,22 @@ async def _together(jobs: Sequence[Coroutine[Any, Any, Any]]) -> None:
     raise RuntimeError("a part of the component ended without being asked to")
 
 
+def own_host() -> str:
+    """The one address this process has to listen on, if the environment names one; empty: any.
+
+    Processes that share a machine but not their ports have it, such as the pods of a local cluster.
+    """
+    return os.environ.get("KAI_LISTEN_HOST", "")
+
+
+def on_own_host(address: str) -> str:
+    """An address to listen on; one without a host is on our own."""
+    return f"{own_host()}{address}" if address.startswith(":") else address
+
+
 def identity() -> str:
     """Who this replica is in elections: the pod's name comes first, as the operator reads it."""
-    return f"{socket.gethostname()}_{uuid.uuid4()}"
+    return f"{os.environ.get('POD_NAME') or socket.gethostname()}_{uuid.uuid4()}"
 
 
 def own_namespace() -> str:

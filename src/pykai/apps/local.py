@@ -1,7 +1,7 @@
 """`kai local`: a real control plane with hollow GPU nodes and every pykai component, on this machine.
 
 `up` starts a process that owns the cluster (`run`, detached) and returns when it can be used; `down` ends it. Both ways
-run the same code, and the owner is this module, so what runs on a local cluster is the two tables below.
+run the same code, and the owner is this module, so what runs on a local cluster is the three tables below.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from pykai.apps.on_local import KAI, RESERVATION
+from pykai.apps.on_local import KAI, PODS_ONLY, RESERVATION
 from pykai.local import build, clusters, parts
 from pykai.local.cluster import ClusterError, tail
+from pykai.local.containers.images import Image, Images
 from pykai.local.gotool import GoMissingError
 from pykai.local.habits import Habits, Log, Object, OnStart
 from pykai.local.habits import Program as PodProgram
@@ -37,6 +38,11 @@ COMPONENTS: Sequence[Component] = (KAI,)
 
 PROGRAMS: Sequence[OnStart] = (RESERVATION,)
 """What pods run; they are asked in this order and the first program wins."""
+
+IMAGES: Images = {
+    "pykai": Image({"kai": (sys.executable, "-m", "pykai.apps.cli")}, ("kai",), {"PYTHONUNBUFFERED": "1"}),
+}
+"""Whose containers run as processes: with `--bare`, the components that the chart and its operator deploy."""
 
 UP_SECONDS = 120.0
 _MIB = 1024 * 1024
@@ -85,7 +91,8 @@ def _plan(order: Order) -> ClusterPlan:
         nodes=order.shapes(),
         extra_parts=(parts.SCHEDULER,) if order.kube_scheduler else (),
         habits=Habits(job_seconds=order.job_seconds, on_start=_first_program),
-        components=() if order.bare else COMPONENTS,
+        components=(PODS_ONLY,) if order.bare else COMPONENTS,
+        images=IMAGES,
     )
 
 

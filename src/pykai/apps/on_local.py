@@ -52,6 +52,13 @@ class Product:
             compose = partial(everything.compose, settings(kubeconfig.parent / "webhook"))
             await live(api, _PROCESS, compose, all_ready=ready)
 
+    async def run_pods_only(self, kubeconfig: Path, ready: asyncio.Event) -> None:
+        """Only let programs in pods work until cancelled; the components are somebody else's affair."""
+        async with connect(kubeconfig) as api:
+            self._api = api
+            ready.set()
+            await asyncio.Event().wait()
+
     def connection(self) -> Api:
         """The client that programs in pods use; an error before the product runs, after which a pod is restarted."""
         if self._api is None:
@@ -61,4 +68,5 @@ class Product:
 
 _PRODUCT = Product()
 KAI = Component("kai", _PRODUCT.run)
+PODS_ONLY = Component("pod-programs", _PRODUCT.run_pods_only)
 RESERVATION = on_hollow_nodes(_PRODUCT.connection)

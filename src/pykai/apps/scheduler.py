@@ -14,7 +14,7 @@ import click
 import structlog
 
 from pykai import __version__
-from pykai.apps.component import Composition, Part, Process, run_component
+from pykai.apps.component import Composition, Part, Process, own_host, run_component
 from pykai.apps.flags import CLIENT, ELECTION, Flag, takes, tell_ineffective
 from pykai.config import scheduler as configuration
 from pykai.config.fields import FieldError
@@ -218,8 +218,9 @@ async def _doors(
 
     app = plugin_doors(snapshot if "snapshot" in shown else None, order if "reflectjoborder" in shown else None)
     assert settings.plugin_port is not None
-    async with serving(app, settings.plugin_port) as port:
-        log.info("doors open", address=f"127.0.0.1:{port}", plugins=sorted(shown & {"snapshot", "reflectjoborder"}))
+    host = own_host() or "127.0.0.1"
+    async with serving(app, settings.plugin_port, host) as port:
+        log.info("doors open", address=f"{host}:{port}", plugins=sorted(shown & {"snapshot", "reflectjoborder"}))
         ready.set()
         await asyncio.Event().wait()
 

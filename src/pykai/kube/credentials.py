@@ -18,7 +18,9 @@ from typing import Any
 import yaml
 
 REREAD_SECONDS = 60.0
-IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+IN_CLUSTER = "var/run/secrets/kubernetes.io/serviceaccount"
+SANDBOX = "CONTAINER_SANDBOX_MOUNT_POINT"
+"""Where the mounts of a container are that is a process of its host, as Kubernetes names it; absent in others."""
 
 
 class CredentialsError(ValueError):
@@ -66,8 +68,9 @@ def find_access(kubeconfig: str = "", context: str = "", environ: Mapping[str, s
     return from_kubeconfig(Path.home() / ".kube" / "config", context)
 
 
-def from_service_account(environ: Mapping[str, str], folder: Path = IN_CLUSTER) -> Access:
+def from_service_account(environ: Mapping[str, str]) -> Access:
     """Access of a pod through the files and variables that Kubernetes gives it."""
+    folder = Path(environ.get(SANDBOX) or "/") / IN_CLUSTER
     host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
         raise CredentialsError("not inside a cluster: KUBERNETES_SERVICE_HOST is not set")

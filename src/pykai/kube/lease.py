@@ -75,8 +75,9 @@ class Election:
 
     async def acquire(self) -> None:
         """Return once this replica holds the lease."""
+        retry = self._term.retry_seconds
         while not await self._try():
-            await asyncio.sleep(self._term.retry_seconds)
+            await asyncio.sleep(min(self._left() or retry, retry))
         self.leading = True
         log.info("leading", lease=self._lease.name, identity=self._identity)
 
@@ -102,7 +103,7 @@ class Election:
         try:
             if not self._mine():
                 await self._look()
-            if not self._free():
+            if self._left():
                 return False
             self._note(await self._write())
         except (Conflict, AlreadyExists):
@@ -133,12 +134,13 @@ class Election:
     def _mine(self) -> bool:
         return self._spec().get("holderIdentity") == self._identity
 
-    def _free(self) -> bool:
+    def _left(self) -> float:
+        """Seconds until the lease runs out, as it was last seen; 0 where no other replica holds it."""
         spec = self._spec()
         if self._mine() or not spec.get("holderIdentity"):
-            return True
+            return 0.0
         age = asyncio.get_running_loop().time() - self._seen_at
-        return age >= float(spec.get("leaseDurationSeconds") or self._term.lease_seconds)
+        return max(float(spec.get("leaseDurationSeconds") or self._term.lease_seconds) - age, 0.0)
 
     async def _write(self) -> Object:
         now = datetime.fromtimestamp(self._wall(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

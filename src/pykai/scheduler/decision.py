@@ -16,10 +16,11 @@ from pykai.engine.decide import ACTIONS
 from pykai.engine.policy import Policy
 from pykai.engine.quota import Triple
 from pykai.engine.record import plan_of
-from pykai.model.plan import Plan
+from pykai.model.plan import GangMark, Plan
 from pykai.model.snapshot import Snapshot
 from pykai.objects.kinds import BindRequest, Node, Pod
 from pykai.scheduler import orders
+from pykai.scheduler.marks import marks_to_write
 from pykai.scheduler.notices import Notices, notices
 from pykai.scheduler.orders import Binding, Eviction
 from pykai.scheduler.wakes import next_wake
@@ -69,6 +70,7 @@ class Decision:
     bindings: Sequence[Binding]
     evictions: Sequence[Eviction]
     notices: Notices
+    marks: tuple[GangMark, ...]
     pods: Mapping[Key, Pod]
     homeless: Sequence[BindRequest]
     """Requests of this partition for nodes that are not there."""
@@ -99,6 +101,7 @@ def make_decision(view: ClusterCache, policy: Policy, judge: Judge, now: float, 
         bindings=orders.bindings(snapshot, plan, view),
         evictions=list(orders.evictions(plan, view)),
         notices=notices(cycle, plan),
+        marks=marks_to_write(cycle, plan),
         pods=view.of(Pod),
         homeless=list(_homeless(view)),
         queues=list(_queues(cycle)),

@@ -9,7 +9,7 @@ import numpy as np
 from pykai.engine.cycle import Cycle
 from pykai.model.plan import Plan
 from pykai.model.status import Status
-from pykai.plugins.minruntime import MinRuntime
+from pykai.scheduler.marks import minimum_runtimes
 
 
 def next_wake(cycle: Cycle, plan: Plan) -> float | None:
@@ -40,11 +40,7 @@ def _delays(cycle: Cycle) -> Iterator[float]:
 
 def _protections(cycle: Cycle) -> Iterator[float]:
     """Ends of minimum run times, whichever of them it is that protects a gang."""
-    queues, gangs = cycle.snapshot.queues, cycle.snapshot.gangs
-    minimums = {value for value in [*queues.preempt_min_runtime, *queues.reclaim_min_runtime] if value}
-    for plugin in cycle.policy.plugins:
-        if isinstance(plugin, MinRuntime):
-            minimums |= {value for value in (plugin.policy.preempt, plugin.policy.reclaim) if value > 0}
+    gangs, minimums = cycle.snapshot.gangs, minimum_runtimes(cycle)
     if not minimums:
         return
     for row in range(len(gangs)):

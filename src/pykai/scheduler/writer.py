@@ -55,7 +55,7 @@ class Writer:
             why = f"node {request.spec.selected_node} does not exist"
             self.errands.begin(self._placer.delete(request, why))
         self._promise(decision)
-        self._hands.teller.mark(decision.plan.marks)
+        self._hands.teller.mark(decision.marks)
         self._hands.teller.tell(decision.notices)
 
     def give_up(self, failed: Iterable[tuple[BindRequest, Pod | None]]) -> None:

@@ -115,17 +115,22 @@ def test_a_missing_kubeconfig_is_named(tmp_path: Path) -> None:
 
 
 def test_inside_a_pod(tmp_path: Path) -> None:
-    environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"}
-    with pytest.raises(CredentialsError, match="automountServiceAccountToken"):
-        from_service_account(environ, tmp_path)
-    (tmp_path / "token").write_text("t1\n")
-    (tmp_path / "ca.crt").write_bytes(CERTIFICATE)
-    (tmp_path / "namespace").write_text("kai-scheduler")
-    access = from_service_account(environ, tmp_path)
+    where = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"}
+    environ = {**where, "CONTAINER_SANDBOX_MOUNT_POINT": str(tmp_path)}
+    with pytest.raises(CredentialsError, match=f"{tmp_path}/var/run/secrets/.*automountServiceAccountToken"):
+        from_service_account(environ)
+    folder = tmp_path / "var/run/secrets/kubernetes.io/serviceaccount"
+    folder.mkdir(parents=True)
+    (folder / "token").write_text("t1\n")
+    (folder / "ca.crt").write_bytes(CERTIFICATE)
+    (folder / "namespace").write_text("kai-scheduler")
+    access = from_service_account(environ)
     assert (access.server, access.namespace) == ("https://[fd00::1]:6443", "kai-scheduler")
     assert access.token.current(0.0) == "t1"
     with pytest.raises(CredentialsError, match="KUBERNETES_SERVICE_HOST"):
-        from_service_account({}, tmp_path)
+        from_service_account({})
+    with pytest.raises(CredentialsError, match="^/var/run/secrets/kubernetes.io/serviceaccount/token is missing"):
+        from_service_account(where)
 
 
 def test_a_token_file_is_read_again_after_a_while_and_after_a_refusal(tmp_path: Path) -> None:

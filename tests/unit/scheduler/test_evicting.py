@@ -116,7 +116,6 @@ async def test_half_a_gang_goes_after_its_grace() -> None:
         for name in ("w-0", "w-1"):
             await it.bound(name)
             await running(it, name)
-        assert await it.until(lambda: _noted(it, "gang", "kai.scheduler/last-start-timestamp"))
         await it.api.delete(POD.ref("w-1", "team"), Deletion(grace_seconds=0))
         await it.until(lambda: _noted(it, "gang", "kai.scheduler/stale-podgroup-timestamp"))
         (event,) = await it.until(lambda: it.events("StaleJob"))

@@ -31,7 +31,7 @@ async def test_a_pod_that_fits_gets_a_bind_request() -> None:
         assert [event["message"] for event in scheduled] == [text]
 
 
-async def test_a_whole_gpu_pod_costs_three_writes() -> None:
+async def test_a_whole_gpu_pod_costs_two_writes() -> None:
     async with rig() as it:
         await furnish(it.api)
         await it.quiet()
@@ -40,7 +40,7 @@ async def test_a_whole_gpu_pod_costs_three_writes() -> None:
         await it.request("train-0")
         await it.quiet()
         own = [(verb, kind) for verb, kind, *_ in it.api.writes if (verb, kind) not in OTHERS]
-        assert sorted(own) == [("create", "BindRequest"), ("create", "Event"), ("patch", "PodGroup")]
+        assert sorted(own) == [("create", "BindRequest"), ("create", "Event")]
 
 
 OTHERS = (("create", "Pod"), ("create", "PodGroup"))

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from pykai.kube.api import Object, Patch
-from pykai.kube.resources import NODE, POD, POD_GROUP
+from pykai.kube.resources import NODE, POD, POD_GROUP, QUEUE
+from pykai.objects import names
 
 from .rig import Rig, furnish, node, pod, rig, submit
 
@@ -189,3 +190,21 @@ async def test_a_bound_pod_is_never_told_that_it_waits(monkeypatch: pytest.Monke
         found = await condition(it, "waits")
         assert found is not None
         assert found["status"] == "True"
+
+
+async def test_starts_are_noted_where_a_minimum_run_time_asks_for_them() -> None:
+    async with rig() as it:
+        await furnish(it.api)
+        await submit(it.api, pod("early"))
+        await it.bound("early")
+        await it.quiet()
+        assert not await started(it, "early")
+        await it.api.patch(QUEUE.ref("test"), Patch.merge({"spec": {"preemptMinRuntime": "1m"}}))
+        await submit(it.api, pod("late"))
+        await it.until(lambda: started(it, "late"))
+        await it.until(lambda: started(it, "early"))
+
+
+async def started(it: Rig, name: str) -> bool:
+    found = await it.seen(POD_GROUP, name)
+    return names.LAST_START_TIMESTAMP in (found or {})["metadata"].get("annotations", {})
