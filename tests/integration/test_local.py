@@ -20,6 +20,8 @@ from pykai.kube.pods import bind
 from pykai.kube.resources import JOB, NODE, POD
 from pykai.local import clusters
 from pykai.local.cluster import ClusterError, ControlPlane, PartError, start_cluster
+from pykai.local.containers.images import Image
+from pykai.local.containers.pods import Containers, Machine
 from pykai.local.habits import Habits, Log
 from pykai.local.kubelet import hollow_nodes
 from pykai.local.nvml import FakeNvml
@@ -151,6 +153,36 @@ async def test_a_program_sees_its_device_and_kubectl_its_log(
         assert uuid == devices(GPU_NODE)[1].uuid
         logs = await kubectl("logs", "reserve", "-n", namespace, "--tail=5")
         assert logs == f"reserving GPU {uuid}\n"
+
+
+SHELL = Image({"sh": ("sh",)}, ("sh", "-c"))
+
+
+async def test_containers_that_are_processes_have_logs_of_their_own(
+    local_cluster: ControlPlane, real_api: HttpApi, namespace: str, kubectl: Kubectl, tmp_path: Path
+) -> None:
+    count = "echo x >> /work/x; n=$(wc -l < /work/x)"
+    scripts = {"first": f'{count}; echo "run $n"; [ $n -gt 1 ] && sleep 60; exit 1', "second": "seq 100; sleep 60"}
+    work = {"volumeMounts": [{"name": "work", "mountPath": "/work"}]}
+    containers = [{"name": name, "image": "r/shell:1", "args": [script], **work} for name, script in scripts.items()]
+    spec = {"containers": containers, "volumes": [{"name": "work", "emptyDir": {}}], "nodeName": "gpu"}
+    once = {"restartPolicy": "Never", "nodeName": "gpu"}
+    brief = {"name": "main", "image": "shell", "args": ["echo a; sleep 0.7; echo b"]}
+    runtime = Containers(real_api, Machine(tmp_path, local_cluster.site.url, {"shell": SHELL}), restart_seconds=0.1)
+    async with hollow_nodes(real_api, [GPU_NODE], runtime=runtime):
+        await real_api.create(POD, pod("brief", namespace, spec={**once, "containers": [brief]}))
+        await kubectl("wait", "--for=condition=PodReadyToStartContainers", "pod/brief", "-n", namespace, "--timeout=5s")
+        assert await kubectl("logs", "-f", "brief", "-n", namespace) == "a\nb\n"
+        await kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/brief", "-n", namespace, "--timeout=5s")
+
+        await real_api.create(POD, pod("two", namespace, spec=spec))
+        restarted = "jsonpath={.status.containerStatuses[0].restartCount}=1"
+        await kubectl("wait", f"--for={restarted}", "pod/two", "-n", namespace, "--timeout=5s")
+        await kubectl("wait", "--for=condition=Ready", "pod/two", "-n", namespace, "--timeout=5s")
+        assert await kubectl("logs", "two", "-n", namespace, "-c", "second", "--tail=2") == "99\n100\n"
+        assert await kubectl("logs", "two", "-n", namespace, "-c", "first", "--previous") == "run 1\n"
+        with pytest.raises(AssertionError, match="there is no previous run of container 'second'"):
+            await kubectl("logs", "two", "-n", namespace, "-c", "second", "-p")
 
 
 async def test_many_nodes_and_pods(real_api: HttpApi, namespace: str, eventually: Eventually) -> None:

@@ -1,6 +1,7 @@
 """A real Kubernetes control plane on loopback with hollow nodes: `kai local up|down|status|run`.
 
-Three concerns: the binary (`gotool`, `build`, `controlplane/`), the processes (`site`, `parts`, `process`, `cluster`,
-`clusters`) and the nodes (`shapes`, `ledger`, `habits`, `registration`, `pod_life`, `kubelet` and what they use);
-`session` joins them with the components that run on the cluster.
+Four concerns: the binary (`gotool`, `build`, `controlplane/`), the processes (`site`, `parts`, `process`, `tunnel`,
+`cluster`, `clusters`), the nodes (`shapes`, `ledger`, `habits`, `registration`, `pod_life`, `kubelet` and what they
+use) and the containers that are more than pretence (`containers/`); `session` joins them with the components that run
+on the cluster.
 """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import json
 import os
 import ssl
 import subprocess
@@ -20,6 +21,7 @@ from pathlib import Path
 from pykai.local import parts
 from pykai.local.process import ProcessId, end_all, identify
 from pykai.local.site import Site, free_ports, prepare, write_kubeconfig
+from pykai.local.tunnel import Tunnel, egress_configuration
 
 START_SECONDS = 60.0
 STOP_SECONDS = 10.0
@@ -69,6 +71,7 @@ class ControlPlane:
         self._binary = binary
         self._extra = tuple(extra)
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._tunnel: Tunnel | None = None
         self._go_on = _always
 
     def start(self, seconds: float = START_SECONDS, go_on: Callable[[], None] = _always) -> None:
@@ -80,6 +83,7 @@ class ControlPlane:
         self._go_on = go_on
         try:
             prepare(self.site)
+            self._open_tunnel()
             self._launch(parts.ETCD)
             self._await(parts.ETCD, lambda: _answers(f"{self.site.etcd_url}/health"), deadline)
             self._launch(parts.APISERVER)
@@ -115,6 +119,13 @@ class ControlPlane:
             process.wait()
             if process.stdin:
                 process.stdin.close()
+        if self._tunnel is not None:
+            self._tunnel.close()
+            self._tunnel = None
+
+    def _open_tunnel(self) -> None:
+        self.site.egress.write_text(json.dumps(egress_configuration()))
+        self._tunnel = Tunnel(self.site.directory)
 
     def _launch(self, part: str) -> None:
         with self.site.log(part).open("ab") as log:

@@ -1,11 +1,12 @@
-"""How hollow kubelets behave, and the point where a caller plugs in programs that pods really run."""
+"""How hollow kubelets behave, and the points where a caller plugs in what pods really run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
+from pykai.local.podlog import ContainerLog
 from pykai.local.shapes import Device
 
 Object = dict[str, Any]
@@ -34,3 +35,24 @@ class Habits:
     job_seconds: float = 10.0
     restart_seconds: float = 1.0
     on_start: OnStart = nothing_runs
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A pod as a runtime sees it: as it is now, the logs of its containers by name, and how to patch its status."""
+
+    latest: Callable[[], Object]
+    logs: Mapping[str, ContainerLog]
+    report: Callable[[Object], Awaitable[None]]
+
+
+class Runtime(Protocol):
+    """Runs the containers of some pods for real."""
+
+    def takes(self, pod: Object) -> bool:
+        """Whether it runs this pod; another one only pretends to run."""
+        ...
+
+    async def run(self, tenant: Tenant) -> None:
+        """Run the pod until it is over, and end what runs when cancelled, within the grace of its deletion."""
+        ...

@@ -1,7 +1,8 @@
 """Hollow kubelets: any number of nodes that exist only as objects, played by one set of asyncio tasks.
 
 To the control plane they are kubelets: nodes are registered and stay ready, bound pods are admitted or refused, run and
-end, deleted pods go, `kubectl logs` is answered. What a pod runs is the caller's business (`Habits.on_start`).
+end, deleted pods go, `kubectl logs` is answered. What a pod runs is the caller's business: a program of ours
+(`Habits.on_start`) or its containers (a `Runtime`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pykai.kube.errors import NotFound
 from pykai.kube.replica import Change
 from pykai.kube.resources import NODE, POD
 from pykai.kube.watch import SharedWatch
-from pykai.local.habits import Habits
+from pykai.local.habits import Habits, Runtime
 from pykai.local.kubelet_server import serving
 from pykai.local.ledger import NodeLedger
 from pykai.local.pod_life import PodLives
@@ -30,12 +31,14 @@ _BOUND = Selection(fields="spec.nodeName!=")
 class HollowKubelets:
     """The kubelets of `shapes`; `run` plays them until cancelled, `ready` is set once pods can be bound to them."""
 
-    def __init__(self, api: Api, shapes: Iterable[NodeShape], habits: Habits | None = None) -> None:
+    def __init__(
+        self, api: Api, shapes: Iterable[NodeShape], habits: Habits | None = None, runtime: Runtime | None = None
+    ) -> None:
         self.ready = asyncio.Event()
         self._api = api
         self._first = tuple(shapes)
         self._ledgers: dict[str, NodeLedger] = {}
-        self._lives = PodLives(api, self._ledgers, habits or Habits())
+        self._lives = PodLives(api, self._ledgers, habits or Habits(), runtime)
         self._pods = SharedWatch(api, POD, Object, _BOUND)
         self._nodes = SharedWatch(api, NODE, Object)
         self._registration = Registration(api, kubelet_port=0)
@@ -43,7 +46,7 @@ class HollowKubelets:
 
     async def run(self) -> None:
         """Play the kubelets; whatever goes wrong for good is raised."""
-        async with serving(self.log_of) as port:
+        async with serving(self._lives.log_of) as port:
             self._registration = Registration(self._api, port)
             try:
                 async with asyncio.TaskGroup() as group:
@@ -56,9 +59,9 @@ class HollowKubelets:
             finally:
                 await self._lives.close()
 
-    def log_of(self, namespace: str, pod: str) -> PodLog | None:
-        """What the pod has said; None if it is not here."""
-        return self._lives.log_of(namespace, pod)
+    def log_of(self, namespace: str, pod: str, previous: bool = False) -> PodLog | None:
+        """What the pod's first container says, or said in its run before; None if there is no such log."""
+        return self._lives.log_of(namespace, pod, previous=previous)
 
     def nodes(self) -> list[str]:
         """The names of the nodes it plays."""
@@ -114,10 +117,10 @@ def _claim_on_devices(pod: Object) -> int:
 
 @asynccontextmanager
 async def hollow_nodes(
-    api: Api, shapes: Iterable[NodeShape], habits: Habits | None = None
+    api: Api, shapes: Iterable[NodeShape], habits: Habits | None = None, runtime: Runtime | None = None
 ) -> AsyncIterator[HollowKubelets]:
     """Kubelets that play while the block runs; the nodes are removed after it."""
-    kubelets = HollowKubelets(api, shapes, habits)
+    kubelets = HollowKubelets(api, shapes, habits, runtime)
     playing = asyncio.create_task(kubelets.run())
     try:
         ready = asyncio.create_task(kubelets.ready.wait())

@@ -23,7 +23,7 @@ from cryptography.x509.oid import NameOID
 from pykai.local.podlog import PodLog, Wish
 from pykai.local.site import HOST
 
-FindLog = Callable[[str, str], PodLog | None]
+FindLog = Callable[[str, str, str, bool], PodLog | None]
 
 
 def self_signed() -> bytes:
@@ -68,10 +68,12 @@ def wish_of(query: dict[str, str]) -> Wish:
 
 
 async def _send_log(request: web.Request, find: FindLog) -> web.StreamResponse:
-    namespace, pod = request.match_info["namespace"], request.match_info["pod"]
-    log = find(namespace, pod)
+    namespace, pod, container = (request.match_info[part] for part in ("namespace", "pod", "container"))
+    previous = request.query.get("previous") == "true"
+    log = find(namespace, pod, container, previous)
     if log is None:
-        raise web.HTTPNotFound(text=f"pod {namespace}/{pod} does not run here\n")
+        what = "previous run of container" if previous else "container"
+        raise web.HTTPBadRequest(text=f"there is no {what} {container!r} of pod {namespace}/{pod} here\n")
     try:
         wish = wish_of(dict(request.query))
     except ValueError as error:
@@ -86,7 +88,7 @@ async def _send_log(request: web.Request, find: FindLog) -> web.StreamResponse:
 
 @asynccontextmanager
 async def serving(find: FindLog) -> AsyncIterator[int]:
-    """Serve the logs that `find(namespace, pod)` knows; gives the port."""
+    """Serve the logs that `find(namespace, pod, container, previous)` knows; gives the port."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
         return await _send_log(request, find)

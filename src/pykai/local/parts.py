@@ -49,6 +49,9 @@ def _apiserver(site: Site) -> dict[str, str | int]:
         "service-account-key-file": key,
         "service-account-signing-key-file": key,
         "kubelet-preferred-address-types": "InternalIP",
+        # No kube-proxy makes Services reachable here: the server goes to a ready pod itself, through the tunnel.
+        "enable-aggregator-routing": "true",
+        "egress-selector-config-file": str(site.egress),
         "allow-privileged": "true",
         "profiling": "false",
         "max-requests-inflight": 3000,

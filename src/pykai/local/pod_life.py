@@ -14,7 +14,8 @@ import contextlib
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 
 import structlog
 
@@ -22,9 +23,9 @@ from pykai.kube.api import Api, Deletion, Object, Patch
 from pykai.kube.errors import ApiError, Conflict, Invalid, NotFound
 from pykai.kube.resources import POD
 from pykai.local import podstatus
-from pykai.local.habits import Habits
+from pykai.local.habits import Habits, Runtime, Tenant
 from pykai.local.ledger import NodeLedger, RefusalError, pod_requests
-from pykai.local.podlog import PodLog
+from pykai.local.podlog import ContainerLog, PodLog
 from pykai.local.shapes import Device
 from pykai.objects import names, timestamps
 
@@ -37,31 +38,45 @@ _LONGEST_BACKOFF = 64
 
 @dataclass(slots=True)
 class Life:
-    """One pod that this kubelet has taken or refused."""
+    """One pod that this kubelet has taken or refused; the containers of one that `pretends` speak with one voice."""
 
     pod: Object
+    pretends: bool
+    logs: dict[str, ContainerLog]
     devices: tuple[Device, ...] = ()
-    log: PodLog = field(default_factory=PodLog)
     task: asyncio.Task[None] | None = None
     started: str = ""
     stopping: bool = False
+
+    @property
+    def log(self) -> ContainerLog:
+        """What its first container says."""
+        return next(iter(self.logs.values()))
 
 
 class PodLives:
     """All pods of all hollow nodes; `seen` and `gone` are told what the watch says."""
 
-    def __init__(self, api: Api, ledgers: Mapping[str, NodeLedger], habits: Habits) -> None:
+    def __init__(
+        self, api: Api, ledgers: Mapping[str, NodeLedger], habits: Habits, runtime: Runtime | None = None
+    ) -> None:
         self._api = api
         self._ledgers = ledgers
         self._habits = habits
+        self._runtime = runtime
         self._lives: dict[str, Life] = {}
         self._uids: dict[tuple[str, str], str] = {}
         self._writing = asyncio.Semaphore(_WRITES_AT_ONCE)
 
-    def log_of(self, namespace: str, name: str) -> PodLog | None:
-        """The log of a pod; None if it is not on a hollow node."""
+    def log_of(self, namespace: str, name: str, container: str = "", previous: bool = False) -> PodLog | None:
+        """The log of a container (the first, if not named) or of its run before this one; None if there is none."""
         life = self._lives.get(self._uids.get((namespace, name), ""))
-        return life.log if life else None
+        if life is None:
+            return None
+        log = life.logs.get(container) if container else life.log
+        if log is None:
+            return None
+        return log.previous if previous else log.current
 
     def seen(self, pod: Object) -> None:
         """A pod is as it says; whatever must follow is begun."""
@@ -87,7 +102,7 @@ class PodLives:
             return
         if life.task and life.task is not asyncio.current_task():
             life.task.cancel()
-        life.log.close()
+        _close_logs(life)
         self._release(life)
         if self._uids.get((metadata["namespace"], metadata["name"])) == metadata["uid"]:
             del self._uids[metadata["namespace"], metadata["name"]]
@@ -101,7 +116,8 @@ class PodLives:
 
     def _enter(self, pod: Object) -> Life:
         metadata = pod["metadata"]
-        life = Life(pod)
+        pretends = self._runtime is None or not self._runtime.takes(pod)
+        life = Life(pod, pretends, _logs(pod, shared=pretends))
         self._lives[metadata["uid"]] = life
         self._uids[metadata["namespace"], metadata["name"]] = metadata["uid"]
         return life
@@ -122,7 +138,12 @@ class PodLives:
         except ValueError as error:
             life.task = asyncio.create_task(self._patch(life, podstatus.refused("InvalidAnnotation", str(error))))
         else:
-            life.task = asyncio.create_task(self._run(life, seconds))
+            life.task = asyncio.create_task(self._run(life, seconds) if life.pretends else self._run_for_real(life))
+
+    async def _run_for_real(self, life: Life) -> None:
+        assert self._runtime is not None
+        life.started = _now()
+        await self._runtime.run(Tenant(lambda: life.pod, life.logs, partial(self._patch, life)))
 
     async def _run(self, life: Life, seconds: float | None) -> None:
         """Start the pod, run it until it is over; a pod that already runs is taken up where it is."""
@@ -139,22 +160,25 @@ class PodLives:
             code = await self._run_containers(life, since, seconds)
             if code is None:
                 return
+            life.log.current.close()
             if policy == "Never" or (policy == "OnFailure" and code == 0):
                 await self._patch(life, podstatus.ended(life.pod, code, life.started, _now()))
                 return
             restarts, since = restarts + 1, None
             await self._patch(life, podstatus.waiting_to_restart(life.pod, code, _now(), restarts))
             await asyncio.sleep(self._habits.restart_seconds * min(2 ** (restarts - 1), _LONGEST_BACKOFF))
+            life.log.begin()
 
     async def _run_containers(self, life: Life, since: float, seconds: float | None) -> int | None:
         """The exit code once the containers have ended; None if they run until the pod is deleted."""
+        say = life.log.current.write
         try:
-            program = self._habits.on_start(life.pod, life.pod["spec"]["nodeName"], life.devices, life.log.write)
+            program = self._habits.on_start(life.pod, life.pod["spec"]["nodeName"], life.devices, say)
             if program is not None:
                 await program
                 return 0
         except Exception:
-            life.log.write(traceback.format_exc())
+            say(traceback.format_exc())
             return 1
         if seconds is None:
             return None
@@ -173,9 +197,10 @@ class PodLives:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
         if life.started and not podstatus.is_over(life.pod):
-            await asyncio.sleep(_stop_seconds(life.pod, self._habits))
+            if life.pretends:
+                await asyncio.sleep(_stop_seconds(life.pod, self._habits))
             await self._patch(life, podstatus.stopped(life.pod, life.started, _now()))
-        life.log.close()
+        _close_logs(life)
         self._release(life)
         metadata = life.pod["metadata"]
         ref = POD.ref(metadata["name"], metadata["namespace"])
@@ -203,6 +228,18 @@ class PodLives:
             except ApiError:
                 await asyncio.sleep(_RETRY_SECONDS[min(attempt, len(_RETRY_SECONDS) - 1)])
                 attempt += 1
+
+
+def _logs(pod: Object, *, shared: bool) -> dict[str, ContainerLog]:
+    """A log for every container, or one for all of them."""
+    containers = (*pod["spec"]["containers"], *(pod["spec"].get("initContainers") or ()))
+    one = ContainerLog()
+    return {container["name"]: one if shared else ContainerLog() for container in containers}
+
+
+def _close_logs(life: Life) -> None:
+    for log in life.logs.values():
+        log.current.close()
 
 
 def _now() -> str:

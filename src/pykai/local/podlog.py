@@ -38,7 +38,7 @@ class Wish:
 
 @dataclass(slots=True)
 class PodLog:
-    """The newest lines of one pod; the containers of a hollow pod speak with one voice."""
+    """The newest lines of one run of a container."""
 
     _lines: deque[Line] = field(default_factory=lambda: deque(maxlen=_KEPT_LINES))
     _count: int = 0
@@ -79,3 +79,18 @@ class PodLog:
                 await self._news.wait()
             lines = [line for line in self._lines if line.number >= seen]
             seen = self._count
+
+
+@dataclass(slots=True)
+class ContainerLog:
+    """What a container says in its present run (`current`), and said in the one before (`previous`), if there was one.
+
+    The containers of a pod that only pretends share one.
+    """
+
+    current: PodLog = field(default_factory=PodLog)
+    previous: PodLog | None = None
+
+    def begin(self) -> None:
+        """Another run begins."""
+        self.current, self.previous = PodLog(), self.current

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pykai.local.addresses import pod_ip
 from pykai.local.site import HOST
 
 Object = dict[str, Any]
@@ -16,20 +17,16 @@ STOP_SECONDS = "pykai.io/stop-seconds"
 _STOPPED_BY_SIGNAL = 143
 
 
-def pod_ip(uid: str) -> str:
-    """An address in 10.128.0.0/9 that depends on the pod only."""
-    high, middle, low = hashlib.sha256(uid.encode()).digest()[:3]
-    return f"10.{128 + high % 128}.{middle}.{1 + low % 254}"
-
-
-def _conditions(rows: Mapping[str, tuple[bool, str]], now: str) -> list[Object]:
+def conditions(rows: Mapping[str, tuple[bool, str]], now: str) -> list[Object]:
+    """Conditions as of `now`, from (whether it holds, reason) by type."""
     return [
         {"type": kind, "status": str(holds), "lastTransitionTime": now, **({"reason": reason} if reason else {})}
         for kind, (holds, reason) in rows.items()
     ]
 
 
-def _container(uid: str, spec: Object, state: Object, restarts: int) -> Object:
+def container_status(uid: str, spec: Object, state: Object, restarts: int) -> Object:
+    """The status of a container that is in `state` after `restarts` ends, and ready if it runs."""
     running = "running" in state
     name, image = str(spec["name"]), str(spec.get("image", ""))
     digest = hashlib.sha256(f"{uid}/{name}/{restarts}".encode()).hexdigest()
@@ -45,7 +42,8 @@ def _container(uid: str, spec: Object, state: Object, restarts: int) -> Object:
     }
 
 
-def _ended(code: int, started: str, now: str) -> Object:
+def exited(code: int, started: str, now: str) -> Object:
+    """The state of a container that has ended with `code`."""
     reason = "Completed" if code == 0 else "Error"
     return {"terminated": {"exitCode": code, "reason": reason, "startedAt": started, "finishedAt": now}}
 
@@ -55,33 +53,37 @@ def _init_statuses(pod: Object, now: str, *, over: bool) -> list[Object]:
     uid = pod["metadata"]["uid"]
     running: Object = {"running": {"startedAt": now}}
     return [
-        _container(uid, spec, running if spec.get("restartPolicy") == "Always" and not over else _ended(0, now, now), 0)
+        container_status(
+            uid, spec, running if spec.get("restartPolicy") == "Always" and not over else exited(0, now, now), 0
+        )
         for spec in pod["spec"].get("initContainers") or ()
     ]
 
 
 def _container_statuses(pod: Object, state: Object, restarts: int) -> list[Object]:
     uid = pod["metadata"]["uid"]
-    return [_container(uid, spec, state, restarts) for spec in pod["spec"].get("containers") or ()]
+    return [container_status(uid, spec, state, restarts) for spec in pod["spec"].get("containers") or ()]
 
 
-def _scheduled(pod: Object) -> dict[str, tuple[bool, str]]:
+def scheduled(pod: Object) -> dict[str, tuple[bool, str]]:
     """A pod created with its node named was scheduled by nobody: its kubelet says that it is."""
     known = {condition["type"] for condition in (pod.get("status") or {}).get("conditions") or ()}
     return {} if "PodScheduled" in known else {"PodScheduled": (True, "")}
 
 
+def addresses(pod: Object) -> Object:
+    """Where the pod and its node are."""
+    address = pod_ip(pod["metadata"]["uid"])
+    return {"hostIP": HOST, "hostIPs": [{"ip": HOST}], "podIP": address, "podIPs": [{"ip": address}]}
+
+
 def running(pod: Object, now: str, restarts: int = 0) -> Object:
     """All containers run since `now`, after `restarts` ends."""
     ready = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady")
-    address = pod_ip(pod["metadata"]["uid"])
     status: Object = {
         "phase": "Running",
-        "hostIP": HOST,
-        "hostIPs": [{"ip": HOST}],
-        "podIP": address,
-        "podIPs": [{"ip": address}],
-        "conditions": _conditions(_scheduled(pod) | dict.fromkeys(ready, (True, "")), now),
+        **addresses(pod),
+        "conditions": conditions(scheduled(pod) | dict.fromkeys(ready, (True, "")), now),
         "containerStatuses": _container_statuses(pod, {"running": {"startedAt": now}}, restarts),
         "initContainerStatuses": _init_statuses(pod, now, over=False),
     }
@@ -98,8 +100,8 @@ def ended(pod: Object, code: int, started: str, now: str) -> Object:
     return {
         "status": {
             "phase": "Succeeded" if code == 0 else "Failed",
-            "conditions": _conditions(rows, now),
-            "containerStatuses": _container_statuses(pod, _ended(code, started, now), 0),
+            "conditions": conditions(rows, now),
+            "containerStatuses": _container_statuses(pod, exited(code, started, now), 0),
             "initContainerStatuses": _init_statuses(pod, started, over=True),
         }
     }
@@ -115,7 +117,7 @@ def waiting_to_restart(pod: Object, code: int, now: str, restarts: int) -> Objec
     state: Object = {"waiting": {"reason": "CrashLoopBackOff" if code else "Completed"}}
     rows = {"Ready": (False, "ContainersNotReady"), "ContainersReady": (False, "ContainersNotReady")}
     statuses = _container_statuses(pod, state, restarts)
-    return {"status": {"conditions": _conditions(rows, now), "containerStatuses": statuses}}
+    return {"status": {"conditions": conditions(rows, now), "containerStatuses": statuses}}
 
 
 def refused(reason: str, message: str) -> Object:

@@ -28,6 +28,8 @@ from pykai.kube.transport import Settings
 from pykai.local.build import Module
 from pykai.local.cluster import ClusterError, ControlPlane, start_cluster
 from pykai.local.clusters import Record, owned, remove, write_record
+from pykai.local.containers.images import Images
+from pykai.local.containers.pods import Containers, Machine
 from pykai.local.habits import Habits
 from pykai.local.kubelet import HollowKubelets
 from pykai.local.process import identify
@@ -79,13 +81,17 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ClusterPlan:
-    """What a local cluster is made of; `extra_parts` are further parts of the control plane (kube-scheduler)."""
+    """What a local cluster is made of; `extra_parts` are further parts of the control plane (kube-scheduler).
+
+    `images`: what this machine stands in for; pods of other images only pretend to run.
+    """
 
     name: str
     nodes: Sequence[NodeShape]
     extra_parts: Sequence[str] = ()
     habits: Habits = field(default_factory=Habits)
     components: Sequence[Component] = ()
+    images: Images = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for kind, given in (("node", self.nodes), ("component", self.components)):
@@ -186,7 +192,8 @@ def _live_and_stop(
 async def live(plan: ClusterPlan, plane: ControlPlane, announce: Callable[[], None], stop: asyncio.Event) -> None:
     """Run hollow nodes and components on a started control plane until `stop`; ClusterError if one ends before."""
     async with connect(plane.site.kubeconfig) as api:
-        kubelets = HollowKubelets(api, plan.nodes, plan.habits)
+        machine = Machine(plane.site.directory / "pods", plane.site.url, plan.images)
+        kubelets = HollowKubelets(api, plan.nodes, plan.habits, Containers(api, machine, plan.habits.restart_seconds))
         ready = {component.name: asyncio.Event() for component in plan.components}
         jobs: dict[str, Coroutine[Any, Any, None]] = {
             "the control plane": _watch_over(plane),

@@ -90,6 +90,11 @@ class Site:
         return self.pki / "tokens.csv"
 
     @property
+    def egress(self) -> Path:
+        """The file that tells the API server of the tunnel."""
+        return self.directory / "egress.json"
+
+    @property
     def kubeconfig(self) -> Path:
         """The file `kubectl` and every client needs."""
         return self.directory / "kubeconfig"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
 from pykai.kube.api import Deletion, Object, Patch
-from pykai.kube.errors import NotFound, Unavailable
+from pykai.kube.errors import Unavailable
 from pykai.kube.memory.server import MemoryApi
 from pykai.kube.pods import bind
 from pykai.kube.resources import JOB, LEASE, NODE, POD
@@ -21,6 +21,8 @@ from pykai.local.nvml import FakeNvml
 from pykai.local.podlog import Wish
 from pykai.local.registration import pause_between_renewals
 from pykai.local.shapes import Device, GpuShape, NodeShape, devices
+
+from .pods import await_gone, await_phase, eventually, pod, status_of
 
 NODE_SHAPE = NodeShape("gpu", GpuShape(2))
 QUICK = Habits(stop_seconds=0.05, job_seconds=0.05, restart_seconds=0.01)
@@ -35,47 +37,6 @@ def api() -> MemoryApi:
 async def playing(api: MemoryApi, habits: Habits = QUICK) -> AsyncIterator[HollowKubelets]:
     async with hollow_nodes(api, [NODE_SHAPE], habits) as kubelets:
         yield kubelets
-
-
-async def eventually(check: Callable[[], Awaitable[Any]], seconds: float = 3.0) -> Any:
-    """The first true value of `check`; the test fails with its last value if there is none in time."""
-    deadline = time.monotonic() + seconds
-    while not (value := await check()):
-        assert time.monotonic() < deadline, f"still {value!r}"
-        await asyncio.sleep(0.01)
-    return value
-
-
-def pod(name: str, gpus: int = 0, node: str = "gpu", **more: Any) -> Object:
-    limits = {"nvidia.com/gpu": str(gpus)} if gpus else {}
-    container = {"name": "main", "image": "ubuntu", "resources": {"limits": limits, "requests": limits}}
-    spec = {"containers": [container], "nodeName": node, **more.pop("spec", {})}
-    metadata = {"name": name, "namespace": "default", **more}
-    return {"metadata": metadata, "spec": {key: value for key, value in spec.items() if value}}
-
-
-async def status_of(api: MemoryApi, name: str) -> Object:
-    found = await api.get(POD.ref(name, "default"), Object)
-    return dict(found.get("status") or {})
-
-
-async def await_phase(api: MemoryApi, name: str, phase: str) -> Object:
-    async def check() -> Object | None:
-        status = await status_of(api, name)
-        return status if status.get("phase") == phase else None
-
-    return dict(await eventually(check))
-
-
-async def await_gone(api: MemoryApi, name: str) -> None:
-    async def check() -> bool:
-        try:
-            await api.get(POD.ref(name, "default"), Object)
-        except NotFound:
-            return True
-        return False
-
-    await eventually(check)
 
 
 async def test_nodes_come_and_go(api: MemoryApi) -> None:
@@ -313,7 +274,7 @@ async def test_a_program_that_fails_is_told_in_the_log_and_restarted(api: Memory
     async with playing(api, Habits(restart_seconds=0.01, on_start=on_start)) as kubelets:
         await api.create(POD, pod("p"))
         await eventually(tried_again)
-        log = kubelets.log_of("default", "p")
+        log = kubelets.log_of("default", "p", previous=True)
         assert log is not None
         assert "RuntimeError: no such device" in [line.text for line in log.chosen(Wish())]
 

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from pykai.local.kubelet_server import serving, wish_of
-from pykai.local.podlog import PodLog, Wish
+from pykai.local.podlog import ContainerLog, PodLog, Wish
 
 
 async def collect(log: PodLog, wish: Wish) -> list[str]:
@@ -61,14 +61,19 @@ def test_wish_of(query: dict[str, str], wish: Wish) -> None:
 
 
 async def test_served_with_tls() -> None:
-    log = PodLog()
-    log.write("hello")
-    logs = {("team", "pod"): log}
-    async with serving(lambda namespace, pod: logs.get((namespace, pod))) as port, aiohttp.ClientSession() as session:
-        base = f"https://127.0.0.1:{port}/containerLogs"
-        async with session.get(f"{base}/team/pod/main", ssl=False) as answer:
-            assert (answer.status, await answer.text()) == (200, "hello\n")
-        async with session.get(f"{base}/team/other/main", ssl=False) as answer:
-            assert answer.status == 404
-        async with session.get(f"{base}/team/pod/main?tailLines=x", ssl=False) as answer:
-            assert answer.status == 400
+    log = ContainerLog()
+    log.current.write("first run")
+    log.begin()
+    log.current.write("hello")
+    logs = {("team", "pod", "main", False): log.current, ("team", "pod", "main", True): log.previous}
+    expected = {
+        "team/pod/main": (200, "hello\n"),
+        "team/pod/main?previous=true": (200, "first run\n"),
+        "team/other/main": (400, "there is no container 'main' of pod team/other here\n"),
+        "team/pod/side?previous=true": (400, "there is no previous run of container 'side' of pod team/pod here\n"),
+        "team/pod/main?tailLines=x": (400, "invalid literal for int() with base 10: 'x'\n"),
+    }
+    async with serving(lambda *asked: logs.get(asked)) as port, aiohttp.ClientSession() as session:
+        for path, wanted in expected.items():
+            async with session.get(f"https://127.0.0.1:{port}/containerLogs/{path}", ssl=False) as answer:
+                assert (answer.status, await answer.text()) == wanted

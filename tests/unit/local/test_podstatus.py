@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from pykai.local import podstatus
+from pykai.local.addresses import pod_ip
 
 NOW, LATER = "2030-01-01T00:00:00Z", "2030-01-01T00:01:00Z"
 
@@ -104,6 +105,6 @@ def test_is_job_pod(owners: list[dict[str, str]], is_job: bool) -> None:
 
 
 def test_addresses_are_of_the_pod_network() -> None:
-    addresses = {podstatus.pod_ip(str(number)) for number in range(100)}
+    addresses = {pod_ip(str(number)) for number in range(100)}
     assert len(addresses) > 95
     assert all(128 <= int(address.split(".")[1]) <= 255 for address in addresses)

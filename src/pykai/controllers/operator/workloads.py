@@ -1,7 +1,7 @@
 """The Deployment of a component: `kai <component>` with its flags, in the one image.
 
-Copies beyond the first are elected; a component that would otherwise be there twice for a moment is stopped before its
-successor starts.
+Copies beyond the first are elected. A component of which two at work are one too many is stopped before its successor
+starts, elected or not: the pods that a change from one copy to several replaces know of no election.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Workload:
 
     `command` is the component, `ports` the container's ports by name; `probe_port` (0: none) answers `/readyz`
     and `/healthz`.
-    `alone`: two copies at a time are wrong unless they are elected. `secret`: the Secret with its serving certificate.
+    `alone`: two copies at work are wrong. `secret`: the Secret with its serving certificate.
     `config_map`: the ConfigMap that it reads, and the folder to find it in.
     """
 
@@ -69,7 +69,6 @@ class Workload:
 
 def deployment(workload: Workload, installation: Installation) -> Object:
     """The Deployment object."""
-    recreate = workload.alone and workload.replicas <= 1
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -77,7 +76,7 @@ def deployment(workload: Workload, installation: Installation) -> Object:
         "spec": {
             "replicas": workload.replicas,
             "selector": {"matchLabels": workload.pod_labels},
-            "strategy": {"type": "Recreate"} if recreate else _rolling(workload.replicas),
+            "strategy": {"type": "Recreate"} if workload.alone else _rolling(workload.replicas),
             "template": _template(workload, installation),
         },
     }
@@ -104,7 +103,7 @@ def container(workload: Workload, installation: Installation) -> Object:
         "image": images.reference(service.image, installation.site),
         "imagePullPolicy": service.image.pull_policy,
         "command": [PROGRAM, workload.command],
-        "args": list(workload.arguments),
+        "args": [*workload.arguments, *([f"--webhook-cert-dir={CERTIFICATES}"] if workload.secret else [])],
         "env": [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in _ENVIRONMENT],
         "ports": [{"name": name, "containerPort": port} for name, port in workload.ports.items()],
         "resources": {**usual, **service.resources},

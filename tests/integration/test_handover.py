@@ -1,0 +1,110 @@
+"""A cluster that another scheduler of the same API leaves behind, taken over (docs/migrating-from-kai.md)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from pykai.apps.install import install
+from pykai.apps.on_local import Product
+from pykai.apps.reservation import on_hollow_nodes
+from pykai.kube.api import Object, Selection
+from pykai.kube.http import HttpApi
+from pykai.kube.resources import MUTATING_WEBHOOK, POD, POD_GROUP, QUEUE, VALIDATING_WEBHOOK
+from pykai.local.cluster import ControlPlane
+from pykai.local.habits import Habits
+from pykai.local.kubelet import hollow_nodes
+from pykai.local.shapes import GpuShape, NodeShape
+from pykai.objects import names
+
+from .conftest import Eventually
+
+NODE, GROUP = "handed-over-0", "f1e2d3c4-0000-4000-8000-000000000001"
+RESERVATION = f"gpu-reservation-{NODE}-x7k2p"
+SHARE = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+GPU = {"limits": {names.NVIDIA_GPU: "1"}}
+HALF = {names.GPU_FRACTION: "0.5"}
+
+
+def half(name: str, queue: str, annotations: dict[str, str] | None = None, **labels: str) -> Object:
+    """A pod with half a GPU, labelled as in the oldest releases."""
+    metadata = {"name": name, "labels": {names.LEGACY_QUEUE_LABEL: queue, **labels}}
+    return {
+        "metadata": {**metadata, "annotations": {**HALF, **(annotations or {})}},
+        "spec": {"schedulerName": names.SCHEDULER_NAME, "containers": [{"name": "main", "image": "x"}]},
+    }
+
+
+async def leave_behind(api: HttpApi, namespace: str) -> None:
+    """A running pod that shares the node's only GPU, its group, and a reservation under a name that we do not give."""
+    resources = dict.fromkeys(("cpu", "memory", "gpu"), SHARE)
+    await api.create(QUEUE, {"metadata": {"name": namespace}, "spec": {"resources": resources}})
+    group = {"metadata": {"name": "pg-old"}, "spec": {"queue": namespace, "minMember": 1}}
+    await api.create(POD_GROUP, group, namespace)
+    labels = {names.APP_LABEL: names.RESERVATION_APP, names.GPU_GROUP_LABEL: GROUP}
+    container = {"name": "resource-reservation", "image": "x", "resources": GPU}
+    holder = {
+        "metadata": {"name": RESERVATION, "labels": labels},
+        "spec": {"nodeName": NODE, "containers": [container]},
+    }
+    await api.create(POD, holder, names.RESERVATION_NAMESPACE)
+    bound = {names.POD_GROUP_ANNOTATION: "pg-old", names.RECEIVED_RESOURCE_TYPE: names.RECEIVED_FRACTION}
+    old = half("old", namespace, bound, **{names.GPU_GROUP_LABEL: GROUP})
+    old["spec"]["nodeName"] = NODE
+    await api.create(POD, old, namespace)
+
+
+@pytest.fixture
+async def handed_over(
+    real_api: HttpApi, local_cluster: ControlPlane, namespace: str, eventually: Eventually
+) -> AsyncIterator[HttpApi]:
+    """Our components on a cluster in that state."""
+    product, ready = Product(), asyncio.Event()
+    await install(real_api)
+    habits = Habits(stop_seconds=0.1, on_start=on_hollow_nodes(lambda: real_api))
+    async with hollow_nodes(real_api, [NodeShape(NODE, GpuShape(1))], habits):
+        await leave_behind(real_api, namespace)
+        await eventually(lambda: phase(real_api, "old", namespace, "Running"))
+        work = asyncio.create_task(product.run(Path(local_cluster.site.kubeconfig), ready))
+        try:
+            await asyncio.wait_for(ready.wait(), 30)
+            yield real_api
+            assert not work.done(), work.exception()
+        finally:
+            work.cancel()
+            await asyncio.gather(work, return_exceptions=True)
+            for resource in (MUTATING_WEBHOOK, VALIDATING_WEBHOOK):
+                for item in (await real_api.list(resource, Object)).items:
+                    await real_api.delete(resource.ref(item["metadata"]["name"]))
+
+
+async def phase(api: HttpApi, name: str, namespace: str, wanted: str) -> bool:
+    return bool((await api.get(POD.ref(name, namespace), Object))["status"].get("phase") == wanted)
+
+
+async def reservations(api: HttpApi) -> list[str]:
+    found = await api.list(POD, Object, Selection(namespace=names.RESERVATION_NAMESPACE))
+    return [each["metadata"]["name"] for each in found.items]
+
+
+async def test_a_shared_gpu_stays_shared(handed_over: HttpApi, namespace: str, eventually: Eventually) -> None:
+    api = handed_over
+    before = await api.get(POD.ref("old", namespace), Object)
+    await api.create(POD, half("new", namespace), namespace)
+    await eventually(lambda: phase(api, "new", namespace, "Running"), 20)
+    new = await api.get(POD.ref("new", namespace), Object)
+    old = await api.get(POD.ref("old", namespace), Object)
+    assert new["metadata"]["labels"][names.GPU_GROUP_LABEL] == GROUP
+    assert old["metadata"]["uid"] == before["metadata"]["uid"]
+    assert "deletionTimestamp" not in old["metadata"]
+    assert await reservations(api) == [RESERVATION]
+    for name in ("old", "new"):
+        await api.delete(POD.ref(name, namespace))
+
+    async def given_back() -> bool:
+        return not await reservations(api)
+
+    await eventually(given_back, 20)

@@ -1,0 +1,76 @@
+"""The API server's way to pods, with a plain server in the place of one."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pykai.local.tunnel import SOCKET, Tunnel, egress_configuration
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """One whose path is longer than the address of a socket may be."""
+    deep = tmp_path / ("x" * 120)
+    deep.mkdir()
+    return deep
+
+
+@pytest.fixture
+def tunnel(directory: Path) -> Iterator[Tunnel]:
+    opened = Tunnel(directory)
+    yield opened
+    opened.close()
+    assert list(directory.iterdir()) == []
+
+
+def asking(directory: Path, request: str) -> tuple[socket.socket, str]:
+    """A connection to the tunnel, and the first line of its answer to a request."""
+    with contextlib.chdir(directory):
+        connection = socket.socket(socket.AF_UNIX)
+        connection.settimeout(5)
+        connection.connect(SOCKET)
+    connection.sendall(f"{request}\r\nHost: 127.0.0.1\r\n\r\n".encode())
+    answer = b""
+    while not answer.endswith(b"\r\n\r\n"):
+        answer += connection.recv(1)
+    return connection, answer.decode().splitlines()[0]
+
+
+@pytest.mark.usefixtures("tunnel")
+def test_a_pod_is_reached_by_its_address(directory: Path) -> None:
+    with socket.create_server(("127.200.3.4", 0)) as server:
+        connection, line = asking(directory, f"CONNECT 10.200.3.4:{server.getsockname()[1]} HTTP/1.1")
+        pod, _ = server.accept()
+        with connection, pod:
+            assert line == "HTTP/1.1 200 OK"
+            connection.sendall(b"ping")
+            assert pod.recv(10) == b"ping"
+            pod.sendall(b"pong")
+            assert connection.recv(10) == b"pong"
+            pod.close()
+            assert connection.recv(10) == b"", "the end of one side is the end of both"
+
+
+@pytest.mark.usefixtures("tunnel")
+@pytest.mark.parametrize(
+    ("request_line", "answer"),
+    [
+        ("GET / HTTP/1.1", "HTTP/1.1 400 only CONNECT host:port"),
+        ("CONNECT nowhere HTTP/1.1", "HTTP/1.1 400 only CONNECT host:port"),
+        ("CONNECT 10.200.3.4:1 HTTP/1.1", "HTTP/1.1 502 [Errno 111] Connection refused"),
+    ],
+)
+def test_what_cannot_be_reached_is_said(directory: Path, request_line: str, answer: str) -> None:
+    connection, line = asking(directory, request_line)
+    connection.close()
+    assert line == answer
+
+
+def test_the_api_server_is_told_of_the_socket() -> None:
+    (selection,) = egress_configuration()["egressSelections"]
+    assert selection["connection"]["transport"]["uds"]["udsName"] == SOCKET
