@@ -7,7 +7,7 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 REGISTRY ?= registry/local/kai-scheduler
 ARGS   ?=
 
-.PHONY: env run test test-long check build chart image bench bench-e2e bench-grouping conformance docs local-up local-down clean
+.PHONY: env run test test-long check build chart image bench bench-e2e bench-grouping bench-memory conformance docs local-up local-down clean
 
 # The environment, with the `kai` command in it. Re-made when the dependencies change.
 env: $(VENV)/.ready
@@ -25,9 +25,9 @@ run: env
 test: env
 	$(BIN)/python -m pytest
 
-# What can fail once in many times, often: shared devices, with and without components being killed.
+# What can fail once in many times, often: shared devices and leaders, while components are killed.
 test-long: env
-	KAI_TEST_ROUNDS=20 $(BIN)/python -m pytest tests/integration/test_shared_devices.py
+	KAI_TEST_ROUNDS=20 $(BIN)/python -m pytest tests/integration/test_shared_devices.py tests/integration/test_failover.py
 
 check: env
 	$(BIN)/ruff check src tests bench charts docs deploy
@@ -66,13 +66,18 @@ conformance: env
 bench: env
 	@$(BIN)/python -m bench.run $(ARGS)
 
-# Pods per second on a real control plane, beside kube-scheduler; `make bench-e2e ARGS="--pods 200 --nodes 100"`.
+# Pods per second on a real control plane, beside kube-scheduler; `make bench-e2e ARGS="--pods 200 --nodes 100"`;
+# `ARGS=--docs` writes the section of docs/performance.md, here and below.
 bench-e2e: env
 	@$(BIN)/python -m bench.e2e $(ARGS)
 
 # Writes and time of grouping 10,000 pods of 1,000 Jobs on a real API server; `make bench-grouping ARGS="--jobs 100"`.
 bench-grouping: env
 	@$(BIN)/python -m bench.grouping $(ARGS)
+
+# Memory and idle CPU of a live scheduler with 5,000 nodes and 20,000 pods; takes minutes to fill the API server.
+bench-memory: env
+	@$(BIN)/python -m bench.memory $(ARGS)
 
 # The parts of the documentation that are generated from the code.
 docs: env

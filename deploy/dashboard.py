@@ -24,6 +24,11 @@ class Panel:
     about: str = ""
 
 
+def _by_queue(metric: str) -> str:
+    """A figure of each queue, once however many replicas show it."""
+    return f"max by (queue_metadata_name) ({metric}{{{_QUEUE}}})"
+
+
 def _percentiles(metric: str, by: str = "") -> tuple[tuple[str, str], ...]:
     groups, legend = (f"le, {by}", f"{{{{{by}}}}} ") if by else ("le", "")
     rates = f"sum by ({groups}) (rate({metric}_bucket[5m]))"
@@ -35,7 +40,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel(
             "GPUs in use",
             "short",
-            ((f"kai_queue_allocated_gpus{{{_QUEUE}}}", _BY_QUEUE),),
+            ((_by_queue("kai_queue_allocated_gpus"), _BY_QUEUE),),
             "What running workloads of each queue hold.",
         ),
         Panel(
@@ -43,7 +48,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "short",
             (
                 (
-                    f"kai_queue_allocated_gpus{{{_QUEUE}}} - (kai_queue_deserved_gpus{{{_QUEUE}}} >= 0)",
+                    f"{_by_queue('kai_queue_allocated_gpus')} - ({_by_queue('kai_queue_deserved_gpus')} >= 0)",
                     _BY_QUEUE,
                 ),
             ),
@@ -52,15 +57,15 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel(
             "Fair share of GPUs",
             "short",
-            ((f"kai_queue_fair_share_gpu{{{_QUEUE}}}", _BY_QUEUE),),
+            ((_by_queue("kai_queue_fair_share_gpu"), _BY_QUEUE),),
             "What each queue may call its own at the moment.",
         ),
-        Panel("Cores in use", "short", ((f"kai_queue_allocated_cpu_cores{{{_QUEUE}}}", _BY_QUEUE),)),
-        Panel("Memory in use", "bytes", ((f"kai_queue_allocated_memory_bytes{{{_QUEUE}}}", _BY_QUEUE),)),
+        Panel("Cores in use", "short", ((_by_queue("kai_queue_allocated_cpu_cores"), _BY_QUEUE),)),
+        Panel("Memory in use", "bytes", ((_by_queue("kai_queue_allocated_memory_bytes"), _BY_QUEUE),)),
         Panel(
             "GPU use over time",
             "percentunit",
-            ((f"kai_queue_gpu_usage{{{_QUEUE}}}", _BY_QUEUE),),
+            ((_by_queue("kai_queue_gpu_usage"), _BY_QUEUE),),
             "The part of the cluster each queue has used in the window; 0 without a usage database.",
         ),
     ),
@@ -69,8 +74,8 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "Time of a cycle",
             "ms",
             (
-                ("kai_e2e_scheduling_latency_milliseconds", "whole"),
-                ("kai_action_scheduling_latency_milliseconds", "{{action}}"),
+                ("max(kai_e2e_scheduling_latency_milliseconds)", "whole"),
+                ("max by (action) (kai_action_scheduling_latency_milliseconds)", "{{action}}"),
             ),
         ),
         Panel("From creation of a pod to its decision", "ms", _percentiles("kai_task_scheduling_latency_milliseconds")),
@@ -101,8 +106,8 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "Trouble",
             "short",
             (
-                ("increase(kai_failed_cycles_total[5m])", "failed cycles"),
-                ("increase(kai_refused_plans_total[5m])", "refused plans"),
+                ("sum(increase(kai_failed_cycles_total[5m]))", "failed cycles"),
+                ("sum(increase(kai_refused_plans_total[5m]))", "refused plans"),
                 (
                     f"sum by (controller) (increase(controller_runtime_reconcile_errors_total{{{_OURS}}}[5m]))",
                     "{{controller}} errors",

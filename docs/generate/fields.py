@@ -72,19 +72,26 @@ def configuration_page() -> str:
     return "\n".join([CONFIGURATION, *sections, policies.sections()])
 
 
-def _fields(schema: Schema, parts: dict[str, Schema]) -> str:
+def described(spec: Schema) -> str:
+    """A table of all fields of a kind."""
+    return _fields(spec, None)
+
+
+def _fields(schema: Schema, parts: dict[str, Schema] | None) -> str:
+    """`parts` collects what is to be described in a section of its own; None: nothing is."""
     return markdown.table(("field", "default", "meaning"), list(_rows(schema, "", parts)))
 
 
-def _rows(schema: Schema, prefix: str, parts: dict[str, Schema]) -> Iterator[Sequence[str]]:
+def _rows(schema: Schema, prefix: str, parts: dict[str, Schema] | None) -> Iterator[Sequence[str]]:
     for name, field in (schema.get("properties") or {}).items():
         path, inner = f"{prefix}{name}", field
-        if isinstance(field.get("additionalProperties"), Mapping) and field["additionalProperties"].get("properties"):
-            yield f"`{path}`", "", _meaning(field)
-            path, inner = f"{path}.*", field["additionalProperties"]
+        for key, mark in (("additionalProperties", ".*"), ("items", "[]")):
+            if isinstance(field.get(key), Mapping) and field[key].get("properties"):
+                yield f"`{path}`", "", _meaning(field)
+                path, inner = path + mark, field[key]
         if not inner.get("properties"):
             yield f"`{path}`", markdown.code(field.get("default")), _meaning(field)
-        elif name in SHARED:
+        elif parts is not None and name in SHARED:
             parts.setdefault(name, field)
             yield f"`{path}`", _usual(field), f"{_meaning(field)} Fields: [{name}](#{name.lower()})."
         else:

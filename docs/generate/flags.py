@@ -26,9 +26,10 @@ ENVIRONMENT = {
     "KUBECONFIG": "Path of a kubeconfig, where no flag `--kubeconfig` names one.",
     "KUBERNETES_SERVICE_HOST": "Set by Kubernetes in every pod: the API server, with the pod's service account.",
     "KUBERNETES_SERVICE_PORT": "The port of it; 443 if absent.",
+    "CONTAINER_SANDBOX_MOUNT_POINT": "Where mounts are, if the container is a process of its host; set by Kubernetes.",
     "POD_NAMESPACE": "The namespace a component runs in: leases and certificates are kept there. Set by the operator.",
     "NAMESPACE": "The same under the name KAI uses; read if `POD_NAMESPACE` is not set.",
-    "POD_NAME": "The pod itself; read by reservation pods.",
+    "POD_NAME": "The pod itself: the name in elections, and what reservation pods annotate. Set by the operator.",
     "KAI_LISTEN_HOST": "Where pages are served that no flag names a host for; all addresses if absent.",
     "NODE_NAME": "The node; read by the NUMA placement exporter where no flag names one.",
 }

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from deploy import dashboard
 
-from docs.generate import extension_points, fields, flags, metrics
+from docs.generate import extension_points, fields, flags, metrics, objects
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,4 +20,5 @@ def pages() -> dict[str, str]:
         "docs/reference/values.md": fields.values_page(),
         "docs/reference/configuration.md": fields.configuration_page(),
         "docs/reference/metrics.md": metrics.page(),
+        "docs/reference/objects.md": objects.page(),
     }

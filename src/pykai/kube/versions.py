@@ -40,10 +40,11 @@ class Versions:
         if resource.group not in self._served:
             group = decode(await self._ask(f"/apis/{resource.group}"), _Group)
             self._served[resource.group] = [each.version for each in group.versions]
-        for version in (resource.version, *resource.older):
+        known = (resource.version, *resource.older)
+        for version in known:
             if version in self._served[resource.group]:
                 return replace(resource, version=version)
-        raise NotFound(f"the server has {resource.qualified} in no version of {resource.version}, {resource.older}")
+        raise NotFound(f"{resource.qualified}: the server serves none of {', '.join(known)}")
 
     @contextmanager
     def doubted(self, resource: Resource) -> Iterator[None]:

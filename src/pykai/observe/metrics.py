@@ -108,6 +108,7 @@ class Metrics:
         self._rows = {row.name: row for row in rows}
         self._namespace = namespace
         self._series: dict[str, Any] = {name: self._made(row) for name, row in self._rows.items()}
+        self._labelled: dict[tuple[object, ...], Any] = {}
 
     def _made(self, row: Metric) -> Counter | Gauge | Histogram:
         shared: dict[str, Any] = {"namespace": self._namespace, "registry": self._registry}
@@ -136,6 +137,7 @@ class Metrics:
         """Forget every labelled series of these metrics."""
         for name in names:
             self._series[name].clear()
+        self._labelled = {key: series for key, series in self._labelled.items() if key[0] not in names}
 
     def text(self) -> bytes:
         """All metrics in the text format of Prometheus."""
@@ -147,5 +149,10 @@ class Metrics:
         return shown.encode()
 
     def _of(self, name: str, labels: Mapping[str, str] | None) -> Any:
-        series = self._series[name]
-        return series.labels(**labels) if labels else series
+        if not labels:
+            return self._series[name]
+        key = (name, *labels.items())
+        series = self._labelled.get(key)
+        if series is None:
+            series = self._labelled[key] = self._series[name].labels(**labels)
+        return series

@@ -6,11 +6,14 @@ import gzip
 import io
 import json
 import os
+import re
 import tarfile
 from pathlib import Path
 
 from deploy.image import oci
 from deploy.image.__main__ import IMAGES
+
+from pykai.controllers.operator import images
 
 SETTINGS = oci.Settings("1.0", "amd64", "10000:0", "/tmp", {"a": "b"})
 FILES = {"usr/bin/tool": 0o700, "etc/passwd": 0o600, "usr/lib/deep/er.py": 0o644}
@@ -69,3 +72,12 @@ def test_every_blob_is_there_under_its_digest(tmp_path: Path) -> None:
         assert config["config"]["User"] == "10000:0"
         assert config["config"]["Entrypoint"] == image.entry
         assert config["rootfs"]["diff_ids"] == [layer.plain for layer in layers]
+
+
+def test_images_are_those_the_dockerfile_makes() -> None:
+    text = (Path(__file__).parents[3] / "Dockerfile").read_text()
+    entries = dict(re.findall(r"^FROM runtime AS ([\w-]+)\n(?:.*\n)*?ENTRYPOINT (.*)$", text, re.MULTILINE))
+    assert {image.name: image.entry for image in IMAGES} == {
+        "pykai" if name == "kai" else name: json.loads(entry) for name, entry in entries.items()
+    }
+    assert {images.RESERVATION, images.SCALING_POD} < {image.name for image in IMAGES}

@@ -18,7 +18,7 @@ RULES = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yaml").read_text())["spe
 WITHOUT_PREFIX = ("workqueue_", "controller_runtime_", "process_")
 OF_SCRAPES = {"namespace", "pod", "job", "instance", "service"}
 """Labels that Prometheus adds to whatever it collects."""
-WORDS = {"sum", "by", "rate", "increase", "changes", "absent", "histogram_quantile", "label_values"}
+WORDS = {"sum", "max", "by", "rate", "increase", "changes", "absent", "histogram_quantile", "label_values"}
 
 
 def series(row: Metric) -> dict[str, set[str]]:

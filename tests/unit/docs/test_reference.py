@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import click
 import pytest
-from docs.generate import fields, flags, metrics, policies
+from docs.generate import fields, flags, metrics, objects, policies
 
 import pykai
+from pykai.objects import names
 from pykai.observe.metrics import SCHEDULER
 from pykai.plugins import registry
 
 SOURCE = Path(pykai.__file__).parent
+TOLD = ("Labels", "Annotations", "Pod grouping")
+OF_OTHERS = ("training.kubeflow.org/job-role", "ray.io/node-type", "kubernetes.io/hostname")
 OF_KAI = """
 e2e_scheduling_latency_milliseconds open_session_latency_milliseconds close_session_latency_milliseconds
 plugin_scheduling_latency_milliseconds action_scheduling_latency_milliseconds task_scheduling_latency_milliseconds
@@ -45,9 +49,9 @@ def test_the_environment_variables_are_those_that_are_read() -> None:
 
 
 def test_every_field_and_value_has_a_meaning() -> None:
-    for page in (fields.values_page(), fields.configuration_page()):
+    for page in (fields.values_page(), fields.configuration_page(), objects.page()):
         rows = [line for line in page.splitlines() if line.startswith("| `")]
-        assert len(rows) > 100
+        assert len(rows) > 50
         assert [row for row in rows if row.split("|")[3].strip() in ("-", "")] == []
 
 
@@ -55,6 +59,14 @@ def test_plugins_and_their_arguments_are_described() -> None:
     assert [name for name in registry.PLUGINS if not policies.meaning(name)] == []
     described = {name for of_plugin in policies.ARGUMENTS.values() for name in of_plugin}
     assert described == policies.arguments_read()
+
+
+def test_labels_and_annotations_are_described() -> None:
+    sections = re.split(r"^# (.*)$", Path(names.__file__).read_text(), flags=re.MULTILINE)
+    told = [text for title, text in zip(sections[1::2], sections[2::2], strict=True) if title in TOLD]
+    wanted = {value for text in told for value in re.findall(r'Final = "(.*)"', text)}
+    described = {*objects.WRITTEN_BY_USERS, *objects.WRITTEN_BY_KAI}
+    assert wanted - described == {"default-queue", *OF_OTHERS}
 
 
 def test_every_metric_of_kai_is_here_or_explained() -> None:
