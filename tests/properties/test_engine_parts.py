@@ -18,8 +18,8 @@ from pykai.engine.place import choose_devices
 from pykai.engine.ranking import Rankings
 from pykai.engine.room import Room, freed_by
 from pykai.engine.trial import Trial
-from pykai.engine.victims import Batch, VictimPool, VictimWalk
-from pykai.model.resources import GPU
+from pykai.engine.victims import Batch, Passes, VictimPool, VictimWalk
+from pykai.model.resources import GPU, Mask, Rows
 from pykai.model.status import IS_ACTIVE_ALLOCATED, Status
 from tests.properties.clusters import clusters
 from tests.properties.small_world import NOW, PACKING, POLICIES, Cluster
@@ -29,12 +29,16 @@ policies = st.sampled_from(sorted(POLICIES))
 
 
 # -------------------------------------------------------------------------------------------------------------- victims
-def walked(cycle: Cycle, pool: VictimPool, may_go: Callable[[int], bool]) -> list[Batch]:
-    walk = VictimWalk(cycle, {queue: pool.leaf(queue) for queue in pool.queues}, may_go)
+def walked(cycle: Cycle, pool: VictimPool, passes: Passes) -> list[Batch]:
+    walk = VictimWalk(cycle, {queue: pool.leaf(queue) for queue in pool.queues}, passes)
     found = []
     while (batch := walk.pop()) is not None:
         found.append(batch)
     return found
+
+
+def everybody(gangs: Rows) -> Mask:
+    return np.ones(len(gangs), dtype=bool)
 
 
 @given(crowds, st.data(), st.integers(1, 4))
@@ -46,15 +50,16 @@ def test_the_line_of_victims_is_the_walk(cluster: Cluster, data: st.DataObject, 
     pool.chunks[None] = chunk
     spared = data.draw(st.sets(st.integers(0, len(cycle.snapshot.gangs) - 1), max_size=4))
 
-    def may_go(gang: int) -> bool:
-        return gang not in spared
+    def passes(gangs: Rows) -> Mask:
+        return ~np.isin(gangs, list(spared))
 
-    line = VictimLine(pool, {queue: pool.leaf(queue) for queue in pool.queues}, may_go)
+    line = VictimLine(pool, {queue: pool.leaf(queue) for queue in pool.queues}, passes)
     while line.extend():
         pass
-    assert line.batches == walked(cycle, pool, may_go)
-    assert line.pods == [pod for batch in line.batches for pod in batch.pods]
-    assert line.nodes == [cycle.trial.node[pod] for pod in line.pods]
+    batches = [line.batch(number) for number in range(len(line))]
+    assert batches == walked(cycle, pool, passes)
+    assert line.pods.tolist() == [pod for batch in batches for pod in batch.pods]
+    assert line.nodes.tolist() == [cycle.trial.node[pod] for pod in line.pods.tolist()]
 
 
 # ----------------------------------------------------------------------------------------------------------------- room
@@ -93,13 +98,13 @@ def test_gains_are_what_counting_anew_gives(cluster: Cluster) -> None:
     waiting, pool = pending_gangs(cycle), VictimPool(cycle)
     pods = pods_to_place(cycle.trial, cycle.orders, waiting[0]) if waiting else []
     assume(pods and pool.queues)
-    gone = [pod for batch in walked(cycle, pool, lambda _: True) for pod in batch.pods]
+    gone = [pod for batch in walked(cycle, pool, everybody) for pod in batch.pods]
     nodes = range(len(cycle.snapshot.nodes))
     room = Room(cycle, pods, {})
-    line = VictimLine(pool, {queue: pool.leaf(queue) for queue in pool.queues}, lambda _: True)
+    line = VictimLine(pool, {queue: pool.leaf(queue) for queue in pool.queues}, everybody)
     while line.extend():
         pass
-    total, own = room.gains(np.array(line.nodes, dtype=np.int64), line.freed())
+    total, own = room.gains(line.nodes, line.freed())
     before = {node: fitting(cycle, pods, free_on(cycle, node, ()), node) for node in nodes}
     assert room.missing == len(pods) - sum(before.values())
     for at, pod in enumerate(gone):
@@ -117,7 +122,7 @@ def test_room_never_denies_what_can_be_done(cluster: Cluster, data: st.DataObjec
     wanted = {gang: pods for gang in waiting if (pods := pods_to_place(cycle.trial, cycle.orders, gang))}
     assume(wanted and pool.queues)
     gang, pods = data.draw(st.sampled_from(sorted(wanted.items())))
-    batches = walked(cycle, pool, lambda victim: victim != gang)
+    batches = walked(cycle, pool, lambda gangs: gangs != gang)
     kept = data.draw(st.sets(st.integers(0, max(len(batches) - 1, 0)), max_size=2))
     chosen = [batch for at, batch in enumerate(batches) if at not in kept]
     half = len(chosen) // 2

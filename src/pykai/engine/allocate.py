@@ -57,7 +57,7 @@ def refused(cycle: Cycle, pods: Sequence[int]) -> bool:
 
 def has_allocated(cycle: Cycle, gang: int) -> bool:
     status = cycle.trial.status
-    return any([IS_ALLOCATED[status[pod]] for pod in cycle.snapshot.gangs.pods(gang)])
+    return True in [IS_ALLOCATED[status[pod]] for pod in cycle.snapshot.gangs.pods(gang)]
 
 
 def place_gang(cycle: Cycle, gang: int, pods: Sequence[int], wait_only: bool = False, nodes: NodeSet = None) -> bool:

@@ -1,12 +1,17 @@
-"""What a pod takes: of a device, of its queue. Shared requests depend on the node they land on."""
+"""What a pod takes: of a node, of a device, of its queue. Shared requests depend on the node they land on."""
 
 from __future__ import annotations
 
 from math import ceil
 
+import numpy as np
+
 from pykai.model.pods import GpuKind, PodClass
-from pykai.model.resources import GPU, whole_gpus
+from pykai.model.resources import GPU, Column, Mask, Rows, whole_gpus
 from pykai.model.snapshot import Snapshot
+
+BY_MEMORY = GpuKind.MEMORY
+"""Looked up once: asking an enum for a member takes long in a loop."""
 
 
 class PodAmounts:
@@ -15,18 +20,42 @@ class PodAmounts:
     def __init__(self, snapshot: Snapshot) -> None:
         self.gpu_memory: list[float] = snapshot.nodes.gpu_memory.tolist()
         """MiB per device, by node."""
+        classes = snapshot.pods.classes
+        self.shared: list[bool] = [c.shared for c in classes]
+        """By class row: whether its pods take shares of devices."""
+        self.resource_types: list[str] = [
+            "Fraction" if c.gpu_kind is GpuKind.MEMORY else c.gpu_kind.value for c in classes
+        ]
+        """By class row: how binds name their GPUs."""
+        self.requests = class_requests(snapshot)
+        self._columns: list[Column] = list(self.requests.T.copy())
+        self._offered = snapshot.nodes.allocatable > 0
+        self._offers_all: dict[int, Mask] = {}
+        """Class -> nodes that offer everything it asks for."""
         self._mig_rows = snapshot.space.mig_rows()
         self._of_queue: dict[int, tuple[float, float, float]] = {}
 
+    def of_node(self, klass: int, node: int) -> Column:
+        """[resource]: what a pod of a class takes from the columns of a node: of what is offered there; read only."""
+        request = self._columns[klass]
+        offers_all = self._offers_all.get(klass)
+        if offers_all is None:
+            offers_all = self._offers_all[klass] = np.asarray(self._offered[request > 0].all(axis=0))
+        return request if offers_all[node] else np.asarray(request * self._offered[:, node])
+
+    def of_nodes(self, klass: int, nodes: Rows) -> Column:
+        """[resource, node]: the same for many nodes."""
+        return np.asarray(self._columns[klass][:, None] * self._offered[:, nodes])
+
     def share_memory(self, c: PodClass, node: int) -> float:
         """MiB per device a shared request takes on a node."""
-        if c.gpu_kind is GpuKind.MEMORY:
+        if c.gpu_kind is BY_MEMORY:
             return float(c.memory_mib)
         return float(int(c.portion * self.gpu_memory[node]))
 
     def share_portion(self, c: PodClass, node: int) -> float:
         """Portion per device a shared request takes on a node, rounded up to hundredths for memory requests."""
-        if c.gpu_kind is not GpuKind.MEMORY:
+        if c.gpu_kind is not BY_MEMORY:
             return c.portion
         return ceil(100 * c.memory_mib / self.gpu_memory[node]) / 100
 
@@ -38,7 +67,7 @@ class PodAmounts:
 
     def of_queue(self, c: PodClass, node: int) -> tuple[float, float, float]:
         """What a pod counts against its queue; without a node a gpu-memory request counts no GPU."""
-        if c.gpu_kind is GpuKind.MEMORY and node >= 0:
+        if c.gpu_kind is BY_MEMORY and node >= 0:
             return float(c.request[0]), float(c.request[1]), self.accepted_gpus(c, node)
         known = self._of_queue.get(c.row)
         if known is None:
@@ -47,3 +76,11 @@ class PodAmounts:
                 gpus += sum(float(c.request[row]) * each for row, each in self._mig_rows.items())
             known = self._of_queue[c.row] = float(c.request[0]), float(c.request[1]), gpus
         return known
+
+
+def class_requests(snapshot: Snapshot) -> Column:
+    """[resource, class]: what a pod of each class takes from a node's columns; shared GPUs are kept apart."""
+    classes = snapshot.pods.classes
+    table = np.array([c.request for c in classes]).reshape(len(classes), snapshot.space.size).T.copy()
+    table[GPU, [c.row for c in classes if c.shared]] = 0.0
+    return table

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import numpy as np
 
 from pykai.engine import evict
 from pykai.engine.cycle import Cycle
-from pykai.engine.gang import pods_to_place
 from pykai.engine.line import VictimLine
-from pykai.engine.order import in_order, runs
+from pykai.engine.order import runs
 from pykai.engine.scenario import Cause, Scenario
 from pykai.engine.search import Search
-from pykai.engine.victims import VictimPool
+from pykai.engine.victims import Passes, VictimPool
 from pykai.model.resources import GPU, Rows
 from pykai.model.status import IS_ACTIVE_USED
 
@@ -25,20 +24,20 @@ def consolidate(cycle: Cycle) -> None:
 
 
 def _search(cycle: Cycle, cause: Cause, pool: VictimPool) -> Search | None:
-    if not _enough_free(cycle, cause.gang):
+    if not _enough_free(cycle, cause.pods):
         return None
-    may_go = _movable(cycle, cause)
+    passes = _movable(cycle, cause)
     most = cycle.snapshot.params.max_consolidation_victims
     if most < 0:
-        return Search(cycle, cause, VictimLine(pool, {queue: pool.leaf(queue) for queue in pool.queues}, may_go))
-    leaves: dict[int, tuple[list[int], int]] = {}
-    for gang in reversed(in_order(cycle, _sample(cycle, pool, most + 1))):
-        leaves.setdefault(cycle.snapshot.gangs.queue[gang], ([], 0))[0].append(gang)
-    return Search(cycle, cause, VictimLine(pool, leaves, may_go))
+        return Search(cycle, cause, VictimLine(pool, {queue: pool.leaf(queue) for queue in pool.queues}, passes))
+    sample: dict[int, list[int]] = {}
+    for gang in sorted(_sample(cycle, pool, most + 1), key=cycle.gang_key, reverse=True):
+        sample.setdefault(cycle.snapshot.gangs.queue[gang], []).append(gang)
+    return Search(cycle, cause, VictimLine(pool, {queue: np.array(mine) for queue, mine in sample.items()}, passes))
 
 
-def _movable(cycle: Cycle, cause: Cause) -> Callable[[int], bool]:
-    """Whether a gang may be moved: not if it was evicted since the other one came, or it could go in circles.
+def _movable(cycle: Cycle, cause: Cause) -> Passes:
+    """Which gangs may be moved: not who was evicted since the other one came, or it could go in circles.
 
     Who is evicted is made anew and placed by the ordinary rules, which may lead it back to where it was. As long as it
     has no more than the promise of such a place, nobody needs to leave for it to be moved.
@@ -49,10 +48,12 @@ def _movable(cycle: Cycle, cause: Cause) -> Callable[[int], bool]:
     def rests(gang: int) -> bool:
         return gang in evicted and evicted[gang] >= came and any(IS_ACTIVE_USED[before[p]] for p in gangs.pods(gang))
 
-    return lambda gang: not rests(gang) and passes(gang)
+    if not evicted:
+        return passes
+    return lambda rows: passes(rows) & np.array([not rests(gang) for gang in rows.tolist()], dtype=bool)
 
 
-def _enough_free(cycle: Cycle, gang: int) -> bool:
+def _enough_free(cycle: Cycle, pods: Sequence[int]) -> bool:
     """Whether the cluster has the GPUs, if only they were together."""
     trial, ready = cycle.trial, cycle.snapshot.nodes.ready
     free = (trial.idle[GPU] + trial.releasing[GPU])[ready].sum()
@@ -60,7 +61,6 @@ def _enough_free(cycle: Cycle, gang: int) -> bool:
         if ready[node]:
             capacity = float(cycle.snapshot.nodes.gpu_memory[node])
             free += sum((capacity - s.allocated + s.releasing) / capacity for s in shares.values() if s.used > 0)
-    pods = pods_to_place(trial, cycle.orders, gang)
     return bool(np.round(free, 4) >= np.round(sum(trial.of_class(pod).request[GPU] for pod in pods), 4))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from pykai.engine import points
+from pykai.engine.amounts import BY_MEMORY
 from pykai.engine.gang import GangOrders
 from pykai.engine.policy import Policy
 from pykai.engine.quota import QueueBook, Triple
@@ -18,7 +19,7 @@ from pykai.engine.ranking import Rankings
 from pykai.engine.reasons import Reasons
 from pykai.engine.trial import Trial
 from pykai.model.gangs import PodSet, SubGroupSet
-from pykai.model.pods import GpuKind, PodClass
+from pykai.model.pods import PodClass
 from pykai.model.resources import GPU, QUEUE_RESOURCES, Column
 from pykai.model.snapshot import Snapshot
 
@@ -148,7 +149,7 @@ class Cycle:
         for pod in pods:
             c = classes[klass[pod]]
             more_cpu, more_memory, more_gpus = amounts.of_queue(c, -1)
-            if c.gpu_kind is GpuKind.MEMORY and memory_of_device:
+            if c.gpu_kind is BY_MEMORY and memory_of_device:
                 more_gpus += c.devices * c.memory_mib / memory_of_device
             cpu, memory, gpus = cpu + more_cpu, memory + more_memory, gpus + more_gpus
         return cpu, memory, round(gpus, 6)

@@ -13,6 +13,8 @@ from pykai.engine.journal import Journal
 from pykai.model.resources import GPU, PODS, Column
 from pykai.model.status import Status
 
+_PIPELINED, _RELEASING = int(Status.PIPELINED), int(Status.RELEASING)
+
 
 class Share(NamedTuple):
     """The state of one shared device."""
@@ -67,7 +69,7 @@ class DeviceLedger:
         """Devices that were shared before this cycle: their reservation pods are pods of the snapshot."""
         self.shares: dict[int, Shares] = {}
 
-    def change(self, node: int, groups: Iterable[str], memory: float, how: tuple[Status, int]) -> None:
+    def change(self, node: int, groups: Iterable[str], memory: float, how: tuple[int, int]) -> None:
         """Charge (+1) or return (-1) a share of `memory` MiB on each device, for a pod of the given status."""
         status, sign = how
         for group in groups:
@@ -120,10 +122,10 @@ class DeviceLedger:
         used = int(self.used_gpus[node]) + held
         return bool(self._offered[node] < int(self.idle[GPU, node]) + used)
 
-    def _add(self, node: int, group: str, m: float, status: Status) -> None:
+    def _add(self, node: int, group: str, m: float, status: int) -> None:
         s = self.shares.get(node, {}).get(group, EMPTY)
         used = s.used + m
-        if status is Status.RELEASING:
+        if status == _RELEASING:
             new = Share(used, s.allocated + m, s.releasing + m, s.marked)
             whole = new.used == new.releasing
             self._put(node, group, new._replace(marked=new.marked or whole))
@@ -132,7 +134,7 @@ class DeviceLedger:
                     self._gpus(self.releasing, node, 1)
                 if self._surplus(node):
                     self._gpus(self.idle, node, -1)
-        elif status is Status.PIPELINED:
+        elif status == _PIPELINED:
             self._put(node, group, Share(used, s.allocated, s.releasing - m, s.marked))
             if s.used == s.releasing:
                 self._gpus(self.releasing, node, -1)
@@ -146,10 +148,10 @@ class DeviceLedger:
             if s.marked:
                 self._gpus(self.releasing, node, -1)
 
-    def _remove(self, node: int, group: str, m: float, status: Status) -> None:
+    def _remove(self, node: int, group: str, m: float, status: int) -> None:
         s = self.shares.get(node, {}).get(group, EMPTY)
         used = s.used - m
-        if status is Status.RELEASING:
+        if status == _RELEASING:
             freed = used <= 0
             marked = s.marked and not freed
             self._put(node, group, Share(used, s.allocated - m, s.releasing - m, marked))
@@ -158,7 +160,7 @@ class DeviceLedger:
                     self._gpus(self.idle, node, 1)
                 if s.marked:
                     self._gpus(self.releasing, node, -1)
-        elif status is Status.PIPELINED:
+        elif status == _PIPELINED:
             self._put(node, group, Share(used, s.allocated, s.releasing + m, s.marked))
             if s.used == s.releasing or (used == 0 and s.releasing + m == 0):
                 self._gpus(self.releasing, node, 1)

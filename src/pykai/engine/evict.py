@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from pykai.engine.allocate import place_gang
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import pods_to_place
@@ -14,7 +16,7 @@ from pykai.engine.reasons import POD_ERRORS, GangError
 from pykai.engine.scenario import Cause, Scenario, commit
 from pykai.engine.search import Search
 from pykai.engine.shapes import ShapedWalk
-from pykai.engine.victims import VictimPool
+from pykai.engine.victims import Passes, VictimPool
 from pykai.objects.duration import render as render_duration
 from pykai.objects.timestamps import rfc3339
 
@@ -65,19 +67,20 @@ def _make_room(
     """Give the gang its pods: out of what earlier evictions left over, or by evicting somebody."""
     (gang, pods), (pool, waiting) = wish, around
     request = cycle.queue_request(pods, cycle.snapshot.max_gpu_memory)
-    cause = Cause(action.name, gang, request, _book_now(cycle), waiting, action.keep_all)
+    cause = Cause(action.name, gang, pods, request, _book_now(cycle), waiting, action.keep_all)
     search = action.search(cycle, cause, pool)
     if search is None:
         return False
     if cycle.trial.evicted and place_gang(cycle, gang, pods, wait_only=True):
         waiting.served(gang)
         cycle.reasons.forget(gang)
+        pool.changed((gang,))
         return True
     scenario = search.solve()
     if scenario is None:
         return False
     commit(cycle, scenario, action.messages(cycle, scenario))
-    pool.changed({cycle.trial.gang[pod] for pod in scenario.victims})
+    pool.changed({gang, *(cycle.trial.gang[pod] for pod in scenario.victims)})
     return True
 
 
@@ -128,7 +131,7 @@ class Failures:
         self._constraints: dict[int, object] = {}
 
     def hopeless(self, gang: int, pods: Sequence[int]) -> bool:
-        if not self.cycle.snapshot.params.use_signatures:
+        if not self._known:
             return False
         known = self._known.get(self._signature(gang, pods))
         return known is not None and not _easier(self._requests(pods), known)
@@ -183,12 +186,12 @@ def _easier(requests: Requests, known: Requests) -> bool:
     return differing is not None and _within(*differing)
 
 
-def filtered(cycle: Cycle, cause: Cause) -> Callable[[int], bool]:
-    """Whether a gang may be considered as a victim at all; remembered per gang for this search."""
-    known: dict[int, bool] = {}
+def filtered(cycle: Cycle, cause: Cause) -> Passes:
+    """Which gangs may be considered as victims at all; remembered per gang for this search."""
     filters = [f for f in cycle.victim_filters if f.judges(cycle, cause.action)]
     if not filters:
-        return lambda gang: gang != cause.gang
+        return lambda gangs: gangs != cause.gang
+    known: dict[int, bool] = {}
 
     def may_go(gang: int) -> bool:
         if gang not in known:
@@ -197,4 +200,4 @@ def filtered(cycle: Cycle, cause: Cause) -> Callable[[int], bool]:
             )
         return known[gang]
 
-    return may_go
+    return lambda gangs: np.fromiter(map(may_go, gangs.tolist()), dtype=bool, count=len(gangs))

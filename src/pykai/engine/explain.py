@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain
 
 import numpy as np
@@ -37,13 +36,15 @@ def explain_alike(cycle: Cycle, first: int, others: Iterable[int]) -> None:
     for gang in others:
         pods = orders.pods(trial, gang)
         texts = {about_pod(title(pod), text): about_pod(title(pods[at]), text) for at, pod, text in told}
-        reasons.gangs[gang] = [replace(e, message=texts.get(e.message, e.message)) for e in errors]
+        reasons.gangs[gang] = [
+            GangError(e.reason, texts[e.message], e.capacity, e.node_group) if e.message in texts else e for e in errors
+        ]
         reasons.pods.update((pods[at], text) for at, _, text in told)
 
 
 def explain_pod(cycle: Cycle, gang: int, failed: tuple[int, int], looked: Looked) -> None:
     """No node took the pod; `failed` is the pod, and how many of its podset have a place."""
-    pod, found = failed
+    pod, _ = failed
     error = fit_error(cycle, cycle.trial.of_class(pod), *looked)
     text = error.detailed() if cycle.snapshot.params.detailed_fit_errors else error.text()
     cycle.reasons.pods[pod] = text

@@ -132,12 +132,10 @@ def _wanted(trial: Trial, orders: GangOrders, member: Member, waiting: dict[int,
 
 def must_wait(trial: Trial, gang: int) -> bool:
     """Whether the gang's minimum is only reached with pods that wait for a release: then all of it waits."""
-    gangs = trial.snapshot.gangs
+    gangs, pipelined = trial.snapshot.gangs, trial.pipelined
     podsets = [p.row for p in gangs.trees[gang].podsets()] if gang in gangs.trees else [gangs.first_podset[gang]]
-    return any(
-        trial.pipelined[row] and trial.active_allocated[row] - trial.pipelined[row] < gangs.podset_min[row]
-        for row in podsets
-    )
+    waiting = [row for row in podsets if pipelined[row]]
+    return any(trial.active_allocated[row] - pipelined[row] < gangs.podset_min[row] for row in waiting)
 
 
 def is_gang(trial: Trial, gang: int) -> bool:

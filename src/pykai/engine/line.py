@@ -7,122 +7,128 @@ falling sequences. `VictimWalk` is the slow twin, and serves where gangs can los
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from pykai.engine.quota import ZERO
-from pykai.engine.victims import Batch, Candidates, VictimPool, VictimWalk
-from pykai.model.resources import GPU, QUEUE_RESOURCES, UNLIMITED, Column
+from pykai.engine.quota import BILLION, ZERO
+from pykai.engine.victims import Batch, Passes, VictimPool, VictimWalk
+from pykai.model.resources import GPU, Column, Rows
 
 FIRST_CHUNK = 8
-Front = tuple[list[int], bool]
+Front = tuple[Rows, bool]
 """The first candidates of a leaf, and whether these are all."""
 
 
 class VictimLine:
-    """Batches in order, extended on demand; with them their pods, nodes and what they free, as parallel columns.
+    """Batches in order, extended on demand: `gangs` by batch; `pods`, `nodes` and `batch_of` by pod, batch by batch.
 
     `hint` says whose line it is: searches with the same hint tend to look equally far, so that is fetched at once.
     """
 
-    def __init__(
-        self, pool: VictimPool, leaves: Mapping[int, Candidates], may_go: Callable[[int], bool], hint: Hashable = None
-    ) -> None:
+    def __init__(self, pool: VictimPool, leaves: Mapping[int, Rows], passes: Passes, hint: Hashable = None) -> None:
         self.cycle = pool.cycle
         self._pool = pool
         self._leaves = leaves
-        self._may_go = may_go
+        self._passes = passes
         self._walk: VictimWalk | None = None
         self._hint = hint
         self._chunk = pool.chunks.get(hint, FIRST_CHUNK)
         self._complete = False
-        self.batches: list[Batch] = []
-        self.pods: list[int] = []
-        self.batch_of: list[int] = []
-        self.nodes: list[int] = []
-        self._classes: list[int] = []
+        self.gangs = self.pods = self.nodes = self.batch_of = np.zeros(0, dtype=np.int64)
+
+    def __len__(self) -> int:
+        """How many batches are known."""
+        return len(self.gangs)
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether a gang may have several batches."""
+        return self._walk is not None
+
+    def batch(self, number: int) -> Batch:
+        start, end = np.searchsorted(self.batch_of, (number, number + 1)).tolist()
+        return Batch(int(self.gangs[number]), tuple(self.pods[start:end].tolist()))
 
     def extend(self) -> bool:
         """Fetch more of the line; False when there is no more."""
-        if self._complete:
-            return False
-        more = self._merged() if self._walk is None else self._walked()
-        self._add(more)
-        self._pool.chunks[self._hint] = self._chunk
-        self._chunk *= 4
-        return bool(more) or (not self._complete and self.extend())
+        known = len(self)
+        while not self._complete and len(self) == known:
+            if self._walk is None:
+                self._merged()
+            else:
+                self._walked(self._walk)
+            self._pool.chunks[self._hint] = self._chunk
+            self._chunk *= 4
+        return len(self) > known
 
-    def _add(self, more: Sequence[Batch]) -> None:
-        trial, first = self.cycle.trial, len(self.batches)
-        self.batches.extend(more)
-        pods = [pod for batch in more for pod in batch.pods]
-        self.pods.extend(pods)
-        self.batch_of.extend(first + number for number, batch in enumerate(more) for _ in batch.pods)
-        self.nodes.extend([trial.node[pod] for pod in pods])
-        self._classes.extend([trial.klass[pod] for pod in pods])
+    def _add(self, gangs: Rows, pods: Rows, counts: Rows) -> None:
+        batches = np.repeat(np.arange(len(self), len(self) + len(gangs)), counts)
+        self.gangs, self.pods = _joined(self.gangs, gangs), _joined(self.pods, pods)
+        self.batch_of = _joined(self.batch_of, batches)
+        self.nodes = _joined(self.nodes, self._pool.members.node[pods])
 
     def freed(self) -> Column:
         """[resource, pod]: what each pod of the line frees on its node."""
         table, by_memory = self._pool.class_requests
-        rows = np.array(self._classes, dtype=np.int64)
+        rows = self.cycle.snapshot.pods.klass[self.pods]
         amounts = table[:, rows]
         for at in np.flatnonzero(by_memory[rows]).tolist() if by_memory.any() else ():
-            amounts[GPU, at] = self.cycle.trial.accepted_gpus(self.pods[at])
+            amounts[GPU, at] = self.cycle.trial.accepted_gpus(int(self.pods[at]))
         return amounts
 
     # ---------------------------------------------------------------------------------------------------- slow, always
-    def _walked(self) -> list[Batch]:
-        assert self._walk is not None
+    def _walked(self, walk: VictimWalk) -> None:
         found: list[Batch] = []
-        while len(found) < self._chunk:
-            batch = self._walk.pop()
+        while len(found) < self._chunk and not self._complete:
+            batch = walk.pop()
             if batch is None:
                 self._complete = True
-                break
-            found.append(batch)
-        return found
+            else:
+                found.append(batch)
+        counts = [len(batch.pods) for batch in found]
+        self._add(_rows(batch.gang for batch in found), _rows(p for batch in found for p in batch.pods), _rows(counts))
 
     # -------------------------------------------------------------------------------------------- fast, for whole gangs
-    def _merged(self) -> list[Batch]:
-        """The next batches of the merged line, or the start of a walk where a gang could lose a part only."""
-        fronts = {queue: self._front(gangs, start) for queue, (gangs, start) in self._leaves.items()}
-        if not all(self._pool.goes_whole[gang] for gangs, _ in fronts.values() for gang in gangs):
-            self._walk = VictimWalk(self.cycle, self._leaves, self._may_go)
-            return [batch for batch in self._walked() if batch.gang not in {b.gang for b in self.batches}]
+    def _merged(self) -> None:
+        """Add the next batches of the merged line, or start to walk where a gang could lose a part only."""
+        fronts = {queue: self._front(gangs) for queue, gangs in self._leaves.items()}
+        if not all(self._pool.goes_whole[gangs].all() for gangs, _ in fronts.values()):
+            self._walk = VictimWalk(self.cycle, self._leaves, self._passes)
+            for _ in range(len(self)):
+                self._walk.pop()
+            return
         order = self._merge(-1, fronts)
         self._complete = all(complete for _, complete in fronts.values())
-        known = {batch.gang for batch in self.batches}
-        sure = order[: self._sure(order, fronts)]
-        return [Batch(gang, self._pool.pods(gang)) for gang in sure if gang not in known]
+        more = order[len(self) : self._sure(order, fronts)]
+        self._add(more, *self._pool.members.of(more))
 
-    def _sure(self, order: Sequence[int], fronts: Mapping[int, Front]) -> int:
+    def _sure(self, order: Rows, fronts: Mapping[int, Front]) -> int:
         """How much of the order holds: up to the last gang of any leaf that was cut off."""
-        at = {gang: position for position, gang in enumerate(order)}
-        return min((at[gangs[-1]] + 1 for gangs, complete in fronts.values() if not complete), default=len(order))
+        ends = [gangs[-1] for gangs, complete in fronts.values() if not complete]
+        return min((int(np.flatnonzero(order == gang)[0]) + 1 for gang in ends), default=len(order))
 
-    def _front(self, gangs: Sequence[int], start: int) -> Front:
+    def _front(self, gangs: Rows) -> Front:
         """The first candidates of a leaf, and whether these are all."""
-        found: list[int] = []
-        for gang in gangs[start:] if start else gangs:
-            if self._may_go(gang):
-                if len(found) == self._chunk:
-                    return found, False
-                found.append(gang)
-        return found, True
+        found, at = gangs[:0], 0
+        while len(found) <= self._chunk and at < len(gangs):
+            piece = gangs[at : at + self._chunk + 1]
+            found, at = _joined(found, piece[self._passes(piece)]), at + len(piece)
+        return found[: self._chunk], len(found) <= self._chunk
 
-    def _merge(self, parent: int, fronts: Mapping[int, Front]) -> list[int]:
+    def _merge(self, parent: int, fronts: Mapping[int, Front]) -> Rows:
         """The gangs below a queue in order."""
         if parent in fronts:
             return fronts[parent][0]
         below = [q for q in self._children(parent) if self._has_leaf(q, fronts)]
         orders = [self._merge(q, fronts) for q in below]
         if len(orders) <= 1:
-            return orders[0] if orders else []
-        ranks = self._ranks(below)
-        keys = np.concatenate([self._keys_of(q, o, ranks[q]) for q, o in zip(below, orders, strict=True)], axis=1)
-        gangs = [gang for order in orders for gang in order]
-        return [gangs[at] for at in np.lexsort((keys[3], -keys[2], -keys[1], -keys[0])).tolist()]
+            return orders[0] if orders else _rows(())
+        first, last = self._ranks(below)
+        sizes = [len(order) for order in orders]
+        shares = np.concatenate([self._shares(q, order) for q, order in zip(below, orders, strict=True)])
+        keys = (-np.repeat(last, sizes), -np.floor(shares * BILLION + 0.5), -np.repeat(first, sizes))
+        return np.concatenate(orders)[np.lexsort(keys)]
 
     def _children(self, parent: int) -> Sequence[int]:
         queues = self.cycle.snapshot.queues
@@ -132,30 +138,25 @@ class VictimLine:
         paths = self.cycle.snapshot.queues.paths
         return any(queue in paths[leaf] for leaf in fronts)
 
-    def _ranks(self, children: Sequence[int]) -> dict[int, tuple[int, int]]:
-        """What of the children's keys does not change: before the dominant share, and after it."""
+    def _ranks(self, children: Sequence[int]) -> tuple[list[int], list[int]]:
+        """What of each child's key does not change: before the dominant share, and after it."""
         cycle = self.cycle
         if cycle.quota is None:
-            return {q: (0, rank) for rank, q in enumerate(children)}
+            return [0] * len(children), list(range(len(children)))
         keys = {q: cycle.quota.queue_key(cycle.book, q, ZERO, ZERO) for q in children}
         first = sorted({key[:4] for key in keys.values()})
         last = sorted(children, key=lambda q: keys[q][5:])
-        return {q: (first.index(keys[q][:4]), last.index(q)) for q in children}
+        return [first.index(keys[q][:4]) for q in children], [last.index(q) for q in children]
 
-    def _keys_of(self, queue: int, order: Sequence[int], ranks: tuple[int, int]) -> Column:
-        """Sort columns of a child's gangs: constant part, dominant share left when it is gone, constant, position."""
-        lost = np.cumsum(self._pool.amounts[:, order], axis=1) if order else np.zeros((QUEUE_RESOURCES, 0))
-        book = self.cycle.book
-        left = np.array(book.allocated[queue])[:, None] - lost
-        share = np.round(_dominant_shares(left, book.allocatable[queue], book.total), 9)
-        size = len(order)
-        return np.array([np.full(size, ranks[0]), share, np.full(size, ranks[1]), np.arange(size)], dtype=np.float64)
+    def _shares(self, queue: int, order: Rows) -> Column:
+        """A child's dominant share after each of its gangs is gone, in order."""
+        left = np.array(self.cycle.book.allocated[queue])[:, None] - np.cumsum(self._pool.amounts[:, order], axis=1)
+        return np.asarray((left * self._pool.scale(queue)).max(axis=0, initial=0.0))
 
 
-def _dominant_shares(amounts: Column, allocatable: Sequence[float], cluster: Sequence[float]) -> Column:
-    """Of each column of [resource, n] the largest ratio to what the queue may use."""
-    bound = [
-        everything if share == UNLIMITED else share for share, everything in zip(allocatable, cluster, strict=True)
-    ]
-    scale = np.array([1 / b if b > 0 else (1000.0 if b == 0 else 0.0) for b in bound])
-    return np.asarray(np.maximum((amounts * scale[:, None]).max(axis=0), 0.0)) if amounts.size else np.zeros(0)
+def _joined(some: Rows, more: Rows) -> Rows:
+    return np.concatenate((some, more)) if len(some) else more
+
+
+def _rows(numbers: Iterable[int]) -> Rows:
+    return np.fromiter(numbers, dtype=np.int64)

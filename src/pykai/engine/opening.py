@@ -46,14 +46,6 @@ def podset_counts(snapshot: Snapshot) -> PodsetCounts:
     )
 
 
-def class_requests(snapshot: Snapshot) -> Column:
-    """[resource, class]: what a pod of each class takes from a node's columns; shared GPUs are kept apart."""
-    classes = snapshot.pods.classes
-    table = np.array([c.request for c in classes]).reshape(len(classes), snapshot.space.size).T.copy()
-    table[GPU, [c.row for c in classes if c.shared]] = 0.0
-    return table
-
-
 def node_columns(snapshot: Snapshot, requests: Column) -> tuple[Column, Column, list[float]]:
     """Idle and releasing [resource, node], and whole devices in use per node; shared devices are charged later."""
     pods, nodes = snapshot.pods, snapshot.nodes

@@ -138,11 +138,8 @@ class GangWalk:
     def _rekey(self, leaf: int) -> None:
         """Key the path from a leaf to its root by what is now its best gang."""
         queues, allocated = self.cycle.snapshot.queues, self.cycle.book.allocated
-        gang: int | None = self._leaves[leaf][0][1] if self._leaves[leaf] else None
         for queue in queues.paths[leaf]:
-            if queue != leaf:
-                child = self._top(queue)
-                gang = None if child is None else self._best[child]
+            gang = self._best_gang(queue)
             if gang is None:
                 self._keys.pop(queue, None)
                 self._best.pop(queue, None)
@@ -154,6 +151,13 @@ class GangWalk:
             key = self._keys[queue] = self._key(queue, reasons[0])
             self._reasons[queue] = reasons
             heapq.heappush(self._inner.setdefault(queues.parent[queue], []), (key, queue))
+
+    def _best_gang(self, queue: int) -> int | None:
+        heap = self._leaves.get(queue)
+        if heap is not None:
+            return heap[0][1] if heap else None
+        child = self._top(queue)
+        return None if child is None else self._best[child]
 
     def _top(self, parent: int) -> int | None:
         heap = self._inner.get(parent, [])

@@ -100,7 +100,7 @@ class Placement:
 
     def _refused(self, pods: Sequence[int]) -> bool:
         cycle = self.cycle
-        return any([gate.refuse(cycle, pod) is not None for gate in cycle.gates for pod in pods])
+        return any(gate.refuse(cycle, pod) is not None for gate in cycle.gates for pod in pods)
 
     def _split(self, members: Sequence[Group], pods: Sequence[int]) -> Iterator[tuple[Group, list[int]]]:
         podset = self.trial.podset
@@ -151,7 +151,7 @@ class Placement:
         trial = self.trial
         wait = self.wait_only or not now or self._must_wait(pod, node, c)
         groups: tuple[str, ...] = ()
-        if c.shared:
+        if trial.amounts.shared[c.row]:
             own = self._own_devices(pod, node) if pod in trial.virtual else ()
             chosen = choose_devices(self.cycle, c, node, wait, own)
             if chosen is None:

@@ -24,12 +24,9 @@ def _search(cycle: Cycle, cause: Cause, pool: VictimPool) -> Search | None:
     if pool.lowest_priority(queue) >= priority:
         return None
     passes = evict.filtered(cycle, cause)
-    leaves = {queue: pool.leaf(queue)}
-
-    def may_go(gang: int) -> bool:
-        return gangs.priority[gang] < priority and passes(gang)
-
-    return Search(cycle, cause, VictimLine(pool, leaves, may_go, cause.request))
+    below = pool.leaf(queue)
+    leaves = {queue: below[pool.priority[below] < priority]}
+    return Search(cycle, cause, VictimLine(pool, leaves, passes, cause.request))
 
 
 def _messages(cycle: Cycle, scenario: Scenario) -> dict[int, str]:

@@ -24,6 +24,7 @@ class Ranked:
     local: Column
     total: Column
     fits_now: Mask
+    """Where the class fits without waiting for a release."""
     fits_twice: Mask
     by_order: bool
 

@@ -7,7 +7,7 @@ trial's list of touched nodes and refreshes only those entries. A ranking of som
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from math import floor
 from typing import NamedTuple
@@ -24,7 +24,7 @@ from pykai.engine.trial import Trial
 from pykai.model.pods import PodClass
 from pykai.model.resources import GPU, Column, Mask, Rows
 
-FEW = 12
+FEW = 8
 """Up to this many nodes are looked at one by one: a loop is faster than columns then."""
 Relief = Callable[[PodClass, Rows], Column | None]
 
@@ -137,6 +137,8 @@ class Ranking:
         self.trial = rankings.trial
         self.pod_class = pod_class
         self._allowed = rankings.allowed(pod_class)
+        self._amounts = self.trial.amounts
+        self._shared = pod_class.shared
         self._dims: list[tuple[int, float]] = [(row, float(pod_class.request[row])) for row in pod_class.dims.tolist()]
         offered = self.trial.snapshot.nodes.allocatable > 0
         asked = [(plugin, plugin.measured(pod_class)) for plugin in rankings.relative]
@@ -181,14 +183,14 @@ class Ranking:
             for plugin in self._all.scores:
                 scores = scores + plugin.score(look)
         ranked.local[nodes] = np.where(fits, scores, UNFIT)
-        ranked.fits_now[nodes] = look.fits_now
+        ranked.fits_now[nodes] = look.fits_now & fits
         for standing in self._relative:
             standing.put_all(nodes, look.free[standing.resource])
         self._add_up(nodes if self._settled() else self._all.every)
 
     def _settled(self) -> bool:
         """Whether nodes that have not changed have the scores they had."""
-        return all([standing.settled() for standing in self._relative])
+        return not [standing for standing in self._relative if not standing.settled()]
 
     def _add_up(self, nodes: Rows) -> None:
         self.ranked.total[nodes] = self.ranked.local[nodes] + sum(standing.scores(nodes) for standing in self._relative)
@@ -217,12 +219,12 @@ class Ranking:
         at = {node: position for position, node in enumerate(nodes.tolist())}
         for node in shares if len(shares) < len(at) else at:
             if node in at:
-                counts[at[node]] = self._sharable_on(node, state(node))
+                counts[at[node]] = self._sharable_on(node, state(node).rooms)
         return counts
 
-    def _sharable_on(self, node: int, state: NodeState) -> int:
-        left = state.rooms
-        return len(left) - bisect_left(left, self.trial.share_memory(self.pod_class, node)) if left else 0
+    def _sharable_on(self, node: int, left: Sequence[float]) -> int:
+        """How many devices with this much room, ascending, hold a pod of the class."""
+        return len(left) - bisect_left(left, self._amounts.share_memory(self.pod_class, node)) if left else 0
 
     # ------------------------------------------------------------------------------------------------------ few nodes
     def _update_few(self, nodes: Iterable[int]) -> None:
@@ -239,20 +241,17 @@ class Ranking:
 
     def _score(self, node: int, state: NodeState) -> float:
         """The score of one node without relative ones; notes whether the class fits there at once, and twice."""
-        c, (idle, free, _) = self.pod_class, state
+        ranked, (idle, free, left) = self.ranked, state
         fits, now, twice, shared = bool(self._allowed[node]), True, True, 0
         for row, need in self._dims:
-            fits = fits and free[row] >= need
-            now = now and idle[row] >= need
-            twice = twice and free[row] >= 2 * need
-        if c.shared:
-            shared, devices = self._sharable_on(node, state), c.devices
-            fits = fits and floor(free[GPU]) + shared >= devices
-            fits = fits and self.trial.amounts.gpu_memory[node] >= c.memory_mib
+            have = free[row]
+            fits, now, twice = fits and have >= need, now and idle[row] >= need, twice and have >= 2 * need
+        if fits and self._shared:
+            shared, devices = self._sharable_on(node, left), self.pod_class.devices
+            fits = floor(free[GPU]) + shared >= devices and self._amounts.gpu_memory[node] >= self.pod_class.memory_mib
             now = now and floor(idle[GPU]) + shared >= devices
-        else:
-            self.ranked.fits_twice[node] = twice
-        self.ranked.fits_now[node] = now
+        ranked.fits_now[node] = fits and now
+        ranked.fits_twice[node] = twice
         return float(self._steady(now, shared > 0)[node]) if fits else UNFIT
 
     def _steady(self, now: bool, shared: bool) -> Column:

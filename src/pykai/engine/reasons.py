@@ -65,10 +65,11 @@ def about_pod(title: str, text: str) -> str:
 
 def gang_text(errors: list[GangError]) -> str:
     """One line per distinct message, repeated ones counted."""
-    base = errors[0].reason if len(errors) == 1 else GROUP_BASE
+    if len(errors) == 1:
+        return f"{errors[0].reason}: {errors[0].message}."
     counted = Counter(error.message for error in errors)
     lines = sorted(message if n == 1 else f"{n} {message}" for message, n in counted.items())
-    return f"{base}: " + ". \n".join(lines) + "."
+    return f"{GROUP_BASE}: " + ". \n".join(lines) + "."
 
 
 def gang_text_detailed(errors: list[GangError]) -> str:

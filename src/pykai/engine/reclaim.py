@@ -30,8 +30,8 @@ def _search(cycle: Cycle, cause: Cause, pool: VictimPool) -> Search | None:
         return None
     most = most_gpus_to_lose(cycle.book, claim, {queue: pool.largest_gpus(queue) for queue in queues})
     leaves = {queue: pool.leaf(queue) for queue in queues}
-    may_go = evict.filtered(cycle, cause)
-    return Search(cycle, cause, VictimLine(pool, leaves, may_go, cause.request), lambda gpus: gpus <= 0 or gpus < most)
+    passes = evict.filtered(cycle, cause)
+    return Search(cycle, cause, VictimLine(pool, leaves, passes, cause.request), lambda gpus: gpus <= 0 or gpus < most)
 
 
 def _messages(cycle: Cycle, scenario: Scenario) -> dict[int, str]:

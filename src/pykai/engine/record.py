@@ -10,9 +10,8 @@ import numpy as np
 from pykai.engine.allocate import has_allocated
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import ready
-from pykai.engine.reasons import GangError, gang_text
+from pykai.engine.reasons import GROUP_BASE, GangError, gang_text
 from pykai.model.plan import Bind, Evict, GangMark, Pipeline, Plan, Verdict
-from pykai.model.pods import GpuKind
 from pykai.model.status import Status
 
 Key = tuple[str, str]
@@ -21,8 +20,8 @@ Key = tuple[str, str]
 def plan_of(cycle: Cycle) -> Plan:
     """Everything the cycle decided."""
     trial = cycle.trial
-    placed = [(pod, wait) for pod, wait in trial.placed.items() if trial.status[pod] != Status.RELEASING]
-    status = np.array(trial.status)
+    status, leaving = np.array(trial.status), int(Status.RELEASING)
+    placed = [(pod, wait) for pod, wait in trial.placed.items() if trial.status[pod] != leaving]
     waiting = (status == Status.PENDING) | (status == Status.GATED)
     ours = np.flatnonzero(waiting & (cycle.snapshot.pods.gang >= 0)).tolist()
     return Plan(
@@ -52,10 +51,10 @@ def _node(cycle: Cycle, pod: int) -> str:
 def _bind(cycle: Cycle, pod: int) -> Bind:
     trial = cycle.trial
     c = trial.of_class(pod)
-    portion = trial.share_portion(c, trial.node[pod]) if c.shared else c.portion
-    resource_type = "Fraction" if c.gpu_kind is GpuKind.MEMORY else c.gpu_kind.value
-    groups = trial.gpu_groups.get(pod, ()) if c.shared else ()
-    bind = Bind(_key(cycle, pod), _node(cycle, pod), resource_type, c.devices, portion, groups)
+    portion, groups = c.portion, tuple[str, ...]()
+    if trial.amounts.shared[c.row]:
+        portion, groups = trial.share_portion(c, trial.node[pod]), trial.gpu_groups.get(pod, ())
+    bind = Bind(_key(cycle, pod), _node(cycle, pod), trial.amounts.resource_types[c.row], c.devices, portion, groups)
     if not cycle.rules(c).observers:
         return bind
     extended = (plugin.extended_claim(cycle, pod) for plugin in cycle.bind_details)
@@ -95,13 +94,13 @@ def _verdicts(cycle: Cycle, waiting: list[int]) -> Iterator[Verdict]:
         by_gang.setdefault(cycle.trial.gang[pod], []).append(pod)
     for gang, pods in by_gang.items():
         errors = cycle.reasons.gangs.get(gang) or _without_queue(cycle, gang)
-        whole = gang_text(errors) if errors else "Unable to schedule podgroup"
-        fallback = gang_text(errors) if errors else "Unable to schedule pod"
+        text = gang_text(errors) if errors else ""
+        told = cycle.reasons.pods
         yield Verdict(
             gang=_gang_key(cycle, gang),
-            reasons=tuple((error.reason, error.message) for error in errors),
-            message=whole,
-            pods={_key(cycle, pod): cycle.reasons.pods.get(pod, fallback) for pod in pods},
+            reasons=tuple([(error.reason, error.message) for error in errors]),
+            message=text or GROUP_BASE,
+            pods={_key(cycle, pod): told.get(pod, text or "Unable to schedule pod") for pod in pods},
             ready=ready(cycle.trial, gang),
         )
 

@@ -74,15 +74,16 @@ class Room:
         if not len(nodes):
             return np.zeros(0), np.zeros(0)
         order = np.argsort(nodes, kind="stable")
-        sorted_nodes = nodes[order]
-        first = np.r_[True, sorted_nodes[1:] != sorted_nodes[:-1]]
-        running = np.cumsum(amounts[self._dims][:, order], axis=1)
+        sorted_nodes, freed = nodes[order], amounts[self._dims][:, order]
+        first = np.ones(len(order), dtype=bool)
+        np.not_equal(sorted_nodes[1:], sorted_nodes[:-1], out=first[1:])
+        running = np.cumsum(freed, axis=1)
         starts = np.flatnonzero(first)
-        offsets = (running - amounts[self._dims][:, order])[:, starts]
-        before = np.repeat(offsets, np.diff(np.r_[starts, len(order)]), axis=1)
+        before = (running - freed)[:, starts[np.cumsum(first) - 1]]
         after = self._fit(self.free[self._dims][:, sorted_nodes] + running - before)
         own = np.where(self._allowed[sorted_nodes], after - self.counts[sorted_nodes], 0.0)
-        step = own - np.where(first, 0.0, np.r_[0.0, own[:-1]])
+        step = own.copy()
+        step[1:] -= np.where(first[1:], 0.0, own[:-1])
         back = np.empty(len(order), dtype=np.int64)
         back[order] = np.arange(len(order))
         return np.cumsum(step[back]), own[back]

@@ -38,6 +38,8 @@ class Cause:
 
     action: str
     gang: int
+    pods: Sequence[int]
+    """What the gang is to get."""
     request: Triple
     book: QueueBook
     waiting: Waiting

@@ -7,21 +7,19 @@ ways of choosing among the accumulated victims are tried in turn: all on one nod
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 
 from pykai.engine.cycle import Cycle
-from pykai.engine.gang import active_pods, intact, pods_to_place
+from pykai.engine.gang import active_pods, intact
 from pykai.engine.line import VictimLine
 from pykai.engine.room import Room, freed_by
 from pykai.engine.scenario import Cause, Scenario, simulate, whole
 from pykai.engine.victims import Batch
-from pykai.model.resources import GPU, Column, Rows
+from pykai.model.resources import GPU, Column, Mask, Rows
 
 Bound = Callable[[float], bool]
 """Whether victims worth this many GPUs could be had at all."""
@@ -39,7 +37,7 @@ class Search:
 
     def solve(self) -> Scenario | None:
         """The scenario that gives the gang all it needs next; None where there is none within the limits."""
-        pods = pods_to_place(self.cycle.trial, self.cycle.orders, self.cause.gang)
+        pods = self.cause.pods
         if not pods or not self._gpus_to_be_had(pods):
             return None
         for choose in CHOICES:
@@ -92,66 +90,57 @@ def batches_of(cycle: Cycle, scenario: Scenario) -> list[Batch]:
 
 
 class Accumulated:
-    """The line of victims up to some batch, without the pods that are victims already, and what it frees."""
+    """The line of victims as far as it is known, without the pods that are victims already, and what it frees."""
 
     def __init__(self, line: VictimLine, known: set[int], room: Room) -> None:
         self.room = room
-        fresh = np.array([pod not in known for pod in line.pods], dtype=bool) if known else slice(None)
         self._line = line
         self._known = known
-        self.nodes: Rows = np.array(line.nodes, dtype=np.int64)[fresh]
-        self.batch_of: Rows = np.array(line.batch_of, dtype=np.int64)[fresh]
+        fresh = ~np.isin(line.pods, list(known)) if known else slice(None)
+        self.nodes: Rows = line.nodes[fresh]
+        self.batch_of: Rows = line.batch_of[fresh]
         self.amounts: Column = line.freed()[:, fresh]
         self.total, self.own = room.gains(self.nodes, self.amounts)
-        self.single = bool(len(self.batch_of) == len(np.unique(self.batch_of)))
+        self.single = bool((self.batch_of[1:] != self.batch_of[:-1]).all())
         """Whether every batch is one pod: then a node's own gain is all that its victims gain."""
 
     def batch(self, number: int) -> Batch:
-        whole_batch = self._line.batches[number]
-        pods = tuple(pod for pod in whole_batch.pods if pod not in self._known) if self._known else whole_batch.pods
-        return Batch(whole_batch.gang, pods)
+        batch = self._line.batch(number)
+        return Batch(batch.gang, tuple(pod for pod in batch.pods if pod not in self._known)) if self._known else batch
 
-    def batches_on(self, node: int, upto: int) -> list[int]:
-        """Batches with a pod on the node, of those up to a batch."""
-        on_node = self._by_node.get(node, [])
-        return list(dict.fromkeys(on_node[: bisect_right(on_node, upto)]))
+    def where(self, mask: Mask) -> Rows:
+        """The batches of the pods of a mask, in order, each once."""
+        found = self.batch_of[mask]
+        return found[np.flatnonzero(np.diff(found, prepend=-1))]
+
+    def batches_on(self, nodes: Rows, upto: int) -> list[int]:
+        """Batches with a pod on one of the nodes, of those up to a batch: node by node."""
+        rank = np.full(len(self.room.counts), -1)
+        rank[nodes] = np.arange(len(nodes))
+        ranks = rank[self.nodes[: np.searchsorted(self.batch_of, upto, side="right")]]
+        on = np.flatnonzero(ranks >= 0)
+        return list(dict.fromkeys(self.batch_of[on[np.argsort(ranks[on], kind="stable")]].tolist()))
 
     def whole_gangs(self, numbers: list[int]) -> list[int]:
         """The batches, and of gangs that would be left with less than their minimum those that come before as well."""
-        torn = {self._line.batches[number].gang for number in numbers if self._is_part(number)}
+        if not self._line.in_parts:
+            return numbers
+        gangs, trial, orders = self._line.gangs, self._line.cycle.trial, self._line.cycle.orders
         more: list[int] = []
-        for gang in sorted(torn):
-            trial, orders, known = self._line.cycle.trial, self._line.cycle.orders, self._known
-            mine = [number for number in numbers if self._line.batches[number].gang == gang]
-            gone = {pod for number in mine for pod in self._line.batches[number].pods} | known
+        for gang in np.unique(gangs[numbers]).tolist():
+            mine = [number for number in numbers if gangs[number] == gang]
+            gone = {pod for number in mine for pod in self._line.batch(number).pods} | self._known
             present = active_pods(trial, gang)
             left = [pod for pod in present if pod not in gone]
-            if intact(trial, orders, gang, present) and not intact(trial, orders, gang, left):
-                more.extend(number for number in self._of_gang[gang] if number < max(mine) and number not in mine)
-        return [*numbers, *more] if more else numbers
-
-    def _is_part(self, number: int) -> bool:
-        return len(self._of_gang[self._line.batches[number].gang]) > 1
-
-    @cached_property
-    def _of_gang(self) -> dict[int, list[int]]:
-        found: dict[int, list[int]] = {}
-        for number, batch in enumerate(self._line.batches):
-            found.setdefault(batch.gang, []).append(number)
-        return found
-
-    @cached_property
-    def _by_node(self) -> dict[int, list[int]]:
-        found: dict[int, list[int]] = {}
-        for node, batch in zip(self.nodes.tolist(), self.batch_of.tolist(), strict=True):
-            found.setdefault(node, []).append(batch)
-        return found
+            if left and intact(trial, orders, gang, present) and not intact(trial, orders, gang, left):
+                more.extend(n for n in np.flatnonzero(gangs[: max(mine)] == gang).tolist() if n not in mine)
+        return [*numbers, *more]
 
 
 class Choice(Protocol):
     """A way of choosing among the victims accumulated up to some batch."""
 
-    def worth_a_look(self, found: Accumulated) -> Iterable[int]:
+    def worth_a_look(self, found: Accumulated) -> Rows:
         """The batches after which a choice could work, in order."""
         ...
 
@@ -163,20 +152,20 @@ class Choice(Protocol):
 class OneNode:
     """For each node of the latest victim: everybody who has a pod there."""
 
-    def worth_a_look(self, found: Accumulated) -> Iterable[int]:
-        gain = found.own if found.single else found.total
-        return np.unique(found.batch_of[gain >= found.room.missing]).tolist()  # type: ignore[no-any-return]
+    def worth_a_look(self, found: Accumulated) -> Rows:
+        return found.where((found.own if found.single else found.total) >= found.room.missing)
 
     def choices(self, found: Accumulated, latest: int, _: Sequence[float]) -> Iterator[list[int]]:
-        for node in np.unique(found.nodes[found.batch_of == latest]).tolist():
-            yield found.batches_on(node, latest)
+        start, end = np.searchsorted(found.batch_of, (latest, latest + 1)).tolist()
+        for node in np.unique(found.nodes[start:end]):
+            yield found.batches_on(np.array([node]), latest)
 
 
 class FewNodes:
     """The fewest nodes, tightest first, whose victims cover the need; then more and more of them."""
 
-    def worth_a_look(self, found: Accumulated) -> Iterable[int]:
-        return np.unique(found.batch_of[found.total >= found.room.missing]).tolist()  # type: ignore[no-any-return]
+    def worth_a_look(self, found: Accumulated) -> Rows:
+        return found.where(found.total >= found.room.missing)
 
     def choices(self, found: Accumulated, latest: int, needs: Sequence[float]) -> Iterator[list[int]]:
         upto = int(np.searchsorted(found.batch_of, latest, side="right"))
@@ -189,7 +178,7 @@ class FewNodes:
         nodes, capacity = met[useful][order], capacity[useful][order]
         baseline = float(np.maximum(free, 0).sum() - np.maximum(free[nodes], 0).sum())
         for count in _sizes(sum(needs) - baseline, capacity):
-            yield list(dict.fromkeys(b for node in nodes[:count].tolist() for b in found.batches_on(node, latest)))
+            yield found.batches_on(nodes[:count], latest)
 
 
 CHOICES: tuple[Choice, ...] = (OneNode(), FewNodes())
@@ -227,15 +216,14 @@ class Probe:
             if scenario is not None:
                 return scenario
         line, done = self.search.line, 0
-        while done < len(line.batches) or line.extend():
+        while done < len(line) or line.extend():
             found = Accumulated(line, self.known, self.room)
-            for latest in self.choose.worth_a_look(found):
-                if latest < done:
-                    continue
+            promising = self.choose.worth_a_look(found)
+            for latest in promising[promising >= done].tolist():
                 scenario = self._choices(found, latest)
                 if scenario is not None or self.search.spent >= self.cycle.policy.limits.scenarios_per_gang:
                     return scenario
-            done = len(line.batches)
+            done = len(line)
         return None
 
     def _choices(self, found: Accumulated, latest: int) -> Scenario | None:

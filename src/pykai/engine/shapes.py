@@ -93,7 +93,7 @@ class Shapes:
         if gang in gangs.trees:
             return gang
         classes = tuple([trial.klass[pod] for pod in pods_to_place(trial, cycle.orders, gang)])
-        if not all([cycle.rules(cycle.snapshot.pods.classes[row]).none for row in set(classes)]):
+        if any(not cycle.rules(cycle.snapshot.pods.classes[row]).none for row in set(classes)):
             return gang
         podset = gangs.first_podset[gang]
         return (

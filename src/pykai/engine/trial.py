@@ -14,12 +14,16 @@ from typing import Any
 from pykai.engine.amounts import PodAmounts
 from pykai.engine.devices import DeviceLedger
 from pykai.engine.journal import Journal
-from pykai.engine.opening import class_requests, node_columns, podset_counts, queue_ledgers
+from pykai.engine.opening import node_columns, podset_counts, queue_ledgers
 from pykai.model.pods import PodClass
-from pykai.model.resources import GPU, Column, Mask, Rows
+from pykai.model.resources import GPU, Rows
 from pykai.model.snapshot import Snapshot
 from pykai.model.status import IS_ACTIVE_ALLOCATED, IS_ACTIVE_USED, Status
 
+PENDING, ALLOCATED, PIPELINED, RELEASING = map(
+    int, (Status.PENDING, Status.ALLOCATED, Status.PIPELINED, Status.RELEASING)
+)
+"""Numbers looked up once: asking an enum for a member takes long in a loop."""
 Place = tuple[int, tuple[str, ...]]
 """A node, and the devices that are shared there."""
 
@@ -63,19 +67,14 @@ class Trial:
     def _open_nodes(self) -> None:
         """Whole columns at once, shared devices pod by pod."""
         pods, nodes = self.snapshot.pods, self.snapshot.nodes
-        self._requests = class_requests(self.snapshot)
-        self._request_columns = list(self._requests.T.copy())
-        self._offered = nodes.allocatable > 0
-        self._offers_all: dict[int, Mask] = {}
-        """Class -> nodes that offer everything it asks for."""
-        self.idle, self.releasing, self.used_gpus = node_columns(self.snapshot, self._requests)
+        self.idle, self.releasing, self.used_gpus = node_columns(self.snapshot, self.amounts.requests)
         named = {group for groups in pods.gpu_groups.values() for group in groups}
         columns = (self.idle, self.releasing, self.used_gpus)
         self.devices = DeviceLedger(self.journal, columns, nodes.allocatable[GPU], named)
         self.shares = self.devices.shares
         for row in sorted(pods.gpu_groups, key=lambda r: (pods.names[r], pods.namespaces[r])):
-            if IS_ACTIVE_USED[self.status[row]] and self.node[row] >= 0 and self.of_class(row).shared:
-                self._share_devices(row, Status(self.status[row]), 1, (self.node[row], pods.gpu_groups[row]))
+            if IS_ACTIVE_USED[self.status[row]] and self.node[row] >= 0 and self.amounts.shared[self.klass[row]]:
+                self._share_devices(row, self.status[row], 1, (self.node[row], pods.gpu_groups[row]))
 
     def _open_queues(self) -> None:
         ledgers = queue_ledgers(self.snapshot, self.amounts)
@@ -130,30 +129,30 @@ class Trial:
         if pod in self.virtual:
             if not IS_ACTIVE_USED[self.snapshot.pods.status[pod]]:
                 self.journal.put_new(self.left, pod, (self.node[pod], self.gpu_groups.get(pod, ())))
-            self._count(pod, Status.RELEASING, -1)
+            self._count(pod, RELEASING, -1)
             self.journal.drop(self.virtual, pod)
         else:
             self._leave(pod)
-        if self.of_class(pod).shared:
+        if self.amounts.shared[self.klass[pod]]:
             self.journal.put_new(self.gpu_groups, pod, groups)
         self.journal.put(self.node, pod, node)
-        self._enter(pod, Status.PIPELINED if wait else Status.ALLOCATED)
+        self._enter(pod, PIPELINED if wait else ALLOCATED)
         self._charge_queue(pod, 1.0)
         self.journal.put_new(self.placed, pod, wait)
 
     def place_alike(self, pods: Sequence[int], nodes: Rows, wait: bool) -> None:
         """Give pending pods of one podset and class a node of their own each: `place` for many, at the price of one."""
-        journal, status = self.journal, Status.PIPELINED if wait else Status.ALLOCATED
-        put, put_new, rows, number = journal.put, journal.put_new, nodes.tolist(), int(status)
+        journal, status, rows = self.journal, PIPELINED if wait else ALLOCATED, nodes.tolist()
+        put, put_new = journal.put, journal.put_new
         for pod, node in zip(pods, rows, strict=True):
             put(self.node, pod, node)
-            put(self.status, pod, number)
+            put(self.status, pod, status)
             put_new(self.placed, pod, wait)
-        self._count(pods[0], Status.PENDING, -len(pods))
+        self._count(pods[0], PENDING, -len(pods))
         self._count(pods[0], status, len(pods))
         self.moved.extend(pods)
         self.touched.extend(rows)
-        amounts = self._request_columns[self.klass[pods[0]]][:, None] * self._offered[:, nodes]
+        amounts = self.amounts.of_nodes(self.klass[pods[0]], nodes)
         block = self.releasing if wait else self.idle
         journal.columns(block, nodes)
         block[:, nodes] -= amounts
@@ -165,7 +164,7 @@ class Trial:
     def wait_instead(self, pod: int) -> None:
         """Turn a placement of this cycle into one that waits."""
         self._leave(pod)
-        self._enter(pod, Status.PIPELINED)
+        self._enter(pod, PIPELINED)
         self.journal.put_new(self.placed, pod, True)
 
     def start_instead(self, pods: Sequence[int]) -> None:
@@ -173,7 +172,7 @@ class Trial:
         for pod in pods:
             self._leave(pod)
         for pod in pods:
-            self._enter(pod, Status.ALLOCATED)
+            self._enter(pod, ALLOCATED)
             self.journal.put_new(self.placed, pod, False)
 
     def suppose_evicted(self, pod: int) -> None:
@@ -181,7 +180,7 @@ class Trial:
         self.journal.put_new(self.virtual, pod, self.status[pod])
         self._charge_queue(pod, -1.0)
         self._leave(pod)
-        self._enter(pod, Status.RELEASING)
+        self._enter(pod, RELEASING)
 
     def decide(self, evicted: dict[int, Any]) -> None:
         """What was supposed so far holds: these pods go, for these reasons. There is no way back behind this.
@@ -189,16 +188,16 @@ class Trial:
         A pod that only got its place in this cycle is not evicted but waits again; nobody leaves where it was to be.
         """
         for pod, place in self.left.items():
-            self._charge_node(pod, Status.RELEASING, -1, place)
+            self._charge_node(pod, RELEASING, -1, place)
         self.left.clear()
         for pod, why in evicted.items():
             if IS_ACTIVE_USED[self.snapshot.pods.status[pod]]:
                 self.evicted[pod] = why
-            elif self.status[pod] == Status.RELEASING:
+            elif self.status[pod] == RELEASING:
                 self._leave(pod)
                 self.placed.pop(pod, None)
                 self.node[pod] = -1
-                self._enter(pod, Status.PENDING)
+                self._enter(pod, PENDING)
         self.virtual.clear()
         self.journal.entries.clear()
 
@@ -206,7 +205,7 @@ class Trial:
         """The pod is not evicted after all: it stays where it is."""
         before = self.virtual[pod]
         self._leave(pod)
-        self._enter(pod, Status(before))
+        self._enter(pod, before)
         self._charge_queue(pod, 1.0)
         self.journal.drop(self.virtual, pod)
 
@@ -223,8 +222,8 @@ class Trial:
         if IS_ACTIVE_USED[status] and self.node[pod] >= 0:
             self._charge_node(pod, status, -1)
 
-    def _enter(self, pod: int, status: Status) -> None:
-        self.journal.put(self.status, pod, int(status))
+    def _enter(self, pod: int, status: int) -> None:
+        self.journal.put(self.status, pod, status)
         self.moved.append(pod)
         self._count(pod, status, 1)
         if IS_ACTIVE_USED[status] and self.node[pod] >= 0:
@@ -239,9 +238,9 @@ class Trial:
             put(self.active_used, podset, self.active_used[podset] + by)
             if IS_ACTIVE_ALLOCATED[status]:
                 put(self.active_allocated, podset, self.active_allocated[podset] + by)
-                if status == Status.PIPELINED:
+                if status == PIPELINED:
                     put(self.pipelined, podset, self.pipelined[podset] + by)
-        elif status == Status.PENDING:
+        elif status == PENDING:
             put(self.pending, podset, self.pending[podset] + by)
 
     def _charge_queue(self, pod: int, sign: float) -> None:
@@ -264,32 +263,25 @@ class Trial:
         """`place`: where, if not where the pod is."""
         node, groups = place or (self.node[pod], self.gpu_groups.get(pod, ()))
         self.touched.append(node)
-        amount = self._amounts(pod, node) if sign > 0 else -self._amounts(pod, node)
+        amount = self.amounts.of_node(self.klass[pod], node)
+        if pod in self.snapshot.pods.reservation:
+            amount = amount.copy()
+            amount[GPU] = 0.0
+        if sign < 0:
+            amount = -amount
         journal = self.journal
-        if status != Status.PIPELINED:
+        if status != PIPELINED:
             journal.column(self.idle, node)
             self.idle[:, node] -= amount
-        if status in (Status.RELEASING, Status.PIPELINED):
+        if status in (RELEASING, PIPELINED):
             journal.column(self.releasing, node)
-            self.releasing[:, node] += amount if status == Status.RELEASING else -amount
+            self.releasing[:, node] += amount if status == RELEASING else -amount
         gpus = float(amount[GPU])
         if gpus:
             journal.put(self.used_gpus, node, self.used_gpus[node] + gpus)
-        elif groups and self.of_class(pod).shared:
-            self._share_devices(pod, Status(status), sign, (node, groups))
+        elif groups and self.amounts.shared[self.klass[pod]]:
+            self._share_devices(pod, status, sign, (node, groups))
 
-    def _amounts(self, pod: int, node: int) -> Column:
-        """What a pod takes from the columns of a node: of what the node offers; read only."""
-        klass = self.klass[pod]
-        request = self._request_columns[klass]
-        if pod in self.snapshot.pods.reservation:
-            request = request.copy()
-            request[GPU] = 0.0
-        offers_all = self._offers_all.get(klass)
-        if offers_all is None:
-            offers_all = self._offers_all[klass] = self._offered[request > 0].all(axis=0)
-        return request if offers_all[node] else request * self._offered[:, node]
-
-    def _share_devices(self, pod: int, status: Status, sign: int, place: Place) -> None:
+    def _share_devices(self, pod: int, status: int, sign: int, place: Place) -> None:
         node, groups = place
         self.devices.change(node, groups, self.share_memory(self.of_class(pod), node), (status, sign))

@@ -7,6 +7,7 @@ the leaf. A gang loses surplus pods one by one before it goes whole.
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -36,48 +37,58 @@ def held_by(cycle: Cycle, pods: Iterable[int]) -> Triple:
     return total(trial.quota_amounts(trial.of_class(pod), trial.node[pod]) for pod in pods)
 
 
-def _gang_amounts(cycle: Cycle) -> Column:
-    """[resource, gang]: the sum over pods that hold a place."""
-    trial, pods = cycle.trial, cycle.snapshot.pods
-    rows = np.flatnonzero(np.array(IS_ACTIVE_ALLOCATED)[np.array(trial.status, dtype=np.int64)] & (pods.gang >= 0))
-    table = np.array([trial.quota_amounts(c, -1) for c in pods.classes]).reshape(-1, QUEUE_RESOURCES).T
-    gang, klass = pods.gang[rows], pods.klass[rows]
-    sums = [np.bincount(gang, weights=row[klass], minlength=len(cycle.snapshot.gangs)) for row in table]
-    amounts = np.array(sums, dtype=np.float64).reshape(QUEUE_RESOURCES, len(cycle.snapshot.gangs))
-    by_memory = [c.row for c in pods.classes if c.memory_mib]
-    for pod in rows[np.isin(klass, by_memory)].tolist() if by_memory else ():
-        amounts[GPU, trial.gang[pod]] += trial.quota_amounts(trial.of_class(pod), trial.node[pod])[GPU]
-    return amounts
+Passes = Callable[[Rows], Mask]
+"""Which of some gangs may be considered as victims."""
 
 
 class VictimPool:
-    """Per leaf queue the gangs that could lose something, least deserving first; built when first asked for.
+    """Per leaf queue the gangs that could lose something, least deserving first; what is costly when first asked for.
 
-    Evictions take gangs from the front, so a list stays valid while its front is skipped; only a gang that lost a
-    part of its pods changes its place in the order, and then its queue is sorted anew.
+    Evictions take gangs out of a list, which stays in order; only a gang that lost a part of its pods changes its
+    place, and then its queue is sorted anew.
     """
 
     def __init__(self, cycle: Cycle) -> None:
         self.cycle = cycle
         gangs, trial = cycle.snapshot.gangs, cycle.trial
         self._queue = np.array(gangs.queue, dtype=np.int64)
-        self._priority = np.array(gangs.priority, dtype=np.float64)
         held = np.bincount(gangs.podset_gang, weights=trial.active_allocated, minlength=len(gangs))
         minimum = np.bincount(gangs.podset_gang, weights=gangs.podset_min, minlength=len(gangs))
         self._active = np.array(gangs.preemptible, dtype=bool) & (held > 0) & (self._queue >= 0)
         self.goes_whole = held <= minimum
         """Gangs without a pod to spare: one batch takes all of it."""
         self.goes_whole[list(gangs.trees)] = False
-        self.amounts = _gang_amounts(cycle)
-        """[resource, gang]: what each gang holds of its queue."""
         self.chunks: dict[Hashable, int] = {}
         """How many gangs of a leaf the last search of a kind had to look at: a good guess for the next one."""
-        self._pods: dict[int, tuple[int, ...]] = {}
-        self._leaves: dict[int, list[int]] = {}
-        self._front: dict[int, int] = {}
+        self._leaves: dict[int, Rows] = {}
+        self._shrunk: set[int] = set()
+        """Leaf queues whose list has gangs in it that have lost everything."""
         self._figures: dict[int, tuple[float, float]] = {}
+        self._scales: dict[int, Column] = {}
         self.queues: list[int] = np.unique(self._queue[self._active]).tolist()
         """Leaf queues with somebody to lose something."""
+
+    @cached_property
+    def members(self) -> Members:
+        return Members(self.cycle)
+
+    @cached_property
+    def priority(self) -> Column:
+        """Of each gang."""
+        return np.array(self.cycle.snapshot.gangs.priority, dtype=np.float64)
+
+    @cached_property
+    def amounts(self) -> Column:
+        """[resource, gang]: what each gang holds of its queue."""
+        trial, pods, rows = self.cycle.trial, self.cycle.snapshot.pods, self.members.pods
+        size, gang, klass = len(self.cycle.snapshot.gangs), pods.gang[rows], pods.klass[rows]
+        table = np.array([trial.quota_amounts(c, -1) for c in pods.classes]).reshape(-1, QUEUE_RESOURCES).T
+        sums = [np.bincount(gang, weights=row[klass], minlength=size) for row in table]
+        amounts = np.array(sums, dtype=np.float64).reshape(QUEUE_RESOURCES, size)
+        by_memory = [c.row for c in pods.classes if c.memory_mib]
+        for pod in rows[np.isin(klass, by_memory)].tolist() if by_memory else ():
+            amounts[GPU, trial.gang[pod]] += trial.quota_amounts(trial.of_class(pod), trial.node[pod])[GPU]
+        return amounts
 
     @cached_property
     def class_requests(self) -> tuple[Column, Mask]:
@@ -85,25 +96,30 @@ class VictimPool:
         classes = self.cycle.snapshot.pods.classes
         return np.array([c.request for c in classes]).T.copy(), np.array([c.memory_mib > 0 for c in classes])
 
-    def changed(self, gangs: Iterable[int]) -> None:
-        """Evictions were decided: these gangs lost pods, or some of theirs moved."""
-        table = self.cycle.snapshot.gangs
-        trees, minimum, first = table.trees, table.podset_min, table.first_podset
-        for gang in gangs:
-            left = active_pods(self.cycle.trial, gang)
-            self._pods.pop(gang, None)
-            self._active[gang] = bool(left)
-            if left:
-                self._leaves.pop(int(self._queue[gang]), None)
-                self.amounts[:, gang] = held_by(self.cycle, left)
-                self.goes_whole[gang] = gang not in trees and len(left) <= minimum[first[gang]]
-
-    def pods(self, gang: int) -> tuple[int, ...]:
-        """The pods of a gang that hold a place."""
-        found = self._pods.get(gang)
+    def scale(self, queue: int) -> Column:
+        """[resource, 1]: what turns use of a queue into a share of what it may use; 0 where that has no bound."""
+        found = self._scales.get(queue)
         if found is None:
-            found = self._pods[gang] = tuple(active_in_order(self.cycle.trial, self.cycle.orders, gang))
+            bounds = [bound for *_, bound in self.cycle.book.bounds[queue]]
+            scale = [1 / bound if bound > 0 else (1000.0 if bound == 0 else 0.0) for bound in bounds]
+            found = self._scales[queue] = np.array(scale)[:, None]
         return found
+
+    def changed(self, gangs: Iterable[int]) -> None:
+        """These gangs lost, got or moved pods. Who had nothing to lose before still does not."""
+        table = self.cycle.snapshot.gangs
+        for gang in gangs:
+            if not self._active[gang]:
+                continue
+            left = active_in_order(self.cycle.trial, self.cycle.orders, gang)
+            self._active[gang] = bool(left)
+            if not left:
+                self._shrunk.add(int(self._queue[gang]))
+                continue
+            self._leaves.pop(int(self._queue[gang]), None)
+            self.amounts[:, gang] = held_by(self.cycle, left)
+            self.members.replace(gang, left)
+            self.goes_whole[gang] = gang not in table.trees and len(left) <= table.podset_min[table.first_podset[gang]]
 
     def rows(self) -> Rows:
         """All gangs that could lose something."""
@@ -122,23 +138,56 @@ class VictimPool:
         if found is None:
             rows = self._active & (self._queue == queue)
             gpus = self.amounts[GPU][rows]
-            found = (float(self._priority[rows].min()), float(gpus.max())) if rows.any() else (np.inf, 0.0)
+            found = (float(self.priority[rows].min()), float(gpus.max())) if rows.any() else (np.inf, 0.0)
             self._figures[queue] = found
         return found
 
-    def leaf(self, queue: int) -> tuple[list[int], int]:
-        """Gangs of a queue, least deserving first, and where those begin that still have something to lose."""
+    def leaf(self, queue: int) -> Rows:
+        """Gangs of a queue with something to lose, least deserving first."""
         found = self._leaves.get(queue)
         if found is None:
-            found = self._leaves[queue] = in_order(self.cycle, np.flatnonzero(self._active & (self._queue == queue)))[
-                ::-1
-            ]
-            self._front[queue] = 0
-        front = self._front[queue]
-        while front < len(found) and not self._active[found[front]]:
-            front += 1
-        self._front[queue] = front
-        return found, front
+            ordered = in_order(self.cycle, np.flatnonzero(self._active & (self._queue == queue)))
+            found = self._leaves[queue] = np.array(ordered[::-1], dtype=np.int64)
+        elif queue in self._shrunk:
+            found = self._leaves[queue] = found[self._active[found]]
+        self._shrunk.discard(queue)
+        return found
+
+
+class Members:
+    """The pods of each gang that hold a place, and their nodes, as columns.
+
+    A gang's pods lie together, from `first` on; those that would be placed first in front.
+    """
+
+    def __init__(self, cycle: Cycle) -> None:
+        self.cycle = cycle
+        gang_of = cycle.snapshot.pods.gang
+        active = np.array(IS_ACTIVE_ALLOCATED)[np.array(cycle.trial.status, dtype=np.int64)]
+        rows = np.flatnonzero(active & (gang_of >= 0))
+        self.pods: Rows = rows[np.argsort(gang_of[rows], kind="stable")]
+        self.count: Rows = np.bincount(gang_of[rows], minlength=len(cycle.snapshot.gangs))
+        self.first: Rows = np.cumsum(self.count) - self.count
+        self.node: Rows = np.array(cycle.trial.node, dtype=np.int64)
+        """By pod."""
+        self._sorted = self.count < 2
+
+    def of(self, gangs: Rows) -> tuple[Rows, Rows]:
+        """The pods of some gangs, gang by gang, and how many each has."""
+        for gang in gangs[~self._sorted[gangs]].tolist():
+            start, self._sorted[gang] = int(self.first[gang]), True
+            pods = active_in_order(self.cycle.trial, self.cycle.orders, gang)
+            self.pods[start : start + len(pods)] = pods
+        count = self.count[gangs]
+        ends = np.cumsum(count)
+        offsets = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - count, count)
+        return self.pods[np.repeat(self.first[gangs], count) + offsets], count
+
+    def replace(self, gang: int, pods: Sequence[int]) -> None:
+        """From now on these are the gang's pods."""
+        self.first[gang], self.count[gang], self._sorted[gang] = len(self.pods), len(pods), True
+        self.pods = np.append(self.pods, pods)
+        self.node[list(pods)] = [self.cycle.trial.node[pod] for pod in pods]
 
 
 class _Last:
@@ -156,30 +205,34 @@ class _Last:
 class _Leaf:
     """The candidates of one queue: a sorted list that is read on, and gangs put back with fewer pods."""
 
-    def __init__(self, gangs: Sequence[int], start: int, may_go: Callable[[int], bool]) -> None:
-        self.gangs = gangs
-        self.may_go = may_go
-        self.at = start
+    AT_ONCE = 64
+
+    def __init__(self, gangs: Rows, passes: Passes) -> None:
+        self._gangs = gangs
+        self._passes = passes
+        self._fresh: deque[int] = deque()
         self.again: list[tuple[_Last, int, list[int]]] = []
 
     def next_fresh(self) -> int | None:
-        while self.at < len(self.gangs):
-            if self.may_go(self.gangs[self.at]):
-                return self.gangs[self.at]
-            self.at += 1
-        return None
+        while not self._fresh and len(self._gangs):
+            piece, self._gangs = self._gangs[: self.AT_ONCE], self._gangs[self.AT_ONCE :]
+            self._fresh.extend(piece[self._passes(piece)].tolist())
+        return self._fresh[0] if self._fresh else None
 
-
-Candidates = tuple[Sequence[int], int]
-"""Gangs in order, and where to begin."""
+    def take(self, gang: int) -> None:
+        """The gang has had its turn."""
+        if self.again and self.again[0][1] == gang:
+            heapq.heappop(self.again)
+        else:
+            self._fresh.popleft()
 
 
 class VictimWalk:
     """Pops batches of victims in order."""
 
-    def __init__(self, cycle: Cycle, leaves: Mapping[int, Candidates], may_go: Callable[[int], bool]) -> None:
+    def __init__(self, cycle: Cycle, leaves: Mapping[int, Rows], passes: Passes) -> None:
         self.cycle = cycle
-        self._leaves = {queue: _Leaf(gangs, start, may_go) for queue, (gangs, start) in leaves.items()}
+        self._leaves = {queue: _Leaf(gangs, passes) for queue, gangs in leaves.items()}
         self._lost: dict[int, Triple] = {}
         self._parents: dict[int, list[int]] = {}
         queues = cycle.snapshot.queues
@@ -206,10 +259,7 @@ class VictimWalk:
     def _take(self, queue: int) -> Batch:
         gang, pods = self._candidate(queue)
         leaf = self._leaves[queue]
-        if leaf.again and leaf.again[0][1] == gang:
-            heapq.heappop(leaf.again)
-        else:
-            leaf.at += 1
+        leaf.take(gang)
         trial = self.cycle.trial
         if len(pods) == 1:
             chosen, more = pods, False

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from pykai.engine.quota import (
+    BILLION,
     ZERO,
     Claim,
     QueueBook,
@@ -92,7 +93,7 @@ def test_allocatable_share(deserved: float, fair: float, limit: float, allocatab
 )
 def test_dominant_share_orders_queues(amount: Triple, allocatable: Triple, share: float) -> None:
     known = replace(book({"limit": allocatable, "allocated": amount}), total=(1000.0, 1000.0, 10.0))
-    assert queue_key(known, 0, ZERO, ZERO)[5] == share
+    assert queue_key(known, 0, ZERO, ZERO)[5] == share * BILLION
 
 
 NO_CPU = (0.0, -1.0, -1.0)

@@ -75,7 +75,8 @@ def packed(plugin: Pack, seen: NodeLook) -> list[float]:
     every = np.arange(len(seen.nodes))
     standing.put_all(every, seen.free[resource])
     standing.settled()
-    return standing.scores(every).tolist()
+    scores: list[float] = standing.scores(every).tolist()
+    return scores
 
 
 @pytest.mark.parametrize(
