@@ -101,6 +101,7 @@ class PodGroupStatus:
         self._nodes = watches.of(NODE, kinds.Node)
         self._classes = watches.of(PRIORITY_CLASS, kinds.PriorityClass)
         self._claims = watches.of(RESOURCE_CLAIM, kinds.ResourceClaim, optional=True)
+        self._plain_classes: list[Object] = []
         self._members = Members(settings.scheduler_name)
         self._unseen = Unseen()
         pace = Pace(settings.workers, FIRST_SECONDS, LONGEST_SECONDS)
@@ -111,9 +112,9 @@ class PodGroupStatus:
         for watch in (self._pods, self._nodes, self._classes, self._claims, self._groups):
             await watch.synced()
         leave = [
+            self._classes.subscribe(self._class_changed),
             self._pods.subscribe(self._pod_changed),
             self._groups.subscribe(self._group_changed),
-            self._classes.subscribe(self._class_changed),
         ]
         ready.set()
         try:
@@ -127,13 +128,16 @@ class PodGroupStatus:
             self._loop.add_after(group, self._gather_seconds)
 
     def _group_changed(self, change: Change[kinds.PodGroup]) -> None:
-        self._unseen.seen(change)
+        own = self._unseen.seen(change)
         old, new = change.old, change.object
+        if own and old is not None and old.spec == new.spec:
+            return
         if old is None or old.spec != new.spec or old.status.resources_status != new.status.resources_status:
             self._loop.add_after(change.key, self._gather_seconds)
 
     def _class_changed(self, change: Change[kinds.PriorityClass]) -> None:
         """A class came or went: groups that name it, or fell back to the default one, may change sides."""
+        self._plain_classes = [plain(each) for _, each in self._classes.items()]
         for key, group in self._groups.items():
             if change.object.global_default or group.spec.priority_class_name == change.key[1]:
                 self._loop.add_after(key, self._gather_seconds)
@@ -165,7 +169,7 @@ class PodGroupStatus:
     def _surroundings(self) -> Surroundings:
         nodes: PlainView[str] = PlainView(self._nodes, lambda name: ("", name))
         claims: PlainView[Key] = PlainView(self._claims, lambda key: key)
-        return Surroundings(nodes, claims, [plain(each) for _, each in self._classes.items()])
+        return Surroundings(nodes, claims, self._plain_classes)
 
 
 async def run(api: Api, watches: Watches, settings: PodGroupStatusSettings, ready: asyncio.Event) -> None:

@@ -36,15 +36,16 @@ class Unseen:
         """The server no longer has what we wrote."""
         self._written.drop(key)
 
-    def seen(self, change: Change[Any]) -> None:
-        """The watch shows an object, typed, with its metadata."""
+    def seen(self, change: Change[Any]) -> bool:
+        """The watch shows an object, typed, with its metadata: whether it is what we wrote last, and nothing newer."""
         written = self._written.get(change.key)
         if written is None:
-            return
+            return False
         shown, own = change.object.metadata, written["metadata"]
         gone = change.type is EventType.DELETED and shown.uid == own.get("uid")
         if gone or _number(shown.resource_version) >= _number(own.get("resourceVersion", "")):
             self._written.drop(change.key)
+        return bool(shown.resource_version == own.get("resourceVersion")) and not gone
 
 
 def _number(version: str) -> int:

@@ -53,6 +53,8 @@ class Lookup:
     async def pod(self, request: BindRequest) -> Pod:
         """The request's pod, if it can be bound or is bound already."""
         namespace, name = requested_pod(request)
+        if not name:
+            raise InvalidRequestError("spec.podName is empty: invalid binding request")
         pod = self._pods.get(name, namespace)
         try:
             pod = await self._api.get(POD.ref(name, namespace), Pod) if pod is None else pod

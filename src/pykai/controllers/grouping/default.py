@@ -6,6 +6,7 @@ One group for the whole workload, one pod enough to start it; queue, priority an
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -26,6 +27,10 @@ from pykai.controllers.grouping.priority import kind_defaults, preemptibility, p
 from pykai.controllers.grouping.spec import GroupSpec, Topology
 from pykai.controllers.grouping.workload import Workload
 from pykai.objects import duration, names
+
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
+_YAML = yaml.resolver.Resolver()
+_STRING = "tag:yaml.org,2002:str"
 
 
 def group(work: Workload) -> GroupSpec:
@@ -138,6 +143,8 @@ def _top_owner_metadata(top: Object) -> str:
 @lru_cache(maxsize=4096)
 def _yaml_scalar(text: str) -> str:
     """The text bare where YAML would read it back as a string, else in double quotes."""
+    if _WORD.fullmatch(text) and _YAML.resolve(yaml.ScalarNode, text, (True, False)) == _STRING:  # type: ignore[no-untyped-call]
+        return text  # What nearly every name is; reading it as YAML would take a millisecond.
     try:
         bare = yaml.safe_load(text) == text
     except (yaml.YAMLError, ValueError):

@@ -41,7 +41,7 @@ def group(work: Workload) -> GroupSpec:
     active = [job for job in jobs if _replicas(job) > 0]
     replicas = sum(map(_replicas, active))
     if replicas > MAX_PARTS:
-        raise GroupingError(f"jobset {full_name(work.top)}: {replicas} replicas are more than a group's {MAX_PARTS} parts")
+        raise GroupingError(f"jobset {full_name(work.top)}: {replicas} replicas are more than {MAX_PARTS}")
     tree = [sub_group for job in active for sub_group in _branch(job)]
     return replace(spec, min_member=0, min_sub_group=_jobs_to_start(work, len(active)), sub_groups=_placed(work, tree))
 

@@ -121,9 +121,14 @@ class PodGrouper:
     def _pod_changed(self, change: Change[kinds.Pod]) -> None:
         if change.type is EventType.DELETED or not self._is_ours(change.object):
             return
-        if change.old is None or _grouping_view(change.old) != _grouping_view(change.object):
+        if change.old is None or self._may_change_group(change.old, change.object):
             self._pod_loop.forget(change.key)
             self._pod_loop.add(change.key)
+
+    def _may_change_group(self, old: kinds.Pod, new: kinds.Pod) -> bool:
+        if _circumstances(old) != _circumstances(new):
+            return True
+        return _wishes(old) != _wishes(new) and not self._writer.is_echo(old, new)
 
     def _namespace_changed(self, change: Change[Namespace]) -> None:
         for key, pod in self._pods.items():
@@ -235,10 +240,13 @@ class PodGrouper:
         log.warning("pod not grouped as asked", pod=f"{meta.namespace}/{meta.name}", reason=message)
 
 
-def _grouping_view(pod: kinds.Pod) -> tuple[object, ...]:
-    """What of a pod can change its group."""
-    meta = pod.metadata
-    return meta.labels, meta.annotations, meta.owner_references, pod.spec.node_name, pod.status.phase
+def _wishes(pod: kinds.Pod) -> tuple[object, ...]:
+    return pod.metadata.labels, pod.metadata.annotations
+
+
+def _circumstances(pod: kinds.Pod) -> tuple[object, ...]:
+    """What else of a pod can change its group."""
+    return pod.metadata.owner_references, pod.spec.node_name, pod.status.phase
 
 
 async def run(api: Api, watches: Watches, settings: PodGrouperSettings, ready: asyncio.Event) -> None:

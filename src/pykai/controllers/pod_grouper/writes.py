@@ -104,11 +104,14 @@ class GroupWriter:
         if patch is None or self._assigned.get(meta.uid) == patch:
             return
         body = {"metadata": {"uid": meta.uid, **patch["metadata"]}}
+        self._assigned.put(meta.uid, patch)
         try:
             await self._api.patch(POD.ref(meta.name, meta.namespace), Patch.merge(body))
         except NotFound:
             return
-        self._assigned.put(meta.uid, patch)
+        except BaseException:
+            self._assigned.drop(meta.uid)
+            raise
         sub_group = spec.sub_group_of(meta.namespace, meta.name)
         log.info(
             "pod grouped",
@@ -116,6 +119,15 @@ class GroupWriter:
             group=spec.name,
             **({"sub_group": sub_group.name} if sub_group else {}),
         )
+
+    def is_echo(self, old: kinds.Pod, new: kinds.Pod) -> bool:
+        """Whether labels and annotations of a pod differ only by what we just wrote to them."""
+        patch = self._assigned.get(new.metadata.uid)
+        if patch is None:
+            return False
+        before, after, written = old.metadata, new.metadata, patch["metadata"]
+        pairs = ((before.labels, after.labels, "labels"), (before.annotations, after.annotations, "annotations"))
+        return all({**(one or {}), **written.get(part, {})} == (two or {}) for one, two, part in pairs)
 
 
 def _own_metadata(group: Object) -> Object:

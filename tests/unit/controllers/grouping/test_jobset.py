@@ -78,7 +78,7 @@ def test_half_a_topology_is_none(wish):
         (jobset(replicated("w")), pod(labels={"jobset.sigs.k8s.io/job-index": "0"}), "replicatedjob-name"),
         (jobset(replicated("w")), pod(labels={"jobset.sigs.k8s.io/replicatedjob-name": "w"}), "job-index"),
         (jobset(replicated("w")), member("w", 1), "has no w-replica-1"),
-        (jobset(replicated("w", 2**31 - 1)), member("w", 0), "2147483647 replicas are more than a group's 10000 parts"),
+        (jobset(replicated("w", 2**31 - 1)), member("w", 0), "2147483647 replicas are more than 10000"),
     ],
 )
 def test_refused_jobsets(top, a_pod, message):
