@@ -34,9 +34,6 @@ COMPONENTS = {
 }
 QUEUE = "--labels=kai.scheduler/queue=default-queue"
 OURS = '--overrides=\'{"spec": {"schedulerName": "kai-scheduler"}}\''
-RUNTIME_CLASS = (
-    '{"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "nvidia"}, "handler": "x"}'
-)
 
 
 @dataclass(frozen=True)
@@ -82,7 +79,7 @@ def shell(control_plane_binary: Path, tmp_path_factory: pytest.TempPathFactory) 
     options = ("--bare", "--kube-scheduler", "--nodes=2", "--gpus=4")
     with local_up(tmp_path_factory.mktemp("install"), *options) as kubeconfig:
         user = Shell(kubeconfig)
-        user.types(f"echo '{RUNTIME_CLASS}' | kubectl apply -f -")
+        user.types("kubectl apply -f examples/runtime-class.yaml")
         user.installs()
         user.types("kubectl create namespace team && kubectl wait --for=create -n team sa/default --timeout=10s")
         yield user
@@ -137,9 +134,13 @@ def test_sharing_is_switched_on_by_an_upgrade(shell: Shell) -> None:
     half = f"-n team --image=ubuntu --annotations=gpu-fraction=0.5 {QUEUE} {OURS}"
     refused = shell.types(f"kubectl run refused {half}", expect=1)
     assert "global.gpuSharing=true" in refused
+    shell.types(f"kubectl run kept -n team --image=ubuntu {QUEUE} {OURS}")
+    shell.types("kubectl wait -n team --for=condition=Ready pod/kept --timeout=20s")
     running = shell.types("kubectl get pods -n kai-scheduler -l app=binder -o name")
+    workload = shell.asks("pod kept -n team")["status"]
 
     shell.installs("global.gpuSharing=true")
+    assert shell.asks("pod kept -n team")["status"] == workload, "an upgrade leaves workloads alone"
     assert shell.types(sharing) == "true"
     assert shell.types("kubectl get pods -n kai-scheduler -l app=binder -o name") == running, (
         "it did not have to restart"
@@ -148,11 +149,14 @@ def test_sharing_is_switched_on_by_an_upgrade(shell: Shell) -> None:
     shell.types("kubectl wait -n team --for=condition=Ready pod/one pod/two --timeout=20s")
     (reservation,) = shell.asks("pods -n kai-resource-reservation")["items"]
     assert reservation["spec"]["runtimeClassName"] == "nvidia"
+    as_its_account = "--as=system:serviceaccount:kai-resource-reservation:kai-resource-reservation"
+    shell.types(f"kubectl auth can-i patch pods -n kai-resource-reservation {as_its_account}")
+    shell.types(f"kubectl auth can-i patch pods -n team {as_its_account}", expect=1)
     name = reservation["metadata"]["name"]
     assert "GPU GPU-" in shell.types(f"kubectl logs -n kai-resource-reservation {name}")
     said = shell.types('kubectl logs -n kai-scheduler -l app=binder --tail=100 | grep -i "gpu\\|reservation"')
     assert f"reservation=kai-resource-reservation/{name}" in said
-    shell.types("kubectl delete pod -n team one two")
+    shell.types("kubectl delete pod -n team one two kept")
     shell.sees(lambda: not shell.asks("pods -n kai-resource-reservation")["items"])
 
 
@@ -182,7 +186,9 @@ def test_changed_objects_roll_out(shell: Shell) -> None:
     shell.types("""kubectl patch schedulingshard default --type=json -p '[{"op": "remove", "path": "/spec/args"}]'""")
 
 
-def test_two_of_each_without_a_runtime_class(shell: Shell) -> None:
+def test_two_of_each_under_the_restricted_profile_without_a_runtime_class(shell: Shell) -> None:
+    spaces = "namespace kai-scheduler kai-resource-reservation"
+    shell.types(f"kubectl label {spaces} pod-security.kubernetes.io/enforce=restricted")
     shell.installs("operator.replicaCount=2", "global.gpuSharing=true", "binder.resourceReservation.runtimeClassName=")
     found = {item["metadata"]["name"]: item["status"] for item in shell.asks("deploy -n kai-scheduler")["items"]}
     assert {name: status["readyReplicas"] for name, status in found.items()} == dict.fromkeys(COMPONENTS, 2)

@@ -32,6 +32,7 @@ from pykai.local.process import identify, resident_bytes
 from pykai.local.session import ClusterPlan, Component, run_cluster
 from pykai.local.shapes import Device, GpuShape, NodeShape, read_shapes, repeat
 from pykai.local.site import checked_name
+from pykai.observe import logs
 
 COMPONENTS: Sequence[Component] = (KAI,)
 """What runs on every local cluster, started in this order."""
@@ -69,7 +70,7 @@ class Order(msgspec.Struct, frozen=True):
     def arguments(self) -> list[str]:
         """The order as options of the command line."""
         given = msgspec.structs.asdict(self)
-        flags = {name.replace("_", "-"): value for name, value in given.items() if value not in ("", False)}
+        flags = {name.replace("_", "-"): value for name, value in given.items() if value != "" and value is not False}
         return [f"--{flag}" if value is True else f"--{flag}={value}" for flag, value in flags.items()]
 
     def shapes(self) -> list[NodeShape]:
@@ -161,6 +162,7 @@ def local() -> None:
 @_takes_order
 def run(**options: Any) -> None:
     """Run a cluster in the foreground until Ctrl-C, then remove it."""
+    logs.set_up()
     with _errors_for_people():
         order = Order(**options)
         run_cluster(_plan(order), _binary(), _show_ready)

@@ -19,8 +19,6 @@ import yaml
 
 REREAD_SECONDS = 60.0
 IN_CLUSTER = "var/run/secrets/kubernetes.io/serviceaccount"
-SANDBOX = "CONTAINER_SANDBOX_MOUNT_POINT"
-"""Where the mounts of a container are that is a process of its host, as Kubernetes names it; absent in others."""
 
 
 class CredentialsError(ValueError):
@@ -70,7 +68,7 @@ def find_access(kubeconfig: str = "", context: str = "", environ: Mapping[str, s
 
 def from_service_account(environ: Mapping[str, str]) -> Access:
     """Access of a pod through the files and variables that Kubernetes gives it."""
-    folder = Path(environ.get(SANDBOX) or "/") / IN_CLUSTER
+    folder = Path(environ.get("CONTAINER_SANDBOX_MOUNT_POINT") or "/") / IN_CLUSTER
     host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
         raise CredentialsError("not inside a cluster: KUBERNETES_SERVICE_HOST is not set")

@@ -13,7 +13,7 @@ import click
 import pytest
 import structlog
 
-from pykai.apps.component import Composition, Part, Process, live, set_up_logs
+from pykai.apps.component import Composition, Part, Process, identity, live, on_own_host, set_up_logs
 from pykai.kube.api import Api
 from pykai.kube.lease import Election, Term
 from pykai.kube.memory import MemoryApi
@@ -94,6 +94,27 @@ async def test_one_address_may_serve_everything() -> None:
         await until(lambda: work.running)
         assert (await fetch(address, "/healthz"))[0] == 200
         assert (await fetch(address, "/metrics"))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "address", "listened_on"),
+    [
+        ("", ":8080", ":8080"),
+        ("127.9.8.7", ":8080", "127.9.8.7:8080"),
+        ("127.9.8.7", "10.0.0.1:8080", "10.0.0.1:8080"),
+        ("127.9.8.7", "0", "0"),
+    ],
+)
+def test_a_host_of_our_own(monkeypatch: pytest.MonkeyPatch, host: str, address: str, listened_on: str) -> None:
+    monkeypatch.setenv("KAI_LISTEN_HOST", host)
+    assert on_own_host(address) == listened_on
+
+
+def test_in_elections_we_go_by_the_name_of_the_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POD_NAME", "binder-0")
+    assert identity().startswith("binder-0_")
+    monkeypatch.delenv("POD_NAME")
+    assert identity().startswith(f"{socket.gethostname()}_")
 
 
 async def test_a_part_that_ends_ends_the_component() -> None:

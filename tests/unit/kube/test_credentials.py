@@ -129,7 +129,7 @@ def test_inside_a_pod(tmp_path: Path) -> None:
     assert access.token.current(0.0) == "t1"
     with pytest.raises(CredentialsError, match="KUBERNETES_SERVICE_HOST"):
         from_service_account({})
-    with pytest.raises(CredentialsError, match="^/var/run/secrets/kubernetes.io/serviceaccount/token is missing"):
+    with pytest.raises(CredentialsError, match=r"^/var/run/secrets/kubernetes\.io/serviceaccount/token is missing"):
         from_service_account(where)
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any, cast
 
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from pykai.kube.api import Object
+from pykai.kube.api import Object, Page
 from pykai.kube.credentials import Access
 from pykai.kube.errors import NotFound
 from pykai.kube.http import HttpApi
 from pykai.kube.resources import POD, RESOURCE_CLAIM, RESOURCE_SLICE
+from pykai.kube.watch import SharedWatch, State
 from pykai.objects.kinds import ResourceClaim
 
 WISH = {"deviceClassName": "gpu", "count": 2}
@@ -109,3 +112,31 @@ async def test_a_server_without_it_is_asked_one_small_question(
     with pytest.raises(NotFound):
         await api.list(RESOURCE_CLAIM, Object)
     assert server.asked == ["GET /api/v1/pods", "GET /apis/resource.k8s.io"]
+
+
+class Upgraded:
+    """A server that stops serving the version of a watch after the first list."""
+
+    def __init__(self) -> None:
+        self.lists = 0
+
+    async def list(self, *_: Any) -> Page[Any]:
+        self.lists += 1
+        return Page([], str(self.lists))
+
+    async def watch(self, *_: Any) -> AsyncGenerator[Any, None]:
+        if self.lists == 1:
+            raise NotFound("the server could not find the requested resource")
+        await asyncio.Event().wait()
+        yield
+
+
+async def test_a_watch_that_the_server_no_longer_serves_lists_anew_at_once() -> None:
+    server = Upgraded()
+    watch = SharedWatch(cast(Any, server), RESOURCE_CLAIM, ResourceClaim, optional=True)
+    following = asyncio.create_task(watch.run())
+    async with asyncio.timeout(5):
+        while server.lists < 2 or not watch.alive:
+            await asyncio.sleep(0.01)
+    following.cancel()
+    assert watch.state is State.LIVE

@@ -37,15 +37,16 @@ def store(name: str, **fields: object) -> None:
 ORDER = Order(name="x", nodes=3, gpus=1, gpu_memory=23034, gpu_product="NVIDIA-L4", time_slices=4, bare=True)
 
 
-def test_an_order_survives_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("order", [ORDER, Order(name="x", nodes=0, gpus=0)])
+def test_an_order_survives_the_command_line(order: Order, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[command.ClusterPlan] = []
     monkeypatch.setattr(command, "_binary", lambda: Path("/bin/true"))
     monkeypatch.setattr(command, "run_cluster", lambda plan, binary, on_ready: seen.append(plan))
-    result = kai("run", *ORDER.arguments(), "--kube-scheduler")
+    result = kai("run", *order.arguments(), "--kube-scheduler")
     assert result.exit_code == 0, result.output
     (plan,) = seen
     assert plan.name == "x"
-    assert list(plan.nodes) == ORDER.shapes()
+    assert list(plan.nodes) == order.shapes()
     assert list(plan.extra_parts) == ["kube-scheduler"]
 
 

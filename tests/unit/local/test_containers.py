@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from pykai.kube.api import Deletion, Object
+from pykai.kube.api import Deletion, Object, Patch
 from pykai.kube.memory.server import MemoryApi
 from pykai.kube.resources import CONFIG_MAP, POD, SECRET
 from pykai.local.addresses import on_this_machine, pod_ip
-from pykai.local.containers import probes
+from pykai.local.containers import pods, probes
 from pykai.local.containers.environment import expanded
 from pykai.local.containers.images import Image, name_of, words_of
 from pykai.local.containers.pods import Containers, Machine
@@ -223,11 +223,24 @@ async def test_volumes_are_files(api: MemoryApi, playing: Any, tmp_path: Path) -
         assert said(kubelets) == ["secret2pof the host", "deep", "name"]
 
 
+async def test_volumes_follow_their_sources(api: MemoryApi, playing: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pods, "_REFRESH_SECONDS", 0.05)
+    await api.create(CONFIG_MAP, {"metadata": {"name": "c", "namespace": "default"}, "data": {"a": "old"}})
+    volumes = [{"name": "v", "configMap": {"name": "c"}}]
+    script = "until grep -q new /etc/v/a; do sleep 0.05; done"
+    async with playing():
+        await api.create(POD, shell(script, volumes=volumes, volumeMounts=[{"name": "v", "mountPath": "/etc/v"}]))
+        await await_phase(api, "p", "Running")
+        await api.patch(CONFIG_MAP.ref("c", "default"), Patch.merge({"data": {"a": "new"}}))
+        await await_phase(api, "p", "Succeeded")
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
         ({"envFrom": [{"secretRef": {"name": "late"}}]}, "late"),
         ({"command": ["bash"]}, "image registry/shell:1 has no program 'bash'"),
+        ({"livenessProbe": {"exec": {}}}, "container main: only httpGet probes are supported here"),
         ({"volumes": [{"name": "v", "nfs": {}}]}, "volume v: volumes of kind nfs are not supported here"),
     ],
 )
@@ -307,7 +320,7 @@ async def test_probes_decide_who_is_ready_and_who_lives(api: MemoryApi, playing:
         await becomes(("True", 1))
 
 
-@pytest.mark.parametrize(("trap", "words"), [("trap 'echo bye; exit 0' TERM", ["bye"]), ("true", [])])
+@pytest.mark.parametrize(("trap", "words"), [("trap 'echo bye; exit 0' TERM", ["bye"]), ("sleep 60 & true", [])])
 async def test_a_deleted_pod_may_say_goodbye(api: MemoryApi, playing: Any, trap: str, words: list[str]) -> None:
     async with playing() as kubelets:
         await api.create(POD, shell(f"{trap}; {FOREVER}"))

@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ from pykai.objects import timestamps
 
 Object = dict[str, Any]
 Prepare = Callable[[Object], Awaitable[Command]]
+_PROBES = _READY, _ALIVE = "readinessProbe", "livenessProbe"
 _LONGEST_BACKOFF = 64
 _CANNOT_START = 128
 _LOOK_AGAIN_SECONDS = 0.5
@@ -51,6 +53,7 @@ class Container:
         self._spec = spec
         self._terms = terms
         self._log = log
+        self._asked: dict[str, str] = {}
 
     @property
     def exit_code(self) -> int | None:
@@ -83,16 +86,22 @@ class Container:
         """What to run, once all it needs is there."""
         while True:
             try:
+                self._asked = self._probes()
                 return await self._terms.prepare(self._spec)
             except (NotYetError, ValueError, ApiError) as error:
                 self._become({"waiting": {"reason": "CreateContainerConfigError", "message": str(error)}})
                 await asyncio.sleep(_LOOK_AGAIN_SECONDS)
 
+    def _probes(self) -> dict[str, str]:
+        """The address that each probe asks."""
+        kinds = [kind for kind in _PROBES if kind in self._spec]
+        return {kind: probes.address_of(self._spec[kind], self._spec, self._terms.host) for kind in kinds}
+
     async def _execute(self, command: Command) -> None:
         started, code = _now(), _CANNOT_START
         try:
             async with executing(command, self._log.current.write, self._terms.grace) as process:
-                self._become({"running": {"startedAt": started}}, ready="readinessProbe" not in self._spec)
+                self._become({"running": {"startedAt": started}}, ready=_READY not in self._spec)
                 await self._until_ended_or_unwell(process)
             code = process.returncode or 0
         except OSError as error:
@@ -105,8 +114,8 @@ class Container:
         unwell = asyncio.Event()
         ends = [asyncio.create_task(process.wait()), asyncio.create_task(unwell.wait())]
         followed = [
-            asyncio.create_task(self._probe("readinessProbe", self._is_ready)),
-            asyncio.create_task(self._probe("livenessProbe", lambda good: None if good else unwell.set())),
+            asyncio.create_task(self._probe(_READY, self._is_ready)),
+            asyncio.create_task(self._probe(_ALIVE, lambda good: None if good else unwell.set())),
         ]
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
@@ -116,12 +125,10 @@ class Container:
             await asyncio.gather(*ends, *followed, return_exceptions=True)
 
     async def _probe(self, kind: str, tell: Callable[[bool], None]) -> None:
-        probe = self._spec.get(kind)
-        if probe is None:
-            return
-        rhythm = msgspec.convert(probe, probes.Rhythm)
-        url = probes.address_of(probe, self._spec, self._terms.host)
-        await probes.follow(rhythm, lambda: probes.answers(url, rhythm.timeout_seconds), tell)
+        url = self._asked.get(kind)
+        if url is not None:
+            rhythm = msgspec.convert(self._spec[kind], probes.Rhythm)
+            await probes.follow(rhythm, partial(probes.answers, url, rhythm.timeout_seconds), tell)
 
     def _is_ready(self, good: bool) -> None:
         self._become(self.state, ready=good)

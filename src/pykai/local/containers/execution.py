@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -40,37 +41,48 @@ async def executing(
     command: Command, say: Callable[[str], None], grace: Callable[[], float]
 ) -> AsyncIterator[asyncio.subprocess.Process]:
     """The process while the block runs; then it is ended, by force after `grace()` seconds."""
-    process = await asyncio.create_subprocess_exec(
+    # A pipe of our own: with asyncio's, a process counts as running for as long as a child of it holds its output.
+    ours, its = os.pipe()
+    logging = asyncio.create_task(_log(ours, say))
+    try:
+        process = await _start(command, its)
+        try:
+            yield process
+        finally:
+            await _end(process, grace())
+    finally:
+        os.close(its)
+        await logging
+
+
+async def _start(command: Command, output: int) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
         *command.words,
         env=command.environment,
         cwd=command.directory,
         stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        limit=_LONGEST_LINE,
+        stdout=output,
+        stderr=output,
         start_new_session=True,
         preexec_fn=_die_with_parent,
     )
-    assert process.stdout is not None
-    logging = asyncio.create_task(_log(process.stdout, say))
-    try:
-        yield process
-    finally:
-        await _end(process, grace())
-        await logging
 
 
-async def _log(output: asyncio.StreamReader, say: Callable[[str], None]) -> None:
-    async for line in output:
-        say(line.decode(errors="replace").rstrip("\n"))
+async def _log(output: int, say: Callable[[str], None]) -> None:
+    """Say every line that comes out of a pipe, until nobody holds its other end."""
+    lines = asyncio.StreamReader(_LONGEST_LINE)
+    protocol = asyncio.StreamReaderProtocol(lines)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, os.fdopen(output, "rb"))
+    with contextlib.closing(transport):
+        async for line in lines:
+            say(line.decode(errors="replace").rstrip("\n"))
 
 
 async def _end(process: asyncio.subprocess.Process, grace: float) -> None:
-    if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
-        try:
-            await asyncio.wait_for(process.wait(), grace)
-        except TimeoutError:
-            process.kill()
-            await process.wait()
+    """End the process within its grace, and with it, as in a container, all it started."""
+    with contextlib.suppress(ProcessLookupError, TimeoutError):
+        process.terminate()
+        await asyncio.wait_for(process.wait(), grace)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    await process.wait()

@@ -26,7 +26,6 @@ from pykai.local.habits import Tenant
 from pykai.objects import timestamps
 
 _REFRESH_SECONDS = 60.0
-_LOOK_AGAIN_SECONDS = 0.5
 _LEAVING_SECONDS = 3.0
 """How long processes may take to end when nobody deleted their pods, but the kubelet itself ends."""
 
