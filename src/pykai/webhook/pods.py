@@ -65,7 +65,7 @@ MUTATIONS: tuple[tuple[str, Switch, Mutation], ...] = (
     ("deviceaccess", lambda s: s.block_visible_devices, lambda draft, s, suffix: hide_devices(draft)),
     (
         "runtimeenforcement",
-        lambda s: bool(s.fraction_runtime_class),
+        lambda s: s.gpu_sharing and bool(s.fraction_runtime_class),  # off: the refusal must not be about the class
         lambda draft, s, suffix: set_runtime_class(draft, s.fraction_runtime_class),
     ),
 )

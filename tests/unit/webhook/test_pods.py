@@ -205,6 +205,11 @@ def test_runtime_class(annotations: dict[str, str], own: str | None, after: str 
     assert changed(item, PodSettings(gpu_sharing=True))["spec"].get("runtimeClassName") == after
 
 
+def test_a_share_that_will_be_refused_gets_no_runtime_class() -> None:
+    """Kubernetes would complain first about a class that is not there, and not say that sharing is off."""
+    assert "runtimeClassName" not in changed(pod({"gpu-fraction": "0.5"}), PodSettings(gpu_sharing=False))["spec"]
+
+
 @pytest.mark.parametrize(
     ("given", "deprecated", "expected"),
     [(None, None, "nvidia"), (None, "old", "old"), ("", "old", ""), ("new", "old", "new"), (None, "", "")],
