@@ -1,16 +1,18 @@
 """Interns pods to classes: pods that no rule can tell apart share one row of the class table.
 
-Two memos keep this cheap: templates by the bytes of the spec parts, and, per distinct set of annotation keys, which
-of them matter. Both survive from one snapshot to the next.
+A pod's kind is what it says itself: its template, the annotations that matter, and its namespace or name where those
+do. Kinds are numbered once and for all; a class is a kind, or a part of one where something else in the cluster makes
+labels, QoS classes or claims matter. Templates are known by the bytes of the spec parts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from pykai.cache.numbering import Numbers, Readings, by_first, finer
 from pykai.cache.requests import (
     Amounts,
     GpuRequest,
@@ -22,14 +24,14 @@ from pykai.cache.requests import (
     qos_class,
 )
 from pykai.model.pods import GpuKind, PodClass
-from pykai.model.resources import GPU, ResourceSpace
+from pykai.model.resources import GPU, ResourceSpace, Rows
 from pykai.objects import names
 from pykai.objects.kinds import Pod
-from pykai.objects.pod_template import PodTemplate, decode_template, template_key
+from pykai.objects.pod_template import Parts, PodTemplate, decode_template, template_key
 
 _CLASS_ANNOTATIONS = (names.GPU_FRACTION, names.GPU_MEMORY, names.GPU_FRACTION_DEVICES)
-MOST_TEMPLATES = 50_000
-"""Distinct templates kept before the memo starts anew."""
+MOST_SPELLINGS = 20_000
+"""Distinct bytes of templates kept before they are forgotten: a kind keeps its number."""
 _NOTHING: dict[str, str] = {}
 
 
@@ -37,8 +39,7 @@ class _KeySets(dict[tuple[str, ...], tuple[str, ...]]):
     """Annotation keys of a pod -> those that can change its class."""
 
     def __missing__(self, keys: tuple[str, ...]) -> tuple[str, ...]:
-        relevant = tuple(k for k in keys if k in _CLASS_ANNOTATIONS or k.startswith(names.MIG_PREFIX))
-        self[keys] = relevant
+        relevant = self[keys] = tuple(k for k in keys if k in _CLASS_ANNOTATIONS or k.startswith(names.MIG_PREFIX))
         return relevant
 
 
@@ -59,6 +60,8 @@ class Template:
         self.namespaced = bool(self.pod_affinity or self.config_maps or claims or template.claims)
         self.named = any("ephemeral" in v for v in template.volumes)
         self.overhead: Amounts = add({}, template.overhead)
+        self.kind = -1
+        """Number of the kind of pods that add nothing to it; -1 where each adds its namespace."""
 
     @property
     def meaning(self) -> object:
@@ -80,138 +83,139 @@ class Template:
         )
 
 
-class TemplateMemo:
-    """Templates seen so far: by the bytes that define them, and by what they mean."""
+@dataclass(frozen=True)
+class PodKind:
+    """What pods of one kind have in common."""
+
+    template: Template
+    gpu: GpuRequest
+
+
+class KindMemo:
+    """Kinds of pod by number."""
 
     def __init__(self) -> None:
-        self._by_bytes: dict[tuple[bytes, ...], Template] = {}
+        self.kinds: list[PodKind] = []
+        self._numbers: Numbers[object] = Numbers()
+        self._by_bytes: dict[bytes, Template] = {}
         self._by_meaning: dict[object, Template] = {}
         self.key_sets = _KeySets()
+        self._labels: Numbers[object] = Numbers()
+        self._label_readings = Readings()
 
-    def templates(self, pods: Sequence[Pod]) -> list[Template]:
-        """The template of each pod."""
-        known = self._by_bytes
-        keys = [template_key(pod.spec) for pod in pods]
-        return [known.get(key) or self._learn(key, pod) for key, pod in zip(keys, pods, strict=True)]
+    def __len__(self) -> int:
+        return len(self.kinds) + len(self._labels)
 
-    def _learn(self, key: tuple[bytes, ...], pod: Pod) -> Template:
-        if len(self._by_bytes) >= MOST_TEMPLATES:
+    def template(self, parts: Parts, pod: Pod) -> Template:
+        """The template of a pod by the parts of its spec."""
+        key = template_key(parts)
+        return self._by_bytes.get(key) or self._learn(key, pod)
+
+    def _learn(self, key: bytes, pod: Pod) -> Template:
+        if len(self._by_bytes) >= MOST_SPELLINGS:
             self._by_bytes.clear()
-            self._by_meaning.clear()
         made_later = (pod.metadata.annotations or _NOTHING).get(names.SHARED_GPU_CONFIGMAP, "")
-        template = Template(decode_template(pod.spec), made_later)
-        template = self._by_bytes[key] = self._by_meaning.setdefault(template.meaning, template)
+        new = Template(decode_template(pod.spec), made_later)
+        template = self._by_bytes[key] = self._by_meaning.setdefault(new.meaning, new)
+        if template is new and not template.namespaced:
+            template.kind = self._number(pod, template, ())
         return template
+
+    def number(self, pod: Pod, template: Template) -> int:
+        """The kind of a pod that may add something to its template."""
+        return self._number(pod, template, self.key_sets[tuple(pod.metadata.annotations or ())])
+
+    def _number(self, pod: Pod, template: Template, relevant: Sequence[str]) -> int:
+        meta, annotations = pod.metadata, pod.metadata.annotations or _NOTHING
+        namespace, name = meta.namespace if template.namespaced else "", meta.name if template.named else ""
+        said = tuple([(key, annotations[key]) for key in relevant])
+        number = self._numbers[template, said, namespace, name]
+        if number == len(self.kinds):
+            self.kinds.append(PodKind(template, gpu_request(template.amounts, dict(said))))
+        return number
+
+    def labels(self, pods: Sequence[Pod]) -> Rows:
+        """A number for the namespace and labels of each pod."""
+        return np.asarray(self._label_readings.block(pods, self._read_labels)[0])
+
+    def _read_labels(self, pods: Sequence[Pod]) -> Rows:
+        keys = [(pod.metadata.namespace, *sorted((pod.metadata.labels or _NOTHING).items())) for pod in pods]
+        return np.array([[self._labels[key] for key in keys]], dtype=np.int64)
 
 
 @dataclass(frozen=True)
 class ClassContext:
     """Facts about the whole cluster that decide how finely pods are told apart."""
 
-    labels_matter: bool
+    space: ResourceSpace
     qos_matters: bool
     dra_gpus: Mapping[tuple[str, str], float]
+
+
+def class_table(pods: Sequence[Pod], kind: Rows, memo: KindMemo, context: ClassContext) -> tuple[list[PodClass], Rows]:
+    """The classes in order of appearance, and the class of each pod. Resource names get their row in the space."""
+    present = [memo.kinds[number] for number in np.unique(kind).tolist()]
+    labels_matter = any(found.template.pod_affinity for found in present)
+    klass, first = by_first(_told_apart(pods, kind, memo, labels_matter, context))
+    drafts = [_Draft(memo.kinds[kind[row]], pods[row], labels_matter) for row in first.tolist()]
+    for draft in drafts:
+        for name in draft.kind.template.amounts:
+            context.space.row(name)
+    return [_pod_class(row, draft, context) for row, draft in enumerate(drafts)], klass
+
+
+def _told_apart(pods: Sequence[Pod], kind: Rows, memo: KindMemo, labels_matter: bool, context: ClassContext) -> Rows:
+    """Numbers for the kinds, or for finer distinctions where the cluster asks for them."""
+    found = kind
+    if labels_matter:
+        found = finer(found, memo.labels(pods))
+    if context.qos_matters:
+        found = finer(found, np.unique([pod.status.qos_class for pod in pods], return_inverse=True)[1])
+    if context.dra_gpus:
+        claiming = np.array([bool(known.template.decoded.claims) for known in memo.kinds])[kind]
+        asked = np.zeros(len(pods))
+        asked[claiming] = [_dra_gpus(pods[row], context) for row in np.flatnonzero(claiming).tolist()]
+        found = finer(found, np.unique(asked, return_inverse=True)[1])
+    return found
+
+
+def _dra_gpus(pod: Pod, context: ClassContext) -> float:
+    return context.dra_gpus.get((pod.metadata.namespace, pod.metadata.name), 0.0)
 
 
 @dataclass(frozen=True)
 class _Draft:
     """A class before its vector can be sized: the first pod seen stands for all."""
 
-    template: Template
-    gpu: GpuRequest
-    dra_gpus: float
+    kind: PodKind
     pod: Pod
-    labels: dict[str, str]
+    labels_matter: bool
 
 
-class ClassTable:
-    """The classes of one snapshot, in order of first appearance."""
-
-    def __init__(self, space: ResourceSpace, memo: TemplateMemo) -> None:
-        self.space = space
-        self.memo = memo
-        self.rows: dict[object, int] = {}
-        self._plain: dict[Template, int] = {}
-        self.drafts: list[_Draft] = []
-
-    def reader(self, context: ClassContext) -> Callable[[Pod, Template, Mapping[str, str]], int]:
-        """A function (pod, template, annotations) -> class row. Where a template says all there is to say, it is
-        looked up by that alone."""
-        key_sets, plain = self.memo.key_sets, self._plain
-        distinct = context.labels_matter or context.qos_matters
-
-        def row(pod: Pod, template: Template, annotations: Mapping[str, str]) -> int:
-            if not distinct and not template.namespaced and not key_sets[tuple(annotations)]:
-                known = plain.get(template)
-                if known is not None:
-                    return known
-            return self._row(pod, template, context)
-
-        return row
-
-    def _row(self, pod: Pod, template: Template, context: ClassContext) -> int:
-        annotations = pod.metadata.annotations or _NOTHING
-        relevant = self.memo.key_sets[tuple(annotations)]
-        special = bool(relevant or template.namespaced or context.labels_matter or context.qos_matters)
-        key = self._full_key(pod, template, relevant, context) if special else template
-        row = self.rows.get(key)
-        if row is None:
-            row = self.rows[key] = self._draft(pod, template, annotations, context)
-            if not special:
-                self._plain[template] = row
-        return row
-
-    def _full_key(self, pod: Pod, template: Template, relevant: tuple[str, ...], context: ClassContext) -> object:
-        meta = pod.metadata
-        annotations = meta.annotations or _NOTHING
-        labelled = template.pod_affinity or context.labels_matter
-        return (
-            id(template),
-            tuple((k, annotations[k]) for k in relevant),
-            meta.namespace if template.namespaced or labelled else "",
-            tuple(sorted((meta.labels or _NOTHING).items())) if labelled else (),
-            meta.name if template.named else "",
-            pod.status.qos_class if context.qos_matters else "",
-            context.dra_gpus.get((meta.namespace, meta.name), 0.0) if template.decoded.claims else 0.0,
-        )
-
-    def _draft(self, pod: Pod, template: Template, annotations: Mapping[str, str], context: ClassContext) -> int:
-        for name in template.amounts:
-            self.space.row(name)
-        request = gpu_request(template.amounts, annotations)
-        labels = pod.metadata.labels or _NOTHING if template.pod_affinity or context.labels_matter else _NOTHING
-        gpus = context.dra_gpus.get((pod.metadata.namespace, pod.metadata.name), 0.0)
-        self.drafts.append(_Draft(template, request, gpus, pod, labels))
-        return len(self.drafts) - 1
-
-    def finish(self) -> list[PodClass]:
-        """The classes with their vectors, once every resource name is known."""
-        return [self._finish(row, draft) for row, draft in enumerate(self.drafts)]
-
-    def _finish(self, row: int, draft: _Draft) -> PodClass:
-        template, gpu, dra_gpus, pod = draft.template, draft.gpu, draft.dra_gpus, draft.pod
-        request = np.zeros(self.space.size)
-        for name, value in template.amounts.items():
-            request[self.space.rows[name]] += value
-        shared = gpu.kind in (GpuKind.FRACTION, GpuKind.MEMORY)
-        request[GPU] = gpu.gpus + dra_gpus
-        fitted = request > 0
-        if shared:
-            fitted[GPU] = False
-        return PodClass(
-            row=row,
-            request=request,
-            gpu_kind=gpu.kind,
-            devices=gpu.devices,
-            portion=gpu.portion,
-            memory_mib=gpu.memory_mib,
-            dra_gpus=dra_gpus,
-            legacy_mig=gpu.legacy_mig,
-            template=template.decoded,
-            namespace=pod.metadata.namespace,
-            labels=draft.labels,
-            config_maps=template.config_maps,
-            qos=pod.status.qos_class or qos_class(template.decoded),
-            dims=np.flatnonzero(fitted),
-            overhead={self.space.rows[name]: value for name, value in template.overhead.items()},
-        )
+def _pod_class(row: int, draft: _Draft, context: ClassContext) -> PodClass:
+    template, gpu, pod, rows = draft.kind.template, draft.kind.gpu, draft.pod, context.space.rows
+    request = np.zeros(context.space.size)
+    for name, value in template.amounts.items():
+        request[rows[name]] += value
+    dra_gpus = _dra_gpus(pod, context)
+    request[GPU] = gpu.gpus + dra_gpus
+    fitted = request > 0
+    if gpu.kind in (GpuKind.FRACTION, GpuKind.MEMORY):
+        fitted[GPU] = False
+    return PodClass(
+        row=row,
+        request=request,
+        gpu_kind=gpu.kind,
+        devices=gpu.devices,
+        portion=gpu.portion,
+        memory_mib=gpu.memory_mib,
+        dra_gpus=dra_gpus,
+        legacy_mig=gpu.legacy_mig,
+        template=template.decoded,
+        namespace=pod.metadata.namespace,
+        labels=pod.metadata.labels or _NOTHING if draft.labels_matter else _NOTHING,
+        config_maps=template.config_maps,
+        qos=pod.status.qos_class or qos_class(template.decoded),
+        dims=np.flatnonzero(fitted),
+        overhead={rows[name]: value for name, value in template.overhead.items()},
+    )

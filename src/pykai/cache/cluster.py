@@ -14,19 +14,20 @@ from typing import Any
 import numpy as np
 
 from pykai.cache import claims
-from pykai.cache.classes import ClassContext, ClassTable, TemplateMemo
+from pykai.cache.classes import ClassContext
 from pykai.cache.gangs import gang_rows, gang_table, priorities
-from pykai.cache.nodes import UNKNOWN_GPU_MEMORY, HardwareMemo, node_table, widen
+from pykai.cache.groups import Groups
+from pykai.cache.memory import Memory
+from pykai.cache.nodes import UNKNOWN_GPU_MEMORY, node_table, widen
 from pykai.cache.pods import PodContext, pod_table
 from pykai.cache.queues import queue_table
+from pykai.cache.store import Choice, Key, Store
 from pykai.model.nodes import NodeTable
 from pykai.model.params import SchedulerParams
 from pykai.model.resources import ResourceSpace
 from pykai.model.snapshot import ClusterObjects, Snapshot
 from pykai.objects import kinds
-from pykai.objects.kinds import ObjectMeta
 
-Key = tuple[str, str]
 KINDS: tuple[type[Any], ...] = (
     kinds.Node,
     kinds.Pod,
@@ -48,6 +49,7 @@ KINDS: tuple[type[Any], ...] = (
 )
 PARTITIONED = frozenset({kinds.Node, kinds.Queue, kinds.PodGroup})
 """Kinds that belong to one node pool each."""
+_NO_LABELS: dict[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -64,85 +66,58 @@ class ClusterCache:
     def __init__(self, params: SchedulerParams) -> None:
         self.params = params
         self.revision = 0
-        self._objects: dict[type[Any], dict[Key, Any]] = {kind: {} for kind in KINDS}
-        self._templates = TemplateMemo()
-        self._hardware = HardwareMemo()
+        self._stores = {kind: Store(_choice(kind, params)) for kind in KINDS}
+        self._memory = Memory(params)
 
     def apply(self, change: Change) -> None:
         """Take in one event; an object of another node pool counts as gone."""
-        meta: ObjectMeta = change.obj.metadata
-        store = self._objects[type(change.obj)]
-        key = (meta.namespace, meta.name)
         self.revision += 1
-        if change.gone or not self._ours(change.obj):
-            store.pop(key, None)
-        else:
-            store[key] = change.obj
+        self._stores[type(change.obj)].put(change.obj, change.gone)
 
     def copy(self) -> ClusterCache:
         """A cache with the same objects now: its snapshot can be built while this one goes on with events.
 
-        What is remembered about templates and hardware is shared; at most one of the copies may be read at a time.
+        What is remembered about objects is shared; at most one of the copies may make a snapshot at a time.
         """
         made = ClusterCache(self.params)
         made.revision = self.revision
-        made._objects = {kind: dict(objects) for kind, objects in self._objects.items()}
-        made._templates, made._hardware = self._templates, self._hardware
+        made._stores = {kind: store.copy() for kind, store in self._stores.items()}
+        made._memory = self._memory
         return made
 
     def load(self, objects: Iterable[Any]) -> None:
-        """Take in many objects at once: `apply` for each."""
-        by_kind: dict[type[Any], list[Any]] = {}
+        """Take in many objects at once; no two of a kind have the same name."""
         for kind, some in groupby(objects, key=type):
-            by_kind.setdefault(kind, []).extend(some)
-        for kind, items in by_kind.items():
-            ours = self._ours
-            self._objects[kind].update({((m := obj.metadata).namespace, m.name): obj for obj in items if ours(obj)})
-            self.revision += len(items)
-
-    def _ours(self, obj: Any) -> bool:
-        kind = type(obj)
-        if kind is kinds.Pod:
-            return bool(obj.status.phase != "Failed")
-        if kind not in PARTITIONED or not self.params.partitioned:
-            return True
-        labels = obj.metadata.labels or {}
-        pool = labels.get(self.params.node_pool_key)
-        if isinstance(obj, kinds.Node) and self.params.restrict_nodes:
-            worker = self.params.gpu_worker_key in labels or self.params.cpu_worker_key in labels
-            return worker and pool == (self.params.node_pool or None)
-        return pool == (self.params.node_pool or None)
+            self._stores[kind].add(some)
+        self.revision += 1
 
     def of(self, kind: type[Any]) -> Mapping[Key, Any]:
-        return self._objects[kind]
+        return self._stores[kind].by_key
+
+    def _all(self, kind: type[Any]) -> list[Any]:
+        return self._stores[kind].objects()
 
     def snapshot(self, now: float, usage: Mapping[str, tuple[float, float, float]] | None = None) -> Snapshot:
         """The cluster as columns; `usage` is the normalised history per queue for time-based fair share."""
-        objects = self._cluster_objects()
+        objects, memory = self._cluster_objects(), self._memory
+        memory.forget_the_past(sum(map(len, self._stores.values())))
         space = ResourceSpace()
         slices = objects.resource_slices if self.params.dra_enabled else ()
-        nodes = node_table(
-            list(self.of(kinds.Node).values()), space, self._hardware, claims.gpus_per_node(slices), self.params
-        )
-        topologies = list(self.of(kinds.Topology).values())
+        nodes = node_table(self._all(kinds.Node), space, memory.machines, claims.gpus_per_node(slices))
+        topologies = self._all(kinds.Topology)
         gangs = gang_rows(self._schedulable_groups(), _aliases(topologies))
-        pods = list(self.of(kinds.Pod).values())
-        memo = self._templates
-        templates = memo.templates(pods)
-        labels_matter = any(template.pod_affinity for template in set(templates))
+        pods = self._all(kinds.Pod)
         dra_gpus = claims.gpus_per_pod(pods, objects.resource_claims) if objects.resource_claims else {}
         context = PodContext(
             node_rows=nodes.rows,
             gangs=gangs,
             bind_requests=objects.bind_requests,
-            classes=ClassTable(space, memo),
-            class_context=ClassContext(labels_matter, bool(objects.numa_topologies), dra_gpus),
-            params=self.params,
+            classes=ClassContext(space, bool(objects.numa_topologies), dra_gpus),
             now=now,
         )
-        table, stray = pod_table(pods, templates, context)
-        queues = queue_table(list(self.of(kinds.Queue).values()), usage or {}, self.params.full_hierarchy_fairness)
-        classes = priorities(list(self.of(kinds.PriorityClass).values()))
+        table, stray = pod_table(pods, memory.pods, memory.pod_reader, context)
+        queues = queue_table(self._all(kinds.Queue), usage or {}, self.params.full_hierarchy_fairness)
+        classes = priorities(self._all(kinds.PriorityClass))
         known = _known_memory(nodes)
         return Snapshot(
             space=space,
@@ -159,12 +134,14 @@ class ClusterCache:
             revision=self.revision,
         )
 
-    def _schedulable_groups(self) -> list[kinds.PodGroup]:
+    def _schedulable_groups(self) -> Groups:
         """PodGroups without those that asked for one attempt per node pool and had it."""
-        return [group for group in self.of(kinds.PodGroup).values() if not self._gave_up(group)]
+        groups = self._memory.groups.read(self._all(kinds.PodGroup))
+        once = groups.stating(lambda spec: spec.scheduling_backoff not in (None, -1))
+        return groups.without([row for row in once if self._gave_up(groups.objects[row])])
 
     def _gave_up(self, group: kinds.PodGroup) -> bool:
-        if group.spec.scheduling_backoff in (None, -1) or not group.status.scheduling_conditions:
+        if not group.status.scheduling_conditions:
             return False
         newest = max(group.status.scheduling_conditions, key=lambda c: int(c.transition_id or 0))
         pool = (group.metadata.labels or {}).get(self.params.node_pool_key, "default")
@@ -172,24 +149,41 @@ class ClusterCache:
 
     def _cluster_objects(self) -> ClusterObjects:
         def by_name(kind: type[Any]) -> dict[str, Any]:
-            return {name: obj for (_, name), obj in self.of(kind).items()}
+            return {obj.metadata.name: obj for obj in self._all(kind)}
 
         return ClusterObjects(
             config_maps=frozenset(self.of(kinds.ConfigMap)),
             volume_claims=dict(self.of(kinds.PersistentVolumeClaim)),
             volumes=by_name(kinds.PersistentVolume),
             storage_classes=by_name(kinds.StorageClass),
-            storage_capacities=tuple(self.of(kinds.CSIStorageCapacity).values()),
+            storage_capacities=tuple(self._all(kinds.CSIStorageCapacity)),
             csi_drivers=by_name(kinds.CSIDriver),
             resource_claims=dict(self.of(kinds.ResourceClaim)),
-            resource_slices=tuple(self.of(kinds.ResourceSlice).values()),
+            resource_slices=tuple(self._all(kinds.ResourceSlice)),
             device_classes=by_name(kinds.DeviceClass),
             numa_topologies=by_name(kinds.NodeResourceTopology),
             bind_requests={
-                (request.metadata.namespace, request.spec.pod_name): request
-                for request in self.of(kinds.BindRequest).values()
+                (request.metadata.namespace, request.spec.pod_name): request for request in self._all(kinds.BindRequest)
             },
         )
+
+
+def _choice(kind: type[Any], params: SchedulerParams) -> Choice:
+    """Which objects of a kind count: no failed pods, and of what belongs to a node pool what is in ours."""
+    if kind is kinds.Pod:
+        return lambda pods: [pod for pod in pods if pod.status.phase != "Failed"]
+    if kind not in PARTITIONED or not params.partitioned:
+        return list
+    key, pool = params.node_pool_key, params.node_pool or None
+    workers = {params.gpu_worker_key, params.cpu_worker_key}
+
+    def in_pool(objects: Iterable[Any]) -> list[Any]:
+        return [obj for obj in objects if (obj.metadata.labels or _NO_LABELS).get(key) == pool]
+
+    def workers_in_pool(nodes: Iterable[Any]) -> list[Any]:
+        return [node for node in in_pool(nodes) if workers.intersection(node.metadata.labels or ())]
+
+    return workers_in_pool if kind is kinds.Node and params.restrict_nodes else in_pool
 
 
 def _aliases(topologies: Iterable[kinds.Topology]) -> Any:

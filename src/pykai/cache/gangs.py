@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from pykai.cache.groups import Groups
 from pykai.model.gangs import GangTable, PodSet, SubGroupSet, TopologyRequirement
 from pykai.model.queues import QueueTable
+from pykai.model.resources import Rows
 from pykai.objects import names
 from pykai.objects.duration import parse as duration
-from pykai.objects.kinds import PodGroup, PriorityClass, SubGroup, TopologyConstraint
+from pykai.objects.kinds import PodGroup, PodGroupSpec, PriorityClass, SubGroup, TopologyConstraint
 from pykai.objects.timestamps import seconds
 
 DEFAULT_PRIORITY = 50
@@ -106,58 +108,36 @@ def _children_by_parent(groups: Sequence[SubGroup]) -> dict[str, list[SubGroup]]
 
 @dataclass(frozen=True)
 class GangRows:
-    """The gangs before their pods are known: rows by namespace and name, podset rows by gang and name."""
+    """The gangs before their pods are known."""
 
-    groups: Sequence[PodGroup]
-    rows: dict[str, dict[str, int]]
+    groups: Groups
     trees: dict[int, SubGroupSet]
     first_podset: list[int]
-    podset_gang: np.ndarray
+    podset_gang: Rows
     podset_min: list[int]
     podset_rows: dict[int, dict[str, int]]
-    """Only for gangs with sub-groups; the others have the one podset `default`."""
+    """By gang and name; only for gangs with sub-groups, the others have the one podset `default`."""
 
 
-def gang_rows(groups: Sequence[PodGroup], alias: Alias) -> GangRows:
-    """Numbers gangs and podsets. A PodGroup whose sub-groups form no tree keeps a podset nobody can join."""
+def gang_rows(groups: Groups, alias: Alias) -> GangRows:
+    """Numbers podsets. A PodGroup whose sub-groups form no tree keeps a podset nobody can join."""
     trees: dict[int, SubGroupSet] = {}
     podset_rows: dict[int, dict[str, int]] = {}
-    specs = [group.spec for group in groups]
-    minimum = [1 if spec.min_member is None else spec.min_member for spec in specs]
-    shaped = [row for row, s in enumerate(specs) if s.sub_groups or s.topology_constraint is not None]
-    first, mins, owners = list(range(len(groups))), minimum, list(range(len(groups)))
+    minimum = groups.of_spec(lambda spec: 1 if spec.min_member is None else spec.min_member)
+    first, mins, owners = list(range(len(minimum))), minimum, list(range(len(minimum)))
+    shaped = set(groups.stating(lambda spec: bool(spec.sub_groups) or spec.topology_constraint is not None))
     if shaped:
         first, mins, owners = [], [], []
-        complex_rows = set(shaped)
-        for row, group in enumerate(groups):
+        for row, group in enumerate(groups.objects):
             first.append(len(mins))
-            if row in complex_rows:
+            if row in shaped:
                 builder, trees[row] = _build(group, len(mins), alias)
                 podset_rows[row] = builder.rows
                 mins.extend(builder.minimums)
             else:
                 mins.append(minimum[row])
             owners.extend([row] * (len(mins) - len(owners)))
-    return GangRows(
-        groups=groups,
-        rows=_by_namespace(groups),
-        trees=trees,
-        first_podset=first,
-        podset_gang=np.array(owners, dtype=np.int64),
-        podset_min=mins,
-        podset_rows=podset_rows,
-    )
-
-
-def _by_namespace(groups: Sequence[PodGroup]) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
-    for row, group in enumerate(groups):
-        meta = group.metadata
-        known = found.get(meta.namespace)
-        if known is None:
-            known = found[meta.namespace] = {}
-        known[meta.name] = row
-    return found
+    return GangRows(groups, trees, first, np.array(owners, dtype=np.int64), mins, podset_rows)
 
 
 def _build(group: PodGroup, first_row: int, alias: Alias) -> tuple[_TreeBuilder, SubGroupSet]:
@@ -176,7 +156,7 @@ def sub_group_tree(group: PodGroup) -> SubGroupSet:
 
 def gang_table(
     rows: GangRows,
-    pod_gang: np.ndarray,
+    pod_gang: Rows,
     stray_pods: dict[int, list[int]],
     queues: QueueTable,
     classes: tuple[Mapping[str, int], int],
@@ -184,20 +164,17 @@ def gang_table(
     """`pod_gang`: gang row of every pod row, -1 for none."""
     groups = rows.groups
     values, default = classes
-    specs = [group.spec for group in groups]
-    priority = [values.get(spec.priority_class_name, default) for spec in specs]
+
+    def priority(spec: PodGroupSpec) -> int:
+        return values.get(spec.priority_class_name, default)
+
     order = np.argsort(pod_gang, kind="stable")
-    counts = np.bincount(pod_gang[pod_gang >= 0], minlength=len(groups))
+    counts = np.bincount(pod_gang[pod_gang >= 0], minlength=len(groups.objects))
     skipped = int((pod_gang < 0).sum())
-    queue_rows = queues.rows
-    noted = [(row, a) for row, group in enumerate(groups) if (a := group.metadata.annotations)]
     return GangTable(
-        queue=[queue_rows.get(spec.queue, -1) for spec in specs],
-        priority=priority,
-        preemptible=[
-            value < NON_PREEMPTIBLE_FROM if not spec.preemptibility else spec.preemptibility == "preemptible"
-            for spec, value in zip(specs, priority, strict=True)
-        ],
+        queue=groups.of_spec(lambda spec: queues.rows.get(spec.queue, -1)),
+        priority=groups.of_spec(priority),
+        preemptible=groups.of_spec(lambda spec: effective_preemptibility(spec.preemptibility, priority(spec))),
         trees=rows.trees,
         first_podset=rows.first_podset,
         podset_gang=rows.podset_gang,
@@ -206,22 +183,22 @@ def gang_table(
         pod_order=order[skipped:].tolist(),
         first_pod=np.concatenate([[0], np.cumsum(counts)]).tolist(),
         stray_pods=stray_pods,
-        stale_since=_instants(noted, names.STALE_TIMESTAMP),
-        last_eviction=_instants(noted, names.LAST_EVICTION_TIMESTAMP),
-        staleness_grace=_durations((row, s.staleness_grace_period) for row, s in enumerate(specs)),
-        preemption_delay=_durations((row, s.preemption_delay) for row, s in enumerate(specs)),
-        objects=list(groups),
+        stale_since=_instants(groups, names.STALE_TIMESTAMP),
+        last_eviction=_instants(groups, names.LAST_EVICTION_TIMESTAMP),
+        staleness_grace=_durations(groups, lambda spec: spec.staleness_grace_period),
+        preemption_delay=_durations(groups, lambda spec: spec.preemption_delay),
+        objects=list(groups.objects),
     )
 
 
-def _instants(noted: Sequence[tuple[int, Mapping[str, str]]], key: str) -> dict[int, float]:
-    return {row: seconds(a[key]) or 0.0 for row, a in noted if key in a}
+def _instants(groups: Groups, key: str) -> dict[int, float]:
+    notes = {row: groups.objects[row].metadata.annotations or {} for row in groups.noted()}
+    return {row: seconds(a[key]) or 0.0 for row, a in notes.items() if key in a}
 
 
-def _durations(texts: Iterable[tuple[int, str | None]]) -> dict[int, float]:
+def _durations(groups: Groups, text_of: Callable[[PodGroupSpec], str | None]) -> dict[int, float]:
     found: dict[int, float] = {}
-    for row, text in texts:
-        if text is not None:
-            with suppress(ValueError):
-                found[row] = duration(text)
+    for row in groups.stating(lambda spec: text_of(spec) is not None):
+        with suppress(ValueError):
+            found[row] = duration(text_of(groups.objects[row].spec) or "")
     return found

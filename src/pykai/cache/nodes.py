@@ -3,33 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from msgspec import json
 
+from pykai.cache.numbering import Numbers, Readings, by_first
 from pykai.cache.requests import row_amount
 from pykai.model.nodes import NodeTable
-from pykai.model.params import SchedulerParams
-from pykai.model.resources import GPU, MIG_PREFIX, ResourceSpace, counted
+from pykai.model.resources import GPU, MIG_PREFIX, Column, ResourceSpace, Rows, counted
 from pykai.objects import names
-from pykai.objects.kinds import ABSENT, Node
+from pykai.objects.kinds import Node
 from pykai.objects.pod_template import Amount
 
 UNKNOWN_GPU_MEMORY = 100.0
 _MEBIBYTE = 1024 * 1024
-_PRESSURE = ("MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
+_WHEN_READY = {
+    "Ready": "True",
+    "MemoryPressure": "False",
+    "DiskPressure": "False",
+    "PIDPressure": "False",
+    "NetworkUnavailable": "False",
+}
 _AMOUNTS = json.Decoder(dict[str, Amount])
 _NO_LABELS: dict[str, str] = {}
-
-
-class HardwareMemo(dict[bytes, dict[str, float]]):
-    """Allocatable as written -> amounts in row units: a cluster has few kinds of machine."""
-
-    def __missing__(self, raw: bytes) -> dict[str, float]:
-        texts = _AMOUNTS.decode(raw) if raw and raw != b"null" else {}
-        amounts = {name: row_amount(name, text) for name, text in texts.items() if counted(name)}
-        self[raw] = amounts
-        return amounts
 
 
 def gpu_memory(label: str | None) -> float | None:
@@ -47,15 +44,13 @@ def reasons_not_ready(node: Node) -> tuple[str, ...]:
     """Why the node takes no pods, in the words users see; empty when it does."""
     found = ["node is unschedulable"] if node.spec.unschedulable else []
     for condition in node.status.conditions or ():
-        if condition.type == "Ready" and condition.status != "True":
-            found.append("node has NotReady condition")
-        elif condition.type in _PRESSURE and condition.status != "False":
-            found.append(f"node has {condition.type} condition")
+        kind, status = condition.type, condition.status
+        if _WHEN_READY.get(kind, status) != status:
+            found.append(f"node has {'NotReady' if kind == 'Ready' else kind} condition")
     return tuple(found)
 
 
-def _mig(labels: Mapping[str, str], amounts: Mapping[str, float], key: str) -> bool:
-    label = labels.get(key)
+def _mig(label: str | None, amounts: Mapping[str, float]) -> bool:
     if label is not None and label.lower() in ("true", "false", "1", "0", "t", "f"):
         return label.lower() in ("true", "1", "t")
     return any(name.startswith(MIG_PREFIX) and value > 0 for name, value in amounts.items())
@@ -65,61 +60,99 @@ def _count(label: str | None, fallback: float) -> float:
     return float(label) if label is not None and label.isdigit() else fallback
 
 
+@dataclass(frozen=True)
+class Machine:
+    """What nodes of one make and condition have in common."""
+
+    amounts: Mapping[str, float]
+    """Allocatable, in row units."""
+    gpu_memory: float | None
+    gpu_count: str | None
+    mig: bool
+    mig_strategy: str
+    conditions: tuple[str, ...]
+
+
+class MachineMemo:
+    """Machines by number: a cluster has few that differ."""
+
+    def __init__(self, mig_key: str) -> None:
+        self.machines: list[Machine] = []
+        self._numbers: Numbers[object] = Numbers()
+        self._readings = Readings()
+        self._labels = (names.GPU_MEMORY_LABEL, names.GPU_COUNT_LABEL, names.MIG_STRATEGY_LABEL, mig_key)
+
+    def __len__(self) -> int:
+        return len(self.machines)
+
+    def of(self, nodes: Sequence[Node]) -> Rows:
+        """The machine of each node."""
+        return np.asarray(self._readings.block(nodes, self._read)[0])
+
+    def _read(self, nodes: Sequence[Node]) -> Rows:
+        return np.array([[self._number(node) for node in nodes]], dtype=np.int64)
+
+    def _number(self, node: Node) -> int:
+        written, conditions = bytes(node.status.allocatable), reasons_not_ready(node)
+        labels = node.metadata.labels or _NO_LABELS
+        memory, count, strategy, mig = said = tuple([labels.get(key) for key in self._labels])
+        number = self._numbers[written, said, conditions]
+        if number == len(self.machines):
+            amounts = _amounts(written)
+            has_mig = _mig(mig, amounts)
+            strategy = (strategy or "") if has_mig else ""
+            self.machines.append(Machine(amounts, gpu_memory(memory), count, has_mig, strategy, conditions))
+        return number
+
+
+def _amounts(written: bytes) -> dict[str, float]:
+    texts = _AMOUNTS.decode(written) if written and written != b"null" else {}
+    return {name: row_amount(name, text) for name, text in texts.items() if counted(name)}
+
+
 def node_table(
-    nodes: Sequence[Node],
-    space: ResourceSpace,
-    memo: HardwareMemo,
-    dra_gpus: Mapping[str, int],
-    params: SchedulerParams,
+    nodes: Sequence[Node], space: ResourceSpace, memo: MachineMemo, dra_gpus: Mapping[str, int]
 ) -> NodeTable:
     """The table with rows in name order. Every resource name of a node gets its row in `space`."""
     nodes = sorted(nodes, key=lambda node: node.metadata.name)
     node_names = [node.metadata.name for node in nodes]
-    labels = [node.metadata.labels or _NO_LABELS for node in nodes]
-    hardware = [memo[b"" if (raw := node.status.allocatable) is ABSENT else bytes(raw)] for node in nodes]
-    allocatable = _allocatable(hardware, space)
+    number = memo.of(nodes)
+    kind, first = by_first(number)
+    machines = [memo.machines[number[row]] for row in first.tolist()]
+    each = [machines[row] for row in kind.tolist()]
+    offered = _allocatable(machines, space)
+    allocatable = np.ascontiguousarray(offered[:, kind])
     dra = np.array([float(dra_gpus.get(name, 0)) for name in node_names])
-    plain_gpus = allocatable[GPU].copy()
     allocatable[GPU] += dra
-    memory = [gpu_memory(label.get(names.GPU_MEMORY_LABEL)) for label in labels]
-    mig = np.array(
-        [_mig(label, amounts, params.mig_worker_key) for label, amounts in zip(labels, hardware, strict=True)]
-    )
-    conditions = [reasons_not_ready(node) for node in nodes]
+    memory = [machine.gpu_memory for machine in machines]
+    mig = np.array([machine.mig for machine in machines], dtype=bool)[kind]
+    counts = [_count(m.gpu_count, gpus) for m, gpus in zip(machines, offered[GPU].tolist(), strict=True)]
     return NodeTable(
         names=node_names,
         rows={name: row for row, name in enumerate(node_names)},
         allocatable=allocatable,
-        gpu_memory=np.array([UNKNOWN_GPU_MEMORY if m is None else m for m in memory]),
-        gpu_memory_known=np.array([m is not None for m in memory], dtype=bool),
-        gpu_count=np.array(
-            [_count(label.get(names.GPU_COUNT_LABEL), gpus) for label, gpus in zip(labels, plain_gpus, strict=True)]
-        ),
+        gpu_memory=np.array([UNKNOWN_GPU_MEMORY if m is None else m for m in memory])[kind],
+        gpu_memory_known=np.array([m is not None for m in memory], dtype=bool)[kind],
+        gpu_count=np.array(counts)[kind],
         dra_gpus=dra,
-        mig=mig.astype(bool),
-        mig_strategy=[
-            label.get(names.MIG_STRATEGY_LABEL, "") if m else "" for label, m in zip(labels, mig, strict=True)
-        ],
-        cpu_only=~mig.astype(bool) & (allocatable[GPU] <= 0),
-        ready=np.array([not reasons for reasons in conditions], dtype=bool),
-        conditions=conditions,
-        labels=labels,
-        objects=list(nodes),
+        mig=mig,
+        mig_strategy=[machine.mig_strategy for machine in each],
+        cpu_only=~mig & (allocatable[GPU] <= 0),
+        ready=np.array([not machine.conditions for machine in machines], dtype=bool)[kind],
+        conditions=[machine.conditions for machine in each],
+        labels=[node.metadata.labels or _NO_LABELS for node in nodes],
+        objects=nodes,
     )
 
 
-def _allocatable(hardware: Sequence[Mapping[str, float]], space: ResourceSpace) -> np.ndarray:
-    """[resource, node]; one vector per distinct kind of machine, then spread over the nodes."""
-    kinds = {id(amounts): amounts for amounts in hardware}
-    for amounts in kinds.values():
-        for name in amounts:
-            space.row(name)
-    row_of = {key: row for row, key in enumerate(kinds)}
-    vectors = np.zeros((space.size, max(len(kinds), 1)))
-    for key, amounts in kinds.items():
-        for name, value in amounts.items():
-            vectors[space.rows[name], row_of[key]] += value
-    return np.ascontiguousarray(vectors[:, [row_of[id(amounts)] for amounts in hardware]])
+def _allocatable(machines: Sequence[Machine], space: ResourceSpace) -> Column:
+    """[resource, machine]."""
+    rows = [[(space.row(name), value) for name, value in machine.amounts.items()] for machine in machines]
+    block = np.zeros((space.size, len(machines)))
+    for column, amounts in enumerate(rows):
+        for row, value in amounts:
+            block[row, column] += value
+    return block
 
 
 def widen(column: np.ndarray, size: int) -> np.ndarray:

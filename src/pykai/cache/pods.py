@@ -1,8 +1,4 @@
-"""Pod objects -> PodTable (spec/scheduling.md §2.2, §2.4, §2.8).
-
-Forty thousand running pods must cost a fraction of a second, so each is looked at once, and the few that need thought
-(pending, shared, deleted, in a sub-group) are picked out.
-"""
+"""Pod objects -> PodTable (spec/scheduling.md §2.2, §2.4, §2.8)."""
 
 from __future__ import annotations
 
@@ -11,23 +7,28 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pykai.cache.classes import ClassContext, ClassTable, Template
+from pykai.cache.classes import ClassContext, class_table
 from pykai.cache.gangs import GangRows
-from pykai.model.params import SchedulerParams
+from pykai.cache.numbering import Readings
+from pykai.cache.pod_reader import (
+    FOREIGN,
+    GANG,
+    IN_SUBGROUP,
+    KIND,
+    MARKS,
+    NODE,
+    RESERVATION,
+    STATUS,
+    PodReader,
+    own_status,
+)
 from pykai.model.pods import PodTable
+from pykai.model.resources import Rows
 from pykai.model.status import IS_ACTIVE_USED, Status
 from pykai.objects import names
 from pykai.objects.kinds import BindRequest, Pod
 
 _NOTHING: dict[str, str] = {}
-_NO_ROWS: dict[str, int] = {}
-_PHASES = {
-    "Running": Status.RUNNING,
-    "Pending": Status.PENDING,
-    "": Status.PENDING,
-    "Succeeded": Status.SUCCEEDED,
-    "Failed": Status.FAILED,
-}
 
 
 @dataclass(frozen=True)
@@ -37,25 +38,17 @@ class PodContext:
     node_rows: Mapping[str, int]
     gangs: GangRows
     bind_requests: Mapping[tuple[str, str], BindRequest]
-    classes: ClassTable
-    class_context: ClassContext
-    params: SchedulerParams
+    classes: ClassContext
     now: float
 
 
 def pod_status(pod: Pod, bound: bool, now: float, stuck_after: float) -> Status:
     """What a pod is doing; `bound`: a bind request that has not failed names an existing node for it."""
-    status = _PHASES.get(pod.status.phase, Status.UNKNOWN)
-    deleted = pod.metadata.deletion_timestamp
-    if status is Status.RUNNING and deleted is not None:
-        return Status.STUCK_IN_RELEASING if now - deleted.timestamp() > stuck_after else Status.RELEASING
-    if status is Status.PENDING:
-        if deleted is not None:
-            return Status.RELEASING
-        if pod.spec.node_name:
-            return Status.BOUND
-        if bound:
-            return Status.BINDING
+    status, deleted = own_status(pod), pod.metadata.deletion_timestamp
+    if status is Status.PENDING and bound:
+        return Status.BINDING
+    if status is Status.RELEASING and deleted is not None and pod.status.phase == "Running":
+        return Status.STUCK_IN_RELEASING if now - deleted.timestamp() > stuck_after else status
     return status
 
 
@@ -77,19 +70,21 @@ def _request_of(pod: Pod, requests: Mapping[tuple[str, str], BindRequest]) -> Bi
 
 
 def pod_table(
-    pods: Sequence[Pod], templates: Sequence[Template], context: PodContext
+    pods: Sequence[Pod], readings: Readings, reader: PodReader, context: PodContext
 ) -> tuple[PodTable, dict[int, list[int]]]:
     """The table, and per gang the pods that name a sub-group it does not have."""
-    read = _read(pods, templates, context)
-    klass, gang, node = (np.array(column, dtype=np.int64) for column in (read.klass, read.gang, read.node))
-    status = np.full(len(pods), int(Status.RUNNING), dtype=np.int64)
-    for row in read.not_running:
-        status[row], node[row] = _place(pods[row], int(node[row]), templates[row], context)
-    podset, stray = _podsets(gang, pods, read.labelled, context.gangs)
-    classes = context.classes.finish()
+    block = readings.block(pods, reader.read)
+    gang = context.gangs.groups.rows_of(block[GANG])
+    node = np.array([context.node_rows.get(name, -1) for name in reader.nodes], dtype=np.int64)[block[NODE]]
+    status = block[STATUS].copy()
+    for row in _unsettled(status, context):
+        status[row], node[row] = _place(pods[row], Status(status[row]), int(node[row]), reader, context)
+    podset, stray = _podsets(gang, pods, np.flatnonzero(block[MARKS] & IN_SUBGROUP), context.gangs)
+    classes, klass = class_table(pods, block[KIND], reader.kinds, context.classes)
     gpu_groups = _gpu_groups(pods, klass, [c.row for c in classes if c.shared], context)
-    reservation, foreign = _not_ours(pods, np.flatnonzero(gang < 0).tolist(), status, context.params)
-    reservation = _still_needed(pods, reservation, gpu_groups, status)
+    marks = _marks(pods, block, gang, reader)
+    reservation = frozenset(np.flatnonzero(marks & RESERVATION).tolist())
+    foreign = np.flatnonzero((marks & FOREIGN > 0) & np.array(IS_ACTIVE_USED)[status])
     table = PodTable(
         classes=classes,
         klass=klass,
@@ -99,68 +94,32 @@ def pod_table(
         node=node,
         objects=list(pods),
         gpu_groups=gpu_groups,
-        reservation=reservation,
-        foreign=foreign,
+        reservation=_still_needed(pods, reservation, gpu_groups, status),
+        foreign=frozenset(foreign.tolist()),
     )
     return table, stray
 
 
-@dataclass
-class _Read:
-    """What one look at each pod tells."""
-
-    klass: list[int]
-    gang: list[int]
-    node: list[int]
-    not_running: list[int]
-    labelled: list[int]
-    """Rows of pods that name a sub-group."""
+def _unsettled(status: Rows, context: PodContext) -> list[int]:
+    """Pods about which others have something to say: the clock about those that leave, bind requests about those that
+    have no node."""
+    found = status == Status.RELEASING
+    if context.bind_requests:
+        found |= (status == Status.PENDING) | (status == Status.GATED)
+    rows: list[int] = np.flatnonzero(found).tolist()
+    return rows
 
 
-def _read(pods: Sequence[Pod], templates: Sequence[Template], context: PodContext) -> _Read:
-    """Look at every pod once: forty thousand of them do not fit into a processor's cache, so a second pass over the
-    objects costs as much as the first, whatever it reads."""
-    found = _Read([], [], [], [], [])
-    add_class, add_gang, add_node = found.klass.append, found.gang.append, found.node.append
-    node_rows, gang_rows, ours = context.node_rows, context.gangs.rows, context.params.scheduler_name
-    group_key, label_key = names.POD_GROUP_ANNOTATION, names.SUBGROUP_LABEL
-    class_of, nobody = context.classes.reader(context.class_context), _NO_ROWS
-    for row, (pod, template) in enumerate(zip(pods, templates, strict=True)):
-        meta, spec = pod.metadata, pod.spec
-        annotations, labels = meta.annotations, meta.labels
-        add_class(class_of(pod, template, annotations or _NOTHING))
-        gang = -1
-        if annotations and group_key in annotations and spec.scheduler_name == ours:
-            gang = gang_rows.get(meta.namespace, nobody).get(annotations[group_key], -1)
-        add_gang(gang)
-        add_node(node_rows.get(spec.node_name, -1))
-        if pod.status.phase != "Running" or meta.deletion_timestamp is not None:
-            found.not_running.append(row)
-        if labels and label_key in labels:
-            found.labelled.append(row)
-    return found
-
-
-def _not_ours(
-    pods: Sequence[Pod], rows: Sequence[int], status: np.ndarray, params: SchedulerParams
-) -> tuple[frozenset[int], frozenset[int]]:
-    """Of pods without a gang: our reservation pods, and active pods of other schedulers."""
-    reservation, foreign = set(), set()
-    for row in rows:
-        app = (pods[row].metadata.labels or _NOTHING).get(names.APP_LABEL)
-        if app == params.reservation_app:
-            reservation.add(row)
-        elif (
-            app != params.scaling_app
-            and pods[row].spec.scheduler_name != params.scheduler_name
-            and IS_ACTIVE_USED[status[row]]
-        ):
-            foreign.add(row)
-    return frozenset(reservation), frozenset(foreign)
+def _marks(pods: Sequence[Pod], block: Rows, gang: Rows, reader: PodReader) -> Rows:
+    """Marks of pods without a gang, those included whose PodGroup does not exist."""
+    marks = np.where(gang < 0, block[MARKS], 0)
+    for row in np.flatnonzero((gang < 0) & (block[GANG] >= 0)).tolist():
+        marks[row] = reader.marks(pods[row])
+    return marks
 
 
 def _still_needed(
-    pods: Sequence[Pod], reservation: frozenset[int], gpu_groups: Mapping[int, tuple[str, ...]], status: np.ndarray
+    pods: Sequence[Pod], reservation: frozenset[int], gpu_groups: Mapping[int, tuple[str, ...]], status: Rows
 ) -> frozenset[int]:
     """Reservation pods whose device somebody shares. One that nobody needs any more still holds its device on the node
     until it is gone: it counts like any pod that is leaving."""
@@ -174,25 +133,23 @@ def _still_needed(
     return needed
 
 
-def _place(pod: Pod, node: int, template: Template, context: PodContext) -> tuple[Status, int]:
+def _place(pod: Pod, own: Status, node: int, reader: PodReader, context: PodContext) -> tuple[Status, int]:
     request = _request_of(pod, context.bind_requests)
     target = -1
     if request is not None and not request_failed(request):
         target = context.node_rows.get(request.spec.selected_node, -1)
-    status = pod_status(pod, target >= 0, context.now, context.params.stuck_in_releasing)
-    if status is Status.PENDING and template.decoded.gated:
-        return Status.GATED, -1
-    return status, target if status is Status.BINDING else node
+    status = pod_status(pod, target >= 0, context.now, reader.params.stuck_in_releasing)
+    if status is Status.BINDING:
+        return status, target
+    return own if own is Status.GATED else status, node
 
 
-def _podsets(
-    gang: np.ndarray, pods: Sequence[Pod], labelled: Sequence[int], gangs: GangRows
-) -> tuple[np.ndarray, dict[int, list[int]]]:
+def _podsets(gang: Rows, pods: Sequence[Pod], labelled: Rows, gangs: GangRows) -> tuple[Rows, dict[int, list[int]]]:
     """Podset row of every pod; pods whose sub-group does not exist are stray."""
     first = np.array([*gangs.first_podset, -1], dtype=np.int64)
     podset = first[gang]
     stray: dict[int, list[int]] = {}
-    suspects = set(labelled)
+    suspects = set(labelled.tolist())
     if gangs.podset_rows:
         suspects.update(np.flatnonzero(np.isin(gang, list(gangs.podset_rows))).tolist())
     for row in sorted(suspects):
@@ -208,7 +165,7 @@ def _podsets(
 
 
 def _gpu_groups(
-    pods: Sequence[Pod], klass: np.ndarray, shared: Sequence[int], context: PodContext
+    pods: Sequence[Pod], klass: Rows, shared: Sequence[int], context: PodContext
 ) -> dict[int, tuple[str, ...]]:
     """Device group ids of pods that share GPUs: from the bind request where it has them, else from labels."""
     found = {}
@@ -222,6 +179,6 @@ def _gpu_groups(
 
 
 def _label_groups(labels: Mapping[str, str]) -> list[str]:
-    many = sorted(value for key, value in labels.items() if key.startswith(names.GPU_GROUP_LABEL_PREFIX))
+    many = [value for key, value in labels.items() if key.startswith(names.GPU_GROUP_LABEL_PREFIX)]
     single = labels.get(names.GPU_GROUP_LABEL)
-    return many or ([single] if single else [])
+    return sorted(many) or ([single] if single else [])

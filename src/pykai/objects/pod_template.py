@@ -119,35 +119,31 @@ _AFFINITY = json.Decoder(Affinity)
 _TOLERATIONS = json.Decoder(list[Toleration])
 _OBJECTS = json.Decoder(list[dict[str, Any]])
 _CLAIMS = json.Decoder(list[PodClaim])
+Parts = tuple[Raw, ...]
 
 
 def _part(decoder: json.Decoder[Any], raw: Raw, empty: Any) -> Any:
     return empty if raw is ABSENT or bytes(raw) == b"null" else decoder.decode(raw)
 
 
-def template_key(spec: PodSpec) -> tuple[bytes, ...]:
-    """What identifies the template: equal keys mean equal decoded parts."""
-    if (
-        spec.affinity is ABSENT
-        and spec.node_selector is ABSENT
-        and spec.init_containers is ABSENT
-        and spec.volumes is ABSENT
-        and spec.overhead is ABSENT
-        and spec.resource_claims is ABSENT
-        and spec.scheduling_gates is ABSENT
-    ):
-        return (bytes(spec.containers), bytes(spec.tolerations))
+def template_parts(spec: PodSpec) -> Parts:
+    """What a pod's template is made of: equal parts mean equal templates."""
     return (
-        bytes(spec.containers),
-        bytes(spec.tolerations),
-        bytes(spec.affinity),
-        bytes(spec.node_selector),
-        bytes(spec.init_containers),
-        bytes(spec.volumes),
-        bytes(spec.overhead),
-        bytes(spec.resource_claims),
-        bytes(spec.scheduling_gates),
+        spec.containers,
+        spec.init_containers,
+        spec.overhead,
+        spec.node_selector,
+        spec.affinity,
+        spec.tolerations,
+        spec.volumes,
+        spec.resource_claims,
+        spec.scheduling_gates,
     )
+
+
+def template_key(parts: Parts) -> bytes:
+    """The parts as one key, different where they are: no JSON text holds a NUL."""
+    return b"\0".join(parts)
 
 
 def decode_template(spec: PodSpec) -> PodTemplate:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 from msgspec import Struct, field
@@ -54,8 +55,7 @@ class RawObjects(Kind):
     node_resource_topologies: list[kinds.NodeResourceTopology] | None = None
 
     def all(self) -> Iterator[Any]:
-        for name in self.__struct_fields__:
-            yield from getattr(self, name) or ()
+        return chain.from_iterable(getattr(self, name) or () for name in self.__struct_fields__)
 
 
 class SnapshotFile(Struct, rename="camel"):

@@ -1,0 +1,103 @@
+"""A cache that has seen many events shows the same as one that is given the objects they left behind."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pykai.cache.cluster import Change, ClusterCache
+from pykai.model.params import SchedulerParams
+from pykai.model.snapshot import Snapshot
+from pykai.model.status import Status
+from pykai.objects import kinds
+
+NOW = 1e9
+
+
+def made(kind: type[Any], name: str, metadata: dict[str, Any], **parts: Any) -> Any:
+    namespace = {} if kind is kinds.Node else {"namespace": f"ns-{len(metadata.get('annotations', {})) % 2}"}
+    return kinds.decode(json.dumps({"metadata": {"name": name, **namespace, **metadata}, **parts}), kind)
+
+
+def node(random: Random) -> Any:
+    offered = {"cpu": "8", "nvidia.com/gpu": random.choice("48"), "pods": "110"}
+    labels = {"nvidia.com/gpu.memory": random.choice(("40000", "80000", "?"))}
+    ready = {"type": "Ready", "status": random.choice(("True", "True", "False"))}
+    status = {"allocatable": offered, "conditions": [ready]}
+    return made(kinds.Node, f"n{random.randrange(6)}", {"labels": labels}, status=status)
+
+
+def group(random: Random) -> Any:
+    notes = random.choice(({}, {"kai.scheduler/stale-podgroup-timestamp": "2026-01-01T00:00:00Z"}))
+    spec: dict[str, Any] = {"queue": random.choice("ab"), "minMember": random.choice((1, 2))}
+    if random.random() < 0.3:
+        spec["subGroups"] = [{"name": "x", "minMember": 1}, {"name": "y", "minMember": random.choice((1, 2))}]
+    return made(kinds.PodGroup, f"g{random.randrange(5)}", {"annotations": notes}, spec=spec)
+
+
+def pod(random: Random) -> Any:
+    notes = random.choice(({}, {"gpu-fraction": "0.5"}, {"gpu-fraction": "0.5", "other": "1"}))
+    labels = random.choice(({}, {"app": "kai-resource-reservation"}, {"kai.scheduler/subgroup-name": "x"}))
+    metadata: dict[str, Any] = {"annotations": {"pod-group-name": f"g{random.randrange(5)}", **notes}, "labels": labels}
+    if random.random() < 0.2:
+        metadata["deletionTimestamp"] = "2001-09-09T01:46:00Z"
+    spec: dict[str, Any] = {
+        "schedulerName": random.choice(("kai-scheduler", "kai-scheduler", "default-scheduler")),
+        "nodeName": random.choice(("", "n1", "n2", "gone")),
+        "containers": [{"name": "c", "resources": {"requests": {"cpu": random.choice("12")}}}],
+        "schedulingGates": random.choice(([], [{"name": "gate"}])),
+    }
+    if random.random() < 0.1:
+        term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "a"}}}
+        spec["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    phase = random.choice(("Running", "Running", "Pending", "Succeeded", "Failed"))
+    return made(kinds.Pod, f"p{random.randrange(20)}", metadata, spec=spec, status={"phase": phase})
+
+
+def shown(snapshot: Snapshot) -> dict[str, Any]:
+    """Everything that was read, in a form that compares."""
+    pods, gangs, nodes = snapshot.pods, snapshot.gangs, snapshot.nodes
+    classes = [{**vars(c), "request": c.request.tolist(), "dims": c.dims.tolist()} for c in pods.classes]
+    tables = {
+        f"{type(table).__name__}.{name}": value for table in (pods, gangs, nodes) for name, value in vars(table).items()
+    }
+    columns = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in tables.items()}
+    return {**columns, "PodTable.classes": classes, "names": snapshot.space.names}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_remembered_never_shows(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = Random(seed)
+    if seed % 4 == 0:
+        monkeypatch.setattr("pykai.cache.memory.MOST_GONE", -20)
+    cache = ClusterCache(SchedulerParams())
+    for _ in range(30):
+        for _ in range(random.randrange(6)):
+            obj = random.choice((node, group, pod, pod))(random)
+            cache.apply(Change(obj, gone=random.random() < 0.2))
+        fresh = ClusterCache(SchedulerParams())
+        fresh.load(obj for kind in (kinds.Node, kinds.PodGroup, kinds.Pod) for obj in cache.of(kind).values())
+        assert shown(cache.copy().snapshot(NOW)) == shown(fresh.snapshot(NOW))
+
+
+def test_an_object_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = Random(1)
+    looked_at: list[kinds.Pod] = []
+    cache = ClusterCache(SchedulerParams())
+    cache.load([pod(random) for _ in range(10)])
+    cache.snapshot(NOW)
+
+    def status(of: kinds.Pod) -> Status:
+        looked_at.append(of)
+        return Status.PENDING
+
+    monkeypatch.setattr("pykai.cache.pod_reader.own_status", status)
+    new = kinds.Pod(metadata=kinds.ObjectMeta(name="new"))
+    cache.apply(Change(new))
+    cache.snapshot(NOW)
+    cache.snapshot(NOW)
+    assert looked_at == [new]
