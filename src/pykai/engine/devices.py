@@ -80,7 +80,7 @@ class DeviceLedger:
 
     def unreserved(self, own: Iterable[str], chosen: Sequence[str]) -> int:
         """How many of somebody's own devices, if chosen again, need a reservation pod that does not exist yet."""
-        return sum(group in chosen and group not in self._named_groups for group in own)
+        return len([group for group in own if group in chosen and group not in self._named_groups])
 
     def fresh_name(self, number: int) -> tuple[str, int]:
         """A name for a device nobody shares yet, and its number: the first free one above `number`."""

@@ -42,9 +42,9 @@ def run(cycle: Cycle, action: Eviction) -> None:
     """
     pending = pending_gangs(cycle)
     gangs = [g for g in pending if action.may_evict_for(cycle, g) and not _delayed(cycle, g)]
-    pool = VictimPool(cycle)
-    if not gangs or not pool.queues:
+    if not gangs:
         return
+    pool = VictimPool(cycle)
     walk = ShapedWalk(cycle, gangs, cycle.policy.queue_depth.get(action.name))
     failures = Failures(cycle, per_queue=not action.keep_all)
     waiting = Waiting(cycle, pending)

@@ -202,18 +202,14 @@ def choose_devices(
         options.extend([(score, 2, "")] * min(whole - len(mine), c.devices))
     if len(options) < c.devices:
         return None
-    chosen = [group for _, _, group in sorted(options)[: c.devices]]
+    chosen = [option[2] for option in sorted(options)[: c.devices]]
     fresh = chosen.count("")
     slots = 1 + fresh + trial.devices.unreserved(own, chosen)  # devices need reservation pods beside the pod itself
     if idle[PODS] + releasing[PODS] < slots:
         return None
-    must_wait = (
-        wait
-        or fresh > idle[GPU]
-        or idle[PODS] < slots
-        or any(group and not shares[group].holds_now(memory, capacity) for group in chosen)
-    )
-    return tuple(group or trial.fresh_group() for group in chosen), must_wait
+    full_now = [group for group in chosen if group and not shares[group].holds_now(memory, capacity)]
+    must_wait = wait or fresh > idle[GPU] or idle[PODS] < slots or bool(full_now)
+    return tuple([group or trial.fresh_group() for group in chosen]), must_wait
 
 
 def _device_score(cycle: Cycle, used_portion: float) -> float:

@@ -24,7 +24,7 @@ from pykai.engine.trial import Trial
 from pykai.model.pods import PodClass
 from pykai.model.resources import GPU, Column, Mask, Rows
 
-FEW = 8
+FEW = 12
 """Up to this many nodes are looked at one by one: a loop is faster than columns then."""
 Relief = Callable[[PodClass, Rows], Column | None]
 
@@ -137,6 +137,7 @@ class Ranking:
         self.trial = rankings.trial
         self.pod_class = pod_class
         self._allowed = rankings.allowed(pod_class)
+        self._allowed_list: list[bool] = self._allowed.tolist()
         self._amounts = self.trial.amounts
         self._shared = pod_class.shared
         self._dims: list[tuple[int, float]] = [(row, float(pod_class.request[row])) for row in pod_class.dims.tolist()]
@@ -229,9 +230,9 @@ class Ranking:
     # ------------------------------------------------------------------------------------------------------ few nodes
     def _update_few(self, nodes: Iterable[int]) -> None:
         """The same as `_update` with numbers instead of columns."""
-        local, total, relative, states = self.ranked.local, self.ranked.total, self._relative, self._all.states()
+        local, total, relative, state_of = self.ranked.local, self.ranked.total, self._relative, self._all.states()
         for node in nodes:
-            state = states(node)
+            state = state_of(node)
             local[node] = score = self._score(node, state)
             for standing in relative:
                 score += standing.put(node, state.free[standing.resource])
@@ -241,17 +242,22 @@ class Ranking:
 
     def _score(self, node: int, state: NodeState) -> float:
         """The score of one node without relative ones; notes whether the class fits there at once, and twice."""
-        ranked, (idle, free, left) = self.ranked, state
-        fits, now, twice, shared = bool(self._allowed[node]), True, True, 0
+        ranked, (idle, free, left), now, twice, shared = self.ranked, state, True, True, 0
+        fits = self._allowed_list[node]
         for row, need in self._dims:
             have = free[row]
-            fits, now, twice = fits and have >= need, now and idle[row] >= need, twice and have >= 2 * need
-        if fits and self._shared:
+            if have < need:
+                fits = False
+                break
+            if have < 2 * need:
+                twice = False
+            if idle[row] < need:
+                now = False
+        if self._shared and fits:
             shared, devices = self._sharable_on(node, left), self.pod_class.devices
             fits = floor(free[GPU]) + shared >= devices and self._amounts.gpu_memory[node] >= self.pod_class.memory_mib
             now = now and floor(idle[GPU]) + shared >= devices
-        ranked.fits_now[node] = fits and now
-        ranked.fits_twice[node] = twice
+        ranked.fits_now[node], ranked.fits_twice[node] = fits and now, twice
         return float(self._steady(now, shared > 0)[node]) if fits else UNFIT
 
     def _steady(self, now: bool, shared: bool) -> Column:

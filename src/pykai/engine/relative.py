@@ -28,13 +28,12 @@ class Standing:
 
     def put(self, node: int, free: float) -> float:
         """Note what is free on one node; its score, if it turns out that the extremes are `settled`."""
-        if not self._offered[node]:
+        old = float(self._measure[node])
+        if old != old:
             free = np.nan
-        else:
-            old = float(self._measure[node])
-            if free != old:
-                self._measure[node] = free
-                self._doubt = self._doubt or not (self._low < old < self._high and self._low <= free <= self._high)
+        elif free != old:
+            self._measure[node] = free
+            self._doubt = self._doubt or not (self._low < old < self._high and self._low <= free <= self._high)
         score = self._known.get(free)
         if score is None:
             score = self._known[free] = float(self._plugin.relative(np.array([free]), self._low, self._high)[0])

@@ -42,7 +42,7 @@ Passes = Callable[[Rows], Mask]
 
 
 class VictimPool:
-    """Per leaf queue the gangs that could lose something, least deserving first; what is costly when first asked for.
+    """Per leaf queue the gangs that could lose something, least deserving first; worked out when first asked for.
 
     Evictions take gangs out of a list, which stays in order; only a gang that lost a part of its pods changes its
     place, and then its queue is sorted anew.
@@ -50,23 +50,42 @@ class VictimPool:
 
     def __init__(self, cycle: Cycle) -> None:
         self.cycle = cycle
-        gangs, trial = cycle.snapshot.gangs, cycle.trial
-        self._queue = np.array(gangs.queue, dtype=np.int64)
-        held = np.bincount(gangs.podset_gang, weights=trial.active_allocated, minlength=len(gangs))
-        minimum = np.bincount(gangs.podset_gang, weights=gangs.podset_min, minlength=len(gangs))
-        self._active = np.array(gangs.preemptible, dtype=bool) & (held > 0) & (self._queue >= 0)
-        self.goes_whole = held <= minimum
-        """Gangs without a pod to spare: one batch takes all of it."""
-        self.goes_whole[list(gangs.trees)] = False
         self.chunks: dict[Hashable, int] = {}
         """How many gangs of a leaf the last search of a kind had to look at: a good guess for the next one."""
-        self._leaves: dict[int, Rows] = {}
         self._shrunk: set[int] = set()
         """Leaf queues whose list has gangs in it that have lost everything."""
+        self._mixed: set[int] = set()
+        """Leaf queues whose list may be in the wrong order."""
         self._figures: dict[int, tuple[float, float]] = {}
         self._scales: dict[int, Column] = {}
-        self.queues: list[int] = np.unique(self._queue[self._active]).tolist()
+
+    @cached_property
+    def _active(self) -> Mask:
+        """Gangs that could lose something."""
+        return np.array(self.cycle.snapshot.gangs.preemptible, dtype=bool) & (self._held > 0) & (self._queue >= 0)
+
+    @cached_property
+    def goes_whole(self) -> Mask:
+        """Gangs without a pod to spare: one batch takes all of it."""
+        gangs = self.cycle.snapshot.gangs
+        whole = self._held <= np.bincount(gangs.podset_gang, weights=gangs.podset_min, minlength=len(gangs))
+        whole[list(gangs.trees)] = False
+        return np.asarray(whole)
+
+    @cached_property
+    def _held(self) -> Column:
+        gangs = self.cycle.snapshot.gangs
+        held = np.bincount(gangs.podset_gang, weights=self.cycle.trial.active_allocated, minlength=len(gangs))
+        return np.asarray(held, dtype=np.float64)
+
+    @cached_property
+    def _queue(self) -> Rows:
+        return np.array(self.cycle.snapshot.gangs.queue, dtype=np.int64)
+
+    @cached_property
+    def queues(self) -> list[int]:
         """Leaf queues with somebody to lose something."""
+        return np.unique(self._queue[self._active]).tolist()  # type: ignore[no-any-return]
 
     @cached_property
     def members(self) -> Members:
@@ -112,11 +131,11 @@ class VictimPool:
             if not self._active[gang]:
                 continue
             left = active_in_order(self.cycle.trial, self.cycle.orders, gang)
-            self._active[gang] = bool(left)
+            self._held[gang], self._active[gang] = len(left), bool(left)
             if not left:
                 self._shrunk.add(int(self._queue[gang]))
                 continue
-            self._leaves.pop(int(self._queue[gang]), None)
+            self._mixed.add(int(self._queue[gang]))
             self.amounts[:, gang] = held_by(self.cycle, left)
             self.members.replace(gang, left)
             self.goes_whole[gang] = gang not in table.trees and len(left) <= table.podset_min[table.first_podset[gang]]
@@ -144,14 +163,22 @@ class VictimPool:
 
     def leaf(self, queue: int) -> Rows:
         """Gangs of a queue with something to lose, least deserving first."""
-        found = self._leaves.get(queue)
-        if found is None:
-            ordered = in_order(self.cycle, np.flatnonzero(self._active & (self._queue == queue)))
-            found = self._leaves[queue] = np.array(ordered[::-1], dtype=np.int64)
-        elif queue in self._shrunk:
-            found = self._leaves[queue] = found[self._active[found]]
+        if queue in self._shrunk:
+            self._leaves[queue] = self._leaves[queue][self._active[self._leaves[queue]]]
+        if queue in self._mixed:
+            self._leaves[queue] = self._last_first(self._leaves[queue])
         self._shrunk.discard(queue)
-        return found
+        self._mixed.discard(queue)
+        return self._leaves[queue]
+
+    @cached_property
+    def _leaves(self) -> dict[int, Rows]:
+        gangs = self._last_first(self.rows())
+        queue = self._queue[gangs]
+        return {q: gangs[queue == q] for q in self.queues}
+
+    def _last_first(self, gangs: Rows) -> Rows:
+        return np.array(in_order(self.cycle, gangs)[::-1], dtype=np.int64)
 
 
 class Members:

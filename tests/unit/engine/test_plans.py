@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
-from pykai.cache.cluster import ClusterCache
 from pykai.engine.decide import decide
+from pykai.engine.trial import Trial
 from pykai.engine.verify import verify
-from pykai.model.params import SchedulerParams
 from pykai.model.plan import Plan
+from pykai.model.resources import GPU
+from pykai.model.snapshot import Snapshot
 from pykai.objects import kinds, names
 from pykai.objects.timestamps import rfc3339
-from tests.properties.small_world import NOW, PACKING
+from tests.properties.small_world import NOW, PACKING, snapshot_of
 from tests.unit.plugins.small_clusters import QUEUE, Fields, kind
 
 PRIORITIES = [
@@ -21,9 +22,9 @@ PRIORITIES = [
 ]
 
 
-def node(name: str, gpus: int = 0, pods: int = 10, **labels: str) -> Any:
+def node(name: str, gpus: int = 0, pods: int = 10, labels: Fields | None = None) -> Any:
     offered = {"cpu": "8", "memory": "8G", "pods": str(pods), names.NVIDIA_GPU: str(gpus)}
-    meta = {"name": name, "labels": {"name": name, names.GPU_MEMORY_LABEL: "16000", **labels}}
+    meta = {"name": name, "labels": {"name": name, names.GPU_MEMORY_LABEL: "16000", **(labels or {})}}
     return kind(kinds.Node, {"metadata": meta, "status": {"allocatable": offered}})
 
 
@@ -55,10 +56,12 @@ def pod(name: str, on: str = "", spec: Fields | None = None, **asks: Any) -> Any
 LABELS = {"device": names.GPU_GROUP_LABEL, "part": names.SUBGROUP_LABEL}
 
 
+def seen(*objects: Any) -> Snapshot:
+    return snapshot_of([kind(kinds.Queue, QUEUE), *PRIORITIES, *objects])
+
+
 def plan(*objects: Any) -> Plan:
-    cache = ClusterCache(SchedulerParams(partitioned=False))
-    cache.load([kind(kinds.Queue, QUEUE), *PRIORITIES, *objects])
-    snapshot = cache.snapshot(NOW)
+    snapshot = seen(*objects)
     found = decide(snapshot, PACKING, NOW)
     assert [str(violation) for violation in verify(snapshot, found)] == []
     return found
@@ -95,7 +98,7 @@ def test_slots_of_reservations_are_taken() -> None:
 
 def test_broken_devices_in_a_label_are_not_given_out() -> None:
     shares = [item for name in "abc" for item in (gang(name), pod(f"{name}-0", share="0.9"))]
-    found = plan(node("n", gpus=2, **{names.GPU_COUNT_LABEL: "8"}), *shares)
+    found = plan(node("n", gpus=2, labels={names.GPU_COUNT_LABEL: "8"}), *shares)
     assert len(bound(found)) == 2
 
 
@@ -103,6 +106,21 @@ def test_a_device_that_is_only_promised_is_waited_for() -> None:
     leaving = [gang("old"), pod("old-0", "n!", gpus=1)]
     found = plan(node("n", gpus=1), *leaving, gang("a"), pod("a-0", share="0.3"), gang("b"), pod("b-0", share="0.3"))
     assert (bound(found), promised(found)) == ({}, {"a-0": "n", "b-0": "n"})
+
+
+def test_who_starts_on_a_promised_device_takes_it_at_once() -> None:
+    """Also where somebody else goes on waiting for the same device; and the other way round."""
+    sharers = [item for name in "ab" for item in (gang(name), pod(f"{name}-0", share="0.3"))]
+    snapshot = seen(node("n", gpus=2), *sharers)
+    trial = Trial(snapshot)
+    a, b = (snapshot.pods.names.index(f"{name}-0") for name in "ab")
+    for sharer in (a, b):
+        trial.place(sharer, 0, ("new-1",), wait=True)
+    assert (trial.idle[GPU, 0], trial.releasing[GPU, 0]) == (2, -1)
+    trial.start_instead([a])
+    assert (trial.idle[GPU, 0], trial.releasing[GPU, 0]) == (1, 0)
+    trial.wait_instead(a)
+    assert (trial.idle[GPU, 0], trial.releasing[GPU, 0]) == (2, -1)
 
 
 def test_who_has_a_device_to_itself_can_keep_it() -> None:
