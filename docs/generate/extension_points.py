@@ -16,15 +16,6 @@ BEGIN = "<!-- generated from src/pykai/engine/points.py by `make docs` -->\n"
 END = "<!-- end of the generated part -->\n"
 
 
-def protocols() -> list[type[Any]]:
-    """The extension points in the order of the file."""
-    return [point for point in vars(points).values() if getattr(point, "_is_protocol", False) and _own(point)]
-
-
-def _own(point: type[Any]) -> bool:
-    return bool(point.__module__ == points.__name__)
-
-
 def methods(point: type[Any]) -> list[str]:
     """Each method with the names of its arguments, as a plugin writes it."""
     found = [(name, member) for name, member in vars(point).items() if inspect.isfunction(member)]
@@ -49,7 +40,7 @@ def table() -> str:
             "<br>".join(methods(point)),
             ", ".join(users(point)),
         )
-        for point in protocols()
+        for point in points.all_points()
     ]
     return markdown.table(
         ("extension point", "how several compose, and what it is for", "methods", "built-in plugins"), rows

@@ -259,3 +259,21 @@ class BindDetails(Protocol):
     def extended_claim(self, cycle: Cycle, pod: int) -> Mapping[str, Any] | None:
         """The claim to be made for the pod's extended resources; None: it needs none."""
         ...
+
+
+def all_points() -> list[type[Any]]:
+    """The extension points, in the order of this file."""
+    here = [each for each in globals().values() if getattr(each, "_is_protocol", False)]
+    return [point for point in here if point.__module__ == __name__]
+
+
+def gaps(plugin: object) -> list[str]:
+    """What keeps a plugin from being asked: a point it has only a part of, or none at all. Empty: it is complete."""
+    found, complete = [], False
+    for point in all_points():
+        methods = [name for name in vars(point) if not name.startswith("_")]
+        missing = [name for name in methods if not hasattr(plugin, name)]
+        complete = complete or not missing
+        if missing and any(hasattr(plugin, name) for name in methods if name != "concerns"):
+            found.append(f"{point.__name__} also needs {' and '.join(missing)}")
+    return found if found or complete else ["it implements no extension point"]

@@ -11,6 +11,7 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
+from pykai.engine.points import gaps
 from pykai.plugins import ordering, scoring
 from pykai.plugins.dra import DynamicResources
 from pykai.plugins.minruntime import MinRuntime, MinRuntimePolicy
@@ -26,6 +27,10 @@ Made = tuple[object, ...]
 
 class UnknownPluginError(ValueError):
     """Configuration names a plugin that does not exist."""
+
+
+class IncompletePluginError(ValueError):
+    """A plugin has only a part of what an extension point asks for, so it would never be heard."""
 
 
 def _number(arguments: Arguments, key: str, default: float) -> float:
@@ -118,7 +123,11 @@ def make(name: str, arguments: Arguments | None = None) -> Made:
         known = ", ".join(sorted({*PLUGINS, *_third_party()}))
         raise UnknownPluginError(f"plugin {name!r} does not exist (known: {known})")
     made = maker(arguments or {})
-    return made if isinstance(made, tuple) else (made,)
+    made = made if isinstance(made, tuple) else (made,)
+    for plugin in made:
+        if wrong := gaps(plugin):
+            raise IncompletePluginError(f"plugin {name!r}: {type(plugin).__name__}: {'; '.join(wrong)}")
+    return made
 
 
 def make_all(configured: Iterable[tuple[str, Arguments]]) -> Made:
