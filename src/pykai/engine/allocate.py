@@ -8,7 +8,7 @@ from pykai.engine.cycle import Cycle
 from pykai.engine.explain import explain_alike
 from pykai.engine.gang import must_wait, pods_to_place
 from pykai.engine.order import pending_gangs
-from pykai.engine.place import NodeSet, Placement
+from pykai.engine.place import Placement
 from pykai.engine.reasons import GangError
 from pykai.engine.shapes import ShapedWalk
 from pykai.model.status import IS_ALLOCATED, Status
@@ -60,7 +60,7 @@ def has_allocated(cycle: Cycle, gang: int) -> bool:
     return True in [IS_ALLOCATED[status[pod]] for pod in cycle.snapshot.gangs.pods(gang)]
 
 
-def place_gang(cycle: Cycle, gang: int, pods: Sequence[int], wait_only: bool = False, nodes: NodeSet = None) -> bool:
+def place_gang(cycle: Cycle, gang: int, pods: Sequence[int], wait_only: bool = False) -> bool:
     """Place all these pods of a gang or none, within what its queues may use."""
     if not pods:
         return False
@@ -71,4 +71,4 @@ def place_gang(cycle: Cycle, gang: int, pods: Sequence[int], wait_only: bool = F
             if not wait_only:
                 cycle.reasons.gang(gang, GangError(over.reason, over.message, over))
             return False
-    return Placement(cycle, gang, wait_only, nodes).place(pods)
+    return Placement(cycle, gang, wait_only).place(pods)

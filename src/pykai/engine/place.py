@@ -22,12 +22,11 @@ NodeSet = Rows | None
 class Placement:
     """One attempt to place pods of a gang. `wait_only`: nothing may start before what it waits for is gone."""
 
-    def __init__(self, cycle: Cycle, gang: int, wait_only: bool = False, nodes: NodeSet = None) -> None:
+    def __init__(self, cycle: Cycle, gang: int, wait_only: bool = False) -> None:
         self.cycle = cycle
         self.trial = cycle.trial
         self.gang = gang
         self.wait_only = wait_only
-        self.nodes = nodes
         self.explain = not wait_only
 
     def place(self, pods: Sequence[int]) -> bool:
@@ -37,7 +36,7 @@ class Placement:
         self.cycle.memo.pop("group_scores", None)
         mark = self.trial.mark()
         tree = self.trial.snapshot.gangs.trees.get(self.gang)
-        if self._podset(pods, self.nodes) if tree is None else self._group(tree, pods, self.nodes):
+        if self._podset(pods, None) if tree is None else self._group(tree, pods, None):
             return True
         self.trial.undo_to(mark)
         return False

@@ -74,8 +74,9 @@ class Shapes:
     @classmethod
     def of(cls, cycle: Cycle) -> Shapes:
         """The up-to-date shapes of the cycle."""
-        known: Shapes = cycle.memo.setdefault("shapes", None) or cls(cycle)
-        cycle.memo["shapes"] = known
+        known: Shapes | None = cycle.memo.get("shapes")
+        if known is None:
+            known = cycle.memo["shapes"] = cls(cycle)
         for pod in cycle.trial.moved[known._read :]:
             known._known.pop(cycle.trial.gang[pod], None)
         known._read = len(cycle.trial.moved)
