@@ -225,8 +225,8 @@ def section(found: Sequence[Outcome], jobs: int, began: machine.Moment) -> str:
 @click.command()
 @click.option("--jobs", default=1000, show_default=True, type=click.IntRange(1), help="Jobs of each load.")
 @click.option("--size", default=10, show_default=True, type=click.IntRange(1), help="Pods of a Job.")
-@click.option("--write", is_flag=True, help="Write the section of docs/performance.md.")
-def main(jobs: int, size: int, write: bool) -> None:
+@click.option("--docs", is_flag=True, help="Write the section of docs/performance.md.")
+def main(jobs: int, size: int, docs: bool) -> None:
     """Measure the pod grouper on a real control plane."""
     began = machine.now()
     try:
@@ -236,7 +236,7 @@ def main(jobs: int, size: int, write: bool) -> None:
         raise click.ClickException(str(error)) from error
     columns: list[tables.Column | str] = [TITLES[0], *(tables.Column(title, right=True) for title in TITLES[1:])]
     tables.show([tables.table("Grouping", columns, [each.row() for each in found])])
-    if write:
+    if docs:
         PAGE.write_text(sections.with_section(PAGE.read_text(), "bench-grouping", section(found, jobs, began)))
 
 

@@ -118,14 +118,11 @@ class KindMemo:
         new = Template(decode_template(pod.spec), made_later)
         template = self._by_bytes[key] = self._by_meaning.setdefault(new.meaning, new)
         if template is new and not template.namespaced:
-            template.kind = self._number(pod, template, ())
+            template.kind = self.number(pod, template, ())
         return template
 
-    def number(self, pod: Pod, template: Template) -> int:
-        """The kind of a pod that may add something to its template."""
-        return self._number(pod, template, self.key_sets[tuple(pod.metadata.annotations or ())])
-
-    def _number(self, pod: Pod, template: Template, relevant: Sequence[str]) -> int:
+    def number(self, pod: Pod, template: Template, relevant: Sequence[str]) -> int:
+        """The kind of a pod that adds something to its template; `relevant`: keys of its annotations that matter."""
         meta, annotations = pod.metadata, pod.metadata.annotations or _NOTHING
         namespace, name = meta.namespace if template.namespaced else "", meta.name if template.named else ""
         said = tuple([(key, annotations[key]) for key in relevant])

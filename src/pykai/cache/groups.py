@@ -84,7 +84,7 @@ class GroupMemo:
                 rows, group_names = named.setdefault(namespace, ([], []))
             rows.append(row)
             group_names.append(meta.name)
-            found = None if spec.sub_groups else known.get(spec)
+            found = known.get(spec) if spec.sub_groups is None else None
             specs.append(self._learn(spec) if found is None else found)
             if (notes := meta.annotations) and (STALE_TIMESTAMP in notes or LAST_EVICTION_TIMESTAMP in notes):
                 noted.append(row)
@@ -95,7 +95,7 @@ class GroupMemo:
 
     def _learn(self, spec: PodGroupSpec) -> int:
         """The number of a spec. Lists cannot be looked up, but their text can."""
-        number = self._spec_numbers[repr(spec) if spec.sub_groups else spec]
+        number = self._spec_numbers[spec if spec.sub_groups is None else repr(spec)]
         if number == len(self._specs):
             self._specs.append(spec)
         return number

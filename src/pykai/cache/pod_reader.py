@@ -71,8 +71,9 @@ class PodReader:
             annotations, labels, parts = meta.annotations, meta.labels, template_parts(spec)
             if parts != last:
                 template, last = kinds.template(parts, pod), parts
-            plain = template.kind >= 0 and not (annotations and key_sets[tuple(annotations)])
-            add_kind(template.kind if plain else kinds.number(pod, template))
+            relevant = key_sets[tuple(annotations)] if annotations else ()
+            plain = template.kind >= 0 and not relevant
+            add_kind(template.kind if plain else kinds.number(pod, template, relevant))
             add_node(spec.node_name)
             if annotations and group_key in annotations and spec.scheduler_name == ours:
                 if meta.namespace != namespace:

@@ -65,7 +65,7 @@ def request_is_for(request: BindRequest, pod: Pod) -> bool:
 
 
 def _request_of(pod: Pod, requests: Mapping[tuple[str, str], BindRequest]) -> BindRequest | None:
-    request = requests.get((pod.metadata.namespace, pod.metadata.name))
+    request = requests.get((pod.metadata.namespace, pod.metadata.name)) if requests else None
     return request if request is not None and request_is_for(request, pod) else None
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pykai.controllers.pod_grouper import PodGrouperSettings, run
+from pykai.controllers.pod_grouper import PodGrouper, PodGrouperSettings, run
 from pykai.kube.api import Object, Patch, Resource
 from pykai.kube.crds import open_definition
 from pykai.kube.errors import AlreadyExists, Forbidden, NotFound, Unavailable
@@ -77,6 +77,33 @@ async def test_a_burst_of_pods_of_one_group_is_one_group_written_once(api: Diary
         assert api.count("create", "PodGroup") == 1
         assert (api.count("patch", "PodGroup"), api.count("patch", "Pod")) == (0, 50)
         assert api.reads.count(("Job", "j")) == 1
+
+
+async def test_our_own_write_is_no_reason_to_look_again_and_that_of_somebody_else_is(
+    api: DiaryApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, find = [], PodGrouper._find_group
+
+    async def counted(self: PodGrouper, key: tuple[str, str]) -> None:
+        looks.append(key)
+        await find(self, key)
+
+    monkeypatch.setattr(PodGrouper, "_find_group", counted)
+    job = await make_job(api, "j")
+    async with running(api, run, PodGrouperSettings()):
+        await make_pod(api, "p", ownerReferences=owned_by(job))
+        name = await eventually(lambda: group_name(api, "p"))
+        await settled(api)
+        assert len(looks) == 1
+        await api.patch(
+            POD.ref("p", "default"), Patch.merge({"metadata": {"annotations": {names.POD_GROUP_ANNOTATION: "other"}}})
+        )
+        await eventually(lambda: _is_in(api, "p", name))
+        assert len(looks) == 2
+
+
+async def _is_in(api: DiaryApi, pod: str, group: str) -> bool:
+    return await group_name(api, pod) == group
 
 
 async def test_pods_that_were_there_before_are_grouped_and_ready_means_they_were_looked_at(api: DiaryApi) -> None:

@@ -121,14 +121,14 @@ class PodGrouper:
     def _pod_changed(self, change: Change[kinds.Pod]) -> None:
         if change.type is EventType.DELETED or not self._is_ours(change.object):
             return
-        if change.old is None or self._may_change_group(change.old, change.object):
+        old, new = change.old, change.object
+        if old is not None and _wishes(old) != _wishes(new) and self._writer.is_echo(old, new):
+            self._writer.confirm(new)
+            if _circumstances(old) == _circumstances(new):
+                return
+        if old is None or (_wishes(old), _circumstances(old)) != (_wishes(new), _circumstances(new)):
             self._pod_loop.forget(change.key)
             self._pod_loop.add(change.key)
-
-    def _may_change_group(self, old: kinds.Pod, new: kinds.Pod) -> bool:
-        if _circumstances(old) != _circumstances(new):
-            return True
-        return _wishes(old) != _wishes(new) and not self._writer.is_echo(old, new)
 
     def _namespace_changed(self, change: Change[Namespace]) -> None:
         for key, pod in self._pods.items():

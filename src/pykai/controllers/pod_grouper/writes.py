@@ -129,6 +129,10 @@ class GroupWriter:
         pairs = ((before.labels, after.labels, "labels"), (before.annotations, after.annotations, "annotations"))
         return all({**(one or {}), **written.get(part, {})} == (two or {}) for one, two, part in pairs)
 
+    def confirm(self, pod: kinds.Pod) -> None:
+        """The watch shows what we wrote to a pod: from now on it is believed."""
+        self._assigned.drop(pod.metadata.uid)
+
 
 def _own_metadata(group: Object) -> Object:
     metadata = group.get("metadata") or {}
