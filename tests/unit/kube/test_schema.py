@@ -113,6 +113,12 @@ def test_rules_see_the_old_value() -> None:
     assert list(violations({"n": 1}, schema, "", {"n": 2})) == [("n", "Invalid value: may only grow")]
 
 
+def test_a_rule_about_a_field_that_is_missing_does_not_hold() -> None:
+    rule = {"rule": "self.n > 0 && self.m > 0", "message": "both must be positive"}
+    schema = record("d", {"n": whole("d"), "m": whole("d")}, **{"x-kubernetes-validations": [rule]})
+    assert list(violations({}, schema)) == [("", "Invalid value: both must be positive")]
+
+
 @pytest.mark.parametrize("definition", DEFINITIONS, ids=lambda definition: definition.kind)
 def test_the_defaults_of_our_definitions_are_valid(definition: Any) -> None:
     schema = definition.manifest()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
