@@ -15,10 +15,11 @@ from pykai.engine.gang import pods_to_place
 from pykai.engine.line import VictimLine
 from pykai.engine.order import pending_gangs
 from pykai.engine.place import choose_devices
+from pykai.engine.pool import VictimPool
 from pykai.engine.ranking import Rankings
 from pykai.engine.room import Room, freed_by
 from pykai.engine.trial import Trial
-from pykai.engine.victims import Batch, Passes, VictimPool, VictimWalk
+from pykai.engine.victims import Batch, Passes, VictimWalk
 from pykai.model.resources import GPU, Mask, Rows
 from pykai.model.status import IS_ACTIVE_ALLOCATED, Status
 from tests.properties.clusters import clusters

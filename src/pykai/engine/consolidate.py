@@ -11,9 +11,10 @@ from pykai.engine import evict
 from pykai.engine.cycle import Cycle
 from pykai.engine.line import VictimLine
 from pykai.engine.order import runs
+from pykai.engine.pool import VictimPool
 from pykai.engine.scenario import Cause, Scenario
 from pykai.engine.search import Search
-from pykai.engine.victims import Passes, VictimPool
+from pykai.engine.victims import Passes
 from pykai.model.resources import GPU, Rows
 from pykai.model.status import IS_ACTIVE_USED
 

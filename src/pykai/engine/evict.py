@@ -11,12 +11,13 @@ from pykai.engine.allocate import place_gang
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import pods_to_place
 from pykai.engine.order import Waiting, pending_gangs
+from pykai.engine.pool import VictimPool
 from pykai.engine.quota import QueueBook
 from pykai.engine.reasons import POD_ERRORS, GangError
 from pykai.engine.scenario import Cause, Scenario, commit
 from pykai.engine.search import Search
 from pykai.engine.shapes import ShapedWalk
-from pykai.engine.victims import Passes, VictimPool
+from pykai.engine.victims import Passes
 from pykai.objects.duration import render as render_duration
 from pykai.objects.timestamps import rfc3339
 

@@ -11,8 +11,9 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 import numpy as np
 
+from pykai.engine.pool import VictimPool
 from pykai.engine.quota import BILLION, ZERO
-from pykai.engine.victims import Batch, Passes, VictimPool, VictimWalk
+from pykai.engine.victims import Batch, Passes, VictimWalk
 from pykai.model.resources import GPU, Column, Rows
 
 FIRST_CHUNK = 8

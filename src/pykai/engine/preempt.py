@@ -5,10 +5,10 @@ from __future__ import annotations
 from pykai.engine import evict
 from pykai.engine.cycle import Cycle
 from pykai.engine.line import VictimLine
+from pykai.engine.pool import VictimPool
 from pykai.engine.quota import over_held_quota
 from pykai.engine.scenario import Cause, Scenario
 from pykai.engine.search import Search
-from pykai.engine.victims import VictimPool
 
 
 def preempt(cycle: Cycle) -> None:

@@ -6,10 +6,10 @@ from pykai.engine import evict
 from pykai.engine.cycle import Cycle
 from pykai.engine.line import VictimLine
 from pykai.engine.order import next_request
+from pykai.engine.pool import VictimPool
 from pykai.engine.quota import Claim, QueueBook, human, may_lose, most_gpus_to_lose
 from pykai.engine.scenario import Cause, Scenario
 from pykai.engine.search import Search
-from pykai.engine.victims import VictimPool
 
 
 def reclaim(cycle: Cycle) -> None:

@@ -8,19 +8,14 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
-
-import numpy as np
 
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import active_in_order, active_pods, next_victims
-from pykai.engine.order import in_order
 from pykai.engine.quota import ZERO, Triple, plus, total
-from pykai.model.resources import GPU, QUEUE_RESOURCES, Column, Mask, Rows
-from pykai.model.status import IS_ACTIVE_ALLOCATED
+from pykai.model.resources import Mask, Rows
 
 
 @dataclass(frozen=True)
@@ -39,182 +34,6 @@ def held_by(cycle: Cycle, pods: Iterable[int]) -> Triple:
 
 Passes = Callable[[Rows], Mask]
 """Which of some gangs may be considered as victims."""
-
-
-class VictimPool:
-    """Per leaf queue the gangs that could lose something, least deserving first; worked out when first asked for.
-
-    Evictions take gangs out of a list, which stays in order; only a gang that lost a part of its pods changes its
-    place, and then its queue is sorted anew.
-    """
-
-    def __init__(self, cycle: Cycle) -> None:
-        self.cycle = cycle
-        self.chunks: dict[Hashable, int] = {}
-        """How many gangs of a leaf the last search of a kind had to look at: a good guess for the next one."""
-        self._shrunk: set[int] = set()
-        """Leaf queues whose list has gangs in it that have lost everything."""
-        self._mixed: set[int] = set()
-        """Leaf queues whose list may be in the wrong order."""
-        self._figures: dict[int, tuple[float, float]] = {}
-        self._scales: dict[int, Column] = {}
-
-    @cached_property
-    def _active(self) -> Mask:
-        """Gangs that could lose something."""
-        return np.array(self.cycle.snapshot.gangs.preemptible, dtype=bool) & (self._held > 0) & (self._queue >= 0)
-
-    @cached_property
-    def goes_whole(self) -> Mask:
-        """Gangs without a pod to spare: one batch takes all of it."""
-        gangs = self.cycle.snapshot.gangs
-        whole = self._held <= np.bincount(gangs.podset_gang, weights=gangs.podset_min, minlength=len(gangs))
-        whole[list(gangs.trees)] = False
-        return np.asarray(whole)
-
-    @cached_property
-    def _held(self) -> Column:
-        gangs = self.cycle.snapshot.gangs
-        held = np.bincount(gangs.podset_gang, weights=self.cycle.trial.active_allocated, minlength=len(gangs))
-        return np.asarray(held, dtype=np.float64)
-
-    @cached_property
-    def _queue(self) -> Rows:
-        return np.array(self.cycle.snapshot.gangs.queue, dtype=np.int64)
-
-    @cached_property
-    def queues(self) -> list[int]:
-        """Leaf queues with somebody to lose something."""
-        return np.unique(self._queue[self._active]).tolist()  # type: ignore[no-any-return]
-
-    @cached_property
-    def members(self) -> Members:
-        return Members(self.cycle)
-
-    @cached_property
-    def priority(self) -> Column:
-        """Of each gang."""
-        return np.array(self.cycle.snapshot.gangs.priority, dtype=np.float64)
-
-    @cached_property
-    def amounts(self) -> Column:
-        """[resource, gang]: what each gang holds of its queue."""
-        trial, pods, rows = self.cycle.trial, self.cycle.snapshot.pods, self.members.pods
-        size, gang, klass = len(self.cycle.snapshot.gangs), pods.gang[rows], pods.klass[rows]
-        table = np.array([trial.quota_amounts(c, -1) for c in pods.classes]).reshape(-1, QUEUE_RESOURCES).T
-        sums = [np.bincount(gang, weights=row[klass], minlength=size) for row in table]
-        amounts = np.array(sums, dtype=np.float64).reshape(QUEUE_RESOURCES, size)
-        by_memory = [c.row for c in pods.classes if c.memory_mib]
-        for pod in rows[np.isin(klass, by_memory)].tolist() if by_memory else ():
-            amounts[GPU, trial.gang[pod]] += trial.quota_amounts(trial.of_class(pod), trial.node[pod])[GPU]
-        return amounts
-
-    @cached_property
-    def class_requests(self) -> tuple[Column, Mask]:
-        """[resource, class] requests, and which classes ask for GPU memory instead of devices."""
-        classes = self.cycle.snapshot.pods.classes
-        return np.array([c.request for c in classes]).T.copy(), np.array([c.memory_mib > 0 for c in classes])
-
-    def scale(self, queue: int) -> Column:
-        """[resource, 1]: what turns use of a queue into a share of what it may use; 0 where that has no bound."""
-        found = self._scales.get(queue)
-        if found is None:
-            bounds = [bound for *_, bound in self.cycle.book.bounds[queue]]
-            scale = [1 / bound if bound > 0 else (1000.0 if bound == 0 else 0.0) for bound in bounds]
-            found = self._scales[queue] = np.array(scale)[:, None]
-        return found
-
-    def changed(self, gangs: Iterable[int]) -> None:
-        """These gangs lost, got or moved pods. Who had nothing to lose before still does not."""
-        table = self.cycle.snapshot.gangs
-        for gang in gangs:
-            if not self._active[gang]:
-                continue
-            left = active_in_order(self.cycle.trial, self.cycle.orders, gang)
-            self._held[gang], self._active[gang] = len(left), bool(left)
-            if not left:
-                self._shrunk.add(int(self._queue[gang]))
-                continue
-            self._mixed.add(int(self._queue[gang]))
-            self.amounts[:, gang] = held_by(self.cycle, left)
-            self.members.replace(gang, left)
-            self.goes_whole[gang] = gang not in table.trees and len(left) <= table.podset_min[table.first_podset[gang]]
-
-    def rows(self) -> Rows:
-        """All gangs that could lose something."""
-        return np.flatnonzero(self._active)
-
-    def lowest_priority(self, queue: int) -> float:
-        """Of the gangs of a queue at the start of the action."""
-        return self._of(queue)[0]
-
-    def largest_gpus(self, queue: int) -> float:
-        """GPUs of the largest gang of a queue at the start of the action."""
-        return self._of(queue)[1]
-
-    def _of(self, queue: int) -> tuple[float, float]:
-        found = self._figures.get(queue)
-        if found is None:
-            rows = self._active & (self._queue == queue)
-            gpus = self.amounts[GPU][rows]
-            found = (float(self.priority[rows].min()), float(gpus.max())) if rows.any() else (np.inf, 0.0)
-            self._figures[queue] = found
-        return found
-
-    def leaf(self, queue: int) -> Rows:
-        """Gangs of a queue with something to lose, least deserving first."""
-        if queue in self._shrunk:
-            self._leaves[queue] = self._leaves[queue][self._active[self._leaves[queue]]]
-        if queue in self._mixed:
-            self._leaves[queue] = self._last_first(self._leaves[queue])
-        self._shrunk.discard(queue)
-        self._mixed.discard(queue)
-        return self._leaves[queue]
-
-    @cached_property
-    def _leaves(self) -> dict[int, Rows]:
-        gangs = self._last_first(self.rows())
-        queue = self._queue[gangs]
-        return {q: gangs[queue == q] for q in self.queues}
-
-    def _last_first(self, gangs: Rows) -> Rows:
-        return np.array(in_order(self.cycle, gangs)[::-1], dtype=np.int64)
-
-
-class Members:
-    """The pods of each gang that hold a place, and their nodes, as columns.
-
-    A gang's pods lie together, from `first` on; those that would be placed first in front.
-    """
-
-    def __init__(self, cycle: Cycle) -> None:
-        self.cycle = cycle
-        gang_of = cycle.snapshot.pods.gang
-        active = np.array(IS_ACTIVE_ALLOCATED)[np.array(cycle.trial.status, dtype=np.int64)]
-        rows = np.flatnonzero(active & (gang_of >= 0))
-        self.pods: Rows = rows[np.argsort(gang_of[rows], kind="stable")]
-        self.count: Rows = np.bincount(gang_of[rows], minlength=len(cycle.snapshot.gangs))
-        self.first: Rows = np.cumsum(self.count) - self.count
-        self.node: Rows = np.array(cycle.trial.node, dtype=np.int64)
-        """By pod."""
-        self._sorted = self.count < 2
-
-    def of(self, gangs: Rows) -> tuple[Rows, Rows]:
-        """The pods of some gangs, gang by gang, and how many each has."""
-        for gang in gangs[~self._sorted[gangs]].tolist():
-            start, self._sorted[gang] = int(self.first[gang]), True
-            pods = active_in_order(self.cycle.trial, self.cycle.orders, gang)
-            self.pods[start : start + len(pods)] = pods
-        count = self.count[gangs]
-        ends = np.cumsum(count)
-        offsets = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - count, count)
-        return self.pods[np.repeat(self.first[gangs], count) + offsets], count
-
-    def replace(self, gang: int, pods: Sequence[int]) -> None:
-        """From now on these are the gang's pods."""
-        self.first[gang], self.count[gang], self._sorted[gang] = len(self.pods), len(pods), True
-        self.pods = np.append(self.pods, pods)
-        self.node[list(pods)] = [self.cycle.trial.node[pod] for pod in pods]
 
 
 class _Last:
