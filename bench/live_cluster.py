@@ -24,9 +24,13 @@ from pykai.local.process import cpu_seconds
 
 NAME = "bench-e2e"
 KAI = "kai all"
+SCHEDULER = "kai scheduler"
 KUBELETS = "hollow kubelets"
 _CLI = (sys.executable, "-m", "pykai.apps.cli")
 _READY_SECONDS = 60.0
+_USUAL_HEALTH = "health-probe-bind-address"
+_HEALTH = {SCHEDULER: "listen-address"}
+"""The flag that says where /readyz is served."""
 
 
 @dataclass
@@ -74,7 +78,7 @@ def component(
     """A process of ours, such as `kai all`, for the block, which begins when it is ready; in `seconds` at most."""
     port, log = _free_port(), directory / "kai.log"
     environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
-    line = [*_CLI, *command.split()[1:], *flags, f"--health-probe-bind-address=127.0.0.1:{port}"]
+    line = [*_CLI, *command.split()[1:], *flags, f"--{_HEALTH.get(command, _USUAL_HEALTH)}=127.0.0.1:{port}"]
     with log.open("wb") as file:
         process = subprocess.Popen(line, env=environment, stdout=file, stderr=file)
     try:

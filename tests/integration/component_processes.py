@@ -10,6 +10,8 @@ from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Mapping
 from pathlib import Path
 
+ROUNDS = int(os.environ.get("KAI_TEST_ROUNDS", "3"))
+"""How often to repeat what kills components; `make test-long` asks for more."""
 _NO_PAGES = ("--metrics-bind-address=0", "--health-probe-bind-address=0")
 _ADMISSION = ("--gpu-sharing-enabled", "--gpu-fraction-runtime-class-name=", "--webhook-own-host=127.0.0.1")
 FLAGS: Mapping[str, tuple[str, ...]] = {

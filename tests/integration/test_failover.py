@@ -1,6 +1,6 @@
 """Two schedulers and two binders with leader election: the leaders are killed under load and the others take over.
 
-Leases have their default times. KAI_TEST_ROUNDS above 3 (`make test-long`) also kills one component at a time.
+Leases have their default times. `make test-long` also kills one component at a time.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from pykai.local.kubelet import hollow_nodes
 from pykai.local.shapes import GpuShape, NodeShape, repeat
 from pykai.objects import names
 
-from .component_processes import ComponentProcesses
+from .component_processes import ROUNDS, ComponentProcesses
 from .conftest import Eventually
 from .following import followed
-from .test_shared_devices import ROUNDS
 
 REPLICAS = ("a", "b")
 LONGEST_GAP_SECONDS = 20.0
 BETWEEN_PODS_SECONDS = 0.2
 NODES, GPUS = 24, 8
-VICTIMS = [("scheduler", "binder"), *([("scheduler",), ("binder",)] if ROUNDS > 3 else [])]
+COMPONENTS = ("scheduler", "binder")
+VICTIMS = [COMPONENTS, *([(component,) for component in COMPONENTS] if ROUNDS > 3 else [])]
 
 
 @dataclass
@@ -92,15 +92,21 @@ async def fed(api: Api, namespace: str) -> AsyncIterator[list[str]]:
 
 
 @pytest.fixture
-async def replicas(real_api: HttpApi, local_cluster: ControlPlane, tmp_path: Path) -> AsyncIterator[ComponentProcesses]:
-    """Two schedulers, two binders and a pod grouper on a cluster with GPUs for all pods."""
+async def replicas(
+    real_api: HttpApi, local_cluster: ControlPlane, tmp_path: Path, eventually: Eventually
+) -> AsyncIterator[ComponentProcesses]:
+    """Two schedulers, two binders and a pod grouper on a cluster with GPUs for all pods; one of each kind leads.
+
+    That may take the time of a lease, if an earlier test has killed its holder.
+    """
     await install(real_api)
     parts = ComponentProcesses(Path(local_cluster.site.kubeconfig), tmp_path)
     async with hollow_nodes(real_api, repeat(NodeShape("failover", GpuShape(GPUS)), NODES)):
         await parts.start("podgrouper")
         for replica in REPLICAS:
-            for component in ("scheduler", "binder"):
+            for component in COMPONENTS:
                 await parts.start(f"{component}/{replica}", "--leader-elect")
+        await eventually(lambda: all(leaders(parts, component) for component in COMPONENTS), 60)
         yield parts
         await parts.close()
 

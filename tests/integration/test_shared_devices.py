@@ -1,12 +1,10 @@
 """Sixteen pods with half a GPU each, created at once on a node with eight: two on every device, never more.
 
-Also while scheduler and binder are killed at random moments: KAI_TEST_ROUNDS says how often that is repeated
-(`make test-long`: 20).
+Also while scheduler and binder are killed at random moments, in `make test-long` again and again.
 """
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
@@ -27,13 +25,12 @@ from pykai.local.kubelet import hollow_nodes
 from pykai.local.shapes import GpuShape, NodeShape
 from pykai.objects import names
 
-from .component_processes import FLAGS, ComponentProcesses
+from .component_processes import FLAGS, ROUNDS, ComponentProcesses
 from .conftest import Eventually, kubectl_on
 from .mission_cluster import Mission, at_work, sharers
 from .shared_devices import DeviceBook, device_book
 
 TIMES = 20
-ROUNDS = int(os.environ.get("KAI_TEST_ROUNDS", "3"))
 DEVICES = 8
 APP = "halves"
 """Name of the Deployment, and label of its pods."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from bench.e2e import OURS, YARDSTICK, Order, Outcome, loads, middle
+import pytest
+from bench.e2e import Order, loads
+from bench.e2e_report import ALONE, GANG, OURS, SINGLES, YARDSTICK, Outcome, Report, middle
 from bench.live_cost import Cost, Meter, count_writes
 from bench.live_load import Lives
+from bench.machine import now
 
 METRICS = """
 # TYPE apiserver_request_total counter
@@ -18,8 +21,9 @@ apiserver_request_total{code="200",component="apiserver",resource="leases",subre
 """
 
 
-def outcome(seconds: float, scheduler: str = OURS) -> Outcome:
-    return Outcome(scheduler, "load", 10, seconds, 0.1, 1.0, Cost(Counter(), {}))
+def outcome(seconds: float, scheduler: str = OURS, load: str = SINGLES) -> Outcome:
+    cost = Cost(Counter({("POST", "pods/binding"): 10, ("PATCH", "pods/status"): 10}), {"etcd": 0.5})
+    return Outcome(scheduler, load, 10, seconds, 0.1, cost)
 
 
 def test_writes_are_counted_by_verb_and_place() -> None:
@@ -37,15 +41,24 @@ def test_cost_is_what_happened_between_two_readings_without_our_own_writes() -> 
 def test_the_round_in_the_middle_is_shown() -> None:
     found = [outcome(3.0), outcome(1.0), outcome(2.0), outcome(9.0, YARDSTICK)]
     kept = middle(found)
-    assert (kept["load", OURS].seconds, kept["load", YARDSTICK].seconds) == (2.0, 9.0)
-    assert kept["load", OURS].rate == 5.0
+    assert (kept[SINGLES, OURS].seconds, kept[SINGLES, YARDSTICK].seconds) == (2.0, 9.0)
+    assert kept[SINGLES, OURS].rate == 5.0
 
 
 def test_a_load_of_nothing_is_left_out() -> None:
     order = Order(nodes=1, gpus=1, pods=0, gang=4, alone=0, rounds=1)
-    assert [(load.name, load.pods) for load in loads(order)] == [("a gang of 4", 4)]
+    assert [(load.name, load.pods) for load in loads(order)] == [(GANG, 4)]
 
 
 def test_times_are_from_birth_to_binding() -> None:
     lives = Lives(born={"a": 1.0, "b": 2.0, "c": 2.0}, bound={"a": 4.0, "b": 3.0, "c": 10.0})
     assert (lives.seconds(), lives.latency()) == (9.0, 3.0)
+
+
+@pytest.mark.parametrize(("ours", "verdicts"), [(2.0, ["yes"] * 5), (9.0, ["no", "no", "yes", "yes", "yes"])])
+def test_the_page_says_what_was_asked_for_and_whether_it_was_reached(ours: float, verdicts: list[str]) -> None:
+    found = [outcome(s, who, load) for load in (SINGLES, GANG, ALONE) for who, s in ((OURS, ours), (YARDSTICK, 1.0))]
+    page = Report(middle(found), now(), now()).page(nodes=500, rounds=1)
+    asked = [line.split(" | ") for line in page.splitlines() if " | ≤ " in line or " | ≥ " in line]
+    assert [cells[-1].removesuffix(" |") for cells in asked] == verdicts
+    assert "| PATCH pods/status | 1.00 |" in page

@@ -164,8 +164,8 @@ def _rules(value: Any, schema: Schema, path: str, old: Any) -> Iterator[tuple[st
 
 def _holds(rule: str, value: Any, old: Any) -> bool:
     """Whether a rule holds; one that cannot be worked out, because a field it needs is missing, does not."""
-    from celpy import CELEvalError  # costs a tenth of a second; most processes never meet a rule
-    from celpy.adapter import json_to_cel
+    from celpy.adapter import json_to_cel  # costs a tenth of a second; most processes never meet a rule
+    from celpy.evaluation import CELEvalError
 
     names = {"self": json_to_cel(value)} | ({} if old is None else {"oldSelf": json_to_cel(old)})
     try:
