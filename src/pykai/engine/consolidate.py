@@ -88,7 +88,7 @@ def _sample(cycle: Cycle, pool: VictimPool, size: int) -> list[int]:
 
 def _scattered(cycle: Cycle, rows: Rows) -> list[int]:
     """Gangs by a hash of when they were made, then by name: no node or queue is favoured, and input order is not."""
-    created = np.array(cycle.snapshot.gangs.creation)[rows].astype(np.int64).astype(np.uint64)
+    created = cycle.snapshot.gangs.columns.creation[rows].astype(np.int64).astype(np.uint64)
     mixed = created * np.uint64(0x9E3779B97F4A7C15)
     mixed ^= mixed >> np.uint64(29)
     order = np.argsort(mixed, kind="stable")

@@ -22,6 +22,7 @@ from pykai.model.gangs import PodSet, SubGroupSet
 from pykai.model.pods import PodClass
 from pykai.model.resources import GPU, QUEUE_RESOURCES, Column
 from pykai.model.snapshot import Snapshot
+from pykai.model.status import Status
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,14 @@ class Cycle:
         reliefs = policy.of(points.NeedRelief)  # type: ignore[type-abstract]
         self.rankings.reliefs = tuple(partial(plugin.spared, self) for plugin in reliefs if plugin.relieves(self))
 
+    @cached_property
+    def waiting_at_start(self) -> list[int]:
+        """Gangs of leaf queues with a pending pod when the cycle began: in a cycle nobody else comes to wait."""
+        pods, children = self.snapshot.pods, self.snapshot.queues.children
+        rows = np.unique(pods.gang[(pods.status == Status.PENDING) & (pods.podset >= 0)])
+        leaf = np.array([*(not below for below in children), False])
+        return rows[leaf[self.snapshot.gangs.columns.queue[rows]]].tolist()  # type: ignore[no-any-return]
+
     def rules(self, pod_class: PodClass) -> ClassRules:
         """The plugins that are concerned with a class; asked once per class."""
         found = self._rules.get(pod_class.row)
@@ -122,13 +131,13 @@ class Cycle:
 
     def _pod_key(self) -> Any:
         plugins = self.policy.of(points.PodOrder)  # type: ignore[type-abstract]
-        objects, uids = self.snapshot.pods.objects, self.snapshot.pods.uids
+        objects = self.snapshot.pods.objects
 
         def key(pod: int) -> tuple[Any, ...]:
             meta = objects[pod].metadata
             created = meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0
             labels = meta.labels or {}
-            return (*(plugin.pod_key(labels) for plugin in plugins), created, uids[pod])
+            return (*(plugin.pod_key(labels) for plugin in plugins), created, meta.uid)
 
         return key
 
@@ -139,8 +148,8 @@ class Cycle:
     def gang_key(self, gang: int) -> tuple[Any, ...]:
         """Sort key within a queue: policies first, then age, then name."""
         gangs = self.snapshot.gangs
-        own = [plugin.gang_key(self.trial, gang) for plugin in self.gang_order]
-        return (*own, gangs.creation[gang], gangs.names[gang], gangs.namespaces[gang])
+        own, meta = [plugin.gang_key(self.trial, gang) for plugin in self.gang_order], gangs.objects[gang].metadata
+        return (*own, gangs.creation[gang], meta.name, meta.namespace)
 
     def queue_request(self, pods: Sequence[int], memory_of_device: float) -> Triple:
         """What pods would count against their queue; gpu-memory requests in devices of the given memory (MiB)."""

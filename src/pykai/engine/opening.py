@@ -78,10 +78,10 @@ class QueueLedgers:
 def queue_ledgers(snapshot: Snapshot, amounts: PodAmounts) -> QueueLedgers:
     """By what is allocated now, summed up the tree."""
     pods, gangs, paths = snapshot.pods, snapshot.gangs, snapshot.queues.paths
-    queue = np.array([*gangs.queue, -1], dtype=np.int64)[pods.gang]
+    queue = np.append(gangs.columns.queue, -1)[pods.gang]
     counted = np.array(IS_ALLOCATED)[pods.status] & (queue >= 0)
     pending = (pods.status == Status.PENDING) & (queue >= 0)
-    fixed = ~np.array([*gangs.preemptible, True], dtype=bool)[pods.gang]
+    fixed = ~np.append(gangs.columns.preemptible, True)[pods.gang]
     table = np.array([amounts.of_queue(c, -1) for c in pods.classes]).reshape(-1, QUEUE_RESOURCES).T
 
     def leaf_sums(rows: Mask) -> Column:

@@ -20,14 +20,14 @@ Key = tuple[Any, ...]
 
 def pending_gangs(cycle: Cycle) -> list[int]:
     """Gangs with a pending pod that are ready and whose queue is a leaf."""
-    trial, queues, gangs = cycle.trial, cycle.snapshot.queues, cycle.snapshot.gangs
-    pending, active = np.array(trial.pending), np.array(trial.active_allocated)
-    waiting = np.bincount(gangs.podset_gang, weights=pending, minlength=len(gangs)) > 0
-    leaf = np.array([*(not children for children in queues.children), False])
-    ripe = np.bincount(gangs.podset_gang, weights=pending + active < np.array(gangs.podset_min), minlength=len(gangs))
-    rows = np.flatnonzero(waiting & leaf[np.array(gangs.queue, dtype=np.int64)])
-    trees = gangs.trees
-    return [g for g in rows.tolist() if (ready(trial, g) if g in trees else not ripe[g])]
+    trial, gangs = cycle.trial, cycle.snapshot.gangs
+    trees, first, pending = gangs.trees, gangs.first_podset, trial.pending
+    return [
+        gang
+        for gang in cycle.waiting_at_start
+        if (any(pending[p.row] for p in trees[gang].podsets()) if gang in trees else pending[first[gang]])
+        and ready(trial, gang)
+    ]
 
 
 def in_order(cycle: Cycle, gangs: Iterable[int]) -> list[int]:
@@ -35,7 +35,7 @@ def in_order(cycle: Cycle, gangs: Iterable[int]) -> list[int]:
     rows = np.fromiter(gangs, dtype=np.int64)
     if len(rows) < 2:
         return rows.tolist()  # type: ignore[no-any-return]
-    creation = np.array(cycle.snapshot.gangs.creation)[rows]
+    creation = cycle.snapshot.gangs.columns.creation[rows]
     columns = [plugin.gang_column(cycle.trial, rows) for plugin in cycle.gang_order]
     order = np.lexsort([creation, *reversed(columns)])
     keys = np.array([*columns, creation])[:, order]

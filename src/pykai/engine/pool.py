@@ -39,13 +39,13 @@ class VictimPool:
     @cached_property
     def _active(self) -> Mask:
         """Gangs that could lose something."""
-        return np.array(self.cycle.snapshot.gangs.preemptible, dtype=bool) & (self._held > 0) & (self._queue >= 0)
+        return self.cycle.snapshot.gangs.columns.preemptible & (self._held > 0) & (self._queue >= 0)
 
     @cached_property
     def goes_whole(self) -> Mask:
         """Gangs without a pod to spare: one batch takes all of it."""
         gangs = self.cycle.snapshot.gangs
-        whole = self._held <= np.bincount(gangs.podset_gang, weights=gangs.podset_min, minlength=len(gangs))
+        whole = self._held <= np.bincount(gangs.podset_gang, weights=gangs.columns.podset_min, minlength=len(gangs))
         whole[list(gangs.trees)] = False
         return np.asarray(whole)
 
@@ -55,9 +55,9 @@ class VictimPool:
         held = np.bincount(gangs.podset_gang, weights=self.cycle.trial.active_allocated, minlength=len(gangs))
         return np.asarray(held, dtype=np.float64)
 
-    @cached_property
+    @property
     def _queue(self) -> Rows:
-        return np.array(self.cycle.snapshot.gangs.queue, dtype=np.int64)
+        return self.cycle.snapshot.gangs.columns.queue
 
     @cached_property
     def queues(self) -> list[int]:
@@ -68,10 +68,10 @@ class VictimPool:
     def members(self) -> Members:
         return Members(self.cycle)
 
-    @cached_property
+    @property
     def priority(self) -> Column:
         """Of each gang."""
-        return np.array(self.cycle.snapshot.gangs.priority, dtype=np.float64)
+        return self.cycle.snapshot.gangs.columns.priority
 
     @cached_property
     def amounts(self) -> Column:

@@ -20,7 +20,7 @@ Key = tuple[str, str]
 def plan_of(cycle: Cycle) -> Plan:
     """Everything the cycle decided."""
     trial = cycle.trial
-    status, leaving = np.array(trial.status), int(Status.RELEASING)
+    status, leaving = np.array(trial.status, dtype=np.int64), int(Status.RELEASING)
     placed = [(pod, wait) for pod, wait in trial.placed.items() if trial.status[pod] != leaving]
     waiting = (status == Status.PENDING) | (status == Status.GATED)
     ours = np.flatnonzero(waiting & (cycle.snapshot.pods.gang >= 0)).tolist()
@@ -35,13 +35,13 @@ def plan_of(cycle: Cycle) -> Plan:
 
 
 def _key(cycle: Cycle, pod: int) -> Key:
-    pods = cycle.snapshot.pods
-    return pods.namespaces[pod], pods.names[pod]
+    meta = cycle.snapshot.pods.objects[pod].metadata
+    return meta.namespace, meta.name
 
 
 def _gang_key(cycle: Cycle, gang: int) -> Key:
-    gangs = cycle.snapshot.gangs
-    return gangs.namespaces[gang], gangs.names[gang]
+    meta = cycle.snapshot.gangs.objects[gang].metadata
+    return meta.namespace, meta.name
 
 
 def _node(cycle: Cycle, pod: int) -> str:

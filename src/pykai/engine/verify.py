@@ -54,7 +54,7 @@ def _suspects(out: Outcome) -> list[int]:
     """Gangs that were given something, without those with a single podset that has its minimum at once."""
     gangs, pods = out.snapshot.gangs, out.snapshot.pods
     rows = np.array([p.pod for p in out.placements], dtype=np.int64)
-    short = out.members[2][pods.podset[rows]] < np.array(gangs.podset_min)[pods.podset[rows]]
+    short = out.members[2][pods.podset[rows]] < gangs.columns.podset_min[pods.podset[rows]]
     return sorted((set(pods.gang[rows[short]].tolist()) | (gangs.trees.keys() & out.by_gang.keys())) - {-1})
 
 

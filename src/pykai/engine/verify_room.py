@@ -110,7 +110,7 @@ def queues_hold(out: Outcome) -> Iterator[Violation]:
     """No queue above its limit, and what cannot be evicted within quota, up to the root."""
     snapshot = out.snapshot
     everybody = np.ones(len(snapshot.gangs) + 1, dtype=bool)
-    held = np.array([*(not preemptible for preemptible in snapshot.gangs.preemptible), False])
+    held = ~np.append(snapshot.gangs.columns.preemptible, True)
     yield from _within(out, everybody, ("a queue keeps its limit", snapshot.queues.limit))
     yield from _within(out, held, ("non-preemptible work keeps the quota", snapshot.queues.deserved))
 
@@ -150,7 +150,7 @@ def _queue_sums(snapshot: Snapshot, rows: Sequence[int], nodes: Sequence[int]) -
     by_memory = np.array([c.gpu_kind is GpuKind.MEMORY for c in pods.classes], dtype=bool)[pods.klass[at]]
     for index in np.flatnonzero(by_memory).tolist():
         amounts[GPU, index] = _memory_gpus(snapshot, pods.of_class(rows[index]), nodes[index])
-    leaf = np.array([*gangs.queue, -1], dtype=np.int64)[pods.gang[at]]
+    leaf = np.append(gangs.columns.queue, -1)[pods.gang[at]]
     sums = np.zeros((QUEUE_RESOURCES, len(queues)))
     for queue in np.unique(leaf[leaf >= 0]).tolist():
         sums[:, list(queues.paths[queue])] += amounts[:, leaf == queue].sum(axis=1)[:, None]

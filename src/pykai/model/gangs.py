@@ -11,7 +11,9 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from pykai.model.resources import Rows
+import numpy as np
+
+from pykai.model.resources import Column, Mask, Rows
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,10 @@ class GangTable:
         """When each was made, in seconds since the epoch."""
         return [t.timestamp() if (t := group.metadata.creation_timestamp) else 0.0 for group in self.objects]
 
+    @cached_property
+    def columns(self) -> GangColumns:
+        return GangColumns(self)
+
     def title(self, row: int) -> str:
         meta = self.objects[row].metadata
         return f"{meta.namespace}/{meta.name}"
@@ -125,3 +131,31 @@ class GangTable:
 
     def __len__(self) -> int:
         return len(self.objects)
+
+
+class GangColumns:
+    """Lists of a GangTable as columns, for questions about all gangs at once; each is made when first asked for."""
+
+    def __init__(self, table: GangTable) -> None:
+        self._table = table
+
+    @cached_property
+    def queue(self) -> Rows:
+        return np.array(self._table.queue, dtype=np.int64)
+
+    @cached_property
+    def priority(self) -> Column:
+        return np.array(self._table.priority, dtype=np.float64)
+
+    @cached_property
+    def preemptible(self) -> Mask:
+        return np.array(self._table.preemptible, dtype=bool)
+
+    @cached_property
+    def creation(self) -> Column:
+        return np.array(self._table.creation, dtype=np.float64)
+
+    @cached_property
+    def podset_min(self) -> Rows:
+        """By podset."""
+        return np.array(self._table.podset_min, dtype=np.int64)

@@ -32,7 +32,7 @@ class Priority:
         return -trial.snapshot.gangs.priority[gang]
 
     def gang_column(self, trial: Trial, gangs: Rows) -> Column:
-        return -np.array(trial.snapshot.gangs.priority, dtype=np.float64)[gangs]
+        return -trial.snapshot.gangs.columns.priority[gangs]
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Elastic:
     def gang_column(self, trial: Trial, gangs: Rows) -> Column:
         """The keys of many gangs at once: the worst podset decides, one with a surplus lifts the rest."""
         table = trial.snapshot.gangs
-        surplus = np.array(trial.active_allocated) - np.array(table.podset_min)
+        surplus = np.array(trial.active_allocated, dtype=np.int64) - table.columns.podset_min
         below, above = (
             np.bincount(table.podset_gang, weights=mask, minlength=len(table))[gangs] > 0
             for mask in (surplus < 0, surplus > 0)
