@@ -75,7 +75,8 @@ class Cycle:
         self.memo: dict[Any, Any] = {}
         """What plugins derived from the snapshot in this cycle, by plugin name."""
         self.efforts: Counter[tuple[str, str]] = Counter()
-        """(`tried` gangs or `simulated` scenarios, action) -> how many: what the cycle cost, for metrics."""
+        """(What, action) -> how many, for metrics: `tried` gangs, `simulated` scenarios; and searches for victims that
+        were `solved`, `unsolved`, or `not_attempted` because an easier gang had failed."""
         for plugin in policy.of(points.CycleStart):  # type: ignore[type-abstract]
             plugin.start(self)
         reliefs = policy.of(points.NeedRelief)  # type: ignore[type-abstract]

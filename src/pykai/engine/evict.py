@@ -53,6 +53,7 @@ def run(cycle: Cycle, action: Eviction) -> None:
         cycle.efforts["tried", action.name] += 1
         pods = pods_to_place(cycle.trial, cycle.orders, gang)
         if failures.hopeless(gang, pods):
+            cycle.efforts["not_attempted", action.name] += 1
             walk.give_up(gang)
         elif _refused(cycle, gang, pods) or _make_room(cycle, action, (gang, pods), (pool, waiting)):
             walk.go_on(gang)
@@ -78,6 +79,7 @@ def _make_room(
         pool.changed((gang,))
         return True
     scenario = search.solve()
+    cycle.efforts["unsolved" if scenario is None else "solved", action.name] += 1
     if scenario is None:
         return False
     commit(cycle, scenario, action.messages(cycle, scenario))
@@ -94,8 +96,10 @@ def _delayed(cycle: Cycle, gang: int) -> bool:
     """Whether the gang must wait before it may cause evictions; it is told so."""
     gangs = cycle.snapshot.gangs
     delay = gangs.preemption_delay.get(gang, 0.0)
+    if delay <= 0:
+        return False
     end = max(gangs.creation[gang], gangs.last_eviction.get(gang, 0.0)) + delay
-    if delay <= 0 or cycle.now >= end:
+    if cycle.now >= end:
         return False
     message = (
         f"Workload is within its preemption delay window ({render_duration(delay)}) "

@@ -70,6 +70,13 @@ SCHEDULER: tuple[Metric, ...] = (
     Metric("podgroups_scheduled_by_action", _C, "Count of podgroups scheduled per action", ("action",)),
     Metric("podgroups_acted_on_by_action", _C, "Count of podgroups tried per action", ("action",)),
     Metric("scenarios_simulation_by_action", _C, "Count of scenarios simulated per action", ("action",)),
+    Metric(
+        "scenario_search_jobs_total",
+        _C,
+        "Count of podgroups for which victims were searched: solved, unsolved, or not_attempted because an easier one "
+        "had failed. Budgets are never reduced",
+        ("action", "result", "reduced_budget"),
+    ),
     Metric("total_preemption_attempts", _C, "Total preemption attempts in the cluster till now"),
     Metric("queue_fair_share_cpu_cores", _G, "CPU fair share of queue", _QUEUE),
     Metric("queue_fair_share_memory_gb", _G, "Memory fair share of queue", _QUEUE),

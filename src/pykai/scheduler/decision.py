@@ -78,7 +78,7 @@ class Decision:
     started_by: Mapping[str, int]
     """Action -> PodGroups it gave a place."""
     efforts: Mapping[tuple[str, str], int]
-    """(`tried` PodGroups or `simulated` scenarios, action) -> how many."""
+    """(What, action) -> how many, as in `Cycle.efforts`."""
     wake: float | None
     timings: Timings
 

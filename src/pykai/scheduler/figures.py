@@ -21,7 +21,11 @@ def record(decision: Decision, metrics: Metrics) -> None:
     for action, gangs in decision.started_by.items():
         metrics.add("podgroups_scheduled_by_action", gangs, {"action": action})
     for (what, action), count in decision.efforts.items():
-        metrics.add(_EFFORTS[what], count, {"action": action})
+        if what in _EFFORTS:
+            metrics.add(_EFFORTS[what], count, {"action": action})
+        else:
+            labels = {"action": action, "result": what, "reduced_budget": "false"}
+            metrics.add("scenario_search_jobs_total", count, labels)
     metrics.add("total_preemption_attempts", decision.efforts.get(("tried", "preempt"), 0))
     metrics.reset(*(name for name, _ in _FAIR), *_USAGE)
     for queue in decision.queues:

@@ -63,6 +63,8 @@ async def test_higher_priority_takes_the_place_when_it_is_free() -> None:
         assert 'kai_pod_group_evicted_pods_total{action="preempt"' in shown
         assert 'kai_scenarios_simulation_by_action{action="preempt"} 1.0' in shown
         assert "kai_total_preemption_attempts 1.0" in shown
+        solved = '{action="preempt",reduced_budget="false",result="solved"} 1.0'
+        assert f"kai_scenario_search_jobs_total{solved}" in shown
 
 
 async def _noted(it: Rig, name: str, key: str) -> bool:
