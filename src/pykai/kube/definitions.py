@@ -23,9 +23,9 @@ async def define(api: Api, definitions: Sequence[Object], seconds: float = 60.0)
     refs = [CRD.ref(definition["metadata"]["name"]) for definition in definitions]
     for ref, definition in zip(refs, definitions, strict=True):
         await api.patch(ref, Patch.apply(definition, MANAGER))
-        log.info("definition applied", name=ref.name)
     for ref in refs:
         await _await_established(api, ref, seconds)
+    log.info("definitions in force", kinds=", ".join(ref.name for ref in refs))
 
 
 async def _await_established(api: Api, ref: Ref, seconds: float) -> None:
