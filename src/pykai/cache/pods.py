@@ -120,14 +120,13 @@ def _marks(pods: Sequence[Pod], block: Rows, gang: Rows, reader: PodReader) -> R
 
 def _still_needed(
     pods: Sequence[Pod], reservation: frozenset[int], gpu_groups: Mapping[int, tuple[str, ...]], status: Rows
-) -> frozenset[int]:
-    """Reservation pods whose device somebody shares. One that nobody needs any more still holds its device on the node
-    until it is gone: it counts like any pod that is leaving."""
+) -> dict[int, str]:
+    """Reservation pods whose device somebody shares, and the device. One that nobody needs any more still holds its
+    device on the node until it is gone: it counts like any pod that is leaving."""
     shared = {group for row, groups in gpu_groups.items() if IS_ACTIVE_USED[status[row]] for group in groups}
-    needed = frozenset(
-        row for row in reservation if shared.intersection(_label_groups(pods[row].metadata.labels or {}))
-    )
-    for row in reservation - needed:
+    held = {row: _label_groups(pods[row].metadata.labels or {}) for row in sorted(reservation)}
+    needed = {row: group for row, groups in held.items() for group in groups if group in shared}
+    for row in reservation - needed.keys():
         if IS_ACTIVE_USED[status[row]]:
             status[row] = int(Status.RELEASING)
     return needed

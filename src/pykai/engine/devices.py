@@ -67,7 +67,16 @@ class DeviceLedger:
         self._offered = offered
         self._named_groups = named
         """Devices that were shared before this cycle: their reservation pods are pods of the snapshot."""
+        self._reserved: set[tuple[int, str]] = set()
+        """Nodes and devices with such a pod: it leaves with the last who shares the device."""
         self.shares: dict[int, Shares] = {}
+
+    def settle(self, reserved: Iterable[tuple[int, str]]) -> None:
+        """All who share devices in the snapshot are charged; these nodes and devices have reservation pods."""
+        self._reserved = set(reserved)
+        for node, group in self._reserved:
+            if not _stays(self.shares.get(node, {}).get(group, EMPTY)):
+                self.releasing[PODS, node] += 1
 
     def change(self, node: int, groups: Iterable[str], memory: float, how: tuple[int, int]) -> None:
         """Charge (+1) or return (-1) a share of `memory` MiB on each device, for a pod of the given status."""
@@ -78,9 +87,13 @@ class DeviceLedger:
             else:
                 self._remove(node, group, memory, status)
 
-    def unreserved(self, own: Iterable[str], chosen: Sequence[str]) -> int:
-        """How many of somebody's own devices, if chosen again, need a reservation pod that does not exist yet."""
-        return len([group for group in own if group in chosen and group not in self._named_groups])
+    def unreserved(self, node: int, own: Iterable[str], chosen: Sequence[str]) -> int:
+        """How many of somebody's own devices, if chosen again, need a slot for a reservation pod again."""
+        return len([group for group in own if group in chosen and self._given_back(node, group)])
+
+    def _given_back(self, node: int, group: str) -> bool:
+        """Whether the slot of the reservation pod is free while nobody stays on the device."""
+        return group not in self._named_groups or (node, group) in self._reserved
 
     def fresh_name(self, number: int) -> tuple[str, int]:
         """A name for a device nobody shares yet, and its number: the first free one above `number`."""
@@ -92,8 +105,12 @@ class DeviceLedger:
     def _put(self, node: int, group: str, share: Share) -> None:
         if node not in self.shares:
             self.journal.put_new(self.shares, node, {})
+        before = self.shares[node].get(group, EMPTY)
         if group not in self._named_groups:
-            self._reserve(node, self.shares[node].get(group, EMPTY), share)
+            self._reserve(node, before, share)
+        elif (node, group) in self._reserved and _stays(before) != _stays(share):
+            self.journal.column(self.releasing, node)
+            self.releasing[PODS, node] += 1.0 if _stays(before) else -1.0
         self.journal.put_new(self.shares[node], group, share)
 
     def _reserve(self, node: int, before: Share, after: Share) -> None:
@@ -108,7 +125,7 @@ class DeviceLedger:
 
     def _reserved_from(self, share: Share) -> Column | None:
         """What the pod that reserves a device is taken from; None: nobody stays on the device."""
-        if share.used <= 0 or share.used == share.releasing:
+        if not _stays(share):
             return None
         return self.idle if share.allocated > 0 else self.releasing
 
@@ -174,6 +191,11 @@ class DeviceLedger:
                 self._gpus(self.idle, node, 1)
             if leaving and not s.marked:
                 self._gpus(self.releasing, node, 1)
+
+
+def _stays(share: Share) -> bool:
+    """Whether somebody shares a device who is not leaving."""
+    return share.used > 0 and share.used != share.releasing
 
 
 def _only_promised(share: Share) -> bool:

@@ -203,7 +203,7 @@ def choose_devices(
         return None
     chosen = [option[2] for option in sorted(options)[: c.devices]]
     fresh = chosen.count("")
-    slots = 1 + fresh + trial.devices.unreserved(own, chosen)  # devices need reservation pods beside the pod itself
+    slots = 1 + fresh + trial.devices.unreserved(node, own, chosen)  # of the pod, and of the devices' reservation pods
     if idle[PODS] + releasing[PODS] < slots:
         return None
     full_now = [group for group in chosen if group and not shares[group].holds_now(memory, capacity)]

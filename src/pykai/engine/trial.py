@@ -75,6 +75,7 @@ class Trial:
         for row in sorted(pods.gpu_groups, key=lambda r: (pods.names[r], pods.namespaces[r])):
             if IS_ACTIVE_USED[self.status[row]] and self.node[row] >= 0 and self.amounts.shared[self.klass[row]]:
                 self._share_devices(row, self.status[row], 1, (self.node[row], pods.gpu_groups[row]))
+        self.devices.settle((self.node[row], group) for row, group in pods.reservation.items())
 
     def _open_queues(self) -> None:
         ledgers = queue_ledgers(self.snapshot, self.amounts)

@@ -42,10 +42,10 @@ def _hold(
     if not placements:
         return
     snapshot, (when, existing) = out.snapshot, moment
-    rows = np.flatnonzero(there)
+    before, after = _devices(out, there, ()), _devices(out, there, placements)
+    rows = np.flatnonzero(there & ~_idle_reservations(snapshot, after))
     used = _taken(snapshot, rows, snapshot.pods.node[rows])
     added = _taken(snapshot, [p.pod for p in placements], [p.node for p in placements])
-    before, after = _devices(out, there, ()), _devices(out, there, placements)
     for node, _ in before:
         used[GPU, node] += 1
     for node, _ in after.keys() - before.keys():
@@ -85,6 +85,13 @@ def _offered(snapshot: Snapshot) -> Column:
     for row in (snapshot.space.rows[name] for name in named if name in snapshot.space.rows):
         offered[row, offered[row] <= 0] = np.inf
     return offered
+
+
+def _idle_reservations(snapshot: Snapshot, shared: Devices) -> Mask:
+    """Reservation pods of devices that are not shared: they go with the last who shared them."""
+    pods, mask = snapshot.pods, np.zeros(len(snapshot.pods), dtype=bool)
+    mask[[row for row, group in pods.reservation.items() if (int(pods.node[row]), group) not in shared]] = True
+    return mask
 
 
 def _devices(out: Outcome, there: Mask, placements: Iterable[Placement]) -> Devices:

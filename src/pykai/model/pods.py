@@ -74,7 +74,8 @@ class PodTable:
     objects: list[Any]
     """The objects.kinds.Pod behind each row, for order labels, reasons and writers."""
     gpu_groups: dict[int, tuple[str, ...]]
-    reservation: frozenset[int]
+    reservation: dict[int, str]
+    """Reservation pods that are needed -> the shared device."""
     foreign: frozenset[int]
     """Active pods of other schedulers that are not our utility pods."""
 

@@ -15,6 +15,7 @@ from pykai.model.snapshot import Snapshot
 from pykai.objects import kinds, names
 from pykai.objects.timestamps import rfc3339
 from tests.properties.small_world import NOW, PACKING, snapshot_of
+from tests.properties import small_world
 from tests.unit.plugins.small_clusters import QUEUE, Fields, kind
 
 PRIORITIES = [
@@ -60,6 +61,10 @@ def seen(*objects: Any) -> Snapshot:
     return snapshot_of([kind(kinds.Queue, QUEUE), *PRIORITIES, *objects])
 
 
+def reservation(on: str, device: str) -> Any:
+    return kind(kinds.Pod, small_world.reservation(on, device))
+
+
 def plan(*objects: Any) -> Plan:
     snapshot = seen(*objects)
     found = decide(snapshot, PACKING, NOW)
@@ -94,6 +99,13 @@ def test_each_new_shared_device_needs_a_slot() -> None:
 def test_slots_of_reservations_are_taken() -> None:
     shares = [item for name in "abc" for item in (gang(name), pod(f"{name}-0", share="0.9"))]
     assert len(bound(plan(node("n", gpus=4, pods=5), *shares))) == 2
+
+
+def test_a_reservation_leaves_its_slot_with_the_last_sharer() -> None:
+    """Two slots: the one who shares the device and its reservation. The newcomer needs as many."""
+    running = [gang("low", "low"), pod("low-0", "n", share="0.5", device="d"), reservation("n", "d")]
+    found = plan(node("n", gpus=1, pods=2), *running, gang("new"), pod("new-0", share="0.9"))
+    assert (evicted(found), promised(found)) == ({"low-0"}, {"new-0": "n"})
 
 
 def test_broken_devices_in_a_label_are_not_given_out() -> None:
