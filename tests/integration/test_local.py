@@ -161,9 +161,9 @@ SHELL = Image({"sh": ("sh",)}, ("sh", "-c"))
 async def test_containers_that_are_processes_have_logs_of_their_own(
     local_cluster: ControlPlane, real_api: HttpApi, namespace: str, kubectl: Kubectl, tmp_path: Path
 ) -> None:
-    count = "echo x >> /work/x; n=$(wc -l < /work/x)"
+    count = "echo x >> /scratch/x; n=$(wc -l < /scratch/x)"
     scripts = {"first": f'{count}; echo "run $n"; [ $n -gt 1 ] && sleep 60; exit 1', "second": "seq 100; sleep 60"}
-    work = {"volumeMounts": [{"name": "work", "mountPath": "/work"}]}
+    work = {"volumeMounts": [{"name": "work", "mountPath": "/scratch"}]}
     containers = [{"name": name, "image": "r/shell:1", "args": [script], **work} for name, script in scripts.items()]
     spec = {"containers": containers, "volumes": [{"name": "work", "emptyDir": {}}], "nodeName": "gpu"}
     once = {"restartPolicy": "Never", "nodeName": "gpu"}

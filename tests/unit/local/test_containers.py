@@ -265,8 +265,8 @@ async def test_a_container_that_ends_is_started_again(api: MemoryApi, playing: A
         (row,) = (await status_of(api, "p")).get("containerStatuses") or [{"restartCount": 0}]
         return row if row["restartCount"] >= 2 and "running" in row["state"] else None
 
-    script = f'echo x >> /work/x; n=$(wc -l < /work/x); echo "run $n"; [ "$n" -lt 3 ] && exit 7; {FOREVER}'
-    work = {"volumes": [{"name": "w", "emptyDir": {}}], "volumeMounts": [{"name": "w", "mountPath": "/work"}]}
+    script = f'echo x >> /scratch/x; n=$(wc -l < /scratch/x); echo "run $n"; [ "$n" -lt 3 ] && exit 7; {FOREVER}'
+    work = {"volumes": [{"name": "w", "emptyDir": {}}], "volumeMounts": [{"name": "w", "mountPath": "/scratch"}]}
     async with playing() as kubelets:
         await api.create(POD, shell(script, "Always", **work))
         row = await eventually(restarted)
