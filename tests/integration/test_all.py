@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from pykai.apps.reservation import on_hollow_nodes
 from pykai.kube.api import Object, Selection
 from pykai.kube.errors import NotFound
 from pykai.kube.http import HttpApi
-from pykai.kube.resources import MUTATING_WEBHOOK, POD, QUEUE, VALIDATING_WEBHOOK
+from pykai.kube.resources import POD, QUEUE
 from pykai.local.cluster import ControlPlane
 from pykai.local.habits import Habits
 from pykai.local.kubelet import hollow_nodes
@@ -23,6 +22,7 @@ from pykai.local.shapes import GpuShape, NodeShape
 from pykai.objects import names
 
 from .conftest import Eventually, Kubectl
+from .whole_product import at_work
 
 SHARE = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
 RESERVATIONS = Selection(namespace=names.RESERVATION_NAMESPACE)
@@ -31,22 +31,13 @@ RESERVATIONS = Selection(namespace=names.RESERVATION_NAMESPACE)
 @pytest.fixture
 async def product(real_api: HttpApi, local_cluster: ControlPlane) -> AsyncIterator[None]:
     """All components and one node with two GPUs; what fails closed is unregistered afterwards."""
-    whole, ready = Product(), asyncio.Event()
-    work = asyncio.create_task(whole.run(Path(local_cluster.site.kubeconfig), ready))
+    whole = Product()
     habits = Habits(stop_seconds=0.1, on_start=on_hollow_nodes(whole.connection))
-    try:
-        waiting = asyncio.create_task(ready.wait())
-        await asyncio.wait([work, waiting], timeout=30, return_when=asyncio.FIRST_COMPLETED)
-        assert ready.is_set(), work
-        async with hollow_nodes(real_api, [NodeShape("all-0", GpuShape(2))], habits):
-            yield
-            assert not work.done(), work.exception()
-    finally:
-        work.cancel()
-        await asyncio.gather(work, return_exceptions=True)
-        for resource in (MUTATING_WEBHOOK, VALIDATING_WEBHOOK):
-            for item in (await real_api.list(resource, Object)).items:
-                await real_api.delete(resource.ref(item["metadata"]["name"]))
+    async with (
+        at_work(whole, real_api, Path(local_cluster.site.kubeconfig)),
+        hollow_nodes(real_api, [NodeShape("all-0", GpuShape(2))], habits),
+    ):
+        yield
 
 
 def queue(name: str, parent: str = "") -> Object:

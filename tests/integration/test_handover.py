@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from pykai.apps.on_local import Product
 from pykai.apps.reservation import on_hollow_nodes
 from pykai.kube.api import Object, Selection
 from pykai.kube.http import HttpApi
-from pykai.kube.resources import MUTATING_WEBHOOK, POD, POD_GROUP, QUEUE, VALIDATING_WEBHOOK
+from pykai.kube.resources import POD, POD_GROUP, QUEUE
 from pykai.local.cluster import ControlPlane
 from pykai.local.habits import Habits
 from pykai.local.kubelet import hollow_nodes
@@ -21,6 +20,7 @@ from pykai.local.shapes import GpuShape, NodeShape
 from pykai.objects import names
 
 from .conftest import Eventually
+from .whole_product import at_work
 
 NODE, GROUP = "handed-over-0", "f1e2d3c4-0000-4000-8000-000000000001"
 RESERVATION = f"gpu-reservation-{NODE}-x7k2p"
@@ -62,23 +62,13 @@ async def handed_over(
     real_api: HttpApi, local_cluster: ControlPlane, namespace: str, eventually: Eventually
 ) -> AsyncIterator[HttpApi]:
     """Our components on a cluster in that state."""
-    product, ready = Product(), asyncio.Event()
     await install(real_api)
     habits = Habits(stop_seconds=0.1, on_start=on_hollow_nodes(lambda: real_api))
     async with hollow_nodes(real_api, [NodeShape(NODE, GpuShape(1))], habits):
         await leave_behind(real_api, namespace)
         await eventually(lambda: phase(real_api, "old", namespace, "Running"))
-        work = asyncio.create_task(product.run(Path(local_cluster.site.kubeconfig), ready))
-        try:
-            await asyncio.wait_for(ready.wait(), 30)
+        async with at_work(Product(), real_api, Path(local_cluster.site.kubeconfig)):
             yield real_api
-            assert not work.done(), work.exception()
-        finally:
-            work.cancel()
-            await asyncio.gather(work, return_exceptions=True)
-            for resource in (MUTATING_WEBHOOK, VALIDATING_WEBHOOK):
-                for item in (await real_api.list(resource, Object)).items:
-                    await real_api.delete(resource.ref(item["metadata"]["name"]))
 
 
 async def phase(api: HttpApi, name: str, namespace: str, wanted: str) -> bool:
