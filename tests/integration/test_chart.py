@@ -32,6 +32,7 @@ from pykai.local.cluster import ControlPlane
 from pykai.objects.crds import manifests
 from pykai.observe.work_metrics import WorkMetrics
 from tests.unit.chart.rendering import CHART, VALUE_SETS, helm, objects, render
+from tests.unit.controllers.live import running
 from tests.unit.controllers.operator.cluster import container_of, wanted
 
 from .conftest import Eventually, Kubectl
@@ -110,21 +111,8 @@ async def operating(plane: ControlPlane, token: str) -> AsyncIterator[None]:
     """An operator with the rights of its service account."""
     access = replace(from_kubeconfig(plane.site.kubeconfig), token=Token(token))
     settings = OperatorSettings(WEBHOOKS, Site(HERE, "registry.example.com/kai", "v1"))
-    async with HttpApi(access) as api:
-        watches, ready = Watches(api), asyncio.Event()
-        tasks = [
-            asyncio.create_task(watches.run()),
-            asyncio.create_task(operator.run(api, watches, settings, ready)),
-        ]
-        try:
-            await asyncio.wait_for(ready.wait(), 20)
-            yield
-            for task in tasks:
-                assert not task.done(), task.exception()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+    async with HttpApi(access) as api, running(api, operator.run, settings):
+        yield
 
 
 async def conditions(api: HttpApi) -> dict[str, Object]:
