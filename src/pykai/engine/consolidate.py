@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,12 +9,12 @@ import numpy as np
 from pykai.engine import evict
 from pykai.engine.cycle import Cycle
 from pykai.engine.line import VictimLine
-from pykai.engine.order import runs
 from pykai.engine.pool import VictimPool
+from pykai.engine.ring import Ring
 from pykai.engine.scenario import Cause, Scenario
 from pykai.engine.search import Search
 from pykai.engine.victims import Passes
-from pykai.model.resources import GPU, Rows
+from pykai.model.resources import GPU
 from pykai.model.status import IS_ACTIVE_USED
 
 
@@ -44,7 +43,7 @@ def _movable(cycle: Cycle, cause: Cause) -> Passes:
     has no more than the promise of such a place, nobody needs to leave for it to be moved.
     """
     passes, gangs, before = evict.filtered(cycle, cause), cycle.snapshot.gangs, cycle.snapshot.pods.status
-    evicted, came = gangs.last_eviction, gangs.creation[cause.gang]
+    evicted, came = gangs.last_eviction, gangs.created(cause.gang)
 
     def rests(gang: int) -> bool:
         return gang in evicted and evicted[gang] >= came and any(IS_ACTIVE_USED[before[p]] for p in gangs.pods(gang))
@@ -66,37 +65,11 @@ def _enough_free(cycle: Cycle, pods: Sequence[int]) -> bool:
 
 
 def _sample(cycle: Cycle, pool: VictimPool, size: int) -> list[int]:
-    """A few candidates from all over the cluster, other ones for each gang that asks; nobody is moved twice.
-
-    All candidates stand in a ring, in an order that has nothing to do with where they run; each search takes the next
-    ones. The ring is the same for the same cluster.
-    """
-    ring: deque[int] | None = cycle.memo.get("consolidation_ring")
+    """A few candidates from all over the cluster, other ones for each gang that asks; nobody is moved twice."""
+    ring: Ring | None = cycle.memo.get("consolidation_ring")
     if ring is None:
-        ring = cycle.memo["consolidation_ring"] = deque(_scattered(cycle, pool.rows()))
-    moved = {cycle.trial.gang[pod] for pod in cycle.trial.evicted}
-    chosen: list[int] = []
-    for _ in range(len(ring)):
-        if len(chosen) == size:
-            break
-        gang = ring.popleft()
-        if gang not in moved:
-            ring.append(gang)
-            chosen.append(gang)
-    return chosen
-
-
-def _scattered(cycle: Cycle, rows: Rows) -> list[int]:
-    """Gangs by a hash of when they were made, then by name: no node or queue is favoured, and input order is not."""
-    created = cycle.snapshot.gangs.columns.creation[rows].astype(np.int64).astype(np.uint64)
-    mixed = created * np.uint64(0x9E3779B97F4A7C15)
-    mixed ^= mixed >> np.uint64(29)
-    order = np.argsort(mixed, kind="stable")
-    result: list[int] = rows[order].tolist()
-    ranked = mixed[order]
-    for start, end in runs(np.flatnonzero(ranked[1:] == ranked[:-1]).tolist()):
-        result[start:end] = sorted(result[start:end], key=cycle.snapshot.gangs.title)
-    return result
+        ring = cycle.memo["consolidation_ring"] = Ring(cycle, pool)
+    return ring.take(size, {cycle.trial.gang[pod] for pod in cycle.trial.evicted})
 
 
 def _messages(cycle: Cycle, scenario: Scenario) -> dict[int, str]:

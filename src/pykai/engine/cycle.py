@@ -150,17 +150,20 @@ class Cycle:
         """Sort key within a queue: policies first, then age, then name."""
         gangs = self.snapshot.gangs
         own, meta = [plugin.gang_key(self.trial, gang) for plugin in self.gang_order], gangs.objects[gang].metadata
-        return (*own, gangs.creation[gang], meta.name, meta.namespace)
+        return (*own, gangs.created(gang), meta.name, meta.namespace)
 
     def queue_request(self, pods: Sequence[int], memory_of_device: float) -> Triple:
         """What pods would count against their queue; gpu-memory requests in devices of the given memory (MiB)."""
         amounts, klass, classes = self.trial.amounts, self.trial.klass, self.snapshot.pods.classes
         cpu = memory = gpus = 0.0
+        row = -1
         for pod in pods:
-            c = classes[klass[pod]]
-            more_cpu, more_memory, more_gpus = amounts.of_queue(c, -1)
-            if c.gpu_kind is BY_MEMORY and memory_of_device:
-                more_gpus += c.devices * c.memory_mib / memory_of_device
+            if klass[pod] != row:
+                row = klass[pod]
+                c = classes[row]
+                more_cpu, more_memory, more_gpus = amounts.of_queue(c, -1)
+                if c.gpu_kind is BY_MEMORY and memory_of_device:
+                    more_gpus += c.devices * c.memory_mib / memory_of_device
             cpu, memory, gpus = cpu + more_cpu, memory + more_memory, gpus + more_gpus
         return cpu, memory, round(gpus, 6)
 

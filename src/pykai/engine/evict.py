@@ -98,7 +98,7 @@ def _delayed(cycle: Cycle, gang: int) -> bool:
     delay = gangs.preemption_delay.get(gang, 0.0)
     if delay <= 0:
         return False
-    end = max(gangs.creation[gang], gangs.last_eviction.get(gang, 0.0)) + delay
+    end = max(gangs.created(gang), gangs.last_eviction.get(gang, 0.0)) + delay
     if cycle.now >= end:
         return False
     message = (

@@ -16,6 +16,8 @@ from pykai.engine.gang import pods_to_place, ready
 from pykai.engine.quota import ZERO, Triple
 
 Key = tuple[Any, ...]
+FEW = 16
+"""Of so many times as many gangs a handful is put in order one by one: columns are made of all of them."""
 
 
 def pending_gangs(cycle: Cycle) -> list[int]:
@@ -33,8 +35,8 @@ def pending_gangs(cycle: Cycle) -> list[int]:
 def in_order(cycle: Cycle, gangs: Iterable[int]) -> list[int]:
     """Gangs by their order within a queue: policies first, then age, then name."""
     rows = np.fromiter(gangs, dtype=np.int64)
-    if len(rows) < 2:
-        return rows.tolist()  # type: ignore[no-any-return]
+    if len(rows) * FEW < len(cycle.snapshot.gangs):
+        return sorted(rows.tolist(), key=cycle.gang_key)
     creation = cycle.snapshot.gangs.columns.creation[rows]
     columns = [plugin.gang_column(cycle.trial, rows) for plugin in cycle.gang_order]
     order = np.lexsort([creation, *reversed(columns)])

@@ -187,6 +187,12 @@ class Members:
         offsets = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - count, count)
         return self.pods[np.repeat(self.first[gangs], count) + offsets], count
 
+    def leftmost(self, gangs: Rows) -> Rows:
+        """The first node, by name, that each of the gangs has a pod on."""
+        nodes = np.full(len(self.count), len(self.cycle.snapshot.nodes))
+        np.minimum.at(nodes, self.cycle.snapshot.pods.gang[self.pods], self.node[self.pods])
+        return np.asarray(nodes[gangs])
+
     def replace(self, gang: int, pods: Sequence[int]) -> None:
         """From now on these are the gang's pods."""
         self.first[gang], self.count[gang], self._sorted[gang] = len(self.pods), len(pods), True

@@ -105,10 +105,10 @@ class GangTable:
         """As each group states it, whether the queue exists or not."""
         return [group.spec.queue for group in self.objects]
 
-    @cached_property
-    def creation(self) -> list[float]:
-        """When each was made, in seconds since the epoch."""
-        return [t.timestamp() if (t := group.metadata.creation_timestamp) else 0.0 for group in self.objects]
+    def created(self, row: int) -> float:
+        """When it was made, in seconds since the epoch."""
+        at = self.objects[row].metadata.creation_timestamp
+        return at.timestamp() if at else 0.0
 
     @cached_property
     def columns(self) -> GangColumns:
@@ -153,7 +153,8 @@ class GangColumns:
 
     @cached_property
     def creation(self) -> Column:
-        return np.array(self._table.creation, dtype=np.float64)
+        objects = self._table.objects
+        return np.array([at.timestamp() if (at := group.metadata.creation_timestamp) else 0.0 for group in objects])
 
     @cached_property
     def podset_min(self) -> Rows:

@@ -35,7 +35,7 @@ def _delays(cycle: Cycle) -> Iterator[float]:
     gangs = cycle.snapshot.gangs
     for row, delay in gangs.preemption_delay.items():
         if delay > 0:
-            yield max(gangs.creation[row], gangs.last_eviction.get(row, 0.0)) + delay
+            yield max(gangs.created(row), gangs.last_eviction.get(row, 0.0)) + delay
 
 
 def _protections(cycle: Cycle) -> Iterator[float]:
