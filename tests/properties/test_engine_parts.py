@@ -231,11 +231,25 @@ def test_rankings_are_those_of_a_fresh_look(
         if number in undone:
             cycle.trial.undo_to(mark)
         else:
-            cycle.rankings.of(classes[chance % len(classes)])
+            cycle.rankings.of(classes[chance % len(classes)], None if chance % 2 else cycle.rankings.every[chance::3])
     fresh = Rankings(cycle.trial, cycle.policy)
     fresh.reliefs = cycle.rankings.reliefs
     for c in classes:
-        kept, new = cycle.rankings.of(c), fresh.of(c)
-        assert list(kept.best()) == list(new.best())
-        assert kept.total.tolist() == new.total.tolist()
-        assert kept.fits_now.tolist() == new.fits_now.tolist()
+        for nodes in (cycle.rankings.every[::2], None):
+            kept, new = cycle.rankings.of(c, nodes), fresh.of(c, nodes)
+            assert list(kept.best()) == list(new.best())
+            assert kept.total.tolist() == new.total.tolist()
+            assert kept.fits_now.tolist() == new.fits_now.tolist()
+
+
+@given(clusters(), policies, steps)
+def test_what_gangs_place_next_is_remembered_only_while_it_is_true(
+    cluster: Cluster, policy: str, todo: list[tuple[Step, int]]
+) -> None:
+    cycle = Cycle(cluster.snapshot(), POLICIES[policy], NOW)
+    gangs = range(len(cycle.snapshot.gangs))
+    for step, chance in todo:
+        step(cycle, chance)
+        fresh = Cycle(cycle.snapshot, cycle.policy, NOW).orders
+        known = [pods_to_place(cycle.trial, cycle.orders, gang) for gang in gangs]
+        assert known == [pods_to_place(cycle.trial, fresh, gang) for gang in gangs]

@@ -53,7 +53,7 @@ class Cycle:
         self.quota = policy.first(points.QuotaPolicy)  # type: ignore[type-abstract]
         self.cluster = cluster_resources(self.trial)
         self.book = self._queue_book()
-        self.orders = GangOrders(self._pod_key(), self._member_key())
+        self.orders = GangOrders(self._pod_keys, self._member_key())
         self.rankings = Rankings(self.trial, policy)
         self._rules: dict[int, ClassRules] = {}
         self.gang_order = policy.of(points.GangOrder)  # type: ignore[type-abstract]
@@ -130,17 +130,15 @@ class Cycle:
             total=_triples(self.cluster[:, None])[0],
         )
 
-    def _pod_key(self) -> Any:
-        plugins = self.policy.of(points.PodOrder)  # type: ignore[type-abstract]
+    def _pod_keys(self, pods: Sequence[int]) -> list[tuple[Any, ...]]:
+        """Sort keys of pods within a gang: policies first, then age, then uid."""
         objects = self.snapshot.pods.objects
-
-        def key(pod: int) -> tuple[Any, ...]:
-            meta = objects[pod].metadata
-            created = meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0
-            labels = meta.labels or {}
-            return (*(plugin.pod_key(labels) for plugin in plugins), created, meta.uid)
-
-        return key
+        metas = [objects[pod].metadata for pod in pods]
+        labels = [meta.labels or {} for meta in metas]
+        plugins = self.policy.of(points.PodOrder)  # type: ignore[type-abstract]
+        columns = [[plugin.pod_key(mine) for mine in labels] for plugin in plugins]
+        created = [at.timestamp() if (at := meta.creation_timestamp) else 0.0 for meta in metas]
+        return list(zip(*columns, created, [meta.uid for meta in metas], strict=True))
 
     def _member_key(self) -> Any:
         plugins = self.policy.of(points.MemberOrder)  # type: ignore[type-abstract]

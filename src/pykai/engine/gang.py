@@ -21,9 +21,11 @@ _PENDING = int(Status.PENDING)
 class GangOrders:
     """How pods and sub-groups are ordered inside gangs; sorted pods are remembered, pods do not change in a cycle."""
 
-    pod_key: Callable[[int], Any]
+    pod_keys: Callable[[Sequence[int]], Sequence[Any]]
     member_key: Callable[[int, int], Any]
     _pods: dict[int, list[int]] = field(default_factory=dict)
+    _next: dict[int, list[int]] = field(default_factory=dict)
+    _read: int = 0
 
     def pods(self, trial: Trial, gang: int) -> list[int]:
         """The gang's pods, those to place first in front."""
@@ -31,9 +33,18 @@ class GangOrders:
         if found is None:
             found = trial.snapshot.gangs.pods(gang)
             if len(found) > 1:
-                found = sorted(found, key=self.pod_key)
+                found = [pod for _, pod in sorted(zip(self.pod_keys(found), found, strict=True))]
             self._pods[gang] = found
         return found
+
+    def next_pods(self, trial: Trial) -> dict[int, list[int]]:
+        """What gangs place next, as far as it is known: forgotten as soon as a pod of the gang moves."""
+        moved = trial.moved
+        if self._read < len(moved):
+            for gang in {trial.gang[pod] for pod in moved[self._read :]}:
+                self._next.pop(gang, None)
+            self._read = len(moved)
+        return self._next
 
     def members(self, trial: Trial, group: SubGroupSet) -> Sequence[Member]:
         """Children in the order in which they are served."""
@@ -81,6 +92,16 @@ def pods_to_place(trial: Trial, orders: GangOrders, gang: int) -> list[int]:
 
     A gang of which too few pods exist gets nothing new; what it had and is to lose it may have back.
     """
+    if trial.virtual:
+        return _pods_to_place(trial, orders, gang)
+    known = orders.next_pods(trial)
+    found = known.get(gang)
+    if found is None:
+        found = known[gang] = _pods_to_place(trial, orders, gang)
+    return found
+
+
+def _pods_to_place(trial: Trial, orders: GangOrders, gang: int) -> list[int]:
     status, virtual, gangs = trial.status, trial.virtual, trial.snapshot.gangs
     tree = gangs.trees.get(gang)
     if tree is None and not virtual and not trial.pending[gangs.first_podset[gang]]:
@@ -89,9 +110,10 @@ def pods_to_place(trial: Trial, orders: GangOrders, gang: int) -> list[int]:
     if not waiting:
         return []
     if tree is not None:
-        if not _able(trial, tree, _by_podset(trial, waiting)):
-            waiting = [pod for pod in waiting if pod in virtual]
-        return _collect(trial, orders, tree, _by_podset(trial, waiting))
+        by_podset = _by_podset(trial, waiting)
+        if not _able(trial, tree, by_podset):
+            by_podset = _by_podset(trial, [pod for pod in waiting if pod in virtual])
+        return _collect(trial, orders, tree, by_podset)
     podset = gangs.first_podset[gang]
     missing = gangs.podset_min[podset] - trial.active_allocated[podset]
     if missing > len(waiting):

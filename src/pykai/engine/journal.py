@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 _MISSING = object()
@@ -25,6 +26,12 @@ class Journal:
         """mapping[key] = value where the key may not exist yet, noted."""
         self.entries.append((mapping, key, mapping.get(key, _MISSING)))
         mapping[key] = value
+
+    def put_each(self, container: Any, keys: Sequence[int], values: Sequence[Any]) -> None:
+        """container[key] = value for each of the keys, noted."""
+        self.entries.extend([(container, key, container[key]) for key in keys])
+        for key, value in zip(keys, values, strict=True):
+            container[key] = value
 
     def drop(self, mapping: dict[Any, Any], key: Any) -> None:
         """del mapping[key], noted."""

@@ -58,8 +58,10 @@ class Rankings:
     def of(self, pod_class: PodClass, nodes: Rows | None = None) -> Ranked:
         """The up-to-date ranking of a class over the given node rows, ascending (None: all)."""
         ranking = self.ranking(pod_class)
+        if nodes is not None:
+            return ranking.within(nodes)
         ranking.refresh()
-        return ranking.ranked if nodes is None else ranking.within(nodes)
+        return ranking.ranked
 
     def ranking(self, pod_class: PodClass) -> Ranking:
         known = self._known.get(pod_class.row)
@@ -155,22 +157,39 @@ class Ranking:
             by_order=len(self._relative) <= 1,
         )
         self._read = len(self.trial.touched)
+        self._outdated: set[int] = set()
+        """Nodes touched so far whose entries have not been looked at since."""
+        self._settled = True
+        """Whether `total` follows the extremes as they are."""
         self._update(rankings.every)
+        self.refresh()
 
     def refresh(self) -> None:
-        """Bring the entries of nodes touched since the last time up to date."""
-        touched = self.trial.touched
-        if self._read == len(touched):
+        """Bring the entries of all nodes touched since the last time up to date."""
+        self._look_again(None)
+        if not self._settled:
+            self._settled = True
+            if [standing for standing in self._relative if not standing.settled()]:
+                self._add_up(self._all.every)
+
+    def _look_again(self, nodes: Rows | None) -> None:
+        """Bring outdated entries up to date, where only those of some nodes matter just these."""
+        touched, outdated = self.trial.touched, self._outdated
+        if self._read < len(touched):
+            outdated.update(touched[self._read :])
+            self._read = len(touched)
+        changed = outdated.copy() if nodes is None else outdated.intersection(nodes.tolist())
+        if not changed:
             return
-        changed = set(touched[self._read :])
-        self._read = len(touched)
+        outdated -= changed
         if len(changed) <= FEW and self._all.steady:
             self._update_few(changed)
         else:
             self._update(np.fromiter(changed, dtype=np.int64, count=len(changed)))
 
     def within(self, nodes: Rows) -> Ranked:
-        """The same over some nodes; what is relative is relative to those."""
+        """The same over some nodes, ascending; what is relative is relative to those."""
+        self._look_again(nodes)
         whole = self.ranked
         local = whole.local[nodes]
         total = local + sum(standing.within(nodes) for standing in self._relative)
@@ -187,11 +206,8 @@ class Ranking:
         ranked.fits_now[nodes] = look.fits_now & fits
         for standing in self._relative:
             standing.put_all(nodes, look.free[standing.resource])
-        self._add_up(nodes if self._settled() else self._all.every)
-
-    def _settled(self) -> bool:
-        """Whether nodes that have not changed have the scores they had."""
-        return not [standing for standing in self._relative if not standing.settled()]
+        self._add_up(nodes)
+        self._settled = False
 
     def _add_up(self, nodes: Rows) -> None:
         self.ranked.total[nodes] = self.ranked.local[nodes] + sum(standing.scores(nodes) for standing in self._relative)
@@ -237,8 +253,7 @@ class Ranking:
             for standing in relative:
                 score += standing.put(node, state.free[standing.resource])
             total[node] = score
-        if not self._settled():
-            self._add_up(self._all.every)
+        self._settled = False
 
     def _score(self, node: int, state: NodeState) -> float:
         """The score of one node without relative ones; notes whether the class fits there at once, and twice."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 
 import numpy as np
+from msgspec.structs import replace
 
 from pykai.engine.allocate import has_allocated
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import ready
 from pykai.engine.reasons import GROUP_BASE, GangError, gang_text
 from pykai.model.plan import Bind, Evict, GangMark, Pipeline, Plan, Verdict
+from pykai.model.pods import PodClass
 from pykai.model.status import Status
 
 Key = tuple[str, str]
@@ -25,7 +26,7 @@ def plan_of(cycle: Cycle) -> Plan:
     waiting = (status == Status.PENDING) | (status == Status.GATED)
     ours = np.flatnonzero(waiting & (cycle.snapshot.pods.gang >= 0)).tolist()
     return Plan(
-        binds=tuple(_bind(cycle, pod) for pod, wait in placed if not wait),
+        binds=tuple(_binds(cycle, [pod for pod, wait in placed if not wait])),
         pipelines=tuple(_pipeline(cycle, pod) for pod, wait in placed if wait),
         evictions=tuple(_evictions(cycle)),
         verdicts=tuple(_verdicts(cycle, ours)),
@@ -48,22 +49,43 @@ def _node(cycle: Cycle, pod: int) -> str:
     return cycle.snapshot.nodes.names[cycle.trial.node[pod]]
 
 
-def _bind(cycle: Cycle, pod: int) -> Bind:
-    trial = cycle.trial
-    c = trial.of_class(pod)
-    portion, groups = c.portion, tuple[str, ...]()
-    if trial.amounts.shared[c.row]:
-        portion, groups = trial.share_portion(c, trial.node[pod]), trial.gpu_groups.get(pod, ())
-    bind = Bind(_key(cycle, pod), _node(cycle, pod), trial.amounts.resource_types[c.row], c.devices, portion, groups)
+def _binds(cycle: Cycle, pods: list[int]) -> Iterator[Bind]:
+    trial, objects, names = cycle.trial, cycle.snapshot.pods.objects, cycle.snapshot.nodes.names
+    makers: dict[int, Callable[[int, Key, str], Bind]] = {}
+    for pod in pods:
+        make = makers.get(trial.klass[pod])
+        if make is None:
+            make = makers[trial.klass[pod]] = _maker(cycle, trial.of_class(pod))
+        meta = objects[pod].metadata
+        yield make(pod, (meta.namespace, meta.name), names[trial.node[pod]])
+
+
+def _maker(cycle: Cycle, c: PodClass) -> Callable[[int, Key, str], Bind]:
+    """How pods of a class are bound: most need nothing but their node."""
+    trial, kind = cycle.trial, cycle.trial.amounts.resource_types[c.row]
+
+    def whole(_: int, key: Key, node: str) -> Bind:
+        return Bind(key, node, kind, c.devices, c.portion)
+
+    def shared(pod: int, key: Key, node: str) -> Bind:
+        portion = trial.share_portion(c, trial.node[pod])
+        return Bind(key, node, kind, c.devices, portion, trial.gpu_groups.get(pod, ()))
+
+    plain = shared if trial.amounts.shared[c.row] else whole
     if not cycle.rules(c).observers:
-        return bind
-    extended = (plugin.extended_claim(cycle, pod) for plugin in cycle.bind_details)
-    return replace(
-        bind,
-        claims=tuple(claim for plugin in cycle.bind_details for claim in plugin.claims(cycle, pod)),
-        extended_claim=next((e for e in extended if e is not None), None),
-        numa_zones=tuple(zone for plugin in cycle.bind_details for zone in plugin.zones(cycle, pod)),
-    )
+        return plain
+
+    def detailed(pod: int, key: Key, node: str) -> Bind:
+        details = cycle.bind_details
+        extended = (plugin.extended_claim(cycle, pod) for plugin in details)
+        return replace(
+            plain(pod, key, node),
+            claims=tuple(claim for plugin in details for claim in plugin.claims(cycle, pod)),
+            extended_claim=next((e for e in extended if e is not None), None),
+            numa_zones=tuple(zone for plugin in details for zone in plugin.zones(cycle, pod)),
+        )
+
+    return detailed
 
 
 def _pipeline(cycle: Cycle, pod: int) -> Pipeline:

@@ -144,11 +144,10 @@ class Trial:
     def place_alike(self, pods: Sequence[int], nodes: Rows, wait: bool) -> None:
         """Give pending pods of one podset and class a node of their own each: `place` for many, at the price of one."""
         journal, status, rows = self.journal, PIPELINED if wait else ALLOCATED, nodes.tolist()
-        put, put_new = journal.put, journal.put_new
-        for pod, node in zip(pods, rows, strict=True):
-            put(self.node, pod, node)
-            put(self.status, pod, status)
-            put_new(self.placed, pod, wait)
+        journal.put_each(self.node, pods, rows)
+        journal.put_each(self.status, pods, [status] * len(pods))
+        for pod in pods:
+            journal.put_new(self.placed, pod, wait)
         self._count(pods[0], PENDING, -len(pods))
         self._count(pods[0], status, len(pods))
         self.moved.extend(pods)
@@ -157,9 +156,9 @@ class Trial:
         block = self.releasing if wait else self.idle
         journal.columns(block, nodes)
         block[:, nodes] -= amounts
-        for node, gpus in zip(rows, amounts[GPU].tolist(), strict=True):
-            if gpus:
-                put(self.used_gpus, node, self.used_gpus[node] + gpus)
+        used, gpus = self.used_gpus, amounts[GPU].tolist()
+        if any(gpus):
+            journal.put_each(used, rows, [used[node] + more for node, more in zip(rows, gpus, strict=True)])
         self._charge_queue(pods[0], float(len(pods)))
 
     def wait_instead(self, pod: int) -> None:

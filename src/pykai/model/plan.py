@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 Key = tuple[str, str]
 """Namespace and name."""
 
 
-@dataclass(frozen=True)
-class Bind:
+class Bind(msgspec.Struct, frozen=True):
     """Give a pod a node now."""
 
     pod: Key

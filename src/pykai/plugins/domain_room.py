@@ -83,34 +83,28 @@ class Ground:
         self.tree = tree
         self._position = np.full(len(trial.snapshot.nodes), -1, dtype=np.int64)
         self._position[tree.order] = np.arange(len(tree.order))
-        self._free = self._free_of(tree.order)
-        self._free_read = len(trial.touched)
-        self._room: dict[tuple[int, ...], tuple[int, Column]] = {}
+        self._kept: dict[tuple[int, ...], tuple[int, Column]] = {}
+        """By classes: how many touched nodes had been read, and the figures then."""
         self._nodes: dict[tuple[int, int], Rows] = {}
         self._latest: tuple[int, int, Rows] = (0, 0, _NONE)
 
-    def free(self) -> Column:
-        """[resource, position]: idle plus what is being released."""
-        news = self._news(self._free_read)
-        self._free_read = len(self.trial.touched)
-        if len(news):
-            self._free[:, news] = self._free_of(self.tree.order[news])
-        return self._free
-
-    def room(self, ask: Ask) -> Column:
-        """[position]: how many of the pods each node could take, judged by the largest of them."""
+    def figures(self, ask: Ask) -> Column:
+        """[figure, position]: how many of the pods each node could take, judged by the largest of them; then for each
+        of `ask.dims` what is free, counting what is being released. Read only."""
         if not len(ask.dims) and ask.share is None:
-            return np.full(len(self.tree.order), float(ask.count))
-        free, known = self.free(), self._room.get(ask.classes)
+            return np.full((1, len(self.tree.order)), float(ask.count))
+        known, now = self._kept.get(ask.classes), len(self.trial.touched)
         if known is None:
-            room = room_for(self.trial, ask, self.tree.order, free)
+            figures = figures_of(self.trial, ask, self.tree.order)
         else:
-            read, room = known
+            read, figures = known
+            if read == now:
+                return figures
             news = self._news(read)
             if len(news):
-                room[news] = room_for(self.trial, ask, self.tree.order[news], free[:, news])
-        self._room[ask.classes] = (len(self.trial.touched), room)
-        return room
+                figures[:, news] = figures_of(self.trial, ask, self.tree.order[news])
+        self._kept[ask.classes] = (now, figures)
+        return figures
 
     def positions(self, nodes: Rows) -> Rows:
         """Places of node rows in the tree, ascending; nodes outside it are left out."""
@@ -126,14 +120,9 @@ class Ground:
             rows = self._nodes[depth, domain] = np.sort(self.tree.order[starts[domain] : end])
         return None if len(rows) == len(self._position) else rows
 
-    def _free_of(self, rows: Rows) -> Column:
-        return np.asarray(self.trial.idle[:, rows] + self.trial.releasing[:, rows])
-
     def _news(self, read: int) -> Rows:
         """Positions that were touched after that many entries of the trial's list."""
         touched = self.trial.touched
-        if read == len(touched):
-            return _NONE
         if self._latest[:2] != (read, len(touched)):
             found = self._position[list(set(touched[read:]))]
             self._latest = (read, len(touched), found[found >= 0])
@@ -143,8 +132,13 @@ class Ground:
 _NONE: Rows = np.zeros(0, dtype=np.int64)
 
 
-def room_for(trial: Trial, ask: Ask, rows: Rows, free: Column) -> Column:
-    """How many of the pods each of the nodes could take, judged by the largest of them; `free[resource, row]`."""
+def figures_of(trial: Trial, ask: Ask, rows: Rows) -> Column:
+    """[figure, row]: how many of the pods the nodes could take, and what is free there (`Ground.figures`)."""
+    free = trial.idle[:, rows] + trial.releasing[:, rows]
+    return np.concatenate((_room(trial, ask, rows, free)[None], free[ask.dims]))
+
+
+def _room(trial: Trial, ask: Ask, rows: Rows, free: Column) -> Column:
     if ask.share is None:
         return pods_per_node(free[ask.asked], ask.need)
     free = free.copy()

@@ -108,9 +108,8 @@ class Domains:
 
     @classmethod
     def of(cls, ground: Ground, ask: Ask, wanted: Depths) -> Domains:
-        room = sums_by_depth(ground.tree, wanted.deepest, ground.room(ask))
-        free = [block[ask.dims] for block in sums_by_depth(ground.tree, wanted.deepest, ground.free())]
-        return cls(ground, ask, wanted, room, free)
+        sums = sums_by_depth(ground.tree, wanted.deepest, ground.figures(ask))
+        return cls(ground, ask, wanted, [block[0] for block in sums], [block[1:] for block in sums])
 
     @property
     def common(self) -> int:

@@ -6,11 +6,11 @@ Every function returns a new object.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import ceil
 from typing import Any
 
 from msgspec import json
+from msgspec.structs import replace
 
 from pykai.cache.requests import GpuRequest, gpu_request, pod_amounts
 from pykai.model.plan import Bind

@@ -158,7 +158,7 @@ def allocatable_pods(given: Case) -> Case:
     fill(trial, nodes)
     by_row = trial.snapshot.nodes.labels
     ground = Ground(trial, domain_tree([[known.get(level) for known in by_row] for level in levels]))
-    room = ground.room(Grounds(trial).ask(range(len(pods))))
+    room = ground.figures(Grounds(trial).ask(range(len(pods))))[0]
     found: dict[str, int] = {}
     for depth, sums in enumerate(kernel.sums_by_depth(ground.tree, len(levels), room)[1:], start=1):
         first = ground.tree.order[ground.tree.starts[depth]].tolist()

@@ -295,14 +295,14 @@ def test_shares_count_what_is_left_on_shared_devices(portion: str, rooms: list[i
     running = [fraction("x", "0.5", "n0", "d1"), fraction("y", "0.7", "n0", "d2")]
     c = cycle({"topologyConstraint": constraint("rack")}, [*running, fraction("z", portion)], nodes)
     ground = Grounds.of(c).ground("tree", None)
-    assert ground.room(ask_for(c.trial, pending(c))).tolist() == rooms
+    assert ground.figures(ask_for(c.trial, pending(c)))[0].tolist() == rooms
 
 
 def test_no_room_where_no_single_device_holds_the_share() -> None:
     nodes = {"n0": ("b1", "r1", 2)}
     running = [fraction("x", "0.7", "n0", "d1"), fraction("y", "0.7", "n0", "d2")]
     c = cycle({"topologyConstraint": constraint("rack")}, [*running, fraction("z", "0.5")], nodes)
-    assert Grounds.of(c).ground("tree", None).room(ask_for(c.trial, pending(c))).tolist() == [0]
+    assert Grounds.of(c).ground("tree", None).figures(ask_for(c.trial, pending(c)))[0].tolist() == [0]
 
 
 def test_figures_follow_placements_and_their_undoing() -> None:
@@ -311,21 +311,20 @@ def test_figures_follow_placements_and_their_undoing() -> None:
     trial = c.trial
 
     def same() -> bool:
-        fresh = Ground(trial, ground.tree)
-        return bool((ground.free() == fresh.free()).all() and (ground.room(want) == fresh.room(want)).all())
+        return bool((ground.figures(want) == Ground(trial, ground.tree).figures(want)).all())
 
     assert same()
     trial.place(0, 0)
     trial.place(1, 3)
     assert same()
-    assert ground.room(want).sum() == 16
+    assert ground.figures(want)[0].sum() == 16
     mark = trial.mark()
     trial.place(2, 0)
     trial.place(3, 5)
     assert same()
     trial.undo_to(mark)
     assert same()
-    assert ground.free()[GPU].sum() == 16
+    assert ground.figures(want)[1 + want.dims.tolist().index(GPU)].sum() == 16
 
 
 def test_parts_of_a_tree_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
