@@ -100,6 +100,28 @@ ROWS: dict[str, tuple[Panel, ...]] = {
                 ("sum by (action) (increase(kai_scenarios_simulation_by_action[5m]))", "{{action}} simulated"),
             ),
         ),
+        Panel(
+            "Searches for victims",
+            "short",
+            (
+                (
+                    "sum by (action, result) (increase(kai_scenario_search_jobs_total[5m]))",
+                    "{{action}} {{result}}",
+                ),
+            ),
+            "In five minutes, by how they ended. deadline_exhausted and not_attempted: for want of time.",
+        ),
+        Panel("Time of a search", "s", _percentiles("kai_scenario_search_duration_seconds", "generator")),
+        Panel(
+            "Plugins at the opening of a cycle",
+            "ms",
+            (
+                (
+                    'max by (plugin) (kai_plugin_scheduling_latency_milliseconds{OnSession="OnSessionOpen"} > 0)',
+                    "{{plugin}}",
+                ),
+            ),
+        ),
     ),
     "Components": (
         Panel(

@@ -17,9 +17,11 @@ END = "<!-- end of the generated part -->\n"
 
 
 def methods(point: type[Any]) -> list[str]:
-    """Each method with the names of its arguments, as a plugin writes it."""
-    found = [(name, member) for name, member in vars(point).items() if inspect.isfunction(member)]
-    return [f"`{name}({', '.join(_arguments(member))})`" for name, member in found if not name.startswith("_")]
+    """Each method with the names of its arguments, as a plugin writes it; a property by its name."""
+    found = {name: member for name, member in vars(point).items() if not name.startswith("_")}
+    properties = [f"`{name}`" for name, member in found.items() if isinstance(member, property)]
+    functions = {name: member for name, member in found.items() if inspect.isfunction(member)}
+    return [*properties, *(f"`{name}({', '.join(_arguments(member))})`" for name, member in functions.items())]
 
 
 def _arguments(method: Any) -> list[str]:

@@ -35,14 +35,6 @@ SECTIONS: tuple[tuple[str, str, Iterable[Metric]], ...] = (
     ),
 )
 NOT_HERE = {
-    "plugin_scheduling_latency_milliseconds": "plugins do nothing when a cycle begins or ends",
-    "scenarios_filtered_by_action": "most scenarios are never made: arithmetic tells first which victims could help",
-    "scenario_search_action_budget_configured_seconds": "the search is bounded by counts; there are no budgets of time",
-    "scenario_search_job_budget_configured_seconds": "likewise",
-    "scenario_search_generator_budget_configured_seconds": "likewise",
-    "scenario_search_action_budget_exhausted_total": "likewise",
-    "scenario_search_duration_seconds": "likewise",
-    "scenario_search_scenarios_total": "likewise",
     "rest_client_*, go_*": "libraries of Go programs",
 }
 

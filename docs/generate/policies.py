@@ -25,8 +25,6 @@ WHAT_ACTIONS_DO = {
 WITHOUT_CODE = {
     "snapshot": "The page `/get-snapshot` of the scheduler.",
     "reflectjoborder": "The page `/get-job-order` of the scheduler.",
-    "sg-nodelocalgreedy": "No effect: a way of searching that KAI can turn off; the search here is one.",
-    "sg-multinodegang": "No effect, likewise.",
 }
 SUMMARIES = {
     "predicates": "What must hold before a pod goes to a node: conditions, taints, affinity, ports, volumes, quotas.",

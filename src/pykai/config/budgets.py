@@ -1,7 +1,6 @@
-"""`scenarioSearchBudgets`: how long KAI may search for victims.
+"""`scenarioSearchBudgets`: how long a search for victims may take, as `engine.budgets.SearchBudgets` and back.
 
-pykai bounds the search by counts (`engine.policy.SearchLimits`), so that a plan depends on its input and not on how
-fast the machine is. The times are therefore only checked: a file that KAI refuses is refused here, too.
+What KAI refuses is refused here, too. Durations are Go's; a bare number is nanoseconds, as snapshot files have them.
 """
 
 from __future__ import annotations
@@ -10,44 +9,54 @@ from collections.abc import Mapping
 from typing import Any
 
 from pykai.config.fields import FieldError
+from pykai.engine.budgets import DEFAULT, GENERATOR_SECONDS, SEARCHING, SearchBudgets
 from pykai.objects import duration
 
 PATH = "scenarioSearchBudgets"
-_PER_KEY: dict[str, tuple[str, ...]] = {
-    "maxActionSearchDuration": ("default", "reclaim", "preempt", "consolidation"),
-    "maxGeneratorSearchDuration": ("default", "NodeLocalGreedy", "MultiNodeGang"),
+_ACTIONS, _GENERATORS = "maxActionSearchDuration", "maxGeneratorSearchDuration"
+_JOB, _LEAST_JOB = "maxJobSearchDuration", "minJobSearchDuration"
+_MAPS: dict[str, tuple[str, ...]] = {
+    _ACTIONS: (DEFAULT, *SEARCHING),
+    _GENERATORS: tuple(GENERATOR_SECONDS),
 }
-_SINGLE = ("maxJobSearchDuration", "minJobSearchDuration")
+_OF_FIELD = {_JOB: "job", _LEAST_JOB: "least_job"}
 
 
-def check(budgets: Mapping[str, Any]) -> None:
-    """Refuse what is not a set of budgets; FieldError names the field."""
-    for field, value in budgets.items():
-        if field in _SINGLE:
-            _seconds(f"{PATH}.{field}", value)
-        elif field in _PER_KEY:
-            _check_map(field, value)
-        else:
-            raise FieldError(PATH, f"unknown field {field!r}")
-    least, most = (_seconds(f"{PATH}.{name}", budgets.get(name, "0")) for name in reversed(_SINGLE))
-    if most and least >= most:
-        raise FieldError(PATH, "minJobSearchDuration must be less than maxJobSearchDuration")
+def read(document: Mapping[str, Any]) -> SearchBudgets:
+    """The budgets of a configuration; FieldError names the field that is wrong."""
+    for name in document:
+        if name not in _MAPS and name not in _OF_FIELD:
+            raise FieldError(PATH, f"unknown field {name!r}")
+    single = {_OF_FIELD[name]: _seconds(f"{PATH}.{name}", document[name]) for name in _OF_FIELD if name in document}
+    budgets = SearchBudgets(actions=_map(document, _ACTIONS), generators=_map(document, _GENERATORS), **single)
+    if budgets.job and budgets.least_job >= budgets.job:
+        raise FieldError(PATH, f"{_LEAST_JOB} must be less than {_JOB}")
+    return budgets
 
 
-def _check_map(field: str, value: object) -> None:
-    path, keys = f"{PATH}.{field}", _PER_KEY[field]
+def document(budgets: SearchBudgets) -> dict[str, Any]:
+    """The budgets as a configuration says them."""
+    return {
+        _ACTIONS: {action: duration.render(seconds) for action, seconds in budgets.actions.items()},
+        _JOB: duration.render(budgets.job),
+        _LEAST_JOB: duration.render(budgets.least_job),
+        _GENERATORS: {generator: duration.render(seconds) for generator, seconds in budgets.generators.items()},
+    }
+
+
+def _map(given: Mapping[str, Any], name: str) -> dict[str, float]:
+    path, keys, value = f"{PATH}.{name}", _MAPS[name], given.get(name, {})
     if not isinstance(value, Mapping):
         raise FieldError(path, "expected a map")
-    for key, text in value.items():
+    for key in value:
         if key not in keys:
             raise FieldError(path, f"contains invalid key {key!r}; valid keys: {', '.join(keys)}")
-        _seconds(f"{path}.{key}", text)
+    return {key: _seconds(f"{path}.{key}", text) for key, text in value.items()}
 
 
 def _seconds(path: str, value: object) -> float:
-    """A duration; a bare number is nanoseconds, as snapshot files have them."""
     try:
-        seconds = value / 1e9 if isinstance(value, int) else duration.parse(str(value))
+        seconds = value / 1e9 if isinstance(value, int) and not isinstance(value, bool) else duration.parse(str(value))
     except duration.DurationError as error:
         raise FieldError(path, str(error)) from error
     if seconds < 0:

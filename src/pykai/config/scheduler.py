@@ -1,4 +1,5 @@
-"""The scheduler's configuration file: actions, plugins with their arguments, how deep an action looks into a queue.
+"""The scheduler's configuration file: actions, plugins with their arguments, how deep an action looks into a queue,
+how long it may search.
 
 The format is KAI's (`actions`, `tiers`, `queueDepthPerAction`, `usageDBConfig`, `scenarioSearchBudgets`). A part that
 is missing takes the built-in value; a part that is wrong is refused with its path, never replaced by a default.
@@ -17,6 +18,7 @@ from msgspec import field as named
 
 from pykai.config import budgets
 from pykai.config.fields import FieldError, field_error
+from pykai.engine.budgets import SearchBudgets
 from pykai.engine.policy import ACTIONS, Policy
 
 Arguments = Mapping[str, str]
@@ -68,6 +70,7 @@ class SchedulerConfig:
     plugins: tuple[PluginChoice, ...] | None = None
     queue_depth: Mapping[str, int] = field(default_factory=dict)
     usage_db: Mapping[str, Any] | None = None
+    budgets: SearchBudgets = SearchBudgets()
 
 
 def load(path: Path) -> SchedulerConfig:
@@ -87,12 +90,12 @@ def read(document: object) -> SchedulerConfig:
     except ValidationError as error:
         raise field_error(error) from error
     actions = _actions(file.actions)
-    budgets.check(file.scenario_search_budgets or {})
     return SchedulerConfig(
         actions=actions,
         plugins=None if file.tiers is None else tuple(_plugins(file.tiers)),
         queue_depth=_depths(file.queue_depth_per_action or {}, actions),
         usage_db=file.usage_db_config,
+        budgets=budgets.read(file.scenario_search_budgets or {}),
     )
 
 
@@ -101,8 +104,14 @@ def policy(config: SchedulerConfig, make: Make, built_in: Sequence[str]) -> Poli
     choices = config.plugins
     if choices is None:
         choices = tuple(PluginChoice("", name) for name in built_in)
-    plugins = [plugin for choice in choices for plugin in _made(choice, make)]
-    return Policy(tuple(plugins), config.actions, config.queue_depth)
+    made = [(choice.name, plugin) for choice in choices for plugin in _made(choice, make)]
+    return Policy(
+        plugins=tuple(plugin for _, plugin in made),
+        actions=config.actions,
+        queue_depth=config.queue_depth,
+        budgets=config.budgets,
+        names=tuple(name for name, _ in made),
+    )
 
 
 def plugin_names(config: SchedulerConfig, built_in: Sequence[str]) -> tuple[str, ...]:

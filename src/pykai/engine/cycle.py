@@ -12,7 +12,10 @@ import numpy as np
 
 from pykai.engine import points
 from pykai.engine.amounts import BY_MEMORY
+from pykai.engine.budgets import Clock, standing
+from pykai.engine.efforts import SearchEffort
 from pykai.engine.gang import GangOrders
+from pykai.engine.plugin_times import PluginTimes, TimedDetails
 from pykai.engine.policy import Policy
 from pykai.engine.quota import QueueBook, Triple
 from pykai.engine.ranking import Rankings
@@ -42,12 +45,17 @@ class ClassRules:
 
 
 class Cycle:
-    """Everything an action needs. Plugins get it as their first argument and change only what they own."""
+    """Everything an action needs. Plugins get it as their first argument and change only what they own.
 
-    def __init__(self, snapshot: Snapshot, policy: Policy, now: float) -> None:
+    `clock`: what bounds searches by time and measures plugins; nothing else may depend on it.
+    """
+
+    def __init__(self, snapshot: Snapshot, policy: Policy, now: float, clock: Clock = standing) -> None:
         self.snapshot = snapshot
         self.policy = policy
         self.now = now
+        self.clock = clock
+        self.opening, self.closing = PluginTimes(policy, clock), PluginTimes(policy, clock)
         self.trial = Trial(snapshot)
         self.reasons = Reasons()
         self.quota = policy.first(points.QuotaPolicy)  # type: ignore[type-abstract]
@@ -66,8 +74,10 @@ class Cycle:
         self.subset_plugins = policy.of(points.NodeSubsets)  # type: ignore[type-abstract]
         self.observers = policy.of(points.PlacementObserver)  # type: ignore[type-abstract]
         self.victim_filters = policy.of(points.VictimFilter)  # type: ignore[type-abstract]
+        self.victim_choices = policy.of(points.VictimChoice)  # type: ignore[type-abstract]
         self.validators = policy.of(points.ScenarioValidator)  # type: ignore[type-abstract]
-        self.bind_details = policy.of(points.BindDetails)  # type: ignore[type-abstract]
+        details = policy.of(points.BindDetails)  # type: ignore[type-abstract]
+        self.bind_details = tuple(TimedDetails(plugin, self.closing) for plugin in details)
         self.keep_rules = policy.of(points.KeepRule)  # type: ignore[type-abstract]
         self.started: dict[int, float] = {}
         """Gangs that got their resources in this cycle -> when."""
@@ -75,12 +85,16 @@ class Cycle:
         self.memo: dict[Any, Any] = {}
         """What plugins derived from the snapshot in this cycle, by plugin name."""
         self.efforts: Counter[tuple[str, str]] = Counter()
-        """(What, action) -> how many, for metrics: `tried` gangs, `simulated` scenarios; and searches for victims that
-        were `solved`, `unsolved`, or `not_attempted` because an easier gang had failed."""
+        """(What, action) -> how many, for metrics: `tried` gangs, budgets of time that were `exhausted`."""
+        self.searches: list[SearchEffort] = []
         for plugin in policy.of(points.CycleStart):  # type: ignore[type-abstract]
-            plugin.start(self)
-        reliefs = policy.of(points.NeedRelief)  # type: ignore[type-abstract]
-        self.rankings.reliefs = tuple(partial(plugin.spared, self) for plugin in reliefs if plugin.relieves(self))
+            self.opening.of(plugin, partial(plugin.start, self))
+        reliefs = [
+            partial(plugin.spared, self)
+            for plugin in policy.of(points.NeedRelief)  # type: ignore[type-abstract]
+            if self.opening.of(plugin, partial(plugin.relieves, self))
+        ]
+        self.rankings.reliefs = tuple(reliefs)
 
     @cached_property
     def waiting_at_start(self) -> list[int]:
@@ -115,7 +129,9 @@ class Cycle:
 
     def _queue_book(self) -> QueueBook:
         queues, trial = self.snapshot.queues, self.trial
-        fair = self.quota.fair_shares(self) if self.quota else np.full((QUEUE_RESOURCES, len(queues)), -1.0)
+        fair = np.full((QUEUE_RESOURCES, len(queues)), -1.0)
+        if self.quota is not None:
+            fair = self.opening.of(self.quota, partial(self.quota.fair_shares, self))
         return QueueBook(
             names=queues.names,
             titles=queues.titles,

@@ -1,10 +1,14 @@
-"""The cycle on one screen: decide(snapshot, policy, now) -> Plan. Pure: the same input always gives the same plan."""
+"""The cycle on one screen: decide(snapshot, policy, now) -> Plan. Pure: the same input always gives the same plan.
+
+Only who gives a clock, too, has searches for victims bounded by time (`engine/budgets.py`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from pykai.engine.allocate import allocate
+from pykai.engine.budgets import Clock, standing
 from pykai.engine.consolidate import consolidate
 from pykai.engine.cycle import Cycle
 from pykai.engine.policy import Policy
@@ -24,9 +28,9 @@ ACTIONS: dict[str, Callable[[Cycle], None]] = {
 }
 
 
-def decide(snapshot: Snapshot, policy: Policy, now: float) -> Plan:
+def decide(snapshot: Snapshot, policy: Policy, now: float, clock: Clock = standing) -> Plan:
     """What to bind, evict and wait for, and why the rest waits. `now`: seconds since the epoch."""
-    cycle = Cycle(snapshot, policy, now)
+    cycle = Cycle(snapshot, policy, now, clock)
     for action in policy.actions:
         ACTIONS[action](cycle)
     return plan_of(cycle)

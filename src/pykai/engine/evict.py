@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from pykai.engine.allocate import place_gang
+from pykai.engine.budgets import ActionBudget
 from pykai.engine.cycle import Cycle
+from pykai.engine.efforts import Result, SearchEffort
 from pykai.engine.gang import pods_to_place
 from pykai.engine.order import Waiting, pending_gangs
 from pykai.engine.pool import VictimPool
@@ -36,55 +38,75 @@ class Eviction:
     """Whether every victim must get another place; what failed for one gang is then remembered for all queues."""
 
 
+@dataclass(frozen=True)
+class Means:
+    """What all searches of one run of an action share."""
+
+    pool: VictimPool
+    waiting: Waiting
+    budget: ActionBudget
+
+
 def run(cycle: Cycle, action: Eviction) -> None:
-    """Give each waiting gang, in order, the chance to make room for itself.
+    """Give each waiting gang, in order, the chance to make room for itself, as long as there is time.
 
     What earlier evictions of the cycle left over is used before anybody else is evicted.
     """
+    budget = ActionBudget(cycle.policy.budgets, action.name, cycle.clock)
     pending = pending_gangs(cycle)
     gangs = [g for g in pending if action.may_evict_for(cycle, g) and not _delayed(cycle, g)]
     if not gangs:
         return
-    pool = VictimPool(cycle)
+    means = Means(VictimPool(cycle), Waiting(cycle, pending), budget)
     walk = ShapedWalk(cycle, gangs, cycle.policy.queue_depth.get(action.name))
     failures = Failures(cycle, per_queue=not action.keep_all)
-    waiting = Waiting(cycle, pending)
     while (gang := walk.pop()) is not None:
         cycle.efforts["tried", action.name] += 1
         pods = pods_to_place(cycle.trial, cycle.orders, gang)
         if failures.hopeless(gang, pods):
-            cycle.efforts["not_attempted", action.name] += 1
             walk.give_up(gang)
-        elif _refused(cycle, gang, pods) or _make_room(cycle, action, (gang, pods), (pool, waiting)):
+        elif _refused(cycle, gang, pods):
             walk.go_on(gang)
-        elif failures.remember(gang, pods):
+        elif (result := _make_room(cycle, action, (gang, pods), means)).ends_action:
+            break
+        elif result is not Result.SOLVED and failures.remember(gang, pods):
             walk.give_up(gang)
         else:
             walk.go_on(gang)
+    if budget.exhausted:
+        cycle.efforts["exhausted", action.name] += 1
 
 
-def _make_room(
-    cycle: Cycle, action: Eviction, wish: tuple[int, Sequence[int]], around: tuple[VictimPool, Waiting]
-) -> bool:
+def _make_room(cycle: Cycle, action: Eviction, wish: tuple[int, Sequence[int]], means: Means) -> Result:
     """Give the gang its pods: out of what earlier evictions left over, or by evicting somebody."""
-    (gang, pods), (pool, waiting) = wish, around
+    gang, pods = wish
     request = cycle.queue_request(pods, cycle.snapshot.max_gpu_memory)
-    cause = Cause(action.name, gang, pods, request, _book_now(cycle), waiting, action.keep_all)
-    search = action.search(cycle, cause, pool)
+    cause = Cause(action.name, gang, pods, request, _book_now(cycle), means.waiting, action.keep_all)
+    search = action.search(cycle, cause, means.pool)
     if search is None:
-        return False
+        return Result.UNSOLVED
     if cycle.trial.evicted and place_gang(cycle, gang, pods, wait_only=True):
-        waiting.served(gang)
+        means.waiting.served(gang)
         cycle.reasons.forget(gang)
-        pool.changed((gang,))
-        return True
-    scenario = search.solve()
-    cycle.efforts["unsolved" if scenario is None else "solved", action.name] += 1
-    if scenario is None:
-        return False
-    commit(cycle, scenario, action.messages(cycle, scenario))
-    pool.changed({gang, *(cycle.trial.gang[pod] for pod in scenario.victims)})
-    return True
+        means.pool.changed((gang,))
+        return Result.SOLVED
+    scenario, effort = _solved(search, means.budget)
+    cycle.searches.append(effort)
+    if scenario is not None:
+        commit(cycle, scenario, action.messages(cycle, scenario))
+        means.pool.changed({gang, *(cycle.trial.gang[pod] for pod in scenario.victims)})
+    return effort.result
+
+
+def _solved(search: Search, budget: ActionBudget) -> tuple[Scenario | None, SearchEffort]:
+    """Search as long as the action's time allows."""
+    deadline = budget.for_job()
+    if deadline is None:
+        return None, SearchEffort(search.cause.action, Result.NOT_ATTEMPTED, reduced_budget=True)
+    scenario, effort = search.solve(deadline)
+    if effort.result.ends_action:
+        budget.note()
+    return scenario, effort
 
 
 def _book_now(cycle: Cycle) -> QueueBook:

@@ -6,7 +6,7 @@ keeps no state of the cluster. Third parties register plugins by the entry point
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
@@ -16,6 +16,7 @@ from pykai.model.resources import Column, Mask, Rows
 from pykai.model.snapshot import Snapshot
 
 if TYPE_CHECKING:
+    from pykai.engine.accumulated import Accumulated
     from pykai.engine.cycle import Cycle
     from pykai.engine.quota import OverCapacity, QueueBook, Triple
     from pykai.engine.reasons import GangError
@@ -176,6 +177,27 @@ class VictimFilter(Protocol):
         ...
 
     def may_evict(self, cycle: Cycle, action: str, gang: int, victim: int) -> bool: ...
+
+
+@runtime_checkable
+class VictimChoice(Protocol):
+    """Tried in turn, in plugin order, until one finds victims that help; without any, nobody is evicted for others.
+
+    A way of choosing among the victims that were accumulated up to some batch ("generator" in KAI).
+    """
+
+    @property
+    def generator(self) -> str:
+        """The name by which time budgets and metrics know it."""
+        ...
+
+    def worth_a_look(self, found: Accumulated) -> Rows:
+        """The batches after which a choice could work, in order."""
+        ...
+
+    def choices(self, found: Accumulated, latest: int, needs: Sequence[float]) -> Iterator[list[int]]:
+        """Batches to evict, one choice after the other; `needs`: GPUs of each wanted pod."""
+        ...
 
 
 @runtime_checkable

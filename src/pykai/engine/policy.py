@@ -1,10 +1,12 @@
-"""Policy: the ordered plugins, the actions and the search limits of a cycle. A value, like every input of `decide`."""
+"""Policy: the ordered plugins, the actions and the limits of searches. A value, like every input of `decide`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+from pykai.engine.budgets import SearchBudgets
 
 Point = TypeVar("Point")
 
@@ -20,12 +22,17 @@ class SearchLimits:
 
 @dataclass(frozen=True)
 class Policy:
-    """Plugins in order; actions in order; how many gangs per queue an action looks at."""
+    """Plugins in order; actions in order; how many gangs per queue an action looks at; how far a search may go.
+
+    `names`: of each plugin, as it was configured; empty where plugins were not chosen by name.
+    """
 
     plugins: tuple[object, ...]
     actions: tuple[str, ...] = ACTIONS
     queue_depth: Mapping[str, int] = field(default_factory=dict)
     limits: SearchLimits = SearchLimits()
+    budgets: SearchBudgets = SearchBudgets()
+    names: tuple[str, ...] = ()
     _by_point: dict[type[Any], tuple[Any, ...]] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     def of(self, point: type[Point]) -> tuple[Point, ...]:

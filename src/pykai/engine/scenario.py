@@ -6,11 +6,13 @@ of service as everybody, and only those that lose their place, or have to move, 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pykai.engine.allocate import hold_back
 from pykai.engine.cycle import Cycle
+from pykai.engine.efforts import State
 from pykai.engine.gang import active_pods, intact, satisfied
 from pykai.engine.order import Waiting
 from pykai.engine.quota import QueueBook, Triple
@@ -64,17 +66,26 @@ class Scenario:
         return self.released + self.moved
 
 
-def simulate(cycle: Cycle, cause: Cause, pods: Sequence[int], batches: Sequence[Batch]) -> Scenario | None:
-    """Evict the batches, place the pods, place again whom we can. On success the trial keeps it, else it is undone."""
-    cycle.efforts["simulated", cause.action] += 1
+def simulate(
+    cycle: Cycle, cause: Cause, pods: Sequence[int], batches: Sequence[Batch], states: Counter[State]
+) -> Scenario | None:
+    """Evict the batches, place the pods, place again whom we can. On success the trial keeps it, else it is undone.
+
+    What became of the scenario is counted in `states`.
+    """
+    states[State.SIMULATED] += 1
     mark = cycle.trial.mark()
     scenario = _suppose(cycle, cause, pods, batches)
+    if scenario is not None and not _justified(cycle, scenario):
+        states[State.VALIDATOR_REJECTED] += 1
+        scenario = None
     if scenario is None:
         cycle.trial.undo_to(mark)
     return scenario
 
 
 def _suppose(cycle: Cycle, cause: Cause, pods: Sequence[int], batches: Sequence[Batch]) -> Scenario | None:
+    """The scenario, whether it is justified or not; None where the gang does not get its place by evictions."""
     trial = cycle.trial
     victims = [pod for batch in batches for pod in batch.pods]
     for pod in victims:
@@ -88,13 +99,16 @@ def _suppose(cycle: Cycle, cause: Cause, pods: Sequence[int], batches: Sequence[
         released=tuple(pod for pod in victims if trial.status[pod] == Status.RELEASING),
         moved=tuple(pod for pod in victims if trial.status[pod] == Status.PIPELINED),
     )
-    if (not scenario.victims and whole(cycle, cause.gang)) or (cause.keep_all and scenario.released):
-        return None
-    if _tears_a_gang(cycle, scenario.released) or (cause.keep_all and _moves_a_part(cycle, scenario.moved)):
-        return None
-    if not all(validator.justified(cycle, scenario) for validator in cycle.validators):
-        return None
-    return scenario
+    return None if not scenario.victims and whole(cycle, cause.gang) else scenario
+
+
+def _justified(cycle: Cycle, scenario: Scenario) -> bool:
+    """Whether nobody is torn apart, all stay where they must, and every policy agrees."""
+    if scenario.cause.keep_all and (scenario.released or _moves_a_part(cycle, scenario.moved)):
+        return False
+    if _tears_a_gang(cycle, scenario.released):
+        return False
+    return all(validator.justified(cycle, scenario) for validator in cycle.validators)
 
 
 def _tears_a_gang(cycle: Cycle, released: Sequence[int]) -> bool:

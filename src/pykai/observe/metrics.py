@@ -54,6 +54,13 @@ SCHEDULER: tuple[Metric, ...] = (
     ),
     Metric("open_session_latency_milliseconds", _G, "Open session latency in milliseconds, including all plugins"),
     Metric("close_session_latency_milliseconds", _G, "Close session latency in milliseconds, including all plugins"),
+    Metric(
+        "plugin_scheduling_latency_milliseconds",
+        _G,
+        "Plugin scheduling latency in milliseconds: what a plugin does when a cycle opens (fair shares, books of "
+        "devices and zones) and when it closes (details of binds); 0 where it does nothing then",
+        ("plugin", "OnSession"),
+    ),
     Metric("action_scheduling_latency_milliseconds", _G, "Action scheduling latency in milliseconds", ("action",)),
     Metric(
         "task_scheduling_latency_milliseconds",
@@ -71,11 +78,55 @@ SCHEDULER: tuple[Metric, ...] = (
     Metric("podgroups_acted_on_by_action", _C, "Count of podgroups tried per action", ("action",)),
     Metric("scenarios_simulation_by_action", _C, "Count of scenarios simulated per action", ("action",)),
     Metric(
+        "scenarios_filtered_by_action",
+        _C,
+        "Count of scenarios filtered per action: figures told that they cannot make enough room",
+        ("action",),
+    ),
+    Metric(
         "scenario_search_jobs_total",
         _C,
-        "Count of podgroups for which victims were searched: solved, unsolved, or not_attempted because an easier one "
-        "had failed. Budgets are never reduced",
+        "Count of podgroups for which victims were searched, by how it ended: solved, unsolved, validator_rejected, "
+        "generators_exhausted, no_generator, deadline_exhausted, not_attempted. The budget is reduced where the action "
+        "has less time left than a podgroup may search",
         ("action", "result", "reduced_budget"),
+    ),
+    Metric(
+        "scenario_search_action_budget_configured_seconds",
+        _G,
+        "Configured action scenario search budget in seconds; 0 is unlimited",
+        ("action",),
+    ),
+    Metric(
+        "scenario_search_job_budget_configured_seconds",
+        _G,
+        "Configured scenario search budget of one podgroup in seconds; 0 is unlimited",
+    ),
+    Metric(
+        "scenario_search_generator_budget_configured_seconds",
+        _G,
+        "Configured generator scenario search budget in seconds; 0 is unlimited",
+        ("generator",),
+    ),
+    Metric(
+        "scenario_search_action_budget_exhausted_total",
+        _C,
+        "Count of runs of an action that used up its scenario search budget",
+        ("action",),
+    ),
+    Metric(
+        "scenario_search_duration_seconds",
+        _H,
+        "Elapsed time of one generator in one search, in seconds",
+        ("action", "generator", "result"),
+        doubling(0.001, 16),
+    ),
+    Metric(
+        "scenario_search_scenarios_total",
+        _C,
+        "Count of scenarios by state: filtered by figures; emitted, which is duplicate or simulated; of the simulated "
+        "validator_rejected",
+        ("action", "generator", "state"),
     ),
     Metric("total_preemption_attempts", _C, "Total preemption attempts in the cluster till now"),
     Metric("queue_fair_share_cpu_cores", _G, "CPU fair share of queue", _QUEUE),

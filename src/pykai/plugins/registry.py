@@ -20,6 +20,7 @@ from pykai.plugins.pod_affinity import PreferredPodAffinity
 from pykai.plugins.predicates import PREDICATES
 from pykai.plugins.proportion import Proportion
 from pykai.plugins.topology import Topology
+from pykai.plugins.victim_choices import FewNodes, OneNode
 
 Arguments = Mapping[str, str]
 Made = tuple[object, ...]
@@ -51,7 +52,7 @@ def _proportion(arguments: Arguments) -> Made:
 
 
 def _nothing(_: Arguments) -> Made:
-    """Names that select a part of the program which is not a decision plugin (the snapshot endpoint)."""
+    """Names that select a part of the program which is not a decision plugin (pages it serves)."""
     return ()
 
 
@@ -82,8 +83,8 @@ PLUGINS: dict[str, Callable[[Arguments], Made]] = {
     "topology": lambda _: (Topology(),),
     "snapshot": _nothing,
     "reflectjoborder": _nothing,
-    "sg-nodelocalgreedy": _nothing,
-    "sg-multinodegang": _nothing,
+    "sg-nodelocalgreedy": lambda _: (OneNode(),),
+    "sg-multinodegang": lambda _: (FewNodes(),),
 }
 
 BUILT_IN = (

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pykai.cache.cluster import ClusterCache
 from pykai.engine.cycle import Cycle
 from pykai.engine.decide import ACTIONS
+from pykai.engine.efforts import SearchEffort
+from pykai.engine.plugin_times import PluginTimes
 from pykai.engine.policy import Policy
 from pykai.engine.quota import Triple
 from pykai.engine.record import plan_of
@@ -43,9 +45,11 @@ class RefusedPlanError(RuntimeError):
 
 @dataclass
 class Timings:
-    """Milliseconds."""
+    """Milliseconds; of plugins by their configured name."""
 
     opening: float = 0.0
+    plugins_opening: Mapping[str, float] = field(default_factory=dict)
+    plugins_closing: Mapping[str, float] = field(default_factory=dict)
     actions: dict[str, float] = field(default_factory=dict)
     closing: float = 0.0
     whole: float = 0.0
@@ -66,6 +70,7 @@ class Decision:
     """What a cycle decided, ready to be written. `wake`: when time alone may change it; None never."""
 
     snapshot: Snapshot
+    policy: Policy
     plan: Plan
     bindings: Sequence[Binding]
     evictions: Sequence[Eviction]
@@ -79,15 +84,16 @@ class Decision:
     """Action -> PodGroups it gave a place."""
     efforts: Mapping[tuple[str, str], int]
     """(What, action) -> how many, as in `Cycle.efforts`."""
+    searches: Sequence[SearchEffort]
     wake: float | None
     timings: Timings
 
 
 def make_decision(view: ClusterCache, policy: Policy, judge: Judge, now: float, usage: Usage | None = None) -> Decision:
-    """Decide on the objects of `view`; RefusedPlanError if the judge does not agree."""
+    """Decide on the objects of `view` within the budgets of time; RefusedPlanError if the judge does not agree."""
     began = time.perf_counter()
     snapshot = view.snapshot(now, usage)
-    cycle = Cycle(snapshot, policy, now)
+    cycle = Cycle(snapshot, policy, now, time.monotonic)
     timings = Timings(opening=_since(began))
     started_by = dict(_act(cycle, timings))
     closing = time.perf_counter()
@@ -97,6 +103,7 @@ def make_decision(view: ClusterCache, policy: Policy, judge: Judge, now: float, 
         raise RefusedPlanError("; ".join(map(str, faults)))
     decision = Decision(
         snapshot=snapshot,
+        policy=policy,
         plan=plan,
         bindings=orders.bindings(snapshot, plan, view),
         evictions=list(orders.evictions(plan, view)),
@@ -107,15 +114,21 @@ def make_decision(view: ClusterCache, policy: Policy, judge: Judge, now: float, 
         queues=list(_queues(cycle)),
         started_by=started_by,
         efforts=cycle.efforts,
+        searches=cycle.searches,
         wake=next_wake(cycle, plan),
         timings=timings,
     )
+    timings.plugins_opening, timings.plugins_closing = _milliseconds(cycle.opening), _milliseconds(cycle.closing)
     timings.closing, timings.whole = _since(closing), _since(began)
     return decision
 
 
 def _since(began: float) -> float:
     return (time.perf_counter() - began) * 1000
+
+
+def _milliseconds(times: PluginTimes) -> dict[str, float]:
+    return {plugin: seconds * 1000 for plugin, seconds in times.seconds.items()}
 
 
 def _act(cycle: Cycle, timings: Timings) -> Iterator[tuple[str, int]]:

@@ -15,7 +15,9 @@ from typing import IO, Any
 import structlog
 from msgspec import Raw
 
+from pykai.config import budgets
 from pykai.config.scheduler import SchedulerConfig
+from pykai.engine.budgets import SearchBudgets
 from pykai.kube import resources
 from pykai.kube.api import Api, Object, Paging
 from pykai.kube.codec import decode, encode
@@ -104,6 +106,8 @@ def config_document(about: Circumstances) -> Object:
         document["queueDepthPerAction"] = dict(config.queue_depth)
     if config.usage_db:
         document["usageDBConfig"] = dict(config.usage_db)
+    if config.budgets != SearchBudgets():
+        document["scenarioSearchBudgets"] = budgets.document(config.budgets)
     return document
 
 

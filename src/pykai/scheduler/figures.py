@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from pykai.observe.metrics import Metrics
 from pykai.scheduler.decision import Decision
+from pykai.scheduler.search_figures import record_budgets, record_searches
 
 _FAIR = (("queue_fair_share_cpu_cores", 1e3), ("queue_fair_share_memory_gb", 1e9), ("queue_fair_share_gpu", 1.0))
-_EFFORTS = {"tried": "podgroups_acted_on_by_action", "simulated": "scenarios_simulation_by_action"}
+_EFFORTS = {
+    "tried": "podgroups_acted_on_by_action",
+    "exhausted": "scenario_search_action_budget_exhausted_total",
+}
 _USAGE = ("queue_cpu_usage", "queue_memory_usage", "queue_gpu_usage")
 
 
@@ -18,14 +22,16 @@ def record(decision: Decision, metrics: Metrics) -> None:
     metrics.put("close_session_latency_milliseconds", timings.closing)
     for action, took in timings.actions.items():
         metrics.put("action_scheduling_latency_milliseconds", took, {"action": action})
+    for stage, plugins in (("OnSessionOpen", timings.plugins_opening), ("OnSessionClose", timings.plugins_closing)):
+        for plugin, took in plugins.items():
+            labels = {"plugin": plugin, "OnSession": stage}
+            metrics.put("plugin_scheduling_latency_milliseconds", took, labels)
     for action, gangs in decision.started_by.items():
         metrics.add("podgroups_scheduled_by_action", gangs, {"action": action})
     for (what, action), count in decision.efforts.items():
-        if what in _EFFORTS:
-            metrics.add(_EFFORTS[what], count, {"action": action})
-        else:
-            labels = {"action": action, "result": what, "reduced_budget": "false"}
-            metrics.add("scenario_search_jobs_total", count, labels)
+        metrics.add(_EFFORTS[what], count, {"action": action})
+    record_budgets(decision.policy, metrics)
+    record_searches(decision.searches, metrics)
     metrics.add("total_preemption_attempts", decision.efforts.get(("tried", "preempt"), 0))
     metrics.reset(*(name for name, _ in _FAIR), *_USAGE)
     for queue in decision.queues:

@@ -11,12 +11,15 @@ from pykai.model.plan import Plan
 from pykai.model.status import Status
 from pykai.scheduler.marks import minimum_runtimes
 
+AGAIN = 1.0
+"""Seconds until those who were not searched for, for want of time, get another chance."""
+
 
 def next_wake(cycle: Cycle, plan: Plan) -> float | None:
     """The earliest such instant after this cycle (seconds since the epoch); None where nothing depends on time."""
     instants = list(_staleness(cycle))
     if plan.pending or plan.pipelines:
-        instants += [*_delays(cycle), *_protections(cycle), *_stuck(cycle)]
+        instants += [*_delays(cycle), *_protections(cycle), *_stuck(cycle), *_cut_short(cycle)]
     return min((instant for instant in instants if instant > cycle.now), default=None)
 
 
@@ -56,3 +59,9 @@ def _stuck(cycle: Cycle) -> Iterator[float]:
         deleted = pods.objects[row].metadata.deletion_timestamp
         if deleted is not None:
             yield deleted.timestamp() + patience
+
+
+def _cut_short(cycle: Cycle) -> Iterator[float]:
+    """When to go on with searches that met the end of their time."""
+    if any(search.result.ends_action for search in cycle.searches):
+        yield cycle.now + AGAIN

@@ -21,6 +21,8 @@ PLUGINS = [
     "minruntime",
     "gpupack",
     "nodeplacement",
+    "sg-nodelocalgreedy",
+    "sg-multinodegang",
 ]
 CONFIG = {
     "actions": "allocate, consolidation, reclaim, preempt, stalegangeviction",

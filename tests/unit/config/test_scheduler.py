@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from pykai.config import scheduler
+from pykai.config import budgets, scheduler
 from pykai.config.fields import FieldError
+from pykai.engine.budgets import SearchBudgets
 from pykai.engine.policy import ACTIONS
 from pykai.plugins import registry
 from pykai.plugins.proportion import Proportion
@@ -39,7 +40,27 @@ def test_plugins_get_their_arguments_as_text_and_keep_their_order() -> None:
     assert policy.actions == ("allocate", "preempt")
     assert policy.queue_depth == {"allocate": 10}
     assert policy.plugins[-1] == Proportion(k=0.5, saturation=2.0)
-    assert len(policy.plugins) == 2
+    assert policy.names == ("priority", "proportion")
+
+
+def test_search_budgets_are_part_of_the_policy() -> None:
+    document = {
+        "maxActionSearchDuration": {"default": "1m30s", "reclaim": "0s"},
+        "maxJobSearchDuration": 1_500_000_000,
+        "minJobSearchDuration": "250ms",
+        "maxGeneratorSearchDuration": {"MultiNodeGang": "10s"},
+    }
+    config = scheduler.read({"scenarioSearchBudgets": document})
+    expected = SearchBudgets({"default": 90.0, "reclaim": 0.0}, 1.5, 0.25, {"MultiNodeGang": 10.0})
+    assert scheduler.policy(config, registry.make, ()).budgets == expected
+    assert budgets.read(budgets.document(expected)) == expected
+    assert scheduler.read({}).budgets == SearchBudgets()
+
+
+def test_names_are_those_of_the_configuration_however_many_plugins_each_makes() -> None:
+    policy = scheduler.policy(scheduler.SchedulerConfig(), registry.make, ("predicates", "snapshot", "nodeplacement"))
+    assert len(policy.names) == len(policy.plugins)
+    assert set(policy.names) == {"predicates", "nodeplacement"}
 
 
 WRONG: list[tuple[Any, str, str]] = [
@@ -73,7 +94,23 @@ WRONG: list[tuple[Any, str, str]] = [
         "scenarioSearchBudgets",
         "must be less than",
     ),
+    ({"scenarioSearchBudgets": {"minJobSearchDuration": "4m"}}, "scenarioSearchBudgets", "must be less than"),
     ({"scenarioSearchBudgets": {"luck": "1s"}}, "scenarioSearchBudgets", "unknown field 'luck'"),
+    (
+        {"scenarioSearchBudgets": {"maxGeneratorSearchDuration": {"Luck": "1s"}}},
+        "scenarioSearchBudgets.maxGeneratorSearchDuration",
+        "valid keys: default, NodeLocalGreedy, MultiNodeGang",
+    ),
+    (
+        {"scenarioSearchBudgets": {"maxGeneratorSearchDuration": "1s"}},
+        "scenarioSearchBudgets.maxGeneratorSearchDuration",
+        "expected a map",
+    ),
+    (
+        {"scenarioSearchBudgets": {"maxActionSearchDuration": {"reclaim": True}}},
+        "scenarioSearchBudgets.maxActionSearchDuration.reclaim",
+        "not a duration",
+    ),
 ]
 
 

@@ -19,6 +19,17 @@ class ScoresNobodyAsks:
 
 
 @dataclass(frozen=True)
+class Chooser:
+    """A VictimChoice without a name."""
+
+    def worth_a_look(self, found: Any) -> list[int]:
+        return []
+
+    def choices(self, found: Any, latest: int, needs: Any) -> list[int]:
+        return []
+
+
+@dataclass(frozen=True)
 class Idler:
     """Implements nothing."""
 
@@ -27,6 +38,7 @@ class Idler:
     ("plugin", "message"),
     [
         (ScoresNobodyAsks(), "plugin 'mine': ScoresNobodyAsks: PodScore also needs concerns"),
+        (Chooser(), "plugin 'mine': Chooser: VictimChoice also needs generator"),
         (Idler(), "plugin 'mine': Idler: it implements no extension point"),
     ],
 )

@@ -13,7 +13,8 @@ import pytest
 
 from pykai.apps.replay import Replay
 from pykai.config import snapshot as snapshots
-from pykai.config.scheduler import PluginChoice, SchedulerConfig, policy
+from pykai.config.scheduler import PluginChoice, SchedulerConfig, policy, read
+from pykai.engine.budgets import SearchBudgets
 from pykai.kube.resources import CONFIG_MAP, NODE
 from pykai.model.params import SchedulerParams
 from pykai.objects.snapshot_file import RawObjects
@@ -82,6 +83,9 @@ def test_a_configuration_is_written_as_it_was_read() -> None:
     document = config_document(replace(ABOUT, config=SchedulerConfig(plugins=chosen)))
     plugins = [{"name": "nodeplacement", "arguments": {"gpu": "spread"}}, {"name": "topology"}]
     assert document["tiers"] == [{"plugins": plugins}]
+    assert "scenarioSearchBudgets" not in document
+    config = SchedulerConfig(budgets=SearchBudgets({"preempt": 1.5}, job=0.0))
+    assert read(config_document(replace(ABOUT, config=config))).budgets == config.budgets
 
 
 def test_a_cluster_without_claims_is_told_apart() -> None:

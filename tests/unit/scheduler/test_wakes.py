@@ -10,10 +10,13 @@ from msgspec import json
 
 from pykai.cache.cluster import ClusterCache
 from pykai.config.scheduler import PluginChoice, SchedulerConfig, policy
+from pykai.engine.record import plan_of
 from pykai.model.params import SchedulerParams
 from pykai.objects import kinds
 from pykai.plugins import registry
 from pykai.scheduler.decision import make_decision, no_judge
+from pykai.scheduler.wakes import AGAIN, next_wake
+from tests.unit.engine import test_search
 
 from . import rig
 
@@ -79,3 +82,10 @@ def test_grace_of_half_a_gang_ends() -> None:
 def test_a_pod_that_does_not_end_is_waited_for_so_long() -> None:
     leaving = running("a", "a", deletionTimestamp=stamp(-30))
     assert wake(made(rig.group("a"), kinds.PodGroup), leaving, *WAITING) == pytest.approx(90)
+
+
+@pytest.mark.parametrize(("seconds", "soon"), [(10.0, AGAIN), (1000.0, None)])
+def test_searches_that_met_the_end_of_their_time_go_on_soon(seconds: float, soon: float | None) -> None:
+    hurried = test_search.policy(test_search.GREEDY, actions={"default": seconds})
+    cycle = test_search.searched(test_search.full_house(4, ("8", "8", "8")), hurried, agrees=True)
+    assert next_wake(cycle, plan_of(cycle)) == (None if soon is None else cycle.now + soon)

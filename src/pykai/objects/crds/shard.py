@@ -103,7 +103,7 @@ _SPEC = record(
                 "maxJobSearchDuration": duration("For one workload; 4m if absent."),
                 "minJobSearchDuration": duration("What one workload gets at least; 0s if absent."),
                 "maxGeneratorSearchDuration": mapping(
-                    "For one way of searching, by its name or `default`; 2m if absent.",
+                    "For one way of searching, by its name or `default`; 2m if absent, 30s for `NodeLocalGreedy`.",
                     duration("The most for this way of searching."),
                 ),
             },

@@ -1,0 +1,60 @@
+"""Ways of choosing victims among those a search has accumulated (spec/scheduling.md §16.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pykai.engine.accumulated import Accumulated
+from pykai.model.resources import GPU, Column, Rows
+
+
+@dataclass(frozen=True)
+class OneNode:
+    """Victims are searched node by node: for each node of the latest one, everybody who has a pod there."""
+
+    generator = "NodeLocalGreedy"
+
+    def worth_a_look(self, found: Accumulated) -> Rows:
+        return found.where((found.own if found.single else found.total) >= found.room.missing)
+
+    def choices(self, found: Accumulated, latest: int, _: Sequence[float]) -> Iterator[list[int]]:
+        start, end = np.searchsorted(found.batch_of, (latest, latest + 1)).tolist()
+        for node in np.unique(found.nodes[start:end]):
+            yield found.batches_on(np.array([node]), latest)
+
+
+@dataclass(frozen=True)
+class FewNodes:
+    """Victims are searched on the fewest nodes, tightest first, that cover the need; then on more and more of them."""
+
+    generator = "MultiNodeGang"
+
+    def worth_a_look(self, found: Accumulated) -> Rows:
+        return found.where(found.total >= found.room.missing)
+
+    def choices(self, found: Accumulated, latest: int, needs: Sequence[float]) -> Iterator[list[int]]:
+        upto = int(np.searchsorted(found.batch_of, latest, side="right"))
+        free = found.room.free[GPU]
+        freed = np.bincount(found.nodes[:upto], weights=found.amounts[GPU, :upto], minlength=len(free))
+        met, first = np.unique(found.nodes[:upto], return_index=True)
+        capacity = (free + freed)[met]
+        useful = capacity >= min(needs)
+        order = np.lexsort((first[useful], capacity[useful]))
+        nodes, capacity = met[useful][order], capacity[useful][order]
+        baseline = float(np.maximum(free, 0).sum() - np.maximum(free[nodes], 0).sum())
+        for count in _sizes(sum(needs) - baseline, capacity):
+            yield found.batches_on(nodes[:count], latest)
+
+
+def _sizes(need: float, capacities: Column) -> Iterator[int]:
+    """Lengths of prefixes: the shortest that covers the need, then longer by 1, 2, 4 ... up to all."""
+    size = int(np.searchsorted(np.cumsum(capacities), need - 1e-9)) + 1
+    step = 1
+    while size < len(capacities):
+        yield size
+        size, step = size + step, step * 2
+    if len(capacities):
+        yield len(capacities)

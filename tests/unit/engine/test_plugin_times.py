@@ -1,0 +1,93 @@
+"""What plugins spend when a cycle opens and closes is told under their configured names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pykai.engine.cycle import Cycle
+from pykai.engine.decide import ACTIONS
+from pykai.engine.policy import Policy
+from pykai.engine.record import plan_of
+from pykai.plugins.registry import make
+from tests.properties.small_world import NOW
+
+from .test_budgets import Clock
+from .test_plans import gang, node, pod, seen
+
+
+@dataclass(frozen=True)
+class Bookkeeper:
+    """Opens its books in 3 seconds, finds out in 4 whether it spares anybody anything, tells a detail in 5 each."""
+
+    clock: Clock
+
+    def start(self, cycle: Any) -> None:
+        self.clock.now += 3
+
+    def relieves(self, cycle: Any) -> bool:
+        self.clock.now += 4
+        return False
+
+    def spared(self, cycle: Any, pod_class: Any, nodes: Any) -> None: ...
+
+    def concerns(self, cycle: Any, pod_class: Any) -> bool:
+        return True
+
+    def placed(self, cycle: Any, pod: int, node: int) -> None: ...
+
+    def evicted(self, cycle: Any, pod: int) -> None: ...
+
+    def claims(self, cycle: Any, pod: int) -> list[Any]:
+        self.clock.now += 5
+        return [("mine", {})]
+
+    def zones(self, cycle: Any, pod: int) -> list[Any]:
+        self.clock.now += 5
+        return [("zone-0", {})]
+
+    def extended_claim(self, cycle: Any, pod: int) -> dict[str, str]:
+        self.clock.now += 5
+        return {"extra": "claim"}
+
+
+@dataclass(frozen=True)
+class Sharer:
+    """Works out fair shares in 2 seconds."""
+
+    clock: Clock
+
+    def fair_shares(self, cycle: Any) -> Any:
+        self.clock.now += 2
+        return np.full((3, len(cycle.snapshot.queues)), -1.0)
+
+    def queue_key(self, book: Any, queue: int, request: Any, victims: Any) -> int:
+        return queue
+
+    def over_capacity(self, cycle: Any, gang: int, request: Any) -> None: ...
+
+    def can_reclaim(self, cycle: Any, gang: int, request: Any) -> bool:
+        return False
+
+
+def test_times_of_plugins() -> None:
+    clock = Clock()
+    policy = Policy((Bookkeeper(clock), Sharer(clock), *make("priority")), names=("books", "shares", "priority"))
+    cycle = Cycle(seen(node("n"), gang("g"), pod("g-0", cpu="1")), policy, NOW, clock)
+    assert cycle.opening.seconds == {"books": 7.0, "shares": 2.0, "priority": 0.0}
+    ACTIONS["allocate"](cycle)
+    (bind,) = plan_of(cycle).binds
+    assert (bind.claims, bind.numa_zones, bind.extended_claim) == (
+        (("mine", {}),),
+        (("zone-0", {}),),
+        {"extra": "claim"},
+    )
+    assert cycle.closing.seconds == {"books": 15.0, "shares": 0.0, "priority": 0.0}
+
+
+def test_plugins_without_a_name_are_not_told() -> None:
+    clock = Clock()
+    policy = replace(Policy((Sharer(clock),)), names=())
+    assert Cycle(seen(node("n")), policy, NOW, clock).opening.seconds == {}

@@ -1,0 +1,223 @@
+"""The search for victims: which generators are asked, when time ends it, and what is told of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from pykai.engine.budgets import SearchBudgets
+from pykai.engine.cycle import Cycle
+from pykai.engine.decide import ACTIONS, decide
+from pykai.engine.efforts import Result, State
+from pykai.engine.policy import Policy
+from pykai.model.snapshot import Snapshot
+from pykai.objects import kinds
+from pykai.plugins.registry import BUILT_IN, make_all
+from tests.properties.small_world import NOW, PACKING
+from tests.unit.plugins.small_clusters import QUEUE, kind
+
+from .test_budgets import Clock
+from .test_plans import gang, node, pod, seen
+
+GREEDY, MULTI = "sg-nodelocalgreedy", "sg-multinodegang"
+PART = {GREEDY: "NodeLocalGreedy", MULTI: "MultiNodeGang"}
+STEP = 10.0
+"""Seconds that a simulation takes here."""
+
+
+@dataclass(frozen=True)
+class Slow:
+    """A validator that takes its time, and agrees or not."""
+
+    clock: Clock
+    agrees: bool
+
+    def justified(self, cycle: Any, scenario: Any) -> bool:
+        self.clock.now += STEP
+        return self.agrees
+
+
+def policy(*generators: str, **budgets: Any) -> Policy:
+    """The built-in plugins with these generators; only preempt is an action."""
+    names = [*(name for name in BUILT_IN if name not in PART), *generators]
+    return Policy(make_all([(name, {}) for name in names]), ("preempt",), budgets=SearchBudgets(**budgets))
+
+
+def full_house(nodes: int = 1, wishes: tuple[str, ...] = ("8",), *more: Any) -> Snapshot:
+    """Nodes of 8 cores, each held by a gang of low priority; gangs of high priority that ask for cores; and more."""
+    held = [
+        item
+        for n in range(nodes)
+        for item in (node(f"n{n}"), gang(f"low{n}", "low"), pod(f"low{n}-0", f"n{n}", cpu="8"))
+    ]
+    waiting = [
+        item for n, cpu in enumerate(wishes) for item in (gang(f"new{n}", age=100 - n), pod(f"new{n}-0", cpu=cpu))
+    ]
+    return seen(*held, *waiting, *more)
+
+
+def searched(snapshot: Snapshot, chosen: Policy, agrees: bool | None = None) -> Cycle:
+    """A cycle whose simulations take STEP seconds each; `agrees` None: they take no time."""
+    clock = Clock()
+    slow = () if agrees is None else (Slow(clock, agrees),)
+    cycle = Cycle(snapshot, replace(chosen, plugins=(*chosen.plugins, *slow)), NOW, clock)
+    for action in cycle.policy.actions:
+        ACTIONS[action](cycle)
+    return cycle
+
+
+def results(cycle: Cycle) -> list[Result]:
+    return [search.result for search in cycle.searches]
+
+
+def asked(cycle: Cycle) -> list[list[tuple[str, Result]]]:
+    return [[(part.generator, part.result) for part in search.generators] for search in cycle.searches]
+
+
+# ----------------------------------------------------------------------------------------------------------- generators
+@pytest.mark.parametrize("order", [(GREEDY,), (MULTI,), (GREEDY, MULTI), (MULTI, GREEDY)])
+def test_the_first_generator_that_finds_victims_is_the_last_that_is_asked(order: tuple[str, ...]) -> None:
+    cycle = searched(full_house(), policy(*order))
+    assert asked(cycle) == [[(PART[order[0]], Result.SOLVED)]]
+    assert len(cycle.trial.evicted) == 1
+
+
+@pytest.mark.parametrize("order", [(GREEDY,), (MULTI,), (GREEDY, MULTI), (MULTI, GREEDY)])
+def test_generators_are_asked_in_the_order_of_the_configuration(order: tuple[str, ...]) -> None:
+    cycle = searched(full_house(), policy(*order), agrees=False)
+    assert asked(cycle) == [[(PART[name], Result.VALIDATOR_REJECTED) for name in order]]
+    assert results(cycle) == [Result.VALIDATOR_REJECTED]
+    assert not cycle.trial.evicted
+
+
+def test_without_a_generator_nobody_is_evicted() -> None:
+    cycle = searched(full_house(), policy())
+    assert (results(cycle), asked(cycle)) == ([Result.NO_GENERATOR], [[]])
+    assert not cycle.trial.evicted
+
+
+GANG_OF_SIX = [
+    (("sg-nodelocalgreedy",), [Result.GENERATORS_EXHAUSTED], 0),
+    (("sg-multinodegang",), [Result.SOLVED], 6),
+    (("sg-nodelocalgreedy", "sg-multinodegang"), [Result.SOLVED], 6),
+]
+
+
+@pytest.mark.parametrize(("order", "expected", "gone"), GANG_OF_SIX)
+def test_a_gang_for_many_nodes_needs_the_generator_for_many(
+    order: tuple[str, ...], expected: list[Result], gone: int
+) -> None:
+    """Node by node, room can be made for half of it; what is left needs several nodes at once."""
+    wish = [gang("new", minMember=6), *(pod(f"new-{n}", cpu="8") for n in range(6))]
+    cycle = searched(full_house(6, (), *wish), policy(*order))
+    assert (results(cycle), len(cycle.trial.evicted)) == (expected, gone)
+
+
+# ---------------------------------------------------------------------------------------------------------------- time
+def test_a_gang_that_meets_its_deadline_ends_the_action() -> None:
+    cycle = searched(full_house(4, ("8", "7")), policy(GREEDY, MULTI, job=25.0), agrees=False)
+    assert asked(cycle) == [[("NodeLocalGreedy", Result.DEADLINE_EXHAUSTED)]]
+    (search,) = cycle.searches
+    assert (search.result, search.reduced_budget) == (Result.DEADLINE_EXHAUSTED, False)
+    assert search.generators[0].seconds == 30.0
+    assert search.generators[0].states[State.SIMULATED] == 3
+    assert cycle.efforts["tried", "preempt"] == 1
+    assert cycle.efforts["exhausted", "preempt"] == 0
+
+
+def test_an_action_without_time_ends_the_search() -> None:
+    limits = {"actions": {"preempt": 25.0}, "job": 0.0}
+    cycle = searched(full_house(4, ("8", "7")), policy(GREEDY, MULTI, **limits), agrees=False)
+    (search,) = cycle.searches
+    assert (search.result, search.reduced_budget) == (Result.DEADLINE_EXHAUSTED, True)
+    assert cycle.efforts["exhausted", "preempt"] == 1
+
+
+def test_a_generator_without_time_hands_over_to_the_next() -> None:
+    cycle = searched(full_house(4), policy(GREEDY, MULTI, generators={"NodeLocalGreedy": 15.0}), agrees=False)
+    ends = [("NodeLocalGreedy", Result.DEADLINE_EXHAUSTED), ("MultiNodeGang", Result.VALIDATOR_REJECTED)]
+    assert asked(cycle) == [ends]
+    assert results(cycle) == [Result.VALIDATOR_REJECTED]
+
+
+def test_generators_without_time_do_not_end_the_action() -> None:
+    limits = {"generators": {"default": 15.0}}
+    cycle = searched(full_house(4, ("8", "7")), policy(GREEDY, MULTI, **limits), agrees=False)
+    assert results(cycle) == [Result.GENERATORS_EXHAUSTED] * 2
+
+
+def test_what_was_found_in_time_is_kept_and_the_rest_is_not_attempted() -> None:
+    cycle = searched(full_house(4, ("8", "8", "8")), policy(GREEDY, actions={"default": 20.0}), agrees=True)
+    assert results(cycle) == [Result.SOLVED, Result.SOLVED, Result.NOT_ATTEMPTED]
+    assert [search.reduced_budget for search in cycle.searches] == [True, True, True]
+    assert len(cycle.trial.evicted) == 2
+    assert cycle.efforts["exhausted", "preempt"] == 1
+
+
+def test_nobody_is_looked_at_once_there_is_no_time() -> None:
+    cycle = searched(full_house(4, ("8", "8", "8")), policy(GREEDY, actions={"default": 10.0}), agrees=True)
+    assert results(cycle) == [Result.SOLVED, Result.NOT_ATTEMPTED]
+    assert cycle.efforts["tried", "preempt"] == 2
+
+
+def test_every_gang_gets_the_least_time() -> None:
+    limits = {"actions": {"default": 20.0}, "least_job": 5.0}
+    cycle = searched(full_house(4, ("8", "8", "8", "8")), policy(GREEDY, **limits), agrees=True)
+    assert results(cycle) == [Result.SOLVED] * 4
+    assert cycle.efforts["exhausted", "preempt"] == 1
+
+
+def test_zero_is_unlimited() -> None:
+    limits = {"actions": {"default": 0.0}, "job": 0.0, "generators": {"default": 0.0}}
+    cycle = searched(full_house(40), policy(GREEDY, MULTI, **limits), agrees=False)
+    assert results(cycle) == [Result.VALIDATOR_REJECTED]
+    assert sum(part.seconds for part in cycle.searches[0].generators) > 300
+    assert not cycle.searches[0].reduced_budget
+
+
+def test_without_a_clock_budgets_change_nothing() -> None:
+    snapshot = full_house(4, ("8", "7", "6"))
+    none = SearchBudgets({"default": 1e-9}, 1e-9, 0.0, {"default": 1e-9})
+    assert decide(snapshot, replace(PACKING, budgets=none), NOW) == decide(snapshot, PACKING, NOW)
+    assert len(decide(snapshot, PACKING, NOW).evictions) == 3
+
+
+# ------------------------------------------------------------------------------------------------------------ scenarios
+def test_scenarios_are_counted_by_what_became_of_them() -> None:
+    cycle = searched(full_house(4), policy(GREEDY, MULTI, generators={"default": 0.0}), agrees=False)
+    greedy, multi = (part.states for part in cycle.searches[0].generators)
+    assert greedy == {State.FILTERED: 0, State.EMITTED: 4, State.SIMULATED: 4, State.VALIDATOR_REJECTED: 4}
+    assert multi[State.EMITTED] == multi[State.SIMULATED] + multi[State.DUPLICATE]
+    assert multi[State.DUPLICATE] > 0
+
+
+def test_what_figures_rule_out_is_not_simulated() -> None:
+    """Whoever goes, the other half of the node is held by somebody who stays."""
+    halves = [gang("low", "low"), pod("low-0", "n", cpu="4"), gang("high"), pod("high-0", "n", cpu="4")]
+    snapshot = seen(node("n"), *halves, gang("new"), pod("new-0", cpu="8"))
+    cycle = searched(snapshot, policy(GREEDY, MULTI))
+    assert [part.states for part in cycle.searches[0].generators] == [{State.FILTERED: 1}] * 2
+    assert asked(cycle) == [[(name, Result.UNSOLVED) for name in PART.values()]]
+    assert results(cycle) == [Result.GENERATORS_EXHAUSTED]
+
+
+def queue(name: str, gpus: int) -> Any:
+    own = {**QUEUE["spec"]["resources"], "gpu": {"quota": gpus, "limit": -1, "overQuotaWeight": 1}}
+    return kind(kinds.Queue, {"metadata": {"name": name}, "spec": {"resources": own}})
+
+
+def test_figures_may_tell_before_any_generator_is_asked() -> None:
+    """6 GPUs are missing, and 3 is more than can be taken: the one queue is 2 above its quota, the other not at all."""
+    held = [("theirs", f"t{n}") for n in range(9)] + [("others", f"o{n}") for n in range(5)]
+    running = [
+        item
+        for at, (owner, name) in enumerate(held)
+        for item in (gang(name, "low", queue=owner), pod(f"{name}-0", f"n{at // 8}", gpus=1))
+    ]
+    queues = [queue("mine", 8), queue("theirs", 7), queue("others", 5)]
+    nodes = [node("n0", gpus=8, pods=20), node("n1", gpus=8, pods=20)]
+    snapshot = seen(*queues, *nodes, *running, gang("new", queue="mine"), pod("new-0", gpus=8))
+    cycle = searched(snapshot, replace(policy(GREEDY, MULTI), actions=("reclaim",)))
+    assert (results(cycle), asked(cycle)) == ([Result.UNSOLVED], [[]])
