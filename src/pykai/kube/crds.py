@@ -1,13 +1,7 @@
-"""The custom resource definitions as YAML files.
-
-They are generated; after a change of the tables in `pykai.objects.crds`, write them anew:
-
-    python -c 'from pykai.kube.crds import write; write("deploy/crds")'
-"""
+"""The custom resource definitions as the chart's YAML files; `make chart` writes them."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -15,9 +9,7 @@ import yaml
 from pykai.kube.api import Object, Resource
 from pykai.objects.crds import DEFINITIONS
 
-HEAD = (
-    "# Generated from pykai.objects.crds: change the tables there, then write this file anew (see pykai.kube.crds).\n"
-)
+HEAD = "# Generated from the tables in pykai.objects.crds: change those, then write this file anew (make chart).\n"
 
 
 class _Dumper(yaml.SafeDumper):
@@ -58,11 +50,3 @@ def files() -> dict[str, str]:
         + yaml.dump(definition.manifest(), Dumper=_Dumper, sort_keys=False, width=110, allow_unicode=True)
         for definition in DEFINITIONS
     }
-
-
-def write(folder: str | Path) -> None:
-    """Write all definitions into a folder."""
-    target = Path(folder)
-    target.mkdir(parents=True, exist_ok=True)
-    for name, text in files().items():
-        (target / name).write_text(text)

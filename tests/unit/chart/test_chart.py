@@ -47,13 +47,6 @@ def test_generated_files_are_up_to_date() -> None:
     }
 
 
-def test_definitions_are_those_of_the_deploy_folder() -> None:
-    folder = Path(__file__).parents[3] / "deploy" / "crds"
-    assert {path.name: path.read_text() for path in (CHART / "crds").iterdir()} == {
-        path.name: path.read_text() for path in folder.glob("*.yaml")
-    }
-
-
 def test_versions_agree() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert (chart["name"], chart["version"], chart["appVersion"]) == (

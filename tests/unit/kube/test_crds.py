@@ -1,31 +1,19 @@
-"""The definitions on disk are the generated ones, structural, explained, and agree with the table of kinds."""
+"""The definitions are structural, explained, and agree with the table of kinds."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from pykai.kube.crds import files, write
+from pykai.kube.crds import files
 from pykai.kube.memory.kinds import from_definition
 from pykai.kube.resources import PRODUCT
 from pykai.objects.crds import DEFINITIONS, manifests
 
-FOLDER = Path(__file__).parents[3] / "deploy" / "crds"
 PLAIN = ("metadata", "spec.usageDBConfig")
-
-
-def test_the_files_are_the_generated_ones() -> None:
-    on_disk = {path.name: path.read_text() for path in FOLDER.glob("*.yaml")}
-    assert on_disk == files(), "write them anew: see the head of pykai/kube/crds.py"
-
-
-def test_writing_makes_them(tmp_path: Path) -> None:
-    write(tmp_path / "new")
-    assert {path.name for path in (tmp_path / "new").iterdir()} == set(files())
 
 
 def test_yaml_says_what_the_tables_say() -> None:
