@@ -38,7 +38,7 @@ class GangOrders:
         return found
 
     def next_pods(self, trial: Trial) -> dict[int, list[int]]:
-        """What gangs place next, as far as it is known: forgotten as soon as a pod of the gang moves."""
+        """What gangs with a tree place next, as far as it is known: forgotten as soon as a pod of the gang moves."""
         moved = trial.moved
         if self._read < len(moved):
             for gang in {trial.gang[pod] for pod in moved[self._read :]}:
@@ -92,7 +92,7 @@ def pods_to_place(trial: Trial, orders: GangOrders, gang: int) -> list[int]:
 
     A gang of which too few pods exist gets nothing new; what it had and is to lose it may have back.
     """
-    if trial.virtual:
+    if trial.virtual or gang not in trial.snapshot.gangs.trees:
         return _pods_to_place(trial, orders, gang)
     known = orders.next_pods(trial)
     found = known.get(gang)

@@ -21,6 +21,8 @@ class Standing:
         self._offered = offered
         self._measure = np.full(len(offered), np.nan)
         self._low = self._high = np.nan
+        self._at_low = self._at_high = 0
+        """How many nodes have just the extreme measures."""
         self._known: dict[float, float] = {}
         """Scores by measure, between these extremes."""
         self._doubt = False
@@ -33,11 +35,19 @@ class Standing:
             free = np.nan
         elif free != old:
             self._measure[node] = free
-            self._doubt = self._doubt or not (self._low < old < self._high and self._low <= free <= self._high)
+            if not (self._low < old < self._high and self._low < free < self._high):
+                self._count(old, free)
         score = self._known.get(free)
         if score is None:
             score = self._known[free] = float(self._plugin.relative(np.array([free]), self._low, self._high)[0])
         return score
+
+    def _count(self, old: float, new: float) -> None:
+        low, high = self._low, self._high
+        self._at_low += (new == low) - (old == low)
+        self._at_high += (new == high) - (old == high)
+        if not (low <= new <= high and self._at_low and self._at_high):
+            self._doubt = True
 
     def put_all(self, nodes: Rows, free: Column) -> None:
         """Note what is free on many nodes."""
@@ -50,6 +60,7 @@ class Standing:
             return True
         self._doubt = False
         low, high = _extremes(self._measure)
+        self._at_low, self._at_high = (int(np.count_nonzero(self._measure == extreme)) for extreme in (low, high))
         if (low, high) == (self._low, self._high):
             return True
         self._low, self._high = low, high

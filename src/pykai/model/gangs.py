@@ -6,7 +6,7 @@ A podset is a leaf (pods with a minimum), a SubGroupSet an inner node (children 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from typing import Any
@@ -83,6 +83,7 @@ class GangTable:
     last_eviction: dict[int, float]
     objects: list[Any]
     """The objects.kinds.PodGroup behind each row."""
+    _created: dict[int, float] = field(init=False, default_factory=dict)
 
     def last_start(self, row: int) -> float | None:
         """When the gang last got its resources; None where that never happened."""
@@ -107,8 +108,11 @@ class GangTable:
 
     def created(self, row: int) -> float:
         """When it was made, in seconds since the epoch."""
-        at = self.objects[row].metadata.creation_timestamp
-        return at.timestamp() if at else 0.0
+        found = self._created.get(row)
+        if found is None:
+            at = self.objects[row].metadata.creation_timestamp
+            found = self._created[row] = at.timestamp() if at else 0.0
+        return found
 
     @cached_property
     def columns(self) -> GangColumns:
