@@ -18,10 +18,10 @@ UNLIMITED = -1.0
 _MILLI, _MEGA = 1000.0, 1_000_000.0
 
 
-def _quota(queue: kinds.Queue, resource: str, unit: float = 1.0) -> float:
+def _quota(queue: kinds.Queue, resource: str, times: float = 1.0, per: float = 1.0) -> float:
     resources = queue.spec.resources
     quota: float = getattr(resources, resource).quota if resources else 0.0
-    return quota if quota == UNLIMITED else quota * unit
+    return quota if quota == UNLIMITED else quota * times / per
 
 
 def _allocated(queue: kinds.Queue, counts: Callable[[str], bool]) -> float:
@@ -32,8 +32,8 @@ def _allocated(queue: kinds.Queue, counts: Callable[[str], bool]) -> float:
 TABLE: tuple[tuple[str, str, Value], ...] = (
     ("queue_info", "Queues info", lambda queue: 1.0),
     ("queue_deserved_gpus", "Queue deserved GPUs", lambda queue: _quota(queue, "gpu")),
-    ("queue_quota_cpu_cores", "Queue quota CPU", lambda queue: _quota(queue, "cpu", 1 / _MILLI)),
-    ("queue_quota_memory_bytes", "Queue quota memory", lambda queue: _quota(queue, "memory", _MEGA)),
+    ("queue_quota_cpu_cores", "Queue quota CPU", lambda queue: _quota(queue, "cpu", per=_MILLI)),
+    ("queue_quota_memory_bytes", "Queue quota memory", lambda queue: _quota(queue, "memory", times=_MEGA)),
     ("queue_allocated_gpus", "Queue allocated GPUs", lambda q: _allocated(q, lambda name: name.endswith("/gpu"))),
     ("queue_allocated_cpu_cores", "Queue allocated CPUs", lambda q: _allocated(q, lambda name: name == "cpu")),
     ("queue_allocated_memory_bytes", "Queue allocated memory", lambda q: _allocated(q, lambda name: name == "memory")),

@@ -31,14 +31,14 @@ def around(case: Case) -> pod_group.Surroundings:
     )
 
 
+def group_of(metadata: Case) -> tuple[str, str | None]:
+    return metadata.get("namespace", ""), (metadata.get("annotations") or {}).get("pod-group-name")
+
+
 def group_status(case: Case) -> Any:
     group = case["input"]["pod_group"]
-    key = (group["metadata"]["namespace"], group["metadata"]["name"])
-    members = [
-        pod
-        for pod in objects(case, "pods")
-        if (pod["metadata"]["namespace"], pod["metadata"].get("annotations", {}).get("pod-group-name")) == key
-    ]
+    key = (group["metadata"].get("namespace", ""), group["metadata"]["name"])
+    members = [pod for pod in objects(case, "pods") if group_of(pod["metadata"]) == key]
     status = pod_group.desired(group, members, around(case))
     return {name: value for name, value in status.items() if value}
 
@@ -68,7 +68,7 @@ def received(case: Case) -> Any:
 
 
 def terminal(pod: Case) -> bool:
-    return pod["status"].get("phase") in {"Succeeded", "Failed"} and not pods.is_active(pod)
+    return pod.get("status", {}).get("phase") in {"Succeeded", "Failed"} and not pods.is_active(pod)
 
 
 OPERATIONS: dict[str, tuple[str, Callable[[Case], Any]]] = {

@@ -12,14 +12,14 @@ Case = dict[str, Any]
 
 
 def needed(given: Case) -> Case:
-    ratio = given["config"]["gpu_memory_to_fraction_ratio"]
+    ratio = given["config"].get("gpu_memory_to_fraction_ratio", 0.0)
     settings = Settings(ScalingPodTemplate("image"), gpu_memory_to_fraction_ratio=ratio)
-    shares = waiting_shares(given["unschedulable_pods"], settings)
+    shares = waiting_shares(given["unschedulable_pods"] or [], settings)
     return {"result": devices_needed(shares.values()), "pods": [name for _, name in shares]}
 
 
 def scaling_devices(given: Case) -> list[int]:
-    return [devices_of(pod) for pod in given["scaling_pods"]]
+    return [devices_of(pod) for pod in given["scaling_pods"] or []]
 
 
 OPERATIONS: dict[str, Callable[[Case], Case]] = {

@@ -348,7 +348,7 @@ def update(given: Case, expected: Case) -> list[str]:
 def preemptibility(given: Case, expected: Case) -> list[str]:
     defaults = {
         key: priority.KindDefault(entry.get("priority_name", ""), entry.get("preemptibility", "").lower())
-        for key, entry in (given["defaults"] or {}).items()
+        for key, entry in (given.get("defaults") or {}).items()
     }
     return compared(lambda: priority.preemptibility(workload_of(given), defaults), expected, "result")
 

@@ -39,6 +39,11 @@ def test_quotas_and_allocations_in_cores_bytes_and_devices() -> None:
     }
 
 
+def test_a_quota_in_thousandths_is_shown_without_dust() -> None:
+    metrics = QueueMetrics(lambda: [queue(quota={"cpu": 4350})])
+    assert shown(metrics)[f"kai_queue_quota_cpu_cores{LABELS}"] == 4.35
+
+
 def test_unlimited_stays_unlimited_and_no_resources_are_none() -> None:
     unlimited = QueueMetrics(lambda: [queue(quota={"cpu": -1, "memory": -1})], namespace="x")
     assert shown(unlimited)[f"x_queue_quota_cpu_cores{LABELS}"] == -1

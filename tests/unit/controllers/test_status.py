@@ -69,6 +69,8 @@ def test_what_a_pod_counts_in_each_phase(status: dict[str, Any], expected: dict[
             {"nvidia.com/gpu": "500m"},
         ),
         ({"gpu-fraction": "1.0"}, {"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "1"}),
+        ({"gpu-fraction": "1e-3"}, {"nvidia.com/gpu": "1m"}, {"nvidia.com/gpu": "1m"}),
+        ({"gpu-fraction": "0.25" + "0" * 5000}, {"nvidia.com/gpu": "250m"}, {"nvidia.com/gpu": "250m"}),
     ],
 )
 def test_shares_of_gpus(annotations: dict[str, str], requested: dict[str, str], allocated: dict[str, str]) -> None:

@@ -12,6 +12,7 @@ from pykai.controllers.grouping.fields import (
     name_of,
     owner_references,
     positive,
+    text_at,
     uid_of,
 )
 from pykai.controllers.grouping.spec import GroupSpec
@@ -38,9 +39,10 @@ def cron_job(work: Workload) -> GroupSpec:
     owner = next((ref for ref in owner_references(work.pod) if ref.get("kind") == "Job"), None)
     if owner is None:
         raise GroupingError("no owner reference of type 'Job'")
-    run = work.lookup.get("batch/v1", "Job", work.home, owner["name"])
+    name = text_at(owner, "name")
+    run = work.lookup.get("batch/v1", "Job", work.home, name)
     if run is None:
-        raise GroupingError(f'jobs.batch "{owner["name"]}" not found')
+        raise GroupingError(f'jobs.batch "{name}" not found')
     return default.group(work.seen_from(run))
 
 

@@ -31,6 +31,8 @@ from pykai.objects import duration, names
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
 _YAML = yaml.resolver.Resolver()
 _STRING = "tag:yaml.org,2002:str"
+# Strings in the one version of YAML, numbers or truth values in another.
+_AMBIGUOUS = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|0[box][0-9a-fA-F_]+|[yYnN]")
 
 
 def group(work: Workload) -> GroupSpec:
@@ -142,7 +144,9 @@ def _top_owner_metadata(top: Object) -> str:
 
 @lru_cache(maxsize=4096)
 def _yaml_scalar(text: str) -> str:
-    """The text bare where YAML would read it back as a string, else in double quotes."""
+    """The text bare where every version of YAML reads it back as a string, else in double quotes."""
+    if _AMBIGUOUS.fullmatch(text):
+        return json.dumps(text)
     if _WORD.fullmatch(text) and _YAML.resolve(yaml.ScalarNode, text, (True, False)) == _STRING:  # type: ignore[no-untyped-call]
         return text  # What nearly every name is; reading it as YAML would take a millisecond.
     try:

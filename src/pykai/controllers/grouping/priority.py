@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from pykai.controllers.grouping.fields import Object, group_version_kind, labels_of, text_at
+from pykai.controllers.grouping.lookup import ForbiddenError
 from pykai.controllers.grouping.workload import Workload
 from pykai.objects import names
 
@@ -32,7 +33,7 @@ KindDefaults = Mapping[str, KindDefault]
 
 
 class UnreadableDefaultsError(ValueError):
-    """The ConfigMap is missing, or its `types` is not a JSON list of entries with a typeName."""
+    """The ConfigMap is missing or may not be read, or its `types` is not a JSON list of entries with a typeName."""
 
 
 def kind_defaults(work: Workload) -> KindDefaults:
@@ -48,7 +49,10 @@ def read_kind_defaults(work: Workload) -> KindDefaults:
     if work.settings.kind_defaults is None:
         return {}
     namespace, name = work.settings.kind_defaults
-    found = work.lookup.get("v1", "ConfigMap", namespace, name)
+    try:
+        found = work.lookup.get("v1", "ConfigMap", namespace, name)
+    except ForbiddenError:
+        raise UnreadableDefaultsError(f"ConfigMap {namespace}/{name} may not be read") from None
     if found is None:
         raise UnreadableDefaultsError(f"ConfigMap {namespace}/{name} does not exist")
     return _parsed(text_at(found, "data", "types"))

@@ -17,6 +17,7 @@ import structlog
 from msgspec import Struct
 
 from pykai.controllers.grouping import (
+    ForbiddenError,
     GroupingError,
     GroupSpec,
     Settings,
@@ -31,24 +32,20 @@ from pykai.controllers.grouping.kinds import known
 from pykai.controllers.grouping.owners import has_labels
 from pykai.controllers.loop import Meters, Pace, ReconcileLoop, RetryLater, unmetered
 from pykai.controllers.plain import Object, plain_pod
-from pykai.controllers.pod_grouper.lookup import (
-    KARTA,
-    Answers,
-    ClusterLookup,
-    UnknownError,
-    Watched,
-)
+from pykai.controllers.pod_grouper.doubts import Doubt, Doubts
+from pykai.controllers.pod_grouper.lookup import KARTA, Answers, ClusterLookup, UnknownError, Watched
 from pykai.controllers.pod_grouper.writes import GroupWriter
 from pykai.kube.api import EVERYTHING, Api, EventType, Selection
-from pykai.kube.errors import Conflict, NotFound, Timeout, TooManyRequests, Unavailable
+from pykai.kube.errors import ApiError, Conflict, NotFound, Timeout, TooManyRequests, Unavailable
 from pykai.kube.events import EventRecorder, Regarding
 from pykai.kube.replica import Change, Key
 from pykai.kube.resources import NAMESPACE, POD, POD_GROUP, PRIORITY_CLASS
 from pykai.kube.watches import Watches
-from pykai.objects import kinds
+from pykai.objects import kinds, names
 
 WARNING = "PodGrouperWarning"
 GATHER_SECONDS = 0.005
+SECOND_LOOK_SECONDS = 2.0
 FIRST_SECONDS, LONGEST_SECONDS = 1.0, 60.0
 _QUESTIONS = 50
 _PATCHES_AT_ONCE = 16
@@ -91,11 +88,13 @@ class PodGrouper:
         self._namespaces = watches.of(NAMESPACE, Namespace, names_only) if settings.namespace_labels else None
         self._writer = GroupWriter(api, self._groups, settings.grouping)
         self._answers = Answers(api)
+        self._doubts = Doubts(self._answers)
         self._watched = Watched(self._pods, self._classes, self._kartas, self._writer.existing)
         self._events = EventRecorder(api, "pod-grouper", time.time)
         pace = Pace(settings.workers, FIRST_SECONDS, LONGEST_SECONDS)
         self._pod_loop: ReconcileLoop[Key] = ReconcileLoop("pod-grouper", pace, settings.meters("pod-grouper"))
         self._group_loop: ReconcileLoop[Key] = ReconcileLoop("pod-group", pace, settings.meters("pod-group"))
+        self._doubt_loop: ReconcileLoop[Key] = ReconcileLoop("pod-group-again", pace)
         self._members: dict[Key, dict[Key, GroupSpec]] = {}
 
     async def run(self, ready: asyncio.Event) -> None:
@@ -111,6 +110,7 @@ class PodGrouper:
                 tasks.create_task(self._events.run())
                 tasks.create_task(self._pod_loop.run(self._find_group))
                 tasks.create_task(self._group_loop.run(self._write_group))
+                tasks.create_task(self._doubt_loop.run(self._look_again))
                 await self._pod_loop.quiet()
                 ready.set()
         finally:
@@ -152,20 +152,42 @@ class PodGrouper:
         pod = self._pods.get(key[1], key[0])
         if pod is None or not self._is_ours(pod) or not self._in_our_namespace(pod):
             return
+        lookup, began = ClusterLookup(self._watched, self._answers), self._answers.clock()
         try:
-            spec = await self._grouped(pod)
-        except GroupingError as error:
+            spec = await self._grouped(pod, lookup)
+        except (GroupingError, ForbiddenError) as error:
             self._warn(pod, str(error))
             raise RetryLater(str(error)) from error
-        if spec is not None:
-            group = (spec.namespace, spec.name)
-            members = self._members.setdefault(group, {})
-            members.pop(key, None)
-            members[key] = spec
-            self._group_loop.add_after(group, GATHER_SECONDS)
+        if spec is None:
+            return
+        group = (spec.namespace, spec.name)
+        members = self._members.setdefault(group, {})
+        members.pop(key, None)
+        members[key] = spec
+        self._group_loop.add_after(group, GATHER_SECONDS)
+        if _is_new(pod, spec) and self._doubts.note(key, spec, lookup.asked, began):
+            self._doubt_loop.add_after(group, SECOND_LOOK_SECONDS)
 
-    async def _grouped(self, pod: kinds.Pod) -> GroupSpec | None:
-        lookup = ClusterLookup(self._watched, self._answers)
+    async def _look_again(self, group: Key) -> None:
+        """Look at all pods of a group again if one of them would be grouped otherwise by now."""
+        doubt = self._doubts.take(group)
+        if doubt is None or await self._is_still(doubt):
+            return
+        for key in doubt.pods:
+            self._pod_loop.add(key)
+
+    async def _is_still(self, doubt: Doubt) -> bool:
+        """Whether the doubt's pod would be grouped as it is; a workload in error or on its way out changes nothing."""
+        pod = self._pods.get(doubt.pod[1], doubt.pod[0])
+        try:
+            lookup = ClusterLookup(self._watched, self._answers)
+            return pod is not None and await self._grouped(pod, lookup) in (doubt.spec, None)
+        except (GroupingError, ForbiddenError):
+            return True
+        except (ApiError, RetryLater):
+            return False
+
+    async def _grouped(self, pod: kinds.Pod, lookup: ClusterLookup) -> GroupSpec | None:
         try:
             work = await self._asked(lambda: workload_of(plain_pod(pod), lookup, self._settings.grouping))
             if work is None:
@@ -238,6 +260,11 @@ class PodGrouper:
         meta = pod.metadata
         self._events.record(Regarding("v1", "Pod", meta.name, meta.namespace, meta.uid), WARNING, message, "Warning")
         log.warning("pod not grouped as asked", pod=f"{meta.namespace}/{meta.name}", reason=message)
+
+
+def _is_new(pod: kinds.Pod, spec: GroupSpec) -> bool:
+    """Whether the pod has not been in its group before."""
+    return (pod.metadata.annotations or {}).get(names.POD_GROUP_ANNOTATION) != spec.name
 
 
 def _wishes(pod: kinds.Pod) -> tuple[object, ...]:

@@ -134,9 +134,10 @@ def _annotations(pod: Object) -> Mapping[str, str]:
 
 def _portion(annotations: Mapping[str, str]) -> Fraction:
     text = annotations[names.GPU_FRACTION]
-    if gpu_request.portion(text) is None and text not in _WHOLE_DEVICE:
+    portion = 1.0 if text in _WHOLE_DEVICE else gpu_request.portion(text)
+    if portion is None:
         raise PodResourcesError(f"annotation {names.GPU_FRACTION} holds no part of a device: {text!r}")
-    return Fraction(text)
+    return Fraction(str(portion))  # As written: a float's own fraction would end in dust.
 
 
 def _devices(annotations: Mapping[str, str]) -> int:

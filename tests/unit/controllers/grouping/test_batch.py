@@ -38,6 +38,8 @@ def test_cron_job_groups_by_run():
         grouped(top, pod(owners=[ref(run)]))
     with pytest.raises(GroupingError, match="no owner reference of type 'Job'"):
         grouped(top, pod(owners=[ref(top)]), run)
+    with pytest.raises(GroupingError, match='"" not found'):
+        grouped(top, pod(owners=[{"kind": "Job"}]), run)
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,21 @@ def test_the_owners_own_user_wins():
     assert (spec.labels["user"], spec.annotations["user"]) == ("owner", "owner")
 
 
-@pytest.mark.parametrize(("uid", "written"), [("12", '"12"'), ("", '""'), ("true", '"true"'), ("1-2", "1-2")])
+@pytest.mark.parametrize(
+    ("uid", "written"),
+    [
+        ("12", '"12"'),
+        ("", '""'),
+        ("true", '"true"'),
+        ("1-2", "1-2"),
+        ("1e3", '"1e3"'),
+        ("08", '"08"'),
+        ("0o17", '"0o17"'),
+        ("n", '"n"'),
+        ("1e3-2", "1e3-2"),
+        ("yn", "yn"),
+    ],
+)
 def test_top_owner_metadata_reads_back_as_text(uid, written):
     top = obj("v1", "Thing")
     top["metadata"]["uid"] = uid
