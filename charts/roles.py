@@ -15,6 +15,7 @@ from pykai.controllers.operator.kinds import CLUSTER_POLICY, MADE, WEBHOOKS
 from pykai.controllers.operator.upgrade import KUEUE
 from pykai.controllers.pod_grouper.kinds import plural_of
 from pykai.kube.api import Resource
+from pykai.objects import names as known
 from pykai.objects.crds import DEFINITIONS
 from pykai.scheduler.feed import SOURCES
 
@@ -24,7 +25,7 @@ Row = tuple[str, str, str]
 FOLLOW = "list watch"
 DEFINITIONS_FOLLOWED: Row = ("apiextensions.k8s.io", "customresourcedefinitions", FOLLOW)
 EVENTS: Row = ("", "events", "create patch")
-LEASES: Row = ("coordination.k8s.io", "leases", "get create update")
+LEASES = ("coordination.k8s.io", "leases")
 RUN_AI, KAI, DRA = "scheduling.run.ai", "kai.scheduler", "resource.k8s.io"
 OPERATED = "get list watch create patch delete"
 _EXPLICIT = ("", "apps", "batch", "nvidia.com")
@@ -33,7 +34,10 @@ _EXPLICIT = ("", "apps", "batch", "nvidia.com")
 
 @dataclass(frozen=True)
 class Role:
-    """The rights of one service account; `names`, where given, are the only objects `named` rules speak of."""
+    """The rights of one service account; `named` rules speak of the objects with these names only.
+
+    `lease`: the one it is elected by; that it may also make one is for installations whose operator is not at work.
+    """
 
     name: str
     account: str
@@ -42,6 +46,7 @@ class Role:
     reservation: tuple[Row, ...] = ()
     scaling: tuple[Row, ...] = ()
     named: tuple[tuple[Row, tuple[str, ...]], ...] = ()
+    lease: str = ""
 
 
 def _followed() -> tuple[Row, ...]:
@@ -83,7 +88,7 @@ ROLES: tuple[Role, ...] = (
             (RUN_AI, "bindrequests", "get create delete"),
             (RUN_AI, "podgroups podgroups/status", "patch"),
         ),
-        system=(LEASES,),
+        system=((*LEASES, "get create update"),),
     ),
     Role(
         "kai-binder",
@@ -103,8 +108,8 @@ ROLES: tuple[Role, ...] = (
             (RUN_AI, "bindrequests/status", "patch"),
             EVENTS,
         ),
-        system=(LEASES,),
         reservation=(("", "pods", "create"),),
+        lease=known.BINDER_LEASE,
     ),
     Role(
         "kai-podgrouper",
@@ -120,7 +125,7 @@ ROLES: tuple[Role, ...] = (
             *_workloads(),
             EVENTS,
         ),
-        system=(LEASES,),
+        lease=known.POD_GROUPER_LEASE,
     ),
     Role(
         "kai-podgroup-controller",
@@ -133,20 +138,20 @@ ROLES: tuple[Role, ...] = (
             (RUN_AI, "podgroups/status", "patch"),
             DEFINITIONS_FOLLOWED,
         ),
-        system=(LEASES,),
+        lease=known.POD_GROUP_CONTROLLER_LEASE,
     ),
     Role(
         "queuecontroller",
         "queue-controller",
         cluster=((RUN_AI, "queues podgroups", FOLLOW), (RUN_AI, "queues/status", "patch")),
-        system=(LEASES,),
+        lease=known.QUEUE_CONTROLLER_LEASE,
     ),
     Role(
         "kai-node-scale-adjuster",
         "node-scale-adjuster",
         cluster=(("", "pods", FOLLOW),),
-        system=(LEASES,),
         scaling=(("", "pods", "create delete"), ("", "pods/status", "patch")),
+        lease=known.NODE_SCALE_ADJUSTER_LEASE,
     ),
     Role("kai-numa-placement-exporter", "numa-placement-exporter", cluster=(("", "pods", "list patch"),)),
     Role("kai-resource-reservation", "", reservation=(("", "pods", "get patch"),)),
@@ -166,8 +171,8 @@ ROLES: tuple[Role, ...] = (
             *_made(kind for kind in MADE if kind.namespaced),
             ("discovery.k8s.io", "endpointslices/restricted", "create"),
             ("", "pods", FOLLOW),
-            ("coordination.k8s.io", "leases", "get list watch create update"),
         ),
+        lease=known.OPERATOR_LEASE,
         named=(
             (
                 (WEBHOOKS[0].group, " ".join(kind.plural for kind in WEBHOOKS), "get patch delete"),
@@ -206,11 +211,16 @@ def document() -> dict[str, dict[str, Any]]:
 def _entry(role: Role) -> dict[str, Any]:
     scopes = {
         "cluster": [*map(_rule, role.cluster), *(_rule(row, names) for row, names in role.named)],
-        "system": [_rule(row) for row in role.system],
+        "system": [*map(_rule, role.system), *_election(role.lease)],
         "reservation": [_rule(row) for row in role.reservation],
         "scaling": [_rule(row) for row in role.scaling],
     }
     return {"account": role.account, **{scope: rules for scope, rules in scopes.items() if rules}}
+
+
+def _election(lease: str) -> list[dict[str, Any]]:
+    """What an election needs; making an object cannot be limited by its name."""
+    return [_rule((*LEASES, "create")), _rule((*LEASES, "get update"), (lease,))] if lease else []
 
 
 def _rule(row: Row, names: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from pykai.kube.watches import Watches
 from pykai.objects import names
 from pykai.observe.work_metrics import WorkMetrics
 
-LEASE = "2ad35f9c.kai.scheduler"
 _USUAL, _POD = BinderSettings(), ReservationTemplate()
 RESERVATION = (
     Flag("resource-reservation-namespace", _POD.namespace, "Namespace of reservation pods."),
@@ -109,6 +108,6 @@ def compose(settings: BinderSettings, api: Api, watches: Watches, work: WorkMetr
 @takes(FLAGS, RESERVATION, WORKERS, ELECTION, SERVERS, CLIENT, LOGS)
 def binder(**given: Any) -> None:
     """Carry out bind requests and reserve shared GPUs."""
-    process = process_of("binder", given, LEASE)
+    process = process_of("binder", given, names.BINDER_LEASE)
     tell_ineffective((*FLAGS, *LOGS), given)
     run_component(process, partial(compose, settings_of(given)))

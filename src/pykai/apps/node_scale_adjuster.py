@@ -19,7 +19,6 @@ from pykai.kube.watches import Watches
 from pykai.objects import names
 from pykai.observe.work_metrics import WorkMetrics
 
-LEASE = "7n7h49uc.kai.scheduler"
 FLAGS = (
     Flag("scaling-pod-image", "registry/local/kai-scheduler/scalingpod", "Image of scaling pods."),
     Flag("scale-adjust-namespace", names.SCALING_NAMESPACE, "Namespace of scaling pods."),
@@ -54,6 +53,6 @@ def compose(settings: NodeScalerSettings, api: Api, watches: Watches, work: Work
 @takes(FLAGS, ELECTION, SERVERS, CLIENT, LOGS)
 def node_scale_adjuster(**given: Any) -> None:
     """Make waiting GPU shares visible to a cluster autoscaler."""
-    process = process_of("node-scale-adjuster", given, LEASE)
+    process = process_of("node-scale-adjuster", given, names.NODE_SCALE_ADJUSTER_LEASE)
     tell_ineffective(LOGS, given)
     run_component(process, partial(compose, settings_of(given)))

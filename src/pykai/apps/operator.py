@@ -26,7 +26,6 @@ from pykai.webhook import registration as rules
 from pykai.webhook.certificate_files import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE
 from pykai.webhook.certificates import issue, renewal_reason, service_names, trust_bundle
 
-LEASE = "41fce092.run.ai"
 FLAGS = (
     Flag("namespace", names.SYSTEM_NAMESPACE, "Namespace of this operator and of everything it deploys."),
     Flag("image-registry", "registry/local/kai-scheduler", "Where images come from, unless Config says otherwise."),
@@ -109,6 +108,6 @@ def compose(settings: OperatorSettings, api: Api, watches: Watches, work: WorkMe
 @takes(FLAGS, SERVERS, ELECTION, CLIENT, LOGS)
 def operator(**given: Any) -> None:
     """Deploy the system as Config and SchedulingShard objects ask."""
-    process = process_of("operator", given, LEASE)
+    process = process_of("operator", given, names.OPERATOR_LEASE)
     tell_ineffective(LOGS, given)
     run_component(process, partial(compose, OperatorSettings(WEBHOOKS, site_of(given), ping)))

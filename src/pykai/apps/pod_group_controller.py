@@ -20,7 +20,6 @@ from pykai.objects import names
 from pykai.observe.work_metrics import WorkMetrics
 from pykai.webhook.review import Admission
 
-LEASE = "o1x22tjj.kai.scheduler"
 FLAGS = (
     Flag("scheduler-name", names.SCHEDULER_NAME, "Whose pods count (spec.schedulerName)."),
     Flag("enable-podgroup-webhook", True, "Serve the validation of PodGroups."),
@@ -49,7 +48,7 @@ def compose(
 def podgroup_controller(**given: Any) -> None:
     """Keep the status of PodGroups, and validate them."""
     given["zap_log_level"] = given["zap_log_level"] or str(max(0, given["log_level"] - 3))
-    process = process_of("podgroup-controller", given, LEASE)
+    process = process_of("podgroup-controller", given, names.POD_GROUP_CONTROLLER_LEASE)
     tell_ineffective((*FLAGS, *LOGS), given)
     settings = PodGroupStatusSettings(
         given["scheduler_name"],

@@ -18,7 +18,6 @@ from pykai.kube.watches import Watches
 from pykai.objects import names
 from pykai.observe.work_metrics import WorkMetrics
 
-LEASE = "54dff599.kai.scheduler"
 FLAGS = (
     Flag("scheduler-name", names.SCHEDULER_NAME, "Whose pods are grouped (spec.schedulerName)."),
     Flag("queue-label-key", names.QUEUE_LABEL, "Label of pods and workloads that names their queue."),
@@ -72,6 +71,6 @@ def compose(settings: PodGrouperSettings, api: Api, watches: Watches, work: Work
 @takes(FLAGS, WORKERS, ELECTION, SERVERS, CLIENT, LOGS)
 def podgrouper(**given: Any) -> None:
     """Put the pods of workloads in PodGroups."""
-    process = process_of("pod-grouper", given, LEASE)
+    process = process_of("pod-grouper", given, names.POD_GROUPER_LEASE)
     tell_ineffective(LOGS, given)
     run_component(process, partial(compose, alone(settings_of(given))))

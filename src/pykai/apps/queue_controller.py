@@ -19,11 +19,10 @@ from pykai.controllers.queue_status import QueueStatusSettings
 from pykai.kube.api import Api
 from pykai.kube.resources import QUEUE
 from pykai.kube.watches import Watches
-from pykai.objects import kinds
+from pykai.objects import kinds, names
 from pykai.observe.work_metrics import WorkMetrics
 from pykai.webhook.review import Admission
 
-LEASE = "ov3xj497.kai.scheduler"
 FLAGS = (
     Flag("enable-webhook", True, "Serve the validation of Queues."),
     Flag("enable-quota-validation", False, "Warn about quotas that do not add up along the tree of queues."),
@@ -81,7 +80,7 @@ def compose(settings: QueueControllerSettings, api: Api, watches: Watches, work:
 @takes(FLAGS, ELECTION, WEBHOOK, CLIENT, LOGS)
 def queue_controller(**given: Any) -> None:
     """Keep the status of Queues, show their metrics, and validate them."""
-    process = process_of("queue-controller", given, LEASE)
+    process = process_of("queue-controller", given, names.QUEUE_CONTROLLER_LEASE)
     tell_ineffective((*FLAGS, *LOGS), given)
     addresses = replace(process, metrics_address=given["metrics_listen_address"], health_address="0")
     run_component(addresses, partial(compose, settings_of(given)))

@@ -3,6 +3,9 @@
 The holder renews the lease; the others take it when it was not renewed for its whole duration, measured by their own
 clock from the moment they saw the last renewal, so clocks need not agree. A holder that cannot renew stops leading
 before its lease runs out for the others: `renew_seconds` is shorter than `lease_seconds`.
+
+A lease that nobody made is made by the first to ask for it. One that has an owner is made by whoever made it so: where
+it goes, its owner went, and a replica that made it anew would leave it behind for ever.
 """
 
 from __future__ import annotations
@@ -52,6 +55,7 @@ class Election:
         self._term = term or Term()
         self._seen: Object = {}
         self._seen_at = 0.0
+        self._owned = False
         self.leading = False
 
     async def run(self, lead: Callable[[], Awaitable[None]], recorder: EventRecorder | None = None) -> None:
@@ -103,7 +107,7 @@ class Election:
         try:
             if not self._mine():
                 await self._look()
-            if self._left():
+            if self._left() or self._must_wait_for_it():
                 return False
             self._note(await self._write())
         except (Conflict, AlreadyExists):
@@ -111,6 +115,7 @@ class Election:
             return False
         except ApiError as error:
             log.warning("lease not renewed", lease=self._lease.name, error=error.message)
+            self._seen = {} if isinstance(error, NotFound) else self._seen
             return False
         return True
 
@@ -124,6 +129,14 @@ class Election:
         if lease != self._seen:
             self._seen = lease
             self._seen_at = asyncio.get_running_loop().time()
+            self._owned = self._owned or bool((lease.get("metadata") or {}).get("ownerReferences"))
+
+    def _must_wait_for_it(self) -> bool:
+        """Whether the lease is gone and not ours to make."""
+        waits = self._owned and not self._seen
+        if waits:
+            log.warning("lease is gone, waiting for its owner to make it again", lease=self._lease.name)
+        return waits
 
     def _spec(self) -> dict[str, Any]:
         return self._seen.get("spec") or {}
@@ -146,7 +159,7 @@ class Election:
         now = datetime.fromtimestamp(self._wall(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         spec = {**self._spec(), "leaseDurationSeconds": self._term.lease_seconds, "renewTime": now}
         if not self._mine():
-            turns = int(spec.get("leaseTransitions") or 0) + (1 if self._seen else 0)
+            turns = int(spec.get("leaseTransitions") or 0) + (1 if self._spec() else 0)
             spec |= {"holderIdentity": self._identity, "acquireTime": now, "leaseTransitions": turns}
         if not self._seen:
             body = {"metadata": {"name": self._lease.name, "namespace": self._lease.namespace}, "spec": spec}

@@ -121,3 +121,11 @@ MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 SCHEDULER_APP: Final = "kai-scheduler"
 SHARD_LABEL: Final = "kai.scheduler/shard"
 FAKE_GPU_LABEL: Final = "run.ai/fake.gpu"
+
+# Leases by which replicas are elected; those of schedulers are named after scheduler and node pool
+OPERATOR_LEASE: Final = "41fce092.run.ai"
+BINDER_LEASE: Final = "2ad35f9c.kai.scheduler"
+POD_GROUPER_LEASE: Final = "54dff599.kai.scheduler"
+POD_GROUP_CONTROLLER_LEASE: Final = "o1x22tjj.kai.scheduler"
+QUEUE_CONTROLLER_LEASE: Final = "ov3xj497.kai.scheduler"
+NODE_SCALE_ADJUSTER_LEASE: Final = "7n7h49uc.kai.scheduler"

@@ -14,6 +14,7 @@ import pykai
 from pykai.apps import upgrade
 from pykai.apps.cli import CommandTable, main
 from pykai.controllers.grouping.kinds import TABLE
+from pykai.controllers.operator.components import COMPONENTS
 from pykai.controllers.operator.desired import desired
 from pykai.controllers.operator.scheduler_config import document
 from pykai.controllers.operator.settings import read_config
@@ -312,6 +313,17 @@ def test_no_role_allows_everything() -> None:
                 assert "*" not in rule["verbs"], name
                 assert "*" not in rule["apiGroups"], name
                 assert "*" not in rule["resources"] or rule["verbs"] == ["get"], name
+
+
+def test_components_write_only_their_own_lease() -> None:
+    for row in COMPONENTS:
+        if row.lease:
+            (role,) = [role for role in roles.document().values() if role["account"] == row.name]
+            rules = [rule for rule in role["system"] if "leases" in rule["resources"]]
+            written = {verb: rule.get("resourceNames") for rule in rules for verb in rule["verbs"]}
+            assert written == {"create": None, "get": [row.lease], "update": [row.lease]}, row.name
+    operated = {"get", "list", "watch", "create", "patch", "delete", "update"}
+    assert allowed("kai-operator", "system")["coordination.k8s.io", "leases"] == operated
 
 
 @pytest.mark.parametrize("role", ["kai-scheduler", "kai-binder", "kai-podgrouper", "kai-operator", "queuecontroller"])

@@ -1,4 +1,4 @@
-"""What goes with a Deployment: service account, Service, disruption budget, vertical autoscaler, certificate."""
+"""What goes with a Deployment: service account, Service, lease, disruption budget, vertical autoscaler, certificate."""
 
 from __future__ import annotations
 
@@ -29,6 +29,14 @@ def service(name: str, selector: Mapping[str, str], ports: Sequence[Port]) -> Ob
         "metadata": {"name": name, "labels": dict(selector) or {"app": name}},
         "spec": {**spec, "selector": dict(selector)} if selector else spec,
     }
+
+
+def lease(name: str, workload: Workload) -> list[Object]:
+    """The Lease of copies that are elected; it has no spec, because who holds it and since when is theirs to write."""
+    if not workload.elected:
+        return []
+    metadata = {"name": name, "labels": workload.pod_labels}
+    return [{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}]
 
 
 def budget(workload: Workload) -> list[Object]:

@@ -68,6 +68,11 @@ def ours(live: Object) -> bool:
     )
 
 
+def adoptable(live: Object) -> bool:
+    """Whether this object, which no operator made, is to become ours: a lease that replicas made for themselves."""
+    return live["kind"] == "Lease" and not live["metadata"].get("ownerReferences")
+
+
 def must_be_made_anew(live: Object, wanted: Object) -> bool:
     """Whether the server would refuse the change, because it is to a field that stays for an object's life."""
     path = _FOR_LIFE.get(wanted["kind"])

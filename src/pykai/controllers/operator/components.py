@@ -20,6 +20,7 @@ from pykai.controllers.operator.settings import (
 )
 from pykai.controllers.operator.webhooks import WebhookParts
 from pykai.controllers.operator.workloads import Workload, deployment
+from pykai.objects import names
 
 Object = dict[str, Any]
 Part = PodGrouper | Binder | QueueController | PodGroupController | NodeScaleAdjuster | Admission
@@ -38,8 +39,9 @@ def _no_registration(installation: Installation, parts: WebhookParts) -> list[Ob
 class Component:
     """A row: `title` names it in conditions, `name` its objects, `command` what `kai` runs.
 
-    `ports` are those of its Service (none: no Service), `probe` the port of its health. `webhook_port` None: it serves
-    no webhooks; `serves` says whether it is to, `secret` holds its certificate, `register` gives the registrations.
+    `lease` is what its copies are elected by (empty: all work), `ports` are those of its Service (none: no Service),
+    `probe` the port of its health. `webhook_port` None: it serves no webhooks; `serves` says whether it is to,
+    `secret` holds its certificate, `register` gives the registrations.
     """
 
     title: str
@@ -50,6 +52,7 @@ class Component:
     probe: Callable[[Config], int] = lambda config: HEALTH
     ports: Callable[[Config], tuple[Port, ...]] = _no_ports
     alone: bool = False
+    lease: str = ""
     secret: str = ""
     webhook_port: Callable[[Config], Port] | None = None
     serves: Callable[[Config], bool] = lambda config: True
@@ -74,6 +77,7 @@ class Component:
             attachments.account(self.name, installation),
             *([attachments.service(self.name, workload.pod_labels, ports)] if ports else []),
             *(self._certified(installation, parts) if self.webhook(config) else []),
+            *attachments.lease(self.lease, workload),
             deployment(workload, installation),
             *attachments.budget(workload),
             *attachments.autoscaler(workload, self.part(config).vpa, installation),
@@ -146,7 +150,14 @@ def _register_pod_groups(installation: Installation, parts: WebhookParts) -> lis
 
 
 COMPONENTS: Final = (
-    Component("PodGrouper", "pod-grouper", "podgrouper", lambda config: config.pod_grouper, arguments.pod_grouper),
+    Component(
+        "PodGrouper",
+        "pod-grouper",
+        "podgrouper",
+        lambda config: config.pod_grouper,
+        arguments.pod_grouper,
+        lease=names.POD_GROUPER_LEASE,
+    ),
     Component(
         "Binder",
         "binder",
@@ -156,6 +167,7 @@ COMPONENTS: Final = (
         probe=lambda config: config.binder.probe_port,
         ports=_binder_ports,
         alone=True,
+        lease=names.BINDER_LEASE,
     ),
     Component(
         "QueueController",
@@ -165,6 +177,7 @@ COMPONENTS: Final = (
         arguments.queue_controller,
         probe=lambda config: config.queue_controller.controller_service.metrics.target_port,
         ports=_queue_ports,
+        lease=names.QUEUE_CONTROLLER_LEASE,
         webhook_port=lambda config: config.queue_controller.controller_service.webhook,
         secret="queue-webhook-tls-secret",
         serves=lambda config: config.queue_controller.webhooks.enable_validation,
@@ -176,6 +189,7 @@ COMPONENTS: Final = (
         "podgroup-controller",
         lambda config: config.pod_group_controller,
         arguments.pod_group_controller,
+        lease=names.POD_GROUP_CONTROLLER_LEASE,
         webhook_port=lambda config: config.pod_group_controller.controller_service.webhook,
         secret="podgroup-webhook-tls-secret",
         serves=lambda config: config.pod_group_controller.webhooks.enable_validation,
@@ -188,6 +202,7 @@ COMPONENTS: Final = (
         lambda config: config.node_scale_adjuster,
         arguments.node_scale_adjuster,
         alone=True,
+        lease=names.NODE_SCALE_ADJUSTER_LEASE,
     ),
     Component(
         "KAIAdmission",

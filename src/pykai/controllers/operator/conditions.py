@@ -152,6 +152,12 @@ def _deployment_runs(live: Object) -> bool:
     return runs and _current(live) and int(status.get("updatedReplicas") or 0) == wanted
 
 
+def rolled_out(deployment: Object) -> bool:
+    """Whether no pod of an older spec is left, but those that have been told to end."""
+    status = deployment.get("status") or {}
+    return _current(deployment) and status.get("replicas", 0) == status.get("updatedReplicas", 0)
+
+
 def _daemon_set_runs(live: Object) -> bool:
     status = live.get("status") or {}
     return _current(live) and status.get("desiredNumberScheduled", 0) == status.get("numberAvailable", 0)

@@ -1,8 +1,9 @@
 """The operator at work: makes what `desired` says true, removes what it no longer says, and tells how far it got.
 
-It changes only what an operator made: an object of a wanted name that somebody else made is reported, not touched. What
-is written is applied on the server, so that fields others set stay theirs, and only where something differs. A shard
-with a mistake keeps running as it did until the mistake is mended.
+It changes only what an operator made: an object of a wanted name that somebody else made is reported, not touched; but
+leases that replicas made for themselves become its own. What is written is applied on the server, so that fields others
+set stay theirs, and only where something differs. A shard with a mistake keeps running as it did until the mistake is
+mended.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import structlog
 
 from pykai.config.fields import FieldError
 from pykai.controllers.loop import Meters, Pace, ReconcileLoop, RetryLater, unmetered
-from pykai.controllers.operator import conditions, shard_objects
+from pykai.controllers.operator import conditions, own_lease, shard_objects
 from pykai.controllers.operator.certificates import Certificates
 from pykai.controllers.operator.conditions import Moment, Presence, Standing
 from pykai.controllers.operator.desired import Wanted, desired
@@ -35,6 +36,7 @@ from pykai.kube.watches import Watches
 Object = dict[str, Any]
 log = structlog.get_logger("operator")
 _ALL: Final = "all"
+_OWN_LEASE: Final = "own lease"
 _LOOK_AGAIN_SECONDS = 3600.0
 """How often certificates and the like are looked at though nothing happened."""
 
@@ -75,6 +77,7 @@ class Operator:
         """Keep the installation true until cancelled."""
         await self._seen.synced()
         leave = self._seen.subscribe(self._changed)
+        self._loop.add(_OWN_LEASE)
         self._changed()
         ready.set()
         probing = asyncio.create_task(self._probe.run())
@@ -88,6 +91,9 @@ class Operator:
         self._loop.add_after(_ALL, self._settings.gather_seconds)
 
     async def _reconcile(self, key: str) -> float | None:
+        if key == _OWN_LEASE:
+            await own_lease.claim(self._api, self._settings.site.namespace)
+            return None
         found = self._seen.config()
         if found is None:
             self._probe.aim(None)

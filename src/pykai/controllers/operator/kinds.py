@@ -1,7 +1,7 @@
 """The kinds the operator makes, in the order in which they are written, and the kinds it only reads.
 
-Trust comes before certificates and configuration before the pods that read it, so that no step leaves behind a state
-that does not work.
+Trust comes before certificates, and configuration and leases before the pods that read them, so that no step leaves
+behind a state that does not work.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pykai.kube.resources import (
     DEPLOYMENT,
     DISRUPTION_BUDGET,
     ENDPOINT_SLICE,
+    LEASE,
     MUTATING_WEBHOOK,
     SECRET,
     SERVICE,
@@ -37,6 +38,7 @@ MADE: Final = (
     SERVICE,
     *WEBHOOKS,
     SECRET,
+    LEASE,
     *WORKLOADS,
     DISRUPTION_BUDGET,
     ENDPOINT_SLICE,

@@ -43,7 +43,6 @@ class Observation:
         self._fake_nodes = watches.of(NODE, Object, fake)
         self._definitions = watches.of(CRD, Object, Selection(metadata_only=True))
         self._policies = watches.of(CLUSTER_POLICY, Object, optional=True)
-        self._leases = watches.of(LEASE, Object, Selection(namespace=namespace))
         schedulers = Selection(namespace=namespace, labels=f"{names.APP_LABEL}={names.SCHEDULER_APP}")
         self._pods = watches.of(POD, Object, schedulers)
         self._namespace = namespace
@@ -105,7 +104,7 @@ class Observation:
 
     def leaders(self) -> Mapping[str, Leader]:
         """Who holds which lease, where that is a scheduler pod that can be reached."""
-        found = {key[1]: self._leader(lease) for key, lease in self._leases.items()}
+        found = {key[1]: self._leader(lease) for key, lease in self._own[LEASE].items()}
         return {name: leader for name, leader in found.items() if leader is not None}
 
     def _leader(self, lease: Object) -> Leader | None:
@@ -118,7 +117,7 @@ class Observation:
 
     def _all(self) -> list[SharedWatch[Object]]:
         asked, cluster = (self._configs, self._shards), (self._fake_nodes, self._policies, self._definitions)
-        return [*self._own.values(), *asked, *cluster, self._leases, self._pods]
+        return [*self._own.values(), *asked, *cluster, self._pods]
 
 
 def uses_cdi(policy: Object) -> bool:
@@ -137,12 +136,17 @@ def _holder(lease: Object) -> str:
     return str((lease.get("spec") or {}).get("holderIdentity") or "").partition("_")[0]
 
 
+def _election(lease: Object) -> tuple[str, Any]:
+    """What of a lease is of interest: who holds it, and that it stays ours."""
+    return _holder(lease), lease["metadata"].get("ownerReferences")
+
+
 def _matters(change: Change[Object]) -> bool:
     """A lease that was only renewed does not, and neither does our own status."""
     if change.type is not EventType.MODIFIED or change.old is None:
         return True
     if change.object["kind"] == LEASE.kind:
-        return _holder(change.object) != _holder(change.old)
+        return _election(change.object) != _election(change.old)
     if change.object["kind"] in (CONFIG.kind, SHARD.kind):
         return _asked(change.object) != _asked(change.old)
     return True

@@ -37,6 +37,7 @@ def objects(shard: Shard, installation: Installation) -> list[Object]:
     return [
         _config_map(workload, text),
         *_metrics(workload, shard, installation),
+        *attachments.lease(lease_of(shard, config.shared.scheduler_name), workload),
         deployment(workload, installation),
         *attachments.budget(workload),
         *attachments.autoscaler(workload, config.scheduler.vpa, installation),
@@ -49,9 +50,11 @@ def name_of(shard: Shard, installation: Installation) -> str:
 
 
 def lease_of(shard: Shard, scheduler_name: str) -> str:
-    """The lease for which the shard's replicas are elected."""
-    pool = shard.spec.partition_label_value
-    return f"{scheduler_name}-{pool}" if pool else scheduler_name
+    """The lease for which the shard's replicas are elected; the shard's own flags go before what it and Config say."""
+    given = shard.spec.args
+    pool = given.get("partition-label-value", shard.spec.partition_label_value)
+    name = given.get("scheduler-name", scheduler_name)
+    return f"{name}-{pool}" if pool else name
 
 
 def _workload(shard: Shard, installation: Installation, text: str) -> Workload:

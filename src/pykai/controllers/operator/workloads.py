@@ -66,6 +66,11 @@ class Workload:
         """The labels of its pods, by which it selects them."""
         return {names.APP_LABEL: self.name, **self.labels}
 
+    @property
+    def elected(self) -> bool:
+        """Whether its copies are told to have themselves elected."""
+        return any(argument.startswith("--leader-elect=") for argument in self.arguments)
+
 
 def deployment(workload: Workload, installation: Installation) -> Object:
     """The Deployment object."""

@@ -1,4 +1,7 @@
-"""Writes of the operator: apply what differs, delete what is no longer wanted, keep away from what is not ours."""
+"""Writes of the operator: apply what differs, delete what is no longer wanted, keep away from what is not ours.
+
+A lease goes last: while the pods that it elects are being replaced, those that are left need it.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,15 @@ from typing import Any, Final
 
 import structlog
 
-from pykai.controllers.operator.comparison import agrees, fingerprinted, must_be_made_anew, ours
+from pykai.controllers.operator.comparison import adoptable, agrees, fingerprinted, must_be_made_anew, ours
+from pykai.controllers.operator.conditions import rolled_out
 from pykai.controllers.operator.desired import Wanted
 from pykai.controllers.operator.kinds import BY_KIND, MADE, WEBHOOKS
 from pykai.controllers.operator.observation import Key, Observation
 from pykai.controllers.operator.webhooks import WebhookParts
 from pykai.kube.api import Api, Deletion, Patch, Propagation, Ref, Resource
 from pykai.kube.errors import ApiError, Conflict, NotFound
+from pykai.kube.resources import DEPLOYMENT, LEASE
 from pykai.objects import names
 
 Object = dict[str, Any]
@@ -73,7 +78,7 @@ class Writer:
         stamped = fingerprinted(item)
         live = await self.look_up(resource, name)
         if live is not None:
-            if not ours(live):
+            if not ours(live) and not adoptable(live):
                 raise NotOurs("exists already and was not made by this operator")
             if must_be_made_anew(live, stamped):
                 await self._delete(resource, live)
@@ -89,12 +94,19 @@ class Writer:
         kept = {key_of(item) for item in wanted.all()}
         for resource, item in list(self._seen.own()):
             shard = (item["metadata"].get("labels") or {}).get(names.SHARD_LABEL, "")
-            if key_of(item) in kept or shard in wanted.refused:
+            if key_of(item) in kept or shard in wanted.refused or (resource == LEASE and self._elects(item)):
                 continue
             try:
                 await self._delete(resource, item)
             except ApiError as error:
                 failures[key_of(item)] = f"{resource.kind} {item['metadata']['name']}: {error}"
+
+    def _elects(self, lease: Object) -> bool:
+        """Whether pods that know of this lease may still be at work; they have its labels, as their Deployment does."""
+        labels = lease["metadata"]["labels"].items()
+        deployments = [item for (kind, _), item in self.present().items() if kind == DEPLOYMENT.kind]
+        own = [item for item in deployments if item["metadata"]["labels"].items() <= labels]
+        return not all(map(rolled_out, own))
 
     async def _delete(self, resource: Resource, item: Object) -> None:
         metadata = item["metadata"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any
 
 import pytest
@@ -286,13 +287,10 @@ async def test_the_leader_is_the_endpoint() -> None:
             await bench.api.create(POD, {**pod, "spec": {"containers": [{"name": "c", "image": "i"}]}})
             status = Patch.merge({"status": {"podIP": f"10.0.0.{number}"}})
             await bench.api.patch(POD.ref(name, HERE).sub("status"), status)
-        lease = {"metadata": {"name": "kai-scheduler", "namespace": HERE}}
-        held = {"spec": {"holderIdentity": "kai-scheduler-default-1_abc"}}
-        await bench.api.create(LEASE, {**lease, **held})
-        await eventually(lambda: _endpoint(bench, "10.0.0.1"))
-        taken = {"spec": {"holderIdentity": "kai-scheduler-default-2_def"}}
-        await bench.api.patch(LEASE.ref("kai-scheduler", HERE), Patch.merge(taken))
-        await eventually(lambda: _endpoint(bench, "10.0.0.2"))
+        for number, identity in ((1, "abc"), (2, "def")):
+            taken = {"spec": {"holderIdentity": f"kai-scheduler-default-{number}_{identity}"}}
+            await bench.api.patch(LEASE.ref("kai-scheduler", HERE), Patch.merge(taken))
+            await eventually(partial(_endpoint, bench, f"10.0.0.{number}"))
 
 
 async def _endpoint(bench: Bench, address: str) -> bool:
