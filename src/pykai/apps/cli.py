@@ -25,6 +25,10 @@ class Row:
 COMMANDS: dict[str, Row] = {
     "simulate": Row("simulate", "Run Kubernetes manifests on a cluster in memory, in virtual time."),
     "replay": Row("replay", "Run scheduling cycles on a snapshot file of a scheduler."),
+    "fairshare-simulator": Row("fairshare_simulator", "Serve fair shares of queues that a request describes."),
+    "time-based-fairshare-simulator": Row(
+        "time_based_fairshare_simulator", "Play how past use moves a cluster from queue to queue, into a CSV file."
+    ),
     "local": Row("local", "A real Kubernetes control plane on this machine, with hollow GPU nodes."),
     "all": Row("all", "Every component in one process, for small clusters."),
     "scheduler": Row("scheduler", "Component: decide which pod runs where."),

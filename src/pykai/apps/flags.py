@@ -25,6 +25,7 @@ class Flag:
     """One flag; the type of its value is that of its default.
 
     `unset`: whether it was given matters, and None is passed when it was not. `ineffective` says why it does nothing.
+    `one_dash`: it may be written `-name` as well.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Flag:
     help: str
     unset: bool = False
     ineffective: str = ""
+    one_dash: bool = False
 
     @property
     def parameter(self) -> str:
@@ -46,7 +48,8 @@ class Flag:
             given |= {"is_flag": False, "flag_value": "true", "metavar": "[=BOOLEAN]"}
         if not self.unset:
             given |= {"default": self.default, "show_default": self.default != ""}
-        return click.option(f"--{self.name}", self.parameter, **given)
+        spellings = [f"--{self.name}", *([f"-{self.name}"] if self.one_dash else [])]
+        return click.option(*spellings, self.parameter, **given)
 
 
 def takes(*tables: Iterable[Flag]) -> Callable[[F], F]:

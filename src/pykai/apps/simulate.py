@@ -14,6 +14,7 @@ import msgspec
 
 from pykai.config import scheduler
 from pykai.config.fields import FieldError
+from pykai.config.usage import UsageConfig, read_usage_config
 from pykai.controllers import grouping
 from pykai.engine.verify import verify
 from pykai.model.params import SchedulerParams
@@ -102,8 +103,17 @@ def simulation(order: Order) -> Simulation:
     config = scheduler.load(order.config) if order.config else scheduler.SchedulerConfig()
     policy = scheduler.policy(config, registry.make, registry.BUILT_IN)
     rules = partial(judge, scheduler.plugin_names(config, registry.BUILT_IN))
-    setting = Setting(seed=order.seed, job_runs=order.job_seconds, group=group, judge=rules)
+    past = _past(config, order.config)
+    setting = Setting(seed=order.seed, job_runs=order.job_seconds, usage=past, group=group, judge=rules)
     return Simulation(cluster(order), policy, SchedulerParams(), setting)
+
+
+def _past(config: scheduler.SchedulerConfig, file: Path | None) -> UsageConfig | None:
+    """Which past use counts; None where none does."""
+    try:
+        return read_usage_config(config.usage_db, Setting().start) if config.usage_db else None
+    except FieldError as error:
+        raise FieldError(f"{file}: {error.path}", error.message) from error
 
 
 # -------------------------------------------------------------------------------------------------------------- command
@@ -153,7 +163,7 @@ def simulate(until: float | None, output: str, rows: int, events: Any, report: P
     if events is not None:
         _write_events(outcome.history.events, events)
     if report is not None:
-        _write_report(outcome, report)
+        write_report(outcome, report)
     _show(outcome, order.seed, output, rows)
 
 
@@ -162,6 +172,13 @@ def _run(order: Order, until: float | None) -> Outcome:
         run = simulation(order)
     except (ManifestError, ManifestsError, FieldError) as error:
         raise RefusedError(str(error)) from error
+    if run.setting.usage is not None and until is None:
+        raise click.UsageError("past use counts (usageDBConfig), so the run has no end of its own: say --until")
+    return play(run, until)
+
+
+def play(run: Simulation, until: float | None) -> Outcome:
+    """The outcome of a run of so many seconds, with a bar on a terminal; a plan that is wrong ends the command."""
     try:
         with _progress(until) as progress:
             return run.run(until, progress)
@@ -197,7 +214,8 @@ def _write_events(events: Sequence[Event], file: Any) -> None:
         file.write(encoder.encode(event).decode() + "\n")
 
 
-def _write_report(outcome: Outcome, folder: Path) -> None:
+def write_report(outcome: Outcome, folder: Path) -> None:
+    """Write plots and a page, and say where they are."""
     try:
         from pykai.sim import report
     except ModuleNotFoundError as error:

@@ -98,15 +98,19 @@ def fair_shares(parent: Ints, total: Floats, columns: QueueColumns, k: float) ->
     for rows in _levels(parent, columns.rank):
         parents, group = np.unique(parent[rows], return_inverse=True)
         pots = np.asarray(total, np.float64)[:, None] if parents[0] < 0 else fair[:, parents]
-        fair[:, rows] = _divide(pots, group, columns.take(rows), k)
+        fair[:, rows] = _divide(pots, group, columns.take(rows), k, fair[:, rows])
     return fair
 
 
-def divide_level(total: Floats, columns: QueueColumns, k: float) -> Floats:
-    """The fair share [3, Q] of sibling queues that divide `total` [3]: quota first, then over quota."""
+def divide_level(total: Floats, columns: QueueColumns, k: float, before: Floats | None = None) -> Floats:
+    """The fair share [3, Q] of sibling queues that divide `total` [3]: quota first, then over quota.
+
+    `before` [3, Q]: shares that queues have from elsewhere, to which theirs of the total are added; None: nothing.
+    """
     rows = np.argsort(columns.rank)
-    fair = np.empty(columns.request.shape)
-    fair[:, rows] = _divide(np.asarray(total, np.float64)[:, None], np.zeros_like(rows), columns.take(rows), k)
+    fair = np.zeros(columns.request.shape) if before is None else before.copy()
+    pots, group = np.asarray(total, np.float64)[:, None], np.zeros_like(rows)
+    fair[:, rows] = _divide(pots, group, columns.take(rows), k, fair[:, rows])
     return fair
 
 
@@ -133,13 +137,13 @@ def _levels(parent: Ints, rank: Ints) -> Iterator[Ints]:
         raise ValueError(f"queue column parent: rows {np.flatnonzero(depth < 0).tolist()} hang on no top-level queue")
 
 
-def _divide(pots: Floats, group: Ints, columns: QueueColumns, k: float) -> Floats:
-    """Fair shares [3, n] where queue i takes from column group[i] of `pots` [3, P]; queues in rank order."""
+def _divide(pots: Floats, group: Ints, columns: QueueColumns, k: float, before: Floats) -> Floats:
+    """Fair shares [3, n] on top of `before`: queue i takes from column group[i] of `pots` [3, P]; in rank order."""
     claims = _claims(group, pots.shape[1], columns)
     deserved = np.where(columns.deserved == UNLIMITED, pots[:, group], columns.deserved)
     quota = np.minimum(deserved, columns.requestable)
     taken = np.bincount(claims.pot, quota.ravel(), pots.size).reshape(pots.shape)
-    return _share_surplus(pots - taken, quota, claims, k)
+    return _share_surplus(pots - taken, before + quota, claims, k)
 
 
 def _claims(group: Ints, groups: int, columns: QueueColumns) -> _Claims:

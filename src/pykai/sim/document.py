@@ -1,6 +1,7 @@
 """An outcome as one document, for programs: what `-o json` and `-o yaml` print.
 
-Amounts are cpu in cores, memory in bytes, gpu in devices; -1 is unlimited. Times are seconds since the start.
+Amounts are cpu in cores, memory in bytes, gpu in devices; -1 is unlimited. Times are seconds since the start. Where
+past use counts, `usage` tells which part of the cluster a queue held in the window.
 """
 
 from __future__ import annotations
@@ -63,11 +64,14 @@ def _queues(outcome: Outcome) -> list[dict[str, Any]]:
 
 
 def _amounts(queue: QueueSample) -> dict[str, Any]:
-    return {
+    amounts: dict[str, Any] = {
         "fairShare": _by_name(queue.fair_share),
         "allocated": _by_name(queue.allocated),
         "requested": _by_name(queue.requested),
     }
+    if queue.usage is not None:
+        amounts["usage"] = {name: round(part, 4) for name, part in zip(NAMES, queue.usage, strict=True)}
+    return amounts
 
 
 def _by_name(amount: Triple | Sequence[float]) -> dict[str, float]:

@@ -48,12 +48,13 @@ SHAPES = (
 def nodes(count: int, gpus: int) -> list[Manifest]:
     """Equal nodes, named so that their order is their number."""
     digits = len(str(max(count - 1, 0)))
-    return [manifest("--nodes", number, _node(f"node-{number:0{digits}d}", gpus)) for number in range(count)]
+    return [manifest("--nodes", number, node(f"node-{number:0{digits}d}", gpus)) for number in range(count)]
 
 
-def _node(name: str, gpus: int) -> Object:
+def node(name: str, gpus: int) -> Object:
+    """A node that has room for a pod on each of its GPUs."""
     labels = {names.HOSTNAME_LABEL: name}
-    amounts = {"cpu": "64", "memory": "512Gi", "pods": "110"}
+    amounts = {"cpu": "64", "memory": "512Gi", "pods": str(max(110, gpus))}
     if gpus:
         labels |= {names.GPU_COUNT_LABEL: str(gpus), names.GPU_MEMORY_LABEL: str(GPU_MEMORY_MIB)}
         amounts[names.NVIDIA_GPU] = str(gpus)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from pykai.model.queues import QueueTable
+from pykai.model.resources import GPU
 from pykai.sim.devices import Device
 
 Key = tuple[str, str]
@@ -79,11 +80,15 @@ class PodLife(msgspec.Struct, rename="camel"):
 
 
 class QueueSample(msgspec.Struct, frozen=True, rename="camel"):
-    """A queue at one instant: cpu (milli), memory (bytes), gpu (devices); -1 is unlimited."""
+    """A queue at one instant: cpu (milli), memory (bytes), gpu (devices); -1 is unlimited.
+
+    `usage`: parts (0..1) of the cluster that it held in the window of the past; None where the past does not count.
+    """
 
     fair_share: Triple
     allocated: Triple
     requested: Triple
+    usage: Triple | None = None
 
 
 @dataclass(frozen=True)
@@ -93,8 +98,17 @@ class Sample:
     at: float
     queues: dict[str, QueueSample]
     gpus_used: float
-    gpus_total: float
+    capacity: Triple
     waiting: int
+
+    @property
+    def gpus_total(self) -> float:
+        return self.capacity[GPU]
+
+    @property
+    def past_counts(self) -> bool:
+        """Whether fair shares depend on past use."""
+        return any(queue.usage is not None for queue in self.queues.values())
 
 
 @dataclass

@@ -12,6 +12,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot
 from matplotlib.ticker import FuncFormatter
 
+from pykai.kernels.usage import NOTHING
 from pykai.model.resources import CPU, GPU
 from pykai.sim.history import Outcome
 from pykai.sim.timeline import clock
@@ -72,6 +73,15 @@ def _series(outcome: Outcome, queue: str, row: int, scale: float) -> tuple[list[
     return use, fair
 
 
+def _past(outcome: Outcome, queue: str, row: int, scale: float) -> list[float]:
+    """The average that the queue held in the window, at every sample; empty where the past does not count."""
+    samples = outcome.history.samples
+    if not samples[-1].past_counts:
+        return []
+    found = [(sample.queues.get(queue), sample.capacity[row] / scale) for sample in samples]
+    return [(q.usage or NOTHING)[row] * whole if q else 0.0 for q, whole in found]
+
+
 def _queues(outcome: Outcome) -> Any:
     names = leaves(outcome)
     row, scale, unit = _resource(outcome)
@@ -83,13 +93,16 @@ def _queues(outcome: Outcome) -> Any:
         colour = PALETTE[number % len(PALETTE)]
         axes.fill_between(times, use, step="post", color=colour, alpha=0.35, linewidth=0, label="in use")
         axes.step(times, fair, where="post", color=INK, linewidth=1.2, label="fair share")
+        past = _past(outcome, name, row, scale)
+        if past:
+            axes.step(times, past, where="post", color=colour, linewidth=1.2, label="past use")
         quota = float(outcome.queues.deserved[row, outcome.queues.rows[name]])
         if quota >= 0:
             axes.axhline(quota / scale, color=FAINT, linewidth=0.9, linestyle="--", label="quota")
         axes.set_title(name)
         axes.set_ylabel(unit)
         axes.set_ylim(bottom=0)
-    grid[0, 0].legend(loc="upper right", ncols=3, bbox_to_anchor=(1, 1.3))
+    grid[0, 0].legend(loc="upper right", ncols=4, bbox_to_anchor=(1, 1.3))
     _time_axis(grid[-1, 0], outcome)
     return figure
 

@@ -1,7 +1,8 @@
 """The run: virtual time moves from change to change, and the scheduler of the product looks on and decides.
 
 Events -> cache -> snapshot -> decide -> plan -> world -> events. A change starts a cycle at once, or as soon as the
-last one is `debounce` seconds ago; while pods wait there is one at least every `period` seconds.
+last one is `debounce` seconds ago; while pods wait there is one at least every `period` seconds. Where past use counts,
+time alone changes who may have what: such a run is never quiet while pods wait, and has to be told its end.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pykai.model.snapshot import Snapshot
 from pykai.sim.admission import Admitted
 from pykai.sim.agenda import NEVER, Agenda
 from pykai.sim.history import Outcome
+from pykai.sim.past_use import PastUse
 from pykai.sim.sampling import sample
 from pykai.sim.setting import Setting
 from pykai.sim.stage import Stage
@@ -36,6 +38,7 @@ class Simulation:
         self.setting = setting
         self._policy = policy
         self._cache = ClusterCache(params)
+        self._past = PastUse(setting.usage, setting.start) if setting.usage else None
         self._last_cycle = -NEVER
         self._last_change = setting.start
         self._unseen = False
@@ -44,7 +47,9 @@ class Simulation:
             self.world.expect(obj)
 
     def run(self, until: float | None = None, progress: Progress = lambda *_: None) -> Outcome:
-        """Run for so many seconds, or until nothing happens any more."""
+        """Run for so many seconds, or until nothing happens any more; ValueError where that may be never."""
+        if until is None and self._past is not None:
+            raise ValueError("where past use counts, a run has no end of its own")
         end = NEVER if until is None else self.setting.start + until
         while (instant := min(self.agenda.next(), self._next_cycle())) <= end and instant < NEVER:
             self.agenda.advance(instant)
@@ -58,7 +63,8 @@ class Simulation:
         now, last = self.agenda.now, self._last_cycle
         if self._unseen or self.store.changed():
             return max(now, last + self.setting.debounce)
-        alive = self.agenda.next() < NEVER or now - self._last_change < self.setting.settled
+        quiet = self.agenda.next() == NEVER and now - self._last_change >= self.setting.settled
+        alive = self._past is not None or not quiet
         return last + self.setting.period if alive and self.world.waiting else NEVER
 
     def _cycle(self) -> None:
@@ -69,14 +75,20 @@ class Simulation:
         self._stage.history.cycles += 1
         if self.store.changed():
             snapshot = self._snapshot(now)
-        self._stage.history.samples.append(sample(snapshot, self._policy, now, self.setting.start))
+        self._sample(snapshot, now)
 
     def _snapshot(self, now: float) -> Snapshot:
         """The cluster as it is now."""
         for change in self.store.drain():
             self._cache.apply(change)
             self._unseen, self._last_change = True, now
-        return self._cache.snapshot(now)
+        return self._cache.snapshot(now, self._past.current(now) if self._past else None)
+
+    def _sample(self, snapshot: Snapshot, now: float) -> None:
+        found = sample(snapshot, self._policy, now, self.setting)
+        self._stage.history.samples.append(found)
+        if self._past is not None:
+            self._past.record(now, found)
 
     def _finish(self, end: float) -> Outcome:
         history = self._stage.history
@@ -84,6 +96,6 @@ class Simulation:
             self.agenda.advance(end)
         now = self.agenda.now
         last = self._snapshot(now)
-        history.samples.append(sample(last, self._policy, now, self.setting.start))
+        self._sample(last, now)
         history.ended_at = round(now - self.setting.start, 3)
         return Outcome(history, last.queues, self.world.kubelets.devices.nodes)

@@ -1,4 +1,4 @@
-"""How a simulation is set: times, the seed, and the three parts that are plugged in from outside."""
+"""How a simulation is set: times, the seed, which past counts, and the two parts that are plugged in from outside."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from pykai.config.usage import UsageConfig
 from pykai.model.plan import Plan
 from pykai.model.snapshot import Snapshot
 from pykai.sim.manifests import Object
@@ -59,5 +60,7 @@ class Setting:
     """While something waits, cycles are at most so far apart: some rules depend on time alone."""
     settled: float = 120.0
     """A run without an end stops when nothing has happened for so long."""
+    usage: UsageConfig | None = None
+    """Which past use counts for fair shares; None: none does. The database it names is not asked."""
     group: Grouper = no_grouping
     judge: Judge = no_judge

@@ -17,6 +17,7 @@ from pykai.sim.timeline import EMPTY, MARKS, Workload, axis, cells, clock, workl
 
 COLOURS = ("cyan", "magenta", "green", "blue", "bright_red", "bright_green", "bright_blue", "bright_magenta")
 BARS = "▁▂▃▄▅▆▇█"
+PAST_USE = "past use"
 SPARK_CELLS, BESIDE_SPARK = (8, 32), 70
 TIMELINE_CELLS, BESIDE_TIMELINE = (24, 72), 38
 """The fewest and the most cells of a curve, and the columns that stand beside it."""
@@ -27,7 +28,8 @@ Columns = list[Column | str]
 def tables(outcome: Outcome, rows: int, width: int) -> Iterator[RenderableType]:
     """Everything worth a look for a terminal of so many columns, each table with at most so many rows."""
     yield Text(headline(outcome), style="bold")
-    yield queues(outcome, _fitting(width - BESIDE_SPARK, SPARK_CELLS))
+    beside = BESIDE_SPARK + (len(PAST_USE) + 3 if outcome.history.samples[-1].past_counts else 0)
+    yield queues(outcome, _fitting(width - beside, SPARK_CELLS))
     yield from devices(outcome, rows)
     yield timeline(outcome, rows, _fitting(width - BESIDE_TIMELINE, TIMELINE_CELLS))
     yield from evictions(outcome, rows)
@@ -42,13 +44,12 @@ def _fitting(room: int, cells: tuple[int, int]) -> int:
 # ------------------------------------------------------------------------------------------------------------- queues
 def queues(outcome: Outcome, width: int) -> Table:
     """Quota, fair share and use of every queue, as a tree; in GPUs, or in CPU cores where there are none."""
-    row = GPU if outcome.history.samples[-1].gpus_total else CPU
+    last = outcome.history.samples[-1]
+    row = GPU if last.gpus_total else CPU
     unit, scale = ("GPUs", 1.0) if row == GPU else ("CPU cores", 1000.0)
-    columns: Columns = [
-        "queue",
-        *(Column(title, right=True) for title in ("quota", "limit", "weight", "fair share", "in use", "most")),
-        "use over time",
-    ]
+    past = [PAST_USE] if last.past_counts else []
+    titles = ("quota", "limit", "weight", *past, "fair share", "in use", "most")
+    columns: Columns = ["queue", *(Column(title, right=True) for title in titles), "use over time"]
     ordered = _tree_order(outcome)
     return table(f"Queues ({unit})", columns, [_queue(outcome, queue, (row, scale), width) for queue in ordered])
 
@@ -79,6 +80,7 @@ def _queue(outcome: Outcome, queue: int, unit: tuple[int, float], width: int) ->
         Text(indent + table_.titles[queue], style=colour(outcome, name) if not table_.children[queue] else "bold"),
         *(amount(value if value < 0 else value / scale) for value in figures),
         amount(float(table_.weight[row, queue])),
+        *([] if last.usage is None else [f"{last.usage[row]:.1%}"]),
         amount(last.fair_share[row] / scale),
         amount(last.allocated[row] / scale),
         amount(most),

@@ -20,6 +20,7 @@ TABLE = (
     Flag("rate", 1.5, "A number."),
     Flag("count", 3, "A whole number."),
     Flag("word", "", "A text.", unset=True),
+    Flag("short", 1, "With one dash, too.", one_dash=True),
 )
 
 
@@ -52,6 +53,9 @@ def given(*arguments: str, tables: Any = (TABLE,)) -> dict[str, Any]:
         (["--on=false"], {"on": False}),
         (["--on=true", "--rate=2", "--count", "7"], {"on": True, "rate": 2.0, "count": 7}),
         (["--on", "--word="], {"on": True, "word": ""}),
+        (["-short", "2"], {"short": 2}),
+        (["-short=2"], {"short": 2}),
+        (["--short=2"], {"short": 2}),
     ],
 )
 def test_flags_are_written_as_their_users_know_them(arguments: list[str], expected: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from pykai.plugins import registry
 EXAMPLES = Path(__file__).parents[3] / "examples"
 QUICKSTART = EXAMPLES / "quickstart"
 PLUGIN = EXAMPLES / "plugins"
+TIME_BASED = EXAMPLES / "time-based-fairshare"
 
 
 def run(*arguments: Any) -> Result:
@@ -152,6 +154,30 @@ def test_wrong_input_ends_with_code_2_and_names_file_document_and_field(tmp_path
     config.write_text("actions: fly")
     assert "scheduler.yaml: actions: there is no action 'fly'" in run("--nodes", 1, "--config", config).output
     assert (run().exit_code, run("--until", "soon", "--nodes", 1).exit_code) == (2, 2)
+
+
+# ------------------------------------------------------------------------------------------------------------ past use
+def test_where_past_use_counts_two_teams_take_turns() -> None:
+    arguments = (TIME_BASED / "manifests", "--config", TIME_BASED / "scheduler.yaml", "--until", "1h")
+    found = json.loads(run(*arguments, "-o", "json").stdout)
+    owners = [pod["queue"] for pod in found["pods"] if pod["scheduledAt"] is not None]
+    assert len(owners) > 5
+    assert all({*pair} == {"team-a", "team-b"} for pair in pairwise(owners))
+    department, *teams = (queue["usage"]["gpu"] for queue in sorted(found["queues"], key=lambda queue: queue["parent"]))
+    assert department == pytest.approx(sum(teams), abs=1e-3)
+    assert 0.95 < department < 1.0
+    assert "past use" in run(*arguments).output
+
+
+def test_the_configuration_of_past_use_is_read_and_needs_an_end(tmp_path: Path) -> None:
+    unending = run(TIME_BASED / "manifests", "--config", TIME_BASED / "scheduler.yaml")
+    assert unending.exit_code == 2
+    assert "say --until" in unending.output
+    config = tmp_path / "scheduler.yaml"
+    config.write_text("usageDBConfig: {clientType: fake, usageParams: {windowSize: soon}}")
+    result = run("--nodes", 1, "--until", "1s", "--config", config)
+    assert result.exit_code == 2
+    assert f"{config}: usageDBConfig.usageParams.windowSize: 'soon' is not a duration" in result.output
 
 
 # -------------------------------------------------------------------------------------------------------------- plugin

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pykai.apps.simulate import group
 from pykai.config import scheduler
+from pykai.config.scheduler import SchedulerConfig
 from pykai.model.params import SchedulerParams
 from pykai.plugins import registry
 from pykai.sim import admission, installed, manifests
@@ -61,15 +62,20 @@ spec:
 """
 
 
-def simulation(*documents: str, setting: Setting | None = None) -> Simulation:
+def simulation(*documents: str, setting: Setting | None = None, config: SchedulerConfig | None = None) -> Simulation:
     found = manifests.parse("\n---\n".join(documents), "story.yaml")
-    policy = scheduler.policy(scheduler.SchedulerConfig(), registry.make, registry.BUILT_IN)
+    policy = scheduler.policy(config or SchedulerConfig(), registry.make, registry.BUILT_IN)
     objects = admission.admit([*installed.missing(found), *found])
     return Simulation(objects, policy, SchedulerParams(), setting or Setting(group=group))
 
 
-def play(*documents: str, until: float | None = None, setting: Setting | None = None) -> Outcome:
-    return simulation(*documents, setting=setting).run(until)
+def play(
+    *documents: str,
+    until: float | None = None,
+    setting: Setting | None = None,
+    config: SchedulerConfig | None = None,
+) -> Outcome:
+    return simulation(*documents, setting=setting, config=config).run(until)
 
 
 def life(outcome: Outcome, name: str) -> PodLife:

@@ -5,7 +5,7 @@ names, and a `UsageLister` on that source keeps the newest answer: `lister.curre
 `ClusterCache.snapshot`. Use is normalised: 1.0 is the whole cluster during the whole window.
 """
 
-from pykai.controllers.usage.config import UsageConfig, read_usage_config
+from pykai.config.usage import UsageConfig, read_usage_config
 from pykai.controllers.usage.fakes import FakeSource, HistorySource
 from pykai.controllers.usage.lister import UsageLister
 from pykai.controllers.usage.source import QueueUsage, UsageError, UsageSource, source_of

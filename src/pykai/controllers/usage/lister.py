@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import structlog
 
+from pykai.config.usage import UsageConfig
 from pykai.controllers.loop import Pace, ReconcileLoop, RetryLater
-from pykai.controllers.usage.config import UsageConfig
 from pykai.controllers.usage.source import QueueUsage, UsageError, UsageSource
 from pykai.observe.metrics import Metric, MetricKind, doubling
 

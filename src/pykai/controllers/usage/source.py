@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 import aiohttp
 from msgspec import MsgspecError, Raw, Struct, json
 
-from pykai.controllers.usage.config import UsageConfig
+from pykai.config.usage import UsageConfig
 from pykai.controllers.usage.fakes import FakeSource, HistorySource
 from pykai.controllers.usage.queries import use_over_time
 

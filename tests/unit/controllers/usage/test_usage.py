@@ -12,34 +12,18 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from pykai.config.windows import Window, WindowType
 from pykai.controllers.loop import Pace
-from pykai.controllers.usage import FakeSource, HistorySource, UsageConfig, UsageError, UsageLister
-from pykai.controllers.usage.config import Window, WindowType
-from pykai.controllers.usage.cron import parse_cron
-from pykai.controllers.usage.fakes import Sample
-from pykai.controllers.usage.queries import last_reset, use_over_time, window_seconds
-from pykai.controllers.usage.source import PrometheusSource
+from pykai.controllers.usage import FakeSource, HistorySource, UsageConfig, UsageError, UsageLister, read_usage_config
+from pykai.controllers.usage.queries import use_over_time
+from pykai.controllers.usage.source import PrometheusSource, source_of
+from pykai.kernels.usage import UsageRecord
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.controllers.virtual_time import VirtualTime
 
 CONFIG = UsageConfig("prometheus")
 TUMBLING = Window(WindowType.TUMBLING, 100.0, start=1000.0)
 Answer = Callable[[str], Any]
-
-
-@pytest.mark.parametrize(
-    ("window", "now", "reset"),
-    [
-        (TUMBLING, 1050.0, 1000.0),
-        (TUMBLING, 1100.0, 1000.0),
-        (TUMBLING, 1101.0, 1100.0),
-        (TUMBLING, 1950.0, 1900.0),
-        (TUMBLING, 900.0, 900.0),
-        (Window(WindowType.CRON, cron=parse_cron("@daily")), 86400.0 * 3 + 5, 86400.0 * 3),
-    ],
-)
-def test_when_a_window_last_began(window: Window, now: float, reset: float) -> None:
-    assert last_reset(window, now) == reset
-    assert window_seconds(window, now) == now - reset
 
 
 @pytest.mark.parametrize(
@@ -128,16 +112,25 @@ async def test_a_database_that_is_away_is_an_error() -> None:
         await PrometheusSource("http://127.0.0.1:9", CONFIG).usage(1050.0)
 
 
-async def test_samples_are_weighted_by_age_and_forgotten_after_the_window() -> None:
+async def test_records_hold_until_the_next_weigh_less_with_age_and_are_forgotten_after_the_window() -> None:
     source = HistorySource(replace(CONFIG, window=Window(size=100.0), half_life=10.0))
     whole = (0.0, 0.0, 8.0)
-    source.append(Sample(900.0, whole, {"old": whole}))
-    source.append(Sample(980.0, whole, {"a": (0.0, 0.0, 8.0)}))
-    source.append(Sample(990.0, whole, {"b": (0.0, 0.0, 4.0)}))
+    source.append(UsageRecord(800.0, whole, {"old": whole}))
+    source.append(UsageRecord(900.0, whole))
+    source.append(UsageRecord(980.0, whole, {"a": (0.0, 0.0, 8.0)}))
+    source.append(UsageRecord(990.0, whole, {"b": (0.0, 0.0, 4.0)}))
     usage = await source.usage(1000.0)
-    assert usage["a"] == (0.0, 0.0, pytest.approx(0.25 / 0.75))
-    assert usage["b"] == (0.0, 0.0, pytest.approx(0.5 * 0.5 / 0.75))
+    all_time = 1 - 0.5**10
+    assert usage["a"] == (0.0, 0.0, pytest.approx(0.25 / all_time))
+    assert usage["b"] == (0.0, 0.0, pytest.approx(0.5 * 0.5 / all_time))
     assert "old" not in usage
+
+
+def test_an_address_may_stand_in_the_environment() -> None:
+    config = read_usage_config({"clientType": "prometheus", "connectionStringEnvVar": "DB"}, 0.0)
+    assert isinstance(source_of(config, {"DB": "http://db"}), PrometheusSource)
+    with pytest.raises(ValueError, match="DB is not set"):
+        source_of(config, {})
 
 
 @contextlib.asynccontextmanager
@@ -184,7 +177,7 @@ async def test_the_start_does_not_wait_for_ever() -> None:
     async with listing(source, time, wait_timeout=0.02) as (lister, ready):
         assert not ready.is_set()
         assert lister.current() == {}
-        await asyncio.wait_for(ready.wait(), 1)
+        await asyncio.wait_for(ready.wait(), PATIENCE_SECONDS)
         source.answer = {"a": (0.1, 0.1, 0.1)}
         await time.advance(60)
         assert lister.current() == {"a": (0.1, 0.1, 0.1)}

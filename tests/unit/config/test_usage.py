@@ -1,4 +1,4 @@
-"""Settings of past use: what is read, what is refused; and the schedules of cron windows."""
+"""Settings of past use: what is read, what is refused."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 
 from pykai.config.fields import FieldError
-from pykai.controllers.usage import read_usage_config
-from pykai.controllers.usage.config import WindowType
-from pykai.controllers.usage.cron import parse_cron
-from pykai.controllers.usage.source import PrometheusSource, source_of
+from pykai.config.usage import read_usage_config
+from pykai.config.windows import WindowType
 
 
 def document(**params: Any) -> dict[str, Any]:
@@ -83,40 +81,3 @@ def test_what_is_wrong_is_refused_by_name(wrong: dict[str, Any], message: str) -
     with pytest.raises(FieldError) as error:
         read_usage_config(wrong, 0.0)
     assert message in str(error.value)
-
-
-def test_an_address_may_stand_in_the_environment() -> None:
-    config = read_usage_config({"clientType": "prometheus", "connectionStringEnvVar": "DB"}, 0.0)
-    assert isinstance(source_of(config, {"DB": "http://db"}), PrometheusSource)
-    with pytest.raises(ValueError, match="DB is not set"):
-        source_of(config, {})
-
-
-@pytest.mark.parametrize(
-    ("schedule", "now", "expected"),
-    [
-        ("0 0 * * *", "2026-03-10T15:00", "2026-03-10T00:00"),
-        ("0 0 * * *", "2026-03-10T00:00", "2026-03-09T00:00"),
-        ("@weekly", "2026-03-10T15:00", "2026-03-08T00:00"),
-        ("30 6 * * mon-fri", "2026-03-08T15:00", "2026-03-06T06:30"),
-        ("*/15 * * * *", "2026-03-10T15:14", "2026-03-10T15:00"),
-        ("0 0 1 * *", "2026-03-10T15:00", "2026-03-01T00:00"),
-        ("0 0 1,15 jan,jul *", "2026-03-10T15:00", "2026-01-15T00:00"),
-        ("0 0 13 * 5", "2026-03-10T15:00", "2026-03-06T00:00"),
-        ("0 0 29 2 *", "2026-03-10T15:00", "2024-02-29T00:00"),
-        ("0 0 * * 7", "2026-03-10T15:00", "2026-03-08T00:00"),
-        ("0 20/2 * * *", "2026-03-10T23:00", "2026-03-10T22:00"),
-    ],
-)
-def test_the_last_firing_of_a_schedule(schedule: str, now: str, expected: str) -> None:
-    assert parse_cron(schedule).last_before(instant(now)) == instant(expected)
-
-
-def test_a_day_that_never_comes_never_fires() -> None:
-    assert parse_cron("0 0 31 2 *").last_before(instant("2026-03-10")) is None
-
-
-@pytest.mark.parametrize("wrong", ["", "* * * *", "60 * * * *", "* * 0 * *", "*/0 * * * *", "5-1 * * * *", "a * * * *"])
-def test_what_is_no_schedule_is_refused(wrong: str) -> None:
-    with pytest.raises(ValueError):
-        parse_cron(wrong)

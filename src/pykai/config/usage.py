@@ -9,13 +9,13 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 from typing import Any, TypeVar
 
 from msgspec import Struct, ValidationError, convert
 
+from pykai.config.cron import parse_cron
 from pykai.config.fields import FieldError, field_error
-from pykai.controllers.usage.cron import Cron, parse_cron
+from pykai.config.windows import Window, WindowType
 from pykai.objects import duration
 
 ROOT = "usageDBConfig"
@@ -24,24 +24,6 @@ T = TypeVar("T")
 
 _LONG = re.compile(r"(?=.)(?:(\d+)y)?(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?")
 _SIZES = (365 * 86400.0, 7 * 86400.0, 86400.0, 3600.0, 60.0, 1.0, 0.001)
-
-
-class WindowType(StrEnum):
-    """How the part of the past that counts moves on."""
-
-    SLIDING = "sliding"
-    TUMBLING = "tumbling"
-    CRON = "cron"
-
-
-@dataclass(frozen=True)
-class Window:
-    """Which past counts. `size` in seconds; `start` (seconds since 1970) for tumbling, `cron` for cron windows."""
-
-    type: WindowType = WindowType.SLIDING
-    size: float = 7 * 86400.0
-    start: float | None = None
-    cron: Cron | None = None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,143 @@
+"""Fair shares of queues that somebody writes down: what KAI's fair-share simulator answers, by the engine's own kernel.
+
+All queues are siblings that divide one total; what they hold and who their parents are does not matter to a division.
+Amounts are in the units of the total, whatever they are: the surplus is divided in whole units. -1 is unlimited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any
+
+import numpy as np
+from msgspec import DecodeError, Meta, Struct, ValidationError, json
+
+from pykai.config.fields import FieldError, field_error
+from pykai.kernels.fairshare import UNLIMITED, Floats, QueueColumns, divide_level
+from pykai.objects.timestamps import seconds
+
+_TOTALS = {"cpu": "CPU", "memory": "Memory", "gpu": "GPU"}
+RESOURCES = tuple(_TOTALS)
+"""In the order of the kernel's rows."""
+_BOUNDS = {"deserved": "deserved", "max_allowed": "maxAllowed"}
+_AMOUNTS = {"fair_share": "fairShare", "over_quota_weight": "overQuotaWeight", "request": "request"}
+
+
+class _Share(Struct, rename="camel", frozen=True, forbid_unknown_fields=True):
+    """One resource of one queue."""
+
+    deserved: float = 0.0
+    fair_share: float = 0.0
+    max_allowed: float = UNLIMITED
+    over_quota_weight: float = 1.0
+    request: float = 100_000.0
+    # Taken, because users of KAI send them; no division reads them.
+    allocated: float = 0.0
+    allocated_not_preemptible: float = 0.0
+    absolute_usage: Any = None
+    vacant_adjusted_usage: Any = None
+
+
+_UNSAID = {"cpu": _Share(deserved=UNLIMITED), "memory": _Share(deserved=UNLIMITED), "gpu": _Share()}
+"""A queue that says nothing about cpu or memory may have all of it."""
+
+
+class _Shares(Struct, frozen=True, forbid_unknown_fields=True):
+    gpu: _Share | None = None
+    cpu: _Share | None = None
+    memory: _Share | None = None
+
+    def of(self, resource: str) -> _Share:
+        return getattr(self, resource) or _UNSAID[resource]
+
+
+class _Queue(Struct, rename="camel", frozen=True, forbid_unknown_fields=True):
+    uid: str
+    name: str = ""
+    parent_queue: str = ""
+    child_queues: list[str] | None = None
+    creation_timestamp: str | None = None
+    priority: Annotated[int, Meta(ge=-(2**31), lt=2**31)] = 0
+    resource_share: _Shares = _Shares()
+
+
+class _Total(Struct, rename=_TOTALS, frozen=True, forbid_unknown_fields=True):
+    cpu: float = 0.0
+    memory: float = 0.0
+    gpu: float = 0.0
+
+
+class _Request(Struct, rename="camel", frozen=True, forbid_unknown_fields=True):
+    total_resource: _Total
+    queues: list[_Queue]
+
+
+def simulated(body: bytes, now: float) -> dict[str, dict[str, float]]:
+    """The fair share of every queue of a request, by uid; FieldError names what is wrong with it.
+
+    `now` (seconds since the epoch) is when queues were made that do not say it.
+    """
+    request = _read(body)
+    if not request.queues:
+        return {}
+    total = np.array([getattr(request.total_resource, name) for name in RESOURCES])
+    fair = divide_level(total, _columns(request.queues, now), 0.0, _column(request.queues, "fair_share"))
+    return {
+        queue.uid: {name: float(fair[RESOURCES.index(name), row]) for name in ("gpu", "cpu", "memory")}
+        for row, queue in enumerate(request.queues)
+    }
+
+
+def _read(body: bytes) -> _Request:
+    try:
+        request = json.decode(body, type=_Request)
+    except ValidationError as error:
+        raise field_error(error) from error
+    except (DecodeError, UnicodeDecodeError) as error:
+        raise FieldError("", f"not JSON: {error}") from error
+    for path, message in _problems(request):
+        raise FieldError(path, message)
+    return request
+
+
+def _problems(request: _Request) -> Iterator[tuple[str, str]]:
+    for attribute, name in _TOTALS.items():
+        if (amount := getattr(request.total_resource, attribute)) < 0:
+            yield f"totalResource.{name}", f"{amount:g} is negative"
+    uids = [queue.uid for queue in request.queues]
+    for number, queue in enumerate(request.queues):
+        path = f"queues[{number}]"
+        if not queue.uid or uids.index(queue.uid) < number:
+            yield f"{path}.uid", f"{queue.uid!r} is given twice" if queue.uid else "is empty"
+        for name in RESOURCES:
+            yield from _wrong_amounts(queue.resource_share.of(name), f"{path}.resourceShare.{name}")
+
+
+def _wrong_amounts(share: _Share, path: str) -> Iterator[tuple[str, str]]:
+    for attribute, name in _BOUNDS.items():
+        amount = getattr(share, attribute)
+        if amount < 0 and amount != UNLIMITED:
+            yield f"{path}.{name}", f"{amount:g} is negative (-1 means unlimited)"
+    for attribute, name in _AMOUNTS.items():
+        if getattr(share, attribute) < 0:
+            yield f"{path}.{name}", f"{getattr(share, attribute):g} is negative"
+
+
+def _columns(queues: Sequence[_Queue], now: float) -> QueueColumns:
+    order = {uid: rank for rank, uid in enumerate(sorted(queue.uid for queue in queues))}
+    made = [seconds(queue.creation_timestamp) for queue in queues]
+    return QueueColumns(
+        deserved=_column(queues, "deserved"),
+        limit=_column(queues, "max_allowed"),
+        weight=_column(queues, "over_quota_weight"),
+        request=_column(queues, "request"),
+        usage=np.zeros((len(RESOURCES), len(queues))),
+        priority=np.array([queue.priority for queue in queues]),
+        creation=np.array([now if instant is None else instant for instant in made]),
+        rank=np.array([order[queue.uid] for queue in queues]),
+    )
+
+
+def _column(queues: Sequence[_Queue], attribute: str) -> Floats:
+    """One attribute of every share, [resource, queue]."""
+    return np.array([[getattr(queue.resource_share.of(name), attribute) for queue in queues] for name in RESOURCES])
