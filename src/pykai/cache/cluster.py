@@ -143,7 +143,7 @@ class ClusterCache:
     def _gave_up(self, group: kinds.PodGroup) -> bool:
         if not group.status.scheduling_conditions:
             return False
-        newest = max(group.status.scheduling_conditions, key=lambda c: int(c.transition_id or 0))
+        newest = max(group.status.scheduling_conditions, key=lambda c: _transition(c.transition_id))
         pool = (group.metadata.labels or {}).get(self.params.node_pool_key, "default")
         return newest.node_pool == pool
 
@@ -172,18 +172,28 @@ def _choice(kind: type[Any], params: SchedulerParams) -> Choice:
     """Which objects of a kind count: no failed pods, and of what belongs to a node pool what is in ours."""
     if kind is kinds.Pod:
         return lambda pods: [pod for pod in pods if pod.status.phase != "Failed"]
-    if kind not in PARTITIONED or not params.partitioned:
+    if kind not in PARTITIONED:
         return list
     key, pool = params.node_pool_key, params.node_pool or None
     workers = {params.gpu_worker_key, params.cpu_worker_key}
 
     def in_pool(objects: Iterable[Any]) -> list[Any]:
+        if not params.partitioned:
+            return list(objects)
         return [obj for obj in objects if (obj.metadata.labels or _NO_LABELS).get(key) == pool]
 
     def workers_in_pool(nodes: Iterable[Any]) -> list[Any]:
         return [node for node in in_pool(nodes) if workers.intersection(node.metadata.labels or ())]
 
     return workers_in_pool if kind is kinds.Node and params.restrict_nodes else in_pool
+
+
+def _transition(text: str | None) -> int:
+    """The number of a condition; one that cannot be read is older than all others."""
+    try:
+        return int(text or 0)
+    except ValueError:
+        return -1
 
 
 def _aliases(topologies: Iterable[kinds.Topology]) -> Any:

@@ -57,7 +57,7 @@ class PodAmounts:
         """Portion per device a shared request takes on a node, rounded up to hundredths for memory requests."""
         if c.gpu_kind is not BY_MEMORY:
             return c.portion
-        return ceil(100 * c.memory_mib / self.gpu_memory[node]) / 100
+        return ceil(c.memory_mib / self.gpu_memory[node] * 100) / 100
 
     def accepted_gpus(self, c: PodClass, node: int) -> float:
         """GPUs granted to a pod on a node; without a node what it asks for."""

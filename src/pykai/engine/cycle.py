@@ -183,7 +183,7 @@ class Cycle:
 
 
 def cluster_resources(trial: Trial) -> Column:
-    """cpu, memory and GPUs of ready nodes, less what other schedulers' pods use."""
+    """cpu, memory and GPUs of ready nodes, less what other schedulers' pods use of them."""
     snapshot = trial.snapshot
     nodes, params = snapshot.nodes, snapshot.params
     ready = nodes.ready
@@ -194,7 +194,9 @@ def cluster_resources(trial: Trial) -> Column:
         block[GPU] *= np.array([params.gpu_worker_key in labels for labels in nodes.labels], dtype=bool)
     everything = block[:, ready].sum(axis=1)
     for pod in snapshot.pods.foreign:
-        everything -= np.array(trial.quota_amounts(trial.of_class(pod), trial.node[pod]))
+        node = trial.node[pod]
+        if node >= 0 and ready[node]:
+            everything -= np.array(trial.quota_amounts(trial.of_class(pod), node))
     return np.asarray(everything)
 
 

@@ -23,10 +23,12 @@ class Share(NamedTuple):
     allocated: float = 0.0
     releasing: float = 0.0
     marked: bool = False
+    met: bool = False
+    """Whether somebody had the device in this cycle, or was given it at once: it exists now, whoever waits for it."""
 
     def holds_now(self, memory: float, capacity: float) -> bool:
-        """Whether a request fits without waiting for a release; a device that is only promised is waited for."""
-        return self.allocated > 0 and capacity - self.allocated - memory >= 0
+        """Whether a request fits without waiting for a release; a device that was only ever promised is waited for."""
+        return self.met and capacity - self.allocated - memory >= 0
 
 
 EMPTY = Share()
@@ -143,7 +145,7 @@ class DeviceLedger:
         s = self.shares.get(node, {}).get(group, EMPTY)
         used = s.used + m
         if status == _RELEASING:
-            new = Share(used, s.allocated + m, s.releasing + m, s.marked)
+            new = Share(used, s.allocated + m, s.releasing + m, s.marked, met=True)
             whole = new.used == new.releasing
             self._put(node, group, new._replace(marked=new.marked or whole))
             if whole:
@@ -152,12 +154,12 @@ class DeviceLedger:
                 if self._surplus(node):
                     self._gpus(self.idle, node, -1)
         elif status == _PIPELINED:
-            self._put(node, group, Share(used, s.allocated, s.releasing - m, s.marked))
+            self._put(node, group, Share(used, s.allocated, s.releasing - m, s.marked, s.met))
             if s.used == s.releasing:
                 self._gpus(self.releasing, node, -1)
         else:
-            self._put(node, group, Share(used, s.allocated + m, s.releasing, False))
-            if _only_promised(s):
+            self._put(node, group, Share(used, s.allocated + m, s.releasing, marked=False, met=True))
+            if only_promised(s):
                 self._gpus(self.idle, node, -1)
                 self._gpus(self.releasing, node, 1)
             elif used <= m and self._surplus(node):
@@ -171,20 +173,20 @@ class DeviceLedger:
         if status == _RELEASING:
             freed = used <= 0
             marked = s.marked and not freed
-            self._put(node, group, Share(used, s.allocated - m, s.releasing - m, marked))
+            self._put(node, group, Share(used, s.allocated - m, s.releasing - m, marked, s.met))
             if freed:
                 if not self._surplus(node):
                     self._gpus(self.idle, node, 1)
                 if s.marked:
                     self._gpus(self.releasing, node, -1)
         elif status == _PIPELINED:
-            self._put(node, group, Share(used, s.allocated, s.releasing + m, s.marked))
+            self._put(node, group, Share(used, s.allocated, s.releasing + m, s.marked, s.met))
             if s.used == s.releasing or (used == 0 and s.releasing + m == 0):
                 self._gpus(self.releasing, node, 1)
         else:
             leaving = used != 0 and s.releasing == used
-            self._put(node, group, Share(used, s.allocated - m, s.releasing, s.marked or leaving))
-            if _only_promised(self.shares[node][group]):
+            self._put(node, group, Share(used, s.allocated - m, s.releasing, s.marked or leaving, s.met))
+            if only_promised(self.shares[node][group]):
                 self._gpus(self.idle, node, 1)
                 self._gpus(self.releasing, node, -1)
             elif used <= 0 and not self._surplus(node):
@@ -198,6 +200,6 @@ def _stays(share: Share) -> bool:
     return share.used > 0 and share.used != share.releasing
 
 
-def _only_promised(share: Share) -> bool:
+def only_promised(share: Share) -> bool:
     """Whether all who share a device wait for it: it is no device in use yet, but one of those to be released."""
     return share.used > 0 and share.allocated <= 0

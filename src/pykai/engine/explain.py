@@ -13,11 +13,12 @@ from pykai.engine.gang import is_gang
 from pykai.engine.points import Refusal, Rejection
 from pykai.engine.reasons import POD_ERRORS, FitError, GangError, about_pod
 from pykai.model.pods import GpuKind, PodClass
-from pykai.model.resources import CPU, GPU, MEMORY, MIG_PREFIX, Mask, Rows
+from pykai.model.resources import CPU, GPU, MEMORY, MIG_PREFIX, PODS, Mask, Rows
 
 Looked = tuple[Rows | None, Mapping[int, str], Sequence[Rejection]]
 """The nodes, why single ones of them refused, and which ones were closed to the pod at the moment."""
 _SHORT = "node(s) didn't have enough resources: "
+NO_SLOT = "node(s) pod number exceeded"
 _TITLES = {CPU: "CPU cores", MEMORY: "memory", GPU: "GPUs"}
 
 
@@ -125,12 +126,12 @@ def shortages(cycle: Cycle, c: PodClass, nodes: Rows) -> Iterator[tuple[str, Mas
     trial = cycle.trial
     free = trial.idle[:, nodes] + trial.releasing[:, nodes]
     for need, row in zip(cycle.rankings.need(c, nodes)[c.dims], c.dims.tolist(), strict=True):
-        if row != 3:
+        if row != PODS:
             yield _shortage_text(cycle, row), free[row] < need
     if c.shared:
         yield from _shared_shortages(cycle, c, nodes)
-    elif c.gpu_kind is GpuKind.REGULAR and 3 in c.dims.tolist():
-        yield "node(s) pod number exceeded", free[3] < c.request[3]
+    else:
+        yield NO_SLOT, free[PODS] < c.request[PODS]
 
 
 def _shared_shortages(cycle: Cycle, c: PodClass, nodes: Rows) -> Iterator[tuple[str, Mask]]:
@@ -138,8 +139,11 @@ def _shared_shortages(cycle: Cycle, c: PodClass, nodes: Rows) -> Iterator[tuple[
     look, _ = cycle.rankings.ranking(c).look(nodes)
     too_small = (table.gpu_memory[nodes] < c.memory_mib) & (table.allocatable[GPU, nodes] > 0)
     yield _SHORT + "GPU memory", too_small
+    enough = np.floor(look.free[GPU]) + look.sharable >= c.devices
     if c.gpu_kind is not GpuKind.MEMORY:
-        yield _SHORT + "GPUs", ~too_small & (np.floor(look.free[GPU]) + look.sharable < c.devices)
+        yield _SHORT + "GPUs", ~too_small & ~enough
+    slots = 1 + (look.sharable < c.devices)  # a device that nobody shares yet needs one for the pod that reserves it
+    yield NO_SLOT, ~too_small & enough & (look.free[PODS] < slots)
 
 
 def _shortage_text(cycle: Cycle, row: int) -> str:

@@ -88,36 +88,42 @@ def _ready(trial: Trial, member: Member) -> bool:
 
 
 def pods_to_place(trial: Trial, orders: GangOrders, gang: int) -> list[int]:
-    """The pods to place next: what the gang misses, or one more where it has its minimum.
-
-    A gang of which too few pods exist gets nothing new; what it had and is to lose it may have back.
-    """
+    """The pods to place next: what the gang misses, or one more where it has its minimum. Read only."""
     if trial.virtual or gang not in trial.snapshot.gangs.trees:
-        return _pods_to_place(trial, orders, gang)
+        return _next(trial, orders, gang, _waiting(trial, orders, gang))
     known = orders.next_pods(trial)
     found = known.get(gang)
     if found is None:
-        found = known[gang] = _pods_to_place(trial, orders, gang)
+        found = known[gang] = _next(trial, orders, gang, _waiting(trial, orders, gang))
     return found
 
 
-def _pods_to_place(trial: Trial, orders: GangOrders, gang: int) -> list[int]:
+def pods_to_return(trial: Trial, orders: GangOrders, gang: int) -> list[int]:
+    """The same for a gang that is to lose pods: one of which too few pods exist gets nothing but what it had."""
+    waiting = _waiting(trial, orders, gang)
+    tree = trial.snapshot.gangs.tree(gang)
+    if not _able(trial, tree, _by_podset(trial, waiting)):
+        waiting = [pod for pod in waiting if pod in trial.virtual]
+    return _next(trial, orders, gang, waiting)
+
+
+def _waiting(trial: Trial, orders: GangOrders, gang: int) -> list[int]:
+    """Its pods without a place, or with one that they are supposed to lose; those to place first in front."""
     status, virtual, gangs = trial.status, trial.virtual, trial.snapshot.gangs
-    tree = gangs.trees.get(gang)
-    if tree is None and not virtual and not trial.pending[gangs.first_podset[gang]]:
+    if not virtual and gang not in gangs.trees and not trial.pending[gangs.first_podset[gang]]:
         return []
-    waiting = [pod for pod in orders.pods(trial, gang) if status[pod] == _PENDING or pod in virtual]
+    return [pod for pod in orders.pods(trial, gang) if status[pod] == _PENDING or pod in virtual]
+
+
+def _next(trial: Trial, orders: GangOrders, gang: int, waiting: list[int]) -> list[int]:
     if not waiting:
         return []
+    gangs = trial.snapshot.gangs
+    tree = gangs.trees.get(gang)
     if tree is not None:
-        by_podset = _by_podset(trial, waiting)
-        if not _able(trial, tree, by_podset):
-            by_podset = _by_podset(trial, [pod for pod in waiting if pod in virtual])
-        return _collect(trial, orders, tree, by_podset)
+        return _collect(trial, orders, tree, _by_podset(trial, waiting))
     podset = gangs.first_podset[gang]
     missing = gangs.podset_min[podset] - trial.active_allocated[podset]
-    if missing > len(waiting):
-        return [pod for pod in waiting if pod in virtual]
     return waiting[: missing if missing > 0 else 1]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from pykai.engine.cycle import ClassRules, Cycle, Group
-from pykai.engine.devices import with_room
+from pykai.engine.devices import only_promised, with_room
 from pykai.engine.explain import explain_pod, explain_refusal
 from pykai.engine.points import NodeSubsets, Rejection
 from pykai.engine.ranked import UNFIT
@@ -207,7 +207,8 @@ def choose_devices(
     if idle[PODS] + releasing[PODS] < slots:
         return None
     full_now = [group for group in chosen if group and not shares[group].holds_now(memory, capacity)]
-    must_wait = wait or fresh > idle[GPU] or idle[PODS] < slots or bool(full_now)
+    new_now = fresh + len([group for group in chosen if group and only_promised(shares[group])])
+    must_wait = wait or new_now > idle[GPU] or idle[PODS] < slots + new_now - fresh or bool(full_now)
     return tuple([group or trial.fresh_group() for group in chosen]), must_wait
 
 

@@ -49,7 +49,8 @@ class Ranked:
         once, and whether they must wait there; no rows: nothing fits.
 
         A pod that leaves no room for a second one on its node does not change the others' order: relative scores
-        keep it, whatever their extremes. So all nodes that score like the best but for those are taken in order.
+        keep it, whatever their extremes. So all nodes that score like the best but for those are taken in order, up to
+        the first other node: that one may take several pods, or changes its place in the order.
         """
         base, total = self.local, self.total
         if extra is not None:
@@ -63,5 +64,10 @@ class Ranked:
         if count == 1 or not alike[first] or not self.by_order:
             return self.rows[first : first + 1], wait
         among = alike.nonzero()[0]
+        others = np.where(alike, UNFIT, total)
+        next_other = int(others.argmax())
+        if others[next_other] != UNFIT:
+            ahead = total[among] - others[next_other]
+            among = among[(ahead > 0) | ((ahead == 0) & (among < next_other))]
         order = among[(-total[among]).argsort(kind="stable")[:count]]
         return self.rows[order], wait

@@ -114,24 +114,26 @@ class Attempt:
         return self.cut or self.search.spent >= self.search.cycle.policy.limits.scenarios_per_gang
 
     def _grow(self, pods: Sequence[int]) -> Scenario | None:
-        """Solve for longer and longer prefixes, keeping the victims found; the whole must be solved in the end."""
+        """Solve for longer and longer prefixes, keeping the victims found; the whole must be solved in the end, once
+        more where not all who were supposed to go had to: with fewer victims fewer may have to move."""
         cycle = self.search.cycle
         total, solved, size = len(pods), 0, 1
         possible = total
         recorded: list[Batch] = []
         while solved < possible and not self.out_of_time():
             mark = cycle.trial.mark()
-            found = Probe(self, pods[:size], recorded).run()
+            probe = Probe(self, pods[:size], recorded)
+            found = probe.run()
             if found is None:
                 possible = size - 1
-            elif size == total:
+            elif size == total and probe.supposed == set(found.victims):
                 return self._kept_if_whole(found, mark)
             else:
                 recorded, solved = batches_of(cycle, found), size
                 cycle.trial.undo_to(mark)
             size = min(size * 2, total) if possible == total else (solved + possible + 1) // 2
         mark = cycle.trial.mark()
-        last = Probe(self, pods, recorded).run() if 0 < solved < total and not self.cut else None
+        last = Probe(self, pods, recorded).run() if solved and not self.cut else None
         return self._kept_if_whole(last, mark) if last is not None else None
 
     def _kept_if_whole(self, scenario: Scenario, mark: int) -> Scenario | None:
@@ -163,6 +165,8 @@ class Probe:
         self.known = {pod for batch in recorded for pod in batch.pods}
         self.needs = [float(self.cycle.trial.of_class(pod).request[GPU]) for pod in pods]
         self.tried: set[frozenset[int]] = set()
+        self.supposed: frozenset[int] = frozenset()
+        """The victims of the scenario that was tried last."""
 
     def run(self) -> Scenario | None:
         """The first scenario that works; it is left in the trial."""
@@ -185,16 +189,21 @@ class Probe:
         return None
 
     def _choices(self, found: Accumulated, latest: int) -> Scenario | None:
+        """The first choice that works; one that would tear a gang apart is tried again with all of the gang."""
         for numbers in self.attempt.choice.choices(found, latest, self.needs):
-            if self.attempt.out_of_time():
-                return None
-            chosen = [batch for number in found.whole_gangs(numbers) if (batch := found.batch(number)).pods]
-            if not self.room.enough(chosen):
-                self.attempt.states[State.FILTERED] += 1
-                continue
-            scenario = self._try(chosen)
-            if scenario is not None:
-                return scenario
+            complete = found.whole_gangs(numbers)
+            for some in (numbers, complete) if complete != numbers else (numbers,):
+                if self.attempt.out_of_time():
+                    return None
+                scenario = self._chosen([batch for number in some if (batch := found.batch(number)).pods])
+                if scenario is not None:
+                    return scenario
+        return None
+
+    def _chosen(self, batches: Sequence[Batch]) -> Scenario | None:
+        if self.room.enough(batches):
+            return self._try(batches)
+        self.attempt.states[State.FILTERED] += 1
         return None
 
     def _try(self, chosen: Sequence[Batch]) -> Scenario | None:
@@ -205,5 +214,6 @@ class Probe:
             self.attempt.states[State.DUPLICATE] += 1
             return None
         self.tried.add(key)
+        self.supposed = key
         self.search.spent += 1
         return simulate(self.cycle, self.search.cause, self.pods, batches, self.attempt.states)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pykai.engine.allocate import place_gang
 from pykai.engine.cycle import Cycle
-from pykai.engine.gang import pods_to_place
+from pykai.engine.gang import pods_to_return
 from pykai.engine.order import GangWalk
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ def serve(cycle: Cycle, cause: Cause, pods: Sequence[int], losers: set[int]) -> 
                 return False
             walk = _order_of_service(cycle, cause, turns) if turns else walk
         else:
-            again = pods_to_place(cycle.trial, cycle.orders, turn)
-            if place_gang(cycle, turn, again, wait_only=True) and pods_to_place(cycle.trial, cycle.orders, turn):
+            again = pods_to_return(cycle.trial, cycle.orders, turn)
+            if place_gang(cycle, turn, again, wait_only=True) and pods_to_return(cycle.trial, cycle.orders, turn):
                 walk.push(turn)
                 turns.add(turn)
     return cause.gang not in turns

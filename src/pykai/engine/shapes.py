@@ -13,6 +13,9 @@ from pykai.engine.cycle import Cycle
 from pykai.engine.gang import pods_to_place
 from pykai.engine.order import GangWalk, in_order
 
+MOST_HOPELESS = 64
+"""So many gangs that get no turn stay in line; of more, which are a backlog, the rest has no say."""
+
 
 class ShapedWalk:
     """Pops gangs like GangWalk, of each shape only the first; the caller says whether the next one gets its turn."""
@@ -20,19 +23,29 @@ class ShapedWalk:
     def __init__(self, cycle: Cycle, gangs: Iterable[int], depth: int | None = None) -> None:
         self._lines: dict[int, deque[int]] = {}
         """Gang that had its turn, or has it next -> those behind it."""
+        self._hopeless: set[int] = set()
+        """Gangs that get no turn but stay in line: by what they ask for their queues are compared with others."""
         shapes, lines = Shapes.of(cycle), dict[Hashable, deque[int]]()
         for gang in _best_of_each_queue(cycle, in_order(cycle, gangs), depth):
             lines.setdefault(shapes.shape(gang), deque()).append(gang)
         for line in lines.values():
             self._lines[line.popleft()] = line
         self._walk = GangWalk(cycle, self._lines)
+        self._expected = len(self._lines)
+        """How many in the walk get a turn: without any the hopeless ones are of no interest."""
 
     def pop(self) -> int | None:
         """The next gang, or None when all had their turn."""
-        return self._walk.pop()
+        while self._expected and (gang := self._walk.pop()) is not None:
+            if gang not in self._hopeless:
+                self._expected -= 1
+                return gang
+            self.go_on(gang)
+        return None
 
     def push(self, gang: int) -> None:
         """Put a gang back: it has more to place."""
+        self._expected += 1
         self._walk.push(gang)
 
     def go_on(self, gang: int) -> None:
@@ -40,13 +53,17 @@ class ShapedWalk:
         line = self._lines[gang]
         if line:
             heir = line.popleft()
-            self._lines[heir] = line
+            self._lines[heir], self._lines[gang] = line, deque()
+            self._expected += heir not in self._hopeless
             self._walk.follow(gang, heir)
 
     def give_up(self, gang: int) -> list[int]:
         """No more turns for this shape; returns who would have been next."""
         rest = list(self._lines[gang])
-        self._lines[gang].clear()
+        kept = rest[: max(MOST_HOPELESS - len(self._hopeless), 0)]
+        self._hopeless.update(kept)
+        self._lines[gang] = deque(kept)
+        self.go_on(gang)
         return rest
 
 

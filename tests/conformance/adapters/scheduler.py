@@ -30,6 +30,10 @@ NOW = 1_800_000_000.0
 Case = dict[str, Any]
 ALLOCATED = {"Allocated", "Bound", "Binding", "Running"}
 ACTIVE_USED = ALLOCATED | {"Pipelined", "Releasing", "StuckInReleasing"}
+BEFORE_RUNNING = ("Allocated", "Binding", "Bound")
+"""A pod that has a node and does not run yet is one and the same object."""
+PHASES = {"Releasing": "Running", "StuckInReleasing": "Running"}
+PHASES |= dict.fromkeys(("Pipelined", "Gated", *BEFORE_RUNNING), "Pending")
 
 
 @dataclass
@@ -192,8 +196,9 @@ def pod(case: Case, name: str, task: TaskState) -> Any:
             labels["runai-gpu-group"] = task.groups[0]
         else:
             labels.update({f"runai-gpu-group/{g}": g for g in task.groups})
-    phase = {"Running": "Running", "Releasing": "Running", "StuckInReleasing": "Running", "Pipelined": "Pending"}
-    data["status"] = {**data.get("status", {}), "phase": phase.get(task.status, task.status)}
+    data["status"] = {**data.get("status", {}), "phase": PHASES.get(task.status, task.status)}
+    if task.status == "Gated":
+        spec["schedulingGates"] = [{"name": "gate"}]
     if task.status == "Releasing":
         meta["deletionTimestamp"] = rfc3339(NOW - 1)
     if task.status == "StuckInReleasing":
@@ -268,6 +273,7 @@ def run(case: Case, profile: Case, tasks: dict[str, TaskState], claims: Case, ac
         row = rows[name]
         status = Status(trial.status[row])
         title = "Binding" if status is Status.ALLOCATED else status.title
+        title = task.status if title in BEFORE_RUNNING and task.status in BEFORE_RUNNING else title
         node = pods_node(cycle, row) or (task.node if title == task.status else "")
         after[name] = TaskState(title, node, list(trial.gpu_groups.get(row, ())) or task.groups)
     calls = {
