@@ -34,6 +34,8 @@ class Eviction:
     search: Callable[[Cycle, Cause, VictimPool], Search | None]
     messages: Callable[[Cycle, Scenario], Mapping[int, str]]
     """What to tell each victim."""
+    entitled: Callable[[Cycle, int], bool] = lambda _, __: True
+    """Whether the gang may take anything from others as its queue stands; who may not says nothing about the rest."""
     keep_all: bool = False
     """Whether every victim must get another place; what failed for one gang is then remembered for all queues."""
 
@@ -63,7 +65,7 @@ def run(cycle: Cycle, action: Eviction) -> None:
     while (gang := walk.pop()) is not None:
         cycle.efforts["tried", action.name] += 1
         pods = pods_to_place(cycle.trial, cycle.orders, gang)
-        if failures.hopeless(gang, pods):
+        if not action.entitled(cycle, gang) or failures.hopeless(gang, pods):
             walk.give_up(gang)
         elif _refused(cycle, gang, pods):
             walk.go_on(gang)
@@ -94,7 +96,7 @@ def _make_room(cycle: Cycle, action: Eviction, wish: tuple[int, Sequence[int]], 
     cycle.searches.append(effort)
     if scenario is not None:
         commit(cycle, scenario, action.messages(cycle, scenario))
-        means.pool.changed({gang, *(cycle.trial.gang[pod] for pod in scenario.victims)})
+        means.pool.changed({gang, *scenario.served})
     return effort.result
 
 

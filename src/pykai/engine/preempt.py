@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pykai.engine import evict
 from pykai.engine.cycle import Cycle
+from pykai.engine.gang import pods_to_place
 from pykai.engine.line import VictimLine
 from pykai.engine.pool import VictimPool
 from pykai.engine.quota import over_held_quota
@@ -15,12 +16,18 @@ def preempt(cycle: Cycle) -> None:
     evict.run(cycle, PREEMPT)
 
 
+def _may(cycle: Cycle, gang: int) -> bool:
+    """Whether the gang stays within the quota of its queues where it could not be evicted again."""
+    gangs = cycle.snapshot.gangs
+    if cycle.quota is None or gangs.preemptible[gang]:
+        return True
+    request = cycle.queue_request(pods_to_place(cycle.trial, cycle.orders, gang), cycle.snapshot.max_gpu_memory)
+    return over_held_quota(cycle.book, gangs.queue[gang], request) is None
+
+
 def _search(cycle: Cycle, cause: Cause, pool: VictimPool) -> Search | None:
     gangs = cycle.snapshot.gangs
     queue, priority = gangs.queue[cause.gang], gangs.priority[cause.gang]
-    held_back = cycle.quota is not None and not gangs.preemptible[cause.gang]
-    if held_back and over_held_quota(cycle.book, queue, cause.request) is not None:
-        return None
     if pool.lowest_priority(queue) >= priority:
         return None
     passes = evict.filtered(cycle, cause)
@@ -34,4 +41,4 @@ def _messages(cycle: Cycle, scenario: Scenario) -> dict[int, str]:
     return {pod: f"Pod {title(pod)} was preempted by higher priority workload {evictor}" for pod in scenario.victims}
 
 
-PREEMPT = evict.Eviction("preempt", lambda _, __: True, _search, _messages)
+PREEMPT = evict.Eviction("preempt", lambda _, __: True, _search, _messages, _may)

@@ -17,13 +17,12 @@ def reclaim(cycle: Cycle) -> None:
 
 
 def _may(cycle: Cycle, gang: int) -> bool:
+    """Whether the gang's queues stay within their fair share with it."""
     return cycle.quota is not None and cycle.quota.can_reclaim(cycle, gang, next_request(cycle, gang))
 
 
 def _search(cycle: Cycle, cause: Cause, pool: VictimPool) -> Search | None:
     gangs = cycle.snapshot.gangs
-    if not _may(cycle, cause.gang):
-        return None
     claim = Claim(gangs.queue[cause.gang], cause.request, gangs.preemptible[cause.gang])
     queues = [q for q in pool.queues if q != claim.queue and may_lose(cycle.book, claim, q)]
     if not queues:
@@ -67,4 +66,4 @@ def _amounts(amount: tuple[float, float, float]) -> str:
     return f"GPU: {human(gpu)}, CPU: {human(cpu, 1e3)} (cores), memory: {human(memory, 1e9)} (GB)"
 
 
-RECLAIM = evict.Eviction("reclaim", lambda cycle, _: cycle.quota is not None, _search, _messages)
+RECLAIM = evict.Eviction("reclaim", lambda cycle, _: cycle.quota is not None, _search, _messages, _may)

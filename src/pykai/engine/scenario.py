@@ -60,6 +60,8 @@ class Scenario:
     """Victims that lose their place."""
     moved: tuple[int, ...]
     """Victims that get another place."""
+    served: frozenset[int] = frozenset()
+    """Gangs that were to lose pods, whatever became of them: they may have got more than they had."""
 
     @property
     def victims(self) -> tuple[int, ...]:
@@ -98,6 +100,7 @@ def _suppose(cycle: Cycle, cause: Cause, pods: Sequence[int], batches: Sequence[
         placed=tuple(pods),
         released=tuple(pod for pod in victims if trial.status[pod] == Status.RELEASING),
         moved=tuple(pod for pod in victims if trial.status[pod] == Status.PIPELINED),
+        served=frozenset(batch.gang for batch in batches),
     )
     return None if not scenario.victims and whole(cycle, cause.gang) else scenario
 

@@ -63,7 +63,7 @@ class Search:
         """Whether what is free and what could be taken covers the need."""
         trial = self.cycle.trial
         need = sum(float(trial.of_class(pod).request[GPU]) for pod in pods)
-        free = float(np.maximum(trial.idle[GPU] + trial.releasing[GPU], 0).sum()) + len(trial.shares)
+        free = float(np.maximum(trial.idle[GPU] + trial.releasing[GPU], 0).sum()) + sum(map(len, trial.shares.values()))
         return self.enough_gpus(need - free)
 
     def _effort(self, result: Result, deadline: Deadline, attempts: Sequence[Attempt]) -> SearchEffort:

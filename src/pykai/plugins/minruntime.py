@@ -136,7 +136,7 @@ class MinRuntime:
         """Of protected workloads only what is beyond the minimum may go."""
         trial, gangs = cycle.trial, cycle.snapshot.gangs
         lost: dict[int, dict[int, int]] = {}
-        for pod in scenario.released:
+        for pod in scenario.victims:
             podsets = lost.setdefault(trial.gang[pod], {})
             podsets[trial.podset[pod]] = podsets.get(trial.podset[pod], 0) + 1
         for victim, by_podset in lost.items():

@@ -13,7 +13,7 @@ from pykai.engine.cycle import Cycle
 from pykai.engine.quota import Claim, OverCapacity, QueueBook, Triple
 from pykai.engine.scenario import Scenario
 from pykai.kernels.fairshare import QueueColumns, fair_shares
-from pykai.model.resources import Column
+from pykai.model.resources import GPU, Column
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,9 @@ class Proportion:
             creation=np.array(queues.creation),
             rank=np.arange(len(queues)),
         )
-        return fair_shares(np.array(queues.parent, dtype=np.int64), cycle.cluster, columns, max(self.k, 0.0))
+        shares = fair_shares(np.array(queues.parent, dtype=np.int64), cycle.cluster, columns, max(self.k, 0.0))
+        shares[GPU] = np.round(shares[GPU], 4)  # as exact as the ledgers: a share must not miss what is held by 2e-16
+        return shares
 
     def queue_key(self, book: QueueBook, queue: int, request: Sequence[float], victims: Sequence[float]) -> Any:
         return quota.queue_key(book, queue, request, victims)
@@ -74,7 +76,7 @@ def _losses(cycle: Cycle, scenario: Scenario) -> quota.Blocks:
     if not cycle.snapshot.params.allow_consolidating_reclaim:
         gone = scenario.victims
     by_podset: dict[tuple[int, int], list[Triple]] = {}
-    for pod in gone:
+    for pod in _in_order(cycle, gone):
         node = int(cycle.snapshot.pods.node[pod])
         amount = trial.quota_amounts(trial.of_class(pod), node)
         by_podset.setdefault((trial.gang[pod], trial.podset[pod]), []).append(amount)
@@ -87,6 +89,13 @@ def _losses(cycle: Cycle, scenario: Scenario) -> quota.Blocks:
     losses: quota.Blocks = {}
     for gang, block in core.items():
         blocks = losses.setdefault(gangs.queue[gang], [])
-        blocks.extend([block] if any(block) else [])
         blocks.extend(elastic[gang])
+        blocks.extend([block] if any(block) else [])
     return losses
+
+
+def _in_order(cycle: Cycle, pods: Sequence[int]) -> list[int]:
+    """The pods gang by gang, those that would be placed first in front: the last ones are the surplus."""
+    gone, gang_of = set(pods), cycle.trial.gang
+    gangs = dict.fromkeys(gang_of[pod] for pod in pods)
+    return [pod for gang in gangs for pod in cycle.orders.pods(cycle.trial, gang) if pod in gone]
