@@ -5,21 +5,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import is_gang
 from pykai.engine.points import Refusal, Rejection
-from pykai.engine.reasons import POD_ERRORS, FitError, GangError, about_pod
+from pykai.engine.quota import human
+from pykai.engine.reasons import POD_ERRORS, FitError, GangError, NodeReason, about_pod
 from pykai.model.pods import GpuKind, PodClass
-from pykai.model.resources import CPU, GPU, MEMORY, MIG_PREFIX, PODS, Mask, Rows
+from pykai.model.resources import CPU, GPU, MEMORY, MIG_PREFIX, PODS, Mask, Rows, scale
 
 Looked = tuple[Rows | None, Mapping[int, str], Sequence[Rejection]]
 """The nodes, why single ones of them refused, and which ones were closed to the pod at the moment."""
 _SHORT = "node(s) didn't have enough resources: "
+_TOO_SMALL = _SHORT + "GPU memory"
 NO_SLOT = "node(s) pod number exceeded"
 _TITLES = {CPU: "CPU cores", MEMORY: "memory", GPU: "GPUs"}
+_UNITS = {CPU: " cores", MEMORY: " GB"}
+_GIGABYTE = 1e9
 
 
 def explain_refusal(cycle: Cycle, gang: int, pod: int, refusal: Refusal) -> None:
@@ -47,7 +53,8 @@ def explain_pod(cycle: Cycle, gang: int, failed: tuple[int, int], looked: Looked
     """No node took the pod; `failed` is the pod, and how many of its podset have a place."""
     pod, _ = failed
     error = fit_error(cycle, cycle.trial.of_class(pod), *looked)
-    text = error.detailed() if cycle.snapshot.params.detailed_fit_errors else error.text()
+    alone = len(cycle.snapshot.gangs.pods(gang)) == 1
+    text = error.detailed(alone) if cycle.snapshot.params.detailed_fit_errors else error.text()
     cycle.reasons.pods[pod] = text
     cycle.reasons.gang(gang, GangError(POD_ERRORS, _gang_message(cycle, gang, failed, text)))
 
@@ -91,63 +98,127 @@ def fit_error(
 def _fit_error(
     cycle: Cycle, c: PodClass, nodes: Rows, refused: Mapping[int, str], closed: Sequence[Rejection]
 ) -> FitError:
-    counts: Counter[str] = Counter()
-    explained = np.zeros(len(nodes), dtype=bool)
-    detail: list[tuple[str, Mask]] = []
-    for reason, lacking in shortages(cycle, c, nodes):
-        explained |= lacking
-        counts[reason] += int(lacking.sum())
-        detail.append((reason, lacking))
+    found = list(_but_for_overhead(cycle, c, nodes))
+    explained = np.logical_or.reduce([mask for _, mask in found])
     for reason, rejected in chain(cycle.rankings.rejections(c), closed):
         new = rejected[nodes] & ~explained
         explained |= new
-        counts[reason] += int(new.sum())
-        detail.append((reason, new))
-    for at, node in enumerate(nodes.tolist()):
-        if node in refused and not explained[at]:
-            counts[refused[node]] += 1
-    counts = Counter({reason: count for reason, count in counts.items() if count})
-    if not counts and c.gpu_kind is GpuKind.MEMORY:
+        found.append((Lack(reason), new))
+    found.extend((Lack(reason), np.isin(nodes, rows) & ~explained) for reason, rows in _by_reason(refused).items())
+    counts: Counter[str] = Counter()
+    for lack, mask in found:
+        counts[lack.reason + lack.suffix] += int(mask.sum())
+    if not any(counts.values()) and c.gpu_kind is GpuKind.MEMORY:
+        found = [(Lack(_SHORT + "GPUs", GPU), np.ones(len(nodes), dtype=bool))]
         counts[_SHORT + "GPUs"] = len(nodes)
-    return FitError(counts, _by_node(cycle, nodes, detail) if cycle.snapshot.params.detailed_fit_errors else {})
+    detailed = cycle.snapshot.params.detailed_fit_errors
+    return FitError({r: n for r, n in counts.items() if n}, _by_node(cycle, c, nodes, found) if detailed else {})
 
 
-def _by_node(cycle: Cycle, nodes: Rows, detail: list[tuple[str, Mask]]) -> dict[str, tuple[str, ...]]:
-    names = cycle.snapshot.nodes.names
-    return {
-        names[node]: reasons
-        for at, node in enumerate(nodes.tolist())
-        if (reasons := tuple(reason for reason, mask in detail if mask[at]))
-    }
+def _by_reason(refused: Mapping[int, str]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for node, reason in refused.items():
+        found.setdefault(reason, []).append(node)
+    return found
 
 
-def shortages(cycle: Cycle, c: PodClass, nodes: Rows) -> Iterator[tuple[str, Mask]]:
-    """Per resource, which nodes have too little of it, counting what is being released."""
+# ------------------------------------------------------------------------------------------------------------ shortages
+class Lack(NamedTuple):
+    """Something that nodes have too little of, or that speaks against them."""
+
+    reason: str
+    row: int | None = None
+    """The resource whose figures tell more about a node; None: the reason says it all."""
+    suffix: str = ""
+
+
+def _but_for_overhead(cycle: Cycle, c: PodClass, nodes: Rows) -> Iterator[tuple[Lack, Mask]]:
+    """What nodes are short of; those that are only so because of the pod's overhead are told apart."""
+    if not c.overhead:
+        yield from shortages(cycle, c, nodes)
+        return
+    anyway = np.logical_or.reduce([mask for _, mask in shortages(cycle, c, nodes, c.overhead)])
+    suffix = _overhead_text(cycle, c)
+    for lack, mask in shortages(cycle, c, nodes):
+        yield lack, mask & anyway
+        yield lack._replace(suffix=suffix), mask & ~anyway
+
+
+def _overhead_text(cycle: Cycle, c: PodClass) -> str:
+    names = cycle.snapshot.space.names
+    listed = [f" {names[row]}: {_amount(cycle, row, value)}{_UNITS.get(row, '')}" for row, value in c.overhead.items()]
+    return f". Not enough resources due to pod overhead resources. The overhead resources are {','.join(listed)}"
+
+
+def shortages(
+    cycle: Cycle, c: PodClass, nodes: Rows, spared: Mapping[int, float] = MappingProxyType({})
+) -> Iterator[tuple[Lack, Mask]]:
+    """Per resource, which nodes have too little of it, counting what is being released, and had the pod less to ask
+    for by what is `spared`, by row."""
     trial = cycle.trial
     free = trial.idle[:, nodes] + trial.releasing[:, nodes]
     for need, row in zip(cycle.rankings.need(c, nodes)[c.dims], c.dims.tolist(), strict=True):
         if row != PODS:
-            yield _shortage_text(cycle, row), free[row] < need
+            yield Lack(_reason(cycle, row), row), free[row] < need - spared.get(row, 0.0)
     if c.shared:
         yield from _shared_shortages(cycle, c, nodes)
     else:
-        yield NO_SLOT, free[PODS] < c.request[PODS]
+        yield Lack(NO_SLOT), free[PODS] < c.request[PODS]
 
 
-def _shared_shortages(cycle: Cycle, c: PodClass, nodes: Rows) -> Iterator[tuple[str, Mask]]:
+def _shared_shortages(cycle: Cycle, c: PodClass, nodes: Rows) -> Iterator[tuple[Lack, Mask]]:
     table = cycle.snapshot.nodes
     look, _ = cycle.rankings.ranking(c).look(nodes)
     too_small = (table.gpu_memory[nodes] < c.memory_mib) & (table.allocatable[GPU, nodes] > 0)
-    yield _SHORT + "GPU memory", too_small
+    yield Lack(_TOO_SMALL, GPU), too_small
     enough = np.floor(look.free[GPU]) + look.sharable >= c.devices
     if c.gpu_kind is not GpuKind.MEMORY:
-        yield _SHORT + "GPUs", ~too_small & ~enough
+        yield Lack(_SHORT + "GPUs", GPU), ~too_small & ~enough
     slots = 1 + (look.sharable < c.devices)  # a device that nobody shares yet needs one for the pod that reserves it
-    yield NO_SLOT, ~too_small & enough & (look.free[PODS] < slots)
+    yield Lack(NO_SLOT), ~too_small & enough & (look.free[PODS] < slots)
 
 
-def _shortage_text(cycle: Cycle, row: int) -> str:
+def _reason(cycle: Cycle, row: int) -> str:
     name = cycle.snapshot.space.names[row]
     if name.startswith(MIG_PREFIX):
         return f"node(s) didn't have enough of mig profile: {name}"
     return _SHORT + _TITLES.get(row, name)
+
+
+# --------------------------------------------------------------------------------------------------------- node by node
+def _by_node(
+    cycle: Cycle, c: PodClass, nodes: Rows, found: Sequence[tuple[Lack, Mask]]
+) -> dict[str, tuple[NodeReason, ...]]:
+    names = cycle.snapshot.nodes.names
+    return {
+        names[node]: reasons
+        for at, node in enumerate(nodes.tolist())
+        if (reasons := tuple(_of_node(cycle, c, lack, node) for lack, mask in found if mask[at]))
+    }
+
+
+def _of_node(cycle: Cycle, c: PodClass, lack: Lack, node: int) -> NodeReason:
+    if lack.row is None:
+        return NodeReason(lack.reason)
+    if lack.reason == _TOO_SMALL:
+        size = human(cycle.snapshot.nodes.gpu_memory[node])
+        return NodeReason(
+            f"Node didn't have enough resources: Each gpu on the node has a gpu memory capacity of {size} Mib. "
+            f"{c.memory_mib} Mib of gpu memory has been requested."
+        )
+    return NodeReason(lack.reason.replace("node(s)", "Node", 1), _figures(cycle, c, lack.row, node), lack.suffix)
+
+
+def _figures(cycle: Cycle, c: PodClass, row: int, node: int) -> str:
+    """What a pod asks for, what is taken and does not become free, and what there is."""
+    trial = cycle.trial
+    request = trial.amounts.accepted_gpus(c, node) if row == GPU and c.shared else float(c.request[row])
+    capacity = float(cycle.snapshot.nodes.allocatable[row, node])
+    used = max(capacity - float(trial.idle[row, node]) - float(trial.releasing[row, node]), 0.0)
+    shown = [_amount(cycle, row, value) for value in (request, used, capacity)]
+    return "requested: {}, used: {}, capacity: {}".format(*shown)
+
+
+def _amount(cycle: Cycle, row: int, value: float) -> str:
+    """Cores, gigabytes, devices; other resources in base units."""
+    return human(value, _GIGABYTE if row == MEMORY else scale(cycle.snapshot.space.names[row]))

@@ -11,6 +11,22 @@ from pykai.engine.quota import OverCapacity
 NO_NODES = "no nodes with enough resources were found"
 GROUP_BASE = "Unable to schedule podgroup"
 POD_ERRORS = "PodSchedulingErrors"
+ALL_CONSIDERED = "taking all considerations into account"
+
+
+@dataclass(frozen=True)
+class NodeReason:
+    """Why one node does not take a pod: the reason, the figures behind it, and what has to be added to both."""
+
+    text: str
+    figures: str = ""
+    """Empty where the reason says it all."""
+    suffix: str = ""
+
+    def told(self, alone: bool) -> str:
+        """As a pod is told that is `alone`, or one of several: for those the figures change from one to the next."""
+        figures = self.figures and (self.figures if alone else ALL_CONSIDERED)
+        return self.text + (f", {figures}" if figures else "") + self.suffix
 
 
 @dataclass(frozen=True)
@@ -18,16 +34,17 @@ class FitError:
     """Why no node takes a pod: counts per reason, and the reasons of each node where they were asked for."""
 
     counts: Mapping[str, int]
-    by_node: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    by_node: Mapping[str, tuple[NodeReason, ...]] = field(default_factory=dict)
     base: str = NO_NODES
 
     def text(self) -> str:
         reasons = sorted(f"{count} {reason}" for reason, count in self.counts.items())
         return self.base + (": " + ". \n".join(reasons) + "." if reasons else "")
 
-    def detailed(self) -> str:
-        lines = sorted(f"\n{node}: {', '.join(reasons)}." for node, reasons in self.by_node.items())
-        return f"\n{self.base}." + "".join(lines)
+    def detailed(self, alone: bool) -> str:
+        """A line for each node; `alone`: the gang has no other pod."""
+        told = {node: ", ".join(reason.told(alone) for reason in reasons) for node, reasons in self.by_node.items()}
+        return f"\n{self.base}." + "".join(sorted(f"\n{node}: {reasons}." for node, reasons in told.items()))
 
 
 @dataclass(frozen=True)

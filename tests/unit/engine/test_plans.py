@@ -23,8 +23,9 @@ PRIORITIES = [
 ]
 
 
-def node(name: str, gpus: int = 0, pods: int = 10, labels: Fields | None = None) -> Any:
-    offered = {"cpu": "8", "memory": "8G", "pods": str(pods), names.NVIDIA_GPU: str(gpus)}
+def node(name: str, gpus: int = 0, pods: int = 10, labels: Fields | None = None, **more: str) -> Any:
+    """A node of 8 cores, or of what `more` says."""
+    offered = {"cpu": "8", "memory": "8G", "pods": str(pods), names.NVIDIA_GPU: str(gpus), **more}
     meta = {"name": name, "labels": {"name": name, names.GPU_MEMORY_LABEL: "16000", **(labels or {})}}
     return kind(kinds.Node, {"metadata": meta, "status": {"allocatable": offered}})
 

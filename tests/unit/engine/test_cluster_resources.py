@@ -1,0 +1,50 @@
+"""What there is to share: ready nodes of ours, less what pods of other schedulers use of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykai.cache.cluster import ClusterCache
+from pykai.engine.cycle import cluster_resources
+from pykai.engine.trial import Trial
+from pykai.model.params import SchedulerParams
+from pykai.objects import kinds, names
+from tests.unit.plugins.small_clusters import kind
+
+from .test_plans import node
+
+THEIRS = node("theirs", gpus=8, labels={names.NODE_POOL_LABEL: "other"})
+BROKEN = kind(
+    kinds.Node,
+    {
+        "metadata": {"name": "broken"},
+        "status": {"allocatable": {"cpu": "64"}, "conditions": [{"type": "Ready", "status": "False"}]},
+    },
+)
+
+
+def daemon(on: str) -> Any:
+    """A pod of another scheduler: a core and two GPUs."""
+    spec = {"schedulerName": "default-scheduler", "nodeName": on}
+    requests = {"requests": {"cpu": "1", names.NVIDIA_GPU: 2}}
+    return kind(
+        kinds.Pod,
+        {
+            "metadata": {"name": f"daemon-{on}", "namespace": "ns", "uid": f"daemon-{on}"},
+            "spec": {**spec, "containers": [{"name": "main", "resources": requests}]},
+            "status": {"phase": "Running" if on else "Pending"},
+        },
+    )
+
+
+WHERE = [("mine", 7000, 6), ("theirs", 8000, 8), ("broken", 8000, 8), ("unknown", 8000, 8), ("", 8000, 8)]
+
+
+@pytest.mark.parametrize(("on", "cores", "gpus"), WHERE)
+def test_pods_of_others_count_where_they_are(on: str, cores: float, gpus: float) -> None:
+    cache = ClusterCache(SchedulerParams(partitioned=True))
+    cache.load([node("mine", gpus=8), THEIRS, BROKEN, daemon(on)])
+    total = cluster_resources(Trial(cache.snapshot(0.0)))
+    assert (total[0], total[2]) == (cores, gpus)

@@ -1,0 +1,64 @@
+"""Who goes: nobody who need not, and who gets back what it had."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykai.engine.cycle import Cycle
+from pykai.engine.gang import pods_to_place, pods_to_return
+from tests.properties.small_world import NOW, PACKING
+
+from .test_plans import bound, evicted, gang, node, plan, pod, promised, seen
+
+
+def whole(name: str, rank: str, *nodes: str, age: int = 0) -> list[Any]:
+    """A gang of as many pods as it needs, each of one GPU, on these nodes."""
+    pods = [pod(f"{name}-{n}", on, gpus=1) for n, on in enumerate(nodes)]
+    return [gang(name, rank, age=age, minMember=len(nodes)), *pods]
+
+
+def test_victims_are_looked_at_once_more() -> None:
+    """The two are younger and supposed to go first. Then the three must, too, and that suffices: the two stay."""
+    nodes = [node(f"n{n}", gpus=2) for n in range(3)]
+    held = [*whole("three", "low", "n2", "n1", "n0", age=100), *whole("two", "low", "n1", "n0")]
+    wish = [gang("new", minMember=3), *(pod(f"new-{n}", gpus=1) for n in range(3))]
+    assert evicted(plan(*nodes, *held, *whole("one", "high", "n2"), *wish)) == {"three-0", "three-1", "three-2"}
+
+
+def test_a_spare_pod_that_is_in_nobodys_way_stays() -> None:
+    """Room is needed on b. Without its pod there the elastic gang still has its minimum, on a and c."""
+    elastic = [gang("e", "low", minMember=2), *(pod(f"e-{n}", on, gpus=1) for n, on in enumerate("abc"))]
+    nodes = [node("a", gpus=1), node("b", gpus=2), node("c", gpus=1)]
+    found = plan(*nodes, *elastic, *whole("s", "low", "b"), gang("new"), pod("new-0", gpus=2))
+    assert (evicted(found), promised(found)) == ({"s-0", "e-1"}, {"new-0": "b"})
+
+
+INCOMPLETE = [gang("v", "low", minMember=3), pod("v-0", "n", cpu="4"), pod("v-1", cpu="4")]
+"""A gang of three of which two exist; one of them runs."""
+
+
+def test_who_moves_takes_nobody_along_who_could_not_start() -> None:
+    here = {"nodeSelector": {"name": "n"}}
+    found = plan(node("n"), node("m"), *INCOMPLETE, gang("new"), pod("new-0", cpu="8", spec=here))
+    assert (evicted(found), bound(found), promised(found)) == ({"v-0"}, {}, {"new-0": "n", "v-0": "m"})
+
+
+@pytest.mark.parametrize("parts", [{}, {"subGroups": [{"name": "part", "minMember": 3}]}])
+def test_an_incomplete_gang_gets_back_what_it_had(parts: dict[str, Any]) -> None:
+    group = gang("v", "low", **(parts or {"minMember": 3}))
+    labels = {"part": "part"} if parts else {}
+    ran, waits = pod("v-0", "n", **labels), pod("v-1", **labels)
+    cycle = Cycle(seen(node("n"), group, ran, waits), PACKING, NOW)
+    rows = {name: cycle.snapshot.pods.names.index(name) for name in ("v-0", "v-1")}
+    trial, orders = cycle.trial, cycle.orders
+    assert pods_to_return(trial, orders, 0) == []
+    trial.suppose_evicted(rows["v-0"])
+    assert pods_to_return(trial, orders, 0) == [rows["v-0"]]
+    assert sorted(pods_to_place(trial, orders, 0)) == sorted(rows.values())
+
+
+def test_a_complete_gang_gets_back_all_that_it_misses() -> None:
+    cycle = Cycle(seen(node("n"), gang("v", minMember=2), pod("v-0", "n"), pod("v-1")), PACKING, NOW)
+    assert [cycle.snapshot.pods.names[row] for row in pods_to_return(cycle.trial, cycle.orders, 0)] == ["v-1"]
