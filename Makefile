@@ -22,8 +22,9 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 run: env
 	@$(BIN)/kai simulate examples/quickstart
 
+# Two halves side by side: what runs on a real control plane, and the rest.
 test: env
-	$(BIN)/python -m pytest
+	@$(BIN)/python -m tests
 
 # What can fail once in many times, often: shared devices and leaders, while components are killed.
 test-long: env

@@ -50,15 +50,21 @@ class ComponentProcesses:
 
     async def kill(self, name: str) -> None:
         """SIGKILL: no chance to tidy up. A process that has ended by itself is an error."""
-        process = self._running.pop(name)
-        assert process.returncode is None, f"{name} ended by itself:\n{self.log(name)[-2000:]}"
-        process.send_signal(signal.SIGKILL)
-        await process.wait()
+        assert await self._end(name), f"{name} ended by itself:\n{self.log(name)[-2000:]}"
 
     async def close(self) -> None:
-        """End all that run."""
-        for name in list(self._running):
-            await self.kill(name)
+        """End all that run, and only then complain of those that have ended by themselves."""
+        ended = [name for name in list(self._running) if not await self._end(name)]
+        assert not ended, f"{ended[0]} ended by itself:\n{self.log(ended[0])[-2000:]}"
+
+    async def _end(self, name: str) -> bool:
+        """Whether the process was still running."""
+        process = self._running.pop(name)
+        if process.returncode is not None:
+            return False
+        process.send_signal(signal.SIGKILL)
+        await process.wait()
+        return True
 
     def log(self, name: str) -> str:
         """What a process has said in all its lives."""

@@ -2,7 +2,7 @@
 
 `local_cluster` is etcd, kube-apiserver and kube-controller-manager on loopback, without nodes and without any of our
 components: a test brings its own (`pykai.local.kubelet.hollow_nodes`). The binary is built on first use, which takes
-minutes; afterwards it comes from the user's cache.
+minutes; afterwards it comes from the user's cache. It is `kubectl` too, so the machine needs none.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from pykai.kube.resources import NAMESPACE, SERVICE_ACCOUNT
 from pykai.local.build import Lines, ensure_binary
 from pykai.local.cluster import ControlPlane, start_cluster
 from pykai.local.session import connect
+from tests.patience import PATIENCE_SECONDS
 
 from .mission_cluster import EXAMPLES, Mission, at_work, local_up
 
@@ -33,11 +34,17 @@ Eventually = Callable[..., Awaitable[Any]]
 
 
 @pytest.fixture(scope="session")
-def control_plane_binary(request: pytest.FixtureRequest) -> Path:
-    """The control-plane binary, built first if need be; the terminal shows how far it is."""
+def control_plane_binary(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The control-plane binary, built first if need be, which the terminal shows; PATH leads to its `kubectl`."""
     terminal = request.config.pluginmanager.getplugin("terminalreporter")
     say = (lambda line: terminal.write_line(line)) if terminal else print
-    return ensure_binary(Lines(say))
+    binary = ensure_binary(Lines(say))
+    kubectl = tmp_path_factory.mktemp("bin") / "kubectl"
+    kubectl.write_text(f'#!/bin/sh\nexec "{binary}" kubectl "$@"\n')
+    kubectl.chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(kubectl.parent), prepend=os.pathsep)
+        yield binary
 
 
 @pytest.fixture(scope="session")
@@ -62,7 +69,7 @@ async def namespace(real_api: HttpApi) -> AsyncIterator[str]:
     name = f"test-{uuid.uuid4().hex[:8]}"
     await real_api.create(NAMESPACE, {"metadata": {"name": name}})
     account = SERVICE_ACCOUNT.ref("default", name)
-    await _await(lambda: _exists(real_api, account), 20.0)
+    await _await(lambda: _exists(real_api, account))
     yield name
     await real_api.delete(NAMESPACE.ref(name))
 
@@ -93,18 +100,18 @@ def kubectl_on(kubeconfig: Path | str) -> Kubectl:
 
 @pytest.fixture
 def eventually() -> Eventually:
-    """`await eventually(check, seconds=10)`: the first true value of `check()`, which may be a coroutine function."""
+    """`await eventually(check)`: the first true value of `check()`, which may be a coroutine function."""
     return _await
 
 
-async def _await(check: Callable[[], Any], seconds: float = 10.0) -> Any:
-    deadline = time.monotonic() + seconds
+async def _await(check: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         value = check()
         value = await value if inspect.isawaitable(value) else value
         if value:
             return value
-        assert time.monotonic() < deadline, f"still {value!r} after {seconds} s"
+        assert time.monotonic() < deadline, f"still {value!r} after {PATIENCE_SECONDS} s"
         await asyncio.sleep(0.05)
 
 

@@ -20,12 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from pykai.objects import names
+from tests.patience import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 QUEUES = "queues/queues.yaml"
 NAME = "mission"
 _WORKLOADS = "deployments,jobs,pods"
+_AT_ONCE = f"{names.STOP_SECONDS}=0"
 
 Object = dict[str, Any]
 Kubectl = Callable[..., Awaitable[str]]
@@ -83,13 +85,13 @@ class Mission:
         """The reservation pods of the cluster."""
         return await self.list("pods", names.RESERVATION_NAMESPACE)
 
-    async def runs(self, *pods: str, namespace: str = "", seconds: int = 20) -> None:
+    async def runs(self, *pods: str, namespace: str = "") -> None:
         """Wait until pods are ready."""
         targets = [f"pod/{pod}" for pod in pods]
-        where = ("-n", namespace or self.namespace, f"--timeout={seconds}s")
+        where = ("-n", namespace or self.namespace, f"--timeout={PATIENCE_SECONDS}s")
         await self.kubectl("wait", "--for=condition=Ready", *targets, *where)
 
-    async def described(self, kind: str, name: str, text: str, seconds: float = 10) -> str:
+    async def described(self, kind: str, name: str, text: str) -> str:
         """What `kubectl describe` shows as soon as it has `text` in it."""
 
         shown = ""
@@ -100,7 +102,7 @@ class Mission:
             return text in shown
 
         try:
-            await self.eventually(found, seconds)
+            await self.eventually(found)
         except AssertionError as error:
             raise AssertionError(f"no {text!r} in:\n{shown}") from error
         return shown
@@ -114,13 +116,14 @@ class Mission:
         """Delete all workloads and wait until they, and the reservations they had, are gone."""
         chosen = namespaces or (self.namespace,)
         for namespace in chosen:
+            await self.kubectl("annotate", "pods", "--all", "--overwrite", "-n", namespace, _AT_ONCE)
             await self.kubectl("delete", _WORKLOADS, "--all", "-n", namespace, "--wait=false")
 
         async def gone() -> bool:
             left = [pod for namespace in chosen for pod in await self.list("pods", namespace)]
             return not left and not await self.reservations()
 
-        await self.eventually(gone, 30)
+        await self.eventually(gone)
 
     @asynccontextmanager
     async def another_namespace(self) -> AsyncIterator[str]:

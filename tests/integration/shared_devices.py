@@ -17,6 +17,7 @@ from pykai.kube.replica import Change
 from pykai.kube.resources import BIND_REQUEST, POD
 from pykai.local.session import connect
 from pykai.objects import names
+from tests.patience import PATIENCE_SECONDS
 
 from .following import followed
 from .mission_cluster import gpu_groups
@@ -71,9 +72,9 @@ class DeviceBook:
         """How many pods have shares of devices."""
         return sum(bool(shares(pod)) for pod in self.pods())
 
-    async def until(self, holds: Callable[[], bool], seconds: float = 30.0) -> None:
+    async def until(self, holds: Callable[[], bool]) -> None:
         """Return at the moment when something holds."""
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             while not holds():
                 self._changed.clear()
                 await self._changed.wait()

@@ -84,13 +84,13 @@ async def test_from_a_pod_to_the_status_of_its_queues(
     half = {names.GPU_FRACTION: "0.5"}
     manifests = [queue(root), queue(team, root), pod("whole", team, 1), pod("a", team, **half), pod("b", team, **half)]
     await kubectl("apply", "-n", namespace, "-f", "-", stdin=yaml.safe_dump_all(manifests))
-    await eventually(lambda: running(real_api, namespace, "whole", "a", "b"), 20)
+    await eventually(lambda: running(real_api, namespace, "whole", "a", "b"))
     assert len((await real_api.list(POD, Object, RESERVATIONS)).items) == 1, "both halves are of one device"
 
     async def rolled_up() -> bool:
         return [await allocated_gpus(real_api, name) for name in (root, team)] == ["2", "2"]
 
-    await eventually(rolled_up, 15)
+    await eventually(rolled_up)
     parent = await real_api.get(QUEUE.ref(root), Object)
     assert parent["status"]["childQueues"] == [team]
     both = pod("both", team, **half, **{names.GPU_MEMORY: "2000"})
@@ -103,4 +103,4 @@ async def test_from_a_pod_to_the_status_of_its_queues(
         left = (await real_api.list(POD, Object, RESERVATIONS)).items
         return not left and [await allocated_gpus(real_api, name) for name in (root, team)] == [None, None]
 
-    await eventually(released, 20)
+    await eventually(released)

@@ -123,7 +123,7 @@ async def gone(api: HttpApi, namespace: str, eventually: Eventually) -> None:
     async def nothing_left() -> bool:
         return not await reservations(api) and not (await api.list(POD, Object, Selection(namespace=namespace))).items
 
-    await eventually(nothing_left, 20.0)
+    await eventually(nothing_left)
 
 
 async def check_halves(api: HttpApi, namespace: str, pods: list[str]) -> None:
@@ -140,7 +140,7 @@ async def test_sixteen_halves_share_eight_devices_and_leave_nothing(
     async with running_binder(cluster):
         for numbers in (range(16), range(16, 32)):
             pods = await halves(cluster, namespace, numbers)
-            await eventually(lambda: all_running(cluster, namespace, 16), 30.0)
+            await eventually(lambda: all_running(cluster, namespace, 16))
             await check_halves(cluster, namespace, pods)
             first = (await reservations(cluster))[0]
             said = await kubectl("logs", "-n", RESERVED, first["metadata"]["name"])
@@ -159,7 +159,7 @@ async def test_binders_that_die_again_and_again_change_nothing(
             await asyncio.sleep(chance.uniform(0.02, 0.4))
     pods = await filling
     async with running_binder(cluster):
-        await eventually(lambda: all_running(cluster, namespace, 16), 30.0)
+        await eventually(lambda: all_running(cluster, namespace, 16))
         await check_halves(cluster, namespace, pods)
     for name in pods:
         await cluster.delete(POD.ref(name, namespace))
@@ -173,14 +173,14 @@ async def test_a_whole_gpu_pod_is_bound_with_its_annotations_in_one_write(
     async with running_binder(cluster):
         made = await pod(cluster, namespace, "p")
         await request(cluster, made, predictedNUMAZones=[{"zone": "node-0", "amount": {"cpu": "2"}}])
-        await kubectl("wait", "--for=condition=Ready", "pod/p", "-n", namespace, "--timeout=10s")
+        await kubectl("wait", "--for=condition=Ready", "pod/p", "-n", namespace, "--timeout=50s")
         bound = await cluster.get(POD.ref("p", namespace), Object)
         assert bound["metadata"]["annotations"] == {
             names.RECEIVED_RESOURCE_TYPE: "Regular",
             names.NUMA_PREDICTED: '[{"zone":"node-0","amount":{"cpu":"2"}}]',
         }
         await kubectl(
-            "wait", "--for=jsonpath={.status.phase}=Succeeded", "bindrequest/p", "-n", namespace, "--timeout=5s"
+            "wait", "--for=jsonpath={.status.phase}=Succeeded", "bindrequest/p", "-n", namespace, "--timeout=50s"
         )
 
         async def told() -> bool:
@@ -231,7 +231,7 @@ async def test_a_local_volume_is_bound_before_its_pod(
         async with running_binder(cluster):
             mounts = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
             await request(cluster, await pod(cluster, namespace, "p", volumes=mounts))
-            await kubectl("wait", "--for=condition=Ready", "pod/p", "-n", namespace, "--timeout=20s")
+            await kubectl("wait", "--for=condition=Ready", "pod/p", "-n", namespace, "--timeout=50s")
             bound = await cluster.get(PERSISTENT_VOLUME_CLAIM.ref("data", namespace), Object)
             assert (bound["status"]["phase"], bound["spec"]["volumeName"]) == ("Bound", name)
     finally:

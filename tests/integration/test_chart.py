@@ -31,6 +31,7 @@ from pykai.kube.watches import Watches
 from pykai.local.cluster import ControlPlane
 from pykai.objects.crds import manifests
 from pykai.observe.work_metrics import WorkMetrics
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.chart.rendering import CHART, VALUE_SETS, helm, objects, render
 from tests.unit.controllers.live import running
 from tests.unit.controllers.operator.cluster import container_of, wanted
@@ -93,7 +94,7 @@ async def release(real_api: HttpApi, helm_on: Helm, eventually: Eventually) -> A
     await helm_on("upgrade", "-i", "kai-scheduler", str(CHART), "--create-namespace", "--no-hooks")
     yield helm_on
     await helm_on("uninstall", "kai-scheduler", "--ignore-not-found", "--no-hooks", "--wait")
-    await eventually(lambda: nothing_left(real_api), 60)
+    await eventually(lambda: nothing_left(real_api))
     for ref in (SHARD.ref("default"), QUEUE.ref("default-queue"), QUEUE.ref("default-parent-queue")):
         if await exists(real_api, ref):
             await real_api.delete(ref)
@@ -142,7 +143,7 @@ async def test_an_installation_from_beginning_to_end(
     assert await kubectl(*MISSION) == "false"
     token = (await kubectl("create", "token", "kai-operator", "-n", HERE)).strip()
     async with operating(local_cluster, token):
-        await eventually(lambda: deployed(real_api), 30)
+        await eventually(lambda: deployed(real_api))
         assert set(await versions(real_api)) == COMPONENTS
         found = await real_api.get(DEPLOYMENT.ref("kai-scheduler-default", HERE), Object)
         assert found["spec"]["template"]["metadata"]["labels"]["app"] == "kai-scheduler"
@@ -152,7 +153,7 @@ async def test_an_installation_from_beginning_to_end(
         assert set(before.values()) == {1}, "the operator changes what it has just written"
         await release("upgrade", "kai-scheduler", str(CHART), "--no-hooks", "--set", "global.gpuSharing=true")
         assert await kubectl(*MISSION) == "true"
-        await eventually(lambda: deployed(real_api), 30)
+        await eventually(lambda: deployed(real_api))
         after = await versions(real_api)
         assert {name for name in after if after[name] != before[name]} == {"admission"}
         admission = await real_api.get(DEPLOYMENT.ref("admission", HERE), Object)
@@ -161,7 +162,7 @@ async def test_an_installation_from_beginning_to_end(
         for replicas in ("2", "1"):
             given = ("--set", f"operator.replicaCount={replicas}", "--set", "global.clusterAutoscaling=true")
             await release("upgrade", "kai-scheduler", str(CHART), "--no-hooks", *given)
-            await eventually(lambda: deployed(real_api), 30)
+            await eventually(lambda: deployed(real_api))
             binder = await real_api.get(DEPLOYMENT.ref("binder", HERE), Object)
             assert (binder["spec"]["replicas"], binder["spec"]["strategy"]["type"]) == (int(replicas), "Recreate")
         assert set(await versions(real_api)) == COMPONENTS | {"node-scale-adjuster"}
@@ -169,7 +170,7 @@ async def test_an_installation_from_beginning_to_end(
         for item in (await real_api.list(DEPLOYMENT, Object, OURS)).items:
             assert [owner["uid"] for owner in item["metadata"]["ownerReferences"]] == [uid]
         await kubectl("delete", "config", "kai-config")
-        await eventually(lambda: nothing_left(real_api), 10)
+        await eventually(lambda: nothing_left(real_api))
 
     await release("uninstall", "kai-scheduler", "--no-hooks")
     assert await exists(real_api, QUEUE.ref("default-queue"))
@@ -235,12 +236,14 @@ async def _follows(api: HttpApi, process: Process, compose: Compose) -> None:
     silent = replace(process, metrics_address="0", health_address="0", lease="")
     task = asyncio.create_task(live(api, silent, noted))
     try:
-        await asyncio.sleep(0.3)  # until it has asked for everything
-        async with asyncio.timeout(15):
-            while not seen[0].ready and not task.done():
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not seen and not task.done():
+                await asyncio.sleep(0.05)
+            await asyncio.sleep(0.3)  # until it has asked for everything
+            while not task.done() and not seen[0].ready:
                 await asyncio.sleep(0.05)
     except TimeoutError:
-        pytest.fail(f"{process.name}: {seen[0].problems()}")
+        pytest.fail(f"{process.name}: {[watches.problems() for watches in seen]}")
     finally:
         task.cancel()
         (ended,) = await asyncio.gather(task, return_exceptions=True)

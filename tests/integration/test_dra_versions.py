@@ -18,6 +18,7 @@ from pykai.local.kubelet import hollow_nodes
 from pykai.local.session import connect
 from pykai.local.shapes import NodeShape
 from pykai.objects import names
+from tests.patience import PATIENCE_SECONDS
 
 from .conftest import Eventually
 
@@ -58,7 +59,7 @@ async def api(kubeconfig: Path) -> AsyncIterator[HttpApi]:
     ready = asyncio.Event()
     work = asyncio.create_task(Product().run(kubeconfig, ready))
     async with connect(kubeconfig) as api:
-        await asyncio.wait_for(ready.wait(), 30)
+        await asyncio.wait_for(ready.wait(), PATIENCE_SECONDS)
         async with hollow_nodes(api, [NodeShape(NODE)]):
             yield api
         work.cancel()
@@ -88,7 +89,7 @@ async def test_a_claim_is_allocated_in_the_version_of_the_server(
     async def runs() -> bool:
         return bool((await api.get(POD.ref("p", "default"), Object))["status"]["phase"] == "Running")
 
-    await eventually(runs, 20)
+    await eventually(runs)
     claim = await api.get(RESOURCE_CLAIM.ref("c", "default"), Object)
     assert claim["apiVersion"] == api_version
     (result,) = claim["status"]["allocation"]["devices"]["results"]

@@ -84,7 +84,7 @@ async def test_a_shared_gpu_stays_shared(handed_over: HttpApi, namespace: str, e
     api = handed_over
     before = await api.get(POD.ref("old", namespace), Object)
     await api.create(POD, half("new", namespace), namespace)
-    await eventually(lambda: phase(api, "new", namespace, "Running"), 20)
+    await eventually(lambda: phase(api, "new", namespace, "Running"))
     new = await api.get(POD.ref("new", namespace), Object)
     old = await api.get(POD.ref("old", namespace), Object)
     assert new["metadata"]["labels"][names.GPU_GROUP_LABEL] == GROUP
@@ -97,4 +97,4 @@ async def test_a_shared_gpu_stays_shared(handed_over: HttpApi, namespace: str, e
     async def given_back() -> bool:
         return not await reservations(api)
 
-    await eventually(given_back, 20)
+    await eventually(given_back)

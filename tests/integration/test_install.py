@@ -33,6 +33,8 @@ COMPONENTS = {
     "queue-controller",
 }
 QUEUE = "--labels=kai.scheduler/queue=default-queue"
+OPERATOR_LEASE = "41fce092.run.ai"
+TWO_OF_EACH = ("operator.replicaCount=2", "global.gpuSharing=true", "binder.resourceReservation.runtimeClassName=")
 OURS = '--overrides=\'{"spec": {"schedulerName": "kai-scheduler"}}\''
 
 
@@ -65,7 +67,7 @@ class Shell:
         self.types(READY)
         self.types("kubectl rollout status deployment -n kai-scheduler --timeout=60s")
 
-    def sees(self, check: Callable[[], object], seconds: float = 20) -> None:
+    def sees(self, check: Callable[[], object], seconds: float = 50) -> None:
         """Wait until a check holds."""
         deadline = time.monotonic() + seconds
         while not check():
@@ -81,7 +83,7 @@ def shell(control_plane_binary: Path, tmp_path_factory: pytest.TempPathFactory) 
         user = Shell(kubeconfig)
         user.types("kubectl apply -f examples/runtime-class.yaml")
         user.installs()
-        user.types("kubectl create namespace team && kubectl wait --for=create -n team sa/default --timeout=10s")
+        user.types("kubectl create namespace team && kubectl wait --for=create -n team sa/default --timeout=50s")
         yield user
 
 
@@ -110,12 +112,12 @@ def test_everything_is_there_and_ready(shell: Shell) -> None:
 def test_a_pod_is_scheduled_and_the_logs_tell(shell: Shell) -> None:
     shell.types("kubectl apply -f examples/queues/queues.yaml")
     shell.types("kubectl apply -n team -f examples/pods/gpu-pod.yaml")
-    shell.types("kubectl wait -n team --for=condition=Ready pod/gpu-pod --timeout=20s")
+    shell.types("kubectl wait -n team --for=condition=Ready pod/gpu-pod --timeout=50s")
     said = shell.types("kubectl logs -n kai-scheduler -l app=kai-scheduler --tail=100 | grep -i gpu")
     assert "pod=team/gpu-pod" in said
     said = shell.types('kubectl logs -n kai-scheduler -l app=binder --tail=100 | grep -i "gpu\\|reservation"')
     assert "pod=team/gpu-pod" in said
-    shell.types("kubectl wait --for=jsonpath='{.status.allocated.nvidia\\.com/gpu}'=1 queue/test --timeout=20s")
+    shell.types("kubectl wait --for=jsonpath='{.status.allocated.nvidia\\.com/gpu}'=1 queue/test --timeout=50s")
     metrics = "/api/v1/namespaces/kai-scheduler/services/queue-controller:metrics/proxy/metrics"
     assert 'queue_name="test"' in shell.types(f"kubectl get --raw {metrics}")
     shell.types("kubectl delete pod -n team gpu-pod")
@@ -135,7 +137,7 @@ def test_sharing_is_switched_on_by_an_upgrade(shell: Shell) -> None:
     refused = shell.types(f"kubectl run refused {half}", expect=1)
     assert "global.gpuSharing=true" in refused
     shell.types(f"kubectl run kept -n team --image=ubuntu {QUEUE} {OURS}")
-    shell.types("kubectl wait -n team --for=condition=Ready pod/kept --timeout=20s")
+    shell.types("kubectl wait -n team --for=condition=Ready pod/kept --timeout=50s")
     running = shell.types("kubectl get pods -n kai-scheduler -l app=binder -o name")
     workload = shell.asks("pod kept -n team")["status"]
 
@@ -146,7 +148,7 @@ def test_sharing_is_switched_on_by_an_upgrade(shell: Shell) -> None:
         "it did not have to restart"
     )
     shell.types(f"kubectl run one {half} && kubectl run two {half}")
-    shell.types("kubectl wait -n team --for=condition=Ready pod/one pod/two --timeout=20s")
+    shell.types("kubectl wait -n team --for=condition=Ready pod/one pod/two --timeout=50s")
     (reservation,) = shell.asks("pods -n kai-resource-reservation")["items"]
     assert reservation["spec"]["runtimeClassName"] == "nvidia"
     as_its_account = "--as=system:serviceaccount:kai-resource-reservation:kai-resource-reservation"
@@ -171,12 +173,12 @@ def test_changed_objects_roll_out(shell: Shell) -> None:
     shell.types("kubectl rollout status deployment -n kai-scheduler --timeout=60s")
     assert 'FLAG: --v="5"' in shell.types("kubectl logs -n kai-scheduler deployment/kai-scheduler-default")
     line = f"kubectl run spread -n team --image=ubuntu {QUEUE} {OURS}"
-    shell.types(f"{line} && kubectl wait -n team --for=condition=Ready pod/spread --timeout=20s")
+    shell.types(f"{line} && kubectl wait -n team --for=condition=Ready pod/spread --timeout=50s")
     shell.types("kubectl delete pod -n team spread")
 
     change = '{"spec": {"args": {"fly": "high"}}}'
     shell.types(f"kubectl patch schedulingshard default --type=merge -p '{change}'")
-    told = "kubectl wait --for=condition=Ready=false schedulingshard/default --timeout=20s"
+    told = "kubectl wait --for=condition=Ready=false schedulingshard/default --timeout=50s"
     shell.types(told)
     (row,) = [
         row for row in shell.asks("schedulingshard default")["status"]["conditions"] if row["type"] == "Available"
@@ -189,7 +191,7 @@ def test_changed_objects_roll_out(shell: Shell) -> None:
 def test_two_of_each_under_the_restricted_profile_without_a_runtime_class(shell: Shell) -> None:
     spaces = "namespace kai-scheduler kai-resource-reservation"
     shell.types(f"kubectl label {spaces} pod-security.kubernetes.io/enforce=restricted")
-    shell.installs("operator.replicaCount=2", "global.gpuSharing=true", "binder.resourceReservation.runtimeClassName=")
+    shell.installs(*TWO_OF_EACH)
     found = {item["metadata"]["name"]: item["status"] for item in shell.asks("deploy -n kai-scheduler")["items"]}
     assert {name: status["readyReplicas"] for name, status in found.items()} == dict.fromkeys(COMPONENTS, 2)
     holder = shell.types("kubectl get lease -n kai-scheduler kai-scheduler -o jsonpath={.spec.holderIdentity}")
@@ -197,18 +199,60 @@ def test_two_of_each_under_the_restricted_profile_without_a_runtime_class(shell:
     assert f"pod/{leader}" in shell.types("kubectl get pods -n kai-scheduler -l app=kai-scheduler -o name")
     shell.types(f"kubectl delete pod -n kai-scheduler {leader} --wait=false")
     line = f"kubectl run after -n team --image=ubuntu --annotations=gpu-fraction=0.5 {QUEUE} {OURS}"
-    shell.types(f"{line} && kubectl wait -n team --for=condition=Ready pod/after --timeout=30s")
+    shell.types(f"{line} && kubectl wait -n team --for=condition=Ready pod/after --timeout=50s")
     (reservation,) = shell.asks("pods -n kai-resource-reservation")["items"]
     assert "runtimeClassName" not in reservation["spec"]
     shell.types("kubectl delete pod -n team after")
 
 
+@dataclass(frozen=True)
+class Lease:
+    """Who holds a lease (empty: nobody), and the kinds of its owners."""
+
+    holder: str
+    owners: tuple[str, ...]
+
+
+def leases(shell: Shell) -> dict[str, Lease]:
+    """The leases of the system by name."""
+    return {
+        item["metadata"]["name"]: Lease(
+            item["spec"].get("holderIdentity", ""),
+            tuple(owner["kind"] for owner in item["metadata"].get("ownerReferences", ())),
+        )
+        for item in shell.asks("leases -n kai-scheduler")["items"]
+    }
+
+
+def elected(shell: Shell) -> bool:
+    """Whether every component that elects a leader has one, and its lease an owner."""
+    found = leases(shell)
+    return len(found) == len(COMPONENTS - {"admission"}) and all(each.holder and each.owners for each in found.values())
+
+
+def test_leases_come_and_go_with_the_second_replica(shell: Shell) -> None:
+    shell.installs(*TWO_OF_EACH)
+    shell.sees(lambda: elected(shell))
+    owned = {name: lease.owners for name, lease in leases(shell).items()}
+    assert owned == {name: ("Deployment" if name == OPERATOR_LEASE else "Config",) for name in owned}
+    shell.types("kubectl delete lease -n kai-scheduler kai-scheduler")
+    shell.sees(lambda: elected(shell))
+    assert leases(shell)["kai-scheduler"].owners == ("Config",)
+    change = """kubectl patch config kai-config --type=merge -p '{"spec": {"global": {"replicaCount": %d}}}'"""
+    shell.types(change % 1)
+    shell.sees(lambda: leases(shell).keys() == {OPERATOR_LEASE})
+    shell.types(change % 2)
+    shell.sees(lambda: elected(shell))
+
+
 def test_an_uninstalled_release_leaves_what_is_the_users(shell: Shell) -> None:
+    shell.installs(*TWO_OF_EACH)
+    shell.sees(lambda: elected(shell))
     line = f"kubectl run stays -n team --image=ubuntu {QUEUE} {OURS}"
-    shell.types(f"{line} && kubectl wait -n team --for=condition=Ready pod/stays --timeout=20s")
+    shell.types(f"{line} && kubectl wait -n team --for=condition=Ready pod/stays --timeout=50s")
     shell.types("helm uninstall kai-scheduler -n kai-scheduler --wait")
     shell.installed.clear()
-    shell.sees(lambda: not shell.asks("pods,deployments,services,secrets,pdb -n kai-scheduler")["items"])
+    shell.sees(lambda: not shell.asks("pods,deployments,services,secrets,pdb,leases -n kai-scheduler")["items"])
     kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations,configs.kai.scheduler"
     assert not shell.asks(kinds)["items"]
     assert "kai" not in shell.types("kubectl get clusterroles,clusterrolebindings -o name")

@@ -70,8 +70,8 @@ def workload(api_version: str, kind: str, name: str, spec: Object, **metadata: A
 async def test_a_bare_pod(real_api: HttpApi, namespace: str, kubectl: Kubectl, eventually: Eventually) -> None:
     template = pod_template("test")
     pod = workload("v1", "Pod", "p", template["spec"], labels=template["metadata"]["labels"])
-    began = time.monotonic()
     await applied(kubectl, namespace, pod)
+    began = time.monotonic()
     await eventually(lambda: all_grouped(real_api, namespace, 1))
     assert time.monotonic() - began < 3
     (group,) = await groups_in(real_api, namespace)
@@ -90,7 +90,7 @@ async def test_a_job_is_one_group_written_once(
         namespace,
         workload("batch/v1", "Job", "j", spec, annotations={names.BATCH_MIN_MEMBER: "12"}),
     )
-    pods = await eventually(lambda: all_grouped(real_api, namespace, 12), 20)
+    pods = await eventually(lambda: all_grouped(real_api, namespace, 12))
     (group,) = await groups_in(real_api, namespace)
     assert set(group_names(pods)) == {group["metadata"]["name"]}
     assert (group["spec"]["minMember"], group["spec"]["queue"]) == (12, "team")
@@ -117,7 +117,7 @@ async def test_a_deployments_pods_stand_alone_and_a_stateful_sets_together(
         workload("apps/v1", "Deployment", "d", deployment, labels={names.QUEUE_LABEL: "web"}),
         workload("apps/v1", "StatefulSet", "s", stateful),
     )
-    pods = await eventually(lambda: all_grouped(real_api, namespace, 4), 20)
+    pods = await eventually(lambda: all_grouped(real_api, namespace, 4))
     by_app = {
         app: set(group_names([pod for pod in pods if pod["metadata"]["labels"]["app"] == app])) for app in ("d", "s")
     }
@@ -142,10 +142,10 @@ async def test_why_a_pod_is_not_grouped_stands_in_its_events(
         found = await real_api.list(EVENT, Object, Selection(namespace=namespace))
         return next((item["message"] for item in found.items if item["reason"] == "PodGrouperWarning"), "")
 
-    message = await eventually(warned, 20)
+    message = await eventually(warned)
     assert "invalid min-member annotation value" in message
     (pod,) = await pods_in(real_api, namespace)
     shown = await kubectl("describe", "pod", pod["metadata"]["name"], "-n", namespace)
     assert "PodGrouperWarning" in shown
     await kubectl("annotate", "job", "j", f"{names.BATCH_MIN_MEMBER}=1", "--overwrite", "-n", namespace)
-    await eventually(lambda: all_grouped(real_api, namespace, 1), 20)
+    await eventually(lambda: all_grouped(real_api, namespace, 1))

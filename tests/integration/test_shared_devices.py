@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from pykai.apps.install import install
 from pykai.apps.reservation import on_hollow_nodes
@@ -27,7 +28,7 @@ from pykai.objects import names
 
 from .component_processes import FLAGS, ROUNDS, ComponentProcesses
 from .conftest import Eventually, kubectl_on
-from .mission_cluster import Mission, at_work, sharers
+from .mission_cluster import EXAMPLES, Mission, at_work, sharers
 from .shared_devices import DeviceBook, device_book
 
 TIMES = 20
@@ -36,6 +37,13 @@ APP = "halves"
 """Name of the Deployment, and label of its pods."""
 HALVES = "gpu-sharing/sixteen-halves.yaml"
 VICTIMS = (("scheduler",), ("binder",), ("scheduler", "binder"))
+
+
+async def apply_halves(mission: Mission) -> None:
+    """The sixteen of the example, which need no time to end."""
+    manifest = yaml.safe_load((EXAMPLES / HALVES).read_text())
+    manifest["spec"]["template"]["metadata"]["annotations"][names.STOP_SECONDS] = "0"
+    await mission.kubectl("apply", "-n", mission.namespace, "-f", "-", stdin=yaml.safe_dump(manifest))
 
 
 def halves_run(book: DeviceBook) -> bool:
@@ -63,7 +71,7 @@ async def end_halves(mission: Mission, book: DeviceBook) -> None:
 async def test_sixteen_halves_lie_two_on_a_device_again_and_again(mission: Mission, mission_cluster: Path) -> None:
     async with mission.cordoned("l4-0"), device_book(mission_cluster) as book:
         for _ in range(TIMES):
-            await mission.apply(HALVES)
+            await apply_halves(mission)
             await book.until(lambda: halves_run(book))
             check_places(book)
             await end_halves(mission, book)
@@ -82,7 +90,7 @@ async def processes(
         async with hollow_nodes(real_api, [NodeShape("dgx-0", GpuShape(DEVICES))], habits):
             for name in FLAGS:
                 await parts.start(name)
-            await eventually(lambda: "webhooks registered" in parts.log("admission"), 30)
+            await eventually(lambda: "webhooks registered" in parts.log("admission"))
             yield parts
             await parts.close()
     finally:
@@ -97,7 +105,7 @@ async def test_kills_in_the_middle_of_work_change_nothing(
     kubeconfig = Path(local_cluster.site.kubeconfig)
     async with at_work(kubectl_on(kubeconfig), eventually) as mission, device_book(kubeconfig) as book:
         for number in range(ROUNDS):
-            await mission.apply(HALVES)
+            await apply_halves(mission)
             for moment in moments(book, random.Random(number)):
                 await moment
                 for victim in VICTIMS[number % len(VICTIMS)]:

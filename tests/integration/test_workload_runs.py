@@ -53,8 +53,8 @@ async def waits_and_runs(mission: Mission, example: str, workload: str, pods: in
         await mission.apply(*ROOM)
         await mission.runs("gpu-pod", "older-queue-label")
         await mission.apply(example)
-        await mission.eventually(lambda: waiting(mission, workload.partition("/")[2], pods), 20)
-    where = ("-n", mission.namespace, "--timeout=40s")
+        await mission.eventually(lambda: waiting(mission, workload.partition("/")[2], pods))
+    where = ("-n", mission.namespace, "--timeout=50s")
     await mission.kubectl("wait", f"--for=condition={condition}", workload, *where)
     await mission.kubectl("delete", workload, *where)
 
@@ -79,7 +79,7 @@ async def test_a_leader_worker_set_waits_whole_and_serves_until_it_is_deleted(mi
         return not await pods_of(mission, name) and not [group for group in groups if name in group]
 
     # Kubernetes' garbage collector takes up to 30 seconds to learn of a new kind.
-    await mission.eventually(gone, 60)
+    await mission.eventually(gone)
 
 
 async def test_a_ray_job_starts_with_its_least_workers_grows_and_ends(mission: Mission, operators: Operators) -> None:
@@ -92,12 +92,12 @@ async def test_a_ray_job_starts_with_its_least_workers_grows_and_ends(mission: M
         await mission.apply(*ROOM)
         await mission.runs("gpu-pod", "older-queue-label")
         await mission.apply("workloads/rayjob.yaml")
-        await mission.eventually(lambda: workers(2), 20)
+        await mission.eventually(lambda: workers(2))
         assert len(await mission.running("ray.io/group=headgroup")) == 1
         assert len(await pods_of(mission, name)) == 5, "two more workers wait for room"
         (group,) = [each for each in await mission.list("podgroups") if name in each["metadata"]["name"]]
         assert {part["name"]: part["minMember"] for part in group["spec"]["subGroups"]} == {"headgroup": 1, "gpu": 2}
-    await mission.eventually(lambda: workers(4), 20)
+    await mission.eventually(lambda: workers(4))
     assert (await mission.get("rayjob", name))["status"]["jobStatus"] == "RUNNING"
     operators.ended.add(name)
 
@@ -105,5 +105,5 @@ async def test_a_ray_job_starts_with_its_least_workers_grows_and_ends(mission: M
         job = await mission.get("rayjob", name)
         return job["status"]["jobStatus"] == "SUCCEEDED" and not await pods_of(mission, name)
 
-    await mission.eventually(ended, 30)
+    await mission.eventually(ended)
     await mission.kubectl("delete", "rayjob", name, "-n", mission.namespace)

@@ -85,7 +85,7 @@ async def api(local_cluster: ControlPlane) -> AsyncIterator[HttpApi]:
         await server.create(CONFIG_MAP, types, SPACE)
         async with running(server, pod_grouper.run, replace(SETTINGS, grouping=grouping)):
             await define(server, definitions())
-            await eventually(lambda: server.get(SERVICE_ACCOUNT.ref("default", SPACE), Object), 20)
+            await eventually(lambda: server.get(SERVICE_ACCOUNT.ref("default", SPACE), Object))
             yield server
         await server.delete(NAMESPACE.ref(SPACE))
 
@@ -164,7 +164,7 @@ async def test_a_workload_gets_its_group(row: Object, api: HttpApi) -> None:
         pods = [await api.get(POD.ref(name, SPACE), Object) for name in made.pods]
         return pods if all(group_names(pods)) else None
 
-    pods = await eventually(grouped, 20)
+    pods = await eventually(grouped)
     names_found = sorted(set(group_names(pods)))
     groups = [await api.get(POD_GROUP.ref(name, SPACE), Object) for name in names_found]
     assert [summary(group, wanted) for group in groups] == [wanted] * row.get("groups", 1)

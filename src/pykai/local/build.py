@@ -26,6 +26,7 @@ _FILES = ("main.go", "go.mod", "go.sum")
 _VERSION_VARIABLES = "k8s.io/component-base/version"
 _ENVIRONMENT = {"CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": ""}
 _ERROR_LINES = 20
+_MANY = 25
 
 
 class BuildError(RuntimeError):
@@ -45,17 +46,26 @@ Watcher = Callable[[Progress], None]
 
 
 class Lines:
-    """A watcher for places without a terminal: a line per stage, and per tenth of a long one."""
+    """A watcher for places without a terminal: a line per stage, and per tenth of a long one.
+
+    Where nobody knows how long a stage is, a line now and then shows that it goes on.
+    """
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
         self._said = ""
 
     def __call__(self, progress: Progress) -> None:
-        share = f" {10 * (10 * progress.done // progress.total)} %" if progress.total else ""
-        if (line := f"control plane: {progress.stage}{share}") != self._said:
+        if (line := f"control plane: {progress.stage}{_far(progress)}") != self._said:
             self._said = line
             self._say(line)
+
+
+def _far(progress: Progress) -> str:
+    if progress.total:
+        return f" {10 * (10 * progress.done // progress.total)} %"
+    some = progress.done // _MANY * _MANY
+    return f", {some}" if some else ""
 
 
 def _silent(progress: Progress) -> None:
@@ -161,9 +171,24 @@ def _compile(go: Path, module: Module, binary: Path, watch: Watcher) -> None:
 
 def _prove(binary: Path, release: str) -> None:
     """Refuse a binary that does not run here or is not the release it should be."""
-    said = subprocess.run([binary, "kube-apiserver", "--version"], capture_output=True, text=True).stdout.strip()
+    try:
+        said = subprocess.run([binary, "kube-apiserver", "--version"], capture_output=True, text=True).stdout.strip()
+    except OSError as error:
+        raise BuildError(f"the new binary does not run here: {error}") from error
     if said != f"Kubernetes {release}":
         raise BuildError(f"the new binary says {said!r} instead of 'Kubernetes {release}'")
+
+
+def _make_room(home: Path) -> None:
+    """Make the directory, and refuse one that cannot be written before anything is built for it."""
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        (home / "lock").touch()
+    except OSError as error:
+        raise BuildError(
+            f"the control plane cannot be kept in {cache_root()}: {error}.\n"
+            "Set XDG_CACHE_HOME to a directory that can be written, then try again."
+        ) from error
 
 
 def ensure_binary(watch: Watcher = _silent, module: Module | None = None) -> Path:
@@ -173,7 +198,7 @@ def ensure_binary(watch: Watcher = _silent, module: Module | None = None) -> Pat
     binary = home / BINARY
     if binary.exists():
         return binary
-    home.mkdir(parents=True, exist_ok=True)
+    _make_room(home)
     with _only_one(home / "lock", watch):
         if not binary.exists():
             go = gotool.ensure_go(module.go(), cache_root(), lambda what: watch(Progress(what)))

@@ -22,7 +22,7 @@ def nothing_runs(pod: Object, node: str, devices: tuple[Device, ...], log: Log) 
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """Times in seconds, and `on_start`.
+    """Times in seconds, and `on_start`; `stop_seconds` is for pods that run no program: a program ends when it ends.
 
     `on_start(pod, node, devices, log)` is asked when a pod starts, and again at each restart. It gives the program that
     the pod's containers run, or None for a pod that only pretends. The program is a coroutine that sees the devices its

@@ -38,7 +38,10 @@ _LONGEST_BACKOFF = 64
 
 @dataclass(slots=True)
 class Life:
-    """One pod that this kubelet has taken or refused; the containers of one that `pretends` speak with one voice."""
+    """One pod that this kubelet has taken or refused; the containers of one that `pretends` speak with one voice.
+
+    `works`: it pretends, but one of our programs runs in it.
+    """
 
     pod: Object
     pretends: bool
@@ -46,6 +49,7 @@ class Life:
     devices: tuple[Device, ...] = ()
     task: asyncio.Task[None] | None = None
     started: str = ""
+    works: bool = False
     stopping: bool = False
 
     @property
@@ -174,6 +178,7 @@ class PodLives:
         say = life.log.current.write
         try:
             program = self._habits.on_start(life.pod, life.pod["spec"]["nodeName"], life.devices, say)
+            life.works = program is not None
             if program is not None:
                 await program
                 return 0
@@ -198,7 +203,7 @@ class PodLives:
             await asyncio.gather(running, return_exceptions=True)
         if life.started and not podstatus.is_over(life.pod):
             if life.pretends:
-                await asyncio.sleep(_stop_seconds(life.pod, self._habits))
+                await asyncio.sleep(_stop_seconds(life.pod, 0.0 if life.works else self._habits.stop_seconds))
             await self._patch(life, podstatus.stopped(life.pod, life.started, _now()))
         _close_logs(life)
         self._release(life)
@@ -264,11 +269,10 @@ def _run_seconds(pod: Object, habits: Habits) -> float | None:
     return habits.job_seconds if podstatus.is_job_pod(pod) else None
 
 
-def _stop_seconds(pod: Object, habits: Habits) -> float:
-    """How long the containers take to end; the pod's grace is the limit."""
+def _stop_seconds(pod: Object, usual: float) -> float:
+    """How long the containers take to end, as annotated or as usual; the pod's grace is the limit."""
     grace = float(pod["metadata"].get("deletionGracePeriodSeconds", _DEFAULT_GRACE))
-    wanted = habits.stop_seconds
+    annotated = None
     with contextlib.suppress(ValueError):
         annotated = podstatus.annotated_number(pod, podstatus.STOP_SECONDS)
-        wanted = habits.stop_seconds if annotated is None else annotated
-    return min(grace, wanted)
+    return min(grace, usual if annotated is None else annotated)

@@ -20,6 +20,7 @@ from pykai.kube.resources import MUTATING_WEBHOOK, VALIDATING_WEBHOOK
 from pykai.kube.watches import Watches
 from pykai.webhook.pods import PodSettings
 from pykai.webhook.review import Admission
+from tests.patience import PATIENCE_SECONDS
 from tests.unit.controllers.live import DiaryApi, make_queue
 
 MUTATING = MUTATING_WEBHOOK.ref("mutating-kai-admission")
@@ -35,7 +36,7 @@ async def serving(api: DiaryApi, admission: Admission, folder: Path) -> AsyncIte
     ready = asyncio.Event()
     task = asyncio.create_task(Webhooks(api, admission, settings(folder)).run(ready))
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_SECONDS):
             await ready.wait()
         yield
     finally:

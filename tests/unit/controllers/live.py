@@ -14,6 +14,7 @@ from pykai.kube.memory import MemoryApi
 from pykai.kube.resources import JOB, POD, PRIORITY_CLASS, QUEUE
 from pykai.kube.watches import Watches
 from pykai.objects.crds import manifests
+from tests.patience import PATIENCE_SECONDS
 
 Run = Callable[[Any, Watches, Any, asyncio.Event], Awaitable[None]]
 UNLIMITED = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
@@ -80,21 +81,22 @@ async def running(api: Api, run: Run, settings: object) -> AsyncIterator[Watches
 
 
 async def first(*tasks: asyncio.Task[Any]) -> None:
-    """Wait for the first task, at most 20 seconds; raises what it raised."""
-    done, _ = await asyncio.wait(tasks, timeout=20, return_when=asyncio.FIRST_COMPLETED)
+    """Wait for the first task, not for ever; raises what it raised."""
+    done, _ = await asyncio.wait(tasks, timeout=PATIENCE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
     assert done, "nothing happened"
     for task in done:
         task.result()
 
 
-async def eventually(check: Callable[[], Awaitable[Any]], seconds: float = 3.0) -> Any:
+async def eventually(check: Callable[[], Awaitable[Any]], seconds: float = PATIENCE_SECONDS) -> Any:
     """The first true value of `check()`."""
-    deadline = time.monotonic() + seconds
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + seconds
     while True:
         value = await check()
         if value:
             return value
-        assert time.monotonic() < deadline, f"still {value!r}"
+        assert clock() < deadline, f"still {value!r}"
         await asyncio.sleep(0.002)
 
 

@@ -12,6 +12,7 @@ from pykai.controllers.node_scaler import NodeScalerSettings, run
 from pykai.kube.api import Object, Patch, Selection
 from pykai.kube.resources import NAMESPACE, POD
 from pykai.objects import names
+from tests.jumping_time import in_no_time
 
 from .live import DiaryApi, eventually, make_pod, running
 
@@ -42,6 +43,7 @@ async def scaling_pods(api: DiaryApi) -> list[Object]:
     return list((await api.list(POD, Object, Selection(namespace=names.SCALING_NAMESPACE))).items)
 
 
+@in_no_time
 async def test_waiting_shares_get_scaling_pods_that_go_when_their_pods_are_placed(api: DiaryApi) -> None:
     clock = Clock()
     settings = NodeScalerSettings(Settings(ScalingPodTemplate("image")), clock=clock)
@@ -69,6 +71,7 @@ async def test_waiting_shares_get_scaling_pods_that_go_when_their_pods_are_place
         await eventually(lambda: scaling_pods(api))
 
 
+@in_no_time
 async def test_a_scaling_pod_that_is_there_is_not_made_again(api: DiaryApi) -> None:
     settings = NodeScalerSettings(Settings(ScalingPodTemplate("image")))
     async with running(api, run, settings):

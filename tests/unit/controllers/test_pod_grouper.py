@@ -13,6 +13,7 @@ from pykai.kube.crds import open_definition
 from pykai.kube.errors import AlreadyExists, Forbidden, NotFound, Unavailable
 from pykai.kube.resources import CRD, EVENT, NAMESPACE, POD, POD_GROUP, REPLICA_SET
 from pykai.objects import names
+from tests.jumping_time import in_no_time
 
 from .live import DiaryApi, eventually, make_job, make_pod, make_priority_classes, owned_by, running
 
@@ -53,6 +54,7 @@ async def settled(api: DiaryApi) -> None:
         await asyncio.sleep(0.05)
 
 
+@in_no_time
 async def test_a_bare_pod_costs_one_create_and_one_patch(api: DiaryApi) -> None:
     async with running(api, run, PodGrouperSettings()):
         await make_pod(api, "p", labels={names.QUEUE_LABEL: "team"})
@@ -63,6 +65,7 @@ async def test_a_bare_pod_costs_one_create_and_one_patch(api: DiaryApi) -> None:
         assert api.writes[1:] == [("create", "PodGroup", group["metadata"]["name"]), ("patch", "Pod", "p")]
 
 
+@in_no_time
 async def test_a_burst_of_pods_of_one_group_is_one_group_written_once(api: DiaryApi) -> None:
     job = await make_job(api, "j", annotations={names.BATCH_MIN_MEMBER: "50"})
     async with running(api, run, PodGrouperSettings()):
@@ -79,6 +82,7 @@ async def test_a_burst_of_pods_of_one_group_is_one_group_written_once(api: Diary
         assert api.reads.count(("Job", "j")) == 1
 
 
+@in_no_time
 async def test_our_own_write_is_no_reason_to_look_again_and_that_of_somebody_else_is(
     api: DiaryApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,6 +110,7 @@ async def _is_in(api: DiaryApi, pod: str, group: str) -> bool:
     return await group_name(api, pod) == group
 
 
+@in_no_time
 async def test_pods_that_were_there_before_are_grouped_and_ready_means_they_were_looked_at(api: DiaryApi) -> None:
     await make_pod(api, "p")
     async with running(api, run, PodGrouperSettings()):
@@ -116,6 +121,7 @@ async def test_pods_that_were_there_before_are_grouped_and_ready_means_they_were
         assert api.writes == []
 
 
+@in_no_time
 async def test_a_deployments_pods_are_grouped_one_by_one(api: DiaryApi) -> None:
     deployment = await api.create(
         Resource("apps", "v1", "deployments", "Deployment"),
@@ -143,6 +149,7 @@ async def _pytorch_job(api: DiaryApi, replicas: int = 2) -> Object:
     return await api.create(PYTORCH, body)
 
 
+@in_no_time
 async def test_roles_of_a_custom_kind_become_sub_groups(api: DiaryApi) -> None:
     await api.create(CRD, open_definition(PYTORCH))
     job = await _pytorch_job(api)
@@ -159,6 +166,7 @@ async def test_roles_of_a_custom_kind_become_sub_groups(api: DiaryApi) -> None:
         assert api.count("patch", "Pod") == 2
 
 
+@in_no_time
 async def test_a_kind_that_is_installed_later_is_found_without_a_restart(
     api: DiaryApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,6 +184,7 @@ async def test_a_kind_that_is_installed_later_is_found_without_a_restart(
         await grouped(api, "w")
 
 
+@in_no_time
 async def test_kinds_that_are_not_installed_cost_nothing(api: DiaryApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pykai.controllers.pod_grouper.grouper.FIRST_SECONDS", 0.01)
     owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "t", "uid": "1"}
@@ -193,6 +202,7 @@ async def test_kinds_that_are_not_installed_cost_nothing(api: DiaryApi, monkeypa
         assert len([each for each in api.writes if each[:2] == ("create", "Event")]) <= 20
 
 
+@in_no_time
 async def test_a_plural_nobody_could_guess_is_found_in_the_definitions(api: DiaryApi) -> None:
     await api.create(CRD, open_definition(ODD))
     thing = await api.create(ODD, {"metadata": {"name": "t", "namespace": "default", "labels": {"project": "x"}}})
@@ -201,6 +211,7 @@ async def test_a_plural_nobody_could_guess_is_found_in_the_definitions(api: Diar
         assert (await grouped(api, "p"))["spec"]["queue"] == "x"
 
 
+@in_no_time
 async def test_pods_of_others_and_pods_that_want_no_group_are_left_alone(api: DiaryApi) -> None:
     job = await make_job(api, "j", annotations={names.SKIP_PODGROUPER: "true"})
     async with running(api, run, PodGrouperSettings()):
@@ -220,6 +231,7 @@ async def test_pods_of_others_and_pods_that_want_no_group_are_left_alone(api: Di
         ]
 
 
+@in_no_time
 async def test_only_selected_pods_and_namespaces_are_grouped(api: DiaryApi) -> None:
     settings = PodGrouperSettings(pod_labels={"team": "a"}, namespace_labels={"kai": "on"})
     async with running(api, run, settings):
@@ -232,6 +244,7 @@ async def test_only_selected_pods_and_namespaces_are_grouped(api: DiaryApi) -> N
         assert await group_name(api, "unlabelled") is None
 
 
+@in_no_time
 async def test_a_group_that_exists_keeps_what_users_decided(api: DiaryApi) -> None:
     job = await make_job(api, "j")
     async with running(api, run, PodGrouperSettings()):
@@ -250,6 +263,7 @@ async def test_a_group_that_exists_keeps_what_users_decided(api: DiaryApi) -> No
         assert (after["spec"]["queue"], after["metadata"]["finalizers"]) == ("two", ["example.com/x"])
 
 
+@in_no_time
 async def test_a_group_another_replica_made_first_is_taken_over(api: DiaryApi) -> None:
     api.refusals["create", "PodGroup"] = [AlreadyExists("there")]
     async with running(api, run, PodGrouperSettings()):
@@ -261,6 +275,7 @@ async def test_a_group_another_replica_made_first_is_taken_over(api: DiaryApi) -
 
 
 @pytest.mark.parametrize("verb", [("create", "PodGroup"), ("patch", "Pod")])
+@in_no_time
 async def test_a_write_that_fails_is_tried_again(
     api: DiaryApi, verb: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,6 +288,7 @@ async def test_a_write_that_fails_is_tried_again(
         assert await events(api) == []
 
 
+@in_no_time
 async def test_a_refusal_is_told_on_the_pod(api: DiaryApi) -> None:
     api.refusals["create", "PodGroup"] = [Forbidden("quota exceeded")] * 9
     async with running(api, run, PodGrouperSettings()):
@@ -280,6 +296,7 @@ async def test_a_refusal_is_told_on_the_pod(api: DiaryApi) -> None:
         assert await eventually(lambda: events(api)) == ["PodGrouperWarning p: quota exceeded"]
 
 
+@in_no_time
 async def test_wrong_wishes_are_told_and_the_pod_is_grouped_all_the_same(api: DiaryApi) -> None:
     async with running(api, run, PodGrouperSettings()):
         await make_pod(api, "p", labels={names.PREEMPTIBILITY_LABEL: "perhaps"})
@@ -287,6 +304,7 @@ async def test_wrong_wishes_are_told_and_the_pod_is_grouped_all_the_same(api: Di
         assert "preemptibility=perhaps ignored" in (await eventually(lambda: events(api)))[0]
 
 
+@in_no_time
 async def test_a_workload_with_an_error_is_tried_again_once_it_is_mended(api: DiaryApi) -> None:
     job = await make_job(api, "j", annotations={names.BATCH_MIN_MEMBER: "many"})
     async with running(api, run, PodGrouperSettings()):
@@ -297,6 +315,7 @@ async def test_a_workload_with_an_error_is_tried_again_once_it_is_mended(api: Di
         assert (await grouped(api, "p"))["spec"]["minMember"] == 3
 
 
+@in_no_time
 async def test_a_pod_that_goes_while_it_is_grouped_does_no_harm(api: DiaryApi) -> None:
     api.refusals["patch", "Pod"] = [NotFound("gone")]
     async with running(api, run, PodGrouperSettings()):
@@ -306,6 +325,7 @@ async def test_a_pod_that_goes_while_it_is_grouped_does_no_harm(api: DiaryApi) -
         assert await events(api) == []
 
 
+@in_no_time
 async def test_a_karta_may_read_fields_that_watches_do_not_keep(api: DiaryApi) -> None:
     await api.create(CRD, open_definition(ODD))
     thing = await api.create(ODD, {"metadata": {"name": "t", "namespace": "default"}, "spec": {"size": 2}})

@@ -12,6 +12,7 @@ from pykai.controllers.status.tally import GroupTally, times
 from pykai.kube.api import Object, Patch
 from pykai.kube.resources import POD_GROUP, QUEUE
 from pykai.objects import kinds
+from tests.jumping_time import in_no_time
 
 from .live import DiaryApi, eventually, make_queue, running
 
@@ -48,6 +49,7 @@ async def becomes(api: DiaryApi, queue: str, expected: Object) -> None:
         assert await status() == expected
 
 
+@in_no_time
 async def test_sums_and_children_climb_the_tree(api: DiaryApi) -> None:
     async with running(api, run, QUICK):
         await make_queue(api, "root")
@@ -60,6 +62,7 @@ async def test_sums_and_children_climb_the_tree(api: DiaryApi) -> None:
         )
 
 
+@in_no_time
 async def test_many_changes_at_once_are_one_write_per_queue(api: DiaryApi) -> None:
     await make_queue(api, "team")
     async with running(api, run, QueueStatusSettings(gather_seconds=0.1)):
@@ -70,6 +73,7 @@ async def test_many_changes_at_once_are_one_write_per_queue(api: DiaryApi) -> No
         assert api.count("patch", "Queue/status") == 1
 
 
+@in_no_time
 async def test_a_group_that_moves_or_goes_is_taken_off(api: DiaryApi) -> None:
     async with running(api, run, QUICK):
         await make_queue(api, "one")
@@ -83,6 +87,7 @@ async def test_a_group_that_moves_or_goes_is_taken_off(api: DiaryApi) -> None:
         await becomes(api, "two", {})
 
 
+@in_no_time
 async def test_a_queue_that_moves_or_goes_is_taken_off(api: DiaryApi) -> None:
     async with running(api, run, QUICK):
         for name in ("one", "two"):
@@ -96,6 +101,7 @@ async def test_a_queue_that_moves_or_goes_is_taken_off(api: DiaryApi) -> None:
         await becomes(api, "two", {})
 
 
+@in_no_time
 async def test_conditions_of_others_survive_and_nothing_is_written_without_need(api: DiaryApi) -> None:
     await make_queue(api, "q")
     conditions = [{"type": "Paused", "status": "True"}]

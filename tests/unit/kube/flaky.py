@@ -13,6 +13,7 @@ from pykai.kube.errors import ApiError
 from pykai.kube.memory import MemoryApi
 from pykai.kube.watch import Pace
 from pykai.objects.crds import manifests
+from tests.patience import PATIENCE_SECONDS
 
 T = TypeVar("T")
 QUICK = Pace(first_seconds=0.002, longest_seconds=0.01, absent_seconds=30.0, short_seconds=0.0, jitter=lambda: 0.5)
@@ -51,8 +52,8 @@ class FlakyApi(MemoryApi):
 
 
 async def until(test: Callable[[], bool]) -> None:
-    """Return when the test holds; fails after a second."""
-    async with asyncio.timeout(1):
+    """Return when the test holds; fails if it does not in time."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
         while not test():
             await asyncio.sleep(0.001)
 

@@ -28,6 +28,7 @@ from pykai.kube.http import HttpApi, lane_of
 from pykai.kube.pods import evict
 from pykai.kube.resources import BIND_REQUEST, CONFIG_MAP, EVENT, LEASE, NODE, POD, POD_GROUP
 from pykai.kube.transport import Lane, Settings
+from tests.patience import PATIENCE_SECONDS
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -72,7 +73,7 @@ async def hangs(request: web.Request) -> web.StreamResponse:
 
 OBJECT = {"metadata": {"name": "a", "namespace": "ns"}, "data": {}}
 REF = CONFIG_MAP.ref("a", "ns")
-SETTINGS = Settings(timeout_seconds=0.3, watch_idle_seconds=0.2)
+SETTINGS = Settings(timeout_seconds=0.8, watch_idle_seconds=0.8)
 
 
 @pytest.fixture
@@ -242,22 +243,25 @@ def test_lanes(target: object, method: str, lane: Lane) -> None:
 
 
 async def test_chatter_never_delays_a_bind(server: TestServer, script: Script) -> None:
-    async def slow_chatter(request: web.Request) -> web.StreamResponse:
+    """Neither chatter that the server does not answer, nor chatter that must wait its turn for minutes."""
+    begun = asyncio.Event()
+
+    async def stuck_chatter(request: web.Request) -> web.StreamResponse:
         if request.path.endswith("/status"):
-            await asyncio.sleep(0.2)
+            begun.set()
+            await asyncio.Event().wait()
         return web.json_response(OBJECT)
 
-    script.answers = [slow_chatter]
-    settings = Settings(qps=10, burst=1, connections=2)
+    script.answers = [stuck_chatter]
+    settings = Settings(qps=0.01, burst=1, connections=2)
     async with HttpApi(Access(str(server.make_url("")).rstrip("/")), settings) as api:
         writes = [
             asyncio.create_task(api.patch(POD_GROUP.ref("g", "ns").sub("status"), Patch.merge({}))) for _ in range(20)
         ]
-        await asyncio.sleep(0.05)
-        began = time.monotonic()
-        for _ in range(5):
-            await api.post(POD.ref("p", "ns").sub("binding"), {"target": {"name": "n"}})
-        assert time.monotonic() - began < 0.2
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await begun.wait()
+            for _ in range(5):
+                await api.post(POD.ref("p", "ns").sub("binding"), {"target": {"name": "n"}})
         for task in writes:
             task.cancel()
 

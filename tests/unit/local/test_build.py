@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from pykai.local import build, gotool
 from pykai.local.build import BuildError, Lines, Module, Progress, ensure_binary
+from tests.patience import PATIENCE_SECONDS
 
 GO = """#!/bin/sh
 echo "$*" >> {log}
@@ -21,9 +23,7 @@ list) echo "go: downloading example.com/x v1" >&2; printf 'a\\nb\\nc\\n' ;;
 build) {build} ;;
 esac
 """
-COMPILES = (
-    "printf 'a\\nb\\n' >&2; sleep {seconds}; shift 3; printf '#!/bin/sh\\necho Kubernetes {says}\\n' > $1; chmod +x $1"
-)
+COMPILES = "printf 'a\\nb\\n' >&2; shift 3; printf '#!/bin/sh\\necho Kubernetes {says}\\n' > $1; chmod +x $1"
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_key_depends_on_every_file(module: Module, name: str) -> None:
 
 
 def test_builds_once_and_tells_progress(module: Module, fake_go) -> None:
-    log = fake_go(COMPILES.format(seconds=0, says=module.kubernetes()))
+    log = fake_go(COMPILES.format(says=module.kubernetes()))
     seen: list[Progress] = []
     binary = ensure_binary(seen.append, module)
     assert binary.exists()
@@ -80,25 +80,28 @@ def test_builds_once_and_tells_progress(module: Module, fake_go) -> None:
     assert sorted(path.name for path in binary.parent.iterdir()) == ["controlplane", "lock"]
 
 
-def test_concurrent_builds_make_one(module: Module, fake_go) -> None:
-    log = fake_go(COMPILES.format(seconds=0.5, says=module.kubernetes()))
+def test_concurrent_builds_make_one(module: Module, fake_go, tmp_path: Path) -> None:
+    """Two come while the first builds: they wait for it, and then have what it built."""
+    log = fake_go(f"until [ -e {tmp_path}/go-on ]; do sleep 0.02; done; " + COMPILES.format(says=module.kubernetes()))
     stages: list[str] = []
-    threads = [
-        threading.Thread(target=ensure_binary, args=(lambda at: stages.append(at.stage), module)) for _ in range(3)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(3) as pool:
+        binaries = [pool.submit(ensure_binary, lambda at: stages.append(at.stage), module) for _ in range(3)]
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while stages.count("waiting for another build") < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        (tmp_path / "go-on").touch()
+        assert len({binary.result() for binary in binaries}) == 1
     assert builds(log) == 1
-    assert "waiting for another build" in stages
+    assert stages.count("waiting for another build") == 2
 
 
 @pytest.mark.parametrize(
     ("go_build", "message"),
     [
         ("echo 'undefined: nonsense' >&2; exit 1", "undefined: nonsense"),
-        (COMPILES.format(seconds=0, says="v0.0.0"), "says 'Kubernetes v0.0.0'"),
+        (COMPILES.format(says="v0.0.0"), "says 'Kubernetes v0.0.0'"),
+        ("shift 3; echo nonsense > $1; chmod +x $1", "does not run here"),
+        ("shift 3; printf '#!/bin/sh\\nexit 1\\n' > $1; chmod +x $1", "says '' instead"),
     ],
 )
 def test_failed_build_leaves_no_binary(module: Module, fake_go, go_build: str, message: str) -> None:
@@ -106,6 +109,13 @@ def test_failed_build_leaves_no_binary(module: Module, fake_go, go_build: str, m
     with pytest.raises(BuildError, match=message):
         ensure_binary(module=module)
     assert not (build.cache_root() / "controlplane" / module.key() / "controlplane").exists()
+
+
+def test_a_cache_that_cannot_be_written_is_named(module: Module, fake_go) -> None:
+    fake_go(COMPILES.format(says=module.kubernetes()))
+    build.cache_root().parent.write_text("a file where the directory should be")
+    with pytest.raises(BuildError, match=r"(?s)cannot be kept in .*pykai: .*XDG_CACHE_HOME"):
+        ensure_binary(module=module)
 
 
 def test_lines_are_few() -> None:
@@ -116,6 +126,14 @@ def test_lines_are_few() -> None:
         watch(Progress("compiling", done + 1, 1000))
     assert len(said) == 12
     assert said[-1] == "control plane: compiling 100 %"
+
+
+def test_lines_show_that_a_stage_of_unknown_length_goes_on() -> None:
+    said: list[str] = []
+    watch = Lines(said.append)
+    for done in range(1, 61):
+        watch(Progress("downloading modules", done))
+    assert said == [f"control plane: downloading modules{number}" for number in ("", ", 25", ", 50")]
 
 
 def test_old_go_is_not_taken(fake_go, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,8 +27,9 @@ from pykai.local.containers.pods import Containers, Machine
 from pykai.local.containers.sources import Sources
 from pykai.local.containers.volumes import relocated
 from pykai.local.kubelet import HollowKubelets, hollow_nodes
-from pykai.local.podlog import Wish
+from pykai.local.podlog import PodLog, Wish
 from pykai.local.shapes import NodeShape
+from tests.patience import PATIENCE_SECONDS
 
 from .pods import await_gone, await_phase, eventually, pod, status_of
 
@@ -139,7 +140,7 @@ async def test_answers_count_when_there_are_enough_in_a_row(answers: str, told: 
         return answer == "+"
 
     following = asyncio.create_task(probes.follow(probes.Rhythm(period_seconds=0), ask, heard.append))
-    await asyncio.wait_for(done.wait(), 2)
+    await asyncio.wait_for(done.wait(), PATIENCE_SECONDS)
     following.cancel()
     firsts = [good for at, good in enumerate(heard) if at == 0 or heard[at - 1] != good]
     assert firsts == told
@@ -303,7 +304,7 @@ async def test_probes_decide_who_is_ready_and_who_lives(api: MemoryApi, playing:
         async def check() -> bool:
             return await state() == wanted
 
-        await eventually(check, 10)
+        await eventually(check)
 
     given = {"readinessProbe": probe("/ready", 1), "livenessProbe": probe("/alive", 60)}
     async with playing():
@@ -320,30 +321,52 @@ async def test_probes_decide_who_is_ready_and_who_lives(api: MemoryApi, playing:
         await becomes(("True", 1))
 
 
+async def said_ready(kubelets: HollowKubelets) -> PodLog:
+    """The log of the pod p once it says that its program is ready."""
+
+    async def found() -> PodLog | None:
+        log = kubelets.log_of("default", "p")
+        return log if log and log.chosen(Wish()) else None
+
+    log: PodLog = await eventually(found)
+    return log
+
+
 @pytest.mark.parametrize(("trap", "words"), [("trap 'echo bye; exit 0' TERM", ["bye"]), ("sleep 60 & true", [])])
 async def test_a_deleted_pod_may_say_goodbye(api: MemoryApi, playing: Any, trap: str, words: list[str]) -> None:
     async with playing() as kubelets:
-        await api.create(POD, shell(f"{trap}; {FOREVER}"))
-        await await_phase(api, "p", "Running")
-        await asyncio.sleep(0.2)
-        log = kubelets.log_of("default", "p")
+        await api.create(POD, shell(f"{trap}; echo ready; {FOREVER}"))
+        log = await said_ready(kubelets)
         begun = time.monotonic()
         await api.delete(POD.ref("p", "default"))
         await await_gone(api, "p")
-        assert time.monotonic() - begun < 3
-        assert log is not None
-        assert [line.text for line in log.chosen(Wish())] == words
+        assert time.monotonic() - begun < 20, "long before its grace of 30 seconds ends"
+        assert [line.text for line in log.chosen(Wish())] == ["ready", *words]
+
+
+async def test_a_container_that_ends_sooner_does_not_cut_the_grace_of_others(api: MemoryApi, playing: Any) -> None:
+    """And what a container leaves running goes with it."""
+    slow = shell("trap 'sleep 0.3; echo bye; exit 0' TERM; sleep 60 & echo ready; wait")
+    slow["spec"]["containers"].append({"name": "quick", "image": "shell", "args": ["exec sleep 60"]})
+    async with playing() as kubelets:
+        await api.create(POD, slow)
+        log = await said_ready(kubelets)
+        await await_phase(api, "p", "Running")
+        begun = time.monotonic()
+        await api.delete(POD.ref("p", "default"))
+        await await_gone(api, "p")
+        assert time.monotonic() - begun < 20
+        assert [line.text for line in log.chosen(Wish())] == ["ready", "bye"]
 
 
 async def test_who_does_not_listen_is_ended_by_force(api: MemoryApi, playing: Any) -> None:
-    async with playing():
-        await api.create(POD, shell(f"trap '' TERM; {FOREVER}"))
-        await await_phase(api, "p", "Running")
-        await asyncio.sleep(0.2)
+    async with playing() as kubelets:
+        await api.create(POD, shell(f"trap '' TERM; echo ready; {FOREVER}"))
+        await said_ready(kubelets)
         begun = time.monotonic()
         await api.delete(POD.ref("p", "default"), Deletion(grace_seconds=1))
         await await_gone(api, "p")
-        assert 0.5 < time.monotonic() - begun < 4
+        assert time.monotonic() - begun > 0.5
 
 
 PARENT = """
@@ -367,7 +390,7 @@ def test_no_process_outlives_a_killed_kubelet() -> None:
         child = int(parent.stdout.readline())
         os.kill(child, 0)
         parent.send_signal(signal.SIGKILL)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while Path(f"/proc/{child}").exists() and "Z" not in Path(f"/proc/{child}/stat").read_text().split()[2]:
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -21,6 +21,7 @@ from pykai.local.nvml import FakeNvml
 from pykai.local.podlog import Wish
 from pykai.local.registration import pause_between_renewals
 from pykai.local.shapes import Device, GpuShape, NodeShape, devices
+from tests.patience import PATIENCE_SECONDS
 
 from .pods import await_gone, await_phase, eventually, pod, status_of
 
@@ -138,11 +139,9 @@ async def test_a_bad_annotation_is_named(api: MemoryApi) -> None:
     assert "annotation pykai.io/run-seconds: 'soon'" in status["message"]
 
 
-@pytest.mark.parametrize(
-    ("annotation", "grace", "least", "most"), [(None, 30, 0.04, 1.0), ("0.4", 30, 0.35, 2.0), ("60", 1, 0.9, 3.0)]
-)
+@pytest.mark.parametrize(("annotation", "grace", "least"), [(None, 30, 0.04), ("0.4", 30, 0.35), ("60", 1, 0.9)])
 async def test_a_deleted_pod_goes_within_its_grace(
-    api: MemoryApi, annotation: str | None, grace: int, least: float, most: float
+    api: MemoryApi, annotation: str | None, grace: int, least: float
 ) -> None:
     annotations = {} if annotation is None else {"pykai.io/stop-seconds": annotation}
     async with playing(api):
@@ -152,7 +151,7 @@ async def test_a_deleted_pod_goes_within_its_grace(
         await api.delete(POD.ref("p", "default"), Deletion(grace_seconds=grace))
         assert "deletionTimestamp" in (await api.get(POD.ref("p", "default"), Object))["metadata"]
         await await_gone(api, "p")
-        assert least <= time.monotonic() - begun <= most
+        assert least <= time.monotonic() - begun < 20, "long before a grace of 30 or a stop of 60 seconds ends"
 
 
 async def test_a_deleted_pod_with_a_finalizer_ends_but_stays(api: MemoryApi) -> None:
@@ -291,11 +290,11 @@ async def test_a_program_is_cancelled_when_its_pod_is_deleted(api: MemoryApi) ->
 
         return program()
 
-    async with playing(api, Habits(stop_seconds=0.05, on_start=on_start)):
+    async with playing(api, Habits(stop_seconds=60, on_start=on_start)):
         await api.create(POD, pod("p"))
         await await_phase(api, "p", "Running")
         await api.delete(POD.ref("p", "default"))
-        await asyncio.wait_for(ended.wait(), 2)
+        await asyncio.wait_for(ended.wait(), PATIENCE_SECONDS)
         await await_gone(api, "p")
 
 
@@ -328,7 +327,7 @@ async def test_many_pods(api: MemoryApi) -> None:
             items = (await api.list(POD, Object)).items
             return all((item.get("status") or {}).get("phase") == "Running" for item in items)
 
-        await eventually(all_run, seconds=10)
+        await eventually(all_run)
 
 
 async def test_a_refused_start_is_told_like_a_failed_program(api: MemoryApi) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from pykai.local.kubelet_server import serving, wish_of
 from pykai.local.podlog import ContainerLog, PodLog, Wish
+from tests.patience import PATIENCE_SECONDS
 
 
 async def collect(log: PodLog, wish: Wish) -> list[str]:
@@ -45,7 +46,7 @@ async def test_follow_sees_every_line_once_and_ends_with_the_pod() -> None:
         log.write(str(number))
     log.write("last")
     log.close()
-    assert await asyncio.wait_for(reader, 2) == ["before", "0", "1", "2", "3", "4", "last"]
+    assert await asyncio.wait_for(reader, PATIENCE_SECONDS) == ["before", "0", "1", "2", "3", "4", "last"]
 
 
 @pytest.mark.parametrize(

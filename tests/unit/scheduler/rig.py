@@ -29,6 +29,7 @@ from pykai.scheduler.decision import Judge
 from pykai.scheduler.loop import Mind
 from pykai.scheduler.outbox import Spacing
 from pykai.scheduler.setbacks import Patience
+from tests.patience import PATIENCE_SECONDS
 
 QUICK = Pace(first_seconds=0.002, longest_seconds=0.01, absent_seconds=30.0, short_seconds=0.0, jitter=lambda: 0.5)
 FAST = Options(
@@ -37,6 +38,7 @@ FAST = Options(
     patience=Patience(first=0.05, longest=0.1),
 )
 GPU = "nvidia.com/gpu"
+_GLANCES = 5
 
 
 class RecordingApi(MemoryApi):
@@ -89,7 +91,7 @@ class Rig:
         except NotFound:
             return None
 
-    async def until(self, check: Callable[[], Any], seconds: float = 5.0) -> Any:
+    async def until(self, check: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
         async with asyncio.timeout(seconds):
             while True:
                 value = check()
@@ -111,8 +113,12 @@ class Rig:
         return [event for event in listed if reason in ("", event["reason"])]
 
     async def quiet(self, seconds: float = 0.15) -> None:
-        """Let everything that is going on end."""
-        await asyncio.sleep(seconds)
+        """Let everything that is going on end: until for so long no cycle has run and nothing was written."""
+        before, now = None, (self.scheduler.cycles, len(self.api.writes))
+        while before != now:
+            for _ in range(_GLANCES):
+                await asyncio.sleep(seconds / _GLANCES)
+            before, now = now, (self.scheduler.cycles, len(self.api.writes))
 
     async def bound(self, pod: str) -> None:
         """Play the binder: bind the pod where its request says, and note success."""

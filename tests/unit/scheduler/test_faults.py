@@ -102,11 +102,11 @@ async def test_everything_ends_well(seed: int) -> None:
 
     for _ in range(4):
         async with rig(api) as it:
-            await it.quiet(0.2)
+            await asyncio.sleep(0.2)
             assert not binder.done()
     api.peace = True
     async with rig(api) as it:
-        await it.until(settled, seconds=8)
+        await it.until(settled)
         requests = await it.requests()
         used = Counter(
             request["spec"]["selectedNode"] for request in requests if request["spec"]["receivedGPU"]["count"]

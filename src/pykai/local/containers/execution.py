@@ -79,10 +79,12 @@ async def _log(output: int, say: Callable[[str], None]) -> None:
 
 
 async def _end(process: asyncio.subprocess.Process, grace: float) -> None:
-    """End the process within its grace, and with it, as in a container, all it started."""
-    with contextlib.suppress(ProcessLookupError, TimeoutError):
-        process.terminate()
-        await asyncio.wait_for(process.wait(), grace)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    await process.wait()
+    """End the process within its grace, at once if cancelled, and with it, as in a container, all it started."""
+    try:
+        with contextlib.suppress(ProcessLookupError, TimeoutError):
+            process.terminate()
+            await asyncio.wait_for(process.wait(), grace)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()

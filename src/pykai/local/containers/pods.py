@@ -89,8 +89,10 @@ class _Running:
         try:
             await asyncio.gather(*work)
         finally:
+            # Who is being cancelled already has its grace, which a second time would cut short.
             for task in (*work, *aside):
-                task.cancel()
+                if not task.cancelling():
+                    task.cancel()
             await asyncio.gather(*work, *aside, return_exceptions=True)
         await self._tenant.report(self._status(containers))
 
