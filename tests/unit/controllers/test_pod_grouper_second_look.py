@@ -15,6 +15,7 @@ from pykai.kube.crds import open_definition
 from pykai.kube.errors import Forbidden, Unavailable
 from pykai.kube.resources import CRD, EVENT, JOB, POD, POD_GROUP
 from pykai.objects import names
+from tests.jumping_time import in_no_time
 
 from .live import DiaryApi, eventually, make_job, make_pod, make_priority_classes, owned_by, running
 
@@ -83,6 +84,7 @@ async def test_pods_of_a_ray_group_added_meanwhile_find_their_sub_group(api: Dia
         assert (await group_of(api, "two"))["spec"]["minMember"] == 3
 
 
+@in_no_time
 async def test_a_gang_costs_one_more_read_and_a_lone_pod_none(api: DiaryApi) -> None:
     gang, lone = await make_job(api, "gang"), await make_job(api, "lone")
     async with running(api, run, PodGrouperSettings()):
@@ -97,6 +99,7 @@ async def test_a_gang_costs_one_more_read_and_a_lone_pod_none(api: DiaryApi) -> 
         assert api.writes == []
 
 
+@in_no_time
 async def test_pods_that_were_grouped_before_are_not_looked_at_twice(api: DiaryApi) -> None:
     job = await make_job(api, "j")
     async with running(api, run, PodGrouperSettings()):
@@ -125,6 +128,7 @@ async def test_a_gang_whose_first_pod_is_gone_is_looked_at_through_the_others(ap
         await becomes(minimum, 3)
 
 
+@in_no_time
 async def test_a_workload_that_goes_meanwhile_is_no_reason_for_a_warning(api: DiaryApi) -> None:
     job = await make_job(api, "j")
     async with running(api, run, PodGrouperSettings()):
