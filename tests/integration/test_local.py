@@ -320,6 +320,9 @@ async def test_up_status_down_side_by_side(state: Path, eventually: Eventually) 
     await kubectl_on(one.kubeconfig)("run", "scheduled", "--image=ubuntu")
     await kubectl_on(one.kubeconfig)("wait", "--for=condition=Ready", "pod/scheduled", "--timeout=50s")
 
+    asked = kai("kubectl", "--on", "two", "get", "nodes", "-o", "name")
+    assert (asked.returncode, len(asked.stdout.split())) == (0, 1)
+    assert "NotFound" in kai("kubectl", "--on", "one", "get", "node", "nowhere").stderr
     shown = json.loads(kai("status", "-o", "json").stdout)
     assert {row["name"]: row["state"] for row in shown} == {"one": "ready", "two": "ready"}
     assert all(part["alive"] for row in shown for part in row["parts"])
@@ -332,6 +335,7 @@ async def test_up_status_down_side_by_side(state: Path, eventually: Eventually) 
     assert kai("down", "--all").returncode == 0
     assert list((state / "pykai").iterdir()) == []
     assert kai("status", "--name", "one").returncode == 1
+    assert "kai local up --name one" in kai("kubectl", "--on", "one", "version").stderr
 
 
 async def test_a_crash_ends_the_cluster_and_stays_visible(state: Path, eventually: Eventually) -> None:

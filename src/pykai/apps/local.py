@@ -237,6 +237,19 @@ def down(name: str, every: bool) -> None:
             click.echo(f"cluster {each} is gone" if gone else f"there is no cluster {each}")
 
 
+@local.command(add_help_option=False, context_settings={"ignore_unknown_options": True})
+@click.option("--on", "name", default=Order().name, show_default=True, help="Which of your local clusters.")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def kubectl(name: str, arguments: tuple[str, ...]) -> None:
+    """Run kubectl on a cluster: the control plane's binary is one, if there is none on this machine."""
+    with _errors_for_people():
+        record = clusters.read_record(name)
+        if record is None or record.state() != "ready":
+            raise ClusterError(f"there is no cluster {name!r} that is ready; `kai local up --name {name}` starts one")
+        command = [str(_binary()), "kubectl", "--kubeconfig", record.kubeconfig, *arguments]
+        sys.exit(subprocess.run(command).returncode)
+
+
 @local.command()
 @click.option("--name", default="", help="Only this cluster.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
