@@ -5,9 +5,8 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -58,8 +57,7 @@ def runs(tied: list[int]) -> Iterator[tuple[int, int]]:
         at += 1
 
 
-@dataclass(frozen=True)
-class Bystander:
+class Bystander(NamedTuple):
     """Gangs of one shape that wait in a queue and get no turn now, but make their queue look as it does."""
 
     key: Key
@@ -218,9 +216,11 @@ class Waiting:
         paths = self.cycle.snapshot.queues.paths
         for queue, runs in self._runs.items():
             if paths[queue][-1] in branches:
-                for request, gangs in runs:
-                    while gangs and gangs[0][1] not in self._waiting:
-                        gangs.popleft()
-                    first = next((key for key, gang in gangs if gang in self._waiting and gang not in busy), None)
-                    if first is not None:
-                        yield Bystander(first, queue, request)
+                for request, line in runs:
+                    while line and line[0][1] not in self._waiting:
+                        line.popleft()
+                    idle: Sequence[tuple[Key, int]] = line
+                    if line and line[0][1] in busy:
+                        idle = [entry for entry in line if entry[1] in self._waiting and entry[1] not in busy]
+                    if idle:
+                        yield Bystander(idle[0][0], queue, request)
