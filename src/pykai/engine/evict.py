@@ -46,6 +46,7 @@ class Means:
 
     pool: VictimPool
     waiting: Waiting
+    walk: ShapedWalk
     budget: ActionBudget
 
 
@@ -59,8 +60,8 @@ def run(cycle: Cycle, action: Eviction) -> None:
     gangs = [g for g in pending if action.may_evict_for(cycle, g) and not _delayed(cycle, g)]
     if not gangs:
         return
-    means = Means(VictimPool(cycle), Waiting(cycle, pending), budget)
     walk = ShapedWalk(cycle, gangs, cycle.policy.queue_depth.get(action.name))
+    means = Means(VictimPool(cycle), Waiting(cycle, pending), walk, budget)
     failures = Failures(cycle, per_queue=not action.keep_all)
     while (gang := walk.pop()) is not None:
         cycle.efforts["tried", action.name] += 1
@@ -97,6 +98,7 @@ def _make_room(cycle: Cycle, action: Eviction, wish: tuple[int, Sequence[int]], 
     if scenario is not None:
         commit(cycle, scenario, action.messages(cycle, scenario))
         means.pool.changed({gang, *scenario.served})
+        means.walk.changed(scenario.served)
     return effort.result
 
 

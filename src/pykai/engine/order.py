@@ -77,7 +77,8 @@ class GangWalk:
         self._leaves: dict[int, list[tuple[Key, int]]] = {}
         self._requests: dict[int, Triple] = {}
         """By gang; bystanders are numbered below -1."""
-        for gang in gangs:
+        self._in_line: set[int] = set(gangs)
+        for gang in self._in_line:
             queue = cycle.snapshot.gangs.queue[gang]
             self._leaves.setdefault(queue, []).append((cycle.gang_key(gang), gang))
         for number, bystander in enumerate(bystanders):
@@ -97,6 +98,7 @@ class GangWalk:
         """The next gang, or None when all had their turn."""
         while (queue := self._best_leaf()) is not None:
             _, gang = heapq.heappop(self._leaves[queue])
+            self._in_line.discard(gang)
             self._dirty.add(queue)
             if gang >= 0:
                 return gang
@@ -123,6 +125,17 @@ class GangWalk:
         self._requests.pop(gang, None)
         self._add(gang)
 
+    def changed(self, gangs: Iterable[int]) -> None:
+        """These gangs lost or got pods out of turn: their queues use something else, they ask for something else."""
+        for gang in gangs:
+            queue = self.cycle.snapshot.gangs.queue[gang]
+            self._dirty.add(queue)
+            self._requests.pop(gang, None)
+            if gang in self._in_line:
+                heap = self._leaves[queue]
+                heap[:] = [(self.cycle.gang_key(gang) if each == gang else key, each) for key, each in heap]
+                heapq.heapify(heap)
+
     def follow(self, gang: int, heir: int) -> None:
         """A gang had its turn: one of the same queue that asks for the same gets in line."""
         request = self._requests.get(gang)
@@ -133,6 +146,7 @@ class GangWalk:
     def _add(self, gang: int) -> None:
         queue = self.cycle.snapshot.gangs.queue[gang]
         heapq.heappush(self._leaves[queue], (self.cycle.gang_key(gang), gang))
+        self._in_line.add(gang)
         self._dirty.add(queue)
 
     def _rekey(self, leaf: int) -> None:

@@ -18,6 +18,7 @@ from pykai.engine.order import Waiting
 from pykai.engine.quota import QueueBook, Triple
 from pykai.engine.service import serve
 from pykai.engine.start import start
+from pykai.engine.trial import Place, Trial
 from pykai.engine.victims import Batch
 from pykai.model.status import IS_ACTIVE_USED, Status
 
@@ -90,6 +91,7 @@ def _suppose(cycle: Cycle, cause: Cause, pods: Sequence[int], batches: Sequence[
     """The scenario, whether it is justified or not; None where the gang does not get its place by evictions."""
     trial = cycle.trial
     victims = [pod for batch in batches for pod in batch.pods]
+    before = [_place(trial, pod) for pod in victims]
     for pod in victims:
         trial.suppose_evicted(pod)
         cycle.tell_evicted(pod)
@@ -99,10 +101,19 @@ def _suppose(cycle: Cycle, cause: Cause, pods: Sequence[int], batches: Sequence[
         cause=cause,
         placed=tuple(pods),
         released=tuple(pod for pod in victims if trial.status[pod] == Status.RELEASING),
-        moved=tuple(pod for pod in victims if trial.status[pod] == Status.PIPELINED),
+        moved=tuple(
+            pod
+            for pod, place in zip(victims, before, strict=True)
+            if trial.status[pod] == Status.PIPELINED and _place(trial, pod) != place
+        ),
         served=frozenset(batch.gang for batch in batches),
     )
     return None if not scenario.victims and whole(cycle, cause.gang) else scenario
+
+
+def _place(trial: Trial, pod: int) -> Place:
+    """Where a pod is: one that keeps a promise is there before and after."""
+    return trial.node[pod], trial.gpu_groups.get(pod, ())
 
 
 def _justified(cycle: Cycle, scenario: Scenario) -> bool:

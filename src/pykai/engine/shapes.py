@@ -48,6 +48,10 @@ class ShapedWalk:
         self._expected += 1
         self._walk.push(gang)
 
+    def changed(self, gangs: Iterable[int]) -> None:
+        """These gangs lost or got pods out of turn."""
+        self._walk.changed(gangs)
+
     def go_on(self, gang: int) -> None:
         """The next gang of the same shape gets its turn."""
         line = self._lines[gang]

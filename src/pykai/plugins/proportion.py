@@ -77,7 +77,8 @@ def _losses(cycle: Cycle, scenario: Scenario) -> quota.Blocks:
         gone = scenario.victims
     by_podset: dict[tuple[int, int], list[Triple]] = {}
     for pod in _in_order(cycle, gone):
-        node = int(cycle.snapshot.pods.node[pod])
+        before = int(cycle.snapshot.pods.node[pod])
+        node = before if before >= 0 else trial.node[pod]  # promised in this cycle
         amount = trial.quota_amounts(trial.of_class(pod), node)
         by_podset.setdefault((trial.gang[pod], trial.podset[pod]), []).append(amount)
     core: dict[int, Triple] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as replace_in
 from typing import Any
 
 import pytest
@@ -23,10 +24,10 @@ PROTECTING = Policy(
 )
 
 
-def queue(name: str, **quotas: float) -> Any:
+def queue(name: str, parent: str = "", **quotas: float) -> Any:
     resources = {name: {"quota": quotas.get(name, 0), "limit": -1, "overQuotaWeight": 1} for name in ("gpu", "cpu")}
     resources["memory"] = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
-    return kind(kinds.Queue, {"metadata": {"name": name}, "spec": {"resources": resources}})
+    return kind(kinds.Queue, {"metadata": {"name": name}, "spec": {"parentQueue": parent, "resources": resources}})
 
 
 def plan(*objects: Any, policy: Policy = PACKING) -> Plan:
@@ -96,6 +97,24 @@ def test_room_on_every_shared_device_counts_before_a_search() -> None:
     new = [gang("new", queue="under", minMember=4), *(pod(f"new-{n}", share="0.9") for n in range(4))]
     found = plan(node("n", gpus=4, pods=20), queue("under", gpu=4), queue("over"), *own, *old, *new)
     assert (evicted(found), len(promised(found))) == ({"old-0"}, 4)
+
+
+def test_after_an_eviction_queues_are_compared_by_what_they_use_then() -> None:
+    """The first newcomer takes all that the one department holds: its other queue is next for the last slot."""
+    queues = [queue("one", cpu=-1), queue("one-a", "one", cpu=-1, gpu=2), queue("one-b", "one", cpu=-1)]
+    queues += [queue("two", cpu=-1, gpu=1), queue("two-a", "two", cpu=-1, gpu=1)]
+    old = [gang("old", queue="one-b", minMember=2), *(pod(f"old-{n}", "n", gpus=2, cpu="1") for n in range(2))]
+    asks = [
+        gang("first", queue="two-a"),
+        pod("first-0", gpus=1, cpu="1"),
+        gang("second", "low", queue="two-a"),
+        pod("second-0", cpu="1"),
+        gang("other", queue="one-a"),
+        pod("other-0", cpu="3"),
+    ]
+    only = replace_in(PACKING, actions=("reclaim",))
+    found = plan(node("n", gpus=4, pods=2, cpu="4"), *queues, *old, *asks, policy=only)
+    assert set(promised(found)) == {"first-0", "other-0"}
 
 
 @pytest.mark.parametrize(("policy", "moved"), [(PROTECTING, False), (PACKING, True)])

@@ -1,0 +1,136 @@
+"""allocateTask of §7.3: which node takes a pod (§4 fit, §6.2, §11 scores), and which of its devices (§10)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from pykai.model.pods import GpuKind, PodClass
+from pykai.model.resources import CPU, GPU
+from pykai.model.status import Status
+from tests.properties.twin.queues import over_capacity
+from tests.properties.twin.world import Place, Whereabouts, World
+
+
+def allocate_task(world: World, pod: int, pipeline_only: bool) -> bool:
+    for node in _by_score(world, pod):
+        if _over_capacity_on(world, pod, node):
+            continue
+        groups: tuple[str, ...] = ()
+        waits = not _fits(world, pod, node, _idle(world, node))
+        if world.of_class(pod).shared:
+            choice = _choose_devices(world, pod, node)
+            if choice is None:
+                continue
+            groups, waits = choice.groups, waits or choice.releasing
+        _place(world, pod, Place(node, Status.PIPELINED if pipeline_only or waits else Status.ALLOCATED, groups))
+        return True
+    return False
+
+
+def _place(world: World, pod: int, place: Place) -> None:
+    """Allocate or Pipeline, or un-evict where a pod gets back just what it had."""
+    now = world.pods[pod]
+    if now.before is not None and place.node == now.node and place.groups == (now.groups if place.groups else ()):
+        world.put(pod, replace(now, status=now.before, before=None))
+        return
+    leaves = (*now.leaves, Place(now.node, Status.RELEASING, now.groups)) if now.before is not None else now.leaves
+    groups = place.groups if world.of_class(pod).shared else now.groups
+    world.put(pod, Whereabouts(place.status, place.node, groups, leaves=leaves))
+
+
+def _over_capacity_on(world: World, pod: int, node: int) -> bool:
+    """§6.2.1: requests for memory with the exact figures of the node."""
+    by_memory = world.of_class(pod).gpu_kind is GpuKind.MEMORY
+    return by_memory and over_capacity(world, world.gang[pod], world.accepted(pod, node))
+
+
+def _idle(world: World, node: int) -> list[float]:
+    return world.nodes[node].idle
+
+
+def _idle_and_releasing(world: World, node: int) -> list[float]:
+    figures = world.nodes[node]
+    return [figures.free(resource) for resource in range(len(figures.idle))]
+
+
+def _fits(world: World, pod: int, node: int, vector: Sequence[float]) -> bool:
+    """§4 Fit tests"""
+    c = world.of_class(pod)
+    dims = [r for r in range(len(vector)) if c.request[r] > 0 and not (c.shared and r == GPU)]
+    if any(c.request[r] > vector[r] for r in dims):
+        return False
+    if not c.shared:
+        return True
+    if c.memory_mib > world.gpu_memory[node]:
+        return False
+    return math.floor(vector[GPU]) + len(_matching(world, c, node)) >= c.devices
+
+
+def _matching(world: World, c: PodClass, node: int) -> list[str]:
+    capacity, memory = world.gpu_memory[node], world.memory_on(c, node)
+    return [group for group, device in world.nodes[node].devices.items() if device.matches(capacity, memory)]
+
+
+# ------------------------------------------------------------------------------------------------------- §11 Scoring
+def _by_score(world: World, pod: int) -> list[int]:
+    """Nodes that take the pod, by score, then by name."""
+    c = world.of_class(pod)
+    fitting = [
+        node
+        for node in range(len(world.nodes))
+        if world.allowed[c.row][node] and _fits(world, pod, node, _idle_and_releasing(world, node))
+    ]
+    return sorted(fitting, key=lambda node: (-sum(_scores(world, pod, node)), node))
+
+
+def _scores(world: World, pod: int, node: int) -> Iterator[float]:
+    c = world.of_class(pod)
+    resource = GPU if c.wants_gpu else CPU
+    offered = world.snapshot.nodes.allocatable[resource]
+    free = {n: figures.free(resource) for n, figures in enumerate(world.nodes) if offered[n] > 0}
+    if node in free and max(free.values()) > 0:
+        least, most = min(free.values()), max(free.values())
+        yield 9 * (1 - (free[node] - least) / (most - least)) if most > least else 9
+    if not c.wants_gpu and world.snapshot.nodes.cpu_only[node]:
+        yield 10
+    if _fits(world, pod, node, _idle(world, node)):
+        yield 1_000
+    if c.shared and _matching(world, c, node):
+        yield 10_000
+
+
+# ------------------------------------------------------------------------------- §10 GPU sharing at scheduler level
+@dataclass(frozen=True)
+class Choice:
+    """Devices for a share; `releasing`: one of them must be waited for."""
+
+    groups: tuple[str, ...]
+    releasing: bool
+
+
+def _choose_devices(world: World, pod: int, node: int) -> Choice | None:
+    """Fullest device first (gpupack), then whole ones.
+
+    Our rules: equal devices go by name; of whole ones, those come first that the pod itself leaves to nobody.
+    """
+    c, figures, capacity = world.of_class(pod), world.nodes[node], world.gpu_memory[node]
+    memory = world.memory_on(c, node)
+    used = [(-figures.devices[group].used / capacity, group) for group in _matching(world, c, node)]
+    markers = max(int(figures.idle[GPU]) + int(figures.releasing[GPU]), 0)
+    own = _own_devices(world, pod, node)[:markers]
+    options = [group for _, group in sorted(used)] + own + [""] * (markers - len(own))
+    chosen = options[: c.devices]
+    if len(chosen) < c.devices:
+        return None
+    busy = any(group and not figures.devices[group].enough_idle(capacity, memory) for group in chosen)
+    new = sum(not group or figures.devices[group].promised for group in chosen)
+    return Choice(tuple(group or world.new_device() for group in chosen), busy or new > figures.idle[GPU])
+
+
+def _own_devices(world: World, pod: int, node: int) -> list[str]:
+    now, devices = world.pods[pod], world.nodes[node].devices
+    if now.before is None or now.node != node:
+        return []
+    return [group for group in now.groups if devices[group].used == devices[group].releasing]

@@ -1,0 +1,215 @@
+"""§2-§4: where every pod is, what that takes of nodes and queues. The only thing of the twin that changes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+from pykai.engine.cycle import Cycle
+from pykai.model.gangs import SubGroupSet
+from pykai.model.pods import GpuKind, PodClass
+from pykai.model.resources import CPU, GPU, MEMORY
+from pykai.model.status import Status
+from pykai.objects import names
+from tests.properties.twin.devices import NodeFigures
+
+ALLOCATED = {Status.ALLOCATED, Status.BOUND, Status.BINDING, Status.RUNNING}
+ACTIVE_ALLOCATED = ALLOCATED | {Status.PIPELINED}
+ACTIVE_USED = ACTIVE_ALLOCATED | {Status.RELEASING, Status.STUCK_IN_RELEASING}
+
+Amount = tuple[float, float, float]
+"""cpu (milli), memory (bytes), GPUs."""
+NOTHING: Amount = (0.0, 0.0, 0.0)
+
+
+def plus(a: Sequence[float], b: Sequence[float], sign: int = 1) -> Amount:
+    return a[0] + sign * b[0], a[1] + sign * b[1], round(a[2] + sign * b[2], 4)
+
+
+def total(amounts: Iterable[Amount]) -> Amount:
+    result = NOTHING
+    for amount in amounts:
+        result = plus(result, amount)
+    return result
+
+
+class Place(NamedTuple):
+    """Where and as what a pod is charged; `groups`: the devices it shares there."""
+
+    node: int
+    status: Status
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Whereabouts:
+    """A pod at this moment."""
+
+    status: Status
+    node: int
+    groups: tuple[str, ...]
+    before: Status | None = None
+    """What it was before a scenario supposed that it is evicted ("virtual status")."""
+    leaves: tuple[Place, ...] = ()
+    """The places it moves away from; only in the first one it has ever been."""
+
+    def places(self) -> list[Place]:
+        here = [Place(self.node, self.status, self.groups)] if self.status in ACTIVE_USED and self.node >= 0 else []
+        return here + list(self.leaves)
+
+
+Saved = tuple[list[Whereabouts], list[NodeFigures], int]
+
+
+class World:
+    """A cluster in the middle of a cycle."""
+
+    def __init__(self, cycle: Cycle) -> None:
+        self.cycle, self.snapshot, self.book = cycle, cycle.snapshot, cycle.book
+        pods, nodes = self.snapshot.pods, self.snapshot.nodes
+        self.gangs, self.queues = self.snapshot.gangs, self.snapshot.queues
+        self.gang: list[int] = pods.gang.tolist()
+        self.podset: list[int] = pods.podset.tolist()
+        self.gpu_memory: list[float] = nodes.gpu_memory.tolist()
+        self.allowed = {c.row: cycle.rankings.allowed(c).tolist() for c in pods.classes}
+        self.start = [
+            Whereabouts(Status(status), node, pods.gpu_groups.get(row, ()))
+            for row, (status, node) in enumerate(zip(pods.status.tolist(), pods.node.tolist(), strict=True))
+        ]
+        self.pods = list(self.start)
+        self.nodes = [
+            NodeFigures(column[GPU], column[:], [0.0] * len(column)) for column in nodes.allocatable.T.tolist()
+        ]
+        self.new_devices = 0
+        self._use: dict[tuple[bool, ...], list[Amount]] = {}
+        """Use of queues as long as no pod moves."""
+        self.evicted: set[int] = set()
+        """Pods whose eviction is decided."""
+        for row in sorted(range(len(self.pods)), key=lambda r: (self.of_class(r).shared, pods.names[r])):
+            for place in self.pods[row].places():
+                self._charge(row, place, 1)
+
+    # --------------------------------------------------------------------------------------------------------- changes
+    def save(self) -> Saved:
+        return list(self.pods), [node.copy() for node in self.nodes], self.new_devices
+
+    def restore(self, saved: Saved) -> None:
+        pods, nodes, self.new_devices = saved
+        self._use.clear()
+        self.pods, self.nodes = list(pods), [node.copy() for node in nodes]
+
+    def put(self, pod: int, after: Whereabouts) -> None:
+        """The pod is somewhere else from now on, or something else."""
+        old, new = self.pods[pod].places(), after.places()
+        for place in old:
+            if place not in new:
+                self._charge(pod, place, -1)
+        for place in new:
+            if place not in old:
+                self._charge(pod, place, 1)
+        self.pods[pod] = after
+        self._use.clear()
+
+    def become(self, pod: int, status: Status) -> None:
+        self.put(pod, replace(self.pods[pod], status=status))
+
+    def _charge(self, pod: int, place: Place, sign: int) -> None:
+        c, figures = self.of_class(pod), self.nodes[place.node]
+        amounts = [float(x) for x in c.request]
+        if c.shared or pod in self.snapshot.pods.reservation:
+            amounts[GPU] = 0.0
+        offered = self.snapshot.nodes.allocatable[:, place.node]
+        figures.charge([a if o > 0 else 0.0 for a, o in zip(amounts, offered, strict=True)], place.status, sign)
+        for group in place.groups if c.shared else ():
+            figures.share(group, self.memory_on(c, place.node), place.status, sign)
+
+    def new_device(self) -> str:
+        self.new_devices += 1
+        return f"new {self.new_devices}"
+
+    # -------------------------------------------------------------------------------------------------------- requests
+    def of_class(self, pod: int) -> PodClass:
+        return self.snapshot.pods.of_class(pod)
+
+    def memory_on(self, c: PodClass, node: int) -> float:
+        """memoryOnNode"""
+        return float(c.memory_mib) if c.gpu_kind is GpuKind.MEMORY else float(int(c.portion * self.gpu_memory[node]))
+
+    def accepted(self, pod: int, node: int) -> Amount:
+        """What the pod counts against its queue on a node."""
+        c = self.of_class(pod)
+        gpus = float(c.request[GPU])
+        if c.gpu_kind is GpuKind.MEMORY:
+            portion = math.ceil(c.memory_mib / self.gpu_memory[node] * 100) / 100
+            gpus = round(portion * 100) * c.devices / 100
+        return float(c.request[CPU]), float(c.request[MEMORY]), gpus
+
+    def request(self, pods: Iterable[int], memory_of_device: float) -> Amount:
+        """jobRequest: what pods ask for; those that ask for memory in devices of this size."""
+        cpu = memory = gpus = 0.0
+        for pod in pods:
+            c = self.of_class(pod)
+            cpu, memory, gpus = (
+                cpu + float(c.request[CPU]),
+                memory + float(c.request[MEMORY]),
+                gpus + float(c.request[GPU]),
+            )
+            if c.gpu_kind is GpuKind.MEMORY and memory_of_device:
+                gpus += c.devices * c.memory_mib / memory_of_device
+        return cpu, memory, round(gpus, 6)
+
+    # ------------------------------------------------------------------------------------------------------- questions
+    @cached_property
+    def members(self) -> dict[int, list[int]]:
+        """The pods of each gang in task order (§5.2)."""
+        found: dict[int, list[int]] = {}
+        for pod in sorted(range(len(self.pods)), key=self._task_key):
+            if self.gang[pod] >= 0 and self.podset[pod] >= 0:
+                found.setdefault(self.gang[pod], []).append(pod)
+        return found
+
+    def _task_key(self, pod: int) -> tuple[bool, int, str]:
+        meta = self.snapshot.pods.objects[pod].metadata
+        text = (meta.labels or {}).get(names.TASK_PRIORITY_LABEL)
+        return text is None, -int(text or 0), meta.uid
+
+    def tree(self, gang: int) -> SubGroupSet:
+        return self.gangs.tree(gang)
+
+    def status(self, pod: int) -> Status:
+        return self.pods[pod].status
+
+    def had_place(self, pod: int) -> bool:
+        """Whether it had a place before this cycle."""
+        return self.start[pod].status in ACTIVE_USED
+
+    def having(self, gang: int, statuses: set[Status]) -> list[int]:
+        """Pods of a gang in task order."""
+        return [pod for pod in self.members[gang] if self.status(pod) in statuses]
+
+    def in_podset(self, gang: int, row: int, statuses: set[Status]) -> int:
+        return sum(self.podset[pod] == row for pod in self.having(gang, statuses))
+
+    def queue_use(self, preemptible: tuple[bool, ...] = (True, False)) -> list[Amount]:
+        """Allocated by queue: pods in 'allocated' statuses, and those that were promised a place in this cycle."""
+        if preemptible not in self._use:
+            self._use[preemptible] = self._queue_use(preemptible)
+        return self._use[preemptible]
+
+    def _queue_use(self, preemptible: tuple[bool, ...]) -> list[Amount]:
+        use = [NOTHING for _ in self.book.names]
+        for gang, pods in self.members.items():
+            queue = self.gangs.queue[gang]
+            if queue < 0 or self.gangs.preemptible[gang] not in preemptible:
+                continue
+            held = total(self.accepted(p, self.pods[p].node) for p in pods if self.status(p) in ACTIVE_ALLOCATED)
+            for ancestor in self.queues.paths[queue]:
+                use[ancestor] = plus(use[ancestor], held)
+        return use
+
+    def held_use(self) -> list[Amount]:
+        """AllocatedNonPreemptible by queue."""
+        return self.queue_use((False,))
