@@ -198,6 +198,10 @@ def next_request(cycle: Cycle, gang: int) -> Triple:
     return cycle.queue_request(pods, cycle.snapshot.min_gpu_memory)
 
 
+Run = deque[tuple[Bystander, int]]
+"""Gangs that are neighbours in the order of their queue and ask for the same, each as a bystander."""
+
+
 class Waiting:
     """Everybody who waits, as bystanders of each other; worked out when first asked for.
 
@@ -213,16 +217,16 @@ class Waiting:
         self._waiting.pop(gang, None)
 
     @cached_property
-    def _runs(self) -> dict[int, list[tuple[Triple, deque[tuple[Key, int]]]]]:
-        """Leaf queue -> (request, gangs with their keys) in order."""
+    def _runs(self) -> dict[int, list[Run]]:
+        """Leaf queue -> runs in order."""
         cycle, queue_of = self.cycle, self.cycle.snapshot.gangs.queue
-        runs: dict[int, list[tuple[Triple, deque[tuple[Key, int]]]]] = {}
+        runs: dict[int, list[Run]] = {}
         for gang in in_order(cycle, self._waiting):
-            request = next_request(cycle, gang)
-            known = runs.setdefault(queue_of[gang], [])
-            if not known or known[-1][0] != request:
-                known.append((request, deque()))
-            known[-1][1].append((cycle.gang_key(gang), gang))
+            queue, request = queue_of[gang], next_request(cycle, gang)
+            known = runs.setdefault(queue, [])
+            if not known or known[-1][0][0].request != request:
+                known.append(deque())
+            known[-1].append((Bystander(cycle.gang_key(gang), queue, request), gang))
         return runs
 
     def bystanders(self, branches: set[int], busy: set[int]) -> Iterator[Bystander]:
@@ -230,11 +234,11 @@ class Waiting:
         paths = self.cycle.snapshot.queues.paths
         for queue, runs in self._runs.items():
             if paths[queue][-1] in branches:
-                for request, line in runs:
-                    while line and line[0][1] not in self._waiting:
-                        line.popleft()
-                    idle: Sequence[tuple[Key, int]] = line
-                    if line and line[0][1] in busy:
-                        idle = [entry for entry in line if entry[1] in self._waiting and entry[1] not in busy]
+                for run in runs:
+                    while run and run[0][1] not in self._waiting:
+                        run.popleft()
+                    idle: Sequence[tuple[Bystander, int]] = run
+                    if run and run[0][1] in busy:
+                        idle = [entry for entry in run if entry[1] in self._waiting and entry[1] not in busy]
                     if idle:
-                        yield Bystander(idle[0][0], queue, request)
+                        yield idle[0][0]
