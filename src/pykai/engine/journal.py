@@ -37,10 +37,6 @@ class Journal:
         """del mapping[key], noted."""
         self.entries.append((mapping, key, mapping.pop(key)))
 
-    def append(self, items: list[Any], value: Any) -> None:
-        self.entries.append((items, None, _MISSING))
-        items.append(value)
-
     def column(self, block: Any, column: int) -> None:
         """Note one column of a [row, column] block before it is written to."""
         self.entries.append((block, (slice(None), column), block[:, column].copy()))
@@ -55,7 +51,5 @@ class Journal:
             container, key, old = entries.pop()
             if old is not _MISSING:
                 container[key] = old
-            elif key is None:
-                container.pop()
             else:
                 del container[key]

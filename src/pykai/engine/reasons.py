@@ -87,9 +87,3 @@ def gang_text(errors: list[GangError]) -> str:
     counted = Counter(error.message for error in errors)
     lines = sorted(message if n == 1 else f"{n} {message}" for message, n in counted.items())
     return f"{GROUP_BASE}: " + ". \n".join(lines) + "."
-
-
-def gang_text_detailed(errors: list[GangError]) -> str:
-    base = errors[0].reason if len(errors) == 1 else GROUP_BASE
-    lines = sorted((f"<{e.node_group}>: " if e.node_group else "") + e.message for e in errors)
-    return f"\n{base}." + "".join(f"\n{line}." for line in lines)

@@ -16,7 +16,7 @@ from pykai.cache.requests import row_amount
 from pykai.engine.cycle import Cycle
 from pykai.engine.decide import ACTIONS
 from pykai.engine.policy import Policy
-from pykai.engine.reasons import gang_text_detailed
+from pykai.engine.reasons import GROUP_BASE, GangError
 from pykai.model.params import SchedulerParams
 from pykai.model.resources import GPU
 from pykai.model.status import Status
@@ -255,6 +255,13 @@ def policy(case: Case, profile: Case) -> Policy:
 
 
 # ------------------------------------------------------------------------------------------------------------ running
+def told(errors: list[GangError]) -> str:
+    """Why a gang waits, as the cases have it: every message, with its domain."""
+    base = errors[0].reason if len(errors) == 1 else GROUP_BASE
+    lines = sorted((f"<{e.node_group}>: " if e.node_group else "") + e.message for e in errors)
+    return f"\n{base}." + "".join(f"\n{line}." for line in lines)
+
+
 def run(case: Case, profile: Case, tasks: dict[str, TaskState], claims: Case, actions: bool = True) -> Session:
     """One session. A pod that starts as Pipelined was promised its place by an earlier action of the session."""
     cycle = Cycle(cluster(case, tasks, profile, claims).snapshot(NOW), policy(case, profile), NOW)
@@ -282,7 +289,7 @@ def run(case: Case, profile: Case, tasks: dict[str, TaskState], claims: Case, ac
         "pipeline": sum(wait for pod, wait in trial.placed.items() if pod not in promised),
     }
     gangs = cycle.snapshot.gangs.names
-    errors = {gangs[g]: gang_text_detailed(e) for g, e in cycle.reasons.gangs.items()}
+    errors = {gangs[g]: told(e) for g, e in cycle.reasons.gangs.items()}
     return Session(after, cycle, calls, rows, errors)
 
 
