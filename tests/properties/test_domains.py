@@ -62,25 +62,54 @@ def test_figures_order_and_scores_are_those_of_the_twin(
     tree = kernel.domain_tree(values)
     members = reference.domain_nodes(values, range(free.shape[1]))
     room = kernel.pods_per_node(free[:, tree.order], np.array(need))
-    rooms = kernel.sums_by_depth(tree, deepest, room)
-    sums = kernel.sums_by_depth(tree, deepest, free[:, tree.order])
+    sums = kernel.sums_by_depth(tree, deepest, np.concatenate((room[None], free[:, tree.order])))
     tight = {
         path: reference.domain_tightness(total, free[:, nodes].sum(axis=1).tolist()) for path, nodes in members.items()
     }
-    ratios = [kernel.tightness(np.array(total), figures) for figures in sums]
+    ratios = [kernel.tightness(np.array(total), np.array(figures[1:])) for figures in sums]
     for depth in range(deepest + 1):
         for at, path in enumerate(paths(tree, values, depth)):
             expected = sum(reference.pods_on_node(free[:, node].tolist(), need) for node in members[path])
-            assert rooms[depth][at] == expected
+            assert sums[depth][0][at] == expected
             assert ratios[depth][at] == tight[path]
-    for depth, order in enumerate(kernel.left_to_right(tree, ratios[1:]), start=1):
-        numbered = paths(tree, values, depth)
+            assert kernel.tightness_of(total, [column[at] for column in sums[depth][1:]]) == tight[path]
+    in_order = kernel.TreeOrder(tree, [column.tolist() for column in ratios])
+    for depth in range(1, deepest + 1):
+        order, numbered = in_order.level(depth), paths(tree, values, depth)
         expected_order = reference.domains_in_order(tight, depth)
-        assert [numbered[domain] for domain in order.tolist()] == expected_order
+        assert [numbered[domain] for domain in order] == expected_order
         scores = reference.domain_scores(expected_order)
         by_position = kernel.position_scores(tree, depth, order).tolist()
         by_node = dict(zip(tree.order.tolist(), by_position, strict=True))
         assert by_node == {node: score for path, score in scores.items() for node in members[path]}
+
+
+@settings(max_examples=200, deadline=None)
+@given(clusters(), needs, st.data())
+def test_what_changes_is_added_up_and_put_in_order_as_if_from_scratch(
+    cluster: tuple[Values, np.ndarray], total: list[float], data: st.DataObject
+) -> None:
+    values, free = cluster
+    tree, deepest = kernel.domain_tree(values), data.draw(st.integers(1, len(values)))
+    figures = free[:, tree.order]
+    sums = kernel.sums_by_depth(tree, deepest, figures)
+
+    def tight() -> list[list[float]]:
+        return [kernel.tightness(np.array(total), np.array(block)).tolist() for block in sums]
+
+    order = kernel.TreeOrder(tree, tight())
+    for _ in range(3):
+        before = order.level(deepest)
+        changed = data.draw(st.sets(st.sampled_from(range(len(tree.order))))) if len(tree.order) else set()
+        for position in changed:
+            figures[0, position] = float(data.draw(amounts))
+        kernel.sum_again(tree, figures, sums, {tree.around[deepest][position] for position in changed})
+        assert sums == kernel.sums_by_depth(tree, deepest, figures)
+        for depth, ratios in enumerate(tight()):
+            for domain, ratio in enumerate(ratios):
+                order.put(depth, domain, ratio)
+        assert order.level(deepest) == kernel.TreeOrder(tree, tight()).level(deepest)
+        assert changed or order.level(deepest) == before
 
 
 @settings(max_examples=200, deadline=None)
@@ -89,7 +118,7 @@ def test_a_part_of_a_tree_is_the_tree_of_the_part(cluster: tuple[Values, np.ndar
     values, _ = cluster
     whole = kernel.domain_tree(values)
     kept = sorted(data.draw(st.sets(st.sampled_from(range(len(whole.order))))) if len(whole.order) else [])
-    part = kernel.within(whole, np.array(kept, dtype=np.int64))
+    part = kernel.within(whole, kept)
     rows = set(whole.order[kept].tolist())
     alone = kernel.domain_tree([[v if at in rows else None for at, v in enumerate(column)] for column in values])
     assert part.order.tolist() == alone.order.tolist()

@@ -7,8 +7,9 @@ in order of their ids. Depth 0 is the root (all nodes), depth d the d-th level. 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -19,6 +20,9 @@ NOTHING_FREE = 1000.0
 """The tightness of a domain that has nothing of a requested resource."""
 SCORE_STEPS = 10
 SCORE_UNIT = 100_000.0
+Sums = list[list[float]]
+"""[figure][domain]: lists, because few domains change and are looked at in a turn."""
+_WHOLE = np.zeros(1, dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,8 +37,34 @@ class DomainTree:
     def count(self, depth: int) -> int:
         return len(self.starts[depth])
 
+    @cached_property
+    def cuts(self) -> list[list[int]]:
+        """Per depth: where each domain starts in the tree order, and where the last one ends."""
+        return [[*starts.tolist(), len(self.order)] for starts in self.starts]
+
+    @cached_property
+    def families(self) -> list[list[int]]:
+        """Per depth but the deepest: the first child of each domain, and where the children of the last one end."""
+        return [[*first.tolist(), self.count(depth)] for depth, first in enumerate(self.children, start=1)]
+
+    @cached_property
+    def above(self) -> list[list[int]]:
+        """Per depth: the parent of each domain."""
+        return [parents.tolist() for parents in self.parents]
+
+    @cached_property
+    def around(self) -> list[list[int]]:
+        """Per depth: by position, the domain that it is in."""
+        places = np.arange(len(self.order))
+        return [self.domain_of(depth, places).tolist() for depth in range(len(self.starts))]
+
     def ends(self, depth: int) -> Rows:
         return np.append(self.starts[depth], len(self.order))[1:]
+
+    def members(self, depth: int, domain: int) -> Rows:
+        """The node rows of a domain, in tree order."""
+        first, end = self.cuts[depth][domain : domain + 2]
+        return self.order[first:end]
 
     def domain_of(self, depth: int, positions: Rows) -> Rows:
         """The domains at a depth that contain positions of the tree order."""
@@ -56,10 +86,11 @@ def _codes(column: Sequence[str | None]) -> list[int]:
     return [rank[value] for value in column]
 
 
-def within(tree: DomainTree, kept: Rows) -> DomainTree:
+def within(tree: DomainTree, kept: Sequence[int]) -> DomainTree:
     """The part of a tree that holds the nodes at the given positions, ascending."""
-    domains = [tree.domain_of(depth, kept) for depth in range(1, len(tree.starts))]
-    return _sliced(tree.order[kept], np.array(domains, dtype=np.int64).reshape(len(domains), len(kept)))
+    places = np.array(kept, dtype=np.int64)
+    domains = [tree.domain_of(depth, places) for depth in range(1, len(tree.starts))]
+    return _sliced(tree.order[places], np.array(domains, dtype=np.int64).reshape(len(domains), len(kept)))
 
 
 def _sliced(order: Rows, codes: Rows) -> DomainTree:
@@ -83,19 +114,36 @@ def common_depth(tree: DomainTree, deepest: int) -> int:
     return depth
 
 
-def sums_by_depth(tree: DomainTree, deepest: int, block: Column) -> list[Column]:
-    """Figures of nodes `[..., position]` added up per domain, for each depth from the root to the deepest."""
+def sums_by_depth(tree: DomainTree, deepest: int, figures: Column) -> list[Sums]:
+    """Figures of nodes `[figure, position]` added up per domain, for each depth from the root to the deepest."""
     if not len(tree.order):
-        return [np.zeros((*block.shape[:-1], tree.count(depth))) for depth in range(deepest + 1)]
-    sums = [np.add.reduceat(block, tree.starts[deepest], axis=-1)]
-    for depth in range(deepest - 1, -1, -1):
-        sums.append(np.add.reduceat(sums[-1], tree.children[depth], axis=-1))
+        return [[[0.0] * tree.count(depth) for _ in figures] for depth in range(deepest + 1)]
+    sums: list[Sums] = [np.add.reduceat(figures, tree.starts[deepest], axis=-1).tolist()]
+    for family in reversed(tree.families[:deepest]):
+        spans = list(pairwise(family))
+        sums.append([[sum(below[first:end]) for first, end in spans] for below in sums[-1]])
     return sums[::-1]
+
+
+def sum_again(tree: DomainTree, figures: Column, sums: Sequence[Sums], domains: Set[int]) -> None:
+    """Add up anew, in `sums` by depth, what the nodes in these domains of the deepest depth have, and so what all
+    domains around them have: the same additions as of `sums_by_depth`."""
+    deepest = len(sums) - 1
+    cuts = tree.cuts[deepest]
+    for at in domains:
+        totals = np.add.reduceat(figures[:, cuts[at] : cuts[at + 1]], _WHOLE, axis=-1)[:, 0].tolist()
+        for added, total in zip(sums[deepest], totals, strict=True):
+            added[at] = total
+    for depth in range(deepest - 1, -1, -1):
+        domains, first = {tree.above[depth + 1][at] for at in domains}, tree.families[depth]
+        for below, added in zip(sums[depth + 1], sums[depth], strict=True):
+            for at in domains:
+                added[at] = sum(below[first[at] : first[at + 1]])
 
 
 def pods_per_node(free: Column, need: Column) -> Column:
     """How many pods that take `need[resource]` each go into `free[resource, node]`; needs are above zero."""
-    return np.asarray(np.maximum(np.trunc((free / need[:, None]).min(axis=0)), 0.0))
+    return np.asarray(np.maximum(np.trunc(np.minimum.reduce(free / need[:, None])), 0.0))
 
 
 def tightness(total: Column, free: Column) -> Column:
@@ -105,20 +153,45 @@ def tightness(total: Column, free: Column) -> Column:
     return np.asarray(taken.max(axis=0, initial=0.0))
 
 
-def left_to_right(tree: DomainTree, tight: Sequence[Column]) -> list[Rows]:
-    """The domains of depth 1, 2, ... in tree order: below each parent the tightest first, then by id."""
-    orders: list[Rows] = []
-    for depth, ratio in enumerate(tight, start=1):
-        if not orders:
-            orders.append(np.argsort(-ratio, kind="stable"))
-        else:
-            place = np.empty_like(orders[-1])
-            place[orders[-1]] = np.arange(len(place))
-            orders.append(np.lexsort((-ratio, place[tree.parents[depth]])))
-    return orders
+def tightness_of(total: Sequence[float], free: Sequence[float]) -> float:
+    """The same for one domain, by resource."""
+    return max([want / have if have > 0 else NOTHING_FREE for want, have in zip(total, free, strict=True)], default=0.0)
 
 
-def position_scores(tree: DomainTree, depth: int, order: Rows) -> Column:
+class TreeOrder:
+    """The domains of a tree from left to right: below each parent the tightest first, then by id.
+
+    `tight[depth][domain]` are the ratios; one that changes leaves all other families as they are.
+    """
+
+    def __init__(self, tree: DomainTree, tight: list[list[float]]) -> None:
+        self.tree = tree
+        self.tight = tight
+        self._families: dict[tuple[int, int], list[int]] = {}
+
+    def put(self, depth: int, domain: int, ratio: float) -> None:
+        if self.tight[depth][domain] != ratio:
+            self.tight[depth][domain] = ratio
+            self._families.pop((depth, self.tree.above[depth][domain]), None)
+
+    def family(self, depth: int, parent: int) -> Sequence[int]:
+        """The domains of a depth below one of the depth above."""
+        known = self._families.get((depth, parent))
+        if known is None:
+            first, tight = self.tree.families[depth - 1], self.tight[depth]
+            children = range(first[parent], first[parent + 1])
+            known = self._families[depth, parent] = sorted(children, key=lambda domain: -tight[domain])
+        return known
+
+    def level(self, depth: int) -> list[int]:
+        """All domains of a depth."""
+        found = [0]
+        for at in range(1, depth + 1):
+            found = [domain for parent in found for domain in self.family(at, parent)]
+        return found
+
+
+def position_scores(tree: DomainTree, depth: int, order: Sequence[int]) -> Column:
     """Scores by position in the tree: domains further right in the given order score higher, in ten steps."""
     count = len(order)
     scores = np.empty(count)

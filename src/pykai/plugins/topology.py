@@ -7,20 +7,23 @@ take everybody goes first, so that large domains stay whole. Depths count levels
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pykai.engine.points import NodeSets
 from pykai.engine.reasons import POD_ERRORS, GangError
-from pykai.kernels.domains import common_depth, left_to_right, position_scores, sums_by_depth, tightness
+from pykai.kernels.domains import position_scores
 from pykai.model.gangs import PodSet, SubGroupSet, TopologyRequirement
 from pykai.model.pods import PodClass
 from pykai.model.resources import CPU, GPU, MEMORY, MIG_PREFIX, Column, Mask, Rows
 from pykai.model.status import IS_ACTIVE_ALLOCATED
-from pykai.plugins.domain_room import Ask, Ground, Grounds
+from pykai.plugins.domain_order import Domains
+from pykai.plugins.domain_room import Grounds
+from pykai.plugins.topology_levels import ConstraintError, depths
 
 if TYPE_CHECKING:
     from pykai.engine.cycle import Cycle
@@ -38,11 +41,11 @@ class Topology:
         wish = group.topology
         if wish is None or not wish.topology:
             return NodeSets([nodes])
+        grounds = Grounds.of(cycle)
         try:
             wanted = depths(cycle.snapshot.topologies, wish, group.name)
         except ConstraintError as error:
             return NodeSets((), [GangError(POD_ERRORS, str(error))])
-        grounds = Grounds.of(cycle)
         domains = Domains.of(grounds.ground(wish.topology, nodes), grounds.ask(pods), wanted)
         return node_sets(Member(cycle, gang, group, wish), domains)
 
@@ -54,103 +57,32 @@ class Topology:
         return scores.get(cycle.trial.podset[pod]) if scores else None
 
 
-# -------------------------------------------------------------------------------------------------------- constraints
-class ConstraintError(ValueError):
-    """A constraint that no cluster could satisfy: it names an unknown topology, an unknown level, or no level."""
-
-
-@dataclass(frozen=True)
-class Depths:
-    """Depths of the levels a constraint names; 0 where it names none."""
-
-    required: int
-    preferred: int
-
-    @property
-    def deepest(self) -> int:
-        return max(self.required, self.preferred)
-
-    def candidates(self, common: int = 0) -> range:
-        """Depths to look for domains at, narrow ones first; one domain holds all nodes down to depth `common`."""
-        return range(self.deepest, max(self.required, common) - 1, -1)
-
-
-def depths(topologies: Mapping[str, Sequence[str]], wish: TopologyRequirement, sub_group: str) -> Depths:
-    """Where the levels are that a constraint of a sub-group names; without a name it is the whole workload's."""
-    if wish.topology not in topologies:
-        raise ConstraintError(f"Requested topology {wish.topology} does not exist")
-    if not wish.required and not wish.preferred:
-        text = f"no topology constraints were found for subgroup {sub_group}, with topology name {wish.topology}"
-        raise ConstraintError(text)
-    who = f"sub-group {sub_group}" if sub_group else "workload"
-    known = {"": 0, **{level: depth for depth, level in enumerate(topologies[wish.topology], start=1)}}
-    for kind, level in (("required", wish.required), ("preferred", wish.preferred)):
-        if level not in known:
-            raise ConstraintError(
-                f"topology constraint error: {who} specified '{level}' as the {kind} topology constraint level, "
-                f"but the topology tree '{wish.topology}' does not contain a level with this name"
-            )
-    return Depths(known[wish.required], known[wish.preferred])
-
-
 # ------------------------------------------------------------------------------------------------------------- search
-@dataclass(frozen=True, eq=False)
-class Domains:
-    """The domains of one tree as one ask sees them; figures by depth."""
-
-    ground: Ground
-    ask: Ask
-    wanted: Depths
-    room: list[Column]
-    """[domain]: how many of the pods each could take."""
-    free: list[Column]
-    """[resource, domain], of the resources that are asked for."""
-
-    @classmethod
-    def of(cls, ground: Ground, ask: Ask, wanted: Depths) -> Domains:
-        sums = sums_by_depth(ground.tree, wanted.deepest, ground.figures(ask))
-        return cls(ground, ask, wanted, [block[0] for block in sums], [block[1:] for block in sums])
-
-    @property
-    def common(self) -> int:
-        """How far down one domain holds all nodes."""
-        return common_depth(self.ground.tree, self.wanted.preferred or self.wanted.required)
-
-    def fit(self, depth: int) -> Mask:
-        if self.ask.uniform:
-            return self.room[depth] >= self.ask.count
-        return tightness(self.ask.wants, self.free[depth]) <= 1
-
-    def orders(self) -> list[Rows]:
-        """The domains of each depth from left to right."""
-        below = left_to_right(self.ground.tree, [tightness(self.ask.wants, free) for free in self.free[1:]])
-        return [np.zeros(1, dtype=np.int64), *below]
-
-    def near(self, nodes: Sequence[int], depth: int) -> Mask:
-        """Which domains of a depth lie in a domain of the required level that holds one of the node rows."""
-        tree, required = self.ground.tree, self.wanted.required
-        holds = np.zeros(tree.count(required), dtype=bool)
-        holds[tree.domain_of(required, self.ground.positions(np.array(nodes)))] = True
-        return np.asarray(holds[tree.domain_of(required, tree.starts[depth])])
-
-
 def node_sets(member: Member, domains: Domains) -> NodeSets:
     """The nodes of each domain with room for everybody, in the order to try them."""
     wanted, common = domains.wanted, domains.common
-    if not domains.fit(0)[0]:
+    if not domains.holds(0, 0):
         place = member.domain_id(domains, common, 0) if common else "the cluster"
         return NodeSets((), [member.unsatisfied(f": not enough resources in {place} to allocate the job")])
-    orders = domains.orders()
     if wanted.preferred:
-        member.keep_scores(domains, orders[wanted.preferred])
+        member.keep_scores(domains)
     active = member.active_nodes() if wanted.required else []
-    chosen: list[tuple[int, Rows]] = []
-    for depth in wanted.candidates(common):
-        fit = domains.fit(depth) & domains.near(active, depth) if active else domains.fit(depth)
-        chosen.append((depth, orders[depth][fit[orders[depth]]]))
-    if not any(len(found) for _, found in chosen):
+    found = _in_turn(domains, active)
+    first = next(found, None)
+    if first is None:
+        depth = wanted.candidates(common)[-1]
         return NodeSets((), shortages(member, domains, depth, domains.near(active, depth) if active else None))
-    return NodeSets(domains.ground.nodes_of(depth, domain) for depth, found in chosen for domain in found.tolist())
+    return NodeSets(domains.ground.nodes_of(*place) for place in chain((first,), found))
+
+
+def _in_turn(domains: Domains, active: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """(depth, domain) of each with room for everybody; near pods that have a place already, by their node rows."""
+    for depth in domains.wanted.candidates(domains.common):
+        near = domains.near(active, depth) if active else None
+        for domain in domains.fitting(depth):
+            if near is None or near[domain]:
+                yield depth, domain
+                domains.refresh()  # what was tried in this one is undone
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,11 +106,11 @@ class Member:
         pods = [pod for pod in self.cycle.snapshot.gangs.pods(self.gang) if trial.podset[pod] in podsets]
         return [trial.node[pod] for pod in pods if IS_ACTIVE_ALLOCATED[trial.status[pod]]]
 
-    def keep_scores(self, domains: Domains, order: Rows) -> None:
+    def keep_scores(self, domains: Domains) -> None:
         """Remember node scores for the pods of all its podsets, until a sub-group of it has scores of its own."""
-        tree = domains.ground.tree
+        tree, depth = domains.ground.tree, domains.wanted.preferred
         column = np.zeros(len(self.cycle.snapshot.nodes))
-        column[tree.order] = position_scores(tree, domains.wanted.preferred, order)
+        column[tree.order] = position_scores(tree, depth, domains.order.level(depth))
         self.cycle.memo.setdefault("group_scores", {}).update(dict.fromkeys(self.podsets, column))
 
     def domain_id(self, domains: Domains, depth: int, domain: int) -> str:
@@ -211,7 +143,7 @@ def shortages(member: Member, domains: Domains, depth: int, allowed: Mask | None
 
 def _lacking(member: Member, domains: Domains, depth: int, shown: Sequence[int]) -> Iterator[GangError]:
     ask = domains.ask
-    room, short = domains.room[depth], domains.free[depth] < ask.wants[:, None]
+    room, short = domains.room(depth), domains.free(depth) < ask.wants[:, None]
     for domain in shown:
         title = member.domain_id(domains, depth, domain)
         if ask.uniform:

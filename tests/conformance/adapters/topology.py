@@ -20,8 +20,10 @@ from pykai.kernels import domains as kernel
 from pykai.kernels.domains import DomainTree, domain_tree
 from pykai.model.gangs import TopologyRequirement
 from pykai.objects import kinds
+from pykai.plugins.domain_order import Domains
 from pykai.plugins.domain_room import Ground, Grounds
-from pykai.plugins.topology import ConstraintError, Domains, Member, Topology, depths
+from pykai.plugins.topology import Member, Topology
+from pykai.plugins.topology_levels import ConstraintError, depths
 from tests.conformance.adapters import clusters
 
 Case = dict[str, Any]
@@ -116,11 +118,10 @@ def sorted_tree(given: Case) -> Case:
     levels = levels[1 : deepest + 1]
     tree = tree_of(paths, levels)
     free = np.array([[paths[row][-1]["idle_or_releasing"].get(r, 0.0) for row in tree.order] for r in wants])
-    sums = kernel.sums_by_depth(tree, len(levels), free)
-    total = np.array(list(wants.values()), dtype=np.float64)
-    orders = kernel.left_to_right(tree, [kernel.tightness(total, figures) for figures in sums[1:]])
-    for depth, order in enumerate(orders, start=1):
-        names = ids(tree, paths, levels[:depth], order.tolist())
+    total, sums = np.array(list(wants.values()), dtype=np.float64), kernel.sums_by_depth(tree, len(levels), free)
+    order = kernel.TreeOrder(tree, [kernel.tightness(total, np.array(figures)).tolist() for figures in sums])
+    for depth in range(1, len(levels) + 1):
+        names = ids(tree, paths, levels[:depth], order.level(depth))
         root = arranged(root, levels[depth - 1], names)
     return {"root": root}
 
@@ -158,11 +159,11 @@ def allocatable_pods(given: Case) -> Case:
     fill(trial, nodes)
     by_row = trial.snapshot.nodes.labels
     ground = Ground(trial, domain_tree([[known.get(level) for known in by_row] for level in levels]))
-    room = ground.figures(Grounds(trial).ask(range(len(pods))))[0]
+    room = ground.room(Grounds(trial).ask(range(len(pods))), len(levels))
     found: dict[str, int] = {}
-    for depth, sums in enumerate(kernel.sums_by_depth(ground.tree, len(levels), room)[1:], start=1):
+    for depth, sums in enumerate(room.sums[1:], start=1):
         first = ground.tree.order[ground.tree.starts[depth]].tolist()
-        found |= {by_row[row][levels[depth - 1]]: int(sums[at]) for at, row in enumerate(first)}
+        found |= {by_row[row][levels[depth - 1]]: int(sums[0][at]) for at, row in enumerate(first)}
     return {"domain": counted({k: v for k, v in top.items() if k != "node_details"}, found)}
 
 
@@ -222,15 +223,18 @@ def allocatable_domains(given: Case) -> Case:
     figures = [
         [by_level.get(level, {}).get(d, {}) for d in ds] for level, ds in zip(["root", *levels], known, strict=True)
     ]
-    room = [np.array([f.get("allocatable_pods", 0) for f in row] or [0], dtype=np.float64) for row in figures]
+    room = [[f.get("allocatable_pods", 0) for f in row] or [0] for row in figures]
     grounds = Grounds.of(cycle)
     ask = replace(grounds.ask([0]), count=given["tasks_count"])
-    domains = Domains(grounds.ground(wish.topology, None), ask, wanted, room, [])
+    ground = grounds.ground(wish.topology, None)
+    for sums, stated in zip(ground.room(ask, wanted.deepest).sums, room, strict=False):
+        sums[0] = stated
+    domains = Domains(ground, ask, wanted)
     active = Member(cycle, 0, cycle.snapshot.gangs.tree(0), wish).active_nodes() if wanted.required else []
     found: list[Case] = []
     for depth in wanted.candidates():
-        fit = domains.fit(depth) & (domains.near(active, depth) if active else True)
-        found.extend(figures[depth][at] for at in np.flatnonzero(fit).tolist())
+        near = domains.near(active, depth) if active else np.ones(len(figures[depth]), dtype=bool)
+        found.extend(figures[depth][at] for at in np.flatnonzero(near).tolist() if domains.holds(depth, at))
     return {"domains_unordered": [{k: d[k] for k in ("id", "level", "allocatable_pods")} for d in found]}
 
 

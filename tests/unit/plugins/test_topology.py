@@ -13,7 +13,8 @@ from pykai.engine.policy import Policy
 from pykai.model.params import SchedulerParams
 from pykai.model.resources import GPU
 from pykai.objects import kinds, names
-from pykai.plugins.domain_room import Ground, Grounds, ask_for
+from pykai.plugins.domain_ask import ask_for
+from pykai.plugins.domain_room import Ground, Grounds
 from pykai.plugins.topology import Topology
 
 NODES = {  # name: block, rack, GPUs
@@ -295,14 +296,14 @@ def test_shares_count_what_is_left_on_shared_devices(portion: str, rooms: list[i
     running = [fraction("x", "0.5", "n0", "d1"), fraction("y", "0.7", "n0", "d2")]
     c = cycle({"topologyConstraint": constraint("rack")}, [*running, fraction("z", portion)], nodes)
     ground = Grounds.of(c).ground("tree", None)
-    assert ground.figures(ask_for(c.trial, pending(c)))[0].tolist() == rooms
+    assert ground.room(ask_for(c.trial, pending(c)), 2).figures[0].tolist() == rooms
 
 
 def test_no_room_where_no_single_device_holds_the_share() -> None:
     nodes = {"n0": ("b1", "r1", 2)}
     running = [fraction("x", "0.7", "n0", "d1"), fraction("y", "0.7", "n0", "d2")]
     c = cycle({"topologyConstraint": constraint("rack")}, [*running, fraction("z", "0.5")], nodes)
-    assert Grounds.of(c).ground("tree", None).figures(ask_for(c.trial, pending(c)))[0].tolist() == [0]
+    assert Grounds.of(c).ground("tree", None).room(ask_for(c.trial, pending(c)), 2).figures[0].tolist() == [0]
 
 
 def test_figures_follow_placements_and_their_undoing() -> None:
@@ -311,20 +312,20 @@ def test_figures_follow_placements_and_their_undoing() -> None:
     trial = c.trial
 
     def same() -> bool:
-        return bool((ground.figures(want) == Ground(trial, ground.tree).figures(want)).all())
+        return bool((ground.room(want, 2).figures == Ground(trial, ground.tree).room(want, 2).figures).all())
 
     assert same()
     trial.place(0, 0)
     trial.place(1, 3)
     assert same()
-    assert ground.figures(want)[0].sum() == 16
+    assert sum(ground.room(want, 2).figures[0]) == 16
     mark = trial.mark()
     trial.place(2, 0)
     trial.place(3, 5)
     assert same()
     trial.undo_to(mark)
     assert same()
-    assert ground.figures(want)[1 + want.dims.tolist().index(GPU)].sum() == 16
+    assert sum(ground.room(want, 2).figures[1 + want.dims.tolist().index(GPU)]) == 16
 
 
 def test_parts_of_a_tree_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -335,3 +336,27 @@ def test_parts_of_a_tree_are_remembered_within_bounds(monkeypatch: pytest.Monkey
     assert parts[0] is parts[2]
     grounds.ground("tree", np.array([2]))
     assert grounds.ground("tree", np.array([0])) is not parts[0]
+
+
+def test_the_next_domain_is_that_of_before_the_attempt() -> None:
+    c = cycle({"topologyConstraint": constraint("rack")}, waiting(4))
+    expected, _ = ask(c)
+    pods, found = pending(c), []
+    for rows in Topology().subsets(c, 0, c.snapshot.gangs.tree(0), pods, None).sets:
+        found.append(" ".join(c.snapshot.nodes.names[row] for row in rows))
+        mark = c.trial.mark()
+        for at, node in enumerate((0, 0, 2, 3)):
+            c.trial.place(at, node)
+        Topology().subsets(c, 0, c.snapshot.gangs.tree(0), pods, None)  # so looks a sub-group at the same domains
+        c.trial.undo_to(mark)
+    assert found == expected == ["n3 n4", "n2", "n0 n1"]
+
+
+def test_figures_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pykai.plugins.domain_room.ROOMS_KEPT", 1)
+    c = cycle({"topologyConstraint": constraint("rack")}, waiting(2))
+    ground, want = Grounds.of(c).ground("tree", None), ask_for(c.trial, pending(c))
+    first = ground.room(want, 2)
+    assert ground.room(want, 2) is first
+    assert ground.room(want, 1).sums == first.sums[:2]
+    assert ground.room(want, 2) is not first
