@@ -106,7 +106,7 @@ class ClusterCache:
         nodes = node_table(self._all(kinds.Node), space, memory.machines, claims.gpus_per_node(slices))
         topologies = self._all(kinds.Topology)
         gangs = gang_rows(self._schedulable_groups(), _aliases(topologies))
-        pods = self._all(kinds.Pod)
+        pods = self._stores[kinds.Pod].unchosen()
         dra_gpus = claims.gpus_per_pod(pods, objects.resource_claims) if objects.resource_claims else {}
         context = PodContext(
             node_rows=nodes.rows,
@@ -136,7 +136,7 @@ class ClusterCache:
 
     def _schedulable_groups(self) -> Groups:
         """PodGroups without those that asked for one attempt per node pool and had it."""
-        groups = self._memory.groups.read(self._all(kinds.PodGroup))
+        groups = self._memory.groups.read(self._stores[kinds.PodGroup].unchosen())
         once = groups.stating(lambda spec: spec.scheduling_backoff not in (None, -1))
         return groups.without([row for row in once if self._gave_up(groups.objects[row])])
 
@@ -174,12 +174,10 @@ def _choice(kind: type[Any], params: SchedulerParams) -> Choice:
         return lambda pods: [pod for pod in pods if pod.status.phase != "Failed"]
     if kind not in PARTITIONED:
         return list
-    key, pool = params.node_pool_key, params.node_pool or None
+    key, pool = params.pool_label
     workers = {params.gpu_worker_key, params.cpu_worker_key}
 
     def in_pool(objects: Iterable[Any]) -> list[Any]:
-        if not params.partitioned:
-            return list(objects)
         return [obj for obj in objects if (obj.metadata.labels or _NO_LABELS).get(key) == pool]
 
     def workers_in_pool(nodes: Iterable[Any]) -> list[Any]:

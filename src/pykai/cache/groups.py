@@ -12,16 +12,19 @@ from typing import Any
 import numpy as np
 
 from pykai.cache.numbering import NamedRows, NumberedNames, Numbers, Readings, column
+from pykai.model.params import SchedulerParams
 from pykai.model.resources import Rows
 from pykai.objects.kinds import PodGroup, PodGroupSpec
 from pykai.objects.names import LAST_EVICTION_TIMESTAMP, STALE_TIMESTAMP
 
-_NUMBER, _SPEC, _NOTED = range(3)
+_NO_LABELS: dict[str, str] = {}
+_NUMBER, _SPEC, _NOTED, _FOREIGN = range(4)
 
 
 @dataclass(frozen=True)
 class Groups:
-    """PodGroups as they were read; a column each for their numbers, spec numbers and whether they have timestamps."""
+    """PodGroups as they were read; a column each for their numbers, spec numbers, whether they have timestamps, and
+    whether they belong to another node pool."""
 
     objects: Sequence[PodGroup]
     specs: Sequence[PodGroupSpec]
@@ -59,7 +62,8 @@ class Groups:
 class GroupMemo:
     """PodGroups and their specs by number."""
 
-    def __init__(self) -> None:
+    def __init__(self, params: SchedulerParams) -> None:
+        self.params = params
         self.numbers = NumberedNames()
         self._specs: list[PodGroupSpec] = []
         self._spec_numbers: Numbers[object] = Numbers()
@@ -69,14 +73,16 @@ class GroupMemo:
         return len(self.numbers) + len(self._specs)
 
     def read(self, groups: Sequence[PodGroup]) -> Groups:
-        """What is known of these, after a look at those that are new."""
+        """What is known of those of our node pool, after a look at those that are new."""
         block = self._readings.block(groups, self._read)
-        return Groups(groups, self._specs, block)
+        return Groups(groups, self._specs, block).without(np.flatnonzero(block[_FOREIGN]).tolist())
 
     def _read(self, groups: Sequence[PodGroup]) -> Rows:
         known, named, namespace = self._spec_numbers, dict[str, NamedRows](), None
         specs: list[int] = []
         noted: list[int] = []
+        foreign: list[int] = []
+        pool_key, pool = self.params.pool_label
         for row, group in enumerate(groups):
             meta, spec = group.metadata, group.spec
             if meta.namespace != namespace:
@@ -88,9 +94,11 @@ class GroupMemo:
             specs.append(self._learn(spec) if found is None else found)
             if (notes := meta.annotations) and (STALE_TIMESTAMP in notes or LAST_EVICTION_TIMESTAMP in notes):
                 noted.append(row)
-        block = np.zeros((3, len(groups)), dtype=np.int64)
+            if (meta.labels or _NO_LABELS).get(pool_key) != pool:
+                foreign.append(row)
+        block = np.zeros((4, len(groups)), dtype=np.int64)
         block[_NUMBER], block[_SPEC] = self.numbers.column(len(groups), named), column(specs)
-        block[_NOTED, noted] = 1
+        block[_NOTED, noted] = block[_FOREIGN, foreign] = 1
         return block
 
     def _learn(self, spec: PodGroupSpec) -> int:

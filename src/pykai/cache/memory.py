@@ -22,7 +22,7 @@ class Memory:
 
     def _begin(self) -> None:
         self.machines = MachineMemo(self.params.mig_worker_key)
-        self.groups = GroupMemo()
+        self.groups = GroupMemo(self.params)
         self.kinds = KindMemo()
         self.node_numbers: Numbers[str] = Numbers()
         self.pods = Readings()

@@ -64,25 +64,29 @@ class Readings:
 
     def __init__(self) -> None:
         self._objects: Sequence[Any] = ()
-        self._ids = _ids(())
+        self._ids: Rows | None = None
+        """Of the objects, once there are others to compare them with."""
         self._block: Rows = np.zeros((0, 0), dtype=np.int64)
 
     def block(self, objects: Sequence[Any], read: Callable[[Sequence[Any]], Rows]) -> Rows:
         """The block of these objects, not to be written to; `read` makes it for objects that were not in the last."""
-        ids = _ids(objects)
         if not self._objects:
-            self._block = read(objects)
-        elif not np.array_equal(ids, self._ids):
-            self._block = self._changed(objects, ids, read)
+            self._block, self._ids = read(objects), None
+        else:
+            known, ids = _ids(self._objects) if self._ids is None else self._ids, _ids(objects)
+            if not np.array_equal(ids, known):
+                self._block = self._changed(objects, (known, ids), read)
+            self._ids = ids
         self._block.flags.writeable = False
-        self._objects, self._ids = objects, ids
+        self._objects = objects
         return self._block
 
-    def _changed(self, objects: Sequence[Any], ids: Rows, read: Callable[[Sequence[Any]], Rows]) -> Rows:
-        order = np.argsort(self._ids)
-        place = order[np.searchsorted(self._ids, ids, sorter=order).clip(max=len(order) - 1)]
+    def _changed(self, objects: Sequence[Any], ids: tuple[Rows, Rows], read: Callable[[Sequence[Any]], Rows]) -> Rows:
+        known, now = ids
+        order = np.argsort(known)
+        place = order[np.searchsorted(known, now, sorter=order).clip(max=len(order) - 1)]
         block = self._block[:, place]
-        new = np.flatnonzero(self._ids[place] != ids).tolist()
+        new = np.flatnonzero(known[place] != now).tolist()
         if new:
             block[:, new] = read([objects[row] for row in new])
         return block

@@ -73,7 +73,7 @@ def pod_table(
     pods: Sequence[Pod], readings: Readings, reader: PodReader, context: PodContext
 ) -> tuple[PodTable, dict[int, list[int]]]:
     """The table, and per gang the pods that name a sub-group it does not have."""
-    block = readings.block(pods, reader.read)
+    pods, block = _not_failed(pods, readings.block(pods, reader.read))
     gang = context.gangs.groups.rows_of(block[GANG])
     node = np.array([context.node_rows.get(name, -1) for name in reader.nodes], dtype=np.int64)[block[NODE]]
     status = block[STATUS].copy()
@@ -98,6 +98,15 @@ def pod_table(
         foreign=frozenset(foreign.tolist()),
     )
     return table, stray
+
+
+def _not_failed(pods: Sequence[Pod], block: Rows) -> tuple[Sequence[Pod], Rows]:
+    """Pods without those that failed: they hold nothing and come to nothing."""
+    failed = block[STATUS] == Status.FAILED
+    if not failed.any():
+        return pods, block
+    kept = np.flatnonzero(~failed)
+    return [pods[row] for row in kept.tolist()], block[:, kept]
 
 
 def _unsettled(status: Rows, context: PodContext) -> list[int]:
@@ -145,21 +154,18 @@ def _place(pod: Pod, own: Status, node: int, reader: PodReader, context: PodCont
 
 def _podsets(gang: Rows, pods: Sequence[Pod], labelled: Rows, gangs: GangRows) -> tuple[Rows, dict[int, list[int]]]:
     """Podset row of every pod; pods whose sub-group does not exist are stray."""
-    first = np.array([*gangs.first_podset, -1], dtype=np.int64)
-    podset = first[gang]
-    stray: dict[int, list[int]] = {}
-    suspects = set(labelled.tolist())
-    if gangs.podset_rows:
-        suspects.update(np.flatnonzero(np.isin(gang, list(gangs.podset_rows))).tolist())
-    for row in sorted(suspects):
+    unnamed = np.array([*gangs.first_podset, -1], dtype=np.int64)
+    for owner, known in gangs.podset_rows.items():
+        unnamed[owner] = known.get(names.DEFAULT_PODSET, -1)
+    podset = unnamed[gang]
+    for row in labelled[gang[labelled] >= 0].tolist():
         owner = int(gang[row])
-        if owner < 0:
-            continue
         known = gangs.podset_rows.get(owner) or {names.DEFAULT_PODSET: gangs.first_podset[owner]}
         named = (pods[row].metadata.labels or _NOTHING).get(names.SUBGROUP_LABEL)
         podset[row] = known.get(named or names.DEFAULT_PODSET, -1)
-        if podset[row] < 0:
-            stray.setdefault(owner, []).append(row)
+    stray: dict[int, list[int]] = {}
+    for row in np.flatnonzero((podset < 0) & (gang >= 0)).tolist():
+        stray.setdefault(int(gang[row]), []).append(row)
     return podset, stray
 
 

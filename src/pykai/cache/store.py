@@ -13,8 +13,8 @@ Choice = Callable[[Iterable[Any]], list[Any]]
 class Store:
     """The objects that count.
 
-    Those that come many at a time get their keys when somebody asks for one: whoever only reads them all, as one does
-    with the objects of a file, does not pay for that. Objects that come together have names of their own.
+    Those that come many at a time are looked at when somebody asks for them: whoever only reads them all, as one does
+    with the objects of a file, does not pay for keys. Objects that come together have names of their own.
     """
 
     def __init__(self, choice: Choice) -> None:
@@ -24,7 +24,7 @@ class Store:
 
     def add(self, objects: Iterable[Any]) -> None:
         """Take in many at once."""
-        self._unkeyed.extend(self._choice(objects))
+        self._unkeyed.extend(objects)
 
     def put(self, obj: Any, gone: bool) -> None:
         """Take in one, or drop it if it is gone or no longer counts."""
@@ -38,12 +38,17 @@ class Store:
     def by_key(self) -> dict[Key, Any]:
         """All of them; of two with one name the later."""
         if self._unkeyed:
-            self._by_key.update({((meta := obj.metadata).namespace, meta.name): obj for obj in self._unkeyed})
+            chosen = self._choice(self._unkeyed)
+            self._by_key.update({((meta := obj.metadata).namespace, meta.name): obj for obj in chosen})
             self._unkeyed = []
         return self._by_key
 
     def objects(self) -> list[Any]:
         """All of them in the order in which they came."""
+        return list(self.by_key.values()) if self._by_key else self._choice(self._unkeyed)
+
+    def unchosen(self) -> list[Any]:
+        """The same, for who looks at each and can tell itself which count: others may be among them."""
         return list(self.by_key.values()) if self._by_key else list(self._unkeyed)
 
     def copy(self) -> Store:

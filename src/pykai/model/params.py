@@ -35,5 +35,10 @@ class SchedulerParams:
     dra_enabled: bool = True
 
     @property
+    def pool_label(self) -> tuple[str, str | None]:
+        """The label of node pools and what objects of ours have there; without pools one that nobody has."""
+        return (self.node_pool_key, self.node_pool or None) if self.partitioned else ("", None)
+
+    @property
     def pool_title(self) -> str:
         return self.node_pool or "default"

@@ -6,6 +6,8 @@ ordinary init container needs on top of the sidecars declared before it, plus ov
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 from msgspec import Raw, Struct, field, json
@@ -126,19 +128,18 @@ def _part(decoder: json.Decoder[Any], raw: Raw, empty: Any) -> Any:
     return empty if raw is ABSENT or bytes(raw) == b"null" else decoder.decode(raw)
 
 
-def template_parts(spec: PodSpec) -> Parts:
-    """What a pod's template is made of: equal parts mean equal templates."""
-    return (
-        spec.containers,
-        spec.init_containers,
-        spec.overhead,
-        spec.node_selector,
-        spec.affinity,
-        spec.tolerations,
-        spec.volumes,
-        spec.resource_claims,
-        spec.scheduling_gates,
-    )
+template_parts: Callable[[PodSpec], Parts] = attrgetter(
+    "containers",
+    "init_containers",
+    "overhead",
+    "node_selector",
+    "affinity",
+    "tolerations",
+    "volumes",
+    "resource_claims",
+    "scheduling_gates",
+)
+"""What a pod's template is made of: equal parts mean equal templates."""
 
 
 def template_key(parts: Parts) -> bytes:
