@@ -27,6 +27,11 @@ class Journal:
         self.entries.append((mapping, key, mapping.get(key, _MISSING)))
         mapping[key] = value
 
+    def put_each_new(self, mapping: dict[Any, Any], keys: Sequence[Any], value: Any) -> None:
+        """mapping[key] = value for each of the keys, which may not exist yet, noted."""
+        self.entries.extend([(mapping, key, mapping.get(key, _MISSING)) for key in keys])
+        mapping.update(dict.fromkeys(keys, value))
+
     def put_each(self, container: Any, keys: Sequence[int], values: Sequence[Any]) -> None:
         """container[key] = value for each of the keys, noted."""
         self.entries.extend([(container, key, container[key]) for key in keys])
@@ -41,9 +46,11 @@ class Journal:
         """Note one column of a [row, column] block before it is written to."""
         self.entries.append((block, (slice(None), column), block[:, column].copy()))
 
-    def columns(self, block: Any, columns: Any) -> None:
-        """Note several columns of a block before they are written to."""
-        self.entries.append((block, (slice(None), columns), block[:, columns]))
+    def take_from(self, block: Any, columns: Any, amounts: Any) -> None:
+        """block[:, columns] -= amounts, noted."""
+        old = block.take(columns, axis=1)
+        self.entries.append((block, (slice(None), columns), old))
+        block[:, columns] = old - amounts
 
     def undo_to(self, mark: int) -> None:
         entries = self.entries

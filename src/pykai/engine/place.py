@@ -85,8 +85,7 @@ class Placement:
         rules, virtual = cycle.rules(c), trial.virtual
         if c.shared or not rules.none or len({trial.klass[pod] for pod in pods}) > 1:
             return 0
-        scores = [{id(plugin.pod_score(cycle, pod)) for pod in pods} for plugin in rules.pod_scores]
-        if any(len(distinct) > 1 for distinct in scores) or self._refused(pods) or (virtual and virtual.keys() & pods):
+        if self._refused(pods) or (virtual and virtual.keys() & pods) or not self._scored_alike(pods, rules):
             return 0
         done, extra = 0, self._extra(pods[0], rules, ())
         while done < len(pods):
@@ -98,8 +97,21 @@ class Placement:
         return done
 
     def _refused(self, pods: Sequence[int]) -> bool:
+        """Whether a gate turns one of these pods of a class away."""
         cycle = self.cycle
-        return any(gate.refuse(cycle, pod) is not None for gate in cycle.gates for pod in pods)
+        for gate in cycle.gates:
+            for pod in pods[:1] if getattr(gate, "by_class", False) else pods:
+                if gate.refuse(cycle, pod) is not None:
+                    return True
+        return False
+
+    def _scored_alike(self, pods: Sequence[int], rules: ClassRules) -> bool:
+        """Whether plugins have the very same scores, or none, for all these pods of a class."""
+        for plugin in rules.pod_scores:
+            first, *others = [plugin.pod_score(self.cycle, pod) for pod in pods]
+            if [score for score in others if score is not first]:
+                return False
+        return True
 
     def _split(self, members: Sequence[Group], pods: Sequence[int]) -> Iterator[tuple[Group, list[int]]]:
         podset = self.trial.podset

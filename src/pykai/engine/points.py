@@ -77,7 +77,10 @@ class WaitRule(Protocol):
 
 @runtime_checkable
 class PodGate(Protocol):
-    """First refusal wins; asked once per pod before any node is looked at."""
+    """First refusal wins; asked once per pod before any node is looked at.
+
+    One that says `by_class = True` answers alike for all pods of a class.
+    """
 
     def refuse(self, cycle: Cycle, pod: int) -> Refusal | None: ...
 

@@ -191,9 +191,12 @@ class Ranking:
         """The same over some nodes, ascending; what is relative is relative to those."""
         self._look_again(nodes)
         whole = self.ranked
-        local = whole.local[nodes]
-        total = local + sum(standing.within(nodes) for standing in self._relative)
-        return Ranked(nodes, local, total, whole.fits_now[nodes], whole.fits_twice[nodes], whole.by_order)
+        local = whole.local.take(nodes)
+        total = local
+        for standing in self._relative:
+            total = total + standing.within(nodes)
+        now, twice = whole.fits_now.take(nodes), whole.fits_twice.take(nodes)
+        return Ranked(nodes, local, total, now, twice, whole.by_order)
 
     # ---------------------------------------------------------------------------------------------------- many nodes
     def _update(self, nodes: Rows) -> None:

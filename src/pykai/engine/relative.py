@@ -73,7 +73,7 @@ class Standing:
 
     def within(self, nodes: Rows) -> Column:
         """The scores that nodes have among each other."""
-        measure = self._measure[nodes]
+        measure = self._measure.take(nodes)
         return self._plugin.relative(measure, *_extremes(measure))
 
 

@@ -146,19 +146,17 @@ class Trial:
         journal, status, rows = self.journal, PIPELINED if wait else ALLOCATED, nodes.tolist()
         journal.put_each(self.node, pods, rows)
         journal.put_each(self.status, pods, [status] * len(pods))
-        for pod in pods:
-            journal.put_new(self.placed, pod, wait)
+        journal.put_each_new(self.placed, pods, wait)
         self._count(pods[0], PENDING, -len(pods))
         self._count(pods[0], status, len(pods))
         self.moved.extend(pods)
         self.touched.extend(rows)
         amounts = self.amounts.of_nodes(self.klass[pods[0]], nodes)
-        block = self.releasing if wait else self.idle
-        journal.columns(block, nodes)
-        block[:, nodes] -= amounts
+        journal.take_from(self.releasing if wait else self.idle, nodes, amounts)
         used, gpus = self.used_gpus, amounts[GPU].tolist()
         if any(gpus):
-            journal.put_each(used, rows, [used[node] + more for node, more in zip(rows, gpus, strict=True)])
+            each = gpus * len(rows) if len(gpus) == 1 else gpus
+            journal.put_each(used, rows, [used[node] + more for node, more in zip(rows, each, strict=True)])
         self._charge_queue(pods[0], float(len(pods)))
 
     def wait_instead(self, pod: int) -> None:

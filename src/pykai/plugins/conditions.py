@@ -7,7 +7,7 @@ these conditions changes when somebody is evicted, so every refusal is lasting.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from pykai.engine.cycle import Cycle
 from pykai.engine.points import Refusal
@@ -28,6 +28,7 @@ class Condition(Protocol):
 class SchedulingConditions:
     """All conditions must hold; the refusal names every one that does not."""
 
+    by_class: ClassVar[bool] = True
     conditions: tuple[Condition, ...]
 
     def refuse(self, cycle: Cycle, pod: int) -> Refusal | None:

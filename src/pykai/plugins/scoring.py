@@ -45,8 +45,9 @@ class Pack:
         """Nodes without a measure score 0, and so does everybody when nobody has anything free."""
         if not high > 0:
             return np.zeros(len(measure))
-        fullness = 1 - (measure - low) / (high - low) if high > low else np.ones(len(measure))
-        return np.where(np.isnan(measure), 0.0, PACKED * fullness)
+        if high > low:
+            return np.fmax(PACKED * (1 - (measure - low) / (high - low)), 0.0)
+        return np.where(np.isnan(measure), 0.0, PACKED)
 
 
 @dataclass(frozen=True)
@@ -138,9 +139,9 @@ class NominatedNode:
         return True
 
     def pod_score(self, cycle: Cycle, pod: int) -> Column | None:
+        name = cycle.snapshot.pods.objects[pod].status.nominated_node_name
         nodes = cycle.snapshot.nodes
-        row = nodes.rows.get(cycle.snapshot.pods.objects[pod].status.nominated_node_name)
-        if row is None:
+        if not name or (row := nodes.rows.get(name)) is None:
             return None
         score = np.zeros(len(nodes))
         score[row] = NOMINATED
