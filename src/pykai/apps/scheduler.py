@@ -25,6 +25,7 @@ from pykai.controllers.usage.lister import QUERY_LATENCY
 from pykai.engine.policy import Policy
 from pykai.engine.verify import verify
 from pykai.kube.api import Api
+from pykai.kube.lease import scheduler_lease
 from pykai.kube.transport import Settings as ClientSettings
 from pykai.kube.watches import Watches
 from pykai.model.params import SchedulerParams
@@ -229,7 +230,7 @@ def process_of(given: dict[str, Any]) -> Process:
     """What the scheduler has in common with other components."""
     pool, qps, burst = given["partition_label_value"], given["qps"], given["burst"]
     limits = ClientSettings(qps=qps, burst=burst, bind_qps=BIND_SHARE * qps, bind_burst=max(burst, 1))
-    lease = f"{given['scheduler_name']}-{pool}" if pool else given["scheduler_name"]
+    lease = scheduler_lease(given["scheduler_name"], pool)
     return Process(
         "scheduler",
         limits,

@@ -21,8 +21,14 @@ import structlog
 from pykai.kube.api import Api, Object, Ref
 from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from pykai.kube.events import EventRecorder, Regarding
+from pykai.objects.dns import object_name
 
 log = structlog.get_logger()
+
+
+def scheduler_lease(scheduler_name: str, pool: str) -> str:
+    """The lease of the schedulers of a node pool; a label value may hold what a name may not."""
+    return object_name(f"{scheduler_name}-{pool}" if pool else scheduler_name)
 
 
 class LeadershipLost(RuntimeError):  # noqa: N818

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pykai.objects.dns import is_subdomain
 from pykai.objects.names import (
     GPU_FRACTION,
     GPU_FRACTION_CONTAINER,
@@ -44,7 +45,6 @@ _LABEL_LENGTH: Final = 63
 _MARK: Final = "shared-gpu"
 _SUFFIX_LENGTH: Final = 7
 _VOLUME_CHARACTERS = re.compile(r"[^a-z0-9-]+")
-_PREFIX_FORM = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
 
 
 class GpuRequestError(ValueError):
@@ -197,7 +197,7 @@ def new_configmap_prefix(base: str, suffix: str, container: ContainerRef) -> str
 
 def check_configmap_prefix(prefix: str, container: ContainerRef) -> None:
     """Refuse a prefix annotation, given by hand, from which no valid ConfigMap and volume names can be made."""
-    if not _PREFIX_FORM.fullmatch(prefix) or len(f"{prefix}-{container.mark}-evar") > _LABEL_LENGTH:
+    if not is_subdomain(prefix) or len(f"{prefix}-{container.mark}-evar") > _LABEL_LENGTH:
         raise GpuRequestError(
             f"{SHARED_GPU_CONFIGMAP} annotation value must be a lower-case DNS name of at most "
             f"{_LABEL_LENGTH - len(f'-{container.mark}-evar')} characters, given value: {prefix}"

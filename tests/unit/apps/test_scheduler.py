@@ -80,6 +80,7 @@ def test_a_flag_changes_its_parameter_and_no_other(flag: str, expected: dict[str
     [
         (["--leader-elect"], "kai-scheduler"),
         (["--leader-elect", "--partition-label-value=fast"], "kai-scheduler-fast"),
+        (["--leader-elect", "--partition-label-value=A100_80GB"], "kai-scheduler-a100-80gb-a38ea2f4"),
     ],
 )
 def test_the_lease_of_a_shard(arguments: list[str], lease: str) -> None:

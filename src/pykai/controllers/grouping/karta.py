@@ -7,7 +7,6 @@ valid Karta describes, or more than one, is grouped by default.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -26,10 +25,10 @@ from pykai.controllers.grouping.fields import (
 from pykai.controllers.grouping.karta_structure import KartaError, Structure, owns, scale, structure, values
 from pykai.controllers.grouping.spec import GroupSpec, SubGroup, Topology
 from pykai.controllers.grouping.workload import Workload
+from pykai.objects.dns import is_subdomain
 
 KARTA_API = "run.ai/v1alpha1"
 _GANG = ("spec", "optimizationInstructions", "gangScheduling")
-_DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 
 
 def group(work: Workload) -> GroupSpec:
@@ -121,7 +120,7 @@ def _by_member(work: Workload, spec: GroupSpec, found: Structure, wanted: list[O
     definition, member = _membership(work, found, wanted)
     keys = [_key(work, path) for path in _key_paths(member)]
     name = "-".join(("pg", uid_of(work.top), *keys))
-    if len(name) > 253 or not _DNS_SUBDOMAIN.fullmatch(name):
+    if not is_subdomain(name):
         raise KartaError(f"pod {full_name(work.pod)}: {name!r} is not a valid name for a pod group")
     gang = [other for other in maps_at(definition, "members") or [] if _key_paths(other) == _key_paths(member)]
     pods = sum(_member_scale(work, found, other) for other in gang)

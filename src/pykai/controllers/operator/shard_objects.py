@@ -18,6 +18,7 @@ from pykai.controllers.operator.scheduler_flags import FLAGS
 from pykai.controllers.operator.settings import Port
 from pykai.controllers.operator.shard_settings import Shard
 from pykai.controllers.operator.workloads import Workload, deployment
+from pykai.kube.lease import scheduler_lease
 from pykai.objects import names
 
 Object = dict[str, Any]
@@ -54,7 +55,7 @@ def lease_of(shard: Shard, scheduler_name: str) -> str:
     given = shard.spec.args
     pool = given.get("partition-label-value", shard.spec.partition_label_value)
     name = given.get("scheduler-name", scheduler_name)
-    return f"{name}-{pool}" if pool else name
+    return scheduler_lease(name, pool)
 
 
 def _workload(shard: Shard, installation: Installation, text: str) -> Workload:

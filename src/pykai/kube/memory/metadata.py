@@ -9,6 +9,7 @@ from typing import Any
 
 from pykai.kube.api import Object, Resource
 from pykai.kube.errors import ApiError, Conflict, Invalid
+from pykai.objects.dns import is_subdomain
 
 SERVER_SET = (
     "uid",
@@ -18,7 +19,6 @@ SERVER_SET = (
     "generation",
     "generateName",
 )
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL_NAME = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _LABEL_VALUE = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _PATH_NAMED = frozenset({"roles", "rolebindings", "clusterroles", "clusterrolebindings"})
@@ -69,7 +69,7 @@ def _problems(resource: Resource, metadata: Object) -> list[tuple[str, str]]:
     found = []
     if not name:
         found.append(("metadata.name", "Required value: name or generateName is required"))
-    elif resource.plural not in _PATH_NAMED and (len(name) > 253 or not _SUBDOMAIN.fullmatch(name)):
+    elif resource.plural not in _PATH_NAMED and not is_subdomain(name):
         found.append(("metadata.name", f'Invalid value: "{name}": must be a lowercase RFC 1123 subdomain'))
     for key, value in (metadata.get("labels") or {}).items():
         if not isinstance(value, str) or not _LABEL_NAME.fullmatch(key) or not _LABEL_VALUE.fullmatch(value):

@@ -49,6 +49,7 @@ def started(container: Object, monkeypatch: pytest.MonkeyPatch) -> Process:
 SHARDS: dict[str, Object] = {
     "default": {"args": {"scheduler-conf": ""}},
     "pool": {"partitionLabelValue": "a", "args": {"scheduler-conf": ""}},
+    "large": {"partitionLabelValue": "A", "args": {"scheduler-conf": ""}},
     "own": {"partitionLabelValue": "b", "args": {"scheduler-conf": "", "scheduler-name": "x", "leader-elect": "true"}},
 }
 
