@@ -175,13 +175,19 @@ class Election:
     async def _release(self) -> None:
         """Give the lease up, so that another replica need not wait for it to run out."""
         self.leading = False
-        if not self._mine():
-            return
         try:
-            spec = {**self._spec(), "holderIdentity": "", "leaseDurationSeconds": 1}
-            await self._api.update(self._lease, {**self._seen, "spec": spec})
+            try:
+                await self._let_go()
+            except Conflict:  # a renewal that was cut off on its way back has arrived all the same
+                await self._look()
+                await self._let_go()
         except ApiError as error:
             log.warning("lease not released", lease=self._lease.name, error=error.message)
+
+    async def _let_go(self) -> None:
+        if self._mine():
+            spec = {**self._spec(), "holderIdentity": "", "leaseDurationSeconds": 1}
+            await self._api.update(self._lease, {**self._seen, "spec": spec})
 
 
 async def _stop(*tasks: asyncio.Future[None]) -> None:

@@ -169,6 +169,34 @@ async def test_somebody_elses_write_ends_a_reign(api: CutOffApi) -> None:
     assert (await api.get(REF, Object))["spec"]["holderIdentity"] == "thief"
 
 
+class SlowApi(MemoryApi):
+    """A server whose answers take so long that a replica is stopped before it hears that it wrote a lease."""
+
+    silent = False
+
+    async def update(self, ref: Ref, body: Body) -> Object:
+        written = await super().update(ref, body)
+        while self.silent:
+            await asyncio.sleep(0.01)
+        return written
+
+
+@in_no_time
+async def test_a_replica_that_is_stopped_while_it_renews_releases_the_lease() -> None:
+    api = SlowApi(time.time)
+    one = Election(api, REF, "one", time.time, TERM)
+    leader = asyncio.create_task(one.run(forever))
+    await until(lambda: one.leading)
+    first = await api.get(REF, Object)
+    api.silent = True
+    while (await api.get(REF, Object))["spec"] == first["spec"]:
+        await asyncio.sleep(0.005)
+    leader.cancel()
+    api.silent = False
+    await asyncio.gather(leader, return_exceptions=True)
+    assert (await api.get(REF, Object))["spec"]["holderIdentity"] == ""
+
+
 @in_no_time
 async def test_an_error_of_the_work_is_passed_on_and_the_lease_released(api: CutOffApi) -> None:
     async def fail() -> None:
