@@ -11,6 +11,14 @@ from pykai.engine.victims import Batch
 from pykai.model.resources import Column, Mask, Rows
 
 
+def _fresh(line: VictimLine, known: set[int]) -> tuple[Rows, Rows, Column]:
+    """Node and batch of each pod that is no victim yet, and [resource, pod] what it frees."""
+    if not known:
+        return line.nodes, line.batch_of, line.freed()
+    fresh = np.flatnonzero(~np.isin(line.pods, list(known)))
+    return line.nodes[fresh], line.batch_of[fresh], line.freed().take(fresh, axis=1)
+
+
 class Accumulated:
     """The line of victims as far as it is known, without the pods that are victims already, and what it frees."""
 
@@ -18,10 +26,7 @@ class Accumulated:
         self.room = room
         self._line = line
         self._known = known
-        fresh = ~np.isin(line.pods, list(known)) if known else slice(None)
-        self.nodes: Rows = line.nodes[fresh]
-        self.batch_of: Rows = line.batch_of[fresh]
-        self.amounts: Column = line.freed()[:, fresh]
+        self.nodes, self.batch_of, self.amounts = _fresh(line, known)
         self.total, self.own = room.gains(self.nodes, self.amounts)
         self.single = bool((self.batch_of[1:] != self.batch_of[:-1]).all())
         """Whether every batch is one pod: then a node's own gain is all that its victims gain."""

@@ -73,7 +73,7 @@ class VictimLine:
         """[resource, pod]: what each pod of the line frees on its node."""
         table, by_memory = self._pool.class_requests
         rows = self.cycle.snapshot.pods.klass[self.pods]
-        amounts = table[:, rows]
+        amounts = table.take(rows, axis=1)
         for at in np.flatnonzero(by_memory[rows]).tolist() if by_memory.any() else ():
             amounts[GPU, at] = self.cycle.trial.accepted_gpus(int(self.pods[at]))
         return amounts
@@ -151,8 +151,10 @@ class VictimLine:
 
     def _shares(self, queue: int, order: Rows) -> Column:
         """A child's dominant share after each of its gangs is gone, in order."""
-        left = np.array(self.cycle.book.allocated[queue])[:, None] - np.cumsum(self._pool.amounts[:, order], axis=1)
-        return np.asarray((left * self._pool.scale(queue)).max(axis=0, initial=0.0))
+        lost = np.cumsum(self._pool.amounts.take(order, axis=1), axis=1)
+        left = np.array(self.cycle.book.allocated[queue])[:, None] - lost
+        left *= self._pool.scale(queue)
+        return np.asarray(np.maximum.reduce(left, initial=0.0))
 
 
 def _joined(some: Rows, more: Rows) -> Rows:

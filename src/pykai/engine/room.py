@@ -41,7 +41,8 @@ class Room:
             self.free[GPU, node] += spare / capacity
         for node, amount in freed.items():
             self.free[:, node] += amount
-        self.counts = np.where(self._allowed, self._fit(self.free[self._dims]), 0.0)
+        self._asked = self.free.take(self._dims, axis=0)
+        self.counts = np.where(self._allowed, self._fit(self._asked), 0.0)
         self.missing = len(pods) - float(self.counts.sum())
         """How many pods more must fit."""
 
@@ -56,7 +57,9 @@ class Room:
         """How many pods fit into each column of what is free."""
         if not len(self._need):
             return np.full(free.shape[1], np.inf)
-        return np.asarray(np.maximum(np.floor(((free + _SLACK) / self._need).min(axis=0)), 0.0))
+        parts = free + _SLACK
+        parts /= self._need
+        return np.asarray(np.maximum(np.floor(np.minimum.reduce(parts)), 0.0))
 
     def enough(self, batches: Sequence[Batch]) -> bool:
         """Whether all pods could fit once these batches are gone."""
@@ -65,7 +68,7 @@ class Room:
         if not len(nodes):
             return self.missing <= 0
         amounts = np.array([freed[node] for node in nodes.tolist()]).T
-        after = self._fit((self.free[:, nodes] + amounts)[self._dims])
+        after = self._fit(self._asked.take(nodes, axis=1) + amounts.take(self._dims, axis=0))
         return bool((after - self.counts[nodes]).sum() >= self.missing)
 
     def gains(self, nodes: Rows, amounts: Column) -> tuple[Column, Column]:
@@ -74,13 +77,13 @@ class Room:
         if not len(nodes):
             return np.zeros(0), np.zeros(0)
         order = np.argsort(nodes, kind="stable")
-        sorted_nodes, freed = nodes[order], amounts[self._dims][:, order]
+        sorted_nodes, freed = nodes[order], amounts.take(self._dims, axis=0).take(order, axis=1)
         first = np.ones(len(order), dtype=bool)
         np.not_equal(sorted_nodes[1:], sorted_nodes[:-1], out=first[1:])
         running = np.cumsum(freed, axis=1)
         starts = np.flatnonzero(first)
-        before = (running - freed)[:, starts[np.cumsum(first) - 1]]
-        after = self._fit(self.free[self._dims][:, sorted_nodes] + running - before)
+        before = (running - freed).take(starts[np.cumsum(first) - 1], axis=1)
+        after = self._fit(self._asked.take(sorted_nodes, axis=1) + running - before)
         own = np.where(self._allowed[sorted_nodes], after - self.counts[sorted_nodes], 0.0)
         step = own.copy()
         step[1:] -= np.where(first[1:], 0.0, own[:-1])
