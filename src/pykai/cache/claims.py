@@ -56,9 +56,8 @@ def gpus_per_pod(pods: Iterable[Pod], claims: Mapping[Key, ResourceClaim]) -> di
     for (namespace, name), claim in claims.items():
         if (claim.metadata.annotations or {}).get(names.EXTENDED_RESOURCE_CLAIM) == "true":
             continue
-        for owner in claim.metadata.owner_references or ():
-            if owner.kind == "Pod":
-                owned.setdefault((namespace, owner.name), []).append(name)
+        for pod_name in _holders(claim):
+            owned.setdefault((namespace, pod_name), []).append(name)
     found: dict[Key, float] = {}
     for pod in pods:
         meta = pod.metadata
@@ -70,3 +69,13 @@ def gpus_per_pod(pods: Iterable[Pod], claims: Mapping[Key, ResourceClaim]) -> di
         if total:
             found[key] = float(min(total, LARGEST))
     return found
+
+
+def _holders(claim: ResourceClaim) -> Iterator[str]:
+    """Names of the pods a claim belongs to by what it says itself: its owner, and the first it is reserved for."""
+    for owner in claim.metadata.owner_references or ():
+        if owner.kind == "Pod":
+            yield owner.name
+    for consumer in ((claim.status or {}).get("reservedFor") or ())[:1]:
+        if consumer.get("resource") == "pods":
+            yield str(consumer.get("name", ""))

@@ -121,7 +121,7 @@ def node_table(
     machines = [memo.machines[number[row]] for row in first.tolist()]
     each = [machines[row] for row in kind.tolist()]
     offered = _allocatable(machines, space)
-    allocatable = np.ascontiguousarray(offered[:, kind])
+    allocatable = offered.take(kind, axis=1)
     dra = np.array([float(dra_gpus.get(name, 0)) for name in node_names])
     allocatable[GPU] += dra
     memory = [machine.gpu_memory for machine in machines]

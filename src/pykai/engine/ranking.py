@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from math import floor
+from operator import add
 from typing import NamedTuple
 
 import numpy as np
@@ -82,7 +83,7 @@ class Rankings:
         if known is None:
             trial = self.trial
             idle: list[float] = trial.idle[:, node].tolist()
-            free = [a + b for a, b in zip(idle, trial.releasing[:, node].tolist(), strict=True)]
+            free = list(map(add, idle, trial.releasing[:, node].tolist()))
             shares = trial.shares.get(node)
             left = rooms(shares, trial.amounts.gpu_memory[node]) if shares else []
             known = self._states[node] = NodeState(idle, free, left)
@@ -218,11 +219,11 @@ class Ranking:
     def look(self, nodes: Rows) -> tuple[NodeLook, Mask]:
         """The nodes as the class sees them, and whether it fits counting what is being released."""
         trial, c = self.trial, self.pod_class
-        idle = trial.idle[:, nodes]
-        free = idle + trial.releasing[:, nodes]
+        idle = trial.idle.take(nodes, axis=1)
+        free = idle + trial.releasing.take(nodes, axis=1)
         need = self._all.need(c, nodes)
-        fits = (free >= need).all(axis=0) & self._allowed[nodes]
-        now: Mask = np.asarray((idle >= need).all(axis=0))
+        fits = np.logical_and.reduce(free >= need) & self._allowed[nodes]
+        now: Mask = np.logical_and.reduce(idle >= need)
         sharable = np.zeros(len(nodes))
         if c.shared:
             sharable = self._sharable(nodes)
@@ -230,7 +231,7 @@ class Ranking:
             fits &= trial.snapshot.nodes.gpu_memory[nodes] >= c.memory_mib
             now = now & (np.floor(idle[GPU]) + sharable >= c.devices)
         else:
-            self.ranked.fits_twice[nodes] = (free >= 2 * need).all(axis=0)
+            self.ranked.fits_twice[nodes] = np.logical_and.reduce(free >= 2 * need)
         return NodeLook(trial, c, nodes, idle, free, now, sharable), fits
 
     def _sharable(self, nodes: Rows) -> Column:
