@@ -1,4 +1,4 @@
-"""Which objects count: nodes that are workers, gangs that have not given up."""
+"""Which objects count: pods that have not failed, nodes that are workers, gangs of our pool that have not given up."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pykai.cache.cluster import ClusterCache
+from pykai.cache.cluster import Change, ClusterCache
 from pykai.model.params import SchedulerParams
 from pykai.objects import kinds, names
 from tests.unit.plugins.small_clusters import kind, node
@@ -23,6 +23,44 @@ def test_only_workers_count_with_and_without_node_pools(partitioned: bool, expec
         [node("worker", worker), node("far", {params.gpu_worker_key: "", names.NODE_POOL_LABEL: "far"}), node("other")]
     )
     assert sorted(cache.snapshot(0.0).nodes.names) == expected
+
+
+def pod(name: str, phase: str, group: str = "near") -> Any:
+    meta = {"name": name, "namespace": "ns", "annotations": {names.POD_GROUP_ANNOTATION: group}}
+    spec = {"schedulerName": names.SCHEDULER_NAME}
+    return kind(kinds.Pod, {"metadata": meta, "spec": spec, "status": {"phase": phase}})
+
+
+def group(name: str, **labels: str) -> Any:
+    return kind(
+        kinds.PodGroup, {"metadata": {"name": name, "namespace": "ns", "labels": labels}, "spec": {"queue": "q"}}
+    )
+
+
+OBJECTS = [
+    pod("failed", "Failed"),
+    pod("waits", "Pending"),
+    pod("far", "Pending", "far"),
+    group("far", **{names.NODE_POOL_LABEL: "far"}),
+    group("near"),
+]
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize(("partitioned", "gangs", "far"), [(True, ["near"], -1), (False, ["far", "near"], 0)])
+def test_failed_pods_and_gangs_of_other_pools_do_not_count(
+    partitioned: bool, gangs: list[str], far: int, at_once: bool
+) -> None:
+    cache = ClusterCache(SchedulerParams(partitioned=partitioned))
+    if at_once:
+        cache.load(OBJECTS)
+    else:
+        for obj in OBJECTS:
+            cache.apply(Change(obj))
+    found = cache.snapshot(0.0)
+    assert found.gangs.names == gangs
+    assert dict(zip(found.pods.names, found.pods.gang.tolist(), strict=True)) == {"waits": len(gangs) - 1, "far": far}
+    assert ("ns", "failed") not in cache.of(kinds.Pod)
 
 
 def tried(*conditions: tuple[str, str]) -> Any:
