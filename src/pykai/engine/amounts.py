@@ -7,7 +7,7 @@ from math import ceil
 import numpy as np
 
 from pykai.model.pods import GpuKind, PodClass
-from pykai.model.resources import GPU, Column, Mask, Rows, whole_gpus
+from pykai.model.resources import GPU, Column, Mask, whole_gpus
 from pykai.model.snapshot import Snapshot
 
 BY_MEMORY = GpuKind.MEMORY
@@ -31,25 +31,21 @@ class PodAmounts:
         self._columns: list[Column] = list(self.requests.T.copy())
         self._offered = snapshot.nodes.allocatable > 0
         self._offers_all: dict[int, Mask] = {}
+        """Class -> nodes that offer everything it asks for."""
         self._mig_rows = snapshot.space.mig_rows()
         self._of_queue: dict[int, tuple[float, float, float]] = {}
 
     def of_node(self, klass: int, node: int) -> Column:
         """[resource]: what a pod of a class takes from the columns of a node: of what is offered there; read only."""
         request = self._columns[klass]
-        return request if self._offering(klass)[node] else np.asarray(request * self._offered[:, node])
+        offers_all = self._offers_all.get(klass)
+        if offers_all is None:
+            offers_all = self._offers_all[klass] = np.asarray(self._offered[request > 0].all(axis=0))
+        return request if offers_all[node] else np.asarray(request * self._offered[:, node])
 
-    def of_nodes(self, klass: int, nodes: Rows) -> Column:
-        """[resource, node]: the same for many nodes; one column where it is the same on all of them."""
-        request = self._columns[klass][:, None]
-        return request if self._offering(klass)[nodes].all() else np.asarray(request * self._offered[:, nodes])
-
-    def _offering(self, klass: int) -> Mask:
-        """Nodes that offer everything a class asks for."""
-        known = self._offers_all.get(klass)
-        if known is None:
-            known = self._offers_all[klass] = np.asarray(self._offered[self._columns[klass] > 0].all(axis=0))
-        return known
+    def where_it_fits(self, klass: int) -> Column:
+        """[resource]: the same of any node on which the class fits, and which therefore offers all it asks for."""
+        return self._columns[klass]
 
     def share_memory(self, c: PodClass, node: int) -> float:
         """MiB per device a shared request takes on a node."""

@@ -142,7 +142,8 @@ class Trial:
         self.journal.put_new(self.placed, pod, wait)
 
     def place_alike(self, pods: Sequence[int], nodes: Rows, wait: bool) -> None:
-        """Give pending pods of one podset and class a node of their own each: `place` for many, at the price of one."""
+        """Give pending pods of one podset and class, which takes no shares and fits there, a node of their own each:
+        `place` for many, at the price of one."""
         journal, status, rows = self.journal, PIPELINED if wait else ALLOCATED, nodes.tolist()
         journal.put_each(self.node, pods, rows)
         journal.put_each(self.status, pods, [status] * len(pods))
@@ -151,12 +152,11 @@ class Trial:
         self._count(pods[0], status, len(pods))
         self.moved.extend(pods)
         self.touched.extend(rows)
-        amounts = self.amounts.of_nodes(self.klass[pods[0]], nodes)
-        journal.take_from(self.releasing if wait else self.idle, nodes, amounts)
-        used, gpus = self.used_gpus, amounts[GPU].tolist()
-        if any(gpus):
-            each = gpus * len(rows) if len(gpus) == 1 else gpus
-            journal.put_each(used, rows, [used[node] + more for node, more in zip(rows, each, strict=True)])
+        request = self.amounts.where_it_fits(self.klass[pods[0]])
+        journal.take_from(self.releasing if wait else self.idle, nodes, request[:, None])
+        used, gpus = self.used_gpus, float(request[GPU])
+        if gpus:
+            journal.put_each(used, rows, [used[node] + gpus for node in rows])
         self._charge_queue(pods[0], float(len(pods)))
 
     def wait_instead(self, pod: int) -> None:

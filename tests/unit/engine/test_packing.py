@@ -25,3 +25,20 @@ def test_pods_of_a_gang_go_to_the_nodes_they_were_nominated_for() -> None:
         for name, to in wanted.items()
     ]
     assert bound(plan(*(node(name, gpus=8) for name in "abcdef"), gang("g", minMember=4), *pods)) == wanted
+
+
+def test_devices_of_pods_that_were_placed_together_are_not_shared() -> None:
+    """Each node has one device left, which a share takes on one of them: one more whole device is to be had."""
+    nodes = [node(name, gpus=3) for name in "ab"]
+    waiting = [gang("first", age=2, minMember=2), pod("first-0", gpus=2), pod("first-1", gpus=2)]
+    waiting += [gang("part", age=1), pod("part-0", share="0.5")]
+    waiting += [gang("whole", minMember=2), pod("whole-0", gpus=1), pod("whole-1", gpus=1)]
+    assert bound(plan(*nodes, *waiting)).keys() == {"first-0", "first-1", "part-0"}
+
+
+def test_a_gang_that_may_not_start_is_not_placed_together_either() -> None:
+    settings = {"name": "init", "envFrom": [{"configMapRef": {"name": "missing"}}]}
+    pods = [pod(f"g-{at}", gpus=8, spec={"initContainers": [settings]}) for at in range(2)]
+    found = plan(node("a", gpus=8), node("b", gpus=8), gang("g", minMember=2), *pods)
+    assert bound(found) == {}
+    assert "Missing required configmaps: [missing]" in found.verdicts[0].message
