@@ -48,3 +48,16 @@ def test_pods_of_others_count_where_they_are(on: str, cores: float, gpus: float)
     cache.load([node("mine", gpus=8), THEIRS, BROKEN, daemon(on)])
     total = cluster_resources(Trial(cache.snapshot(0.0)))
     assert (total[0], total[2]) == (cores, gpus)
+
+
+@pytest.mark.parametrize(("restricted", "cores", "gpus"), [(False, 24000, 24), (True, 16000, 8)])
+def test_with_worker_labels_only_gpu_workers_have_gpus_to_share(restricted: bool, cores: float, gpus: float) -> None:
+    params = SchedulerParams(restrict_nodes=restricted)
+    workers = [
+        node("gpu", gpus=8, labels={params.gpu_worker_key: ""}),
+        node("cpu", gpus=8, labels={params.cpu_worker_key: ""}),
+    ]
+    cache = ClusterCache(params)
+    cache.load([*workers, node("neither", gpus=8)])
+    total = cluster_resources(Trial(cache.snapshot(0.0)))
+    assert (total[0], total[2]) == (cores, gpus)
