@@ -245,11 +245,29 @@ async def test_jobs_start_by_their_minimum(mission: Mission) -> None:
         await mission.eventually(lambda: run_of("batch-job-min-member", 2))
 
 
+async def test_a_gang_that_needs_one_node_has_one_node(mission: Mission) -> None:
+    """l4-0 would take four of its five pods."""
+    job = "batch.kubernetes.io/job-name=one-node-job"
+    async with mission.cordoned("dgx-0"):
+        await mission.apply("topology/topology.yaml", "topology/one-node-job.yaml")
+
+        async def told() -> bool:
+            return "5 are required for gang scheduling" in str(await mission.list("podgroups"))
+
+        await mission.eventually(told)
+        assert await mission.running(job) == []
+
+    async def five_on_one_node() -> bool:
+        return [pod["spec"]["nodeName"] for pod in await mission.running(job)] == ["dgx-0"] * 5
+
+    await mission.eventually(five_on_one_node)
+    await mission.kubectl("delete", "topology", "cluster")
+
+
 async def test_m14_and_m15_priority_in_a_limited_queue_and_the_limit_lifted(mission: Mission) -> None:
     await mission.apply("priority/limited-queue.yaml")
     await mission.apply("priority/train-priority-pod.yaml")
     await mission.runs("train-pod")
-    await mission.kubectl("annotate", "pod", "train-pod", "-n", mission.namespace, "pykai.io/stop-seconds=30")
     await mission.apply("priority/build-priority-pod.yaml")
     await mission.runs("build-pod")
     listed = await mission.kubectl("get", "pods", "-l", "kai.scheduler/queue=test", "-n", mission.namespace)

@@ -4,12 +4,18 @@ They make the objects and pods that the true ones make, with the same owners, na
 workload's status how far it is. What they leave out: services, restarts, and everything inside containers. Pods made
 here run for RUN_SECONDS, except those that serve until they are deleted. When a Ray job's program has ended is for the
 test to say (`ended`), as Ray itself would.
+
+    KUBECONFIG=... python -m tests.integration.workload_operators [NAMESPACE]
+
+makes the definitions on a local cluster and plays the operators until Ctrl-C, for people who try the examples.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import sys
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -18,12 +24,15 @@ import yaml
 
 from pykai.controllers.pod_grouper.kinds import plural_of
 from pykai.kube.api import Api, Deletion, Object, Patch, Propagation, Resource, Selection
+from pykai.kube.definitions import define
 from pykai.kube.errors import AlreadyExists, NotFound
 from pykai.kube.resources import JOB, POD, STATEFUL_SET
 from pykai.local.podstatus import RUN_SECONDS as RUN_ANNOTATION
+from pykai.local.session import connect
 from tests.unit.controllers.live import owned_by
 
 RUN_SECONDS = "2"
+_FOR_PEOPLE_SECONDS = "60"
 _LOOK_SECONDS = 0.2
 _IDLE_POD: Object = {"metadata": {"labels": {"idle": "yes"}}, "spec": {"containers": [{"name": "x", "image": "x"}]}}
 _IDLE_SET: Object = {"replicas": 0, "selector": {"matchLabels": {"idle": "yes"}}, "template": _IDLE_POD}
@@ -68,18 +77,18 @@ def pod_of(template: Object, name: str, owners: list[Object], **labels: str) -> 
     return {"metadata": {**metadata, **own}, "spec": template["spec"]}
 
 
-def for_a_while(pod: Object) -> Object:
+def for_a_while(pod: Object, seconds: str) -> Object:
     """The pod, or template, with the time that its program takes."""
     metadata = pod.get("metadata") or {}
-    notes = {**metadata.get("annotations", {}), RUN_ANNOTATION: RUN_SECONDS}
+    notes = {**metadata.get("annotations", {}), RUN_ANNOTATION: seconds}
     return {**pod, "metadata": {**metadata, "annotations": notes}}
 
 
-def training_pods(job: Object) -> list[Object]:
+def training_pods(job: Object, seconds: str) -> list[Object]:
     """What Kubeflow's training operator makes of a PyTorchJob."""
     name, pods = job["metadata"]["name"], []
     for role, replicas in job["spec"]["pytorchReplicaSpecs"].items():
-        template = for_a_while(replicas["template"])
+        template = for_a_while(replicas["template"], seconds)
         template["spec"] = {**template["spec"], "restartPolicy": replicas.get("restartPolicy", "Never")}
         for index in range(replicas["replicas"]):
             labels = {"job-name": name, "replica-type": role.lower(), "replica-index": str(index)}
@@ -107,7 +116,7 @@ def ray_pods(cluster: Object) -> list[Object]:
     ]
 
 
-def jobs_of(job_set: Object) -> list[Object]:
+def jobs_of(job_set: Object, seconds: str) -> list[Object]:
     """What JobSet's controller makes of a JobSet."""
     name, jobs = job_set["metadata"]["name"], []
     for replicated in job_set["spec"]["replicatedJobs"]:
@@ -115,7 +124,7 @@ def jobs_of(job_set: Object) -> list[Object]:
             labels = {"jobset-name": name, "replicatedjob-name": replicated["name"], "job-index": str(index)}
             labels = {f"jobset.sigs.k8s.io/{key}": value for key, value in labels.items()}
             job_name, spec = f"{name}-{replicated['name']}-{index}", replicated["template"]["spec"]
-            template = pod_of(for_a_while(spec["template"]), job_name, [], **labels)
+            template = pod_of(for_a_while(spec["template"], seconds), job_name, [], **labels)
             spec = {**spec, "template": template}
             jobs.append(
                 {"metadata": {"name": job_name, "labels": labels, "ownerReferences": owned_by(job_set)}, "spec": spec}
@@ -126,9 +135,10 @@ def jobs_of(job_set: Object) -> list[Object]:
 class Operators:
     """All of them on the workloads of one namespace; `ended`: names of Ray jobs whose program has ended."""
 
-    def __init__(self, api: Api, namespace: str) -> None:
+    def __init__(self, api: Api, namespace: str, run_seconds: str = RUN_SECONDS) -> None:
         self._api = api
         self._namespace = namespace
+        self._run_seconds = run_seconds
         self.ended: set[str] = set()
 
     async def run(self) -> None:
@@ -149,7 +159,7 @@ class Operators:
 
     # ----------------------------------------------------------------------------------------------- the workloads
     async def _train(self, job: Object) -> None:
-        wanted = training_pods(job)
+        wanted = training_pods(job, self._run_seconds)
         await self._create(POD, wanted)
         phases = await self._phases(wanted)
         await self._tell(PYTORCH_JOB, job, Running=_all(phases, "Running"), Succeeded=_all(phases, "Succeeded"))
@@ -177,7 +187,7 @@ class Operators:
             await self._api.patch(ref, Patch.merge({"status": {"jobStatus": "RUNNING"}}))
 
     async def _run_jobs(self, job_set: Object) -> None:
-        wanted = jobs_of(job_set)
+        wanted = jobs_of(job_set, self._run_seconds)
         await self._create(JOB, wanted)
         names = {job["metadata"]["name"] for job in wanted}
         done = [job for job in await self._list(JOB) if job["metadata"]["name"] in names and _has(job, "Complete")]
@@ -249,3 +259,17 @@ def _all(phases: list[str], phase: str) -> bool:
 def _has(item: Object, condition: str) -> bool:
     rows: list[dict[str, Any]] = (item.get("status") or {}).get("conditions") or []
     return any(row["type"] == condition and row["status"] == "True" for row in rows)
+
+
+async def _for_people(kubeconfig: Path, namespace: str) -> None:
+    async with connect(kubeconfig) as api:
+        await define(api, trimmed_definitions())
+        print(f"playing the operators in namespace {namespace} until Ctrl-C", flush=True)
+        await Operators(api, namespace, _FOR_PEOPLE_SECONDS).run()
+
+
+if __name__ == "__main__":
+    if not os.environ.get("KUBECONFIG"):
+        sys.exit("KUBECONFIG is not set: export the line that `kai local up` printed")
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_for_people(Path(os.environ["KUBECONFIG"]), sys.argv[1] if len(sys.argv) > 1 else "default"))

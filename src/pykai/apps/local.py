@@ -16,11 +16,10 @@ from typing import Any
 
 import click
 import msgspec
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
+from pykai.apps import cluster_table
 from pykai.apps.on_local import KAI, PODS_ONLY, RESERVATION
 from pykai.local import build, clusters, parts
 from pykai.local.cluster import ClusterError, tail
@@ -28,7 +27,7 @@ from pykai.local.containers.images import Image, Images
 from pykai.local.gotool import GoMissingError
 from pykai.local.habits import Habits, Log, Object, OnStart
 from pykai.local.habits import Program as PodProgram
-from pykai.local.process import identify, resident_bytes
+from pykai.local.process import identify
 from pykai.local.session import ClusterPlan, Component, run_cluster
 from pykai.local.shapes import Device, GpuShape, NodeShape, read_shapes, repeat
 from pykai.local.site import checked_name
@@ -46,7 +45,6 @@ IMAGES: Images = {
 """Whose containers run as processes: with `--bare`, the components that the chart and its operator deploy."""
 
 UP_SECONDS = 120.0
-_MIB = 1024 * 1024
 _console = Console(stderr=True)
 
 
@@ -179,7 +177,8 @@ def up(**options: Any) -> None:
         _binary()
         begun = time.monotonic()
         _show_ready(_start_owner(order))
-        click.echo(f"ready after {time.monotonic() - begun:.1f} s", err=True)
+        log = clusters.directory_of(order.name) / clusters.OWNER_LOG
+        click.echo(f"ready after {time.monotonic() - begun:.1f} s; log: {log}", err=True)
 
 
 def _refuse_running(name: str) -> None:
@@ -237,20 +236,35 @@ def down(name: str, every: bool) -> None:
             click.echo(f"cluster {each} is gone" if gone else f"there is no cluster {each}")
 
 
-@local.command(add_help_option=False, context_settings={"ignore_unknown_options": True})
-@click.option("--on", "name", default=Order().name, show_default=True, help="Which of your local clusters.")
+_WORDS_OF_KUBECTL = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+"""All from kubectl's first word on is its own, `--` included."""
+
+
+@local.command(add_help_option=False, context_settings=_WORDS_OF_KUBECTL, short_help="Run kubectl on a cluster.")
+@click.option("--on", "name", default="", help="Which of your local clusters; without it kai, or the only one.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def kubectl(name: str, arguments: tuple[str, ...]) -> None:
-    """Run kubectl on a cluster: the control plane's binary is one, if there is none on this machine."""
+    """Run kubectl on a cluster: the control plane's binary is one, if there is none on this machine.
+
+    `kai local kubectl --on NAME get pods` where there are several clusters.
+    """
     with _errors_for_people():
-        record = clusters.read_record(name)
-        if record is None or record.state() != "ready":
-            raise ClusterError(f"there is no cluster {name!r} that is ready; `kai local up --name {name}` starts one")
-        command = [str(_binary()), "kubectl", "--kubeconfig", record.kubeconfig, *arguments]
+        command = [str(_binary()), "kubectl", "--kubeconfig", _chosen(name).kubeconfig, *arguments]
         sys.exit(subprocess.run(command).returncode)
 
 
-@local.command()
+def _chosen(name: str) -> clusters.Record:
+    ready = {record.name: record for record in clusters.records() if record.state() == "ready"}
+    wanted = name or (next(iter(ready)) if len(ready) == 1 else Order().name)
+    if wanted not in ready:
+        others = f"; ready are {', '.join(ready)}: choose with --on NAME" if ready else ""
+        raise ClusterError(
+            f"there is no cluster {wanted!r} that is ready; `kai local up --name {wanted}` starts one{others}"
+        )
+    return ready[wanted]
+
+
+@local.command(short_help="Show your local clusters.")
 @click.option("--name", default="", help="Only this cluster.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def status(name: str, output: str) -> None:
@@ -258,44 +272,11 @@ def status(name: str, output: str) -> None:
     with _errors_for_people():
         found = [record for record in clusters.records() if name in ("", record.name)]
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode([_summary(record) for record in found])))
+        click.echo(msgspec.json.format(msgspec.json.encode([cluster_table.summary(record) for record in found])))
     else:
-        _print_table(found)
+        cluster_table.show(found)
     if any(record.state() != "ready" for record in found) or (name and not found):
         sys.exit(1)
-
-
-def _part_states(record: clusters.Record) -> list[dict[str, Any]]:
-    rows = {"kai": record.owner, **record.parts}
-    return [
-        {"name": name, "pid": process.pid, "alive": process.alive(), "memoryMiB": resident_bytes(process.pid) // _MIB}
-        for name, process in rows.items()
-    ]
-
-
-def _summary(record: clusters.Record) -> dict[str, Any]:
-    fields = ("name", "version", "url", "kubeconfig", "nodes", "components", "failure")
-    return {
-        **{field: getattr(record, field) for field in fields},
-        "state": record.state(),
-        "ageSeconds": round(time.time() - record.created),
-        "parts": _part_states(record),
-    }
-
-
-def _print_table(found: list[clusters.Record]) -> None:
-    if not found:
-        click.echo("no local cluster; `kai local up` starts one")
-        return
-    table = Table("cluster", "state", "nodes", "part", "pid", "MiB", box=SIMPLE_HEAD)
-    for record in found:
-        for number, row in enumerate(_part_states(record)):
-            own = ("", "", "") if number else (record.name, record.state(), str(record.nodes))
-            memory = str(row["memoryMiB"]) if row["alive"] else "ended"
-            table.add_row(*own, row["name"], str(row["pid"]), memory)
-    Console().print(table)
-    for record in found:
-        click.echo(f"{record.name}: {record.failure or f'export KUBECONFIG={record.kubeconfig}'}")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import gc
 import resource
 import sys
 import time
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,10 +30,12 @@ from pykai.engine.policy import Policy
 from pykai.engine.record import plan_of
 from pykai.model.params import SchedulerParams
 from pykai.model.plan import Plan
+from pykai.objects import quantity
 from pykai.objects.snapshot_file import SnapshotFile
 from pykai.objects.timestamps import seconds
 from pykai.plugins import registry
 
+_MAPS_OF_AMOUNTS = ("requests", "limits", "allocatable", "capacity", "overhead")
 _MIB_OF_MAXRSS = 1024 * 1024 if sys.platform == "darwin" else 1024
 
 
@@ -163,17 +166,48 @@ def replay(file: Path, cycles: int, as_json: bool, rows: int, now: float | None)
     try:
         parsed = snapshot.load(file)
         run = Replay(parsed, now or snapshot.observed_at(parsed) or time.time())
+        plan, figures = _play(run, cycles)
     except FieldError as error:
         raise _Refused(str(error)) from error
+    except quantity.QuantityError as error:
+        raise _Refused(f"{file}: {_first_wrong_amount(file) or error}") from error
+    if as_json:
+        click.echo(msgspec.json.encode(summary(parsed, figures)))
+    else:
+        _show(plan, figures, rows)
+
+
+def _play(run: Replay, cycles: int) -> tuple[Plan, list[CycleFigures]]:
+    """The last plan, and the figures of every cycle."""
     figures = []
     with collector_at_rest():
         for _ in range(cycles):
             plan, measured = run.cycle()
             figures.append(measured)
-    if as_json:
-        click.echo(msgspec.json.encode(summary(parsed, figures)))
-    else:
-        _show(plan, figures, rows)
+    return plan, figures
+
+
+def _first_wrong_amount(file: Path) -> FieldError | None:
+    """The first amount in the file that is none, with its path: for people who edit snapshots by hand."""
+    with zipfile.ZipFile(file) as archive:
+        document = msgspec.json.decode(archive.read(snapshot.MEMBER))
+    for path, text in _amounts(document["rawObjects"], "rawObjects"):
+        try:
+            quantity.parse(text)
+        except quantity.QuantityError as error:
+            return FieldError(f"{snapshot.MEMBER}: {path}", str(error))
+    return None
+
+
+def _amounts(found: Any, path: str) -> Iterator[tuple[str, str]]:
+    """The texts in all maps of amounts, with their paths."""
+    named = found.items() if isinstance(found, dict) else ()
+    for key, value in named:
+        if key in _MAPS_OF_AMOUNTS and isinstance(value, dict):
+            yield from ((f"{path}.{key}.{name}", text) for name, text in value.items() if isinstance(text, str))
+        yield from _amounts(value, f"{path}.{key}")
+    for number, value in enumerate(found if isinstance(found, list) else ()):
+        yield from _amounts(value, f"{path}[{number}]")
 
 
 def _show(plan: Plan, figures: list[CycleFigures], rows: int) -> None:

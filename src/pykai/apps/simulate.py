@@ -14,7 +14,7 @@ import msgspec
 
 from pykai.config import scheduler
 from pykai.config.fields import FieldError
-from pykai.config.usage import UsageConfig, read_usage_config
+from pykai.config.usage import read_usage_config
 from pykai.controllers import grouping
 from pykai.engine.verify import verify
 from pykai.model.params import SchedulerParams
@@ -101,17 +101,19 @@ def _leaf_queues(found: Sequence[Manifest]) -> list[str]:
 def simulation(order: Order) -> Simulation:
     """The run an order asks for; what is wrong with it is refused."""
     config = scheduler.load(order.config) if order.config else scheduler.SchedulerConfig()
-    policy = scheduler.policy(config, registry.make, registry.BUILT_IN)
+    with _told_with(order.config):
+        policy = scheduler.policy(config, registry.make, registry.BUILT_IN)
+        past = read_usage_config(config.usage_db, Setting().start) if config.usage_db else None
     rules = partial(judge, scheduler.plugin_names(config, registry.BUILT_IN))
-    past = _past(config, order.config)
     setting = Setting(seed=order.seed, job_runs=order.job_seconds, usage=past, group=group, judge=rules)
     return Simulation(cluster(order), policy, SchedulerParams(), setting)
 
 
-def _past(config: scheduler.SchedulerConfig, file: Path | None) -> UsageConfig | None:
-    """Which past use counts; None where none does."""
+@contextmanager
+def _told_with(file: Path | None) -> Iterator[None]:
+    """What is wrong with the configuration is told with the name of its file."""
     try:
-        return read_usage_config(config.usage_db, Setting().start) if config.usage_db else None
+        yield
     except FieldError as error:
         raise FieldError(f"{file}: {error.path}", error.message) from error
 
@@ -220,7 +222,10 @@ def write_report(outcome: Outcome, folder: Path) -> None:
         from pykai.sim import report
     except ModuleNotFoundError as error:
         raise click.ClickException(f"--report needs {error.name}: install pykai[report]") from error
-    click.echo(f"report: {report.write(outcome, folder)}", err=True)
+    try:
+        click.echo(f"report: {report.write(outcome, folder)}", err=True)
+    except OSError as error:
+        raise click.ClickException(f"--report: cannot write to {folder}: {error.strerror}") from error
 
 
 def _show(outcome: Outcome, seed: int, output: str, rows: int) -> None:

@@ -134,6 +134,22 @@ def test_long_tables_are_cut(tmp_path: Path) -> None:
     assert "team/w7" not in output
 
 
+@pytest.mark.parametrize(
+    ("path", "change"),
+    [
+        ("pods[1].spec.containers[0].resources.limits.cpu", lambda n, p: p["spec"]["containers"][0]["resources"]),
+        ("nodes[0].status.allocatable.cpu", lambda n, p: n["status"]),
+    ],
+)
+def test_an_amount_that_is_none_is_named(path: str, change: Any, tmp_path: Path) -> None:
+    broken, works = node("n", 1), [work("a", 1), work("b", 1)]
+    change(broken, works[1][1])[path.split(".")[-2]]["cpu"] = "plenty"
+    file = snapshot_file(tmp_path / "s.zip", [broken], works)
+    result = run(file)
+    assert result.exit_code == 2
+    assert f"{file}: snapshot.json: rawObjects.{path}: 'plenty' is not a quantity" in result.output
+
+
 def test_time_is_an_argument(tmp_path: Path) -> None:
     group, pod = work("gone", 1, "n")
     pod["metadata"]["deletionTimestamp"] = "2026-01-01T00:01:00Z"

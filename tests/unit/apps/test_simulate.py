@@ -144,6 +144,14 @@ def test_a_report_is_plots_and_a_page(tmp_path: Path) -> None:
     assert "was preempted by higher priority workload" in page
 
 
+def test_a_report_that_cannot_be_written_is_told_in_a_line(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    (tmp_path / "file").touch()
+    result = run("--nodes", 1, "--until", "1s", "--report", tmp_path / "file" / "folder")
+    assert result.exit_code == 1
+    assert f"--report: cannot write to {tmp_path}/file/folder: Not a directory" in result.output
+
+
 def test_wrong_input_ends_with_code_2_and_names_file_document_and_field(tmp_path: Path) -> None:
     file = tmp_path / "wrong.yaml"
     file.write_text("kind: List\nitems: []\n---\nkind: Mystery\n")
@@ -216,4 +224,4 @@ def test_a_plugin_of_fifteen_lines_changes_where_pods_land(installed_plugin: Non
 def test_a_plugin_that_is_not_installed_is_refused() -> None:
     result = run(PLUGIN / "manifests", "--config", PLUGIN / "scheduler.yaml")
     assert result.exit_code == 2
-    assert "tiers[0].plugins[5]: plugin 'cheapestfirst' does not exist" in result.output
+    assert "scheduler.yaml: tiers[0].plugins[5]: plugin 'cheapestfirst' does not exist" in result.output

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -108,6 +109,42 @@ def test_status_shows_state_and_failure() -> None:
     }
     assert "bad: etcd was killed by signal 9" in kai("status").output
     assert kai("status", "--name", "good").exit_code == 0
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """What kubectl was asked, after its kubeconfig."""
+    calls: list[list[str]] = []
+
+    def run(words: list[str]) -> subprocess.CompletedProcess[str]:
+        calls.append(words[3:])
+        return subprocess.CompletedProcess(words, 0)
+
+    monkeypatch.setattr(command, "_binary", lambda: Path("/bin/kai"))
+    monkeypatch.setattr(command.subprocess, "run", run)
+    return calls
+
+
+WORDS = ["-n", "team", "run", "first", "--image=ubuntu", "--", "ls", "-la", "--on", "x"]
+
+
+@pytest.mark.parametrize(("chosen", "config"), [(["--on", "one"], "1"), (["--on=kai"], "2"), ([], "2")])
+def test_kubectl_gets_its_words_as_they_are(chosen: list[str], config: str, asked: list[list[str]]) -> None:
+    store("one", kubeconfig="1")
+    store("kai", kubeconfig="2")
+    assert kai("kubectl", *chosen, *WORDS).exit_code == 0
+    assert asked == [[config, *WORDS]]
+
+
+def test_kubectl_takes_the_only_cluster_and_names_those_to_choose_from(asked: list[list[str]]) -> None:
+    store("lost", owner=ProcessId(2**22 + 1, "never"))
+    assert "`kai local up --name kai` starts one\n" in kai("kubectl", "version").output
+    store("one", kubeconfig="1")
+    assert kai("kubectl", "version").exit_code == 0
+    assert asked == [["1", "version"]]
+    assert "ready are one: choose with --on NAME" in kai("kubectl", "--on", "lost", "version").output
+    store("two", kubeconfig="2")
+    assert "ready are one, two: choose with --on NAME" in kai("kubectl", "version").output
 
 
 def test_down() -> None:
