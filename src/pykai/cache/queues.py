@@ -35,6 +35,19 @@ def reachable(queues: Iterable[Queue]) -> list[Queue]:
     return [by_name[name] for name in sorted(by_name) if keep(name, ())]
 
 
+def _left_out(queues: Iterable[Queue], kept: Mapping[str, int]) -> dict[str, str]:
+    """Queues that are not kept, and which queue above each is missing; empty where they form a circle."""
+    parents = {queue.metadata.name: queue.spec.parent_queue for queue in queues}
+    found: dict[str, str] = {}
+    for name in parents.keys() - kept.keys():
+        above, seen = name, set[str]()
+        while above in parents and above not in seen:
+            seen.add(above)
+            above = parents[above]
+        found[name] = "" if above in parents else above
+    return found
+
+
 def flattened(queues: Iterable[Queue]) -> list[Queue]:
     """Without full-hierarchy fairness all queues that have a parent share one common parent."""
     leaves = [queue for queue in queues if queue.spec.parent_queue]
@@ -61,7 +74,8 @@ def queue_table(
     queues: Sequence[Queue], usage: Mapping[str, tuple[float, float, float]], full_hierarchy: bool
 ) -> QueueTable:
     """`usage`: queue name -> normalised historical use of (cpu, memory, gpu)."""
-    kept = reachable(queues if full_hierarchy else flattened(queues))
+    considered = queues if full_hierarchy else flattened(queues)
+    kept = reachable(considered)
     names = [queue.metadata.name for queue in kept]
     rows = {name: row for row, name in enumerate(names)}
     parent = [rows[queue.spec.parent_queue] if queue.spec.parent_queue else -1 for queue in kept]
@@ -84,6 +98,7 @@ def queue_table(
         preempt_min_runtime=[_runtime(queue.spec.preempt_min_runtime) for queue in kept],
         reclaim_min_runtime=[_runtime(queue.spec.reclaim_min_runtime) for queue in kept],
         paths=[tuple(_path(row, parent)) for row in range(len(kept))],
+        left_out=_left_out(considered, rows),
     )
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from pykai.engine.allocate import has_allocated
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import ready
-from pykai.engine.reasons import GROUP_BASE, GangError, gang_text
+from pykai.engine.reasons import GROUP_BASE, POD_ERRORS, GangError, gang_text
 from pykai.model.plan import Bind, Evict, GangMark, Pipeline, Plan, Verdict
 from pykai.model.pods import PodClass
 from pykai.model.status import Status
@@ -115,7 +115,7 @@ def _verdicts(cycle: Cycle, waiting: list[int]) -> Iterator[Verdict]:
     for pod in waiting:
         by_gang.setdefault(cycle.trial.gang[pod], []).append(pod)
     for gang, pods in by_gang.items():
-        errors = cycle.reasons.gangs.get(gang) or _without_queue(cycle, gang)
+        errors = cycle.reasons.gangs.get(gang) or _wrong_queue(cycle, gang)
         text = gang_text(errors) if errors else ""
         told = cycle.reasons.pods
         yield Verdict(
@@ -127,11 +127,17 @@ def _verdicts(cycle: Cycle, waiting: list[int]) -> Iterator[Verdict]:
         )
 
 
-def _without_queue(cycle: Cycle, gang: int) -> list[GangError]:
-    gangs = cycle.snapshot.gangs
-    if gangs.queue[gang] >= 0:
-        return []
-    return [GangError("QueueDoesNotExist", f"Queue '{gangs.queue_names[gang]}' does not exist")]
+def _wrong_queue(cycle: Cycle, gang: int) -> list[GangError]:
+    """What is wrong with the queue of a gang: nobody gets a turn in one that is not there, or has others below it."""
+    queues, row, name = cycle.snapshot.queues, cycle.snapshot.gangs.queue[gang], cycle.snapshot.gangs.queue_names[gang]
+    if row >= 0:
+        text = f"Queue '{name}' has child queues: workloads belong to a queue without children"
+        return [GangError(POD_ERRORS, text)] if queues.children[row] else []
+    if name not in queues.left_out:
+        return [GangError("QueueDoesNotExist", f"Queue '{name}' does not exist")]
+    missing = queues.left_out[name]
+    why = f"parent queue '{missing}' does not exist" if missing else "its parent queues form a circle"
+    return [GangError("QueueDoesNotExist", f"Queue '{name}' cannot be used: {why}")]
 
 
 def _marks(cycle: Cycle) -> Iterator[GangMark]:

@@ -27,6 +27,8 @@ class QueueTable:
     reclaim_min_runtime: list[float | None]
     paths: list[tuple[int, ...]]
     """The queue itself, its parent, ... up to the root."""
+    left_out: dict[str, str]
+    """Queues that are no rows here -> the queue above them that does not exist; empty: they are above themselves."""
 
     def __len__(self) -> int:
         return len(self.names)

@@ -16,7 +16,7 @@ from pykai.objects import kinds, names
 from tests.properties.small_world import NOW, PACKING
 from tests.unit.plugins.small_clusters import QUEUE, kind
 
-from .test_plans import PRIORITIES, gang, node, pod
+from .test_plans import PRIORITIES, bound, gang, node, plan, pod
 
 MIG = "nvidia.com/mig-1g.5gb"
 SHORT = "node(s) didn't have enough resources: "
@@ -207,3 +207,31 @@ def test_the_parts_of_a_reason(alone: bool, expected: str) -> None:
     assert NodeReason("short", "figures", ". More").told(alone) == expected
     error = FitError({}, {"n": (NodeReason("closed"), NodeReason("short", "figures", ". More"))}, "base")
     assert error.detailed(alone) == f"\nbase.\nn: closed, {expected}."
+
+
+def below(name: str, parent: str) -> Any:
+    return kind(kinds.Queue, {"metadata": {"name": name}, "spec": {"parentQueue": parent}})
+
+
+WRONG_QUEUES = [
+    ("none", "QueueDoesNotExist", "Queue 'none' does not exist"),
+    ("q", "PodSchedulingErrors", "Queue 'q' has child queues: workloads belong to a queue without children"),
+    ("lost", "QueueDoesNotExist", "Queue 'lost' cannot be used: parent queue 'gone' does not exist"),
+    ("deep", "QueueDoesNotExist", "Queue 'deep' cannot be used: parent queue 'gone' does not exist"),
+    ("hen", "QueueDoesNotExist", "Queue 'hen' cannot be used: its parent queues form a circle"),
+]
+
+
+@pytest.mark.parametrize(("queue", "reason", "message"), WRONG_QUEUES)
+def test_who_waits_in_a_queue_that_serves_nobody_is_told_so(queue: str, reason: str, message: str) -> None:
+    queues = [
+        below("child", "q"),
+        below("lost", "gone"),
+        below("deep", "lost"),
+        below("hen", "egg"),
+        below("egg", "hen"),
+    ]
+    found = plan(node("a", gpus=8), *queues, gang("g", queue=queue), pod("g-0", gpus=1))
+    assert bound(found) == {}
+    assert found.verdicts[0].reasons == ((reason, message),)
+    assert message in found.verdicts[0].pods["ns", "g-0"]
