@@ -15,8 +15,10 @@ import click
 from pykai import __version__
 from pykai.apps.component import Composition, Part, process_of, run_component
 from pykai.apps.flags import CLIENT, ELECTION, LOGS, SERVERS, Flag, takes, tell_ineffective
+from pykai.apps.programs import check_command_line, check_configuration
 from pykai.controllers import operator as controller
 from pykai.controllers.operator import OperatorSettings, PodScope, Site, WebhookParts
+from pykai.controllers.operator.programs import Programs
 from pykai.controllers.operator.webhooks import Endpoint
 from pykai.kube.api import Api
 from pykai.kube.watches import Watches
@@ -110,4 +112,5 @@ def operator(**given: Any) -> None:
     """Deploy the system as Config and SchedulingShard objects ask."""
     process = process_of("operator", given, names.OPERATOR_LEASE)
     tell_ineffective(LOGS, given)
-    run_component(process, partial(compose, OperatorSettings(WEBHOOKS, site_of(given), ping)))
+    settings = OperatorSettings(WEBHOOKS, site_of(given), ping, Programs(check_command_line, check_configuration))
+    run_component(process, partial(compose, settings))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,11 +13,15 @@ from cryptography import x509
 
 from pykai.apps.cli import CommandTable, main
 from pykai.apps.operator import WEBHOOKS, issued, ping, site_of
+from pykai.apps.programs import check_command_line, check_configuration
 from pykai.apps.scheduler import scheduler
+from pykai.config.fields import FieldError
 from pykai.controllers.operator import PodScope
+from pykai.controllers.operator.desired import desired
+from pykai.controllers.operator.programs import Programs, accepted
 from pykai.controllers.operator.scheduler_flags import FLAGS
 from pykai.controllers.operator.webhooks import Endpoint
-from tests.unit.controllers.operator.cluster import container_of, wanted
+from tests.unit.controllers.operator.cluster import OWNER, PARTS, container_of, installation, wanted
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 AT = Endpoint("kai-scheduler", "admission", 443, b"trusted")
@@ -139,3 +144,37 @@ def test_components_take_the_flags_that_the_operator_gives(spec: dict[str, Any])
 def test_shards_may_use_every_flag_of_the_scheduler() -> None:
     options = {option.removeprefix("--") for parameter in scheduler.params for option in parameter.opts}
     assert options - {"kubeconfig"} == FLAGS
+
+
+@pytest.mark.parametrize("spec", [{}, EVERYTHING], ids=["defaults", "everything"])
+def test_nothing_that_is_right_is_refused(spec: dict[str, Any]) -> None:
+    shards = {"default": {}, "spread": {"partitionLabelValue": "a", "placementStrategy": {"gpu": "spread"}}}
+    made = desired(installation(spec), shards, PARTS, OWNER)
+    assert accepted(made, Programs(check_command_line, check_configuration)) == made
+
+
+REFUSED_FLAGS = [
+    ("scheduler", "--v=five", "flags of scheduler: Invalid value for '--v': 'five' is not a valid integer"),
+    ("scheduler", "--schedule-period=soon", "--schedule-period"),
+    ("binder", '--plugins={"nope": {}}', "failed to get binder plugin nope"),
+    ("podgrouper", "--burst=many", "--burst"),
+    ("nobody", "--v=1", "there is no component 'nobody'"),
+]
+
+
+@pytest.mark.parametrize(("component", "argument", "message"), REFUSED_FLAGS)
+def test_a_flag_that_a_component_would_refuse_is_named(component: str, argument: str, message: str) -> None:
+    with pytest.raises(FieldError, match=re.escape(message)):
+        check_command_line(component, [argument])
+
+
+REFUSED_CONFIGURATIONS = [
+    ({"tiers": [{"plugins": [{"name": "nope"}]}]}, "tiers[0].plugins[0]: plugin 'nope' does not exist"),
+    ({"usageDBConfig": {"clientType": "nope"}}, "usageDBConfig.clientType"),
+]
+
+
+@pytest.mark.parametrize(("document", "message"), REFUSED_CONFIGURATIONS)
+def test_a_configuration_that_a_scheduler_would_refuse_is_named(document: dict[str, Any], message: str) -> None:
+    with pytest.raises(FieldError, match=re.escape(message)):
+        check_configuration({"actions": "allocate", **document})

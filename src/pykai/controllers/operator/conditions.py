@@ -149,13 +149,14 @@ def _deployment_runs(live: Object) -> bool:
     wanted = (live.get("spec") or {}).get("replicas", 1)
     rows = status.get("conditions") or ()
     runs = any(row["type"] == "Available" and row["status"] == "True" for row in rows)
-    return runs and _current(live) and int(status.get("updatedReplicas") or 0) == wanted
+    return runs and rolled_out(live) and int(status.get("updatedReplicas") or 0) == wanted
 
 
 def rolled_out(deployment: Object) -> bool:
     """Whether no pod of an older spec is left, but those that have been told to end."""
     status = deployment.get("status") or {}
-    return _current(deployment) and status.get("replicas", 0) == status.get("updatedReplicas", 0)
+    updated = status.get("updatedReplicas", 0)
+    return _current(deployment) and bool(status.get("replicas", updated) == updated)
 
 
 def _daemon_set_runs(live: Object) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from pykai.controllers.operator.desired import Wanted, desired
 from pykai.controllers.operator.installation import Facts, Installation, Site
 from pykai.controllers.operator.observation import Observation
 from pykai.controllers.operator.probe import DatabaseProbe, Ping
+from pykai.controllers.operator.programs import Programs, accepted
 from pykai.controllers.operator.settings import read_config
 from pykai.controllers.operator.webhooks import WebhookParts
 from pykai.controllers.operator.writer import Writer
@@ -47,7 +48,7 @@ async def _unreachable(address: str, seconds: float) -> str:
 
 @dataclass(frozen=True)
 class OperatorSettings:
-    """Where the operator is, what the webhook package contributes, and how to reach a Prometheus.
+    """Where the operator is, what the webhook package contributes, how to reach a Prometheus and to ask programs.
 
     `gather_seconds`: for how long news are gathered before they are acted on. `wall`: seconds since 1970.
     """
@@ -55,6 +56,7 @@ class OperatorSettings:
     parts: WebhookParts
     site: Site = Site()
     ping: Ping = _unreachable
+    programs: Programs = Programs()
     gather_seconds: float = 0.3
     wall: Callable[[], float] = time.time
     pace: Pace = field(default_factory=lambda: Pace(workers=1, first_seconds=1.0))
@@ -71,6 +73,7 @@ class Operator:
         self._writer = Writer(api, self._seen, settings.parts, settings.site.namespace)
         self._certificates = Certificates(self._writer, settings.parts)
         self._probe = DatabaseProbe(settings.ping, self._changed)
+        self._asked: Mapping[tuple[str, str], Any] = {}
         self._loop: ReconcileLoop[str] = ReconcileLoop("operator", settings.pace, settings.meters("operator"))
 
     async def run(self, ready: asyncio.Event) -> None:
@@ -88,6 +91,10 @@ class Operator:
             leave()
 
     def _changed(self) -> None:
+        asked = self._seen.asked()
+        if asked != self._asked:  # what failed may have been mended
+            self._asked = asked
+            self._loop.forget(_ALL)
         self._loop.add_after(_ALL, self._settings.gather_seconds)
 
     async def _reconcile(self, key: str) -> float | None:
@@ -102,13 +109,19 @@ class Operator:
         if found["metadata"].get("deletionTimestamp"):
             return None
         config = dict(found)
+        shards = self._seen.shards()
         try:
-            installation = await self._installation(config)
+            wanted = await self._wanted(config, shards)
         except FieldError as error:
             await self._tell(CONFIG, config, Standing([str(error)], [str(error)]))
             return None
         await self._announce(config)
-        return await self._make(config, installation)
+        return await self._make(config, shards, wanted)
+
+    async def _wanted(self, config: Object, shards: Mapping[str, Object]) -> Wanted:
+        installation = await self._installation(config)
+        specs = {name: shard.get("spec") or {} for name, shard in shards.items()}
+        return accepted(desired(installation, specs, self._settings.parts, _owner(config)), self._settings.programs)
 
     async def _installation(self, config: Object) -> Installation:
         read = read_config(config.get("spec") or {})
@@ -129,10 +142,7 @@ class Operator:
         )
         return Installation(read, self._settings.site, facts)
 
-    async def _make(self, config: Object, installation: Installation) -> float:
-        shards = self._seen.shards()
-        specs = {name: shard.get("spec") or {} for name, shard in shards.items()}
-        wanted = desired(installation, specs, self._settings.parts, _owner(config))
+    async def _make(self, config: Object, shards: Mapping[str, Object], wanted: Wanted) -> float:
         failures = await self._writer.write(wanted)
         presence = Presence(self._writer.present(), failures)
         await self._tell(CONFIG, config, self._standing(wanted, presence))

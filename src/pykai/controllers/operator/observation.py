@@ -75,6 +75,11 @@ class Observation:
         """All shards by name, without those that are being deleted."""
         return {key[1]: shard for key, shard in self._shards.items() if not shard["metadata"].get("deletionTimestamp")}
 
+    def asked(self) -> dict[tuple[str, str], Any]:
+        """The generations of Config and shards, by uid and name: what they ask for is the same as long as these are."""
+        found = [item["metadata"] for watch in (self._configs, self._shards) for _, item in watch.items()]
+        return {(meta["uid"], meta["name"]): meta.get("generation") for meta in found}
+
     def own(self) -> Iterator[tuple[Resource, Object]]:
         """All our objects."""
         for resource, watch in self._own.items():

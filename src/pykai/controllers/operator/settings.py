@@ -13,6 +13,7 @@ from msgspec import Struct, ValidationError, convert, field
 from pykai.config.fields import FieldError, field_error
 from pykai.controllers.operator.defaults import filled
 from pykai.objects.crds.config import CONFIG
+from pykai.objects.dns import is_subdomain
 
 Object = dict[str, Any]
 Labels = dict[str, str]
@@ -289,7 +290,11 @@ _WITH_AUTOSCALER = tuple(
 
 def read_config(spec: Object) -> Config:
     """A Config's spec with all defaults; FieldError names the field that is wrong."""
-    return converted(filled(_with_global_autoscaler(spec), CONFIG.spec), Config)
+    config = converted(filled(_with_global_autoscaler(spec), CONFIG.spec), Config)
+    name = config.shared.scheduler_name
+    if not is_subdomain(name):
+        raise FieldError("spec.global.schedulerName", f"{name!r} cannot be part of names")
+    return config
 
 
 def _with_global_autoscaler(spec: Object) -> Object:

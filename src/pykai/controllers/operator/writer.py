@@ -1,6 +1,7 @@
 """Writes of the operator: apply what differs, delete what is no longer wanted, keep away from what is not ours.
 
-A lease goes last: while the pods that it elects are being replaced, those that are left need it.
+A lease goes last: while the pods that it elects are being replaced, those that are left need it. Of a shard whose new
+objects could not be written the old ones stay.
 """
 
 from __future__ import annotations
@@ -92,9 +93,11 @@ class Writer:
 
     async def _remove_unwanted(self, wanted: Wanted, failures: dict[Key, str]) -> None:
         kept = {key_of(item) for item in wanted.all()}
+        unsettled = {_shard_of(item) for item in wanted.all() if key_of(item) in failures} - {""}
         for resource, item in list(self._seen.own()):
-            shard = (item["metadata"].get("labels") or {}).get(names.SHARD_LABEL, "")
-            if key_of(item) in kept or shard in wanted.refused or (resource == LEASE and self._elects(item)):
+            if key_of(item) in kept or (resource == LEASE and self._elects(item)):
+                continue
+            if _shard_of(item) in wanted.refused or _shard_of(item) in unsettled:
                 continue
             try:
                 await self._delete(resource, item)
@@ -121,6 +124,10 @@ class Writer:
 
     def _ref(self, resource: Resource, name: str) -> Ref:
         return resource.ref(name, self._namespace if resource.namespaced else "")
+
+
+def _shard_of(item: Object) -> str:
+    return str((item["metadata"].get("labels") or {}).get(names.SHARD_LABEL, ""))
 
 
 def key_of(item: Object) -> Key:

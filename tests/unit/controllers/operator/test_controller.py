@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import pytest
 
+from pykai.config.fields import FieldError
 from pykai.controllers.loop import Pace
 from pykai.controllers.operator.kinds import CLUSTER_POLICY, MONITOR, PROMETHEUS
+from pykai.controllers.operator.programs import Programs
 from pykai.kube.api import Object, Patch
 from pykai.kube.crds import open_definition
 from pykai.kube.errors import Forbidden, NotFound, TooManyRequests
@@ -182,29 +185,82 @@ async def test_a_deployment_of_kai_with_other_pods_is_made_anew() -> None:
         assert [each["name"] for each in now["spec"]["template"]["spec"]["containers"]] == ["kai-scheduler-default"]
 
 
-async def test_a_mistake_in_a_shard_keeps_it_running() -> None:
-    async with operating() as bench:
+def _picky(component: str, arguments: Sequence[str]) -> None:
+    for word in ("nope", "five"):
+        if any(word in argument for argument in arguments):
+            raise FieldError(component, f"I do not know {word}")
+
+
+def _needs_topology(document: Object) -> None:
+    if "topology" not in str(document["tiers"]):
+        raise FieldError("tiers", "without topology I am lost")
+
+
+PICKY = Programs(_picky, _needs_topology)
+MISTAKES = [
+    ({"args": {"fly": "high"}}, "spec.args.fly: the scheduler has no such flag"),
+    ({"args": {"v": "five"}}, "spec: scheduler: I do not know five"),
+    ({"plugins": {"topology": {"enabled": False}}}, "spec: tiers: without topology I am lost"),
+]
+
+
+@pytest.mark.parametrize(("spec", "message"), MISTAKES)
+async def test_a_mistake_in_a_shard_keeps_it_running(spec: Object, message: str) -> None:
+    async with operating(programs=PICKY) as bench:
         await bench.configure()
         await bench.shard("default")
         await eventually(lambda: _has(bench, "kai-scheduler-default"))
-        await bench.shard("default", args={"fly": "high"})
+        before = await flags(bench, "kai-scheduler-default")
+        await bench.shard("default", **spec)
 
         async def told() -> bool:
             rows = await bench.conditions(SHARD, "default")
-            return rows.get("Deployed", {}).get("message") == "spec.args.fly: the scheduler has no such flag"
+            return rows.get("Deployed", {}).get("message") == message
 
         await eventually(told)
+        assert await flags(bench, "kai-scheduler-default") == before
+
+
+async def test_a_shard_whose_new_objects_cannot_be_written_keeps_its_old_ones() -> None:
+    async with operating(pace=Pace(1, 0.2, 0.2)) as bench:
+        await bench.configure()
+        await bench.shard("default")
+        await eventually(lambda: _has(bench, "kai-scheduler-default"))
+        bench.api.refusals["patch", "Deployment"] = [Forbidden("no")] * 9
+        await bench.configure(**{"global": {"schedulerName": "other"}})
+        await bench.settled()
+        assert "Deployment other-default: no" in (await bench.conditions(SHARD, "default"))["Deployed"]["message"]
         assert await _has(bench, "kai-scheduler-default")
+
+        async def replaced() -> bool:
+            return await _has(bench, "other-default") and not await _has(bench, "kai-scheduler-default")
+
+        await eventually(replaced)
+
+
+async def test_what_is_mended_does_not_wait_for_what_failed() -> None:
+    async with operating(pace=Pace(1, 600.0, 600.0)) as bench:
+        bench.api.refusals["patch", "Deployment"] = [Forbidden("no")] * 6
+        await bench.configure()
+        await bench.settled()
+        assert await bench.names(DEPLOYMENT) == set()
+        await bench.configure(admission={"gpuSharing": True})
+        await eventually(lambda: _has(bench, "admission"))
 
 
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
         ({"namespace": "elsewhere"}, "spec.namespace: is 'elsewhere', but this operator works in 'kai-scheduler'"),
+        (
+            {"global": {"schedulerName": "No Name"}},
+            "spec.global.schedulerName: 'No Name' cannot be part of names",
+        ),
+        ({"binder": {"plugins": {"nope": {"enabled": True}}}}, "Binder: binder: I do not know nope"),
     ],
 )
 async def test_a_config_that_cannot_be_used(spec: Object, message: str) -> None:
-    async with operating() as bench:
+    async with operating(programs=PICKY) as bench:
         await bench.configure(**spec)
         await bench.settled()
         rows = await bench.conditions()

@@ -165,6 +165,8 @@ RUNS = {"conditions": [{"type": "Available", "status": "True"}], "updatedReplica
     [
         (RUNS, True),
         ({}, False),
+        ({**RUNS, "replicas": 2}, True),
+        ({**RUNS, "replicas": 3}, False),  # one of the pods from before still answers
         ({**RUNS, "updatedReplicas": 1}, False),
         ({**RUNS, "observedGeneration": 1}, False),
         ({**RUNS, "conditions": [{"type": "Available", "status": "False"}]}, False),
