@@ -27,8 +27,8 @@ from pykai.kube.api import Api, Deletion, Object, Patch, Propagation, Resource, 
 from pykai.kube.definitions import define
 from pykai.kube.errors import AlreadyExists, NotFound
 from pykai.kube.resources import JOB, POD, STATEFUL_SET
-from pykai.local.podstatus import RUN_SECONDS as RUN_ANNOTATION
 from pykai.local.session import connect
+from pykai.objects.names import RUN_SECONDS as RUN_ANNOTATION
 from tests.unit.controllers.live import owned_by
 
 RUN_SECONDS = "2"

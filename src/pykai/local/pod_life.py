@@ -28,6 +28,7 @@ from pykai.local.ledger import NodeLedger, RefusalError, pod_requests
 from pykai.local.podlog import ContainerLog, PodLog
 from pykai.local.shapes import Device
 from pykai.objects import names, timestamps
+from pykai.sim import spans
 
 _logger = structlog.get_logger(__name__)
 _WRITES_AT_ONCE = 64
@@ -188,7 +189,7 @@ class PodLives:
         if seconds is None:
             return None
         await asyncio.sleep(max(0.0, since + seconds - time.time()))
-        return int(podstatus.annotated_number(life.pod, podstatus.EXIT_CODE) or 0)
+        return podstatus.exit_code(life.pod)
 
     def _begin_stop(self, life: Life, pod: Object) -> None:
         life.pod = pod
@@ -262,10 +263,10 @@ def _taken_up(pod: Object) -> tuple[int, float | None]:
 
 def _run_seconds(pod: Object, habits: Habits) -> float | None:
     """How long the containers run: as annotated, or the habit for Jobs; None is until deleted."""
-    podstatus.annotated_number(pod, podstatus.EXIT_CODE)
-    annotated = podstatus.annotated_number(pod, podstatus.RUN_SECONDS)
+    podstatus.exit_code(pod)
+    annotated = podstatus.annotated_seconds(pod, names.RUN_SECONDS)
     if annotated is not None:
-        return annotated
+        return None if annotated == spans.NEVER else annotated
     return habits.job_seconds if podstatus.is_job_pod(pod) else None
 
 
@@ -274,5 +275,5 @@ def _stop_seconds(pod: Object, usual: float) -> float:
     grace = float(pod["metadata"].get("deletionGracePeriodSeconds", _DEFAULT_GRACE))
     annotated = None
     with contextlib.suppress(ValueError):
-        annotated = podstatus.annotated_number(pod, podstatus.STOP_SECONDS)
+        annotated = podstatus.annotated_seconds(pod, names.STOP_SECONDS)
     return min(grace, usual if annotated is None else annotated)

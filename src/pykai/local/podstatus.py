@@ -8,13 +8,13 @@ from typing import Any
 
 from pykai.local.addresses import pod_ip
 from pykai.local.site import HOST
+from pykai.sim import spans
 
 Object = dict[str, Any]
-RUN_SECONDS = "pykai.io/run-seconds"
 EXIT_CODE = "pykai.io/exit-code"
-STOP_SECONDS = "pykai.io/stop-seconds"
 
 _STOPPED_BY_SIGNAL = 143
+_LARGEST_CODE = 255
 
 
 def conditions(rows: Mapping[str, tuple[bool, str]], now: str) -> list[Object]:
@@ -130,18 +130,24 @@ def is_over(pod: Object) -> bool:
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
-def annotated_number(pod: Object, key: str) -> float | None:
-    """A non-negative number from an annotation; None if absent; ValueError names the annotation."""
+def annotated_seconds(pod: Object, key: str) -> float | None:
+    """A time from an annotation as `kai simulate` reads it, drawn by the pod's uid where it is a range; None if absent;
+    ValueError names the annotation."""
     text = (pod["metadata"].get("annotations") or {}).get(key)
     if text is None:
         return None
     try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < 1e9:
-        raise ValueError(f"annotation {key}: {text!r} is not a number of 0 or more")
-    return value
+        return spans.seconds(text).draw(f"{pod['metadata'].get('uid', '')}/{key}")
+    except ValueError as error:
+        raise ValueError(f"annotation {key}: {error}") from error
+
+
+def exit_code(pod: Object) -> int:
+    """With what its containers end, 0 unless annotated; ValueError names the annotation."""
+    text = (pod["metadata"].get("annotations") or {}).get(EXIT_CODE, "0")
+    if not text.isdecimal() or int(text) > _LARGEST_CODE:
+        raise ValueError(f"annotation {EXIT_CODE}: {text!r} is not a number from 0 to {_LARGEST_CODE}")
+    return int(text)
 
 
 def is_job_pod(pod: Object) -> bool:

@@ -8,6 +8,7 @@ import pytest
 
 from pykai.local import podstatus
 from pykai.local.addresses import pod_ip
+from pykai.objects import names
 
 NOW, LATER = "2030-01-01T00:00:00Z", "2030-01-01T00:01:00Z"
 
@@ -78,17 +79,38 @@ def test_refused() -> None:
     assert status == {"phase": "Failed", "reason": "OutOfcpu", "message": "Pod was rejected: too much"}
 
 
-@pytest.mark.parametrize(
-    ("text", "value"), [(None, None), ("0", 0.0), ("2.5", 2.5), ("-1", ValueError), ("soon", ValueError)]
-)
-def test_annotated_number(text: str | None, value: float | type[Exception] | None) -> None:
-    annotations = {} if text is None else {podstatus.RUN_SECONDS: text}
+TIMES = [(None, None), ("0", 0.0), ("2.5", 2.5), ("forever", float("inf")), ("-1", ValueError), ("soon", ValueError)]
+
+
+@pytest.mark.parametrize(("text", "value"), TIMES)
+def test_annotated_seconds(text: str | None, value: float | type[Exception] | None) -> None:
+    annotations = {} if text is None else {names.RUN_SECONDS: text}
     given = pod(metadata={"annotations": annotations})
     if isinstance(value, type):
         with pytest.raises(value, match=r"annotation pykai\.io/run-seconds"):
-            podstatus.annotated_number(given, podstatus.RUN_SECONDS)
+            podstatus.annotated_seconds(given, names.RUN_SECONDS)
     else:
-        assert podstatus.annotated_number(given, podstatus.RUN_SECONDS) == value
+        assert podstatus.annotated_seconds(given, names.RUN_SECONDS) == value
+
+
+def test_a_range_of_seconds_is_drawn_by_the_pod() -> None:
+    def drawn(uid: str) -> float:
+        found = podstatus.annotated_seconds({"metadata": {"uid": uid, "annotations": {"x": "10-90"}}}, "x")
+        assert found is not None
+        return found
+
+    assert 10 <= drawn("a") == drawn("a") <= 90
+    assert len({drawn(uid) for uid in "abcd"}) == 4
+
+
+@pytest.mark.parametrize(("text", "code"), [(None, 0), ("0", 0), ("7", 7), ("256", None), ("-1", None), ("x", None)])
+def test_exit_code(text: str | None, code: int | None) -> None:
+    given = pod(metadata={"annotations": {} if text is None else {podstatus.EXIT_CODE: text}})
+    if code is None:
+        with pytest.raises(ValueError, match=r"annotation pykai\.io/exit-code"):
+            podstatus.exit_code(given)
+    else:
+        assert podstatus.exit_code(given) == code
 
 
 @pytest.mark.parametrize(
