@@ -10,9 +10,15 @@ def headline(outcome: Outcome) -> str:
     """The run in one sentence."""
     history = outcome.history
     return (
-        f"{len(outcome.devices)} nodes with {history.samples[-1].gpus_total:g} GPUs, {len(outcome.queues)} queues, "
-        f"{len(history.lives)} pods: {clock(history.ended_at)} simulated in {history.cycles} scheduling cycles"
+        f"{many(len(outcome.devices), 'node')} with {many(history.samples[-1].gpus_total, 'GPU')}, "
+        f"{many(len(outcome.queues), 'queue')}, {many(len(history.lives), 'pod')}: "
+        f"{clock(history.ended_at)} simulated in {many(history.cycles, 'scheduling cycle')}"
     )
+
+
+def many(count: float, thing: str) -> str:
+    """How many there are of a thing, for people."""
+    return f"{count:g} {thing}{'' if count == 1 else 's'}"
 
 
 def waited(life: PodLife, end: float) -> float:

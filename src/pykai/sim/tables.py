@@ -12,7 +12,7 @@ from rich.text import Text
 from pykai.model.resources import CPU, GPU
 from pykai.observe.tables import FAINT, Column, amount, first, table
 from pykai.sim.history import Outcome, PodLife
-from pykai.sim.summary import headline, waited
+from pykai.sim.summary import headline, many, waited
 from pykai.sim.timeline import EMPTY, MARKS, Workload, axis, cells, clock, workload_title, workloads
 
 COLOURS = ("cyan", "magenta", "green", "blue", "bright_red", "bright_green", "bright_blue", "bright_magenta")
@@ -175,7 +175,7 @@ def evictions(outcome: Outcome, rows: int) -> Iterator[Table]:
         body.append([clock(at), action, who.append(f"\n{why}")])
     columns: Columns = [Column("at", right=True), "action", Column("who left for whom, and why", wide=True)]
     if body:
-        yield table(f"Evicted: {sum(map(len, together.values()))} pods", columns, first(body, rows))
+        yield table(f"Evicted: {many(sum(map(len, together.values())), 'pod')}", columns, first(body, rows))
 
 
 def _left(outcome: Outcome, life: PodLife) -> Text:
@@ -195,7 +195,8 @@ def waits(outcome: Outcome, rows: int) -> Iterator[Table]:
     if not found:
         return
     times = sorted(waited(life, end) for life in outcome.history.lives.values())
-    title = f"Waited: {len(found)} workloads; half of all pods waited at most {clock(median(times))}, none more than "
+    who = many(len(found), "workload")
+    title = f"Waited: {who}; half of all pods waited at most {clock(median(times))}, none more than "
     columns: Columns = [
         "workload",
         Column("pods", right=True),
