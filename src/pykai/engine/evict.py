@@ -11,7 +11,7 @@ from pykai.engine.allocate import place_gang
 from pykai.engine.budgets import ActionBudget
 from pykai.engine.cycle import Cycle
 from pykai.engine.efforts import Result, SearchEffort
-from pykai.engine.gang import pods_to_place
+from pykai.engine.gang import pods_to_place, ready
 from pykai.engine.order import Waiting, pending_gangs
 from pykai.engine.pool import VictimPool
 from pykai.engine.quota import QueueBook
@@ -68,7 +68,7 @@ def run(cycle: Cycle, action: Eviction) -> None:
         pods = pods_to_place(cycle.trial, cycle.orders, gang)
         if not action.entitled(cycle, gang) or failures.hopeless(gang, pods):
             walk.give_up(gang)
-        elif _refused(cycle, gang, pods):
+        elif _refused(cycle, gang, pods) or not ready(cycle.trial, gang):
             walk.go_on(gang)
         elif (result := _make_room(cycle, action, (gang, pods), means)).ends_action:
             break

@@ -18,7 +18,7 @@ from pykai.engine.order import Waiting
 from pykai.engine.quota import QueueBook, Triple
 from pykai.engine.service import serve
 from pykai.engine.start import start
-from pykai.engine.trial import Place, Trial
+from pykai.engine.trial import Trial
 from pykai.engine.victims import Batch
 from pykai.model.status import IS_ACTIVE_USED, Status
 
@@ -111,9 +111,10 @@ def _suppose(cycle: Cycle, cause: Cause, pods: Sequence[int], batches: Sequence[
     return None if not scenario.victims and whole(cycle, cause.gang) else scenario
 
 
-def _place(trial: Trial, pod: int) -> Place:
-    """Where a pod is: one that keeps a promise is there before and after."""
-    return trial.node[pod], trial.gpu_groups.get(pod, ())
+def _place(trial: Trial, pod: int) -> tuple[int, tuple[str, ...], bool]:
+    """Where a pod is, and whether it waits for its place there: one that keeps a promise is and does as before, one
+    that gets other devices of its node has to wait for them."""
+    return trial.node[pod], trial.gpu_groups.get(pod, ()), trial.status[pod] == Status.PIPELINED
 
 
 def _justified(cycle: Cycle, scenario: Scenario) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from pykai.engine.cycle import Cycle
 from pykai.engine.trial import Trial
 from pykai.model.resources import Mask, Rows
-from pykai.model.status import ACTIVE_ALLOCATED, Status, table
+from pykai.model.status import ACTIVE_ALLOCATED, IS_ACTIVE_USED, Status, table
 
 _STAYS = table(ACTIVE_ALLOCATED | {Status.STUCK_IN_RELEASING})
 NOWHERE = -1
@@ -37,8 +37,12 @@ class Whereabouts:
         """All changes since the start, in order: the number of them is the version of the arrays."""
         self._read = len(trial.moved)
         status, node = np.array(trial.status, dtype=np.int64), np.array(trial.node, dtype=np.int64)
+        pods = trial.snapshot.pods
+        self._origin: Rows = np.where(np.array(IS_ACTIVE_USED)[pods.status], pods.node, NOWHERE)
         self.staying: Rows = np.where(np.array(_STAYS)[status], node, NOWHERE)
         self.leaving: Rows = np.where(status == Status.RELEASING, node, NOWHERE)
+        for pod in trial.placed:
+            self.leaving[pod] = self._left_by(pod, trial.status[pod], trial.node[pod])
 
     def refresh(self) -> int:
         """Bring the arrays up to date; their version."""
@@ -51,10 +55,17 @@ class Whereabouts:
 
     def _follow(self, pod: int, status: int, node: int) -> None:
         stays = node if _STAYS[status] else NOWHERE
-        leaves = node if status == Status.RELEASING else NOWHERE
+        leaves = self._left_by(pod, status, node)
         move = Move(pod, (int(self.staying[pod]), stays), (int(self.leaving[pod]), leaves))
         self.staying[pod], self.leaving[pod] = stays, leaves
         self.moves.append(move)
+
+    def _left_by(self, pod: int, status: int, node: int) -> int:
+        """The node that a pod is about to leave: where it runs, also when it has another place in the meantime."""
+        origin = int(self._origin[pod])
+        if status == Status.RELEASING:
+            return node if origin == NOWHERE else origin
+        return origin if pod in self.trial.placed else NOWHERE
 
 
 def whereabouts(cycle: Cycle) -> Whereabouts:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from pykai.engine.decide import decide
 from pykai.engine.policy import Policy
+from pykai.engine.verify import verify
 from pykai.model.plan import Plan
 from pykai.objects import kinds, names
 from pykai.objects.timestamps import rfc3339
@@ -24,8 +25,8 @@ PROTECTING = Policy(
 )
 
 
-def queue(name: str, parent: str = "", **quotas: float) -> Any:
-    resources = {name: {"quota": quotas.get(name, 0), "limit": -1, "overQuotaWeight": 1} for name in ("gpu", "cpu")}
+def queue(name: str, parent: str = "", weight: float = 1, **quotas: float) -> Any:
+    resources = {n: {"quota": quotas.get(n, 0), "limit": -1, "overQuotaWeight": weight} for n in ("gpu", "cpu")}
     resources["memory"] = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
     return kind(kinds.Queue, {"metadata": {"name": name}, "spec": {"parentQueue": parent, "resources": resources}})
 
@@ -127,3 +128,13 @@ def test_the_minimum_of_a_protected_gang_is_not_moved_either(policy: Policy, mov
     room = [node("a", gpus=3), node("b", gpus=2)]
     found = plan(*room, queue("under", gpu=4), queue("over"), *holds, *asks, policy=policy)
     assert bool(evicted(found)) is moved
+
+
+def test_what_is_left_of_an_evicted_gang_gets_nothing_below_its_minimum() -> None:
+    queues = [queue("top", gpu=-1, cpu=-1), queue("one", "top", 0, gpu=1, cpu=-1), queue("two", "top", gpu=1, cpu=-1)]
+    holds = [gang("d", "low", 8, queue="one", minMember=2), pod("d-0", "n1", gpus=1), pod("d-1", "n0", gpus=1)]
+    holds += [gang("e", "low", 7, queue="two"), pod("e-0", "n0", gpus=1)]
+    asks = [pod("d-2", gpus=1), gang("a", age=9, queue="two", preemptibility="non-preemptible"), pod("a-0", gpus=1)]
+    nodes = [node("n0", gpus=2), node("n1", gpus=1)]
+    snapshot = snapshot_of([*PRIORITIES, *nodes, *queues, *holds, *asks])
+    assert [str(violation) for violation in verify(snapshot, decide(snapshot, PACKING, NOW))] == []
