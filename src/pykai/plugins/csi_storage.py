@@ -73,5 +73,6 @@ def _short(cycle: Cycle, pod: int, free: Column) -> Iterator[tuple[str, Mask]]:
         by_class.setdefault(class_name(claim), []).append(claim)
     for name, claims in by_class.items():
         sizes = [claim_size(claim) for claim in claims if claim_key(claim) not in drawn]
-        short = (facts.largest < max(sizes, default=0.0)) | (free < sum(sizes))
-        yield name, np.append(short, True)[facts.of_class[name]]
+        if sizes:
+            short = (facts.largest < max(sizes)) | (free < sum(sizes))
+            yield name, np.append(short, True)[facts.of_class[name]]

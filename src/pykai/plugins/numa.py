@@ -65,7 +65,7 @@ class Numa:
 
     def must_wait(self, cycle: Cycle, pod: int, node: int) -> bool:
         accounts = accounts_of(cycle)
-        return accounts is not None and accounts.choose(cycle.trial.of_class(pod), node, now=True) is None
+        return accounts is not None and accounts.choose(pod, node, now=True) is None
 
     def pod_score(self, cycle: Cycle, pod: int) -> Column | None:
         accounts = accounts_of(cycle)
@@ -76,10 +76,13 @@ class Numa:
         if accounts is None:
             return
         status = cycle.trial.status[pod]
-        if status in _FRESH:
-            accounts.take(pod, node, now=status == Status.ALLOCATED)
-        else:
+        if status not in _FRESH:
             accounts.stay(pod)
+            return
+        accounts.take(pod, node, now=status == Status.ALLOCATED)
+        # A place of this cycle that was taken back and given again may come with other zones.
+        if status == Status.ALLOCATED and accounts.waits(pod):
+            cycle.trial.wait_instead(pod)
 
     def evicted(self, cycle: Cycle, pod: int) -> None:
         accounts = accounts_of(cycle)

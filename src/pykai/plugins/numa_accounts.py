@@ -16,7 +16,7 @@ from pykai.engine.trial import Trial
 from pykai.kernels.numa import Choose, align, covering_zones, fewest_zones, one_zone
 from pykai.model.pods import PodClass
 from pykai.model.resources import Column, Mask, Rows
-from pykai.model.status import ACTIVE_ALLOCATED, IS_ACTIVE_USED, table
+from pykai.model.status import ACTIVE_ALLOCATED, IS_ACTIVE_USED, Status, table
 from pykai.plugins.numa_topology import (
     BEST_EFFORT,
     RESTRICTED,
@@ -108,13 +108,13 @@ class Accounts:
         if choose is None:
             view.span[at] = zones
             return
-        taken, possible = self._align(view.demand, choose, self.later, at)
+        taken, possible = self._align(view.demand, choose, self.later[:, :, at], at)
         span = np.maximum(taken.any(axis=1).sum(axis=0), 1)
         view.fits[at] = possible | (policy == BEST_EFFORT)
         view.span[at] = np.where(possible, span, zones)
 
-    def _align(self, demand: ZoneDemand, choose: Choose, account: Column, at: Rows) -> tuple[Column, Mask]:
-        """What the demand takes on nodes of one scope, and where it can be aligned."""
+    def _align(self, demand: ZoneDemand, choose: Choose, room: Column, at: Rows) -> tuple[Column, Mask]:
+        """What the demand takes on nodes of one scope with this room, and where it can be aligned."""
         aware = self.zones.aware[:, at]
         together, alone = demand.together, demand.alone
         if self.zones.pod_scope[at[0]]:
@@ -125,7 +125,7 @@ class Accounts:
 
         together_there, alone_there = map(known_there, together), map(known_there, alone)
         full = self.zones.allocatable[:, :, at]
-        return align(choose, account[:, :, at], full, list(together_there), list(alone_there))
+        return align(choose, room, full, list(together_there), list(alone_there))
 
     def misaligned(self, c: PodClass) -> Mask:
         """Nodes that insist on alignment and cannot align the class, also when everybody who leaves is gone."""
@@ -134,18 +134,28 @@ class Accounts:
             closed[list(self.zones.nodes)] = ~view.fits
         return closed
 
-    def choose(self, c: PodClass, node: int, now: bool) -> Column | None:
-        """The [zone, resource] amounts a pod of the class takes on a node; None where it cannot be aligned.
+    def choose(self, pod: int, node: int, now: bool) -> Column | None:
+        """The [zone, resource] amounts a pod takes on a node; None where it cannot be aligned.
 
         Nothing is taken, and nothing can fail, where the node does not insist on alignment.
         """
-        view, at = self.view(c), self.zones.position.get(node)
+        view, at = self.view(self.trial.of_class(pod)), self.zones.position.get(node)
         nothing = np.zeros(self.now.shape[:2])
         strict = STRICT.get(self.zones.policy[at]) if at is not None else None
         if view is None or at is None or strict is None:
             return nothing
-        taken, possible = self._align(view.demand, strict, self.now if now else self.later, np.array([at]))
+        taken, possible = self._align(view.demand, strict, self._room(pod, at, now)[:, :, None], np.array([at]))
         return taken[:, :, 0] if possible[0] else None
+
+    def _room(self, pod: int, at: int, now: bool) -> Column:
+        """[zone, resource] amounts that a pod can have of a node; what it was given in this cycle is its own.
+
+        Who starts now stays: it must not take what is promised to others.
+        """
+        held = self.held.get(pod)
+        own = held if held is not None and held.fresh and held.at == at else None
+        later: Column = self.later[:, :, at] + (own.amounts if own and own.later else 0.0)
+        return np.minimum(later, self.now[:, :, at] + (own.amounts if own and own.now else 0.0)) if now else later
 
     def scores(self, c: PodClass) -> Column | None:
         """The fewer zones, the better; nodes that report none count as having as many as the largest."""
@@ -157,23 +167,21 @@ class Accounts:
         return scores
 
     def can_stay(self, pod: int) -> bool:
-        """Whether nobody was given the zones in which an evicted pod sits."""
+        """Whether nobody was given the zones in which an evicted pod sits, or was to sit."""
         held = self.held.get(pod)
-        return held is None or bool((held.amounts <= np.maximum(self.later[:, :, held.at], 0.0)).all())
+        if held is None:
+            return True
+        starts = held.fresh and self.trial.virtual.get(pod) == Status.ALLOCATED
+        return bool((held.amounts <= np.maximum(self._room(pod, held.at, starts), 0.0)).all())
 
     # --------------------------------------------------------------------------------------------------- changes
     def take(self, pod: int, node: int, now: bool) -> None:
-        """A pod gets its node: at once, or when those who leave are gone."""
+        """A pod gets its node: at once if it can be, or when those who leave are gone."""
         self.leave(pod)
-        at = self.zones.position.get(node)
-        if at is None:
-            self._drop(pod)
-            return
-        c = self.trial.of_class(pod)
-        chosen = self.choose(c, node, now)
+        at, chosen = self.zones.position.get(node), self.choose(pod, node, now)
         if chosen is None and now:
-            chosen = self.choose(c, node, now=False)
-        if chosen is None or not chosen.any():
+            now, chosen = False, self.choose(pod, node, now=False)
+        if at is None or chosen is None or not chosen.any():
             self._drop(pod)
             return
         self._put(pod, Held(at, chosen, now, True, True))
@@ -181,13 +189,13 @@ class Accounts:
     def leave(self, pod: int) -> None:
         """A pod is evicted: later its zones are free; a place that only this cycle gave it is free at once."""
         held = self.held.get(pod)
-        if held is None:
-            return
-        if held.fresh:
-            self._put(pod, held._replace(now=False, later=False))
-            self._drop(pod)
-        elif held.later:
-            self._put(pod, held._replace(later=False))
+        if held is not None and held.later:
+            self._put(pod, held._replace(now=held.now and not held.fresh, later=False))
+
+    def waits(self, pod: int) -> bool:
+        """Whether a pod's zones are still being released."""
+        held = self.held.get(pod)
+        return held is not None and not held.now
 
     def stay(self, pod: int) -> None:
         """A pod is not evicted after all."""

@@ -1,7 +1,8 @@
 """Where a claim that waits for a node could get its volume: volumes that exist, and nodes it can be made for.
 
 An existing volume is an option on the nodes its own node affinity allows. A new one can be made where the storage
-class allows it, and where the driver publishes how much it has left, where enough of it is left.
+class allows it, and where the driver publishes how much it has left, where enough of it is left. Once a node is
+selected for the claim its volume is being made there: nothing else will do until the driver gives that up.
 """
 
 from __future__ import annotations
@@ -78,7 +79,8 @@ def options(snapshot: Snapshot, claim: PersistentVolumeClaim) -> Options:
         return Options(found[:1], nobody, nobody)
     allowed = _allowed(snapshot, storage_class(snapshot, claim), claim)
     room = _room(snapshot, claim)
-    return Options(found, allowed & room, allowed & ~room)
+    making = bool((claim.metadata.annotations or {}).get(SELECTED_NODE))
+    return Options(() if making else found, allowed & room, allowed & ~room)
 
 
 def _candidates(snapshot: Snapshot, claim: PersistentVolumeClaim) -> Iterator[PersistentVolume]:

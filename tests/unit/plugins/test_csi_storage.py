@@ -72,6 +72,12 @@ def test_a_claim_two_pods_share_is_drawn_once() -> None:
     assert placed(made(pool("x", "a"), *objects)) == {"p0": "a", "p1": "a"}
 
 
+def test_a_claim_that_is_drawn_needs_no_more_room() -> None:
+    """The pool holds less than was drawn already; that does not keep a second user of the claim away."""
+    objects = [claim("c0", "9G"), pod("o", uses("c0", where="a")), pod("p0", uses("c0"))]
+    assert placed(made(pool("x", "a", "8G"), *objects)) == {"p0": "a"}
+
+
 def test_several_claims_of_a_pod_add_up() -> None:
     objects = [claim("c0"), claim("c1"), pod("p0", uses("c0", "c1"))]
     assert placed(made(pool("x", "a", "12G"), *objects)) == {"p0": "a"}

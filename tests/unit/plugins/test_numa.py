@@ -205,6 +205,31 @@ def test_a_pod_waits_for_a_zone_that_is_being_released() -> None:
     assert zone_rows(of, row(of, "p")) == (0,)
 
 
+def test_who_could_start_does_not_take_what_is_promised() -> None:
+    """Zone 0 has a CPU free, but all of it is promised to p; q waits for zone 1."""
+    of = numa_cycle(node("n", allocatable={"cpu": "32"}), topology("n", "single-numa-node", CPU4, CPU4),
+                    seated("old", 0, 3, leaving=True), seated("older", 1, 4, leaving=True),
+                    guaranteed("p", box("c", cpu="4", memory="1M")),
+                    guaranteed("q", box("c", cpu="1", memory="1M")))  # fmt: skip
+    assert placed(of) == {"p": "~n", "q": "~n"}
+    assert [zone_rows(of, row(of, name)) for name in "pq"] == [(0,), (1,)]
+
+
+def test_a_place_of_this_cycle_is_lost_with_its_zone() -> None:
+    of = numa_cycle(node("n", allocatable={"cpu": "32"}), topology("n", "single-numa-node", CPU4, CPU4),
+                    seated("w", 1, 3), guaranteed("p", box("c", cpu="3", memory="1M")),
+                    guaranteed("x", box("c", cpu="4", memory="1M")))  # fmt: skip
+    assert placed(of) == {"p": "n", "x": ""}
+    p, x = row(of, "p"), row(of, "x")
+    of.trial.suppose_evicted(p)
+    NUMA.evicted(of, p)
+    assert NUMA.unchanged(of, p, 0)
+    of.trial.place(x, 0, wait=True)
+    of.tell_placed(x)
+    assert zone_available(of, 0, 0) == {"cpu": 0.0}
+    assert not NUMA.unchanged(of, p, 0)
+
+
 def test_evicted_pods_give_their_zones_and_may_stay_in_them() -> None:
     of = numa_cycle(node("n"), topology("n", "single-numa-node", CPU4, CPU4), seated("v", 0, 3), seated("w", 1, 3),
                     guaranteed("p", box("c", cpu="2", memory="1M")))  # fmt: skip

@@ -89,6 +89,7 @@ PLACES = [  # objects, nodes a pod with claim x can use
     ([LATE, claim("x")], "abc"),
     ([storage_class("late", allowedTopologies=ZONE_2), claim("x")], "c"),
     ([LATE, claim("x", metadata={"annotations": {"volume.kubernetes.io/selected-node": "b"}})], "b"),
+    ([LATE, claim("x", metadata={"annotations": {"volume.kubernetes.io/selected-node": "b"}}), volume("v", "a")], "b"),
     ([LOCAL, claim("x", "local")], ""),
     ([LOCAL, claim("x", "local"), volume("v", "a", "local"), volume("w", "b", "local")], "ab"),
     ([LOCAL, claim("x", "local", "2G"), volume("v", "a", "local"), volume("w", "b", "local", "2G")], "b"),

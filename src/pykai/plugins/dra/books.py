@@ -146,7 +146,8 @@ class Books:
         self.ledger.stay(self._uid(pod))
 
     def can_stay(self, pod: int) -> bool:
-        return self.ledger.can_stay(self._uid(pod))
+        node = self.trial.node[pod]
+        return self.ledger.can_stay(self._uid(pod), lambda key: self.desk.reachable(key, node))
 
     def waits(self, pod: int) -> bool:
         return self.ledger.waits(self._uid(pod))
@@ -206,9 +207,9 @@ def open_books(cycle: Cycle) -> Books | None:
         return None
     pods = snapshot.pods
     known = {pod: references(pods.objects[pod], trial.of_class(pod).template.claims) for pod in with_claims}
-    ledger = open_ledger(trial.journal, objects.resource_claims, _going(trial))
-    _assume_bind_requests(cycle, ledger, known)
     inventory = Inventory(objects.resource_slices, snapshot.nodes)
+    ledger = open_ledger(trial.journal, inventory, objects.resource_claims, _going(trial))
+    _assume_bind_requests(cycle, ledger, known)
     return Books(
         trial=trial,
         ledger=ledger,
@@ -250,11 +251,12 @@ def _shared_claims(known: Mapping[int, Iterable[Reference]], claims: Mapping[Key
 
 
 def _assume_bind_requests(cycle: Cycle, ledger: Ledger, known: Mapping[int, Iterable[Reference]]) -> None:
-    """Binds under way: their allocations hold, though the API server does not show them yet."""
+    """Binds under way or just done: their allocations hold, though the claims do not show them yet."""
     pods, requests = cycle.snapshot.pods, cycle.snapshot.objects.bind_requests
-    for pod in np.flatnonzero(pods.status == Status.BINDING).tolist() if requests else ():
+    binding = (pods.status == Status.BINDING) | (pods.status == Status.BOUND)
+    for pod in np.flatnonzero(binding).tolist() if requests else ():
         request = requests.get((pods.namespaces[pod], pods.names[pod]))
-        if request is None:
+        if request is None or request.spec.selected_node != cycle.snapshot.nodes.names[pods.node[pod]]:
             continue
         chosen = {item.name: item.allocation for item in request.spec.resource_claim_allocations or ()}
         for reference in known.get(pod, ()):

@@ -64,8 +64,8 @@ class Gate:
         claim = self.claims.get(reference.key)
         if claim is None:
             return f'failed to get resource claim {shown}: could not find ResourceClaim "{shown}"'
-        users = ledger.state(reference.key).users
-        if uid not in users and len(users) >= MOST_CONSUMERS:
+        state = ledger.state(reference.key)
+        if uid not in state.users and len(state.users | state.leaving) >= MOST_CONSUMERS:
             return f"resource claim {shown} has reached its maximum number of consumers ({MOST_CONSUMERS})"
         if reference.shared and claim_gpus(claim):
             wrong = self._wrong_queue(claim, title, queue)

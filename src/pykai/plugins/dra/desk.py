@@ -5,12 +5,12 @@ Devices that are free now are preferred to those that are being released, so tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pykai.model.snapshot import Snapshot
-from pykai.plugins.dra.allocator import Grant, Site, allocate
+from pykai.plugins.dra.allocator import Candidates, Grant, Site, allocate
 from pykai.plugins.dra.claims import Reference
 from pykai.plugins.dra.demand import ClaimDemand, DemandError, DeviceRequest, cel_expressions, claim_demand
 from pykai.plugins.dra.devices import Counter, Device, DeviceId, Inventory, PoolId
@@ -33,17 +33,17 @@ class Desk:
     inventory: Inventory
     _demands: dict[Key, ClaimDemand] = field(default_factory=dict)
     _granted: dict[tuple[Any, ...], Granted] = field(default_factory=dict)
-    _matching: dict[tuple[Any, ...], tuple[Device, ...]] = field(default_factory=dict)
+    _matching: dict[tuple[Any, ...], Candidates] = field(default_factory=dict)
     _pools: dict[int, tuple[PoolId, ...]] = field(default_factory=dict)
 
     def offer(self, references: Sequence[Reference], node: int, own: tuple[Key, ClaimDemand] | None) -> Offer | str:
         """What a pod's claims, and the claim of its own for extended resources, get on a node; or why not."""
         offer: Offer = []
         missing: list[tuple[Key, ClaimDemand]] = []
-        for key in [*(reference.key for reference in references), *([own[0]] if own else [])]:
+        for key in dict.fromkeys([*(reference.key for reference in references), *([own[0]] if own else [])]):
             if key is None:
                 return "a claim has not been created yet"
-            state, reachable = self.ledger.state(key), self._reachable(key, node)
+            state, reachable = self.ledger.state(key), self.reachable(key, node)
             if state.kept and not reachable:
                 return f"claim {'/'.join(key)} node selector does not match node(s)"
             if state.kept or (reachable and self.ledger.can_rejoin(state)):
@@ -75,7 +75,7 @@ class Desk:
             found.append(self._demand(reference.key).signature)
         return tuple(found)
 
-    def _reachable(self, key: Key, node: int) -> bool:
+    def reachable(self, key: Key, node: int) -> bool:
         """Whether the claim's allocation, if it has one, can be used from the node."""
         selector = (self.ledger.state(key).allocation or {}).get("nodeSelector")
         nodes = self.snapshot.nodes
@@ -88,10 +88,7 @@ class Desk:
 
     def _grants(self, demands: Sequence[ClaimDemand], node: int) -> Granted:
         """Devices for the demands; None: the node lacks them, text: they cannot be had for another reason."""
-        pools = self._pools.get(node)
-        if pools is None:
-            pools = self._pools[node] = tuple({device.pool: None for device in self.inventory.devices(node)})
-        states = self.ledger.states
+        pools, states = self._pools_of(node), self.ledger.states
         key = (node, tuple(demand.signature for demand in demands), tuple(states.get(pool, 0) for pool in pools))
         if key not in self._granted:
             self._granted[key] = self._search(demands, node)
@@ -100,11 +97,19 @@ class Desk:
     def _search(self, demands: Sequence[ClaimDemand], node: int) -> Granted:
         try:
             granted = allocate(self._site(node, waiting=False), demands)
-            if granted is None and any(self.ledger.leaving.get(d.id) for d in self.inventory.devices(node)):
+            if granted is None and self._awaits(node):
                 granted = allocate(self._site(node, waiting=True), demands)
         except (DemandError, SelectorError) as error:
             return str(error)
         return granted
+
+    def _awaits(self, node: int) -> bool:
+        """Whether devices of a node are being released, or counters they draw on."""
+        leaving = self.ledger.leaving
+        if any(leaving.get(device.id) for device in self.inventory.devices(node)):
+            return True
+        pools = self._pools_of(node) if self.inventory.counters else ()
+        return any(leaving.get(device) for pool in pools for device in self.inventory.consumers(pool))
 
     def _site(self, node: int, waiting: bool) -> Site:
         """The node with its free devices; `waiting`: those that are being released count as free."""
@@ -113,16 +118,18 @@ class Desk:
         def in_use(device: DeviceId) -> bool:
             return bool(taken.get(device) or (not waiting and leaving.get(device)))
 
-        left = dict(self._counters_left(node, in_use)) if self.inventory.counters else {}
-        return Site(lambda request: self._matches(request, node), in_use, left)
+        left: dict[Counter, float] = {}
+        for pool in self._pools_of(node) if self.inventory.counters else ():
+            left |= self.inventory.counters_left(pool, in_use)
+        return Site(lambda request: self._matches(request, node), in_use, left, self.inventory.settled(node))
 
-    def _counters_left(self, node: int, in_use: Any) -> Iterator[tuple[Counter, float]]:
-        devices = self.inventory.devices(node)
-        for counter in {counter for device in devices for counter in device.consumes}:
-            used = sum(device.consumes.get(counter, 0.0) for device in devices if in_use(device.id))
-            yield counter, self.inventory.counters.get(counter, 0.0) - used
+    def _pools_of(self, node: int) -> tuple[PoolId, ...]:
+        pools = self._pools.get(node)
+        if pools is None:
+            pools = self._pools[node] = tuple({device.pool: None for device in self.inventory.devices(node)})
+        return pools
 
-    def _matches(self, request: DeviceRequest, node: int) -> tuple[Device, ...]:
+    def _matches(self, request: DeviceRequest, node: int) -> Candidates:
         """The devices of a node that a request accepts, taken or not."""
         key = (node, request.device_class, request.selectors, request.tolerations)
         if key not in self._matching:
@@ -130,12 +137,25 @@ class Desk:
             if device_class is None:
                 raise DemandError(f"device class {request.device_class} does not exist")
             expressions = (*cel_expressions(device_class.spec), *request.selectors)
-            self._matching[key] = tuple(
-                device
-                for device in self.inventory.devices(node)
-                if all(selects(e, device.driver, device.facts) for e in expressions) and _tolerated(device, request)
-            )
+            self._matching[key] = _candidates(self.inventory.devices(node), expressions, request)
         return self._matching[key]
+
+
+def _candidates(devices: Sequence[Device], expressions: Sequence[str], request: DeviceRequest) -> Candidates:
+    found: list[Device] = []
+    failing: dict[DeviceId, str] = {}
+    spoilt = False
+    for device in devices:
+        try:
+            if not all(selects(e, device.driver, device.facts) for e in expressions):
+                continue
+        except SelectorError as error:
+            failing[device.id] = str(error)
+        if device.id in failing or _tolerated(device, request):
+            found.append(device)
+        else:
+            spoilt = True
+    return Candidates(found, spoilt, failing)
 
 
 def _tolerated(device: Device, request: DeviceRequest) -> bool:

@@ -1,12 +1,13 @@
 """The devices that can be reached from each node, from ResourceSlices (pools, generations, node selection).
 
 A pool is published in several slices; only those of its newest generation count. A pool of which slices are missing
-may still give single devices, but never "all" of them. A pool with two devices of one name is not used at all.
+may still give single devices; a pool with two devices of one name is not used at all. Within reach of either nobody
+can be given "all" devices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,8 +34,6 @@ class Device:
     consumes: Mapping[Counter, float]
     local: bool
     where: Terms | None
-    complete: bool
-    """Whether all slices of its pool are known."""
 
     @property
     def driver(self) -> str:
@@ -67,49 +66,92 @@ class Inventory:
 
     def __init__(self, slices: Iterable[ResourceSlice], nodes: NodeTable) -> None:
         self.nodes = nodes
-        self.counters: dict[Counter, float] = {}
+        self.counters: dict[PoolId, dict[Counter, float]] = {}
         """What the counter sets of pools of partitionable devices hold."""
-        self._local: dict[str, list[tuple[Pool, ResourceSlice]]] = {}
-        self._wide: list[tuple[Pool, ResourceSlice]] = []
+        self._local: dict[str, list[ResourceSlice]] = {}
+        self._wide: list[ResourceSlice] = []
         self._of_node: dict[int, tuple[Device, ...]] = {}
+        self._unsettled: set[str] = set()
+        """Nodes with slices of pools that are not known in full, or cannot be used."""
+        self._unsettled_wide: list[ResourceSlice] = []
+        self._partitioned: dict[PoolId, Pool] = {}
+        self._consumers: dict[PoolId, dict[DeviceId, Mapping[Counter, float]]] = {}
         for pool_id, pool in sorted(_newest(slices).items()):
-            if pool.valid():
+            valid = pool.valid()
+            if not valid or not pool.complete:
+                self._unsettled |= {item.spec["nodeName"] for item in pool.slices if item.spec.get("nodeName")}
+                self._unsettled_wide += [item for item in pool.slices if not item.spec.get("nodeName")]
+            if valid:
                 for item in sorted(pool.slices, key=lambda s: s.metadata.name):
                     self._add(pool_id, pool, item)
 
     def _add(self, pool_id: PoolId, pool: Pool, item: ResourceSlice) -> None:
         node = item.spec.get("nodeName")
         if node:
-            self._local.setdefault(node, []).append((pool, item))
+            self._local.setdefault(node, []).append(item)
         else:
-            self._wide.append((pool, item))
+            self._wide.append(item)
         for counter_set in item.spec.get("sharedCounters") or ():
+            self._partitioned[pool_id] = pool
+            held = self.counters.setdefault(pool_id, {})
             for name, counter in (counter_set.get("counters") or {}).items():
-                self.counters[pool_id, counter_set.get("name", ""), name] = float(Quantity(counter["value"]).value)
+                held[pool_id, counter_set.get("name", ""), name] = float(Quantity(counter["value"]).value)
+
+    def counters_left(self, pool: PoolId, in_use: Callable[[DeviceId], bool]) -> dict[Counter, float]:
+        """What the counters of a pool have left beside the devices in use, from whichever node those are used."""
+        left = dict(self.counters.get(pool, {}))
+        for device, consumes in self.consumers(pool).items():
+            for counter, amount in consumes.items() if in_use(device) else ():
+                left[counter] = left.get(counter, 0.0) - amount
+        return left
+
+    def overdrawn(self, devices: Collection[DeviceId], in_use: Callable[[DeviceId], bool]) -> bool:
+        """Whether devices draw more from counters of their pools than those in use leave."""
+        pools = {device[:2] for device in devices} & self.counters.keys()
+        used = [self.counters_left(pool, lambda device: device in devices or in_use(device)) for pool in pools]
+        return any(left < 0.0 for counters in used for left in counters.values())
+
+    def consumers(self, pool: PoolId) -> Mapping[DeviceId, Mapping[Counter, float]]:
+        """What each device of a pool draws from the pool's counters, whichever nodes reach it."""
+        if pool not in self._consumers:
+            known = self._partitioned.get(pool)
+            devices = [d for item in known.slices for d in item.spec.get("devices") or ()] if known else []
+            self._consumers[pool] = {(*pool, str(raw.get("name", ""))): _consumption(pool, raw) for raw in devices}
+        return self._consumers[pool]
+
+    def settled(self, node: int) -> bool:
+        """Whether every pool that a node reaches is known in full and can be used."""
+        if self.nodes.names[node] in self._unsettled:
+            return False
+        return not any(_touches(item, self.nodes, node) for item in self._unsettled_wide)
 
     @property
     def wide_pools(self) -> tuple[PoolId, ...]:
-        """Pools that more than one node may reach."""
-        specs = [item.spec for _, item in self._wide]
-        return tuple({(spec.get("driver", ""), (spec.get("pool") or {}).get("name", "")): None for spec in specs})
+        """Pools of which more than one node may use devices or counters."""
+        specs = [item.spec for item in self._wide]
+        reached = {(spec.get("driver", ""), (spec.get("pool") or {}).get("name", "")): None for spec in specs}
+        for pool_id, pool in self._partitioned.items():
+            if len({item.spec.get("nodeName") for item in pool.slices}) > 1:
+                reached[pool_id] = None
+        return tuple(reached)
 
     def devices(self, node: int) -> tuple[Device, ...]:
         """The devices within reach of a node row, in order of driver, pool and slice."""
         found = self._of_node.get(node)
         if found is None:
-            near = [d for pool, item in self._local.get(self.nodes.names[node], ()) for d in _devices(pool, item, {})]
-            far = [d for pool, item in self._wide for d in self._reachable(pool, item, node)]
+            near = [d for item in self._local.get(self.nodes.names[node], ()) for d in _devices(item, {})]
+            far = [d for item in self._wide for d in self._reachable(item, node)]
             found = self._of_node[node] = tuple(near + far)
         return found
 
-    def _reachable(self, pool: Pool, item: ResourceSlice, node: int) -> Iterator[Device]:
+    def _reachable(self, item: ResourceSlice, node: int) -> Iterator[Device]:
         spec = item.spec
         if spec.get("perDeviceNodeSelection"):
             for raw in spec.get("devices") or ():
                 if _within_reach(raw, self.nodes, node):
-                    yield _device(pool, item, raw, raw)
+                    yield _device(item, raw, raw)
         elif _within_reach(spec, self.nodes, node):
-            yield from _devices(pool, item, spec)
+            yield from _devices(item, spec)
 
 
 def _newest(slices: Iterable[ResourceSlice]) -> dict[PoolId, Pool]:
@@ -136,13 +178,20 @@ def _within_reach(where: Mapping[str, Any], nodes: NodeTable, node: int) -> bool
     return selector is not None and selector_matches(selector, nodes.names[node], nodes.labels[node])
 
 
-def _devices(pool: Pool, item: ResourceSlice, where: Mapping[str, Any]) -> Iterator[Device]:
+def _touches(item: ResourceSlice, nodes: NodeTable, node: int) -> bool:
+    """Whether a node reaches a slice or, where devices say it themselves, one of its devices."""
+    if item.spec.get("perDeviceNodeSelection"):
+        return any(_within_reach(raw, nodes, node) for raw in item.spec.get("devices") or ())
+    return _within_reach(item.spec, nodes, node)
+
+
+def _devices(item: ResourceSlice, where: Mapping[str, Any]) -> Iterator[Device]:
     """All devices of a slice; `where` empty: they belong to the slice's one node."""
     for raw in item.spec.get("devices") or ():
-        yield _device(pool, item, raw, where)
+        yield _device(item, raw, where)
 
 
-def _device(pool: Pool, item: ResourceSlice, raw: Mapping[str, Any], where: Mapping[str, Any]) -> Device:
+def _device(item: ResourceSlice, raw: Mapping[str, Any], where: Mapping[str, Any]) -> Device:
     spec = item.spec
     driver, pool_name = str(spec.get("driver", "")), str((spec.get("pool") or {}).get("name", ""))
     return Device(
@@ -152,7 +201,6 @@ def _device(pool: Pool, item: ResourceSlice, raw: Mapping[str, Any], where: Mapp
         consumes=_consumption((driver, pool_name), raw),
         local=not where or bool(where.get("nodeName")),
         where=where.get("nodeSelector"),
-        complete=pool.complete,
     )
 
 

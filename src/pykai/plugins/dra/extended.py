@@ -1,14 +1,19 @@
 """Extended resources backed by DRA: container requests that device classes serve on nodes without a device plugin.
 
 A class serves the name in its `extendedResourceName`, and always `deviceclass.resource.kubernetes.io/<class>`. On a
-node that does not offer such a resource itself, the pod's requests become a claim of its own: one device request per
-container and resource. An ordinary init container reuses devices of the containers that run after it.
+node that does not offer such a resource itself, the pod's requests become a claim of its own.
+
+The devices of a resource are thought of as a line. Containers that run beside one another get stretches one behind the
+other; an ordinary init container starts behind the sidecars that run already and reuses what comes there. So the line
+is as long as the pod's request (spec §2.1). Where stretches begin and end it is cut: each piece is a device request,
+named after the container it is for; without init containers that is one per container and resource.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from pykai.objects.pod_template import Container, PodTemplate
@@ -50,18 +55,21 @@ def wanted_names(template: PodTemplate) -> set[str]:
 
 def extended_demand(template: PodTemplate, classes: Mapping[str, str]) -> ExtendedDemand | None:
     """The claim for those resources of the pod that `classes` (resource -> device class) serve; None: none of them."""
-    draft = _Draft(classes)
-    init = template.init_containers
-    for at, container in enumerate(_containers(template)):
-        if at >= len(init) or container.restart_policy == "Always":
-            draft.add(at, container)
-    for at, container in enumerate(init):
-        if container.restart_policy != "Always":
-            draft.reuse(at, container)
-    if not draft.made:
+    pieces = _pieces(template, sorted(wanted_names(template) & classes.keys()))
+    if not pieces:
         return None
-    spec = exact_spec((made.name, classes[made.resource], made.devices) for made in draft.made)
-    return ExtendedDemand(claim_demand(spec), spec["devices"]["requests"], draft.mappings)
+    spec = exact_spec((piece.name, classes[piece.resource], piece.devices) for piece in pieces)
+    containers = _containers(template)
+    uses = sorted((span, at) for at, piece in enumerate(pieces) for span in piece.users)
+    mappings = [
+        {
+            "containerName": containers[span.position].name,
+            "resourceName": pieces[at].resource,
+            "requestName": pieces[at].name,
+        }
+        for span, at in uses
+    ]
+    return ExtendedDemand(claim_demand(spec), spec["devices"]["requests"], mappings)
 
 
 def _containers(template: PodTemplate) -> Sequence[Container]:
@@ -74,46 +82,44 @@ def _requests(container: Container) -> dict[str, int]:
     return {name: int(amount(text)) for name, text in sorted(texts.items()) if "/" in name}
 
 
-class _Made(NamedTuple):
-    """A device request: `position` of the container it was made for, `beside`: that one runs beside the others."""
+class _Span(NamedTuple):
+    """A container's stretch on the line of a resource's devices; those that run `before` the others sort last."""
 
-    name: str
+    before: bool
+    position: int
+    start: int
+    end: int
+
+
+class _Piece(NamedTuple):
+    """A device request: the containers that use it, the one it is named after first."""
+
+    users: tuple[_Span, ...]
     resource: str
     devices: int
-    position: int
-    beside: bool
+    name: str
 
 
-@dataclass
-class _Draft:
-    classes: Mapping[str, str]
-    made: list[_Made] = field(default_factory=list)
-    mappings: list[dict[str, str]] = field(default_factory=list)
+def _spans(template: PodTemplate, resource: str) -> list[_Span]:
+    """The stretches of the containers that ask for a resource."""
+    spans, running = [], 0
+    for at, container in enumerate(_containers(template)):
+        count = max(_requests(container).get(resource, 0), 0)
+        before = at < len(template.init_containers) and container.restart_policy != "Always"
+        if count:
+            spans.append(_Span(before, at, running, running + count))
+        running += 0 if before else count
+    return sorted(spans)
 
-    def add(self, position: int, container: Container) -> None:
-        """A container that runs beside the others: devices of its own."""
-        for at, resource, count in self._served(container):
-            self._make(_Made(f"container-{position}-request-{at}", resource, count, position, True), container)
 
-    def reuse(self, position: int, container: Container) -> None:
-        """A container that runs before the others: their devices, and more only where those are too few."""
-        for at, resource, missing in self._served(container):
-            for made in self.made:
-                running_already = made.beside and made.position < position
-                if made.resource == resource and made.devices <= missing and not running_already:
-                    self._map(container, made)
-                    missing -= made.devices
-            if missing:
-                self._make(_Made(f"container-{position}-request-{at}", resource, missing, position, False), container)
-
-    def _served(self, container: Container) -> Iterator[tuple[int, str, int]]:
-        asked = [(name, count) for name, count in _requests(container).items() if count > 0 and name in self.classes]
-        yield from ((at, name, count) for at, (name, count) in enumerate(asked))
-
-    def _make(self, made: _Made, container: Container) -> None:
-        self.made.append(made)
-        self._map(container, made)
-
-    def _map(self, container: Container, made: _Made) -> None:
-        entry = {"containerName": container.name, "resourceName": made.resource, "requestName": made.name}
-        self.mappings.append(entry)
+def _pieces(template: PodTemplate, resources: Sequence[str]) -> list[_Piece]:
+    """The device requests, in the order of the containers they are named after."""
+    pieces: list[_Piece] = []
+    for resource in resources:
+        spans = _spans(template, resource)
+        cuts = sorted({cut for span in spans for cut in (span.start, span.end)})
+        for start, end in pairwise(cuts):
+            users = tuple(span for span in spans if span.start <= start and end <= span.end)
+            number = sum(1 for piece in pieces if piece.users[0].position == users[0].position)
+            pieces.append(_Piece(users, resource, end - start, f"container-{users[0].position}-request-{number}"))
+    return sorted(pieces, key=lambda piece: piece.users[0][:2])

@@ -7,12 +7,12 @@ they are gone the devices of its former allocation are leaving, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pykai.engine.journal import Journal
-from pykai.plugins.dra.devices import DeviceId, PoolId
+from pykai.plugins.dra.devices import DeviceId, Inventory, PoolId
 from pykai.plugins.dra.results import Allocation, held_devices
 
 Key = tuple[str, str]
@@ -50,8 +50,9 @@ UNTOUCHED = ClaimState()
 class Ledger:
     """Claims by key, how many of them take or leave each device, and a number per pool that tells its states apart."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, inventory: Inventory) -> None:
         self.journal = journal
+        self.inventory = inventory
         self.claims: dict[Key, ClaimState] = {}
         self.taken: dict[DeviceId, int] = {}
         self.leaving: dict[DeviceId, int] = {}
@@ -120,33 +121,50 @@ class Ledger:
             state = self.state(key)
             self.put(key, replace(state, users=state.users | {uid}, leaving=state.leaving - {uid}))
 
-    def can_stay(self, uid: str) -> bool:
-        """Whether nobody was given what an evicted pod held."""
-        states = [self.state(key) for key in self.held.get(uid, ())]
-        return all(state.allocation is None or self.can_rejoin(state) for state in states)
+    def can_stay(self, uid: str, reached: Callable[[Key], bool]) -> bool:
+        """Whether nobody was given what an evicted pod held; `reached`: whether a claim can be used where it is."""
+        return all(self._can_stay(uid, key, reached) for key in self.held.get(uid, ()))
+
+    def _can_stay(self, uid: str, key: Key, reached: Callable[[Key], bool]) -> bool:
+        state = self.state(key)
+        if state.fresh and uid not in state.leaving:  # it got the claim in this cycle itself, and sharers have it again
+            return reached(key)
+        return state.allocation is None or self.can_rejoin(state)
 
     def can_rejoin(self, state: ClaimState) -> bool:
         """Whether a claim can be used as it was allocated before this cycle."""
         if state.allocation is None or state.fresh:
             return False
-        return state.kept or not any(self.taken.get(device) for device in held_devices(state.allocation))
+        return state.kept or not self._given_away(set(held_devices(state.allocation)))
+
+    def _given_away(self, devices: set[DeviceId]) -> bool:
+        """Whether others were given devices, or what they draw from counters."""
+        taken = self.taken.get
+        return any(map(taken, devices)) or self.inventory.overdrawn(devices, lambda device: bool(taken(device)))
 
     def waits(self, uid: str) -> bool:
         """Whether a pod's claims need something that is still being released."""
-        states = [self.state(key) for key in self.held.get(uid, ())]
-        return any(state.former is not None or (state.fresh and self._leaving(state.allocation)) for state in states)
+        return any(self.must_wait(key, None) for key in self.held.get(uid, ()))
 
     def must_wait(self, key: Key, chosen: Allocation | None) -> bool:
-        """Whether a claim would have to wait for a new allocation: until its old one, or another claim, is gone."""
-        return chosen is not None and (self.state(key).allocation is not None or self._leaving(chosen))
+        """Whether a claim has to wait, as it is allocated or with a new allocation: until its old one, or that of
+        another claim, is gone."""
+        state = self.state(key)
+        if chosen is None:
+            return state.former is not None or (state.fresh and self._leaving(state.allocation))
+        return state.allocation is not None or self._leaving(chosen)
 
     def _leaving(self, allocation: Allocation | None) -> bool:
-        return any(self.leaving.get(device) for device in held_devices(allocation))
+        """Whether an allocation needs devices, or what they draw from counters, that are still being released."""
+        devices, taken, leaving = set(held_devices(allocation)), self.taken.get, self.leaving.get
+        if any(map(leaving, devices)):
+            return True
+        return self.inventory.overdrawn(devices, lambda device: bool(taken(device) or leaving(device)))
 
 
-def open_ledger(journal: Journal, claims: Mapping[Key, Any], going: Uids) -> Ledger:
+def open_ledger(journal: Journal, inventory: Inventory, claims: Mapping[Key, Any], going: Uids) -> Ledger:
     """The ledger of what the API server says; `going`: uids of pods that are being released."""
-    ledger = Ledger(journal)
+    ledger = Ledger(journal, inventory)
     for key, claim in claims.items():
         status = claim.status or {}
         holders = frozenset(str(holder.get("uid", "")) for holder in status.get("reservedFor") or ())

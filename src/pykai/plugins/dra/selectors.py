@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from pykai.plugins.dra.values import Quantity, Semver
+from pykai.plugins.dra.functions import FUNCTIONS
 
 Fact = tuple[str, str, str]
 """`attributes` or `capacity`, domain, name within the domain."""
@@ -149,43 +149,10 @@ def _cel(value: Any) -> Any:
 
     if isinstance(value, bool):
         return celtypes.BoolType(value)
-    if isinstance(value, int):
-        return celtypes.IntType(value)
-    return celtypes.StringType(value) if isinstance(value, str) else value
-
-
-def _reads(kind: Callable[[str], Any]) -> Callable[[Any], bool]:
-    def readable(text: Any) -> bool:
-        try:
-            kind(str(text))
-        except ValueError:
-            return False
-        return True
-
-    return readable
-
-
-PLAIN_FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "semver": lambda text: Semver(str(text)),
-    "isSemver": _reads(Semver),
-    "quantity": lambda text: Quantity(str(text)),
-    "isQuantity": _reads(Quantity),
-    "compareTo": lambda a, b: (a > b) - (a < b),
-    "isGreaterThan": lambda a, b: a > b,
-    "isLessThan": lambda a, b: a < b,
-    "major": lambda version: version.parts[0],
-    "minor": lambda version: version.parts[1],
-    "patch": lambda version: version.parts[2],
-    "add": lambda a, b: a.plus(b),
-    "sub": lambda a, b: a.minus(b),
-    "sign": lambda amount: (amount.value > 0) - (amount.value < 0),
-    "isInteger": lambda amount: amount.value.denominator == 1,
-    "asInteger": lambda amount: int(amount.value),
-    "lowerAscii": lambda text: text.lower(),
-    "upperAscii": lambda text: text.upper(),
-    "trim": lambda text: text.strip(),
-}
-"""What Kubernetes adds to CEL for devices, and the string functions in use: methods get their object first."""
+    if isinstance(value, list):
+        return celtypes.ListType([_cel(item) for item in value])
+    kinds: dict[type, Any] = {int: celtypes.IntType, float: celtypes.DoubleType, str: celtypes.StringType}
+    return next((as_cel(value) for kind, as_cel in kinds.items() if isinstance(value, kind)), value)
 
 
 @lru_cache(maxsize=1)
@@ -193,4 +160,4 @@ def _functions() -> dict[str, Callable[..., Any]]:
     def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *arguments: _cel(function(*arguments))
 
-    return {name: wrapped(function) for name, function in PLAIN_FUNCTIONS.items()}
+    return {name: wrapped(function) for name, function in FUNCTIONS.items()}

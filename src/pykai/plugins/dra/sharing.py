@@ -64,7 +64,7 @@ class Sharing:
         for key, claim in claims.items():
             for pod in claim.pods:
                 self.of_pod.setdefault(pod, []).append(key)
-            for node in sorted({node for pod in claim.pods for node in self._places(pod)}):
+            for node in sorted({node for pod in claim.pods for node, _ in self._places(pod)}):
                 self._correct(node, key, claim)
 
     def settle(self, pod: int) -> None:
@@ -79,23 +79,21 @@ class Sharing:
         found: dict[int, float] = {}
         for key in self.of_pod.get(pod, ()):
             claim = self.claims[key]
-            for node in {node for other in claim.pods for node in self._places(other)}:
+            for node in {node for other in claim.pods for node, _ in self._places(other)}:
                 found[node] = found.get(node, 0.0) + claim.gpus
         return found
 
-    def _places(self, pod: int) -> dict[int, Status]:
-        """The nodes on which a pod is charged: one that moves still holds what it leaves."""
+    def _places(self, pod: int) -> list[tuple[int, Status]]:
+        """The nodes on which a pod is charged, and as what: one that was given another place still leaves its own."""
         trial, pods = self.trial, self.trial.snapshot.pods
         status, origin = Status(trial.status[pod]), int(pods.node[pod])
-        places = {origin: Status.RELEASING} if IS_ACTIVE_USED[int(pods.status[pod])] and origin >= 0 else {}
-        if status is not Status.PIPELINED:
-            places.clear()
-        if IS_ACTIVE_USED[status] and trial.node[pod] >= 0:
-            places[trial.node[pod]] = status
+        places = [(trial.node[pod], status)] if IS_ACTIVE_USED[status] and trial.node[pod] >= 0 else []
+        if pod in trial.placed and origin >= 0 and IS_ACTIVE_USED[int(pods.status[pod])]:
+            places.append((origin, Status.RELEASING))
         return places
 
     def _heads(self, node: int, claim: SharedClaim) -> Heads:
-        found = [places[node] for pod in claim.pods if node in (places := self._places(pod))]
+        found = [status for pod in claim.pods for place, status in self._places(pod) if place == node]
         leaving, waiting = found.count(Status.RELEASING), found.count(Status.PIPELINED)
         return Heads(len(found) - leaving - waiting, leaving, waiting)
 

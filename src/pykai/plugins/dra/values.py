@@ -20,6 +20,7 @@ class Semver:
         match = _VERSION.fullmatch(text)
         if match is None:
             raise ValueError(f"{text!r} is not a semantic version (expected something like 1.2.3)")
+        self.text = text
         major, minor, patch, pre = match.groups()
         self.parts = (int(major), int(minor), int(patch))
         self.rank: Rank = (self.parts, pre is None, tuple(_identifier(p) for p in pre.split(".")) if pre else ())
@@ -32,6 +33,14 @@ class Semver:
 
     def __hash__(self) -> int:
         return hash(self.rank)
+
+
+def normalized(text: str) -> str:
+    """A version written loosely (`v1.02`) in the strict form (`1.2.0`)."""
+    plain = text.removeprefix("v")
+    numbers = re.split("[-+]", plain, maxsplit=1)[0]
+    parts = [str(int(part)) if part.isdigit() else part for part in numbers.split(".")]
+    return ".".join([*parts, "0", "0"][: max(3, len(parts))]) + plain[len(numbers) :]
 
 
 def _identifier(text: str) -> tuple[bool, int, str]:

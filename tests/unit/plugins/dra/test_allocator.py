@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from pykai.engine.journal import Journal
+from pykai.plugins.dra.allocator import Candidates, Site, allocate
 from pykai.plugins.dra.claims import Reference
+from pykai.plugins.dra.demand import claim_demand
 from pykai.plugins.dra.desk import Desk
 from pykai.plugins.dra.devices import Inventory
 from pykai.plugins.dra.ledger import open_ledger
@@ -32,8 +34,9 @@ def offer(claims: list[Any], slices: list[Any], classes: list[Any] | None = None
     """The devices that the unallocated claims get on node n, or why they get none."""
     objects = [node("n", labels), *claims, *slices, *(classes or [device_class()])]
     snapshot = cycle(objects, ()).snapshot
-    ledger = open_ledger(Journal(), snapshot.objects.resource_claims, frozenset())
-    desk = Desk(snapshot, ledger, Inventory(snapshot.objects.resource_slices, snapshot.nodes))
+    inventory = Inventory(snapshot.objects.resource_slices, snapshot.nodes)
+    ledger = open_ledger(Journal(), inventory, snapshot.objects.resource_claims, frozenset())
+    desk = Desk(snapshot, ledger, inventory)
     wanted = [Reference(c.metadata.name, ("ns", c.metadata.name), True) for c in claims if c.status is None]
     answer = desk.offer(wanted, 0, None)
     if isinstance(answer, str):
@@ -169,6 +172,54 @@ CASES: dict[str, tuple[list[Any], list[Any], Any]] = {
         [devices_slice(HERE, [device("x", {"taints": [{"key": "k", "effect": "NoSchedule"}]}), device("y")])],
         ["n/x"],
     ),
+    "all, but one is tainted": (
+        [claim("a", request(allocationMode="All"))],
+        [devices_slice(HERE, [device("x", {"taints": [{"key": "k", "effect": "NoSchedule"}]}), device("y")])],
+        NONE,
+    ),
+    "all, while another pool is being updated": (
+        [claim("a", request(allocationMode="All", selectors=expression("big")))],
+        [
+            devices_slice(HERE, [device("x", big=True)]),
+            devices_slice(HERE, [device("y", big=False)], pool="other", count=2),
+        ],
+        NONE,
+    ),
+    "all, while a pool that other nodes reach is being updated": (
+        [claim("a", request(allocationMode="All"))],
+        [gpus("n", 1), devices_slice({"nodeName": "m"}, [device("y")], count=2)],
+        ["n/0"],
+    ),
+    "all, while a pool has a name twice": (
+        [claim("a", request(allocationMode="All"))],
+        [gpus("n", 1), devices_slice(HERE, [device("y"), device("y")], pool="other")],
+        NONE,
+    ),
+    "all of two requests together are more than a claim can hold": (
+        [claim("a", request("x", count=20), request("y", allocationMode="All", adminAccess=True))],
+        [gpus("n", 20)],
+        NONE,
+    ),
+    "versions differ by their build": (
+        [claim("a", request(count=2), constraints=[{"matchAttribute": f"{DRIVER}/driver"}])],
+        [
+            devices_slice(
+                HERE,
+                [device(str(i), {"attributes": {"driver": {"version": f"1.0.0+{i}"}}}) for i in range(2)],
+            )
+        ],
+        NONE,
+    ),
+    "a selector fails on a device that is not looked at": (
+        [claim("a", request(selectors=expression("big")))],
+        [devices_slice(HERE, [device("x", big=True), device("y")])],
+        ["n/x"],
+    ),
+    "a selector fails on a device in use": (
+        [claim("a", request(selectors=expression("big"))), claim("b", status=allocated("n", "x"))],
+        [devices_slice(HERE, [device("x"), device("y", big=True)])],
+        ["n/y"],
+    ),
     "more than a claim can hold": (
         [claim("a", request(count=33))],
         [gpus("n", 40)],
@@ -206,6 +257,34 @@ def test_partitions_draw_on_common_counters() -> None:
     assert offer([claim("a", request(count=2)), in_use], [pool]) == NONE
 
 
+def test_counters_are_drawn_on_from_other_nodes_too() -> None:
+    """One box of four slots behind two nodes: what is used through the other node is gone here as well."""
+    use = {"consumesCounters": [{"counterSet": "box", "counters": {"slots": {"value": "3"}}}]}
+    devices = [device("near", {"nodeName": "n", **use}), device("far", {"nodeName": "m", **use})]
+    counters = [{"name": "box", "counters": {"slots": {"value": "4"}}}]
+    pool = devices_slice({"perDeviceNodeSelection": True}, devices, sharedCounters=counters)
+    assert offer([claim("a")], [pool]) == ["pool/near"]
+    assert offer([claim("a"), claim("b", status=allocated("pool", "far"))], [pool]) == NONE
+
+
+def test_too_few_free_devices_are_found_out_at_once() -> None:
+    """21 of 64 are free and 22 wanted: none of the two million combinations is tried."""
+    snapshot = cycle([node("n"), gpus("n", 64)], ()).snapshot
+    candidates = Candidates(Inventory(snapshot.objects.resource_slices, snapshot.nodes).devices(0))
+    asked = []
+
+    def matching(wanted: Any) -> Candidates:
+        asked.append(wanted)
+        return candidates
+
+    site = Site(matching, lambda device: int(device[2]) % 3 > 0 or device[2] == "63")
+    assert allocate(site, [claim_demand(claim("a", request(count=22)).spec)]) is None
+    assert len(asked) == 1
+    granted = allocate(site, [claim_demand(claim("a", request(count=21)).spec)])
+    assert granted is not None
+    assert len(granted[0]) == 21
+
+
 def test_the_result_carries_configuration_and_reach() -> None:
     shared = {"opaque": {"driver": DRIVER, "parameters": {"a": 1}}}
     objects = [
@@ -215,8 +294,9 @@ def test_the_result_carries_configuration_and_reach() -> None:
         device_class(CLASS, config=[shared]),
     ]
     snapshot = cycle(objects, ()).snapshot
-    ledger = open_ledger(Journal(), snapshot.objects.resource_claims, frozenset())
-    desk = Desk(snapshot, ledger, Inventory(snapshot.objects.resource_slices, snapshot.nodes))
+    inventory = Inventory(snapshot.objects.resource_slices, snapshot.nodes)
+    ledger = open_ledger(Journal(), inventory, snapshot.objects.resource_claims, frozenset())
+    desk = Desk(snapshot, ledger, inventory)
     answer = desk.offer([Reference("c", ("ns", "a"), True)], 0, None)
     assert not isinstance(answer, str)
     assert answer[0][1] == {

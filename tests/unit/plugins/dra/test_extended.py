@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from pykai.objects import kinds
 from pykai.objects.pod_template import decode_template
 from pykai.plugins.dra import DynamicResources, extended_allocation
@@ -59,6 +62,52 @@ def test_a_greedy_init_container_gets_only_the_difference() -> None:
 def test_sidecars_that_run_already_are_not_robbed() -> None:
     found = demand([container("side", "Always", gpu=1), container("init", gpu=1)], [container("a")], {GPU: "g"})
     assert counts(found) == {"container-0-request-0": 1, "container-1-request-0": 1}
+
+
+def test_a_modest_init_container_takes_a_part() -> None:
+    found = demand([container("init", gpu=1)], [container("a", gpu=3)], {GPU: "g"})
+    assert counts(found) == {"container-1-request-0": 1, "container-1-request-1": 2}
+    assert mappings(found) == [
+        ("a", "container-1-request-0"),
+        ("a", "container-1-request-1"),
+        ("init", "container-1-request-0"),
+    ]
+
+
+def lists(size: int) -> st.SearchStrategy[list[tuple[bool, int]]]:
+    return st.lists(st.tuples(st.booleans(), st.integers(0, 3)), max_size=size)
+
+
+@given(lists(4), lists(3))
+def test_a_claim_has_as_many_devices_as_the_pod_requests(
+    before: list[tuple[bool, int]], beside: list[tuple[bool, int]]
+) -> None:
+    """The sum of what runs together, at its largest; every container gets what it asked for, and no two that run at
+    the same time the same devices."""
+    init = [container(f"i{at}", "Always" if always else "", gpu=n) for at, (always, n) in enumerate(before)]
+    main = [container(f"c{at}", gpu=n) for at, (_, n) in enumerate(beside)]
+    running, most = 0, 0
+    together: list[set[str]] = []
+    sidecars: set[str] = set()
+    for at, (always, n) in enumerate(before):
+        most = max(most, running + n)
+        together.append(sidecars | {f"i{at}"})
+        running += n if always else 0
+        sidecars |= {f"i{at}"} if always else set()
+    most = max(most, running + sum(n for _, n in beside))
+    together.append(sidecars | {f"c{at}" for at in range(len(beside))})
+    found = demand(init, main, {GPU: "g"})
+    if most == 0:
+        assert found is None
+        return
+    sizes = counts(found)
+    assert sum(sizes.values()) == most
+    wanted = {c["name"]: int(c["resources"]["limits"][GPU]) for c in [*init, *main]}
+    for name, n in wanted.items():
+        assert sum(sizes[request] for who, request in mappings(found) if who == name) == n
+    for group in together:
+        used = [request for who, request in mappings(found) if who in group]
+        assert len(set(used)) == len(used)
 
 
 def test_names_that_classes_serve() -> None:

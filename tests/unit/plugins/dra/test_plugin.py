@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from pykai.engine.cycle import Cycle
 from pykai.model.resources import GPU
@@ -16,8 +17,10 @@ from tests.unit.plugins.dra.dra_objects import (
     allocated,
     claim,
     claiming,
+    device,
     device_class,
     devices_of,
+    devices_slice,
     gpus,
     request,
 )
@@ -164,6 +167,52 @@ def test_refusals_are_remembered_while_nothing_changes() -> None:
     assert closed(row(of, "v")) == []
 
 
+def test_refusals_are_forgotten_where_counters_come_free_elsewhere() -> None:
+    use = {"consumesCounters": [{"counterSet": "box", "counters": {"slots": {"value": "3"}}}]}
+    counters = [{"name": "box", "counters": {"slots": {"value": "4"}}}]
+    far = devices_slice({"nodeName": "m"}, [device("far", use)], pool="box", count=2, sharedCounters=counters)
+    near = devices_slice({"nodeName": "n"}, [device("near", use)], pool="box", count=2)
+    held = allocated("m", "far", holders=("v",))
+    held["allocation"]["devices"]["results"][0]["pool"] = "box"
+    of = dra_cycle(node("m"), node("n"), far, near, claim("v", status=held), running("v", "v", on="m"),
+                   claim("a"), claiming("p", "a"))  # fmt: skip
+    p = row(of, "p")
+    assert DRA.reject(of, p, 1) is not None
+    assert [mask.tolist() for _, mask in DRA.closed(of, p)] == [[False, True]]
+    supposed_evicted(of, "v")
+    assert list(DRA.closed(of, p)) == []
+    assert DRA.reject(of, p, 1) is None
+
+
+def parts(*slots: int) -> Any:
+    """A GPU of four slots on node n: a device for each way to use some of them."""
+    devices = [
+        device(str(at), {"consumesCounters": [{"counterSet": "gpu", "counters": {"slots": {"value": str(size)}}}]})
+        for at, size in enumerate(slots)
+    ]
+    counters = [{"name": "gpu", "counters": {"slots": {"value": "4"}}}]
+    return devices_slice({"nodeName": "n"}, devices, sharedCounters=counters)
+
+
+def test_a_part_of_what_is_being_released_is_waited_for() -> None:
+    """Device 0 is free, but not the slots it is made of."""
+    of = dra_cycle(node("n"), parts(2, 4), claim("old", status=allocated("n", "1", holders=("old",))),
+                   running("old", "old", leaving=True), claim("a"), claiming("p", "a"))  # fmt: skip
+    assert placed(of) == {"p": "~n"}
+    assert got(of, "p") == ["n/0"]
+
+
+def test_who_lost_a_part_of_its_device_cannot_stay() -> None:
+    of = dra_cycle(node("n"), parts(2, 4), claim("v", status=allocated("n", "1", holders=("v",))), running("v", "v"),
+                   claim("a"), claiming("p", "a"))  # fmt: skip
+    v, p = supposed_evicted(of, "v"), row(of, "p")
+    assert DRA.unchanged(of, v, 0)
+    of.trial.place(p, 0, wait=True)
+    of.tell_placed(p)
+    assert got(of, "p") == ["n/0"]
+    assert not DRA.unchanged(of, v, 0)
+
+
 def test_sharers_release_only_when_all_go() -> None:
     of = dra_cycle(node("n"), gpus("n", 1), claim("v", status=allocated("n", "0", holders=("v", "w"))),
                    running("v", "v"), running("w", "v"))  # fmt: skip
@@ -189,20 +238,93 @@ def test_a_moving_pod_takes_its_claim_along() -> None:
     assert DRA.must_wait(of, row(of, "p"), 1), "the pod that moves still holds it"
 
 
-def test_binds_under_way_hold_their_devices() -> None:
+def gpus_of(of: Cycle) -> list[tuple[float, float]]:
+    """Idle and releasing GPUs of each node."""
+    return list(zip(of.trial.idle[GPU].tolist(), of.trial.releasing[GPU].tolist(), strict=True))
+
+
+def test_sharers_that_move_leave_one_device_however_often_they_are_moved() -> None:
+    of = dra_cycle(node("m"), node("n"), gpus("m", 1), gpus("n", 1),
+                   claim("v", status=allocated("n", "0", holders=("v", "w"))),
+                   running("v", "v"), running("w", "v"))  # fmt: skip
+    both = [supposed_evicted(of, "v"), supposed_evicted(of, "w")]
+    for pod_row in both:
+        of.trial.place(pod_row, 0, wait=True)
+        of.tell_placed(pod_row)
+    assert gpus_of(of) == [(1.0, -1.0), (0.0, 1.0)], "one is promised, one is given up"
+    for name in ("v", "w"):
+        supposed_evicted(of, name)
+    assert gpus_of(of)[1] == (0.0, 1.0), "they are still there"
+
+
+def test_sharers_of_another_device_of_their_node_leave_one_and_wait_for_one() -> None:
+    of = dra_cycle(node("n"), gpus("n", 3), claim("v", status=allocated("n", "0", holders=("v", "w"))),
+                   running("v", "v"), running("w", "v"))  # fmt: skip
+    both = [supposed_evicted(of, "v"), supposed_evicted(of, "w")]
+    for pod_row in both:
+        of.trial.place(pod_row, 0, wait=True)
+        of.tell_placed(pod_row)
+    assert gpus_of(of) == [(2.0, 0.0)]
+
+
+def test_sharers_placed_in_this_cycle_can_all_stay() -> None:
+    of = dra_cycle(node("m"), node("n"), gpus("m", 1), gpus("n", 1), claim("a"), claiming("p", "a"), claiming("q", "a"))
+    assert placed(of) == {"p": "m", "q": "m"}
+    mark = of.trial.mark()
+    p, q = supposed_evicted(of, "p"), supposed_evicted(of, "q")
+    of.trial.keep(p)
+    of.tell_placed(p)
+    assert DRA.unchanged(of, q, 0), "the one that stayed has the claim where both were"
+    of.trial.undo_to(mark)
+    supposed_evicted(of, "p")
+    supposed_evicted(of, "q")
+    of.trial.place(p, 1)
+    of.tell_placed(p)
+    assert not DRA.unchanged(of, q, 0), "it took the claim away"
+
+
+def test_who_was_promised_a_device_still_has_to_wait_for_it() -> None:
+    leaving = claim("old", status=allocated("n", "0", holders=("old",)))
+    of = dra_cycle(node("n"), gpus("n", 1), leaving, running("old", "old", leaving=True), claim("a"),
+                   claiming("p", "a"))  # fmt: skip
+    assert placed(of) == {"p": "~n"}
+    assert DRA.must_wait(of, row(of, "p"), 0)
+
+
+@pytest.mark.parametrize(
+    ("spec", "on", "free"),
+    [({}, "n", "n/1"), ({"nodeName": "n"}, "n", "n/1"), ({"nodeName": "n"}, "m", "n/0")],
+    ids=["under way", "just bound, the claim was not read yet", "a bind of another time"],
+)
+def test_binds_under_way_hold_their_devices(spec: Fields, on: str, free: str) -> None:
     bind = {
         "metadata": {"name": "b", "namespace": "ns"},
         "spec": {
             "podName": "b",
-            "selectedNode": "n",
+            "selectedNode": on,
             "resourceClaimAllocations": [{"name": "c0", "allocation": allocated("n", "0")["allocation"]}],
         },
     }
-    of = dra_cycle(node("n"), gpus("n", 2), claim("b"), claiming("b", "b"), kind(kinds.BindRequest, bind),
+    bound, group = claiming("b", "b", spec=spec)
+    bound = structs.replace(bound, status=kind(kinds.PodStatus, {"phase": "Pending"}))
+    of = dra_cycle(node("n"), gpus("n", 2), claim("b"), [bound, group], kind(kinds.BindRequest, bind),
                    claim("a"), claiming("p", "a"))  # fmt: skip
-    assert of.trial.status[row(of, "b")] == Status.BINDING
+    assert of.trial.status[row(of, "b")] == (Status.BOUND if spec else Status.BINDING)
     assert placed(of)["p"] == "n"
-    assert got(of, "p") == ["n/1"]
+    assert got(of, "p") == [free]
+
+
+def test_a_claim_named_twice_is_allocated_once() -> None:
+    of = dra_cycle(node("n"), gpus("n", 1), claim("a"), claiming("p", "a", "a"))
+    assert placed(of) == {"p": "n"}
+    assert got(of, "p") == ["n/0", "n/0"], "under both names"
+
+
+def test_a_claim_counts_for_the_first_pod_it_is_reserved_for() -> None:
+    """Neither the pod nor the claim's owner says so: the claim was generated, the pod's status is not there yet."""
+    held = allocated("n", "0", "1", holders=("p",))
+    of = dra_cycle(node("n"), gpus("n", 2), claim("a", request(count=2), status=held), running("p"))
+    assert of.trial.idle[GPU].tolist() == [0.0]
 
 
 CREATED = {"name": "c0", "resourceClaimName": "made"}
@@ -290,3 +412,10 @@ def test_a_full_claim_still_serves_the_pods_it_is_reserved_for() -> None:
                    claiming("p", "a"), claiming("q", "a"))  # fmt: skip
     assert placed(of) == {"p": "n", "q": ""}
     assert reason(of, "q") == "resource claim ns/a has reached its maximum number of consumers (256)"
+
+
+def test_who_leaves_is_a_consumer_until_it_is_gone() -> None:
+    holders = (*(f"x{at}" for at in range(255)), "old")
+    of = dra_cycle(node("n"), gpus("n", 1), claim("a", status=allocated("n", "0", holders=holders)),
+                   running("old", "a", leaving=True), claiming("p", "a"))  # fmt: skip
+    assert placed(of) == {"p": ""}
