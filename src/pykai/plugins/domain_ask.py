@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from pykai.engine.trial import Trial
 
 
+Kind = tuple[tuple[int, ...], int]
+"""Rows of classes, and how many pods where that matters."""
+
+
 @dataclass(frozen=True, eq=False)
 class Ask:
     """What pods that go together ask for. Vectors are [resource]; a request in GPU memory has no GPU figure."""
@@ -35,18 +39,20 @@ class Ask:
     """Resources by which domains are compared: all that are asked for but the pod slot."""
     wants: Column
     """[dims]: all requests together."""
-    share: PodClass | None
-    """The class that wants most of a GPU, where it takes a share of a device."""
+    portions: bool
+    """Whether what is left of shared devices counts: a pod that wants most of a GPU takes a share of a device."""
+    sharers: tuple[PodClass, ...]
+    """The classes, where all of them take shares of devices."""
 
     @cached_property
     def limited(self) -> bool:
         """Whether pods want anything but a slot."""
-        return len(self.dims) > 0 or self.share is not None
+        return len(self.dims) > 0 or self.portions
 
     @cached_property
-    def kind(self) -> tuple[int, ...]:
+    def kind(self) -> Kind:
         """What the figures of nodes depend on: not on how many pods there are, unless all nodes have room for all."""
-        return self.classes if self.limited else (self.count, *self.classes)
+        return self.classes, 0 if self.limited else self.count
 
 
 def ask_for(trial: Trial, pods: Sequence[int]) -> Ask:
@@ -57,7 +63,7 @@ def ask_for(trial: Trial, pods: Sequence[int]) -> Ask:
     kinds = np.array([_kinds(c) for c in classes])
     total: Column = requests @ counts.astype(np.float64)
     dims = np.array([row for row in np.flatnonzero(total > 0).tolist() if row != PODS], dtype=np.int64)
-    largest = max(classes, key=lambda c: (c.request[GPU], c.memory_mib * c.devices))
+    most = requests[GPU].max()
     return Ask(
         classes=tuple(rows.tolist()),
         count=len(pods),
@@ -66,7 +72,8 @@ def ask_for(trial: Trial, pods: Sequence[int]) -> Ask:
         uniform=bool((kinds == kinds[0]).all()),
         dims=dims,
         wants=total[dims],
-        share=largest if largest.shared else None,
+        portions=any(c.shared and c.request[GPU] == most for c in classes),
+        sharers=tuple(classes) if all(c.shared for c in classes) else (),
     )
 
 
@@ -81,7 +88,8 @@ def figures_of(trial: Trial, ask: Ask, rows: Rows) -> Column:
     """[figure, row]: how many of the pods each node could take, judged by the largest of them; then for each of
     `ask.dims` what is free, counting what is being released."""
     if not ask.limited:
-        return np.full((1, len(rows)), float(ask.count))
+        slots = trial.idle[PODS, rows] + trial.releasing[PODS, rows]
+        return np.where(slots >= 1, float(ask.count), 0.0)[None]
     free = trial.idle.take(rows, axis=1) + trial.releasing.take(rows, axis=1)
     figures = np.empty((1 + len(ask.dims), len(rows)))
     figures[0], figures[1:] = _room(trial, ask, rows, free), free.take(ask.dims, axis=0)
@@ -89,22 +97,26 @@ def figures_of(trial: Trial, ask: Ask, rows: Rows) -> Column:
 
 
 def _room(trial: Trial, ask: Ask, rows: Rows, free: Column) -> Column:
-    if ask.share is None:
+    if not ask.portions:
         return pods_per_node(free.take(ask.asked, axis=0), ask.need)
-    free = free.copy()
-    devices = np.floor(free[GPU])
+    free, whole = free.copy(), np.floor(free[GPU])
+    able = np.array([whole >= c.devices for c in ask.sharers])
     for at, row in enumerate(rows.tolist()):
         if row in trial.shares:
-            sharable, portions = _shared_room(trial, ask.share, row)
-            devices[at] += sharable
-            free[GPU, at] += portions
-    return np.where(devices >= ask.share.devices, pods_per_node(free[ask.asked], ask.need), 0.0)
+            capacity = float(trial.snapshot.nodes.gpu_memory[row])
+            free[GPU, at] += _free_portions(trial, row, capacity)
+            for of_class, c in zip(able, ask.sharers, strict=True):
+                of_class[at] = whole[at] + _sharable(trial, c, row, capacity) >= c.devices
+    counted = pods_per_node(free[ask.asked], ask.need)
+    return np.where(able.any(axis=0), counted, 0.0) if ask.sharers else counted
 
 
-def _shared_room(trial: Trial, c: PodClass, node: int) -> tuple[int, float]:
-    """Shared devices of a node that still hold a pod of the class, and the free portions of all its shared devices."""
-    capacity = float(trial.snapshot.nodes.gpu_memory[node])
-    memory = trial.share_memory(c, node)
-    shares = trial.shares[node]
-    left = sum(capacity - share.allocated + share.releasing for _, share in with_room(shares, 0.0, capacity))
-    return len(with_room(shares, memory, capacity)), left / capacity
+def _free_portions(trial: Trial, node: int, capacity: float) -> float:
+    """What is left of the shared devices of a node, in devices."""
+    shares = with_room(trial.shares[node], 0.0, capacity)
+    return sum(capacity - share.allocated + share.releasing for _, share in shares) / capacity
+
+
+def _sharable(trial: Trial, c: PodClass, node: int, capacity: float) -> int:
+    """How many shared devices of a node still hold a pod of the class."""
+    return len(with_room(trial.shares[node], trial.share_memory(c, node), capacity))

@@ -82,8 +82,9 @@ class Domains:
                 yield from self.fitting(depth, at + 1, child)
 
     def near(self, nodes: Sequence[int], depth: int) -> Mask:
-        """Which domains of a depth lie in a domain of the required level that holds one of the node rows."""
-        tree, required = self.ground.tree, self.wanted.required
-        holds = np.zeros(tree.count(required), dtype=bool)
-        holds[tree.domain_of(required, np.array(self.ground.places(nodes), dtype=np.int64))] = True
-        return np.asarray(holds[tree.domain_of(required, tree.starts[depth])])
+        """Which domains of a depth lie in a domain of the required level that holds one of the node rows, whether that
+        node itself is on the ground or not."""
+        whole, required, tree = self.ground.whole, self.wanted.required, self.ground.tree
+        holds = np.zeros(whole.tree.count(required), dtype=bool)
+        holds[whole.tree.domain_of(required, np.array(whole.places(nodes), dtype=np.int64))] = True
+        return np.asarray(holds[whole.tree.domain_of(required, whole.positions[tree.order[tree.starts[depth]]])])

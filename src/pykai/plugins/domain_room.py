@@ -15,7 +15,7 @@ import numpy as np
 
 from pykai.kernels.domains import DomainTree, domain_tree, sum_again, sums_by_depth, within
 from pykai.model.resources import Rows
-from pykai.plugins.domain_ask import Ask, ask_for, figures_of
+from pykai.plugins.domain_ask import Ask, Kind, ask_for, figures_of
 
 if TYPE_CHECKING:
     from pykai.engine.cycle import Cycle
@@ -61,15 +61,17 @@ class Room:
 
 
 class Ground:
-    """The nodes of one tree of domains; positions are places in its tree order."""
+    """The nodes of one tree of domains; positions are places in its tree order. `whole`: all nodes of the topology."""
 
-    def __init__(self, trial: Trial, tree: DomainTree) -> None:
+    def __init__(self, trial: Trial, tree: DomainTree, whole: Ground | None = None) -> None:
         self.trial = trial
         self.tree = tree
-        position = np.full(len(trial.snapshot.nodes), -1, dtype=np.int64)
-        position[tree.order] = np.arange(len(tree.order))
-        self._position: list[int] = position.tolist()
-        self._rooms: dict[tuple[int, tuple[int, ...]], Room] = {}
+        self.whole = whole or self
+        self.positions: Rows = np.full(len(trial.snapshot.nodes), -1, dtype=np.int64)
+        """By node row; -1 outside the tree."""
+        self.positions[tree.order] = np.arange(len(tree.order))
+        self._position: list[int] = self.positions.tolist()
+        self._rooms: dict[tuple[int, Kind], Room] = {}
         self._nodes: dict[tuple[int, int], Rows] = {}
         self.views: dict[tuple[Ask, Depths], Domains] = {}
         """The domains as asks see them."""
@@ -126,7 +128,8 @@ class Grounds:
         if part is None:
             if len(self._parts) >= PARTS_KEPT:
                 self._parts.clear()
-            part = self._parts[key] = Ground(self.trial, within(whole.tree, sorted(whole.places(nodes.tolist()))))
+            tree = within(whole.tree, sorted(whole.places(nodes.tolist())))
+            part = self._parts[key] = Ground(self.trial, tree, whole)
         return part
 
     def _tree(self, topology: str) -> DomainTree:

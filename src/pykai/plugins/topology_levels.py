@@ -36,8 +36,8 @@ def depths(topologies: Mapping[str, Sequence[str]], wish: TopologyRequirement, s
     if wish.topology not in topologies:
         raise ConstraintError(f"Requested topology {wish.topology} does not exist")
     if not wish.required and not wish.preferred:
-        text = f"no topology constraints were found for subgroup {sub_group}, with topology name {wish.topology}"
-        raise ConstraintError(text)
+        whom = f"subgroup {sub_group}" if sub_group else "workload"
+        raise ConstraintError(f"no topology constraints were found for {whom}, with topology name {wish.topology}")
     who = f"sub-group {sub_group}" if sub_group else "workload"
     known = {"": 0, **{level: depth for depth, level in enumerate(topologies[wish.topology], start=1)}}
     for kind, level in (("required", wish.required), ("preferred", wish.preferred)):

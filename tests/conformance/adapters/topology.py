@@ -84,7 +84,7 @@ def lowest_common_domain(given: Case) -> Case:
 
 
 def refused(error: object) -> Case:
-    return {"error": str(error).replace(" workload ", " sub-group  ")}
+    return {"error": str(error).replace(" workload ", " sub-group  ").replace(" workload,", " subgroup ,")}
 
 
 def relevant_levels(given: Case) -> Case:

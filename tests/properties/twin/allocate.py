@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pykai.model.gangs import PodSet, SubGroupSet
+from pykai.model.gangs import PodSet
 from pykai.model.resources import GPU
 from pykai.model.status import Status
-from tests.properties.twin.gangs import in_order, next_pods, placed, should_pipeline
+from tests.properties.twin.gangs import Member, in_order, next_pods, placed, podsets_of, should_pipeline
 from tests.properties.twin.order import pending, pop
 from tests.properties.twin.places import allocate_task
 from tests.properties.twin.queues import over_capacity
+from tests.properties.twin.topology import subset_nodes
 from tests.properties.twin.world import World
 
 
@@ -21,6 +22,7 @@ def allocate(world: World) -> None:
         gang = pop(world, jobs)
         pods = next_pods(world, gang)
         if allocate_job(world, gang, pods, pipeline_only=False):
+            world.notes.pop(gang, None)
             hold_back(world, gang, pods)
             if next_pods(world, gang):
                 jobs.append(gang)
@@ -39,18 +41,49 @@ def allocate_job(world: World, gang: int, pods: Sequence[int], pipeline_only: bo
     if not pods or over_capacity(world, gang, world.request(pods, world.snapshot.max_gpu_memory)):
         return False
     saved = world.save()
-    if _allocate_set(world, world.tree(gang), pods, pipeline_only):
+    if Attempt(world, pipeline_only).allocate_set([world.tree(gang)], pods, range(len(world.nodes))):
         return True
     world.restore(saved)
     return False
 
 
-def _allocate_set(world: World, group: SubGroupSet | PodSet, pods: Sequence[int], pipeline_only: bool) -> bool:
-    if isinstance(group, PodSet):
-        mine = [pod for pod in pods if world.podset[pod] == group.row]
-        return all(allocate_task(world, pod, pipeline_only) for pod in mine)
-    held = placed(world, world.gang[pods[0]])
-    return all(_allocate_set(world, member, pods, pipeline_only) for member in in_order(group, held))
+class Attempt:
+    """One AllocateJob; sub-groups are told by the way to them from the root of the tree."""
+
+    def __init__(self, world: World, pipeline_only: bool) -> None:
+        self.world, self.pipeline_only = world, pipeline_only
+        self.scores: dict[str, dict[int, int]] = {}
+        """Of topology plugin, by sub-group that prefers a level."""
+
+    def allocate_set(self, way: Sequence[Member], pods: Sequence[int], nodes: Sequence[int]) -> bool:
+        rows = {podset.row for podset in podsets_of(way[-1])}
+        mine = [pod for pod in pods if self.world.podset[pod] in rows]
+        return not mine or any(self._in_one(way, mine, some) for some in self._subsets(way[-1], mine, nodes))
+
+    def _subsets(self, group: Member, pods: Sequence[int], nodes: Sequence[int]) -> Sequence[Sequence[int]]:
+        answer = subset_nodes(self.world, group, pods, nodes)
+        if answer.scores is not None:
+            self.scores[group.name] = answer.scores
+        if not self.pipeline_only:
+            self.world.note(self.world.gang[pods[0]], answer.why)
+        return answer.sets
+
+    def _in_one(self, way: Sequence[Member], pods: Sequence[int], nodes: Sequence[int]) -> bool:
+        """Whether all members find their places on these nodes; if not, all is as before."""
+        saved, group = self.world.save(), way[-1]
+        if isinstance(group, PodSet):
+            done = all(allocate_task(self.world, pod, self.pipeline_only, self._scored(way, nodes)) for pod in pods)
+        else:
+            members = in_order(group, placed(self.world, self.world.gang[pods[0]]))
+            done = all(self.allocate_set([*way, member], pods, nodes) for member in members)
+        if not done:
+            self.world.restore(saved)
+        return done
+
+    def _scored(self, way: Sequence[Member], nodes: Sequence[int]) -> dict[int, int]:
+        """Nodes with the scores of the podset, else of the nearest ancestor that has some; who has no score is out."""
+        scores = next((self.scores[group.name] for group in reversed(way) if group.name in self.scores), None)
+        return dict.fromkeys(nodes, 0) if scores is None else {n: scores[n] for n in nodes if n in scores}
 
 
 # ------------------------------------------------------------------------------------------------------ Our own rule

@@ -33,13 +33,17 @@ def lodging(node: str, groups: Iterable[str]) -> Lodging:
 
 def decide(snapshot: Snapshot, policy: Policy, now: float) -> Decisions:
     """The twin of `pykai.engine.decide.decide`."""
+    return _decisions(after_cycle(snapshot, policy, now))
+
+
+def after_cycle(snapshot: Snapshot, policy: Policy, now: float) -> World:
     world = World(Cycle(snapshot, policy, now))
     for action in policy.actions:
         if action == "allocate":
             allocate(world)
         else:
             Evictions(world, action).run()
-    return _decisions(world)
+    return world
 
 
 def _decisions(world: World) -> Decisions:

@@ -57,6 +57,11 @@ class NodeFigures:
         shared = [d for d in self.devices.values() if d.used > 0]
         return self.free(GPU) + sum((capacity - d.allocated + d.releasing) / capacity for d in shared)
 
+    def free_portions(self, capacity: float) -> float:
+        """What those leave who stay on shared devices, of which none is about to be free altogether."""
+        shared = [d for d in self.devices.values() if d.used > 0 and d.allocated != d.releasing]
+        return sum((capacity - d.allocated + d.releasing) / capacity for d in shared)
+
     def charge(self, amounts: Sequence[float], status: Status, sign: int) -> None:
         """addTask (+1) or removeTask (-1), shared devices left out."""
         self.used_gpus += sign * amounts[GPU]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pykai.model.resources import GPU
 from tests.properties.twin.allocate import allocate_job
-from tests.properties.twin.gangs import next_pods
+from tests.properties.twin.gangs import next_pods, ready
 from tests.properties.twin.order import pending, pop
 from tests.properties.twin.queues import Claim, over_quota
 from tests.properties.twin.scenario import Preemptor
@@ -33,8 +33,12 @@ class Evictions:
         while jobs:
             gang = pop(self.world, jobs)
             pods = next_pods(self.world, gang)
-            if self._entitled(gang, pods) and self._has_candidates(gang, pods) and self._make_room(gang, pods):
+            if self._may_evict(gang, pods) and self._has_candidates(gang, pods) and self._make_room(gang, pods):
                 self.waiting.remove(gang)
+
+    def _may_evict(self, gang: int, pods: Sequence[int]) -> bool:
+        """Our rule: also not where the gang lost so many pods in this action that it is not ready any more (§7.2)."""
+        return self._entitled(gang, pods) and ready(self.world, gang)
 
     def _make_room(self, gang: int, pods: Sequence[int]) -> bool:
         """Our rule: what earlier evictions of the cycle left over is used before anybody else is evicted."""

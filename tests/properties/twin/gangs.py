@@ -18,6 +18,10 @@ def threshold(member: Member) -> int:
     return member.min_available if isinstance(member, PodSet) else member.threshold
 
 
+def podsets_of(member: Member) -> list[PodSet]:
+    return [member] if isinstance(member, PodSet) else list(member.podsets())
+
+
 def count(member: Member, held: Held) -> int:
     """Members of a podset, satisfied children of a set."""
     if isinstance(member, PodSet):
@@ -153,8 +157,7 @@ def _surplus(world: World, group: SubGroupSet, here: list[int]) -> list[int]:
 
 def _pods_below(world: World, member: Member, here: list[int]) -> list[int]:
     """Podset by podset, in reverse task order."""
-    podsets = [member] if isinstance(member, PodSet) else list(member.podsets())
-    return [pod for podset in podsets for pod in reversed(here) if world.podset[pod] == podset.row]
+    return [pod for podset in podsets_of(member) for pod in reversed(here) if world.podset[pod] == podset.row]
 
 
 def intact(world: World, gang: int, left: Collection[int]) -> bool:

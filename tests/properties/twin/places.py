@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pykai.model.pods import GpuKind, PodClass
@@ -13,8 +13,9 @@ from tests.properties.twin.queues import over_capacity
 from tests.properties.twin.world import Place, Whereabouts, World
 
 
-def allocate_task(world: World, pod: int, pipeline_only: bool) -> bool:
-    for node in _by_score(world, pod):
+def allocate_task(world: World, pod: int, pipeline_only: bool, given: Mapping[int, float]) -> bool:
+    """Places the pod on one of the given nodes, by their scores and those they have here."""
+    for node in _by_score(world, pod, given):
         if _over_capacity_on(world, pod, node):
             continue
         groups: tuple[str, ...] = ()
@@ -65,31 +66,31 @@ def _fits(world: World, pod: int, node: int, vector: Sequence[float]) -> bool:
         return True
     if c.memory_mib > world.gpu_memory[node]:
         return False
-    return math.floor(vector[GPU]) + len(_matching(world, c, node)) >= c.devices
+    return math.floor(vector[GPU]) + len(matching(world, c, node)) >= c.devices
 
 
-def _matching(world: World, c: PodClass, node: int) -> list[str]:
+def matching(world: World, c: PodClass, node: int) -> list[str]:
     capacity, memory = world.gpu_memory[node], world.memory_on(c, node)
     return [group for group, device in world.nodes[node].devices.items() if device.matches(capacity, memory)]
 
 
 # ------------------------------------------------------------------------------------------------------- §11 Scoring
-def _by_score(world: World, pod: int) -> list[int]:
+def _by_score(world: World, pod: int, given: Mapping[int, float]) -> list[int]:
     """Nodes that take the pod, by score, then by name."""
     c = world.of_class(pod)
     fitting = [
         node
-        for node in range(len(world.nodes))
+        for node in given
         if world.allowed[c.row][node] and _fits(world, pod, node, _idle_and_releasing(world, node))
     ]
-    return sorted(fitting, key=lambda node: (-sum(_scores(world, pod, node)), node))
+    return sorted(fitting, key=lambda node: (-given[node] - sum(_scores(world, pod, node, given)), node))
 
 
-def _scores(world: World, pod: int, node: int) -> Iterator[float]:
+def _scores(world: World, pod: int, node: int, given: Collection[int]) -> Iterator[float]:
     c = world.of_class(pod)
     resource = GPU if c.wants_gpu else CPU
     offered = world.snapshot.nodes.allocatable[resource]
-    free = {n: figures.free(resource) for n, figures in enumerate(world.nodes) if offered[n] > 0}
+    free = {n: world.nodes[n].free(resource) for n in given if offered[n] > 0}
     if node in free and max(free.values()) > 0:
         least, most = min(free.values()), max(free.values())
         yield 9 * (1 - (free[node] - least) / (most - least)) if most > least else 9
@@ -97,7 +98,7 @@ def _scores(world: World, pod: int, node: int) -> Iterator[float]:
         yield 10
     if _fits(world, pod, node, _idle(world, node)):
         yield 1_000
-    if c.shared and _matching(world, c, node):
+    if c.shared and matching(world, c, node):
         yield 10_000
 
 
@@ -117,7 +118,7 @@ def _choose_devices(world: World, pod: int, node: int) -> Choice | None:
     """
     c, figures, capacity = world.of_class(pod), world.nodes[node], world.gpu_memory[node]
     memory = world.memory_on(c, node)
-    used = [(-figures.devices[group].used / capacity, group) for group in _matching(world, c, node)]
+    used = [(-figures.devices[group].used / capacity, group) for group in matching(world, c, node)]
     markers = max(int(figures.idle[GPU]) + int(figures.releasing[GPU]), 0)
     own = _own_devices(world, pod, node)[:markers]
     options = [group for _, group in sorted(used)] + own + [""] * (markers - len(own))

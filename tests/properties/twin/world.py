@@ -88,6 +88,8 @@ class World:
         """Use of queues as long as no pod moves."""
         self.evicted: set[int] = set()
         """Pods whose eviction is decided."""
+        self.notes: dict[int, set[str]] = {}
+        """Why the topology plugin found no nodes for a gang."""
         for row in sorted(range(len(self.pods)), key=lambda r: (self.of_class(r).shared, pods.names[r])):
             for place in self.pods[row].places():
                 self._charge(row, place, 1)
@@ -125,6 +127,9 @@ class World:
         figures.charge([a if o > 0 else 0.0 for a, o in zip(amounts, offered, strict=True)], place.status, sign)
         for group in place.groups if c.shared else ():
             figures.share(group, self.memory_on(c, place.node), place.status, sign)
+
+    def note(self, gang: int, why: Iterable[str]) -> None:
+        self.notes.setdefault(gang, set()).update(why)
 
     def new_device(self) -> str:
         self.new_devices += 1

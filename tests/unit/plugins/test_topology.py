@@ -116,7 +116,7 @@ UNSATISFIED = "topology tree, requirement rack couldn't be satisfied for job </j
     ("wish", "pods", "errors"),
     [
         (constraint("rack", "", "none"), 1, ["Requested topology none does not exist"]),
-        (constraint(), 1, ["no topology constraints were found for subgroup , with topology name tree"]),
+        (constraint(), 1, ["no topology constraints were found for workload, with topology name tree"]),
         (
             constraint("zone"),
             1,
