@@ -32,7 +32,7 @@ _FARTHEST = timedelta(days=8 * 366)
 
 @dataclass(frozen=True)
 class Cron:
-    """A schedule; `any_day` and `any_weekday`: the field is `*`."""
+    """A schedule; `any_day` and `any_weekday`: the field says every day."""
 
     minutes: frozenset[int]
     hours: frozenset[int]
@@ -69,7 +69,11 @@ def parse_cron(text: str) -> Cron:
         raise ValueError(f"{text!r} is not a cron expression (expected 5 fields, such as `0 0 * * 1`, or @weekly)")
     minutes, hours, days, months, weekdays = (_field(part, *field) for part, field in zip(parts, _FIELDS, strict=True))
     sundays = weekdays | ({0} if 7 in weekdays else set())
-    return Cron(minutes, hours, days, months, sundays, parts[2] in "*?", parts[4] in "*?")
+    return Cron(minutes, hours, days, months, sundays, _restricts_nothing(parts[2]), _restricts_nothing(parts[4]))
+
+
+def _restricts_nothing(field: str) -> bool:
+    return any(part in ("*", "?", "*/1", "?/1") for part in field.split(","))
 
 
 def _field(text: str, name: str, lowest: int, highest: int, words: tuple[str, ...]) -> frozenset[int]:
@@ -85,11 +89,12 @@ def _field(text: str, name: str, lowest: int, highest: int, words: tuple[str, ..
 
 def _span(text: str, stepped: bool, field: tuple[str, int, int, tuple[str, ...]]) -> tuple[int, int]:
     name, lowest, highest, words = field
+    last_of_all = lowest + len(words) - 1 if words else highest
     if text in ("*", "?"):
-        return lowest, highest
+        return lowest, last_of_all
     first, dash, last = text.partition("-")
     begin = _number(first, lowest, words)
-    end = _number(last, lowest, words) if dash else (highest if stepped else begin)
+    end = _number(last, lowest, words) if dash else (last_of_all if stepped else begin)
     if begin is None or end is None or not lowest <= begin <= end <= highest:
         raise ValueError(f"{name}: {text!r} is not in {lowest}-{highest}")
     return begin, end

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any, TypeVar
 
 from msgspec import Struct, ValidationError, convert
@@ -88,13 +88,14 @@ def read_usage_config(document: Mapping[str, Any], started: float) -> UsageConfi
     `started` (seconds since 1970) is when tumbling windows begin that say nothing themselves.
     """
     try:
-        file = convert(dict(document), _File)
+        file = convert(_as_written(document), _File)
     except ValidationError as error:
         raise field_error(error, ROOT) from error
     params = file.usage_params or _Params()
     _check_client(file)
-    half_life = _seconds(params.half_life_period, "halfLifePeriod", 0.0)
-    fetch = _positive(params.fetch_interval, "fetchInterval", 60.0)
+    path = f"{ROOT}.usageParams"
+    half_life = _read(params.half_life_period, f"{path}.halfLifePeriod", duration.parse, 0.0)
+    fetch = _positive(params.fetch_interval, f"{path}.fetchInterval", duration.parse, 60.0)
     return UsageConfig(
         file.client_type,
         file.connection_string,
@@ -102,10 +103,17 @@ def read_usage_config(document: Mapping[str, Any], started: float) -> UsageConfi
         _window(params, started),
         half_life if half_life > 0 else None,
         fetch,
-        max(fetch, _positive(params.staleness_period, "stalenessPeriod", 300.0)),
-        _seconds(params.wait_timeout, "waitTimeout", 60.0),
+        max(fetch, _positive(params.staleness_period, f"{path}.stalenessPeriod", duration.parse, 300.0)),
+        _read(params.wait_timeout, f"{path}.waitTimeout", duration.parse, 60.0),
         _queries(params.extra_params),
     )
+
+
+def _as_written(value: Any) -> Any:
+    """The document with its instants as texts: YAML reads an instant without quotes as one."""
+    if isinstance(value, Mapping):
+        return {key: _as_written(part) for key, part in value.items()}
+    return value.isoformat() if isinstance(value, date) else value
 
 
 def _check_client(file: _File) -> None:
@@ -125,9 +133,7 @@ def _window(params: _Params, started: float) -> Window:
     if params.window_type not in (None, *WindowType):
         raise FieldError(f"{path}.windowType", f"{params.window_type!r} is not one of {', '.join(WindowType)}")
     kind = WindowType(params.window_type or WindowType.SLIDING)
-    size = _read(params.window_size, f"{path}.windowSize", long_seconds, Window().size)
-    if size <= 0:
-        raise FieldError(f"{path}.windowSize", "must be longer than 0s")
+    size = _positive(params.window_size, f"{path}.windowSize", long_seconds, Window().size)
     if kind is WindowType.CRON:
         return Window(kind, size, cron=_read(params.cron_string or "", f"{path}.cronString", parse_cron, None))
     start = _read(params.tumbling_window_start_time, f"{path}.tumblingWindowStartTime", _instant, started)
@@ -143,19 +149,15 @@ def _queries(extra: Mapping[str, str]) -> Queries:
     return Queries(
         {resource: extra.get(f"{resource}AllocationMetric", text) for resource, text in usual.allocation.items()},
         {resource: extra.get(f"{resource}CapacityMetric", text) for resource, text in usual.capacity.items()},
-        _read(extra.get("usageQueryTimeout"), f"{path}.usageQueryTimeout", duration.parse, usual.timeout),
-        _read(extra.get("queryResolution"), f"{path}.queryResolution", duration.parse, usual.resolution),
+        _positive(extra.get("usageQueryTimeout"), f"{path}.usageQueryTimeout", duration.parse, usual.timeout),
+        _positive(extra.get("queryResolution"), f"{path}.queryResolution", duration.parse, usual.resolution),
     )
 
 
-def _seconds(text: str | None, name: str, usual: float) -> float:
-    return _read(text, f"{ROOT}.usageParams.{name}", duration.parse, usual)
-
-
-def _positive(text: str | None, name: str, usual: float) -> float:
-    seconds = _seconds(text, name, usual)
+def _positive(text: str | None, path: str, read: Callable[[str], float], usual: float) -> float:
+    seconds = _read(text, path, read, usual)
     if seconds <= 0:
-        raise FieldError(f"{ROOT}.usageParams.{name}", "must be longer than 0s")
+        raise FieldError(path, "must be longer than 0s")
     return seconds
 
 

@@ -11,6 +11,7 @@ from pykai.engine.allocate import place_gang
 from pykai.engine.budgets import ActionBudget
 from pykai.engine.cycle import Cycle
 from pykai.engine.efforts import Result, SearchEffort
+from pykai.engine.failures import Failures
 from pykai.engine.gang import pods_to_place, ready
 from pykai.engine.order import Waiting, pending_gangs
 from pykai.engine.pool import VictimPool
@@ -147,74 +148,6 @@ def _refused(cycle: Cycle, gang: int, pods: Sequence[int]) -> bool:
                 cycle.reasons.gang(gang, GangError(POD_ERRORS, message))
                 return True
     return False
-
-
-Requests = list[tuple[float, ...]]
-
-
-class Failures:
-    """Shapes for which no victims helped: a gang that is not easier to place need not be tried (§16.1)."""
-
-    def __init__(self, cycle: Cycle, per_queue: bool) -> None:
-        self.cycle = cycle
-        self.per_queue = per_queue
-        self._known: dict[object, Requests] = {}
-        self._constraints: dict[int, object] = {}
-
-    def hopeless(self, gang: int, pods: Sequence[int]) -> bool:
-        if not self._known:
-            return False
-        known = self._known.get(self._signature(gang, pods))
-        return known is not None and not _easier(self._requests(pods), known)
-
-    def remember(self, gang: int, pods: Sequence[int]) -> bool:
-        """Note that nobody could be evicted for this gang; whether that tells of others."""
-        if not self.cycle.snapshot.params.use_signatures:
-            return False
-        signature, requests = self._signature(gang, pods), self._requests(pods)
-        known = self._known.get(signature)
-        if known is None or (
-            len(requests) <= len(known) and all(_within(a, b) for a, b in zip(requests, known, strict=False))
-        ):
-            self._known[signature] = requests
-        return True
-
-    def _signature(self, gang: int, pods: Sequence[int]) -> object:
-        """Constraints without amounts: topology, and what each pod demands of a node."""
-        gangs = self.cycle.snapshot.gangs
-        queue = gangs.queue[gang] if self.per_queue else -1
-        shape = gangs.trees.get(gang)
-        return (
-            queue,
-            gangs.priority[gang],
-            repr(shape) if shape else "",
-            tuple(sorted({self._pod(pod) for pod in pods})),
-        )
-
-    def _pod(self, pod: int) -> str:
-        c = self.cycle.trial.of_class(pod)
-        known = self._constraints.get(c.row)
-        if known is None:
-            t = c.template
-            ports = [port for container in t.containers for port in container.ports or ()]
-            known = self._constraints[c.row] = repr(
-                (t.node_selector, t.affinity, t.tolerations, t.volumes, t.claims, ports)
-            )
-        return str(known)
-
-    def _requests(self, pods: Sequence[int]) -> Requests:
-        return sorted(tuple(self.cycle.trial.of_class(pod).request.tolist()) for pod in pods)
-
-
-def _within(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
-    return all(x <= y for x, y in zip(a, b, strict=True))
-
-
-def _easier(requests: Requests, known: Requests) -> bool:
-    if len(known) > len(requests):
-        return True
-    differing = next(((a, b) for a, b in zip(requests, known, strict=False) if a != b), None)
-    return differing is not None and _within(*differing)
 
 
 def filtered(cycle: Cycle, cause: Cause) -> Passes:

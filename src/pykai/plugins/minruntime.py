@@ -6,13 +6,15 @@ competes decides: the branch of the victim just below the lowest queue it shares
 of a department are equally protected against another department, whatever its teams agreed among themselves.
 
 A protected workload may still lose pods it holds beyond its minimum: elastic ones stay candidates, and a scenario is
-checked against each pod set's minimum before it is carried out.
+checked against each pod set's minimum before it is carried out. Pods on their way out do not count: what others took
+earlier in the cycle is no surplus any more.
 
 Times are in seconds; queues are rows of the queue table.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 import numpy.typing as npt
 
+from pykai.model.status import Status
 from pykai.objects import duration
 
 if TYPE_CHECKING:
@@ -130,22 +133,18 @@ class MinRuntime:
             return True
         trial, gangs = cycle.trial, cycle.snapshot.gangs
         podsets = [podset.row for podset in gangs.tree(victim).podsets()]
-        return is_elastic([trial.active_used[row] for row in podsets], [gangs.podset_min[row] for row in podsets])
+        return is_elastic([trial.active_allocated[row] for row in podsets], [gangs.podset_min[row] for row in podsets])
 
     def justified(self, cycle: Cycle, scenario: Scenario) -> bool:
-        """Of protected workloads only what is beyond the minimum may go."""
-        trial, gangs = cycle.trial, cycle.snapshot.gangs
-        lost: dict[int, dict[int, int]] = {}
+        """Of protected workloads only what is beyond the minimum may go, or move."""
+        trial, cause = cycle.trial, scenario.cause
+        lost: dict[int, list[int]] = {}
         for pod in scenario.victims:
-            podsets = lost.setdefault(trial.gang[pod], {})
-            podsets[trial.podset[pod]] = podsets.get(trial.podset[pod], 0) + 1
-        for victim, by_podset in lost.items():
-            if self._protected(cycle, scenario.cause.action, scenario.cause.gang, victim):
-                rows = [podset.row for podset in gangs.tree(victim).podsets()]
-                active, gone = [trial.active_used[row] for row in rows], [by_podset.get(row, 0) for row in rows]
-                if not keeps_minimum(active, gone, [gangs.podset_min[row] for row in rows]):
-                    return False
-        return True
+            lost.setdefault(trial.gang[pod], []).append(pod)
+        return all(
+            not self._protected(cycle, cause.action, cause.gang, victim) or _keeps_minimum(cycle, victim, pods)
+            for victim, pods in lost.items()
+        )
 
     def _protected(self, cycle: Cycle, action: str, gang: int, victim: int) -> bool:
         if not self.judges(cycle, action):
@@ -166,3 +165,15 @@ class MinRuntime:
             found = MinRuntimes(queues.parent, queues.preempt_min_runtime, queues.reclaim_min_runtime, self.policy)
             cycle.memo["minruntime"] = found
         return found
+
+
+def _keeps_minimum(cycle: Cycle, gang: int, victims: Sequence[int]) -> bool:
+    """Whether the gang keeps its minimum where it is, now that these pods are supposed to leave or to move."""
+    trial, gangs = cycle.trial, cycle.snapshot.gangs
+    rows = [podset.row for podset in gangs.tree(gang).podsets()]
+    moving = Counter(trial.podset[pod] for pod in victims if trial.status[pod] != Status.RELEASING)
+    return keeps_minimum(
+        [trial.active_allocated[row] for row in rows],
+        [moving[row] for row in rows],
+        [gangs.podset_min[row] for row in rows],
+    )

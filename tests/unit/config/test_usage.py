@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+import yaml
 
 from pykai.config.fields import FieldError
 from pykai.config.usage import read_usage_config
@@ -50,6 +51,11 @@ def test_a_half_life_of_nothing_is_no_decay_and_tumbling_begins_now() -> None:
     assert (config.half_life, config.window.start) == (None, 1234.0)
 
 
+def test_an_instant_needs_no_quotes() -> None:
+    given = document(windowType="tumbling", **yaml.safe_load("tumblingWindowStartTime: 2026-01-01T02:00:00+02:00"))
+    assert read_usage_config(given, 0.0).window.start == instant("2026-01-01")
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -70,6 +76,8 @@ def test_a_half_life_of_nothing_is_no_decay_and_tumbling_begins_now() -> None:
         (document(windowSize="soon"), "usageDBConfig.usageParams.windowSize: 'soon' is not a duration"),
         (document(windowSize="0s"), "usageDBConfig.usageParams.windowSize: must be longer than 0s"),
         (document(fetchInterval="-1m"), "usageDBConfig.usageParams.fetchInterval: must be longer than 0s"),
+        (document(extraParams={"queryResolution": "0s"}), "extraParams.queryResolution: must be longer than 0s"),
+        (document(extraParams={"usageQueryTimeout": "-1s"}), "extraParams.usageQueryTimeout: must be longer than 0s"),
         (document(windowType="cron"), "usageDBConfig.usageParams.cronString: '' is not a cron expression"),
         (document(windowType="cron", cronString="0 25 * * *"), "cronString: hour: '25' is not in 0-23"),
         (document(windowType="tumbling", tumblingWindowStartTime="2026-01-01"), "names no time zone"),

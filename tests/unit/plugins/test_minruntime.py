@@ -1,10 +1,20 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from pykai.engine.decide import decide
+from pykai.engine.policy import Policy
+from pykai.objects import kinds, names
+from pykai.objects.timestamps import rfc3339
 from pykai.plugins.minruntime import MinRuntimePolicy, MinRuntimes, is_elastic, keeps_minimum, protected
+from pykai.plugins.registry import BUILT_IN, make_all
+from tests.properties.small_world import NOW
+from tests.unit.engine.test_plans import evicted, gang, node, pod, promised, seen
+from tests.unit.plugins.small_clusters import kind
 
 #   0 a (30)      1 b
 #   ├─ 2 (10)     └─ 5
@@ -76,3 +86,52 @@ def test_protection_ends_at_the_minimum() -> None:
 def test_elastic_workloads(pods: list[int], victims: list[int], minimum: list[int], elastic: bool, kept: bool) -> None:
     assert is_elastic(pods, minimum) is elastic
     assert keeps_minimum(pods, victims, minimum) is kept
+
+
+# -------------------------------------------------------------------------------------------------------- whole cycles
+def elastic_gang(ago: float, *places: str) -> list[Any]:
+    """A gang that needs two pods, started so many seconds ago; a GPU for each of its pods, `!`: it leaves."""
+    meta = {"name": "e", "namespace": "ns", "annotations": {names.LAST_START_TIMESTAMP: rfc3339(NOW - ago)}}
+    group = kind(kinds.PodGroup, {"metadata": meta, "spec": {"queue": "q", "priorityClassName": "low", "minMember": 2}})
+    return [group, *(pod(f"e-{n}", on, gpus=1) for n, on in enumerate(places))]
+
+
+def newcomers(*gpus: int) -> list[Any]:
+    """One after the other, each a gang of one pod."""
+    gangs = [gang(f"new{n}", age=100 - n) for n in range(len(gpus))]
+    return [*gangs, *(pod(f"new{n}-0", gpus=count) for n, count in enumerate(gpus))]
+
+
+def outcome(*objects: Any) -> tuple[set[str], set[str]]:
+    """Who is evicted and who is promised a place where ten minutes are the minimum."""
+    minimum = {"defaultPreemptMinRuntime": "10m"}
+    plugins = make_all([(name, minimum if name == "minruntime" else {}) for name in BUILT_IN])
+    found = decide(seen(*objects), replace(Policy(plugins), actions=("allocate", "preempt")), NOW)
+    return evicted(found), set(promised(found))
+
+
+@pytest.mark.parametrize(
+    ("asked", "gone", "served"),
+    [
+        ((1, 1, 1, 2), {"e-2", "e-3", "e-4"}, {"new0-0", "new1-0", "new2-0"}),
+        ((1, 2, 2), {"e-2", "e-3", "e-4"}, {"new0-0", "new1-0"}),
+        ((2, 2, 1), {"e-2", "e-3", "e-4"}, {"new0-0", "new2-0"}),
+        ((4, 3), {"e-2", "e-3", "e-4"}, {"new1-0"}),
+    ],
+)
+def test_many_take_no_more_than_the_surplus(asked: tuple[int, ...], gone: set[str], served: set[str]) -> None:
+    """What went to the first is no longer there for the next: two pods stay, however many ask in one cycle."""
+    assert outcome(node("n", gpus=5), *elastic_gang(60, *"nnnnn"), *newcomers(*asked)) == (gone, served)
+
+
+def test_who_leaves_by_itself_is_no_surplus() -> None:
+    held = elastic_gang(60, "n!", "n", "n", "n")
+    assert outcome(node("n", gpus=4), *held, *newcomers(2, 2)) == ({"e-3"}, {"new0-0"})
+
+
+def test_after_its_minimum_all_of_it_may_go() -> None:
+    everything = {f"e-{n}" for n in range(5)}
+    assert outcome(node("n", gpus=5), *elastic_gang(600, *"nnnnn"), *newcomers(1, 4)) == (
+        everything,
+        {"new0-0", "new1-0"},
+    )
