@@ -136,6 +136,15 @@ class GangWalk:
                 heap[:] = [(self.cycle.gang_key(gang) if each == gang else key, each) for key, each in heap]
                 heapq.heapify(heap)
 
+    def confine(self, gangs: Iterable[int]) -> None:
+        """Forget the trees without any of these gangs: who is in another tree has no say in their order."""
+        queue_of, paths = self.cycle.snapshot.gangs.queue, self.cycle.snapshot.queues.paths
+        roots = {paths[queue_of[gang]][-1] for gang in gangs}
+        for leaf in [leaf for leaf in self._leaves if paths[leaf][-1] not in roots]:
+            del self._leaves[leaf]
+            self._dirty.discard(leaf)
+            self._keys.pop(paths[leaf][-1], None)
+
     def follow(self, gang: int, heir: int) -> None:
         """A gang had its turn: one of the same queue that asks for the same gets in line."""
         request = self._requests.get(gang)

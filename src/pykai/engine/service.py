@@ -23,6 +23,7 @@ def serve(cycle: Cycle, cause: Cause, pods: Sequence[int], losers: set[int]) -> 
         if turn == cause.gang:
             if not place_gang(cycle, cause.gang, pods, wait_only=True):
                 return False
+            walk.confine(turns)
         else:
             again = pods_to_return(cycle.trial, cycle.orders, turn)
             if place_gang(cycle, turn, again, wait_only=True) and pods_to_return(cycle.trial, cycle.orders, turn):
