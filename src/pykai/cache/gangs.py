@@ -192,8 +192,9 @@ def gang_table(
 
 
 def _instants(groups: Groups, key: str) -> dict[int, float]:
+    """What an annotation says, where it can be read: one that cannot must not make a gang stale since 1970."""
     notes = {row: groups.objects[row].metadata.annotations or {} for row in groups.noted()}
-    return {row: seconds(a[key]) or 0.0 for row, a in notes.items() if key in a}
+    return {row: at for row, a in notes.items() if (at := seconds(a.get(key))) is not None}
 
 
 def _durations(groups: Groups, text_of: Callable[[PodGroupSpec], str | None]) -> dict[int, float]:

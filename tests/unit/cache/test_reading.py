@@ -101,3 +101,11 @@ def test_an_object_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     cache.snapshot(NOW)
     cache.snapshot(NOW)
     assert looked_at == [new]
+
+
+@pytest.mark.parametrize(("text", "since"), [("2001-09-09T01:46:40Z", {0: NOW}), ("lately", {}), ("", {})])
+def test_a_mark_that_cannot_be_read_is_none(text: str, since: dict[int, float]) -> None:
+    cache = ClusterCache(SchedulerParams())
+    notes = {"annotations": {"kai.scheduler/stale-podgroup-timestamp": text}}
+    cache.load([made(kinds.PodGroup, "g", notes, spec={"queue": "q"})])
+    assert cache.snapshot(NOW).gangs.stale_since == since
