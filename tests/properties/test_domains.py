@@ -43,11 +43,9 @@ def test_every_domain_is_a_slice_with_the_nodes_of_the_twin(cluster: tuple[Value
     tree = kernel.domain_tree(values)
     expected = reference.domain_nodes(values, range(free.shape[1]))
     found = {
-        path: sorted(tree.order[start:end].tolist())
+        path: sorted(tree.members(depth, domain).tolist())
         for depth in range(len(values) + 1)
-        for path, start, end in zip(
-            paths(tree, values, depth), tree.starts[depth].tolist(), tree.ends(depth).tolist(), strict=True
-        )
+        for domain, path in enumerate(paths(tree, values, depth))
     }
     assert found == expected
 

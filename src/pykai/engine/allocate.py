@@ -8,7 +8,7 @@ from pykai.engine.cycle import Cycle
 from pykai.engine.explain import explain_alike
 from pykai.engine.gang import must_wait, pods_to_place
 from pykai.engine.order import pending_gangs
-from pykai.engine.place import Placement
+from pykai.engine.place import Placement, refused
 from pykai.engine.reasons import GangError
 from pykai.engine.shapes import ShapedWalk
 from pykai.model.status import IS_ALLOCATED, Status
@@ -48,11 +48,6 @@ def hold_back(cycle: Cycle, gang: int, pods: Sequence[int]) -> bool:
             cycle.trial.wait_instead(pod)
             cycle.tell_placed(pod)
     return True
-
-
-def refused(cycle: Cycle, pods: Sequence[int]) -> bool:
-    """Whether a gate turns one of the pods away, for reasons of its own."""
-    return any(gate.refuse(cycle, pod) is not None for gate in cycle.gates for pod in pods)
 
 
 def has_allocated(cycle: Cycle, gang: int) -> bool:

@@ -16,7 +16,7 @@ from pykai.engine.gang import pods_to_place, ready
 from pykai.engine.order import Waiting, pending_gangs
 from pykai.engine.pool import VictimPool
 from pykai.engine.quota import QueueBook
-from pykai.engine.reasons import POD_ERRORS, GangError
+from pykai.engine.reasons import POD_ERRORS, GangError, about_pod
 from pykai.engine.scenario import Cause, Scenario, commit
 from pykai.engine.search import Search
 from pykai.engine.shapes import ShapedWalk
@@ -142,9 +142,8 @@ def _refused(cycle: Cycle, gang: int, pods: Sequence[int]) -> bool:
         for gate in cycle.gates:
             refusal = gate.refuse(cycle, pod)
             if refusal is not None and refusal.lasting:
-                title = cycle.snapshot.pods.title(pod)
                 cycle.reasons.pods[pod] = refusal.message
-                message = f"Resources were not found for pod {title} due to: {refusal.message}"
+                message = about_pod(cycle.snapshot.pods.title(pod), refusal.message)
                 cycle.reasons.gang(gang, GangError(POD_ERRORS, message))
                 return True
     return False

@@ -85,7 +85,7 @@ class Placement:
         rules, virtual = cycle.rules(c), trial.virtual
         if c.shared or not rules.none or len({trial.klass[pod] for pod in pods}) > 1:
             return 0
-        if self._refused(pods) or (virtual and virtual.keys() & pods) or not self._scored_alike(pods, rules):
+        if refused(cycle, pods) or (virtual and virtual.keys() & pods) or not self._scored_alike(pods, rules):
             return 0
         done, extra = 0, self._extra(pods[0], rules, ())
         while done < len(pods):
@@ -95,15 +95,6 @@ class Placement:
             trial.place_alike(pods[done : done + len(rows)], rows, wait or self.wait_only)
             done += len(rows)
         return done
-
-    def _refused(self, pods: Sequence[int]) -> bool:
-        """Whether a gate turns one of these pods of a class away."""
-        cycle = self.cycle
-        for gate in cycle.gates:
-            for pod in pods[:1] if getattr(gate, "by_class", False) else pods:
-                if gate.refuse(cycle, pod) is not None:
-                    return True
-        return False
 
     def _scored_alike(self, pods: Sequence[int], rules: ClassRules) -> bool:
         """Whether plugins have the very same scores, or none, for all these pods of a class."""
@@ -185,6 +176,16 @@ class Placement:
         trial, shares = self.trial, self.trial.shares.get(node, {})
         groups = trial.gpu_groups.get(pod, ()) if trial.node[pod] == node else ()
         return [group for group in groups if shares[group].used == shares[group].releasing]
+
+
+def refused(cycle: Cycle, pods: Sequence[int]) -> bool:
+    """Whether a gate turns one of the pods away; one that answers by class is asked once for each."""
+    one_each = list({cycle.trial.klass[pod]: pod for pod in pods}.values())
+    for gate in cycle.gates:
+        for pod in one_each if getattr(gate, "by_class", False) else pods:
+            if gate.refuse(cycle, pod) is not None:
+                return True
+    return False
 
 
 def _podsets(group: SubGroupSet) -> Iterator[PodSet]:

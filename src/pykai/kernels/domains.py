@@ -58,9 +58,6 @@ class DomainTree:
         places = np.arange(len(self.order))
         return [self.domain_of(depth, places).tolist() for depth in range(len(self.starts))]
 
-    def ends(self, depth: int) -> Rows:
-        return np.append(self.starts[depth], len(self.order))[1:]
-
     def members(self, depth: int, domain: int) -> Rows:
         """The node rows of a domain, in tree order."""
         first, end = self.cuts[depth][domain : domain + 2]
@@ -196,4 +193,4 @@ def position_scores(tree: DomainTree, depth: int, order: Sequence[int]) -> Colum
     count = len(order)
     scores = np.empty(count)
     scores[order] = SCORE_STEPS * np.arange(1, count + 1) // max(count, 1) * SCORE_UNIT
-    return np.repeat(scores, tree.ends(depth) - tree.starts[depth])
+    return np.repeat(scores, np.diff(tree.cuts[depth]))

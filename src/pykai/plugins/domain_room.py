@@ -29,7 +29,7 @@ ROOMS_KEPT = 64
 """Kinds of asks whose figures are remembered per tree."""
 
 
-class Room:
+class DomainRoom:
     """Figures of the nodes and domains of a ground for asks of one kind (`figures_of`), down to a depth.
 
     `figures`: [figure, position]. `sums`: by depth [figure][domain]. `changed`: the domains of the deepest depth whose
@@ -71,19 +71,19 @@ class Ground:
         """By node row; -1 outside the tree."""
         self.positions[tree.order] = np.arange(len(tree.order))
         self._position: list[int] = self.positions.tolist()
-        self._rooms: dict[tuple[int, Kind], Room] = {}
+        self._rooms: dict[tuple[int, Kind], DomainRoom] = {}
         self._nodes: dict[tuple[int, int], Rows] = {}
         self.views: dict[tuple[Ask, Depths], Domains] = {}
         """The domains as asks see them."""
 
-    def room(self, ask: Ask, deepest: int) -> Room:
+    def room(self, ask: Ask, deepest: int) -> DomainRoom:
         """The up-to-date room for an ask."""
         room = self._rooms.get((deepest, ask.kind))
         if room is None:
             if len(self._rooms) >= ROOMS_KEPT:
                 self._rooms.clear()
                 self.views.clear()
-            room = self._rooms[deepest, ask.kind] = Room(self, ask, deepest)
+            room = self._rooms[deepest, ask.kind] = DomainRoom(self, ask, deepest)
         room.refresh()
         return room
 
