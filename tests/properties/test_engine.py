@@ -4,6 +4,8 @@ in every cycle until nothing happens any more.
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 from typing import Any
 
@@ -11,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykai.engine.cycle import Cycle
-from pykai.engine.decide import decide
+from pykai.engine.decide import ACTIONS, decide
 from pykai.engine.policy import Policy
+from pykai.engine.record import plan_of
 from pykai.engine.verify import verify
 from pykai.model.plan import Plan
 from pykai.model.resources import GPU
@@ -47,6 +50,24 @@ def judged(snapshot: Snapshot, policy: Policy, now: float = NOW) -> Plan:
 @given(clusters(), policies)
 def test_the_judge_finds_nothing(cluster: Cluster, policy: str) -> None:
     judged(cluster.snapshot(), POLICIES[policy])
+
+
+@given(clusters(), policies)
+def test_a_cycle_is_gone_when_it_is_over(cluster: Cluster, policy: str) -> None:
+    """Nothing in it refers back to what holds it: its memory is free at once, not when the collector comes by."""
+    gc.disable()
+    try:
+        snapshot = cluster.snapshot()
+        cycle = Cycle(snapshot, POLICIES[policy], NOW)
+        for action in cycle.policy.actions:
+            ACTIONS[action](cycle)
+        plan_of(cycle)
+        parts = (snapshot, snapshot.gangs, cycle, cycle.trial, cycle.book, cycle.rankings, *cycle.memo.values())
+        left = [weakref.ref(part) for part in parts if not isinstance(part, dict | set | list | tuple)]
+        del parts, snapshot, cycle
+        assert [part() for part in left if part() is not None] == []
+    finally:
+        gc.enable()
 
 
 def content(plan: Plan) -> tuple[Any, ...]:

@@ -13,6 +13,7 @@ from pykai.engine.allocate import place_gang
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import pods_to_place
 from pykai.engine.line import VictimLine
+from pykai.engine.node_facts import NodeFacts
 from pykai.engine.order import pending_gangs
 from pykai.engine.place import choose_devices
 from pykai.engine.pool import VictimPool
@@ -67,7 +68,7 @@ def test_the_line_of_victims_is_the_walk(cluster: Cluster, data: st.DataObject, 
 def fitting(cycle: Cycle, pods: Sequence[int], free: np.ndarray, node: int) -> float:
     """How many of the pods fit into what is free on a node, if each asked for the least any of them asks for."""
     classes = [cycle.trial.of_class(pod) for pod in pods]
-    if not any(cycle.rankings.allowed(c)[node] for c in classes):
+    if not any(cycle.node_facts.allowed(c)[node] for c in classes):
         return 0.0
     largest = float(cycle.snapshot.nodes.gpu_memory.max())
     needs = [c.request.copy() for c in classes]
@@ -231,11 +232,12 @@ def test_rankings_are_those_of_a_fresh_look(
         if number in undone:
             cycle.trial.undo_to(mark)
         else:
-            cycle.rankings.of(classes[chance % len(classes)], None if chance % 2 else cycle.rankings.every[chance::3])
-    fresh = Rankings(cycle.trial, cycle.policy)
-    fresh.reliefs = cycle.rankings.reliefs
+            cycle.rankings.of(classes[chance % len(classes)], None if chance % 2 else cycle.node_facts.every[chance::3])
+    facts = NodeFacts(cycle.trial, cycle.policy)
+    facts.reliefs = cycle.node_facts.reliefs
+    fresh = Rankings(facts)
     for c in classes:
-        for nodes in (cycle.rankings.every[::2], None):
+        for nodes in (cycle.node_facts.every[::2], None):
             kept, new = cycle.rankings.of(c, nodes), fresh.of(c, nodes)
             assert list(kept.best()) == list(new.best())
             assert kept.total.tolist() == new.total.tolist()

@@ -1,8 +1,8 @@
 """`kai replay`: one or more scheduling cycles on a snapshot file, each from the file's state; nothing is written.
 
-What is timed is what a scheduler does in a cycle: building the columns from parsed objects, the actions, and reading
-out the plan with its reasons. Reading and parsing the file is not. The cycle is run step by step here, because its
-steps are what is timed; it is the cycle of `engine.decide`.
+What is timed is what a scheduler does in a cycle: building the columns from parsed objects, the actions, reading out
+the plan with its reasons, and giving back what all of that took. Reading and parsing the file is not. The cycle is run
+step by step here, because its steps are what is timed; it is the cycle of `engine.decide`.
 """
 
 from __future__ import annotations
@@ -95,6 +95,7 @@ class Replay:
             ACTIONS[action](cycle)
             actions[action] = watch.read()
         plan = plan_of(cycle)
+        del cycle, cache  # giving its memory back is a part of a cycle
         return plan, _figures(plan, opened, actions, whole.read())
 
 

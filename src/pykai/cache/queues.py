@@ -21,31 +21,31 @@ _COMMON_PARENT = Queue(
 
 
 def reachable(queues: Iterable[Queue]) -> list[Queue]:
-    """Queues whose every ancestor exists and which are in no cycle, in name order."""
+    """Queues whose every ancestor exists and which are in no circle, in name order."""
     by_name = {queue.metadata.name: queue for queue in queues}
-    kept: dict[str, bool] = {}
-
-    def keep(name: str, above: tuple[str, ...]) -> bool:
-        if name not in kept:
-            queue = by_name.get(name)
-            parent = queue.spec.parent_queue if queue else ""
-            kept[name] = queue is not None and name not in above and (not parent or keep(parent, (*above, name)))
-        return kept[name]
-
-    return [by_name[name] for name in sorted(by_name) if keep(name, ())]
+    parents = _parents(queues)
+    return [by_name[name] for name in sorted(by_name) if _missing(parents, name) is None]
 
 
 def _left_out(queues: Iterable[Queue], kept: Mapping[str, int]) -> dict[str, str]:
     """Queues that are not kept, and which queue above each is missing; empty where they form a circle."""
-    parents = {queue.metadata.name: queue.spec.parent_queue for queue in queues}
-    found: dict[str, str] = {}
-    for name in parents.keys() - kept.keys():
-        above, seen = name, set[str]()
-        while above in parents and above not in seen:
-            seen.add(above)
-            above = parents[above]
-        found[name] = "" if above in parents else above
-    return found
+    parents = _parents(queues)
+    return {name: _missing(parents, name) or "" for name in parents.keys() - kept.keys()}
+
+
+def _parents(queues: Iterable[Queue]) -> dict[str, str]:
+    return {queue.metadata.name: queue.spec.parent_queue for queue in queues}
+
+
+def _missing(parents: Mapping[str, str], name: str) -> str | None:
+    """The first queue above this one that does not exist, empty where it comes back to itself; None: all exist."""
+    seen = set[str]()
+    while name in parents and name not in seen:
+        seen.add(name)
+        name = parents[name]
+        if not name:
+            return None
+    return "" if name in parents else name
 
 
 def flattened(queues: Iterable[Queue]) -> list[Queue]:

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from pykai.engine.cycle import Cycle
 from pykai.engine.explain import explain_alike
-from pykai.engine.gang import must_wait, pods_to_place
+from pykai.engine.gang import has_allocated, must_wait, pods_to_place
 from pykai.engine.order import pending_gangs
 from pykai.engine.place import Placement, refused
 from pykai.engine.reasons import GangError
 from pykai.engine.shapes import ShapedWalk
-from pykai.model.status import IS_ALLOCATED, Status
+from pykai.model.status import Status
 
 
 def allocate(cycle: Cycle) -> None:
@@ -19,7 +19,7 @@ def allocate(cycle: Cycle) -> None:
     walk = ShapedWalk(cycle, pending_gangs(cycle), cycle.policy.queue_depth.get("allocate"))
     while (gang := walk.pop()) is not None:
         cycle.efforts["tried", "allocate"] += 1
-        had = has_allocated(cycle, gang)
+        had = has_allocated(cycle.trial, gang)
         placed = pods_to_place(cycle.trial, cycle.orders, gang)
         if place_gang(cycle, gang, placed):
             _settle(cycle, gang, placed, had)
@@ -48,11 +48,6 @@ def hold_back(cycle: Cycle, gang: int, pods: Sequence[int]) -> bool:
             cycle.trial.wait_instead(pod)
             cycle.tell_placed(pod)
     return True
-
-
-def has_allocated(cycle: Cycle, gang: int) -> bool:
-    status = cycle.trial.status
-    return True in [IS_ALLOCATED[status[pod]] for pod in cycle.snapshot.gangs.pods(gang)]
 
 
 def place_gang(cycle: Cycle, gang: int, pods: Sequence[int], wait_only: bool = False) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from pykai.engine.amounts import BY_MEMORY
 from pykai.engine.budgets import Clock, standing
 from pykai.engine.efforts import SearchEffort
 from pykai.engine.gang import GangOrders
+from pykai.engine.node_facts import NodeFacts
 from pykai.engine.plugin_times import PluginTimes, TimedDetails
 from pykai.engine.policy import Policy
 from pykai.engine.quota import QueueBook, Triple
@@ -61,8 +63,11 @@ class Cycle:
         self.quota = policy.first(points.QuotaPolicy)  # type: ignore[type-abstract]
         self.cluster = cluster_resources(self.trial)
         self.book = self._queue_book()
-        self.orders = GangOrders(self._pod_keys, self._member_key())
-        self.rankings = Rankings(self.trial, policy)
+        pod_order = policy.of(points.PodOrder)  # type: ignore[type-abstract]
+        member_order = policy.of(points.MemberOrder)  # type: ignore[type-abstract]
+        self.orders = GangOrders(pod_order, member_order)
+        self.node_facts = NodeFacts(self.trial, policy)
+        self.rankings = Rankings(self.node_facts)
         self._rules: dict[int, ClassRules] = {}
         self.gang_order = policy.of(points.GangOrder)  # type: ignore[type-abstract]
         self.gates = policy.of(points.PodGate)  # type: ignore[type-abstract]
@@ -90,11 +95,11 @@ class Cycle:
         for plugin in policy.of(points.CycleStart):  # type: ignore[type-abstract]
             self.opening.of(plugin, partial(plugin.start, self))
         reliefs = [
-            partial(plugin.spared, self)
+            partial(plugin.spared, weakref.proxy(self))  # what a cycle holds does not hold the cycle
             for plugin in policy.of(points.NeedRelief)  # type: ignore[type-abstract]
             if self.opening.of(plugin, partial(plugin.relieves, self))
         ]
-        self.rankings.reliefs = tuple(reliefs)
+        self.node_facts.reliefs = tuple(reliefs)
 
     @cached_property
     def waiting_at_start(self) -> list[int]:
@@ -145,20 +150,6 @@ class Cycle:
             held=trial.queue_held,
             total=_triples(self.cluster[:, None])[0],
         )
-
-    def _pod_keys(self, pods: Sequence[int]) -> list[tuple[Any, ...]]:
-        """Sort keys of pods within a gang: policies first, then age, then uid."""
-        objects = self.snapshot.pods.objects
-        metas = [objects[pod].metadata for pod in pods]
-        labels = [meta.labels or {} for meta in metas]
-        plugins = self.policy.of(points.PodOrder)  # type: ignore[type-abstract]
-        columns = [[plugin.pod_key(mine) for mine in labels] for plugin in plugins]
-        created = [at.timestamp() if (at := meta.creation_timestamp) else 0.0 for meta in metas]
-        return list(zip(*columns, created, [meta.uid for meta in metas], strict=True))
-
-    def _member_key(self) -> Any:
-        plugins = self.policy.of(points.MemberOrder)  # type: ignore[type-abstract]
-        return lambda members, threshold: tuple(plugin.member_key(members, threshold) for plugin in plugins)
 
     def gang_key(self, gang: int) -> tuple[Any, ...]:
         """Sort key within a queue: policies first, then age, then name."""

@@ -100,7 +100,7 @@ def _fit_error(
 ) -> FitError:
     found = list(_but_for_overhead(cycle, c, nodes))
     explained = np.logical_or.reduce([mask for _, mask in found])
-    for reason, rejected in chain(cycle.rankings.rejections(c), closed):
+    for reason, rejected in chain(cycle.node_facts.rejections(c), closed):
         new = rejected[nodes] & ~explained
         explained |= new
         found.append((Lack(reason), new))
@@ -157,7 +157,7 @@ def shortages(
     for by what is `spared`, by row."""
     trial = cycle.trial
     free = trial.idle[:, nodes] + trial.releasing[:, nodes]
-    for need, row in zip(cycle.rankings.need(c, nodes)[c.dims], c.dims.tolist(), strict=True):
+    for need, row in zip(cycle.node_facts.need(c, nodes)[c.dims], c.dims.tolist(), strict=True):
         if row != PODS:
             yield Lack(_reason(cycle, row), row), free[row] < need - spared.get(row, 0.0)
     if c.shared:

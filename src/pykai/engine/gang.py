@@ -5,10 +5,11 @@ All functions read the trial and change nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pykai.engine.points import MemberOrder, PodOrder
 from pykai.engine.trial import Trial
 from pykai.model.gangs import PodSet, SubGroupSet
 from pykai.model.status import IS_ACTIVE_ALLOCATED, Status
@@ -21,8 +22,8 @@ _PENDING = int(Status.PENDING)
 class GangOrders:
     """How pods and sub-groups are ordered inside gangs; sorted pods are remembered, pods do not change in a cycle."""
 
-    pod_keys: Callable[[Sequence[int]], Sequence[Any]]
-    member_key: Callable[[int, int], Any]
+    pod_order: Sequence[PodOrder]
+    member_order: Sequence[MemberOrder]
     _pods: dict[int, list[int]] = field(default_factory=dict)
     _next: dict[int, list[int]] = field(default_factory=dict)
     _read: int = 0
@@ -33,9 +34,20 @@ class GangOrders:
         if found is None:
             found = trial.snapshot.gangs.pods(gang)
             if len(found) > 1:
-                found = [pod for _, pod in sorted(zip(self.pod_keys(found), found, strict=True))]
+                found = self._sorted(trial.snapshot.pods.objects, found)
             self._pods[gang] = found
         return found
+
+    def _sorted(self, objects: Sequence[Any], pods: Sequence[int]) -> list[int]:
+        """Policies first, then age, then uid."""
+        metas = [objects[pod].metadata for pod in pods]
+        columns = [keys for plugin in self.pod_order if (keys := _keys(plugin, metas)) is not None]
+        created = [at.timestamp() if (at := meta.creation_timestamp) else 0.0 for meta in metas]
+        keyed = zip(*columns, created, [meta.uid for meta in metas], pods, strict=True)
+        return [key[-1] for key in sorted(keyed)]
+
+    def member_key(self, served: int, threshold: int) -> tuple[Any, ...]:
+        return tuple(plugin.member_key(served, threshold) for plugin in self.member_order)
 
     def next_pods(self, trial: Trial) -> dict[int, list[int]]:
         """What gangs with a tree place next, as far as it is known: forgotten as soon as a pod of the gang moves."""
@@ -51,6 +63,13 @@ class GangOrders:
         if len(group.children) == 1:
             return group.children
         return sorted(group.children, key=lambda m: (self.member_key(served(trial, m), threshold(m)), m.name))
+
+
+def _keys(plugin: PodOrder, metas: Sequence[Any]) -> list[Any] | None:
+    """The keys of pods by one label; None where they are the same for all."""
+    values = [meta.labels.get(plugin.label) if meta.labels else None for meta in metas]
+    key_of = {value: plugin.pod_key(value) for value in set(values)}
+    return [key_of[value] for value in values] if len(key_of) > 1 else None
 
 
 def threshold(member: Member) -> int:
@@ -160,10 +179,21 @@ def _wanted(trial: Trial, orders: GangOrders, member: Member, waiting: dict[int,
 
 def must_wait(trial: Trial, gang: int) -> bool:
     """Whether the gang's minimum is only reached with pods that wait for a release: then all of it waits."""
-    gangs, pipelined = trial.snapshot.gangs, trial.pipelined
-    podsets = [p.row for p in gangs.trees[gang].podsets()] if gang in gangs.trees else [gangs.first_podset[gang]]
-    waiting = [row for row in podsets if pipelined[row]]
-    return any(trial.active_allocated[row] - pipelined[row] < gangs.podset_min[row] for row in waiting)
+    pipelined, least = trial.pipelined, trial.snapshot.gangs.podset_min
+    waiting = [row for row in _podset_rows(trial, gang) if pipelined[row]]
+    return any(trial.active_allocated[row] - pipelined[row] < least[row] for row in waiting)
+
+
+def has_allocated(trial: Trial, gang: int) -> bool:
+    """Whether the gang holds a place, or was given one that it need not wait for."""
+    active, pipelined = trial.active_allocated, trial.pipelined
+    return True in [active[row] > pipelined[row] for row in _podset_rows(trial, gang)]
+
+
+def _podset_rows(trial: Trial, gang: int) -> list[int]:
+    gangs = trial.snapshot.gangs
+    tree = gangs.trees.get(gang)
+    return [gangs.first_podset[gang]] if tree is None else [podset.row for podset in tree.podsets()]
 
 
 def is_gang(trial: Trial, gang: int) -> bool:

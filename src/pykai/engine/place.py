@@ -202,12 +202,12 @@ def choose_devices(
     """
     trial = cycle.trial
     capacity, memory = trial.amounts.gpu_memory[node], trial.share_memory(c, node)
-    idle, releasing = trial.idle[:, node].tolist(), trial.releasing[:, node].tolist()
+    idle, free, _ = cycle.node_facts.states()(node)
     shares = trial.shares.get(node, {})
     options = [
         (-_device_score(cycle, share.used / capacity), 0, group) for group, share in with_room(shares, memory, capacity)
     ]
-    whole = max(int(idle[GPU]) + int(releasing[GPU]), 0)
+    whole = max(int(free[GPU]), 0)
     if whole:
         score, mine = -_device_score(cycle, 0.0), own[:whole]
         options.extend((score, 1, group) for group in mine)
@@ -217,7 +217,7 @@ def choose_devices(
     chosen = [option[2] for option in sorted(options)[: c.devices]]
     fresh = chosen.count("")
     slots = 1 + fresh + trial.devices.unreserved(node, own, chosen)  # of the pod, and of the devices' reservation pods
-    if idle[PODS] + releasing[PODS] < slots:
+    if free[PODS] < slots:
         return None
     full_now = [group for group in chosen if group and not shares[group].holds_now(memory, capacity)]
     new_now = fresh + len([group for group in chosen if group and only_promised(shares[group])])

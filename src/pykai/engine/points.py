@@ -146,9 +146,13 @@ class GangOrder(Protocol):
 
 @runtime_checkable
 class PodOrder(Protocol):
-    """First difference wins, in plugin order; smaller keys go first."""
+    """First difference wins, in plugin order; smaller keys go first. Pods are told apart by the value of one label,
+    None where a pod does not have it."""
 
-    def pod_key(self, labels: dict[str, str]) -> Any: ...
+    @property
+    def label(self) -> str: ...
+
+    def pod_key(self, value: str | None) -> Any: ...
 
 
 @runtime_checkable

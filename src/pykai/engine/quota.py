@@ -83,12 +83,8 @@ class QueueBook:
     @cached_property
     def tails(self) -> list[_Tail]:
         """What decides between queues that are equal in everything that changes."""
-        return [_Tail(self, queue) for queue in range(len(self.names))]
-
-    @cached_property
-    def ties(self) -> dict[tuple[int, int], bool]:
-        """Pairs of queues for which that was asked -> whether the first goes first."""
-        return {}
+        ties = _Ties(self.allocatable, self.creation)
+        return [_Tail(ties, queue) for queue in range(len(self.names))]
 
     def level_with(self, queue: int, other: int) -> tuple[int, int]:
         """The first pair of ancestors, from the root down, in which two queues differ."""
@@ -116,27 +112,33 @@ def _bounds(fair: float, deserved: float, allocatable: float, cluster: float) ->
     return limits[0], limits[1], limits[2], cluster if allocatable == UNLIMITED else allocatable
 
 
+class _Ties(dict[tuple[int, int], bool]):
+    """Pairs of queues -> whether the first goes first: the smaller allocatable share, the older one, the first row."""
+
+    def __init__(self, allocatable: Sequence[Triple], creation: Sequence[float]) -> None:
+        self._allocatable, self._creation = allocatable, creation
+
+    def __missing__(self, pair: tuple[int, int]) -> bool:
+        known = self[pair] = self._goes_first(*pair)
+        return known
+
+    def _goes_first(self, a: int, b: int) -> bool:
+        mine = _smaller(self._allocatable[a], self._allocatable[b])
+        if mine or _smaller(self._allocatable[b], self._allocatable[a]):
+            return mine
+        return (self._creation[a], a) < (self._creation[b], b)
+
+
 class _Tail:
-    """The end of the queue order: the smaller allocatable share, then the older queue, then the first row."""
+    """The end of the queue order."""
 
-    __slots__ = ("book", "queue")
+    __slots__ = ("queue", "ties")
 
-    def __init__(self, book: QueueBook, queue: int) -> None:
-        self.book, self.queue = book, queue
+    def __init__(self, ties: _Ties, queue: int) -> None:
+        self.ties, self.queue = ties, queue
 
     def __lt__(self, other: _Tail) -> bool:
-        known = self.book.ties
-        pair = (self.queue, other.queue)
-        if pair not in known:
-            known[pair] = _goes_first(self.book, *pair)
-        return known[pair]
-
-
-def _goes_first(book: QueueBook, a: int, b: int) -> bool:
-    mine = _smaller(book.allocatable[a], book.allocatable[b])
-    if mine or _smaller(book.allocatable[b], book.allocatable[a]):
-        return mine
-    return (book.creation[a], a) < (book.creation[b], b)
+        return self.ties[self.queue, other.queue]
 
 
 def _smaller(a: Triple, b: Triple) -> bool:

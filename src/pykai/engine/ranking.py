@@ -7,54 +7,28 @@ trial's list of touched nodes and refreshes only those entries. A ranking of som
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cached_property
+from collections.abc import Iterable, Sequence
 from math import floor
-from operator import add
-from typing import NamedTuple
 
 import numpy as np
 
-from pykai.engine import points
-from pykai.engine.devices import rooms
+from pykai.engine.node_facts import NodeFacts, NodeState
 from pykai.engine.points import NodeLook
-from pykai.engine.policy import Policy
 from pykai.engine.ranked import UNFIT, Ranked
 from pykai.engine.relative import Standing
-from pykai.engine.trial import Trial
 from pykai.model.pods import PodClass
 from pykai.model.resources import GPU, Column, Mask, Rows
 
 FEW = 12
 """Up to this many nodes are looked at one by one: a loop is faster than columns then."""
-Relief = Callable[[PodClass, Rows], Column | None]
-
-
-class NodeState(NamedTuple):
-    """One node at this moment: amounts by resource, and the room on its shared devices, ascending (MiB)."""
-
-    idle: list[float]
-    free: list[float]
-    """Idle plus what is being released."""
-    rooms: list[float]
 
 
 class Rankings:
     """The rankings of a cycle, by class."""
 
-    def __init__(self, trial: Trial, policy: Policy) -> None:
-        self.trial = trial
-        self.filters = policy.of(points.NodeFilter)  # type: ignore[type-abstract]
-        self.scores = policy.of(points.NodeScore)  # type: ignore[type-abstract]
-        self.relative = policy.of(points.RelativeScore)  # type: ignore[type-abstract]
-        self.reliefs: tuple[Relief, ...] = ()
-        """What a class need not find free on nodes, [resource, node]."""
-        self.every = np.arange(len(trial.snapshot.nodes))
-        self._allowed: dict[int, Mask] = {}
-        self._needs: dict[int, Column] = {}
+    def __init__(self, facts: NodeFacts) -> None:
+        self._facts = facts
         self._known: dict[int, Ranking] = {}
-        self._states: dict[int, NodeState] = {}
-        self._read = 0
 
     def of(self, pod_class: PodClass, nodes: Rows | None = None) -> Ranked:
         """The up-to-date ranking of a class over the given node rows, ascending (None: all)."""
@@ -67,90 +41,29 @@ class Rankings:
     def ranking(self, pod_class: PodClass) -> Ranking:
         known = self._known.get(pod_class.row)
         if known is None:
-            known = self._known[pod_class.row] = Ranking(self, pod_class)
+            known = self._known[pod_class.row] = Ranking(self._facts, pod_class)
         return known
-
-    def states(self) -> Callable[[int], NodeState]:
-        """How nodes are at this moment, by row; what one class asked for the next one need not work out."""
-        touched = self.trial.touched
-        for node in touched[self._read :]:
-            self._states.pop(node, None)
-        self._read = len(touched)
-        return self._state
-
-    def _state(self, node: int) -> NodeState:
-        known = self._states.get(node)
-        if known is None:
-            trial = self.trial
-            idle: list[float] = trial.idle[:, node].tolist()
-            free = list(map(add, idle, trial.releasing[:, node].tolist()))
-            shares = trial.shares.get(node)
-            left = rooms(shares, trial.amounts.gpu_memory[node]) if shares else []
-            known = self._states[node] = NodeState(idle, free, left)
-        return known
-
-    @cached_property
-    def steady(self) -> bool:
-        """Whether the scores of a node follow from few facts, so that one node is scored by looking them up."""
-        return not self.reliefs and all(getattr(plugin, "steady", False) for plugin in self.scores)
-
-    def need(self, pod_class: PodClass, nodes: Rows) -> Column:
-        """What a class must find free, [resource, node], one column where that is the same on all nodes; -inf where
-        it asks for nothing: a node that is short of something does not matter to who does not want it."""
-        need = self._needs.get(pod_class.row)
-        if need is None:
-            need = np.full((len(pod_class.request), 1), UNFIT)
-            need[pod_class.dims, 0] = pod_class.request[pod_class.dims]
-            self._needs[pod_class.row] = need
-        for relief in self.reliefs:
-            spared = relief(pod_class, nodes)
-            if spared is not None:
-                need = need - spared
-        return need
-
-    def least(self, pod_class: PodClass) -> Column:
-        """What a class must find free at least, wherever it goes; read only."""
-        least = pod_class.request
-        for relief in self.reliefs:
-            spared = relief(pod_class, self.every)
-            if spared is not None:
-                least = least - spared.max(axis=1, initial=0.0)
-        return least
-
-    def rejections(self, pod_class: PodClass) -> Iterator[points.Rejection]:
-        for node_filter in self.filters:
-            yield from node_filter.rejections(self.trial.snapshot, pod_class)
-
-    def allowed(self, pod_class: PodClass) -> Mask:
-        """Nodes no filter rejects for the class, whatever is placed where."""
-        mask = self._allowed.get(pod_class.row)
-        if mask is None:
-            mask = np.ones(len(self.trial.snapshot.nodes), dtype=bool)
-            for _, rejected in self.rejections(pod_class):
-                mask &= ~rejected
-            self._allowed[pod_class.row] = mask
-        return mask
 
 
 class Ranking:
     """Scores of one class over all nodes, kept up to date."""
 
-    def __init__(self, rankings: Rankings, pod_class: PodClass) -> None:
-        self._all = rankings
-        self.trial = rankings.trial
+    def __init__(self, facts: NodeFacts, pod_class: PodClass) -> None:
+        self._facts = facts
+        self.trial = facts.trial
         self.pod_class = pod_class
-        self._allowed = rankings.allowed(pod_class)
+        self._allowed = facts.allowed(pod_class)
         self._allowed_list: list[bool] = self._allowed.tolist()
         self._amounts = self.trial.amounts
         self._shared = pod_class.shared
         self._dims: list[tuple[int, float]] = [(row, float(pod_class.request[row])) for row in pod_class.dims.tolist()]
         offered = self.trial.snapshot.nodes.allocatable > 0
-        asked = [(plugin, plugin.measured(pod_class)) for plugin in rankings.relative]
+        asked = [(plugin, plugin.measured(pod_class)) for plugin in facts.relative]
         self._relative = [Standing(plugin, row, offered[row]) for plugin, row in asked if row is not None]
         self._steady_scores: dict[tuple[bool, bool], Column] = {}
         count = len(self._allowed)
         self.ranked = Ranked(
-            rows=rankings.every,
+            rows=facts.every,
             local=np.full(count, UNFIT),
             total=np.full(count, UNFIT),
             fits_now=np.zeros(count, dtype=bool),
@@ -162,7 +75,7 @@ class Ranking:
         """Nodes touched so far whose entries have not been looked at since."""
         self._settled = True
         """Whether `total` follows the extremes as they are."""
-        self._update(rankings.every)
+        self._update(facts.every)
         self.refresh()
 
     def refresh(self) -> None:
@@ -171,7 +84,7 @@ class Ranking:
         if not self._settled:
             self._settled = True
             if [standing for standing in self._relative if not standing.settled()]:
-                self._add_up(self._all.every)
+                self._add_up(self._facts.every)
 
     def _look_again(self, nodes: Rows | None) -> None:
         """Bring outdated entries up to date, where only those of some nodes matter just these."""
@@ -183,7 +96,7 @@ class Ranking:
         if not changed:
             return
         outdated -= changed
-        if len(changed) <= FEW and self._all.steady:
+        if len(changed) <= FEW and self._facts.steady:
             self._update_few(changed)
         else:
             self._update(np.fromiter(changed, dtype=np.int64, count=len(changed)))
@@ -204,7 +117,7 @@ class Ranking:
         ranked, (look, fits) = self.ranked, self.look(nodes)
         scores: Column | float = 0.0
         if fits.any():
-            for plugin in self._all.scores:
+            for plugin in self._facts.scores:
                 scores = scores + plugin.score(look)
         ranked.local[nodes] = np.where(fits, scores, UNFIT)
         ranked.fits_now[nodes] = look.fits_now & fits
@@ -221,7 +134,7 @@ class Ranking:
         trial, c = self.trial, self.pod_class
         idle = trial.idle.take(nodes, axis=1)
         free = idle + trial.releasing.take(nodes, axis=1)
-        need = self._all.need(c, nodes)
+        need = self._facts.need(c, nodes)
         fits = np.logical_and.reduce(free >= need) & self._allowed[nodes]
         now: Mask = np.logical_and.reduce(idle >= need)
         sharable = np.zeros(len(nodes))
@@ -236,7 +149,7 @@ class Ranking:
 
     def _sharable(self, nodes: Rows) -> Column:
         """Devices already shared on each node on which the class still fits."""
-        counts, shares, state = np.zeros(len(nodes)), self.trial.shares, self._all.states()
+        counts, shares, state = np.zeros(len(nodes)), self.trial.shares, self._facts.states()
         at = {node: position for position, node in enumerate(nodes.tolist())}
         for node in shares if len(shares) < len(at) else at:
             if node in at:
@@ -250,7 +163,7 @@ class Ranking:
     # ------------------------------------------------------------------------------------------------------ few nodes
     def _update_few(self, nodes: Iterable[int]) -> None:
         """The same as `_update` with numbers instead of columns."""
-        local, total, relative, state_of = self.ranked.local, self.ranked.total, self._relative, self._all.states()
+        local, total, relative, state_of = self.ranked.local, self.ranked.total, self._relative, self._facts.states()
         for node in nodes:
             state = state_of(node)
             local[node] = score = self._score(node, state)
@@ -283,11 +196,11 @@ class Ranking:
         """Scores of all nodes, if the class fits at once everywhere or nowhere, and so for room on shared devices."""
         known = self._steady_scores.get((now, shared))
         if known is None:
-            nodes, trial = self._all.every, self.trial
+            nodes, trial = self._facts.every, self.trial
             facts = (np.full(len(nodes), now), np.full(len(nodes), float(shared)))
             look = NodeLook(trial, self.pod_class, nodes, trial.idle, trial.idle, *facts)
             known = np.zeros(len(nodes))
-            for plugin in self._all.scores:
+            for plugin in self._facts.scores:
                 known = known + plugin.score(look)
             self._steady_scores[now, shared] = known
         return known

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from msgspec.structs import replace
 
-from pykai.engine.allocate import has_allocated
 from pykai.engine.cycle import Cycle
-from pykai.engine.gang import ready
+from pykai.engine.gang import has_allocated, ready
 from pykai.engine.reasons import GROUP_BASE, POD_ERRORS, GangError, gang_text
 from pykai.model.plan import Bind, Evict, GangMark, Pipeline, Plan, Verdict
 from pykai.model.pods import PodClass
@@ -142,7 +141,7 @@ def _wrong_queue(cycle: Cycle, gang: int) -> list[GangError]:
 
 def _marks(cycle: Cycle) -> Iterator[GangMark]:
     for gang, at in cycle.started.items():
-        if has_allocated(cycle, gang):
+        if has_allocated(cycle.trial, gang):
             yield GangMark(_gang_key(cycle, gang), "last-start", at)
     evicted = {cycle.trial.gang[pod] for pod in cycle.trial.evicted}
     for gang in sorted(evicted):

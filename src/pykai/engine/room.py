@@ -33,7 +33,7 @@ class Room:
         self._need = need[self._dims][:, None]
         self._allowed = np.zeros(len(cycle.snapshot.nodes), dtype=bool)
         for c in classes:
-            self._allowed |= cycle.rankings.allowed(c)
+            self._allowed |= cycle.node_facts.allowed(c)
         self.free = trial.idle + trial.releasing
         for node, shares in trial.shares.items():
             capacity = float(cycle.snapshot.nodes.gpu_memory[node])
@@ -48,7 +48,7 @@ class Room:
 
     def _floor(self, c: PodClass) -> Column:
         """What a pod of the class takes at least."""
-        need = self.cycle.rankings.least(c).copy()
+        need = self.cycle.node_facts.least(c).copy()
         if c.memory_mib:
             need[GPU] = c.devices * c.memory_mib / float(self.cycle.snapshot.nodes.gpu_memory.max())
         return need

@@ -27,7 +27,7 @@ class ShapedWalk:
         """Gangs that get no turn but stay in line: by what they ask for their queues are compared with others."""
         shapes, lines = Shapes.of(cycle), dict[Hashable, deque[int]]()
         for gang in _best_of_each_queue(cycle, in_order(cycle, gangs), depth):
-            lines.setdefault(shapes.shape(gang), deque()).append(gang)
+            lines.setdefault(shapes.shape(cycle, gang), deque()).append(gang)
         for line in lines.values():
             self._lines[line.popleft()] = line
         self._walk = GangWalk(cycle, self._lines)
@@ -87,43 +87,43 @@ def _best_of_each_queue(cycle: Cycle, gangs: Iterable[int], depth: int | None) -
 class Shapes:
     """The shapes of a cycle's gangs, each kept until a pod of the gang moves."""
 
-    def __init__(self, cycle: Cycle) -> None:
-        self.cycle = cycle
+    def __init__(self, read: int) -> None:
         self._known: dict[int, Hashable] = {}
-        self._read = len(cycle.trial.moved)
+        self._read = read
 
     @classmethod
     def of(cls, cycle: Cycle) -> Shapes:
         """The up-to-date shapes of the cycle."""
         known: Shapes | None = cycle.memo.get("shapes")
         if known is None:
-            known = cycle.memo["shapes"] = cls(cycle)
+            known = cycle.memo["shapes"] = cls(len(cycle.trial.moved))
         for pod in cycle.trial.moved[known._read :]:
             known._known.pop(cycle.trial.gang[pod], None)
         known._read = len(cycle.trial.moved)
         return known
 
-    def shape(self, gang: int) -> Hashable:
+    def shape(self, cycle: Cycle, gang: int) -> Hashable:
         """What makes a gang like others; its own row where it is like no other."""
         known = self._known.get(gang)
         if known is None:
-            known = self._known[gang] = self._shape(gang)
+            known = self._known[gang] = _shape(cycle, gang)
         return known
 
-    def _shape(self, gang: int) -> Hashable:
-        cycle, gangs, trial = self.cycle, self.cycle.snapshot.gangs, self.cycle.trial
-        if gang in gangs.trees:
-            return gang
-        classes = tuple([trial.klass[pod] for pod in pods_to_place(trial, cycle.orders, gang)])
-        if any(not cycle.rules(cycle.snapshot.pods.classes[row]).none for row in set(classes)):
-            return gang
-        podset = gangs.first_podset[gang]
-        return (
-            gangs.queue[gang],
-            gangs.priority[gang],
-            gangs.preemptible[gang],
-            gangs.podset_min[podset],
-            trial.active_used[podset],
-            len(gangs.pods(gang)),
-            classes,
-        )
+
+def _shape(cycle: Cycle, gang: int) -> Hashable:
+    gangs, trial = cycle.snapshot.gangs, cycle.trial
+    if gang in gangs.trees:
+        return gang
+    classes = tuple([trial.klass[pod] for pod in pods_to_place(trial, cycle.orders, gang)])
+    if any(not cycle.rules(cycle.snapshot.pods.classes[row]).none for row in set(classes)):
+        return gang
+    podset = gangs.first_podset[gang]
+    return (
+        gangs.queue[gang],
+        gangs.priority[gang],
+        gangs.preemptible[gang],
+        gangs.podset_min[podset],
+        trial.active_used[podset],
+        len(gangs.pods(gang)),
+        classes,
+    )

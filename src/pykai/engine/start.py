@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pykai.engine.allocate import has_allocated
 from pykai.engine.cycle import Cycle
-from pykai.engine.gang import must_wait
+from pykai.engine.gang import has_allocated, must_wait
 from pykai.model.resources import GPU, PODS
 from pykai.model.status import Status
 
@@ -23,7 +22,7 @@ def start(cycle: Cycle, gangs: Iterable[int]) -> None:
     for gang in gangs:
         pods = [pod for pod in cycle.snapshot.gangs.pods(gang) if trial.status[pod] == Status.PIPELINED]
         mine = [pod for pod in pods if pod not in trial.evicted]
-        had = has_allocated(cycle, gang)
+        had = has_allocated(cycle.trial, gang)
         mark = trial.mark()
         trial.start_instead(mine)
         if must_wait(trial, gang) or not _have_all(cycle, mine):

@@ -53,7 +53,8 @@ class Trial:
         self.placed: dict[int, bool] = {}
         """Pods this cycle gave a node, in order of decision; True where it must wait for a release."""
         self.amounts = PodAmounts(snapshot)
-        self._fresh_groups = 0
+        self._fresh_groups = [0]
+        """How many devices got a name in this cycle."""
         self._open_podsets()
         self._open_nodes()
         self._open_queues()
@@ -209,8 +210,8 @@ class Trial:
 
     def fresh_group(self) -> str:
         """A name for a device nobody shares yet, unique within the cycle."""
-        name, number = self.devices.fresh_name(self._fresh_groups)
-        self.journal.put(self.__dict__, "_fresh_groups", number)
+        name, number = self.devices.fresh_name(self._fresh_groups[0])
+        self.journal.put(self._fresh_groups, 0, number)
         return name
 
     def _leave(self, pod: int) -> None:

@@ -141,26 +141,27 @@ class GangColumns:
     """Lists of a GangTable as columns, for questions about all gangs at once; each is made when first asked for."""
 
     def __init__(self, table: GangTable) -> None:
-        self._table = table
+        self._queue, self._priority, self._preemptible = table.queue, table.priority, table.preemptible
+        self._objects, self._podset_min = table.objects, table.podset_min
 
     @cached_property
     def queue(self) -> Rows:
-        return np.array(self._table.queue, dtype=np.int64)
+        return np.array(self._queue, dtype=np.int64)
 
     @cached_property
     def priority(self) -> Column:
-        return np.array(self._table.priority, dtype=np.float64)
+        return np.array(self._priority, dtype=np.float64)
 
     @cached_property
     def preemptible(self) -> Mask:
-        return np.array(self._table.preemptible, dtype=bool)
+        return np.array(self._preemptible, dtype=bool)
 
     @cached_property
     def creation(self) -> Column:
-        objects = self._table.objects
+        objects = self._objects
         return np.array([at.timestamp() if (at := group.metadata.creation_timestamp) else 0.0 for group in objects])
 
     @cached_property
     def podset_min(self) -> Rows:
         """By podset."""
-        return np.array(self._table.podset_min, dtype=np.int64)
+        return np.array(self._podset_min, dtype=np.int64)

@@ -21,16 +21,16 @@ class Domains:
     """The domains of a tree down to the deepest level that is wanted."""
 
     def __init__(self, ground: Ground, ask: Ask, wanted: Depths) -> None:
-        self.ground = ground
+        self.site, self._whole = ground.site, ground.whole
         self.ask = ask
         self.wanted = wanted
-        self.common = common_depth(ground.tree, wanted.preferred or wanted.required)
+        self.common = common_depth(ground.site.tree, wanted.preferred or wanted.required)
         """How far down one domain holds all nodes."""
         self._room = ground.room(ask, wanted.deepest)
         self._read = len(self._room.changed)
         self._wants: list[float] = ask.wants.tolist()
         tight = [tightness(ask.wants, self.free(depth)).tolist() for depth in range(wanted.deepest + 1)]
-        self.order = TreeOrder(ground.tree, tight)
+        self.order = TreeOrder(ground.site.tree, tight)
 
     @classmethod
     def of(cls, ground: Ground, ask: Ask, wanted: Depths) -> Domains:
@@ -53,7 +53,7 @@ class Domains:
             _, *free = self._room.sums[depth]
             for domain in domains:
                 self.order.put(depth, domain, tightness_of(self._wants, [column[domain] for column in free]))
-            above = self.ground.tree.above[depth]
+            above = self.site.tree.above[depth]
             domains = {above[domain] for domain in domains}
 
     def room(self, depth: int) -> Column:
@@ -62,7 +62,7 @@ class Domains:
 
     def free(self, depth: int) -> Column:
         """[resource, domain], of the resources that are asked for."""
-        return np.array(self._room.sums[depth][1:]).reshape(len(self._wants), self.ground.tree.count(depth))
+        return np.array(self._room.sums[depth][1:]).reshape(len(self._wants), self.site.tree.count(depth))
 
     def holds(self, depth: int, domain: int) -> bool:
         """Whether a domain has room for everybody."""
@@ -84,7 +84,7 @@ class Domains:
     def near(self, nodes: Sequence[int], depth: int) -> Mask:
         """Which domains of a depth lie in a domain of the required level that holds one of the node rows, whether that
         node itself is on the ground or not."""
-        whole, required, tree = self.ground.whole, self.wanted.required, self.ground.tree
+        whole, required, tree = self._whole, self.wanted.required, self.site.tree
         holds = np.zeros(whole.tree.count(required), dtype=bool)
         holds[whole.tree.domain_of(required, np.array(whole.places(nodes), dtype=np.int64))] = True
         return np.asarray(holds[whole.tree.domain_of(required, whole.positions[tree.order[tree.starts[depth]]])])

@@ -29,63 +29,16 @@ ROOMS_KEPT = 64
 """Kinds of asks whose figures are remembered per tree."""
 
 
-class DomainRoom:
-    """Figures of the nodes and domains of a ground for asks of one kind (`figures_of`), down to a depth.
+class Site:
+    """Where the nodes of one tree of domains are: positions are places in its tree order. `nodes`: of the cluster."""
 
-    `figures`: [figure, position]. `sums`: by depth [figure][domain]. `changed`: the domains of the deepest depth whose
-    figures changed, in order of change; readers remember how far they have read.
-    """
-
-    def __init__(self, ground: Ground, ask: Ask, deepest: int) -> None:
-        self._ground = ground
-        self._ask = ask
-        self._around = ground.tree.around[deepest]
-        self._read = len(ground.trial.touched)
-        self.figures = figures_of(ground.trial, ask, ground.tree.order)
-        self.sums = sums_by_depth(ground.tree, deepest, self.figures)
-        self.changed: list[int] = []
-
-    def refresh(self) -> None:
-        """Bring the figures of everything touched since the last time up to date."""
-        ground, touched = self._ground, self._ground.trial.touched
-        if self._read == len(touched):
-            return
-        places = ground.places(set(touched[self._read :]))
-        self._read = len(touched)
-        if places:
-            news = np.array(places)
-            self.figures[:, news] = figures_of(ground.trial, self._ask, ground.tree.order.take(news))
-            domains = {self._around[at] for at in places}
-            self.changed.extend(domains)
-            sum_again(ground.tree, self.figures, self.sums, domains)
-
-
-class Ground:
-    """The nodes of one tree of domains; positions are places in its tree order. `whole`: all nodes of the topology."""
-
-    def __init__(self, trial: Trial, tree: DomainTree, whole: Ground | None = None) -> None:
-        self.trial = trial
+    def __init__(self, tree: DomainTree, nodes: int) -> None:
         self.tree = tree
-        self.whole = whole or self
-        self.positions: Rows = np.full(len(trial.snapshot.nodes), -1, dtype=np.int64)
+        self.positions: Rows = np.full(nodes, -1, dtype=np.int64)
         """By node row; -1 outside the tree."""
         self.positions[tree.order] = np.arange(len(tree.order))
         self._position: list[int] = self.positions.tolist()
-        self._rooms: dict[tuple[int, Kind], DomainRoom] = {}
         self._nodes: dict[tuple[int, int], Rows] = {}
-        self.views: dict[tuple[Ask, Depths], Domains] = {}
-        """The domains as asks see them."""
-
-    def room(self, ask: Ask, deepest: int) -> DomainRoom:
-        """The up-to-date room for an ask."""
-        room = self._rooms.get((deepest, ask.kind))
-        if room is None:
-            if len(self._rooms) >= ROOMS_KEPT:
-                self._rooms.clear()
-                self.views.clear()
-            room = self._rooms[deepest, ask.kind] = DomainRoom(self, ask, deepest)
-        room.refresh()
-        return room
 
     def places(self, nodes: Iterable[int]) -> list[int]:
         """Positions of node rows; nodes outside the tree are left out."""
@@ -98,6 +51,60 @@ class Ground:
         if rows is None:
             rows = self._nodes[depth, domain] = np.sort(self.tree.members(depth, domain))
         return None if len(rows) == len(self._position) else rows
+
+
+class DomainRoom:
+    """Figures of the nodes and domains of a site for asks of one kind (`figures_of`), down to a depth.
+
+    `figures`: [figure, position]. `sums`: by depth [figure][domain]. `changed`: the domains of the deepest depth whose
+    figures changed, in order of change; readers remember how far they have read.
+    """
+
+    def __init__(self, trial: Trial, site: Site, ask: Ask, deepest: int) -> None:
+        self._trial, self._site = trial, site
+        self._ask = ask
+        self._around = site.tree.around[deepest]
+        self._read = len(trial.touched)
+        self.figures = figures_of(trial, ask, site.tree.order)
+        self.sums = sums_by_depth(site.tree, deepest, self.figures)
+        self.changed: list[int] = []
+
+    def refresh(self) -> None:
+        """Bring the figures of everything touched since the last time up to date."""
+        site, touched = self._site, self._trial.touched
+        if self._read == len(touched):
+            return
+        places = site.places(set(touched[self._read :]))
+        self._read = len(touched)
+        if places:
+            news = np.array(places)
+            self.figures[:, news] = figures_of(self._trial, self._ask, site.tree.order.take(news))
+            domains = {self._around[at] for at in places}
+            self.changed.extend(domains)
+            sum_again(site.tree, self.figures, self.sums, domains)
+
+
+class Ground:
+    """A site in a cycle, and what is known of its room. `whole`: the site of all nodes of the topology."""
+
+    def __init__(self, trial: Trial, site: Site, whole: Site) -> None:
+        self.site = site
+        self.whole = whole
+        self.views: dict[tuple[Ask, Depths], Domains] = {}
+        """The domains as asks see them."""
+        self._trial = trial
+        self._rooms: dict[tuple[int, Kind], DomainRoom] = {}
+
+    def room(self, ask: Ask, deepest: int) -> DomainRoom:
+        """The up-to-date room for an ask."""
+        room = self._rooms.get((deepest, ask.kind))
+        if room is None:
+            if len(self._rooms) >= ROOMS_KEPT:
+                self._rooms.clear()
+                self.views.clear()
+            room = self._rooms[deepest, ask.kind] = DomainRoom(self._trial, self.site, ask, deepest)
+        room.refresh()
+        return room
 
 
 @dataclass
@@ -120,7 +127,8 @@ class Grounds:
         """A known topology over the given node rows (None: all)."""
         whole = self._whole.get(topology)
         if whole is None:
-            whole = self._whole[topology] = Ground(self.trial, self._tree(topology))
+            site = self._site(self._tree(topology))
+            whole = self._whole[topology] = Ground(self.trial, site, site)
         if nodes is None:
             return whole
         key = (topology, nodes.tobytes())
@@ -128,9 +136,12 @@ class Grounds:
         if part is None:
             if len(self._parts) >= PARTS_KEPT:
                 self._parts.clear()
-            tree = within(whole.tree, sorted(whole.places(nodes.tolist())))
-            part = self._parts[key] = Ground(self.trial, tree, whole)
+            tree = within(whole.site.tree, sorted(whole.site.places(nodes.tolist())))
+            part = self._parts[key] = Ground(self.trial, self._site(tree), whole.site)
         return part
+
+    def _site(self, tree: DomainTree) -> Site:
+        return Site(tree, len(self.trial.snapshot.nodes))
 
     def _tree(self, topology: str) -> DomainTree:
         labels = self.trial.snapshot.nodes.labels

@@ -29,7 +29,7 @@ class MaxNodePoolResources:
     def problem(self, cycle: Cycle, pod: int) -> str | None:
         snapshot, c = cycle.snapshot, cycle.trial.of_class(pod)
         most = snapshot.derived(largest)
-        least = cycle.rankings.least(c)
+        least = cycle.node_facts.least(c)
         short = next((row for row in _order(c) if least[row] > most[row]), None)
         if short is None:
             return None

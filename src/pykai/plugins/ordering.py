@@ -7,9 +7,9 @@ leave the decision to the next plugin, and at last to age and name, which the en
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -71,27 +71,32 @@ def standing(surpluses: Iterable[int]) -> int:
 class Kubeflow:
     """The pod that leads a Kubeflow job first."""
 
-    def pod_key(self, labels: Mapping[str, str]) -> bool:
-        return labels.get(names.KUBEFLOW_ROLE_LABEL) not in _LEADING_ROLES
+    label: ClassVar[str] = names.KUBEFLOW_ROLE_LABEL
+
+    def pod_key(self, value: str | None) -> bool:
+        return value not in _LEADING_ROLES
 
 
 @dataclass(frozen=True)
 class Ray:
     """The head of a Ray cluster first."""
 
-    def pod_key(self, labels: Mapping[str, str]) -> bool:
-        return labels.get(names.RAY_NODE_TYPE_LABEL) != "head"
+    label: ClassVar[str] = names.RAY_NODE_TYPE_LABEL
+
+    def pod_key(self, value: str | None) -> bool:
+        return value != "head"
 
 
 @dataclass(frozen=True)
 class TaskPriority:
     """Pods by the number in their priority label, larger first; then those with an unreadable one, then the rest."""
 
-    def pod_key(self, labels: Mapping[str, str]) -> tuple[int, int]:
-        text = labels.get(names.TASK_PRIORITY_LABEL)
-        if text is None:
+    label: ClassVar[str] = names.TASK_PRIORITY_LABEL
+
+    def pod_key(self, value: str | None) -> tuple[int, int]:
+        if value is None:
             return 2, 0
-        return (0, -int(text)) if _INTEGER.fullmatch(text) else (1, 0)
+        return (0, -int(value)) if _INTEGER.fullmatch(value) else (1, 0)
 
 
 @dataclass(frozen=True)

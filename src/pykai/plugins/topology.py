@@ -72,7 +72,7 @@ def node_sets(member: Member, domains: Domains) -> NodeSets:
     if first is None:
         depth = wanted.candidates(common)[-1]
         return NodeSets((), shortages(member, domains, depth, domains.near(active, depth) if active else None))
-    return NodeSets(domains.ground.nodes_of(*place) for place in chain((first,), found))
+    return NodeSets(domains.site.nodes_of(*place) for place in chain((first,), found))
 
 
 def _in_turn(domains: Domains, active: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -108,13 +108,13 @@ class Member:
 
     def keep_scores(self, domains: Domains) -> None:
         """Remember node scores for the pods of all its podsets, until a sub-group of it has scores of its own."""
-        tree, depth = domains.ground.tree, domains.wanted.preferred
+        tree, depth = domains.site.tree, domains.wanted.preferred
         column = np.zeros(len(self.cycle.snapshot.nodes))
         column[tree.order] = position_scores(tree, depth, domains.order.level(depth))
         self.cycle.memo.setdefault("group_scores", {}).update(dict.fromkeys(self.podsets, column))
 
     def domain_id(self, domains: Domains, depth: int, domain: int) -> str:
-        tree, snapshot = domains.ground.tree, self.cycle.snapshot
+        tree, snapshot = domains.site.tree, self.cycle.snapshot
         labels = snapshot.nodes.labels[int(tree.order[tree.starts[depth][domain]])]
         return ".".join(labels[level] for level in snapshot.topologies[self.wish.topology][:depth])
 
@@ -132,10 +132,10 @@ class Member:
 def shortages(member: Member, domains: Domains, depth: int, allowed: Mask | None) -> Iterator[GangError]:
     """What each domain of a depth lacks, and that the constraint cannot be met therefore."""
     ask, memo = domains.ask, member.cycle.memo.setdefault("topology_shortages", {})
-    key = (domains.ground, ask.classes, ask.count, depth, allowed is None or allowed.tobytes())
+    key = (domains.site, ask.classes, ask.count, depth, allowed is None or allowed.tobytes())
     moment = len(member.cycle.trial.touched)
     if memo.get(key, (-1,))[0] != moment:
-        shown = np.arange(domains.ground.tree.count(depth)) if allowed is None else np.flatnonzero(allowed)
+        shown = np.arange(domains.site.tree.count(depth)) if allowed is None else np.flatnonzero(allowed)
         memo[key] = (moment, list(_lacking(member, domains, depth, shown.tolist())))
     yield from memo[key][1]
     yield member.unsatisfied()

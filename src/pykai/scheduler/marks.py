@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pykai.engine.allocate import has_allocated
 from pykai.engine.cycle import Cycle
+from pykai.engine.gang import has_allocated
 from pykai.model.plan import GangMark, Plan
 from pykai.plugins.minruntime import MinRuntime
 
@@ -37,5 +37,5 @@ def minimum_runtimes(cycle: Cycle) -> set[float]:
 def _late_starts(cycle: Cycle) -> Iterator[GangMark]:
     gangs = cycle.snapshot.gangs
     for row in range(len(gangs)):
-        if row not in cycle.started and has_allocated(cycle, row) and gangs.last_start(row) is None:
+        if row not in cycle.started and has_allocated(cycle.trial, row) and gangs.last_start(row) is None:
             yield GangMark((gangs.namespaces[row], gangs.names[row]), _START, cycle.now)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from pykai.cache.nodes import gpu_memory
+from pykai.engine.node_facts import NodeFacts
 from pykai.engine.points import DeviceScore, NodeLook
 from pykai.engine.policy import Policy
 from pykai.engine.ranking import Rankings
@@ -31,7 +32,7 @@ def look(nodes: Sequence[Case], task: Case) -> NodeLook:
             for resource in ("cpu", "memory", "gpu"):
                 block[space.rows[resource], rows[given["name"] or "unnamed"]] = given[key].get(resource, 0)
     every = np.arange(len(nodes))
-    ranking = Rankings(trial, Policy(())).of(trial.of_class(0))
+    ranking = Rankings(NodeFacts(trial, Policy(()))).of(trial.of_class(0))
     free = trial.idle + trial.releasing
     return NodeLook(trial, trial.of_class(0), every, trial.idle, free, ranking.fits_now, np.zeros(len(nodes)))
 

@@ -21,7 +21,7 @@ from pykai.kernels.domains import DomainTree, domain_tree
 from pykai.model.gangs import TopologyRequirement
 from pykai.objects import kinds
 from pykai.plugins.domain_order import Domains
-from pykai.plugins.domain_room import Ground, Grounds
+from pykai.plugins.domain_room import DomainRoom, Grounds, Site
 from pykai.plugins.topology import Member, Topology
 from pykai.plugins.topology_levels import ConstraintError, depths
 from tests.conformance.adapters import clusters
@@ -158,11 +158,11 @@ def allocatable_pods(given: Case) -> Case:
     trial = Trial(clusters.snapshot([*map(clusters.node, nodes), *pods]))
     fill(trial, nodes)
     by_row = trial.snapshot.nodes.labels
-    ground = Ground(trial, domain_tree([[known.get(level) for known in by_row] for level in levels]))
-    room = ground.room(Grounds(trial).ask(range(len(pods))), len(levels))
+    tree = domain_tree([[known.get(level) for known in by_row] for level in levels])
+    room = DomainRoom(trial, Site(tree, len(by_row)), Grounds(trial).ask(range(len(pods))), len(levels))
     found: dict[str, int] = {}
     for depth, sums in enumerate(room.sums[1:], start=1):
-        first = ground.tree.order[ground.tree.starts[depth]].tolist()
+        first = tree.order[tree.starts[depth]].tolist()
         found |= {by_row[row][levels[depth - 1]]: int(sums[0][at]) for at, row in enumerate(first)}
     return {"domain": counted({k: v for k, v in top.items() if k != "node_details"}, found)}
 

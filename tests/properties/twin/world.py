@@ -74,7 +74,7 @@ class World:
         self.gang: list[int] = pods.gang.tolist()
         self.podset: list[int] = pods.podset.tolist()
         self.gpu_memory: list[float] = nodes.gpu_memory.tolist()
-        self.allowed = {c.row: cycle.rankings.allowed(c).tolist() for c in pods.classes}
+        self.allowed = {c.row: cycle.node_facts.allowed(c).tolist() for c in pods.classes}
         self.start = [
             Whereabouts(Status(status), node, pods.gpu_groups.get(row, ()))
             for row, (status, node) in enumerate(zip(pods.status.tolist(), pods.node.tolist(), strict=True))

@@ -89,7 +89,8 @@ POD_ORDERS = [
 @pytest.mark.parametrize(("plugin", "label", "levels"), POD_ORDERS, ids=[type(p).__name__ for p, *_ in POD_ORDERS])
 def test_pod_orders(plugin: PodOrder, label: str, levels: list[list[str | None]]) -> None:
     """Values of one level tie, levels come in the order given."""
-    keys = [{plugin.pod_key({} if text is None else {label: text}) for text in level} for level in levels]
+    assert plugin.label == label
+    keys = [{plugin.pod_key(text) for text in level} for level in levels]
     assert all(len(level) == 1 for level in keys)
     flat = [key for level in keys for key in level]
     assert flat == sorted(flat)

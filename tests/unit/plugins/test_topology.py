@@ -312,7 +312,9 @@ def test_figures_follow_placements_and_their_undoing() -> None:
     trial = c.trial
 
     def same() -> bool:
-        return bool((ground.room(want, 2).figures == Ground(trial, ground.tree).room(want, 2).figures).all())
+        return bool(
+            (ground.room(want, 2).figures == Ground(trial, ground.site, ground.whole).room(want, 2).figures).all()
+        )
 
     assert same()
     trial.place(0, 0)
