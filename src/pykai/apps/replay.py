@@ -7,13 +7,11 @@ step by step here, because its steps are what is timed; it is the cycle of `engi
 
 from __future__ import annotations
 
-import gc
 import resource
 import sys
 import time
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,7 @@ import numpy.ma  # noqa: F401  numpy imports it in the middle of the first `uniq
 
 from pykai.cache.cluster import ClusterCache
 from pykai.config import scheduler, snapshot
-from pykai.config.fields import FieldError
+from pykai.config.fields import FieldError, below, field_error
 from pykai.engine.cycle import Cycle
 from pykai.engine.decide import ACTIONS
 from pykai.engine.policy import Policy
@@ -34,6 +32,8 @@ from pykai.objects import quantity
 from pykai.objects.snapshot_file import SnapshotFile
 from pykai.objects.timestamps import seconds
 from pykai.plugins import registry
+from pykai.scheduler import collector
+from pykai.sim import pod_checks
 
 _MAPS_OF_AMOUNTS = ("requests", "limits", "allocatable", "capacity", "overhead")
 _MIB_OF_MAXRSS = 1024 * 1024 if sys.platform == "darwin" else 1024
@@ -81,7 +81,8 @@ class Replay:
         self.file = file
         self.now = now
         self.params: SchedulerParams = snapshot.params(file)
-        self.policy: Policy = scheduler.policy(scheduler.read(file.config), registry.make, registry.BUILT_IN)
+        with below("config"):
+            self.policy: Policy = scheduler.policy(scheduler.read(file.config), registry.make, registry.BUILT_IN)
 
     def cycle(self) -> tuple[Plan, CycleFigures]:
         """One cycle from the file's state."""
@@ -112,19 +113,6 @@ def _figures(plan: Plan, opened: Timing, actions: dict[str, Timing], whole: Timi
         moved=moved,
         left_pending=plan.pending,
     )
-
-
-@contextmanager
-def collector_at_rest() -> Iterator[None]:
-    """No garbage collection inside: what is parsed stays until the end, and a cycle makes no circles worth a search."""
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-        gc.unfreeze()
 
 
 def peak_rss_mb() -> float:
@@ -166,12 +154,15 @@ def replay(file: Path, cycles: int, as_json: bool, rows: int, now: float | None)
     """
     try:
         parsed = snapshot.load(file)
-        run = Replay(parsed, now or snapshot.observed_at(parsed) or time.time())
+        with below(f"{file}: {snapshot.MEMBER}: "):
+            run = Replay(parsed, now or snapshot.observed_at(parsed) or time.time())
         plan, figures = _play(run, cycles)
     except FieldError as error:
         raise _Refused(str(error)) from error
     except quantity.QuantityError as error:
         raise _Refused(f"{file}: {_first_wrong_amount(file) or error}") from error
+    except msgspec.ValidationError as error:
+        raise _Refused(f"{file}: {_first_wrong_part(file) or field_error(error, snapshot.MEMBER)}") from error
     if as_json:
         click.echo(msgspec.json.encode(summary(parsed, figures)))
     else:
@@ -181,18 +172,30 @@ def replay(file: Path, cycles: int, as_json: bool, rows: int, now: float | None)
 def _play(run: Replay, cycles: int) -> tuple[Plan, list[CycleFigures]]:
     """The last plan, and the figures of every cycle."""
     figures = []
-    with collector_at_rest():
+    with collector.at_rest():
         for _ in range(cycles):
             plan, measured = run.cycle()
             figures.append(measured)
     return plan, figures
 
 
+def _raw_objects(file: Path) -> Any:
+    with zipfile.ZipFile(file) as archive:
+        return msgspec.json.decode(archive.read(snapshot.MEMBER))["rawObjects"]
+
+
+def _first_wrong_part(file: Path) -> FieldError | None:
+    """The first part of a pod's spec that has not its type, with its path: a cycle reads them when it needs them."""
+    for number, pod in enumerate(_raw_objects(file).get("pods") or ()):
+        path = f"{snapshot.MEMBER}: rawObjects.pods[{number}].spec"
+        for part, message in pod_checks.shapes(pod.get("spec") or {}, path):
+            return FieldError(part, message)
+    return None
+
+
 def _first_wrong_amount(file: Path) -> FieldError | None:
     """The first amount in the file that is none, with its path: for people who edit snapshots by hand."""
-    with zipfile.ZipFile(file) as archive:
-        document = msgspec.json.decode(archive.read(snapshot.MEMBER))
-    for path, text in _amounts(document["rawObjects"], "rawObjects"):
+    for path, text in _amounts(_raw_objects(file), "rawObjects"):
         try:
             quantity.parse(text)
         except quantity.QuantityError as error:

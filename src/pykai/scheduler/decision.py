@@ -21,7 +21,7 @@ from pykai.engine.record import plan_of
 from pykai.model.plan import GangMark, Plan
 from pykai.model.snapshot import Snapshot
 from pykai.objects.kinds import BindRequest, Node, Pod
-from pykai.scheduler import orders
+from pykai.scheduler import collector, orders
 from pykai.scheduler.marks import marks_to_write
 from pykai.scheduler.notices import Notices, notices
 from pykai.scheduler.orders import Binding, Eviction
@@ -89,6 +89,7 @@ class Decision:
     timings: Timings
 
 
+@collector.at_rest()
 def make_decision(view: ClusterCache, policy: Policy, judge: Judge, now: float, usage: Usage | None = None) -> Decision:
     """Decide on the objects of `view` within the budgets of time; RefusedPlanError if the judge does not agree."""
     began = time.perf_counter()
