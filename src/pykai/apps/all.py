@@ -10,21 +10,19 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import click
 
 from pykai.apps import binder, node_scale_adjuster, pod_group_controller, pod_grouper, queue_controller, scheduler
 from pykai.apps.component import Composition, Part, errors_for_people, own_namespace, process_of, run_component
+from pykai.apps.flag_checks import metric_prefix, port
 from pykai.apps.flags import CLIENT, ELECTION, LOGS, SERVERS, Flag, takes, tell_ineffective
 from pykai.apps.install import install
 from pykai.apps.queue_controller import QueueControllerSettings
-from pykai.apps.scheduler import SchedulerSettings
+from pykai.apps.scheduler import SchedulerSettings, check_config, config_of
 from pykai.apps.webhook_flags import WEBHOOK, webhook_settings
 from pykai.apps.webhooks import POD_GROUPS, PODS, QUEUES, Webhooks, WebhookSettings, watched_queues
-from pykai.config import scheduler as configuration
-from pykai.config.fields import FieldError
 from pykai.controllers.binder import BinderSettings, ReservationTemplate, Rules
 from pykai.controllers.grouping import Settings as GroupingSettings
 from pykai.controllers.loop import Pace
@@ -58,8 +56,8 @@ FLAGS = (
     Flag("runtime-class-name", "nvidia", "Runtime class of reservation pods; empty: none."),
     Flag("cluster-autoscaling", False, "Also make waiting GPU shares visible to a cluster autoscaler."),
     Flag("scaling-pod-image", "registry/local/kai-scheduler/scalingpod", "Image of the pods that do that."),
-    Flag("metrics-namespace", "kai", "Prefix of the metrics' names."),
-    Flag("plugin-server-port", 8082, "Port on loopback for /get-snapshot and /get-job-order."),
+    Flag("metrics-namespace", "kai", "Prefix of the metrics' names.", check=metric_prefix),
+    Flag("plugin-server-port", 8082, "Port on loopback for /get-snapshot and /get-job-order.", check=port),
     Flag("install", False, "First make what a chart would: definitions, namespaces, priority classes, queues."),
 )
 
@@ -153,15 +151,10 @@ def _scheduler(usual: SchedulerSettings, given: dict[str, Any]) -> SchedulerSett
         partitioned=bool(pools),
     )
     options = replace(usual.options, params=params, metrics_namespace=given["metrics_namespace"])
-    path = given["scheduler_conf"]
-    try:
-        config = configuration.load(Path(path)) if path else usual.config
-    except (FieldError, OSError) as error:
-        raise click.BadParameter(str(error), param_hint="--scheduler-conf") from error
     return replace(
         usual,
         options=options,
-        config=config,
+        config=config_of(given["scheduler_conf"]),
         takes_over=given["leader_elect"],
         plugin_port=given["plugin_server_port"],
     )
@@ -179,6 +172,7 @@ def all(**given: Any) -> None:  # noqa: A001 - the command's name
     process = process_of("all", given, LEASE)
     tell_ineffective(LOGS, given)
     settings = settings_of(given)
+    check_config(settings.scheduler.config)
     if given["install"]:
         with errors_for_people():
             asyncio.run(_install(given["kubeconfig"]))

@@ -7,16 +7,16 @@ from functools import partial
 from typing import Any
 
 import click
-from msgspec import DecodeError, json
+from msgspec import DecodeError, Struct, json
 
 from pykai.apps.component import Composition, Part, process_of, run_component
 from pykai.apps.flags import CLIENT, ELECTION, LOGS, SERVERS, WORKERS, Flag, takes, tell_ineffective
-from pykai.config.fields import FieldError
+from pykai.config.fields import FieldError, converted
 from pykai.controllers.binder import Binder, BinderSettings, Plugin, ReservationTemplate, Rules, read_plugins
 from pykai.controllers.loop import Pace
 from pykai.kube.api import Api
 from pykai.kube.watches import Watches
-from pykai.objects import names
+from pykai.objects import names, quantity
 from pykai.observe.work_metrics import WorkMetrics
 
 _USUAL, _POD = BinderSettings(), ReservationTemplate()
@@ -42,6 +42,12 @@ FLAGS = (
 )
 
 
+class _Resources(Struct, frozen=True, forbid_unknown_fields=True):
+    requests: dict[str, str | int | float] | None = None
+    limits: dict[str, str | int | float] | None = None
+    claims: list[dict[str, str]] | None = None
+
+
 def settings_of(given: Mapping[str, Any]) -> BinderSettings:
     """The settings that the flags describe; what is wrong is refused with the flag's name."""
     return BinderSettings(
@@ -60,7 +66,7 @@ def _template(given: Mapping[str, Any]) -> ReservationTemplate:
         app=given["resource_reservation_app_label"],
         image=given["resource_reservation_pod_image"],
         runtime_class=given["runtime_class_name"],
-        resources=_object(given, "resource-reservation-pod-resources"),
+        resources=_resources(given, "resource-reservation-pod-resources"),
         pod_security=_object(given, "resource-reservation-pod-security-context"),
         container_security=_object(given, "resource-reservation-container-security-context"),
         fake_gpus=given["fake_gpu_nodes"],
@@ -68,8 +74,6 @@ def _template(given: Mapping[str, Any]) -> ReservationTemplate:
 
 
 def _pace(given: Mapping[str, Any]) -> Pace:
-    if given["max_concurrent_reconciles"] < 1:
-        raise click.BadParameter("must be at least 1", param_hint="--max-concurrent-reconciles")
     first, longest = (_seconds(given, f"rate-limiter-{which}-delay") for which in ("base", "max"))
     if first > longest:
         raise click.BadParameter(f"is shorter than the base delay of {first:g}", param_hint="--rate-limiter-max-delay")
@@ -81,6 +85,28 @@ def _seconds(given: Mapping[str, Any], flag: str) -> float:
     if seconds <= 0:
         raise click.BadParameter("must be more than 0 seconds", param_hint=f"--{flag}")
     return seconds
+
+
+def _resources(given: Mapping[str, Any], flag: str) -> dict[str, Any]:
+    """Requests and limits; what no container could have is refused here, not by the API server pod after pod."""
+    found = _object(given, flag)
+    try:
+        asked = converted(found, _Resources)
+        for part, amounts in (("requests", asked.requests), ("limits", asked.limits)):
+            for name, amount in (amounts or {}).items():
+                _check_amount(f"{part}.{name}", amount)
+    except FieldError as error:
+        raise click.BadParameter(str(error), param_hint=f"--{flag}") from error
+    return found
+
+
+def _check_amount(path: str, amount: str | int | float) -> None:
+    try:
+        negative = quantity.parse(amount) < 0
+    except quantity.QuantityError as error:
+        raise FieldError(path, str(error)) from error
+    if negative:
+        raise FieldError(path, f"{amount} is negative")
 
 
 def _object(given: Mapping[str, Any], flag: str) -> dict[str, Any]:

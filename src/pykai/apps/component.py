@@ -81,7 +81,7 @@ def process_of(name: str, given: Mapping[str, Any], lease: str = "") -> Process:
     usual = Process(name)
     return Process(
         name,
-        ClientSettings(qps=given["qps"], burst=given["burst"]),
+        ClientSettings(qps=max(given["qps"], 0.0), burst=given["burst"]),
         given["kubeconfig"],
         given.get("metrics_bind_address", usual.metrics_address),
         given.get("health_probe_bind_address", usual.health_address),

@@ -13,6 +13,7 @@ import structlog
 from aiohttp import web
 
 from pykai.apps.component import errors_for_people
+from pykai.apps.flag_checks import port
 from pykai.apps.flags import Flag, takes
 from pykai.config.fields import FieldError
 from pykai.observe import logs
@@ -21,7 +22,7 @@ from pykai.sim.fair_shares import simulated
 
 FLAGS = (
     Flag("host", "127.0.0.1", "Address to listen on; 0.0.0.0 for all of them.", one_dash=True),
-    Flag("port", 8080, "Port to listen on; 0 for a free one.", one_dash=True),
+    Flag("port", 8080, "Port to listen on; 0 for a free one.", one_dash=True, check=port),
     Flag("enable-cors", False, "Let pages of any origin ask.", one_dash=True),
 )
 CORS = {

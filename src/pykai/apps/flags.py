@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 import click
 import structlog
 
+from pykai.apps.flag_checks import Check, address, anything, at_least, number
+
 F = TypeVar("F", bound=Callable[..., Any])
 Scalar = str | int | float | bool
 
@@ -25,7 +27,7 @@ class Flag:
     """One flag; the type of its value is that of its default.
 
     `unset`: whether it was given matters, and None is passed when it was not. `ineffective` says why it does nothing.
-    `one_dash`: it may be written `-name` as well.
+    `one_dash`: it may be written `-name` as well. `check` says what is wrong with a value that has the type.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Flag:
     unset: bool = False
     ineffective: str = ""
     one_dash: bool = False
+    check: Check = anything
 
     @property
     def parameter(self) -> str:
@@ -44,12 +47,19 @@ class Flag:
         """The flag as an option of a click command."""
         text = f"No effect: {self.ineffective}." if self.ineffective else self.help
         given: dict[str, Any] = {"type": type(self.default), "help": text, "hidden": bool(self.ineffective)}
+        given["callback"] = self._checked
         if isinstance(self.default, bool):
             given |= {"is_flag": False, "flag_value": "true", "metavar": "[=BOOLEAN]"}
         if not self.unset:
             given |= {"default": self.default, "show_default": self.default != ""}
         spellings = [f"--{self.name}", *([f"-{self.name}"] if self.one_dash else [])]
         return click.option(*spellings, self.parameter, **given)
+
+    def _checked(self, ctx: click.Context, param: click.Parameter, value: Any) -> Any:
+        check = number if self.check is anything and isinstance(value, float) else self.check
+        if value is not None and (wrong := check(value)):
+            raise click.BadParameter(wrong)
+        return value
 
 
 def takes(*tables: Iterable[Flag]) -> Callable[[F], F]:
@@ -88,8 +98,8 @@ def pairs(text: str, flag: str) -> dict[str, str]:
 
 CLIENT = (
     Flag("kubeconfig", "", "Path of a kubeconfig; without it $KUBECONFIG, the pod's service account, ~/.kube/config."),
-    Flag("qps", 50.0, "Requests to the API server a second over time; 0 is no limit."),
-    Flag("burst", 300, "Requests to the API server at once."),
+    Flag("qps", 50.0, "Requests to the API server a second over time; 0 or less is no limit."),
+    Flag("burst", 300, "Requests to the API server at once.", check=at_least(1)),
 )
 LOGS = (
     Flag("zap-devel", True, "Log for people; false logs JSON."),
@@ -99,8 +109,13 @@ LOGS = (
     Flag("zap-time-encoding", "", "", ineffective="times are ISO 8601", unset=True),
 )
 SERVERS = (
-    Flag("metrics-bind-address", ":8080", "Where /metrics is served; 0 for nowhere."),
-    Flag("health-probe-bind-address", ":8081", "Where /healthz and /readyz are served; 0 for nowhere."),
+    Flag("metrics-bind-address", ":8080", "Where /metrics is served; 0 for nowhere.", check=address),
+    Flag(
+        "health-probe-bind-address",
+        ":8081",
+        "Where /healthz and /readyz are served; 0 for nowhere.",
+        check=address,
+    ),
 )
 ELECTION = (Flag("leader-elect", False, "Work only while holding the lease, so that one of several replicas does."),)
-WORKERS = (Flag("max-concurrent-reconciles", 10, "How many objects are worked on at once."),)
+WORKERS = (Flag("max-concurrent-reconciles", 10, "How many objects are worked on at once.", check=at_least(1)),)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from pykai.apps import cluster_table
+from pykai.apps.local_order import NAME, Order, order_of, takes_order
 from pykai.apps.on_local import KAI, PODS_ONLY, RESERVATION
+from pykai.config.fields import FieldError
 from pykai.local import build, clusters, parts
 from pykai.local.cluster import ClusterError, tail
 from pykai.local.containers.images import Image, Images
@@ -29,8 +31,7 @@ from pykai.local.habits import Habits, Log, Object, OnStart
 from pykai.local.habits import Program as PodProgram
 from pykai.local.process import identify
 from pykai.local.session import ClusterPlan, Component, run_cluster
-from pykai.local.shapes import Device, GpuShape, NodeShape, read_shapes, repeat
-from pykai.local.site import checked_name
+from pykai.local.shapes import Device
 from pykai.observe import logs
 
 COMPONENTS: Sequence[Component] = (KAI,)
@@ -46,37 +47,6 @@ IMAGES: Images = {
 
 UP_SECONDS = 120.0
 _console = Console(stderr=True)
-
-
-class Order(msgspec.Struct, frozen=True):
-    """The options of `up` and `run`; `nodes_file` replaces the options that describe nodes."""
-
-    name: str = "kai"
-    nodes: int = 2
-    gpus: int = 8
-    gpu_memory: int = GpuShape().memory_mib
-    gpu_product: str = GpuShape().product
-    time_slices: int = 1
-    nodes_file: str = ""
-    job_seconds: float = Habits().job_seconds
-    kube_scheduler: bool = False
-    bare: bool = False
-
-    def __post_init__(self) -> None:
-        checked_name(self.name)
-
-    def arguments(self) -> list[str]:
-        """The order as options of the command line."""
-        given = msgspec.structs.asdict(self)
-        flags = {name.replace("_", "-"): value for name, value in given.items() if value != "" and value is not False}
-        return [f"--{flag}" if value is True else f"--{flag}={value}" for flag, value in flags.items()]
-
-    def shapes(self) -> list[NodeShape]:
-        """The hollow nodes it asks for; ValueError names what is wrong."""
-        if self.nodes_file:
-            return read_shapes(Path(self.nodes_file))
-        gpus = GpuShape(self.gpus, self.gpu_memory, self.gpu_product, self.time_slices) if self.gpus else None
-        return repeat(NodeShape("node", gpus), self.nodes)
 
 
 def _first_program(pod: Object, node: str, devices: tuple[Device, ...], log: Log) -> PodProgram | None:
@@ -95,39 +65,12 @@ def _plan(order: Order) -> ClusterPlan:
     )
 
 
-_NAME = click.option("--name", default=Order().name, show_default=True, help="Which of your local clusters.")
-_ORDER_OPTIONS = (
-    _NAME,
-    click.option("--nodes", default=2, show_default=True, type=click.IntRange(0), help="How many hollow nodes."),
-    click.option("--gpus", default=8, show_default=True, type=click.IntRange(0), help="GPUs of each node."),
-    click.option("--gpu-memory", default=Order().gpu_memory, show_default=True, type=click.IntRange(1), help="MiB."),
-    click.option("--gpu-product", default=Order().gpu_product, show_default=True, help="Name of the GPUs."),
-    click.option(
-        "--time-slices", default=1, show_default=True, type=click.IntRange(1), help="How often each GPU is offered."
-    ),
-    click.option("--nodes-file", default="", type=click.Path(dir_okay=False), help="YAML list of unequal nodes."),
-    click.option(
-        "--job-seconds",
-        default=Order().job_seconds,
-        show_default=True,
-        type=click.FloatRange(0),
-        help="How long a Job's pod runs without annotation pykai.io/run-seconds.",
-    ),
-    click.option("--kube-scheduler", is_flag=True, help="Also run Kubernetes' own scheduler."),
-    click.option("--bare", is_flag=True, help="Control plane and nodes only, no pykai component."),
-)
-
-
-def _takes_order(command: Callable[..., None]) -> Callable[..., None]:
-    for option in reversed(_ORDER_OPTIONS):
-        command = option(command)
-    return command
-
-
 @contextmanager
 def _errors_for_people() -> Iterator[None]:
     try:
         yield
+    except FieldError as error:
+        raise click.UsageError(str(error)) from error
     except (ClusterError, build.BuildError, GoMissingError, ValueError, OSError) as error:
         raise click.ClickException(str(error)) from error
 
@@ -157,21 +100,21 @@ def local() -> None:
 
 
 @local.command()
-@_takes_order
+@takes_order
 def run(**options: Any) -> None:
     """Run a cluster in the foreground until Ctrl-C, then remove it."""
     logs.set_up()
     with _errors_for_people():
-        order = Order(**options)
+        order = order_of(options)
         run_cluster(_plan(order), _binary(), _show_ready)
 
 
 @local.command()
-@_takes_order
+@takes_order
 def up(**options: Any) -> None:
     """Start a cluster in the background and wait until it can be used."""
     with _errors_for_people():
-        order = Order(**options)
+        order = order_of(options)
         order.shapes()
         _refuse_running(order.name)
         _binary()
@@ -226,7 +169,7 @@ def _show_ready(record: clusters.Record) -> None:
 
 
 @local.command()
-@_NAME
+@NAME
 @click.option("--all", "every", is_flag=True, help="All your local clusters.")
 def down(name: str, every: bool) -> None:
     """Stop a cluster and remove everything it left."""
@@ -249,7 +192,8 @@ def kubectl(name: str, arguments: tuple[str, ...]) -> None:
     `kai local kubectl --on NAME get pods` where there are several clusters.
     """
     with _errors_for_people():
-        command = [str(_binary()), "kubectl", "--kubeconfig", _chosen(name).kubeconfig, *arguments]
+        kubeconfig = _chosen(name).kubeconfig
+        command = [str(_binary()), "kubectl", "--kubeconfig", kubeconfig, *arguments]
         sys.exit(subprocess.run(command).returncode)
 
 
@@ -273,6 +217,8 @@ def status(name: str, output: str) -> None:
         found = [record for record in clusters.records() if name in ("", record.name)]
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode([cluster_table.summary(record) for record in found])))
+    elif name and not found:
+        click.echo(f"there is no cluster {name!r}; `kai local up --name {name}` starts one")
     else:
         cluster_table.show(found)
     if any(record.state() != "ready" for record in found) or (name and not found):

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from pykai.apps.component import Composition, Part, process_of, run_component
+from pykai.apps.flag_checks import time_above, time_at_least
 from pykai.apps.flags import CLIENT, LOGS, Flag, takes, tell_ineffective
 from pykai.controllers.numa_exporter.cpus import TopologyError, numa_of_cpus
 from pykai.controllers.numa_exporter.exporter import Exporter, ExporterSettings, kubelet
@@ -22,8 +23,13 @@ FLAGS = (
     Flag("node-name", "", "The node; without it the environment variable NODE_NAME."),
     Flag("podresources-socket", "/var/lib/kubelet/pod-resources/kubelet.sock", "Socket of the kubelet."),
     Flag("sysfs-root", "/sys", "Where the machine's /sys is mounted."),
-    Flag("poll-interval", "1s", "How often the kubelet is asked."),
-    Flag("drift-resync-interval", "60s", "How often annotations are compared with the API server's; 0: never."),
+    Flag("poll-interval", "1s", "How often the kubelet is asked.", check=time_above(0.0)),
+    Flag(
+        "drift-resync-interval",
+        "60s",
+        "How often annotations are compared with the API server's; 0: never.",
+        check=time_at_least(0.0),
+    ),
 )
 
 
@@ -32,20 +38,11 @@ def settings_of(given: dict[str, Any]) -> ExporterSettings:
     node = given["node_name"] or os.environ.get("NODE_NAME", "")
     if not node:
         raise click.UsageError("node name is required: set --node-name or the NODE_NAME environment variable")
-    poll, drift = (_seconds(given, flag) for flag in ("poll-interval", "drift-resync-interval"))
-    if poll <= 0 or drift < 0:
-        raise click.UsageError("--poll-interval must be positive and --drift-resync-interval not negative")
+    poll, drift = (duration.parse(given[flag]) for flag in ("poll_interval", "drift_resync_interval"))
     try:
         return ExporterSettings(node, numa_of_cpus(Path(given["sysfs_root"])), poll, drift)
     except (TopologyError, OSError) as error:
         raise click.BadParameter(str(error), param_hint="--sysfs-root") from error
-
-
-def _seconds(given: dict[str, Any], flag: str) -> float:
-    try:
-        return duration.parse(given[flag.replace("-", "_")])
-    except duration.DurationError as error:
-        raise click.BadParameter(str(error), param_hint=f"--{flag}") from error
 
 
 def compose(settings: ExporterSettings, socket: str, api: Api, watches: Watches, work: WorkMetrics) -> Composition:

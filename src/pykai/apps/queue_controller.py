@@ -8,13 +8,15 @@ from functools import partial
 from typing import Any
 
 import click
+import structlog
 
 from pykai.apps.component import Composition, Part, process_of, run_component
+from pykai.apps.flag_checks import address, metric_labels, metric_prefix
 from pykai.apps.flags import CLIENT, ELECTION, LOGS, Flag, pairs, takes, tell_ineffective
 from pykai.apps.webhook_flags import WEBHOOK, webhook_settings
 from pykai.apps.webhooks import QUEUES, Webhooks, WebhookSettings, watched_queues
 from pykai.controllers import queue_status
-from pykai.controllers.queue_metrics import QueueLabels, QueueMetrics
+from pykai.controllers.queue_metrics import LABELS, QueueLabels, QueueMetrics
 from pykai.controllers.queue_status import QueueStatusSettings
 from pykai.kube.api import Api
 from pykai.kube.resources import QUEUE
@@ -23,11 +25,12 @@ from pykai.objects import kinds, names
 from pykai.observe.work_metrics import WorkMetrics
 from pykai.webhook.review import Admission
 
+log = structlog.get_logger("flags")
 FLAGS = (
     Flag("enable-webhook", True, "Serve the validation of Queues."),
     Flag("enable-quota-validation", False, "Warn about quotas that do not add up along the tree of queues."),
-    Flag("metrics-listen-address", ":8080", "Where /metrics is served; 0 for nowhere."),
-    Flag("metrics-namespace", "kai", "Prefix of the metrics' names."),
+    Flag("metrics-listen-address", ":8080", "Where /metrics is served; 0 for nowhere.", check=address),
+    Flag("metrics-namespace", "kai", "Prefix of the metrics' names.", check=metric_prefix),
     Flag("queue-label-to-metric-label", "", "Labels of queues to show on metrics (queueLabel=metricLabel,...)."),
     Flag("queue-label-to-default-metric-value", "", "What stands for a missing label (queueLabel=value,...)."),
     Flag("skip-controller-name-validation", False, "", ineffective="names are not registered anywhere"),
@@ -46,17 +49,30 @@ class QueueControllerSettings:
 
 
 def settings_of(given: dict[str, Any]) -> QueueControllerSettings:
-    """The settings that the flags describe."""
-    labels, defaults = "queue-label-to-metric-label", "queue-label-to-default-metric-value"
+    """The settings that the flags describe; what is wrong is refused with the flag's name."""
     return QueueControllerSettings(
-        labels=QueueLabels(
-            pairs(given["queue_label_to_metric_label"], labels),
-            pairs(given["queue_label_to_default_metric_value"], defaults),
-        ),
+        labels=_labels(given),
         metrics_namespace=given["metrics_namespace"],
         webhook=webhook_settings(given, QUEUES) if given["enable_webhook"] else None,
         compare_quotas=given["enable_quota_validation"],
     )
+
+
+def _labels(given: dict[str, Any]) -> QueueLabels:
+    shown, missing = "queue-label-to-metric-label", "queue-label-to-default-metric-value"
+    labels = QueueLabels(
+        pairs(given["queue_label_to_metric_label"], shown), pairs(given["queue_label_to_default_metric_value"], missing)
+    )
+    if wrong := metric_labels(labels.names, LABELS):
+        raise click.BadParameter(wrong, param_hint=f"--{shown}")
+    return labels
+
+
+def tell_unseen(labels: QueueLabels) -> None:
+    """Say in the log which values stand for labels that are not shown."""
+    for label in sorted(set(labels.defaults) - set(labels.names)):
+        why = f"--queue-label-to-metric-label does not name {label}"
+        log.warning("flag has no effect", flag="--queue-label-to-default-metric-value", why=why)
 
 
 def queues_in(watches: Watches) -> Callable[[], Iterable[kinds.Queue]]:
@@ -82,5 +98,7 @@ def queue_controller(**given: Any) -> None:
     """Keep the status of Queues, show their metrics, and validate them."""
     process = process_of("queue-controller", given, names.QUEUE_CONTROLLER_LEASE)
     tell_ineffective((*FLAGS, *LOGS), given)
+    settings = settings_of(given)
+    tell_unseen(settings.labels)
     addresses = replace(process, metrics_address=given["metrics_listen_address"], health_address="0")
-    run_component(addresses, partial(compose, settings_of(given)))
+    run_component(addresses, partial(compose, settings))

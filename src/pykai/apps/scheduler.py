@@ -15,9 +15,11 @@ import structlog
 
 from pykai import __version__
 from pykai.apps.component import Composition, Part, Process, own_host, run_component
+from pykai.apps.flag_checks import address, at_least, metric_prefix, port
 from pykai.apps.flags import CLIENT, ELECTION, Flag, takes, tell_ineffective
 from pykai.config import scheduler as configuration
 from pykai.config.fields import FieldError
+from pykai.config.remarks import remarks
 from pykai.config.scheduler import SchedulerConfig
 from pykai.controllers.loop import Pace, ReconcileLoop
 from pykai.controllers.usage import UsageConfig, UsageLister, read_usage_config, source_of
@@ -54,7 +56,12 @@ FLAGS = (
     Flag("gpu-worker-node-label-key", names.GPU_WORKER_LABEL, "Label of GPU workers."),
     Flag("mig-worker-node-label-key", names.MIG_WORKER_LABEL, "Label of nodes with MIG devices."),
     Flag("resource-reservation-app-label", names.RESERVATION_APP, "Label `app` of reservation pods."),
-    Flag("max-consolidation-preemptees", 16, "Most workloads moved for one other; -1: no bound, 0: none."),
+    Flag(
+        "max-consolidation-preemptees",
+        16,
+        "Most workloads moved for one other; -1: no bound, 0: none.",
+        check=at_least(-1),
+    ),
     Flag("allow-consolidating-reclaim", True, "A reclaim may move workloads instead of ending them."),
     Flag("full-hierarchy-fairness", True, "Share fairly on every level of queues, not only among leaves."),
     Flag("use-scheduling-signatures", True, "Do not try what failed for an equal workload."),
@@ -63,10 +70,10 @@ FLAGS = (
     Flag("schedule-csi-storage", False, "Take the storage capacity of nodes into account."),
     Flag("detailed-fit-errors", False, "Tell for every node why it does not fit."),
     Flag("update-pod-eviction-condition", False, "Mark evicted pods with the condition DisruptionTarget."),
-    Flag("num-of-status-recording-workers", 5, "How many status writes are under way at once."),
-    Flag("listen-address", ":8080", "Where /metrics, /healthz and /readyz are served; 0 for nowhere."),
-    Flag("plugin-server-port", 8081, "Port on loopback for /get-snapshot and /get-job-order."),
-    Flag("metrics-namespace", "kai", "Prefix of the metrics' names."),
+    Flag("num-of-status-recording-workers", 5, "How many status writes are under way at once.", check=at_least(1)),
+    Flag("listen-address", ":8080", "Where /metrics, /healthz and /readyz are served; 0 for nowhere.", check=address),
+    Flag("plugin-server-port", 8081, "Port on loopback for /get-snapshot and /get-job-order.", check=port),
+    Flag("metrics-namespace", "kai", "Prefix of the metrics' names.", check=metric_prefix),
     Flag("v", logs.DEFAULT_VERBOSITY, "How much to log: 1 warnings, 3 what is done, 4 and more what is considered."),
     Flag("log-json", False, "Log JSON lines."),
     Flag("version", True, "Log the version at the start."),
@@ -107,7 +114,7 @@ def settings_of(given: dict[str, Any]) -> SchedulerSettings:
             rhythm=replace(Rhythm(), period=period),
             metrics_namespace=given["metrics_namespace"],
         ),
-        config=_config(given["scheduler_conf"]),
+        config=config_of(given["scheduler_conf"]),
         status_workers=given["num_of_status_recording_workers"],
         plugin_port=given["plugin_server_port"],
         takes_over=given["leader_elect"],
@@ -146,10 +153,11 @@ def _seconds(given: dict[str, Any], flag: str) -> float:
         raise click.BadParameter(str(error), param_hint=f"--{flag}") from error
 
 
-def _config(path: str) -> SchedulerConfig:
+def config_of(path: str) -> SchedulerConfig:
+    """The configuration in a file, the built-in one without; what is wrong with it is refused."""
     try:
         return configuration.load(Path(path)) if path else SchedulerConfig()
-    except (FieldError, OSError) as error:
+    except FieldError as error:
         raise click.BadParameter(str(error), param_hint="--scheduler-conf") from error
 
 
@@ -167,6 +175,18 @@ def usage_config_of(config: SchedulerConfig) -> UsageConfig | None:
         return read_usage_config(config.usage_db, time.time()) if config.usage_db else None
     except FieldError as error:
         raise click.BadParameter(str(error), param_hint="--scheduler-conf") from error
+
+
+def check_config(config: SchedulerConfig) -> None:
+    """Refuse what is wrong with the configuration before anything starts; say in the log what it asks for in vain."""
+    policy_of(config)
+    usage = usage_config_of(config)
+    try:
+        source_of(usage) if usage else None
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--scheduler-conf") from error
+    for line in remarks(config, registry.make):
+        log.warning("configuration has no effect", where=line)
 
 
 def compose(settings: SchedulerSettings, api: Api, watches: Watches, work: WorkMetrics) -> Composition:
@@ -228,8 +248,8 @@ async def _doors(
 
 def process_of(given: dict[str, Any]) -> Process:
     """What the scheduler has in common with other components."""
-    pool, qps, burst = given["partition_label_value"], given["qps"], given["burst"]
-    limits = ClientSettings(qps=qps, burst=burst, bind_qps=BIND_SHARE * qps, bind_burst=max(burst, 1))
+    pool, qps, burst = given["partition_label_value"], max(given["qps"], 0.0), given["burst"]
+    limits = ClientSettings(qps=qps, burst=burst, bind_qps=BIND_SHARE * qps, bind_burst=burst)
     lease = scheduler_lease(given["scheduler_name"], pool)
     return Process(
         "scheduler",
@@ -253,6 +273,5 @@ def scheduler(**given: Any) -> None:
         log.info(f'FLAG: --{flag.name}="{given[flag.parameter]}"')
     tell_ineffective(FLAGS, given)
     settings = settings_of(given)
-    policy_of(settings.config)
-    usage_config_of(settings.config)
+    check_config(settings.config)
     run_component(process_of(given), partial(compose, settings))

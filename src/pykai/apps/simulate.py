@@ -12,8 +12,10 @@ from typing import Any
 import click
 import msgspec
 
+from pykai.apps.flag_checks import no_nan
 from pykai.config import scheduler
-from pykai.config.fields import FieldError
+from pykai.config.fields import FieldError, below
+from pykai.config.remarks import remarks
 from pykai.config.usage import read_usage_config
 from pykai.controllers import grouping
 from pykai.engine.verify import verify
@@ -32,6 +34,8 @@ from pykai.sim.run import Progress, Simulation
 from pykai.sim.setting import Grouped, Setting
 from pykai.sim.store import Store
 from pykai.sim.world import PlanRefusedError
+from pykai.webhook import review
+from pykai.webhook.pods import PodSettings
 
 _POD_GROUP = ("scheduling.run.ai/v2alpha2", "PodGroup")
 
@@ -70,6 +74,25 @@ def group(pod: Object, store: Store) -> Grouped:
     return Grouped(_patched(pod, grouping.pod_patch(spec, pod)), wanted, remarks=grouping.ignored_wishes(work))
 
 
+_WEBHOOKS = {
+    "Pod": review.VALIDATE_POD,
+    "Job": review.VALIDATE_POD,
+    "Queue": review.VALIDATE_QUEUE,
+    "PodGroup": review.VALIDATE_POD_GROUP,
+    "Topology": review.VALIDATE_TOPOLOGY,
+}
+_ADMISSION = review.Admission(PodSettings(gpu_sharing=True))
+
+
+def webhook(obj: Object) -> str:
+    """Why the product's webhooks would refuse an object, or the pods of a Job; empty where they would not."""
+    if obj["kind"] not in _WEBHOOKS:
+        return ""
+    judged = {"metadata": {}, **obj["spec"]["template"]} if obj["kind"] == "Job" else obj
+    request = review.Request(uid="", operation="CREATE", object=judged)
+    return review.judge(_WEBHOOKS[obj["kind"]], request, _ADMISSION).message
+
+
 def judge(plugins: Container[str], snapshot: Snapshot, plan: Plan) -> list[str]:
     """What the independent judge of plans finds wrong, by the rules of the plugins that run."""
     return [str(violation) for violation in verify(snapshot, plan, plugins)]
@@ -89,7 +112,7 @@ def cluster(order: Order) -> list[Admitted]:
         if not any(one.obj.get("kind") == "Queue" for one in found):
             found += generate.queues(gpus)
         found += generate.jobs(order.jobs, _leaf_queues(found), gpus, order.seed)
-    return admission.admit([*installed.missing(found), *found])
+    return admission.admit([*installed.missing(found), *found], webhook)
 
 
 def _leaf_queues(found: Sequence[Manifest]) -> list[str]:
@@ -101,7 +124,7 @@ def _leaf_queues(found: Sequence[Manifest]) -> list[str]:
 def simulation(order: Order) -> Simulation:
     """The run an order asks for; what is wrong with it is refused."""
     config = scheduler.load(order.config) if order.config else scheduler.SchedulerConfig()
-    with _told_with(order.config):
+    with below(f"{order.config}: "):
         policy = scheduler.policy(config, registry.make, registry.BUILT_IN)
         past = read_usage_config(config.usage_db, Setting().start) if config.usage_db else None
     rules = partial(judge, scheduler.plugin_names(config, registry.BUILT_IN))
@@ -109,21 +132,20 @@ def simulation(order: Order) -> Simulation:
     return Simulation(cluster(order), policy, SchedulerParams(), setting)
 
 
-@contextmanager
-def _told_with(file: Path | None) -> Iterator[None]:
-    """What is wrong with the configuration is told with the name of its file."""
-    try:
-        yield
-    except FieldError as error:
-        raise FieldError(f"{file}: {error.path}", error.message) from error
+def remarks_of(file: Path | None) -> list[str]:
+    """What a configuration that can be used asks for in vain."""
+    return [f"{file}: {line}" for line in remarks(scheduler.load(file), registry.make)] if file else []
 
 
 # -------------------------------------------------------------------------------------------------------------- command
 def _duration(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
     try:
-        return None if text is None else duration.parse_long(text)
+        seconds = None if text is None else duration.parse_long(text)
     except duration.DurationError as error:
         raise click.BadParameter(str(error)) from error
+    if seconds is not None and seconds < 0:
+        raise click.BadParameter(f"{text} is negative")
+    return seconds
 
 
 @click.command()
@@ -140,6 +162,7 @@ def _duration(ctx: click.Context, param: click.Parameter, text: str | None) -> f
     default=Setting().job_runs,
     show_default=True,
     type=click.FloatRange(0),
+    callback=no_nan,
     help="How long a Job's pod runs without annotation pykai.io/run-seconds.",
 )
 @click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Scheduler configuration.")
@@ -160,7 +183,7 @@ def simulate(until: float | None, output: str, rows: int, events: Any, report: P
     if not order.paths and not order.nodes:
         raise click.UsageError("nothing to simulate: name files or directories, or use --nodes")
     outcome = _run(order, until)
-    for remark in outcome.history.remarks:
+    for remark in (*remarks_of(order.config), *outcome.history.remarks):
         click.echo(f"note: {remark}", err=True)
     if events is not None:
         _write_events(outcome.history.events, events)

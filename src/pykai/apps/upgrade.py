@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from pykai.apps.component import errors_for_people, set_up_logs
+from pykai.apps.flag_checks import at_least
 from pykai.apps.flags import CLIENT, LOGS, Flag, takes, tell_ineffective
 from pykai.controllers.operator.upgrade import topologies
 from pykai.kube.credentials import find_access
@@ -18,12 +19,12 @@ from pykai.objects.crds import manifests
 
 FLAGS = (
     Flag("migrate-topologies", True, "Also copy topologies of Kueue that have no namesake here."),
-    Flag("timeout-seconds", 60.0, "How long to wait for a definition to be in force."),
+    Flag("timeout-seconds", 60.0, "How long to wait for a definition to be in force.", check=at_least(0)),
 )
 
 
 async def _run(given: dict[str, Any]) -> None:
-    client = Settings(qps=given["qps"], burst=given["burst"])
+    client = Settings(qps=max(given["qps"], 0.0), burst=given["burst"])
     async with HttpApi(find_access(given["kubeconfig"]), client) as api:
         await define(api, manifests(), given["timeout_seconds"])
         if given["migrate_topologies"]:

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from pykai.apps.component import own_host
+from pykai.apps.flag_checks import port
 from pykai.apps.flags import Flag
 from pykai.apps.webhooks import WebhookSettings
 from pykai.webhook.registration import PodSelection
 from pykai.webhook.server import SERVING_CERTIFICATES
 
 WEBHOOK = (
-    Flag("webhook-addr", 9443, "Port on which webhooks are served."),
+    Flag("webhook-addr", 9443, "Port on which webhooks are served.", check=port),
     Flag("webhook-cert-dir", str(SERVING_CERTIFICATES), "Directory with tls.crt and tls.key."),
     Flag(
         "webhook-own-host",

@@ -84,9 +84,12 @@ class _TreeBuilder:
 
 
 def _children_by_parent(groups: Sequence[SubGroup]) -> dict[str, list[SubGroup]]:
-    """Sub-groups by the name of their parent ("" is the PodGroup); refuses duplicates, orphans and cycles."""
+    """Sub-groups by the name of their parent ("" is the PodGroup); refuses those without a name, twins, orphans
+    and circles."""
     known: dict[str, SubGroup] = {}
     for group in groups:
+        if not group.name:
+            raise SubGroupError("a subgroup has no name")
         if group.name in known:
             raise SubGroupError(f"subgroup <{group.name}> already exists")
         known[group.name] = group

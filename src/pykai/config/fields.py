@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
-from msgspec import ValidationError
+from msgspec import ValidationError, convert
 
-_AT = re.compile(r"^(?P<what>.*?)(?: - at `(?P<key>key in )?\$(?P<path>.*?)`)?$", re.DOTALL)
+T = TypeVar("T")
+Step = str | int
+"""A key of a map, or the number of an item of a list."""
+_AT = re.compile(r"^(?P<what>.*?)(?: - at (?:`key` in )?`\$(?P<path>.*?)`)?$", re.DOTALL)
+_STEP = re.compile(r"\.?[^.\[\]]+|\[\d+\]|\[\.\.\.\]")
+_SOME_KEY = "[...]"
 _TYPE_NAMES = {
     "str": "a string",
     "int": "a whole number",
@@ -16,6 +24,7 @@ _TYPE_NAMES = {
     "array": "a list",
     "null": "nothing",
 }
+_BOUNDS = {">=": "at least", ">": "more than", "<=": "at most", "<": "less than"}
 
 
 class FieldError(ValueError):
@@ -27,11 +36,75 @@ class FieldError(ValueError):
         self.message = message
 
 
-def field_error(error: ValidationError, below: str = "") -> FieldError:
-    """msgspec's complaint as a path below `below` and a sentence."""
+def field_error(error: ValidationError, above: str = "") -> FieldError:
+    """msgspec's complaint as a path below `above` and a sentence."""
     match = _AT.match(str(error))
     what, path = (match["what"], match["path"] or "") if match else (str(error), "")
-    return FieldError(joined(below, path), _plain(what))
+    return FieldError(joined(above, path), _plain(what))
+
+
+@contextmanager
+def below(place: str) -> Iterator[None]:
+    """What is refused inside is told with its place: a path above the field, or `FILE: `."""
+    try:
+        yield
+    except FieldError as error:
+        path = f"{place}{error.path}" if place.endswith(": ") else joined(place, error.path)
+        raise FieldError(path.removesuffix(": "), error.message) from error
+
+
+def converted(document: object, kind: type[T], above: str = "") -> T:
+    """The document as a value of its kind; FieldError names what is wrong, its path below `above`."""
+    try:
+        return convert(document, kind)
+    except ValidationError as error:
+        raise named(error, document, lambda part: convert(part, kind), above) from error
+
+
+def named(error: ValidationError, document: Any, read: Callable[[Any], object], above: str = "") -> FieldError:
+    """msgspec's complaint about a document, below `above`, with the keys of maps that it leaves out.
+
+    `read` reads a document and complains as it did: asked about one key after the other, it tells which was meant.
+    """
+    found = field_error(error)
+    steps: list[Step] = []
+    for step in _STEP.findall(found.path):
+        if step != _SOME_KEY:
+            steps.append(int(step[1:-1]) if step.startswith("[") else step.removeprefix("."))
+            continue
+        narrowed = {key: _with_only(document, steps, key) for key in _at(document, steps)}
+        key = next((key for key, part in narrowed.items() if _complaint(read, part) == str(error)), "")
+        document = narrowed.get(key, document)
+        steps.append(key)
+    return FieldError(joined(above, _written(steps)), found.message)
+
+
+def _complaint(read: Callable[[Any], object], document: Any) -> str:
+    try:
+        read(document)
+    except ValidationError as error:
+        return str(error)
+    return ""
+
+
+def _at(document: Any, steps: Sequence[Step]) -> Any:
+    for step in steps:
+        document = document[step]
+    return document
+
+
+def _with_only(part: Any, steps: Sequence[Step], key: str) -> Any:
+    """The document with nothing but one key in the map to which the steps lead."""
+    if not steps:
+        return {key: part[key]}
+    step, rest = steps[0], steps[1:]
+    if isinstance(part, dict):
+        return {**part, step: _with_only(part[step], rest, key)}
+    return [_with_only(each, rest, key) if at == step else each for at, each in enumerate(part)]
+
+
+def _written(steps: Sequence[Step]) -> str:
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
 
 
 def joined(above: str, below: str) -> str:
@@ -50,6 +123,11 @@ def _plain(what: str) -> str:
     unknown = re.fullmatch(r"Object contains unknown field `(.+)`", what)
     if unknown:
         return f"unknown field {unknown[1]!r}"
+    if what == "Expected `str`":
+        return "a key must be a string"
+    bound = re.fullmatch(r"Expected `(.+)` (>=|>|<=|<) (\S+)", what)
+    if bound:
+        return f"must be {_BOUNDS[bound[2]]} {bound[3]}"
     wrong = re.fullmatch(r"Expected `(.+)`, got `(.+)`", what)
     if wrong is None:
         return what

@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-from msgspec import Struct, ValidationError, convert
+from msgspec import Struct
 from msgspec import field as named
 
-from pykai.config import budgets
-from pykai.config.fields import FieldError, field_error
+from pykai.config import budgets, documents
+from pykai.config.fields import FieldError, below, converted
 from pykai.engine.budgets import SearchBudgets
 from pykai.engine.policy import ACTIONS, Policy
 
@@ -75,24 +74,19 @@ class SchedulerConfig:
 
 def load(path: Path) -> SchedulerConfig:
     """The configuration in a YAML file; FieldError names the file and the field."""
-    try:
-        return read(yaml.safe_load(path.read_text()) or {})
-    except yaml.YAMLError as error:
-        raise FieldError(str(path), f"not YAML: {' '.join(str(error).split())}") from error
-    except FieldError as error:
-        raise FieldError(f"{path}: {error.path}" if error.path else str(path), error.message) from error
+    text = documents.text_of(path)
+    with below(f"{path}: "):
+        document = documents.only(text)
+        return read({} if document is None else document)
 
 
 def read(document: object) -> SchedulerConfig:
     """The configuration in a parsed document."""
-    try:
-        file = convert(document, _File)
-    except ValidationError as error:
-        raise field_error(error) from error
+    file = converted(document, _File)
     actions = _actions(file.actions)
     return SchedulerConfig(
         actions=actions,
-        plugins=None if file.tiers is None else tuple(_plugins(file.tiers)),
+        plugins=tuple(_plugins(file.tiers)) if file.tiers else None,
         queue_depth=_depths(file.queue_depth_per_action or {}, actions),
         usage_db=file.usage_db_config,
         budgets=budgets.read(file.scenario_search_budgets or {}),

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import DecodeError, ValidationError, json
 
-from pykai.config.fields import FieldError, field_error
+from pykai.config.fields import FieldError, named
 from pykai.model.params import SchedulerParams
 from pykai.objects import names
 from pykai.objects.kinds import PodGroup
@@ -35,10 +35,14 @@ def load(path: Path) -> SnapshotFile:
     try:
         return json.decode(data, type=SnapshotFile)
     except ValidationError as error:
-        found = field_error(error)
+        found = named(error, json.decode(data), _reread)
         raise FieldError(": ".join(filter(None, (str(path), MEMBER, found.path))), found.message) from error
     except DecodeError as error:
         raise FieldError(f"{path}: {MEMBER}", f"not JSON: {error}") from error
+
+
+def _reread(document: Any) -> SnapshotFile:
+    return json.decode(json.encode(document), type=SnapshotFile)
 
 
 def params(file: SnapshotFile) -> SchedulerParams:

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 from typing import Any, TypeVar
 
-from msgspec import Struct, ValidationError, convert
+from msgspec import Struct
 
 from pykai.config.cron import parse_cron
-from pykai.config.fields import FieldError, field_error
+from pykai.config.fields import FieldError, converted
 from pykai.config.windows import Window, WindowType
 from pykai.objects import duration
 
@@ -87,10 +87,7 @@ def read_usage_config(document: Mapping[str, Any], started: float) -> UsageConfi
 
     `started` (seconds since 1970) is when tumbling windows begin that say nothing themselves.
     """
-    try:
-        file = convert(_as_written(document), _File)
-    except ValidationError as error:
-        raise field_error(error, ROOT) from error
+    file = converted(_as_written(document), _File, ROOT)
     params = file.usage_params or _Params()
     _check_client(file)
     path = f"{ROOT}.usageParams"

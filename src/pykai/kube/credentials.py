@@ -84,28 +84,56 @@ def from_service_account(environ: Mapping[str, str]) -> Access:
 
 def from_kubeconfig(path: Path, context: str = "") -> Access:
     """Access of one context of a kubeconfig, the current one unless named."""
-    if not path.exists():
-        raise CredentialsError(f"there is no kubeconfig at {path}")
-    config = yaml.safe_load(path.read_text()) or {}
-    name = context or config.get("current-context") or ""
-    chosen = _entry(config, "contexts", name, path)["context"]
-    cluster = _entry(config, "clusters", chosen.get("cluster", ""), path)["cluster"]
-    user = _entry(config, "users", chosen["user"], path)["user"] if chosen.get("user") else {}
+    file = _Kubeconfig.read(path)
+    chosen = file.entry("contexts", context or str(file.content.get("current-context") or ""))
+    cluster = file.entry("clusters", chosen.get("cluster", ""))
+    user = file.entry("users", chosen["user"]) if chosen.get("user") else {}
     if "exec" in user or "auth-provider" in user:
         raise CredentialsError(f"{path}: user {chosen['user']!r} gets its credentials from a program: not supported")
     server = str(cluster.get("server") or "")
     if not server.startswith(("http://", "https://")):
         raise CredentialsError(f"{path}: clusters.{chosen['cluster']}.server is not a URL: {server!r}")
-    folder = path.parent
-    tls = _tls(cluster, user, folder) if server.startswith("https://") else None
-    return Access(server.rstrip("/"), tls, _token(user, folder), chosen.get("namespace") or "default")
+    tls = _tls(file, cluster, user) if server.startswith("https://") else None
+    return Access(server.rstrip("/"), tls, _token(user, path.parent), chosen.get("namespace") or "default")
 
 
-def _entry(config: Mapping[str, Any], kind: str, name: str, path: Path) -> Any:
-    for entry in config.get(kind) or ():
-        if entry.get("name") == name:
-            return entry
-    raise CredentialsError(f"{path}: {kind} has no entry named {name!r}")
+@dataclass(frozen=True)
+class _Kubeconfig:
+    """A kubeconfig as it was read; the paths in it are relative to its folder."""
+
+    path: Path
+    content: dict[str, Any]
+
+    @classmethod
+    def read(cls, path: Path) -> _Kubeconfig:
+        if not path.exists():
+            raise CredentialsError(f"there is no kubeconfig at {path}")
+        try:
+            content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise CredentialsError(f"{path} cannot be read: {' '.join(str(error).split())}") from error
+        if not isinstance(content, dict):
+            raise CredentialsError(f"{path} is no kubeconfig: expected a map")
+        return cls(path, content)
+
+    def entry(self, kind: str, name: str) -> dict[str, Any]:
+        """What the entry of a name holds, of `contexts`, `clusters` or `users`."""
+        entries = self.content.get(kind)
+        for entry in entries if isinstance(entries, list) else ():
+            if isinstance(entry, dict) and entry.get("name") == name:
+                if not isinstance(held := entry.get(kind.removesuffix("s")), dict):
+                    raise CredentialsError(f"{self.path}: {kind}.{name} has no {kind.removesuffix('s')}")
+                return held
+        raise CredentialsError(f"{self.path}: {kind} has no entry named {name!r}")
+
+    def bytes_of(self, entry: Mapping[str, Any], name: str) -> bytes:
+        """The bytes of `name-data`, or of the file that `name` points to; empty if neither is there."""
+        try:
+            if entry.get(f"{name}-data"):
+                return base64.b64decode(entry[f"{name}-data"])
+            return (self.path.parent / entry[name]).read_bytes() if entry.get(name) else b""
+        except (OSError, ValueError, TypeError) as error:
+            raise CredentialsError(f"{self.path}: {name} cannot be read: {error}") from error
 
 
 def _token(user: Mapping[str, Any], folder: Path) -> Token:
@@ -114,23 +142,19 @@ def _token(user: Mapping[str, Any], folder: Path) -> Token:
     return Token(user.get("token") or "")
 
 
-def _tls(cluster: Mapping[str, Any], user: Mapping[str, Any], folder: Path) -> ssl.SSLContext:
-    authority = _content(cluster, "certificate-authority", folder)
-    tls = ssl.create_default_context(cadata=authority.decode() if authority else None)
+def _tls(file: _Kubeconfig, cluster: Mapping[str, Any], user: Mapping[str, Any]) -> ssl.SSLContext:
+    authority = file.bytes_of(cluster, "certificate-authority")
+    certificate, key = file.bytes_of(user, "client-certificate"), file.bytes_of(user, "client-key")
+    try:
+        tls = ssl.create_default_context(cadata=authority.decode() if authority else None)
+        if certificate and key:
+            _with_files(certificate, key, tls.load_cert_chain)
+    except (ssl.SSLError, UnicodeDecodeError) as error:
+        raise CredentialsError(f"{file.path}: a certificate or key cannot be used: {error}") from error
     if cluster.get("insecure-skip-tls-verify"):
         tls.check_hostname = False
         tls.verify_mode = ssl.CERT_NONE
-    certificate, key = _content(user, "client-certificate", folder), _content(user, "client-key", folder)
-    if certificate and key:
-        _with_files(certificate, key, tls.load_cert_chain)
     return tls
-
-
-def _content(entry: Mapping[str, Any], name: str, folder: Path) -> bytes:
-    """The bytes of `name-data`, or of the file that `name` points to; empty if neither is there."""
-    if entry.get(f"{name}-data"):
-        return base64.b64decode(entry[f"{name}-data"])
-    return (folder / entry[name]).read_bytes() if entry.get(name) else b""
 
 
 def _with_files(certificate: bytes, key: bytes, load: Callable[[str, str], None]) -> None:

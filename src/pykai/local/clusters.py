@@ -21,7 +21,7 @@ import msgspec
 from pykai.local.cluster import ClusterError
 from pykai.local.paths import clusters_root
 from pykai.local.process import ProcessId, end_all
-from pykai.local.site import checked_name
+from pykai.local.site import can_be_name, checked_name
 
 Phase = Literal["starting", "ready", "failed"]
 State = Literal["starting", "ready", "failed", "dead"]
@@ -53,7 +53,7 @@ class Record(msgspec.Struct, frozen=True):
 
 
 def directory_of(name: str) -> Path:
-    """The directory of a cluster, whether it exists or not; ValueError for a name that cannot be one."""
+    """The directory of a cluster, whether it exists or not; FieldError for a name that cannot be one."""
     return clusters_root() / checked_name(name)
 
 
@@ -66,18 +66,20 @@ def write_record(record: Record) -> None:
 
 
 def read_record(name: str) -> Record | None:
-    """The record of a cluster; None if there is none."""
+    """The record of a cluster; None if there is none, ClusterError names one that cannot be read."""
+    path = directory_of(name) / _RECORD
     try:
-        content = (directory_of(name) / _RECORD).read_bytes()
+        return msgspec.json.decode(path.read_bytes(), type=Record)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return msgspec.json.decode(content, type=Record)
+    except msgspec.DecodeError as error:
+        raise ClusterError(f"{path} is not the record of a cluster ({error}): remove {path.parent}") from error
 
 
 def records() -> list[Record]:
-    """All clusters of this user by name, dead ones too."""
+    """All clusters of this user by name, dead ones too; what else lies there is none of our business."""
     try:
-        found = sorted(path.name for path in clusters_root().iterdir())
+        found = sorted(path.name for path in clusters_root().iterdir() if can_be_name(path.name))
     except FileNotFoundError:
         return []
     return [record for record in map(read_record, found) if record is not None]

@@ -6,19 +6,22 @@ times: the node then has more `nvidia.com/gpu` than devices, and its product nam
 
 from __future__ import annotations
 
-import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
+from pykai.config import documents, object_fields
+from pykai.config.fields import FieldError, below, converted, joined
 from pykai.local.site import HOST
-from pykai.objects import names, quantity
+from pykai.objects import names
 
 _NAMESPACE = uuid.UUID("5a5bb1f8-0d7e-5f6e-9a43-6a1f3c9d2b10")
-_NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?")
+_LONGEST_NAME = 63
+"""It becomes the label of the host's name."""
+Amount = str | int | float
 
 
 class GpuShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -29,11 +32,13 @@ class GpuShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
     product: str = "NVIDIA-H100-80GB-HBM3"
     time_slices: int = 1
 
-    def __post_init__(self) -> None:
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """What is wrong, by field; the product becomes a label."""
         given = {"count": self.count, "memoryMiB": self.memory_mib, "timeSlices": self.time_slices}
-        for field, value in given.items():
-            if value < 1:
-                raise ValueError(f"{field} must be at least 1, got {value}")
+        yield from ((field, f"must be at least 1, not {value}") for field, value in given.items() if value < 1)
+        yield from (
+            (joined("", path), message) for path, message in object_fields.labels({"product": self.product}, "")
+        )
 
 
 class NodeShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -41,18 +46,12 @@ class NodeShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
 
     name: str
     gpus: GpuShape | None = None
-    cpu: str = "64"
-    memory: str = "512Gi"
-    pods: int = 250
+    cpu: Amount = "64"
+    memory: Amount = "512Gi"
+    pods: Annotated[int, msgspec.Meta(ge=0)] = 250
     labels: dict[str, str] = {}
     taints: list[dict[str, Any]] = []
-    resources: dict[str, str] = {}
-
-    def __post_init__(self) -> None:
-        if not _NODE_NAME.fullmatch(self.name):
-            raise ValueError(f"name {self.name!r}: use lower-case letters, digits, dots and inner dashes")
-        for amount in (self.cpu, self.memory, *self.resources.values()):
-            quantity.parse(amount)
+    resources: dict[str, Amount] = {}
 
 
 class Device(msgspec.Struct, frozen=True):
@@ -102,9 +101,9 @@ def _labels(shape: NodeShape) -> dict[str, str]:
 
 def allocatable(shape: NodeShape) -> dict[str, str]:
     """The node's resources, all of which pods may use."""
-    own = {"cpu": shape.cpu, "memory": shape.memory, "ephemeral-storage": "1Ti", "pods": str(shape.pods)}
-    gpus = {names.NVIDIA_GPU: str(len(devices(shape)))} if shape.gpus else {}
-    return own | gpus | shape.resources
+    own: dict[str, Amount] = {"cpu": shape.cpu, "memory": shape.memory, "ephemeral-storage": "1Ti", "pods": shape.pods}
+    gpus = {names.NVIDIA_GPU: len(devices(shape))} if shape.gpus else {}
+    return {resource: str(amount) for resource, amount in (own | gpus | shape.resources).items()}
 
 
 _HEALTHY = (
@@ -164,29 +163,45 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def read_shapes(path: Path) -> list[NodeShape]:
     """The nodes a YAML file describes, `count` of each (named NAME-0, ... if more than one).
 
-    ValueError names the field that is wrong.
+    FieldError names the file and the field that is wrong.
     """
-    try:
-        rows = msgspec.yaml.decode(path.read_bytes(), type=_File).nodes
+    text = documents.text_of(path)
+    with below(f"{path}: "):
+        rows = converted(documents.only(text), _File).nodes
         shapes = [shape for number, row in enumerate(rows) for shape in _expand(row, f"nodes[{number}]")]
         _refuse_duplicates([shape.name for shape in shapes])
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise ValueError(f"{path}: {error}") from error
-    return shapes
+        return shapes
 
 
 def _expand(row: dict[str, Any], place: str) -> list[NodeShape]:
     count = row.pop("count", 1)
     if type(count) is not int or count < 1:
-        raise ValueError(f"{place}: count must be at least 1, got {count!r}")
-    try:
-        shape = msgspec.convert(row, NodeShape)
-    except msgspec.ValidationError as error:
-        raise ValueError(f"{place}: {error}") from error
+        raise FieldError(f"{place}.count", f"expected a whole number of at least 1, got {count!r}")
+    shape = converted(row, NodeShape, place)
+    check(shape, place)
     return [shape] if count == 1 else repeat(shape, count)
+
+
+def check(shape: NodeShape, place: str = "") -> None:
+    """Refuse a node that no API server would take; FieldError names the field, its path below `place`."""
+    for path, message in _problems(shape):
+        raise FieldError(joined(place, path), message)
+
+
+def _problems(shape: NodeShape) -> Iterator[tuple[str, str]]:
+    yield from object_fields.name(shape.name, "name")
+    if len(shape.name) > _LONGEST_NAME:
+        yield "name", f"{shape.name!r} is longer than {_LONGEST_NAME} characters"
+    yield from object_fields.amount(shape.cpu, "cpu")
+    yield from object_fields.amount(shape.memory, "memory")
+    yield from object_fields.amounts(shape.resources, "resources")
+    yield from object_fields.labels(shape.labels, "labels")
+    yield from object_fields.taints(shape.taints, "taints")
+    if shape.gpus is not None:
+        yield from ((f"gpus.{field}", message) for field, message in shape.gpus.problems())
 
 
 def _refuse_duplicates(given: Sequence[str]) -> None:
     twice = sorted({name for name in given if given.count(name) > 1})
     if twice:
-        raise ValueError(f"nodes: name {twice[0]!r} is used twice")
+        raise FieldError("nodes", f"name {twice[0]!r} is used twice")

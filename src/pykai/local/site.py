@@ -18,6 +18,8 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from pykai.config.fields import FieldError
+
 HOST = "127.0.0.1"
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 
@@ -40,10 +42,15 @@ def free_ports() -> Ports:
         return Ports(*(each.getsockname()[1] for each in sockets))
 
 
+def can_be_name(name: str) -> bool:
+    """Whether a cluster can be called so: it becomes a directory and a context."""
+    return _NAME.fullmatch(name) is not None
+
+
 def checked_name(name: str) -> str:
-    """The cluster name, if it can be a directory and a context name; ValueError otherwise."""
-    if not _NAME.fullmatch(name):
-        raise ValueError(f"cluster name {name!r}: use up to 32 lower-case letters, digits and inner dashes")
+    """The cluster name, if it can be one; FieldError otherwise."""
+    if not can_be_name(name):
+        raise FieldError("", f"cluster name {name!r}: use up to 32 lower-case letters, digits and inner dashes")
     return name
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from importlib.metadata import entry_points
+from math import isfinite, nan
 from typing import Any
 
 from pykai.engine.points import gaps
@@ -39,9 +40,12 @@ def _number(arguments: Arguments, key: str, default: float) -> float:
     if text is None:
         return default
     try:
-        return float(text)
+        number = float(text)
     except ValueError:
-        raise ValueError(f"arguments.{key}: {text!r} is not a number") from None
+        number = nan
+    if not isfinite(number):
+        raise ValueError(f"arguments.{key}: {text!r} is not a number")
+    return number
 
 
 def _proportion(arguments: Arguments) -> Made:

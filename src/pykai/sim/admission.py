@@ -5,20 +5,16 @@ All problems are collected before anything is refused, so that a user mends a fi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
-from msgspec import ValidationError, json
-
-from pykai.config.fields import field_error
-from pykai.kube.memory.schema import violations
+from pykai.config.object_fields import Problems
 from pykai.objects import kinds, names
-from pykai.objects.crds import DEFINITIONS
 from pykai.sim import checks, spans
-from pykai.sim.checks import Problem, Problems
+from pykai.sim.hints import hints
 from pykai.sim.manifests import Manifest, ManifestError, Object
+from pykai.sim.object_checks import problems
 from pykai.sim.spans import Span
 
 DEFAULT_NAMESPACE = "default"
@@ -26,7 +22,10 @@ DEFAULT_NAMESPACE = "default"
 
 @dataclass(frozen=True)
 class KindRow:
-    """One kind of the table. `shape` None: the scheduler never sees it. `once`: it cannot be applied again."""
+    """One kind of the table. `shape` None: the scheduler never sees it, its metadata alone is read.
+
+    `once`: it cannot be applied again.
+    """
 
     api_version: str
     shape: type[Any] | None
@@ -43,7 +42,7 @@ KINDS: Mapping[str, KindRow] = {
     "PriorityClass": KindRow("scheduling.k8s.io/v1", kinds.PriorityClass),
     "PodGroup": KindRow("scheduling.run.ai/v2alpha2", kinds.PodGroup, checks.pod_group, namespaced=True),
     "Topology": KindRow("kai.scheduler/v1alpha1", kinds.Topology),
-    "ConfigMap": KindRow("v1", kinds.ConfigMap, namespaced=True),
+    "ConfigMap": KindRow("v1", kinds.ConfigMap, checks.config_map, namespaced=True),
     "Namespace": KindRow("v1", None),
 }
 """Namespaces need not exist in a simulation; manifests that make them are common."""
@@ -65,6 +64,8 @@ class Admitted:
     row: KindRow
     obj: Object
     arrives: Span
+    remarks: Sequence[str] = ()
+    """What its author should know, though it can be simulated."""
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -72,32 +73,43 @@ class Admitted:
         return self.obj["kind"], meta.get("namespace", ""), meta["name"]
 
 
-def admit(manifests: Sequence[Manifest]) -> list[Admitted]:
+Webhook = Callable[[Object], str]
+"""Why an object is refused on its way into the cluster; empty where it is not."""
+
+
+def no_webhook(_: Object) -> str:
+    """Everything that is well formed comes in."""
+    return ""
+
+
+def admit(manifests: Sequence[Manifest], webhook: Webhook = no_webhook) -> list[Admitted]:
     """The objects of the manifests in order; raises ManifestsError with everything that is wrong with them."""
     errors: list[ManifestError] = []
     found: list[Admitted] = []
     for manifest in manifests:
         try:
-            found.append(_admitted(manifest))
+            found.append(_admitted(manifest, webhook))
         except ManifestError as error:
             errors.append(error)
-    errors.extend(_repeated(found))
-    errors.extend(_queue_tree(found))
-    errors.extend(_homeless(found))
+    for check in (_repeated, _queue_tree, _astray):
+        errors.extend(check(found, _names(manifests)))
     if errors:
         raise ManifestsError(errors)
     return found
 
 
-def _admitted(manifest: Manifest) -> Admitted:
+def _admitted(manifest: Manifest, webhook: Webhook) -> Admitted:
     row = _row(manifest)
     obj = _filled(manifest, row)
-    for path, message in _problems(obj, row):
+    for path, message in problems(obj, row.shape or kinds.ConfigMap, row.check):
         raise ManifestError(manifest, path, message)
+    if refusal := webhook(obj):
+        raise ManifestError(manifest, "", refusal)
     if obj["kind"] == "Node":
         obj = _offering(obj)
     annotations = obj["metadata"].get("annotations") or {}
-    return Admitted(manifest, row, obj, spans.durations(annotations.get(names.ARRIVES, "0s")))
+    remarks = [str(ManifestError(manifest, path, message)) for path, message in hints(obj)]
+    return Admitted(manifest, row, obj, spans.durations(annotations.get(names.ARRIVES, "0s")), remarks)
 
 
 def _row(manifest: Manifest) -> KindRow:
@@ -113,14 +125,13 @@ def _row(manifest: Manifest) -> KindRow:
 
 
 def _filled(manifest: Manifest, row: KindRow) -> Object:
-    """The object with a namespace, where its kind has one."""
+    """The object with a namespace, where its kind has one, and without where it has none."""
     meta = manifest.obj.get("metadata")
     if not isinstance(meta, dict):
         raise ManifestError(manifest, "metadata", "is missing" if meta is None else "expected a map")
-    if not isinstance(meta.get("name"), str) or not meta["name"]:
-        raise ManifestError(manifest, "metadata.name", "is missing" if not meta.get("name") else "expected a string")
-    meta = {**meta, **({"namespace": meta.get("namespace") or DEFAULT_NAMESPACE} if row.namespaced else {})}
-    return {**manifest.obj, "metadata": meta}
+    own = {key: value for key, value in meta.items() if key != "namespace"}
+    home = {"namespace": meta.get("namespace") or DEFAULT_NAMESPACE} if row.namespaced else {}
+    return {**manifest.obj, "metadata": {**own, **home}}
 
 
 def _offering(node: Object) -> Object:
@@ -129,54 +140,16 @@ def _offering(node: Object) -> Object:
     return {**node, "status": {**status, "allocatable": status.get("allocatable") or status["capacity"]}}
 
 
-def _problems(obj: Object, row: KindRow) -> Problems:
-    """What is wrong with one object, the plainest reason first."""
-    yield from checks.texts(obj["metadata"])
-    yield from _custom(obj)
-    shape = row.shape or kinds.ConfigMap  # of a kind the scheduler never sees, the metadata alone
-    try:
-        json.decode(json.encode(obj), type=shape)
-    except (ValidationError, TypeError, ValueError) as error:
-        problem = field_error(error) if isinstance(error, ValidationError) else None
-        yield (problem.path, problem.message) if problem else ("", str(error))
-        return
-    yield from checks.story(obj)
-    yield from row.check(obj)
+Named = Set[tuple[str, str]]
+"""Kind and name of everything that was written, also of what was refused."""
 
 
-@cache
-def _schemas() -> dict[str, Any]:
-    return {
-        definition.kind: definition.manifest()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-        for definition in DEFINITIONS
-    }
+def _names(manifests: Sequence[Manifest]) -> Named:
+    found = [(one.obj.get("kind"), one.obj.get("metadata")) for one in manifests]
+    return {(str(kind), str(meta.get("name"))) for kind, meta in found if isinstance(meta, dict)}
 
 
-def _custom(obj: Object) -> Problems:
-    """What the definition of a custom resource says of it; a field it does not know is a typo."""
-    schema = _schemas().get(obj["kind"])
-    if schema is not None:
-        yield from _unknown_fields(obj, schema, "")
-        yield from violations(obj, schema)
-
-
-def _unknown_fields(value: object, schema: Mapping[str, Any], path: str) -> Iterator[Problem]:
-    if isinstance(value, list):
-        for number, item in enumerate(value):
-            yield from _unknown_fields(item, schema.get("items") or {}, f"{path}[{number}]")
-        return
-    known = schema.get("properties")
-    if not isinstance(value, dict) or not known:
-        return
-    for name, item in value.items():
-        below = f"{path}.{name}" if path else name
-        if name not in known:
-            yield below, f"unknown field (known: {', '.join(known)})"
-        else:
-            yield from _unknown_fields(item, known[name], below)
-
-
-def _repeated(found: Sequence[Admitted]) -> Iterator[ManifestError]:
+def _repeated(found: Sequence[Admitted], _: Named) -> Iterator[ManifestError]:
     """Objects written twice; a later arrival of one that can be applied again is a change of it."""
     seen: dict[tuple[str, str, str], Admitted] = {}
     for one in found:
@@ -185,13 +158,13 @@ def _repeated(found: Sequence[Admitted]) -> Iterator[ManifestError]:
             yield ManifestError(one.manifest, "metadata.name", f"already defined in {other.manifest.origin}")
 
 
-def _queue_tree(found: Sequence[Admitted]) -> Iterator[ManifestError]:
+def _queue_tree(found: Sequence[Admitted], there: Named) -> Iterator[ManifestError]:
     """Queues whose parent does not exist, or which are their own ancestor."""
     queues = [one for one in found if one.obj["kind"] == "Queue"]
     parents = {one.key[2]: _parent(one.obj) for one in queues}
     for one in queues:
         field, path, parent = "spec.parentQueue", [one.key[2]], _parent(one.obj)
-        if parent and parent not in parents:
+        if parent and ("Queue", parent) not in there:
             yield ManifestError(one.manifest, field, f"there is no queue {parent!r}")
         while parent and parent not in path:
             path.append(parent)
@@ -200,13 +173,23 @@ def _queue_tree(found: Sequence[Admitted]) -> Iterator[ManifestError]:
             yield ManifestError(one.manifest, field, f"cycle of queues {' -> '.join([*path, parent])}")
 
 
-def _homeless(found: Sequence[Admitted]) -> Iterator[ManifestError]:
-    """Pods that are on a node which does not exist."""
-    nodes = {one.key[2] for one in found if one.obj["kind"] == "Node"}
+_REFERENCES = {"nodeName": ("Node", "node"), "priorityClassName": ("PriorityClass", "priority class")}
+
+
+def _astray(found: Sequence[Admitted], there: Named) -> Iterator[ManifestError]:
+    """Pods that are on a node, or of a priority class, which does not exist; templates count as pods."""
     for one in found:
-        home = one.obj["spec"].get("nodeName") if one.obj["kind"] == "Pod" else None
-        if home and home not in nodes:
-            yield ManifestError(one.manifest, "spec.nodeName", f"there is no node {home!r}")
+        below, spec = _pod_spec(one.obj)
+        for field, (kind, title) in _REFERENCES.items():
+            if (name := spec.get(field)) and (kind, name) not in there:
+                yield ManifestError(one.manifest, f"{below}{field}", f"there is no {title} {name!r}")
+
+
+def _pod_spec(obj: Object) -> tuple[str, Object]:
+    """The spec of the pods that an object is or makes, with its path; an empty one where it makes none."""
+    if obj["kind"] == "Job":
+        return "spec.template.spec.", obj["spec"]["template"]["spec"]
+    return "spec.", obj["spec"] if obj["kind"] == "Pod" else {}
 
 
 def _parent(queue: Object) -> str:

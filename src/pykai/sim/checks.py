@@ -5,44 +5,41 @@ Each check yields (path of the field, what is wrong with it).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from typing import Any
 
-from msgspec import ValidationError, convert
+from msgspec import ValidationError, convert, json
 
 from pykai.cache.gangs import SubGroupError, sub_group_tree
-from pykai.config.fields import field_error
+from pykai.config.fields import named
+from pykai.config.object_fields import Problems, amounts, labels, name, texts
 from pykai.objects import kinds, names
-from pykai.objects.gpu_request import GpuRequestError
-from pykai.objects.gpu_request import check as check_gpu_request
-from pykai.objects.pod_template import Affinity, Container, PodClaim, Toleration
-from pykai.objects.quantity import QuantityError, parse
-from pykai.sim import spans
+from pykai.sim import pod_checks, spans
 from pykai.sim.manifests import Object
 
-Problem = tuple[str, str]
-Problems = Iterator[Problem]
-
-_POD_PARTS: dict[str, Any] = {
-    "containers": list[Container],
-    "initContainers": list[Container] | None,
-    "affinity": Affinity | None,
-    "tolerations": list[Toleration] | None,
-    "resourceClaims": list[PodClaim] | None,
-    "nodeSelector": dict[str, str] | None,
-    "volumes": list[dict[str, Any]] | None,
-}
 _STORY = {names.ARRIVES: spans.durations, names.RUN_SECONDS: spans.seconds, names.STOP_SECONDS: spans.seconds}
+_WHOLE_NUMBERS = {names.GPU_MEMORY_LABEL: " of MiB", names.GPU_COUNT_LABEL: ""}
 _PREFIX = names.ARRIVES.partition("/")[0] + "/"
 
 
-def texts(meta: Object) -> Problems:
-    """Labels and annotations, whose values YAML likes to read as numbers."""
-    for part in ("labels", "annotations"):
-        found = meta.get(part)
-        for key, value in found.items() if isinstance(found, dict) else ():
-            if not isinstance(value, str):
-                yield f"metadata.{part}.{key}", f"expected a string, got {value!r}: put it in quotes"
+def metadata(meta: Object, below: str = "") -> Problems:
+    """Name, labels and annotations; a template has no name."""
+    if not below:
+        yield from name(meta.get("name"), "metadata.name")
+    yield from labels(meta.get("labels"), f"{below}metadata.labels")
+    yield from texts(meta.get("annotations"), f"{below}metadata.annotations")
+
+
+def shaped(obj: Object, shape: type[Any]) -> Problems:
+    """What of an object has not the type that the scheduler reads."""
+
+    def read(part: Object) -> object:
+        return json.decode(json.encode(part), type=shape)
+
+    try:
+        read(obj)
+    except ValidationError as error:
+        problem = named(error, obj, read)
+        yield problem.path, problem.message
 
 
 def story(obj: Object) -> Problems:
@@ -63,7 +60,7 @@ def story(obj: Object) -> Problems:
 
 def pod(obj: Object) -> Problems:
     """A Pod."""
-    yield from _template(obj, "")
+    yield from pod_checks.template(obj, "")
 
 
 def job(obj: Object) -> Problems:
@@ -77,73 +74,31 @@ def job(obj: Object) -> Problems:
     if not isinstance(template, dict):
         yield "spec.template", "is missing: a Job needs a pod template"
         return
+    as_pod = {"metadata": {"name": "pod"}, **template}
+    yield from ((f"spec.template.{path}", message) for path, message in shaped(as_pod, kinds.Pod))
+    yield from metadata(template.get("metadata") or {}, "spec.template.")
     yield from ((f"spec.template.{path}", message) for path, message in story(template))
-    yield from _template(template, "spec.template.")
-
-
-def _template(obj: Object, below: str) -> Problems:
-    spec = obj.get("spec")
-    if not isinstance(spec, dict) or not spec.get("containers"):
-        yield f"{below}spec.containers", "is missing: a pod needs at least one container"
-        return
-    for part, shape in _POD_PARTS.items():
-        try:
-            convert(spec.get(part), shape) if part in spec else None
-        except ValidationError as error:
-            problem = field_error(error, f"{below}spec.{part}")
-            yield problem.path, problem.message
-            return
-    yield from _container_amounts(spec, below)
-    yield from amounts(spec.get("overhead"), f"{below}spec.overhead")
-    annotations = (obj.get("metadata") or {}).get("annotations") or {}
-    try:
-        check_gpu_request(annotations, _limits_whole_gpus(spec))
-    except GpuRequestError as error:
-        yield f"{below}metadata.annotations", str(error)
-
-
-def _containers(spec: Object) -> Iterator[tuple[str, Object]]:
-    for part in ("containers", "initContainers"):
-        for number, container in enumerate(spec.get(part) or ()):
-            yield f"spec.{part}[{number}].resources", container.get("resources") or {}
-
-
-def _container_amounts(spec: Object, below: str) -> Problems:
-    for path, resources in _containers(spec):
-        for field in ("requests", "limits"):
-            yield from amounts(resources.get(field), f"{below}{path}.{field}")
-
-
-def _limits_whole_gpus(spec: Object) -> bool:
-    return any(names.NVIDIA_GPU in (resources.get("limits") or {}) for _, resources in _containers(spec))
-
-
-def amounts(found: object, path: str) -> Problems:
-    """Quantities by resource name, none of them negative."""
-    if found is None:
-        return
-    if not isinstance(found, Mapping):
-        yield path, "expected a map of quantities"
-        return
-    for name, text in found.items():
-        try:
-            if isinstance(text, bool) or not isinstance(text, str | int | float):
-                raise QuantityError(f"expected a quantity such as 500m or 16Gi, got {text!r}")
-            if parse(text) < 0:
-                raise QuantityError(f"{text} is negative")
-        except QuantityError as error:
-            yield f"{path}.{name}", str(error)
+    yield from pod_checks.template(template, "spec.template.")
 
 
 def node(obj: Object) -> Problems:
     """A Node and what it offers."""
     status = obj.get("status")
-    offered = [name for name in ("allocatable", "capacity") if isinstance(status, dict) and status.get(name)]
+    offered = [part for part in ("allocatable", "capacity") if isinstance(status, dict) and status.get(part)]
     if not isinstance(status, dict) or not offered:
         yield "status.allocatable", "is missing: the node would offer nothing"
         return
-    for name in offered:
-        yield from amounts(status[name], f"status.{name}")
+    for part in offered:
+        yield from amounts(status[part], f"status.{part}")
+    found = (obj.get("metadata") or {}).get("labels") or {}
+    for label, unit in _WHOLE_NUMBERS.items():
+        if label in found and not found[label].isdigit():
+            yield f"metadata.labels.{label}", f"expected a whole number{unit}, got {found[label]!r}"
+
+
+def config_map(obj: Object) -> Problems:
+    """A ConfigMap."""
+    yield from texts(obj.get("data"), "data")
 
 
 def queue(obj: Object) -> Problems:
@@ -152,12 +107,12 @@ def queue(obj: Object) -> Problems:
     if not isinstance(resources, dict):
         yield "spec.resources", "is missing: a queue without it can run nothing"
         return
-    for name, share in resources.items():
+    for resource, share in resources.items():
         for field, least in (("quota", -1), ("limit", -1), ("overQuotaWeight", 0)):
             value = (share or {}).get(field, 0)
             if isinstance(value, int | float) and value < least:
                 unlimited = " (-1 means unlimited)" if least else ""
-                yield f"spec.resources.{name}.{field}", f"{value} is negative{unlimited}"
+                yield f"spec.resources.{resource}.{field}", f"{value} is negative{unlimited}"
 
 
 def pod_group(obj: Object) -> Problems:

@@ -8,7 +8,15 @@ from pykai.objects import names
 from pykai.sim.generate import manifest, queue
 from pykai.sim.manifests import Manifest, Object
 
-PRIORITIES = {"train": 50, "build-preemptible": 75, "build": 100, "inference": 125}
+PRIORITIES = {
+    "train": 50,
+    "build-preemptible": 75,
+    "build": 100,
+    "inference": 125,
+    "system-cluster-critical": 2_000_000_000,
+    "system-node-critical": 2_000_001_000,
+}
+"""Those of the chart, and those that every cluster has."""
 PARENT_QUEUE = "default-parent-queue"
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
+from pykai.config import documents
+from pykai.config.fields import FieldError
 
 Object = dict[str, Any]
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -50,37 +51,23 @@ class ManifestError(ValueError):
         self.field = field
 
 
-class _Loader(yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader):  # type: ignore[misc]
-    """YAML in which a key may not be written twice: the second would silently win."""
-
-
-def _mapping(loader: Any, node: yaml.MappingNode) -> dict[str, Any]:
-    seen: set[str] = set()
-    for key_node, _ in node.value:
-        key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
-        if key is None or key in seen:
-            problem = "a key must be a string" if key is None else f"key {key!r} is written twice"
-            raise yaml.constructor.ConstructorError(None, None, problem, key_node.start_mark)
-        seen.add(key)
-    loader.flatten_mapping(node)
-    return {key.value: loader.construct_object(value, deep=True) for key, value in node.value}
-
-
-_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
-# A timestamp stays the text it is: objects carry times as strings.
-_Loader.add_constructor("tag:yaml.org,2002:timestamp", lambda loader, node: loader.construct_scalar(node))
-
-
 def read(paths: Iterable[Path]) -> list[Manifest]:
     """Every object in files and directories (their YAML and JSON files by name, not deeper), in order."""
-    return [manifest for path in paths for file in _files(path) for manifest in parse(_text(file), str(file))]
+    return [manifest for path in paths for manifest in _read(path)]
+
+
+def _read(path: Path) -> list[Manifest]:
+    found = [manifest for file in _files(path) for manifest in parse(_text(file), str(file))]
+    if not found:
+        raise ManifestError(Origin(str(path)), "", "holds no object")
+    return found
 
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ManifestError(Origin(str(file)), "", f"cannot be read: {error}") from error
+        return documents.text_of(file)
+    except FieldError as error:
+        raise ManifestError(Origin(str(file)), "", error.message) from error
 
 
 def _files(path: Path) -> list[Path]:
@@ -95,21 +82,15 @@ def _files(path: Path) -> list[Path]:
 def parse(text: str, file: str) -> list[Manifest]:
     """Every object in a text; `file` is its name in messages."""
     found: list[Manifest] = []
-    number = 0
-    documents = yaml.load_all(text, Loader=_Loader)
-    while True:
-        number += 1
-        try:
-            document = next(documents, _END)
-        except yaml.YAMLError as error:
-            raise ManifestError(Origin(file, number), "", f"not YAML: {_where(error)}") from error
-        if document is _END:
-            return found
-        if document is not None:
-            found.extend(_objects(document, Origin(file, number)))
-
-
-_END = object()
+    number = 1
+    try:
+        for document in documents.each(text):
+            if document is not None:
+                found.extend(_objects(document, Origin(file, number)))
+            number += 1
+    except FieldError as error:
+        raise ManifestError(Origin(file, number), "", error.message) from error
+    return found
 
 
 def _objects(document: object, origin: Origin) -> Iterator[Manifest]:
@@ -124,9 +105,3 @@ def _objects(document: object, origin: Origin) -> Iterator[Manifest]:
         raise ManifestError(origin, "items", "expected a list")
     for item in items:
         yield from _objects(item, origin)
-
-
-def _where(error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None) or " ".join(str(error).split())
-    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark else str(problem)

@@ -45,6 +45,8 @@ class Simulation:
         """Whether the cache knows of changes that no cycle has seen."""
         for obj in objects:
             self.world.expect(obj)
+            for remark in obj.remarks:
+                self._stage.history.remark(remark)
 
     def run(self, until: float | None = None, progress: Progress = lambda *_: None) -> Outcome:
         """Run for so many seconds, or until nothing happens any more; ValueError where that may be never."""

@@ -7,11 +7,11 @@ decides once, knowing what queues held up to then, and what they hold afterwards
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, NamedTuple, TypeVar
+from typing import Annotated, NamedTuple
 
-from msgspec import Meta, Struct, ValidationError, convert
+from msgspec import Meta, Struct
 
-from pykai.config.fields import FieldError, field_error
+from pykai.config.fields import FieldError, below, converted
 from pykai.config.usage import UsageConfig
 from pykai.config.windows import Window
 from pykai.model.resources import GPU
@@ -24,7 +24,6 @@ CYCLE_SECONDS = 1.0
 UNLIMITED = -1.0
 Count = Annotated[int, Meta(ge=1)]
 Amount = Annotated[float, Meta(ge=0)]
-T = TypeVar("T")
 
 
 def _spelled(name: str) -> str:
@@ -91,26 +90,10 @@ def read(text: str, file: str) -> Study:
     documents = manifests.parse(text, file)
     if len(documents) != 1:
         raise FieldError(file, f"expected one document, got {len(documents)}")
-    try:
-        study = _study(_in_our_case(documents[0].obj))
+    with below(f"{file}: "):
+        study = converted(_in_our_case(documents[0].obj), Study)
         _check(study)
-    except FieldError as error:
-        raise FieldError(f"{file}: {error.path}" if error.path else file, error.message) from error
-    return study
-
-
-def _study(document: Object) -> Study:
-    jobs = document.get("Jobs")
-    for queue, wish in jobs.items() if isinstance(jobs, dict) else ():
-        _converted(wish, JobWish, f"Jobs.{queue}")  # on its own, so that what is wrong with it names its queue
-    return _converted(document, Study, "")
-
-
-def _converted(part: object, kind: type[T], path: str) -> T:
-    try:
-        return convert(part, kind)
-    except ValidationError as error:
-        raise field_error(error, path) from error
+        return study
 
 
 def _in_our_case(document: Object) -> Object:

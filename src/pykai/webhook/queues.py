@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pykai.objects import quantity
 from pykai.webhook import queue_quotas, shapes
 from pykai.webhook.shapes import Queue, QueueResources
 from pykai.webhook.verdict import RefusedError, Verdict, judged
@@ -47,7 +48,24 @@ def validate_queue_deletion(queue: object) -> Verdict:
     children = (gone.status.child_queues if gone.status else None) or []
     if children:
         raise RefusedError(f"cannot delete queue {queue_name(gone)}: it has child queues [{' '.join(children)}]")
-    return Verdict()
+    held = [f"{name}: {amount}" for name, amount in sorted(_held(gone).items())]
+    if not held:
+        return Verdict()
+    warning = f"workloads of queue {queue_name(gone)} still hold {', '.join(held)}: they run on, but none starts again"
+    return Verdict(warnings=(f"{warning} until there is a queue of this name",))
+
+
+def _held(queue: Queue) -> Mapping[str, Any]:
+    """What workloads of the queue have now, as its status says."""
+    amounts = (queue.status.allocated if queue.status else None) or {}
+    return {name: amount for name, amount in amounts.items() if _is_some(amount)}
+
+
+def _is_some(amount: Any) -> bool:
+    try:
+        return quantity.parse(amount) > 0
+    except quantity.QuantityError:
+        return False
 
 
 def queue_name(queue: Queue) -> str:

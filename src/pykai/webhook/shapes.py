@@ -93,6 +93,7 @@ class QueueSpec(Shape):
 
 class QueueStatus(Shape):
     child_queues: list[str] | None = None
+    allocated: dict[str, Any] | None = None
 
 
 class Queue(Shape):

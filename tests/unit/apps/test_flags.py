@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,6 +12,7 @@ import structlog
 from click.testing import CliRunner
 
 from pykai.apps import admission, node_scale_adjuster, pod_group_controller, pod_grouper, queue_controller
+from pykai.apps import all as everything
 from pykai.apps.cli import COMMANDS, main
 from pykai.apps.flags import Flag, pairs, takes
 from pykai.objects import names
@@ -61,6 +63,43 @@ def given(*arguments: str, tables: Any = (TABLE,)) -> dict[str, Any]:
 def test_flags_are_written_as_their_users_know_them(arguments: list[str], expected: dict[str, Any]) -> None:
     found = given(*arguments)
     assert {key: found[key] for key in expected} == expected
+
+
+REFUSED = [
+    ("binder", "--metrics-bind-address=foo", "'--metrics-bind-address': 'foo' is not an address to listen on"),
+    ("binder", "--max-concurrent-reconciles=0", "'--max-concurrent-reconciles': must be at least 1, not 0"),
+    ("binder", '--resource-reservation-pod-resources={"request": {}}', "unknown field 'request'"),
+    ("binder", '--resource-reservation-pod-resources={"limits": {"cpu": "x"}}', "limits.cpu: 'x' is not a quantity"),
+    ("binder", '--resource-reservation-pod-resources={"limits": {"cpu": -1}}', "limits.cpu: -1 is negative"),
+    ("queue-controller", "--webhook-addr=-1", "'--webhook-addr': -1 is not a port"),
+    ("queue-controller", "--metrics-namespace=a-b", "'a-b' cannot begin the name of a metric"),
+    ("queue-controller", "--queue-label-to-metric-label=a=b c", "'b c' is not a label of a metric"),
+    ("queue-controller", "--queue-label-to-metric-label=a=b,c=b", "label 'b' would be there twice"),
+    ("queue-controller", "--queue-label-to-metric-label=a=queue_name", "label 'queue_name' would be there twice"),
+    ("upgrade", "--timeout-seconds=-1", "'--timeout-seconds': must be at least 0, not -1"),
+    ("numa-placement-exporter", "--poll-interval=0s", "'--poll-interval': must be longer than 0s"),
+    ("numa-placement-exporter", "--poll-interval=often", "'--poll-interval': 'often' is not a duration"),
+    ("numa-placement-exporter", "--drift-resync-interval=-1s", "'--drift-resync-interval': must be at least 0s"),
+    ("podgrouper", "--qps=nan", "'--qps': nan is not a number to count with"),
+]
+
+
+@pytest.mark.parametrize(("component", "argument", "message"), REFUSED)
+def test_values_that_would_fail_later_are_refused_at_once(component: str, argument: str, message: str) -> None:
+    result = CliRunner().invoke(main, [component, argument])
+    assert result.exit_code == 2
+    assert message in result.output
+
+
+def test_everything_in_one_process_installs_nothing_before_its_configuration_is_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(everything, "install", lambda api: pytest.fail("nothing should be installed"))
+    path = tmp_path / "conf.yaml"
+    path.write_text("tiers: [{plugins: [{name: nosuch}]}]")
+    result = CliRunner().invoke(main, ["all", "--install", f"--scheduler-conf={path}"])
+    assert result.exit_code == 2
+    assert "tiers[0].plugins[0]: plugin 'nosuch' does not exist" in result.output
 
 
 def test_a_flag_in_two_tables_is_refused() -> None:

@@ -158,6 +158,9 @@ REFUSED_FLAGS = [
     ("scheduler", "--schedule-period=soon", "--schedule-period"),
     ("binder", '--plugins={"nope": {}}', "failed to get binder plugin nope"),
     ("podgrouper", "--burst=many", "--burst"),
+    ("podgrouper", "--pod-label-selector=a", "--pod-label-selector"),
+    ("queue-controller", "--queue-label-to-metric-label=a=b c", "--queue-label-to-metric-label"),
+    ("node-scale-adjuster", "--gpu-memory-to-fraction-ratio=2", "--gpu-memory-to-fraction-ratio"),
     ("nobody", "--v=1", "there is no component 'nobody'"),
 ]
 
@@ -172,6 +175,12 @@ REFUSED_CONFIGURATIONS = [
     ({"tiers": [{"plugins": [{"name": "nope"}]}]}, "tiers[0].plugins[0]: plugin 'nope' does not exist"),
     ({"usageDBConfig": {"clientType": "nope"}}, "usageDBConfig.clientType"),
 ]
+
+
+def test_what_a_scheduler_would_take_in_vain_is_told() -> None:
+    plugins = [{"name": "elastic", "arguments": {"colour": "red"}}]
+    (line,) = check_configuration({"tiers": [{"plugins": plugins}]})
+    assert line.startswith("tiers[0].plugins[0].arguments.colour: plugin elastic has no such argument")
 
 
 @pytest.mark.parametrize(("document", "message"), REFUSED_CONFIGURATIONS)

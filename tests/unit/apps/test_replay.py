@@ -168,9 +168,27 @@ def test_time_is_an_argument(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_configuration_is_refused(tmp_path: Path, config: Any, message: str) -> None:
-    result = run(snapshot_file(tmp_path / "s.zip", [], [], config=config))
+    file = snapshot_file(tmp_path / "s.zip", [], [], config=config)
+    result = run(file)
     assert result.exit_code == 2
-    assert message in result.output
+    assert f"{file}: snapshot.json: config.{message}" in result.output
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "message"),
+    [
+        ("schedulingGates", "x", "schedulingGates: expected a list, got a string"),
+        ("affinity", {"nodeAffinity": []}, "affinity.nodeAffinity: expected a map, got a list"),
+        ("nodeSelector", {"a": "b", "c": 1}, "nodeSelector.c: expected a string, got a whole number"),
+    ],
+)
+def test_a_part_of_a_pod_of_another_type_is_named(part: str, value: Any, message: str, tmp_path: Path) -> None:
+    works = [work("a", 1), work("b", 1)]
+    works[1][1]["spec"][part] = value
+    file = snapshot_file(tmp_path / "s.zip", [node("n", 1)], works)
+    result = run(file)
+    assert result.exit_code == 2
+    assert f"{file}: snapshot.json: rawObjects.pods[1].spec.{message}" in result.output
 
 
 def test_wrong_arguments_are_refused(tmp_path: Path) -> None:

@@ -95,6 +95,12 @@ def test_the_lease_of_a_shard(arguments: list[str], lease: str) -> None:
         (["--schedule-period=0s"], "Invalid value for --schedule-period: must be positive"),
         (["--scheduler-conf=no-such-file"], "Invalid value for --scheduler-conf:"),
         (["--no-such-flag"], "No such option '--no-such-flag'"),
+        (["--listen-address=8080"], "Invalid value for '--listen-address': '8080' is not an address to listen on"),
+        (["--plugin-server-port=80800"], "Invalid value for '--plugin-server-port': 80800 is not a port"),
+        (["--num-of-status-recording-workers=0"], "must be at least 1, not 0"),
+        (["--metrics-namespace=my metrics"], "'my metrics' cannot begin the name of a metric"),
+        (["--burst=0"], "Invalid value for '--burst': must be at least 1, not 0"),
+        (["--qps=nan"], "Invalid value for '--qps': nan is not a number to count with"),
     ],
 )
 def test_what_is_wrong_is_named(arguments: list[str], message: str) -> None:
@@ -109,6 +115,13 @@ def test_what_is_wrong_is_named(arguments: list[str], message: str) -> None:
         ("actions: allocate, dance\n", "actions: there is no action 'dance'"),
         ("tiers: [{plugins: [{name: nosuch}]}]\n", "tiers[0].plugins[0]: plugin 'nosuch' does not exist"),
         ("usageDBConfig: {clientType: oracle}\n", "usageDBConfig.clientType: unknown client type: oracle"),
+        (
+            "usageDBConfig: {clientType: prometheus, connectionStringEnvVar: NO_SUCH_VARIABLE}\n",
+            "usageDBConfig.connectionStringEnvVar: NO_SUCH_VARIABLE is not set",
+        ),
+        ("actions: reclaim\nactions: allocate\n", "not YAML: line 2, column 1: key 'actions' is written twice"),
+        ("actions:\n\t- allocate\n", "not YAML: line 2, column 1: a tab: indent with spaces"),
+        ("actions: reclaim\n---\nactions: allocate\n", "expected one YAML document, got 2"),
     ],
 )
 def test_a_wrong_configuration_is_refused_with_its_path(tmp_path: Path, text: str, message: str) -> None:
@@ -117,6 +130,25 @@ def test_a_wrong_configuration_is_refused_with_its_path(tmp_path: Path, text: st
     result = CliRunner().invoke(app.scheduler, [f"--scheduler-conf={path}"])
     assert result.exit_code == 2
     assert message in result.output
+
+
+def test_what_the_configuration_asks_for_in_vain_is_logged(tmp_path: Path) -> None:
+    path = tmp_path / "conf.yaml"
+    path.write_text("tiers: [{plugins: [{name: nodeplacement, arguments: {GPU: spread}}]}]")
+    with structlog.testing.capture_logs() as lines:
+        app.check_config(app.config_of(str(path)))
+    assert [(line["log_level"], line["where"]) for line in lines] == [
+        (
+            "warning",
+            "tiers[0].plugins[0].arguments.GPU: plugin nodeplacement has no such argument (known: cpu, gpu): "
+            "it has no effect",
+        )
+    ]
+
+
+def test_less_than_no_limit_is_no_limit() -> None:
+    given = app.scheduler.make_context("scheduler", ["--qps=-1"]).params
+    assert app.process_of(given).client.qps == 0
 
 
 def test_every_flag_of_the_table_has_help_or_says_why_not() -> None:

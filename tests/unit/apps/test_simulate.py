@@ -165,6 +165,57 @@ def test_wrong_input_ends_with_code_2_and_names_file_document_and_field(tmp_path
 
 
 # ------------------------------------------------------------------------------------------------------------ past use
+WEBHOOK_REFUSES = [
+    (
+        "kind: Pod\napiVersion: v1\nmetadata: {name: a, annotations: {gpu-fraction: '0.5', "
+        "gpu-fraction-container-name: x}}\nspec: {schedulerName: kai-scheduler, containers: [{name: m}]}",
+        "container with name x not found",
+    ),
+    (
+        "kind: Job\napiVersion: batch/v1\nmetadata: {name: a}\nspec: {template: {metadata: {annotations: {"
+        "gpu-fraction: '0.5', gpu-fraction-container-name: x}}, "
+        "spec: {schedulerName: kai-scheduler, containers: [{name: m}]}}}",
+        "container with name x not found",
+    ),
+    (
+        "kind: PodGroup\napiVersion: scheduling.run.ai/v2alpha2\nmetadata: {name: a}\n"
+        "spec: {subGroups: [{name: b, minSubGroup: 1}]}",
+        "minSubGroup cannot be set on a leaf SubGroup",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), WEBHOOK_REFUSES)
+def test_what_the_webhooks_would_refuse_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "f.yaml"
+    path.write_text(text)
+    result = CliRunner().invoke(simulate, [str(path), "--nodes", "1"])
+    assert result.exit_code == 2
+    assert f"{path}: document 1 (" in result.output
+    assert message in result.output
+
+
+def test_what_a_configuration_asks_for_in_vain_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "conf.yaml"
+    path.write_text("tiers: [{plugins: [{name: predicates, arguments: {colour: red}}]}]")
+    result = CliRunner().invoke(simulate, ["--nodes", "1", "--config", str(path)])
+    assert result.exit_code == 0
+    assert f"note: {path}: tiers[0].plugins[0].arguments.colour: plugin predicates has no such" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--until", "-5s"], "'--until': -5s is negative"),
+        (["--job-seconds", "nan"], "nan is not a number to count with"),
+    ],
+)
+def test_times_that_are_none_are_refused(arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(simulate, ["--nodes", "1", *arguments])
+    assert result.exit_code == 2
+    assert message in result.output
+
+
 def test_where_past_use_counts_two_teams_take_turns() -> None:
     arguments = (TIME_BASED / "manifests", "--config", TIME_BASED / "scheduler.yaml", "--until", "1h")
     found = json.loads(run(*arguments, "-o", "json").stdout)

@@ -125,6 +125,7 @@ def test_wrong_documents_are_refused_with_the_path(document: Any, path: str, mes
 WRONG_PLUGINS = [
     ({"name": "nosuch"}, "plugin 'nosuch' does not exist"),
     ({"name": "proportion", "arguments": {"kValue": "much"}}, "arguments.kValue: 'much' is not a number"),
+    ({"name": "proportion", "arguments": {"kValue": "nan"}}, "arguments.kValue: 'nan' is not a number"),
     ({"name": "nodeplacement", "arguments": {"gpu": "pile"}}, "gpu must be binpack or spread"),
 ]
 

@@ -97,6 +97,11 @@ def test_the_newest_instant_is_when_the_file_was_taken(tmp_path: Path) -> None:
             snapshot.MEMBER,
             "snapshot.json: rawObjects.pods[0].metadata.name: expected a string",
         ),
+        (
+            {"rawObjects": {"pods": [{"metadata": {"name": "p", "labels": {"x": "y", "a.b/c": 3}}}]}},
+            snapshot.MEMBER,
+            "snapshot.json: rawObjects.pods[0].metadata.labels.a.b/c: expected a string",
+        ),
     ],
 )
 def test_wrong_files_are_refused(tmp_path: Path, document: Any, member: str, message: str) -> None:

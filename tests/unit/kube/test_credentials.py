@@ -107,6 +107,33 @@ def test_what_cannot_be_used_is_said(
         from_kubeconfig(write(tmp_path, user, **cluster), context)
 
 
+WITH_FILES = """
+current-context: x
+contexts: [{name: x, context: {cluster: c, user: u}}]
+clusters: [{name: c, cluster: {server: "https://a:1"}}]
+users: [{name: u, user: {client-certificate: nowhere, client-key: nowhere}}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"a: [", "cannot be read"),
+        (b"\xff", "cannot be read"),
+        (b"- a", "expected a map"),
+        (b"contexts: x", "contexts has no entry named ''"),
+        (b"current-context: x\ncontexts: [a]", "contexts has no entry named 'x'"),
+        (b"current-context: x\ncontexts: [{name: x}]", "contexts.x has no context"),
+        (WITH_FILES.encode(), "client-certificate cannot be read"),
+        (WITH_FILES.replace("client-certificate: nowhere", "client-certificate-data: AAA").encode(), "client-cert"),
+    ],
+)
+def test_a_kubeconfig_that_is_none_is_named(content: bytes, says: str, tmp_path: Path) -> None:
+    (path := tmp_path / "config").write_bytes(content)
+    with pytest.raises(CredentialsError, match=f"{path}.*{says}"):
+        from_kubeconfig(path)
+
+
 def test_a_missing_kubeconfig_is_named(tmp_path: Path) -> None:
     with pytest.raises(CredentialsError, match="nothing-here"):
         find_access(str(tmp_path / "nothing-here"))

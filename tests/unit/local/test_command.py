@@ -12,7 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pykai.apps import local as command
-from pykai.apps.local import Order, local
+from pykai.apps.local import local
+from pykai.apps.local_order import Order
 from pykai.local import clusters
 from pykai.local.clusters import Record
 from pykai.local.process import ProcessId, identify
@@ -66,7 +67,10 @@ def test_shapes_of_an_order(tmp_path: Path) -> None:
         (["--name", "Bad Name"], "cluster name 'Bad Name'"),
         (["--nodes", "-1"], "--nodes"),
         (["--time-slices", "0"], "--time-slices"),
-        (["--nodes-file", "/nowhere/nodes.yaml"], "/nowhere/nodes.yaml"),
+        (["--nodes-file", "/nowhere/nodes.yaml"], "/nowhere/nodes.yaml: cannot be read: No such file or directory"),
+        (["--nodes-file", "nodes.yaml", "--gpus", "4"], "--nodes-file describes the nodes: leave out --gpus"),
+        (["--gpu-product", "NVIDIA A100"], "--gpu-product: 'NVIDIA A100' cannot be the value of a label"),
+        (["--job-seconds", "nan"], "nan is not a number to count with"),
     ],
 )
 @pytest.mark.parametrize("verb", ["up", "run"])
@@ -78,7 +82,7 @@ def test_mistakes_are_named_before_anything_is_built(
 
     monkeypatch.setattr(command, "_binary", build)
     result = kai(verb, *arguments)
-    assert result.exit_code != 0
+    assert result.exit_code == 2
     assert message in result.output
 
 
@@ -87,6 +91,31 @@ def test_up_refuses_a_running_name() -> None:
     result = kai("up")
     assert result.exit_code == 1
     assert "already running; stop it with `kai local down --name kai`" in result.output
+
+
+def test_an_order_with_a_file_survives_the_command_line(tmp_path: Path) -> None:
+    path = tmp_path / "nodes.yaml"
+    path.write_text("nodes: [{name: only}]")
+    assert "--nodes=2" not in Order(nodes_file=str(path)).arguments()
+    assert f"--nodes-file={path}" in Order(nodes_file=str(path)).arguments()
+
+
+def test_a_cluster_that_is_not_there_is_named_before_anything_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "_binary", lambda: pytest.fail("nothing should be built"))
+    assert "there is no cluster 'x' that is ready" in kai("kubectl", "--on", "x", "get", "pods").output
+    assert "there is no cluster 'x'; `kai local up --name x` starts one" in kai("status", "--name", "x").output
+    assert (kai("down", "--name", "Bad Name").exit_code, kai("down", "--name", "x").exit_code) == (2, 0)
+
+
+def test_what_lies_beside_clusters_is_none_of_our_business(tmp_path: Path) -> None:
+    store("good")
+    root = clusters.directory_of("good").parent
+    (root / ".DS_Store").write_text("")
+    (root / "My Cluster").mkdir()
+    assert kai("status").exit_code == 0
+    (root / "good" / "cluster.json").write_text("{")
+    result = kai("status")
+    assert (result.exit_code, "cluster.json is not the record of a cluster" in result.output) == (1, True)
 
 
 def test_status_of_nothing() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pykai.config.fields import FieldError
 from pykai.local.shapes import GpuShape, NodeShape, allocatable, devices, node_object, read_shapes, repeat
 
 WHOLE = NodeShape("a100", GpuShape(2, 40960, "NVIDIA-A100-SXM4-40GB"))
@@ -78,20 +79,45 @@ nodes:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("nodes: [{name: a, gpus: {count: 0}}]", r"nodes\[0\]: count must be at least 1.*\.gpus"),
-        ("nodes: [{name: a, gpus: {timeSlices: 0}}]", "timeSlices must be at least 1"),
-        ("nodes: [{name: a, cpu: lots}]", "'lots' is not a quantity"),
-        ("nodes: [{name: a, colour: red}]", "unknown field `colour`"),
-        ("nodes: [{cpu: '1'}]", "missing required field `name`"),
-        ("nodes: [{name: a}, {name: a}]", "name 'a' is used twice"),
-        ("nodes: [{name: a, count: 0}]", "count must be at least 1"),
-        ("nodes: [{name: A_b}]", "name 'A_b'"),
-        ("{}", "missing required field `nodes`"),
-        ("nodes: [", "nodes.yaml"),
+        ("nodes: [{name: a, gpus: {count: 0}}]", "nodes[0].gpus.count: must be at least 1, not 0"),
+        ("nodes: [{name: a, gpus: {timeSlices: 0}}]", "nodes[0].gpus.timeSlices: must be at least 1, not 0"),
+        ("nodes: [{name: a, gpus: 8}]", "nodes[0].gpus: expected a map, got a whole number"),
+        (
+            "nodes: [{name: a, gpus: {memoryMiB: 80Gi}}]",
+            "nodes[0].gpus.memoryMiB: expected a whole number",
+        ),
+        ("nodes: [{name: a, gpus: {product: A 100}}]", "nodes[0].gpus.product: 'A 100' cannot be the value of a label"),
+        ("nodes: [{name: a, cpu: lots}]", "nodes[0].cpu: 'lots' is not a quantity"),
+        ("nodes: [{name: a, memory: -5Gi}]", "nodes[0].memory: -5Gi is negative"),
+        ("nodes: [{name: a, pods: -1}]", "nodes[0].pods: must be at least 0"),
+        ("nodes: [{name: a, resources: {rdma/hca: few}}]", "nodes[0].resources.rdma/hca: 'few' is not a quantity"),
+        ("nodes: [{name: a, labels: {rack: 7}}]", "nodes[0].labels.rack: expected a string, got a whole number"),
+        ("nodes: [{name: a, labels: {a b: c}}]", "nodes[0].labels.a b: cannot be a label"),
+        ("nodes: [{name: a, taints: [{key: a, effect: no}]}]", "nodes[0].taints[0].effect: expected one of NoSchedule"),
+        ("nodes: [{name: a, taints: [{effect: NoExecute}]}]", "nodes[0].taints[0].key: is missing"),
+        ("nodes: [{name: a, colour: red}]", "nodes[0]: unknown field 'colour'"),
+        ("nodes: [{cpu: '1'}]", "nodes[0]: name is missing"),
+        ("nodes: [{name: a}, {name: a}]", "nodes: name 'a' is used twice"),
+        ("nodes: [{name: a, count: 0}]", "nodes[0].count: expected a whole number of at least 1, got 0"),
+        ("nodes: [{name: A_b}]", "nodes[0].name: 'A_b' cannot be a name"),
+        ("nodes: [{name: a..b}]", "nodes[0].name: 'a..b' cannot be a name"),
+        ("{}", "nodes is missing"),
+        ("", "expected a map, got nothing"),
+        ("nodes: [", "not YAML: line 2, column 1"),
+        ("nodes:\n\t- name: a", "not YAML: line 2, column 1: a tab: indent with spaces"),
+        ("nodes: []\n---\nnodes: []", "expected one YAML document, got 2"),
     ],
 )
 def test_file_errors_name_the_field(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "nodes.yaml"
     path.write_text(text)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(FieldError) as refused:
         read_shapes(path)
+    assert str(refused.value).startswith(f"{path}: {message}")
+
+
+def test_amounts_may_be_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "nodes.yaml"
+    path.write_text("nodes: [{name: a, cpu: 8, resources: {rdma/hca: 4}}]")
+    (shape,) = read_shapes(path)
+    assert (allocatable(shape)["cpu"], allocatable(shape)["rdma/hca"]) == ("8", "4")

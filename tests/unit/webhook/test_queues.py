@@ -107,3 +107,21 @@ def test_unlimited_is_compared_as_a_plain_number() -> None:
     rules = QueueRules({"p": queue(quotas(-1, -1, -1), name="p")}, compare_quotas=True)
     verdict = validate_queue(queue(quotas(gpu=5), parentQueue="p"), None, rules)
     assert "child queue GPU quota (5.00) exceeds parent queue p GPU quota (-1.00)" in verdict.warnings
+
+
+HOLDING = {"cpu": "2", "nvidia.com/gpu": "3", "memory": "0"}
+
+
+@pytest.mark.parametrize(
+    ("allocated", "told"),
+    [
+        (HOLDING, ["workloads of queue q still hold cpu: 2, nvidia.com/gpu: 3"]),
+        ({"cpu": "0"}, []),
+        ({"cpu": "lots", "memory": None}, []),
+        (None, []),
+    ],
+)
+def test_who_deletes_a_queue_in_use_is_warned(allocated: dict[str, Any] | None, told: list[str]) -> None:
+    verdict = validate_queue_deletion({"metadata": {"name": "q"}, "spec": {}, "status": {"allocated": allocated}})
+    assert verdict.allowed
+    assert [line[: len(start)] for line, start in zip(verdict.warnings, told, strict=True)] == told

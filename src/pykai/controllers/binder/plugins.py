@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from msgspec import DecodeError, Struct, ValidationError, json
+from msgspec import DecodeError, Struct, json
 
-from pykai.config.fields import FieldError, field_error
+from pykai.config.fields import FieldError, converted
 from pykai.controllers.binder.attempt import Step
 from pykai.controllers.binder.claims import Claims
 from pykai.controllers.binder.groups import Key
@@ -58,11 +58,10 @@ class Tools:
 def read_plugins(text: str) -> dict[str, Plugin]:
     """The plugins of a `--plugins` value (empty: the defaults); FieldError names what is wrong."""
     try:
-        given = json.decode(text, type=dict[str, _Entry]) if text else {}
-    except ValidationError as error:
-        raise field_error(error, "plugins") from None
+        document = json.decode(text) if text else {}
     except DecodeError as error:
         raise FieldError("plugins", f"not JSON: {error}") from None
+    given = converted(document, dict[str, _Entry], "plugins")
     plugins = dict(DEFAULTS)
     for name, entry in given.items():
         if name not in DEFAULTS:

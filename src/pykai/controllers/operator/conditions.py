@@ -27,19 +27,22 @@ class Standing:
     """What is to be told: lines that say what is not deployed, not available, missing. No lines: all is well.
 
     `database`: what asking an external Prometheus gave: None where there is none, empty where it answered.
+    `remarks`: lines about what is asked for in vain; they change no status.
     """
 
     not_deployed: Sequence[str] = ()
     not_available: Sequence[str] = ()
     missing: Sequence[str] = ()
     database: str | None = None
+    remarks: Sequence[str] = ()
 
 
 def told(standing: Standing) -> list[tuple[str, bool, str, str]]:
     """The conditions of a standing as (type, status, reason, message)."""
     available, reason, message = _availability(standing)
+    completed = "\n".join(["Reconciliation completed successfully", *(f"note: {line}" for line in standing.remarks)])
     return [
-        (RECONCILING, False, "reconciled", "Reconciliation completed successfully"),
+        (RECONCILING, False, "reconciled", completed),
         (
             DEPLOYED,
             not standing.not_deployed,
@@ -57,6 +60,11 @@ def told(standing: Standing) -> list[tuple[str, bool, str, str]]:
 def underway() -> list[tuple[str, bool, str, str]]:
     """The condition at the start of a generation."""
     return [(RECONCILING, True, "reconciling", "Reconciliation in progress")]
+
+
+def ignored(why: str) -> list[tuple[str, bool, str, str]]:
+    """The conditions of an object that nobody acts on."""
+    return [(kind, False, "ignored", why) for kind in (RECONCILING, DEPLOYED, AVAILABLE, READY)]
 
 
 def _availability(standing: Standing) -> tuple[bool, str, str]:

@@ -33,11 +33,14 @@ from pykai.kube.api import Api, Patch, Resource
 from pykai.kube.errors import NotFound
 from pykai.kube.resources import CONFIG, SHARD
 from pykai.kube.watches import Watches
+from pykai.objects import names
 
 Object = dict[str, Any]
 log = structlog.get_logger("operator")
 _ALL: Final = "all"
 _OWN_LEASE: Final = "own lease"
+_OTHER_CONFIGS: Final = "other configs"
+_ONLY_ONE: Final = f"metadata.name: only the Config named {names.CONFIG_NAME} counts, this one has no effect"
 _LOOK_AGAIN_SECONDS = 3600.0
 """How often certificates and the like are looked at though nothing happened."""
 
@@ -96,10 +99,15 @@ class Operator:
             self._asked = asked
             self._loop.forget(_ALL)
         self._loop.add_after(_ALL, self._settings.gather_seconds)
+        if self._seen.other_configs():
+            self._loop.add_after(_OTHER_CONFIGS, self._settings.gather_seconds)
 
     async def _reconcile(self, key: str) -> float | None:
         if key == _OWN_LEASE:
             await own_lease.claim(self._api, self._settings.site.namespace)
+            return None
+        if key == _OTHER_CONFIGS:
+            await self._turn_away()
             return None
         found = self._seen.config()
         if found is None:
@@ -160,6 +168,11 @@ class Operator:
             self._probe.outcome,
         )
 
+    async def _turn_away(self) -> None:
+        """Tell Configs of other names that they have no effect."""
+        for config in self._seen.other_configs():
+            await self._write_conditions(CONFIG, dict(config), conditions.ignored(_ONLY_ONE))
+
     async def _announce(self, config: Object) -> None:
         """Say once per generation that work on it began."""
         rows = (config.get("status") or {}).get("conditions") or ()
@@ -196,7 +209,11 @@ def _shard_standing(name: str, wanted: Wanted, presence: Presence) -> Standing:
     if name in wanted.refused:
         return Standing([wanted.refused[name]], [wanted.refused[name]])
     own = {shard_objects.TITLE: wanted.shards[name]}
-    return Standing(conditions.not_deployed(own, presence), conditions.not_available(own, presence))
+    return Standing(
+        conditions.not_deployed(own, presence),
+        conditions.not_available(own, presence),
+        remarks=wanted.remarks.get(name, ()),
+    )
 
 
 async def run(api: Api, watches: Watches, settings: OperatorSettings, ready: asyncio.Event) -> None:

@@ -28,12 +28,14 @@ class Wanted:
     """The objects of each operand by its title, those of each shard by its name, and what stands in the way.
 
     `missing`: lines about what the cluster lacks. `refused`: by shard, which of its fields is wrong and why.
+    `remarks`: by shard, lines about what it asks for in vain.
     """
 
     operands: Mapping[str, Sequence[Object]]
     shards: Mapping[str, Sequence[Object]] = field(default_factory=dict)
     missing: Sequence[str] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
+    remarks: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def all(self) -> Iterator[Object]:
         """Every object."""

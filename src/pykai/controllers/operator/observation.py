@@ -71,6 +71,10 @@ class Observation:
         """The one Config that counts; None where there is none."""
         return self._configs.get(names.CONFIG_NAME)
 
+    def other_configs(self) -> list[Object]:
+        """The Configs that do not count."""
+        return [item for key, item in self._configs.items() if key[1] != names.CONFIG_NAME]
+
     def shards(self) -> dict[str, Object]:
         """All shards by name, without those that are being deleted."""
         return {key[1]: shard for key, shard in self._shards.items() if not shard["metadata"].get("deletionTimestamp")}

@@ -6,18 +6,17 @@ absent has None, or an empty value where the two mean the same. A component with
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
-from msgspec import Struct, ValidationError, convert, field
+from msgspec import Struct, field
 
-from pykai.config.fields import FieldError, field_error
+from pykai.config.fields import FieldError, converted
 from pykai.controllers.operator.defaults import filled
 from pykai.objects.crds.config import CONFIG
 from pykai.objects.dns import is_subdomain
 
 Object = dict[str, Any]
 Labels = dict[str, str]
-T = TypeVar("T")
 
 
 class Image(Struct, rename="camel", frozen=True):
@@ -290,7 +289,7 @@ _WITH_AUTOSCALER = tuple(
 
 def read_config(spec: Object) -> Config:
     """A Config's spec with all defaults; FieldError names the field that is wrong."""
-    config = converted(filled(_with_global_autoscaler(spec), CONFIG.spec), Config)
+    config = converted(filled(_with_global_autoscaler(spec), CONFIG.spec), Config, "spec")
     name = config.shared.scheduler_name
     if not is_subdomain(name):
         raise FieldError("spec.global.schedulerName", f"{name!r} cannot be part of names")
@@ -303,15 +302,3 @@ def _with_global_autoscaler(spec: Object) -> Object:
         return spec
     parts = {name: {"vpa": autoscaler, **(spec.get(name) or {})} for name in _WITH_AUTOSCALER}
     return {**spec, **parts}
-
-
-def converted(value: Object, kind: type[T]) -> T:
-    """A complete spec as a typed value."""
-    try:
-        return convert(value, kind)
-    except ValidationError as error:
-        raise _below_spec(field_error(error)) from error
-
-
-def _below_spec(error: FieldError) -> FieldError:
-    return FieldError(f"spec.{error.path}" if error.path else "spec", error.message)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from msgspec import Struct, field
 
+from pykai.config.fields import converted
 from pykai.controllers.operator.defaults import filled
-from pykai.controllers.operator.settings import Labels, Object, Override, converted
+from pykai.controllers.operator.settings import Labels, Object, Override
 from pykai.objects.crds.shard import SHARD
 
 
@@ -51,4 +52,4 @@ def read_shard(name: str, spec: Object) -> Shard:
     """A SchedulingShard with all defaults; FieldError names the field that is wrong."""
     complete = {key: part for key, part in filled(spec, SHARD.spec).items() if key not in _AS_WRITTEN}
     as_written = {key: spec[key] for key in _AS_WRITTEN if spec.get(key) is not None}
-    return Shard(name, converted({**complete, **as_written}, ShardSpec))
+    return Shard(name, converted({**complete, **as_written}, ShardSpec, "spec"))

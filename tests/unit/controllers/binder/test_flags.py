@@ -72,7 +72,7 @@ def test_every_flag_reaches_its_setting() -> None:
 def test_refusals_name_the_flag(argument: str, hint: str) -> None:
     with pytest.raises(click.BadParameter) as refusal:
         settings_of(given(argument))
-    assert refusal.value.param_hint == hint
+    assert hint in refusal.value.format_message()
 
 
 def test_help() -> None:

@@ -43,10 +43,11 @@ def test_fields_are_laid_over_the_defaults_one_by_one() -> None:
     [
         ("{", "plugins: not JSON"),
         ("[]", "plugins: expected a map, got a list"),
-        ('{"gpusharing": {"enabled": "yes"}}', "plugins\\[...\\].enabled: expected true or false, got a string"),
+        ('{"gpusharing": {"enabled": "yes"}}', "plugins.gpusharing.enabled: expected true or false, got a string"),
         ('{"gpusharing": {"speed": 1}}', "unknown field 'speed'"),
         ('{"magic": {}}', "plugins.magic: failed to get binder plugin magic"),
         ('{"gpusharing": {"arguments": {}}}', 'plugins.gpusharing.arguments: missing argument "cdiEnabled"'),
+        ('{"gpusharing": {"enable": true}}', "plugins.gpusharing: unknown field 'enable'"),
         ('{"gpusharing": {"arguments": {"cdiEnabled": "maybe"}}}', 'invalid argument "cdiEnabled"="maybe"'),
         (
             '{"volumebinding": {"arguments": {"bindTimeoutSeconds": "soon"}}}',

@@ -191,16 +191,23 @@ def _picky(component: str, arguments: Sequence[str]) -> None:
             raise FieldError(component, f"I do not know {word}")
 
 
-def _needs_topology(document: Object) -> None:
-    if "topology" not in str(document["tiers"]):
+def _needs_topology(document: Object) -> list[str]:
+    plugins = document["tiers"][0]["plugins"]
+    if "topology" not in str(plugins):
         raise FieldError("tiers", "without topology I am lost")
+    for at, plugin in enumerate(plugins):
+        if plugin["name"] == "nope":
+            raise FieldError(f"tiers[0].plugins[{at}]", "I do not know nope")
+    named = [(at, name) for at, plugin in enumerate(plugins) for name in plugin.get("arguments", {})]
+    return [f"tiers[0].plugins[{at}].arguments.{name}: what for?" for at, name in named if name == "colour"]
 
 
 PICKY = Programs(_picky, _needs_topology)
 MISTAKES = [
     ({"args": {"fly": "high"}}, "spec.args.fly: the scheduler has no such flag"),
     ({"args": {"v": "five"}}, "spec: scheduler: I do not know five"),
-    ({"plugins": {"topology": {"enabled": False}}}, "spec: tiers: without topology I am lost"),
+    ({"plugins": {"nope": {"enabled": True}}}, "spec.plugins.nope: I do not know nope"),
+    ({"plugins": {"topology": {"enabled": False}}}, "spec.tiers: without topology I am lost"),
 ]
 
 
@@ -219,6 +226,34 @@ async def test_a_mistake_in_a_shard_keeps_it_running(spec: Object, message: str)
 
         await eventually(told)
         assert await flags(bench, "kai-scheduler-default") == before
+
+
+async def test_what_a_shard_asks_for_in_vain_is_told_and_harms_nothing() -> None:
+    async with operating(programs=PICKY) as bench:
+        await bench.configure()
+        await bench.shard("default", plugins={"elastic": {"arguments": {"colour": "red"}}})
+        await eventually(lambda: _has(bench, "kai-scheduler-default"))
+        rows = await eventually(lambda: bench.conditions(SHARD, "default"))
+        assert rows["Deployed"]["status"] == "True"
+        said, note = rows["Reconciling"]["message"].splitlines()
+        assert said == "Reconciliation completed successfully"
+        assert note == "note: spec.plugins.elastic.arguments.colour: what for?"
+
+
+async def test_a_second_config_is_told_that_it_does_not_count() -> None:
+    async with operating() as bench:
+        await bench.configure()
+        await bench.settled()
+        item = {"apiVersion": CONFIG.api_version, "kind": "Config", "metadata": {"name": "kai-config-2"}, "spec": {}}
+        await bench.api.create(CONFIG, item)
+        rows = await eventually(lambda: bench.conditions(CONFIG, "kai-config-2"))
+        assert {row["status"] for row in rows.values()} == {"False"}
+        assert {row["reason"] for row in rows.values()} == {"ignored"}
+        assert "only the Config named kai-config counts" in rows["Ready"]["message"]
+        writes = len(bench.api.writes)
+        await asyncio.sleep(0.1)
+        assert len(bench.api.writes) == writes
+        assert (await bench.conditions())["Deployed"]["status"] == "True"
 
 
 async def test_a_shard_whose_new_objects_cannot_be_written_keeps_its_old_ones() -> None:
