@@ -92,6 +92,7 @@ class Transport:
         rates = {Lane.WATCHES: (0.0, 1), Lane.BINDS: binds, Lane.CHATTER: ordinary, Lane.ORDINARY: ordinary}
         self._limits = {lane: RateLimit(*rate) for lane, rate in rates.items()}
         self._sessions = {lane: self._session(lane) for lane in Lane}
+        self._timeout = aiohttp.ClientTimeout(total=settings.timeout_seconds, sock_connect=CONNECT_SECONDS)
         self._chatter = GiveWay(min(settings.beside_others, settings.connections), settings.connections)
 
     def _session(self, lane: Lane) -> aiohttp.ClientSession:
@@ -102,7 +103,7 @@ class Transport:
         )
         # Packed answers cost both ends more processor time than the bytes they save inside a data centre.
         headers = {"User-Agent": f"pykai/{__version__}", "Accept-Encoding": "identity"}
-        return aiohttp.ClientSession(connector=connector, headers=headers)
+        return aiohttp.ClientSession(connector=connector, headers=headers, cookie_jar=aiohttp.DummyCookieJar())
 
     async def close(self) -> None:
         """Close all connections."""
@@ -173,7 +174,7 @@ class Transport:
             self._url(request),
             data=request.body,
             headers=self._headers(request),
-            timeout=aiohttp.ClientTimeout(total=self._settings.timeout_seconds, sock_connect=CONNECT_SECONDS),
+            timeout=self._timeout,
         ) as response:
             wait = response.headers.get("Retry-After", "")
             return _Answer(response.status, await response.read(), float(wait) if wait.isdigit() else None)

@@ -20,7 +20,8 @@ from pykai.kube.watch import SharedWatch, State
 from pykai.kube.watches import Watches
 from pykai.model.params import SchedulerParams
 from pykai.objects import kinds
-from pykai.objects.kinds import BindRequest
+from pykai.objects.kinds import BindRequest, Pod, PodGroup
+from pykai.scheduler.own_groups import OwnGroups
 from pykai.scheduler.urgency import Urgency, urgency
 
 Key = tuple[str, str]
@@ -88,6 +89,7 @@ class Feed:
         self._assumptions = assumptions
         self._heed = heed
         self._failed: dict[Key, BindRequest] = {}
+        self._own_groups = OwnGroups()
         self._watches: dict[type[Any], SharedWatch[Any]] = {}
         for source in SOURCES:
             if source.for_csi and not cache.params.schedule_csi_storage:
@@ -116,13 +118,25 @@ class Feed:
         return [request for key, request in failed if known.get(key) is request]
 
     def _take(self, told: Told[Any]) -> None:
-        change = Change(told.object, gone=told.type is EventType.DELETED)
-        held = self._cache.of(type(told.object))
-        before = held.get(told.key)
+        obj, gone = told.object, told.type is EventType.DELETED
+        self._apply(told.key, Change(self._own_groups.joined(obj) if isinstance(obj, Pod) else obj, gone))
+        if isinstance(obj, BindRequest) and not gone and request_failed(obj):
+            self._failed[told.key] = obj
+        if isinstance(obj, PodGroup):
+            for owner in self._own_groups.change(told.old, None if gone else obj):
+                self._look_at_pod(owner)
+
+    def _look_at_pod(self, key: Key) -> None:
+        """Take in a pod again: its own group came or went."""
+        pod = self._watches[Pod].get(key[1], key[0]) if Pod in self._watches else None
+        if pod is not None:
+            self._apply(key, Change(self._own_groups.joined(pod)))
+
+    def _apply(self, key: Key, change: Change) -> None:
+        held = self._cache.of(type(change.obj))
+        before = held.get(key)
         self._cache.apply(change)
         self._assumptions.seen(change)
-        if isinstance(told.object, BindRequest) and not change.gone and request_failed(told.object):
-            self._failed[told.key] = told.object
-        matters = urgency(before, held.get(told.key), self._cache)
+        matters = urgency(before, held.get(key), self._cache)
         if matters is not Urgency.NOTHING:
             self._heed(matters)

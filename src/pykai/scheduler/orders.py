@@ -93,14 +93,16 @@ class DeviceNames:
 
 
 def request_body(bind: Bind, pod: Pod, groups: list[str], params: SchedulerParams) -> Object:
-    """The BindRequest for a bind: it has the name of its pod and goes with it."""
+    """The BindRequest for a bind: it has the name of its pod and goes with it, and says in which group the pod is."""
     namespace, name = bind.pod
     owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod.metadata.uid}
     labels = {names.SELECTED_NODE_LABEL: bind.node}
     if params.partitioned and params.node_pool:
         labels[params.node_pool_key] = params.node_pool
+    notes = {key: text for key, text in (pod.metadata.annotations or {}).items() if key == names.POD_GROUP_ANNOTATION}
+    metadata = {"name": name, "namespace": namespace, "labels": labels, "ownerReferences": [owner]}
     return {
-        "metadata": {"name": name, "namespace": namespace, "labels": labels, "ownerReferences": [owner]},
+        "metadata": {**metadata, **({"annotations": notes} if notes else {})},
         "spec": {
             "podName": name,
             "selectedNode": bind.node,

@@ -103,9 +103,9 @@ def validating_pod_groups(client: Client, prefix: str = POD_GROUP_PREFIX) -> Con
         _rule("scheduling.run.ai/v2alpha2/podgroups", "Namespaced", ["CREATE", "UPDATE"]),
     )
     structured = " || ".join(f"has(object.spec.{name})" for name in _STRUCTURE)
-    webhook["matchConditions"] = _conditions(
-        ("structured", f"has(object.spec) && ({structured})"),
-        ("spec-changed", f"{_NO_UPDATE} || !has(oldObject.spec) || object.spec != oldObject.spec"),
+    webhook["matchConditions"] = _matters(
+        f"has(object.spec) && ({structured})",
+        f"{_NO_UPDATE} || !has(oldObject.spec) || object.spec != oldObject.spec",
     )
     return _configuration("ValidatingWebhookConfiguration", f"{prefix}v2alpha2", [webhook], {})
 
@@ -144,12 +144,12 @@ def _pod_webhook(client: dict[str, Any], pods: PodSelection, operations: list[st
     webhook["namespaceSelector"] = _namespace_selector(pods)
     if pods.pod_labels:
         webhook["objectSelector"] = {"matchLabels": dict(pods.pod_labels)}
-    ours = ("scheduler-name-match", f"object.spec.schedulerName == {_cel_string(pods.scheduler_name)}")
-    asks = (
-        "asks-for-share",
-        f"{_annotated('object')} && {_cel_list(_ASKING)}.exists(k, k in {_ANNOTATIONS['object']})",
-    )
-    webhook["matchConditions"] = _conditions(ours, *(() if pods.guards_devices else (asks,)), *_changed(operations))
+    ours = {
+        "name": "scheduler-name-match",
+        "expression": f"object.spec.schedulerName == {_cel_string(pods.scheduler_name)}",
+    }
+    asks = f"{_annotated('object')} && {_cel_list(_ASKING)}.exists(k, k in {_ANNOTATIONS['object']})"
+    webhook["matchConditions"] = [ours, *_matters(*(() if pods.guards_devices else (asks,)), *_changed(operations))]
     return webhook
 
 
@@ -157,16 +157,19 @@ _NO_UPDATE = "request.operation != 'UPDATE'"
 _ANNOTATIONS = {which: f"{which}.metadata.annotations" for which in ("object", "oldObject")}
 
 
-def _conditions(*named: tuple[str, str]) -> list[dict[str, str]]:
-    return [{"name": name, "expression": expression} for name, expression in named]
+def _matters(*expressions: str) -> list[dict[str, str]]:
+    """The condition that all of these hold, cheap ones first: one condition, because a server evaluates every one of
+    several, also after one of them failed."""
+    joined = " && ".join(f"({expression})" for expression in expressions)
+    return [{"name": "something-to-check", "expression": joined}] if expressions else []
 
 
-def _changed(operations: list[str]) -> list[tuple[str, str]]:
+def _changed(operations: list[str]) -> list[str]:
     """The condition that an update changes something that a rule reads; none where updates are not looked at."""
     if "UPDATE" not in operations:
         return []
     differs = f"{_cel_list(_READ)}.exists(k, {_annotation('object')} != {_annotation('oldObject')})"
-    return [("read-part-changed", f"{_NO_UPDATE} || object.spec != oldObject.spec || {differs}")]
+    return [f"{_NO_UPDATE} || {differs} || object.spec != oldObject.spec"]
 
 
 def _annotated(which: str) -> str:

@@ -44,6 +44,7 @@ def test_everything_a_bind_says_is_in_the_request() -> None:
     params = SchedulerParams(node_pool="fast")
     body = request_body(bind, POD, ["g1", "g2"], params)
     assert body["metadata"]["labels"] == {"selected-node": "n", "kai.scheduler/node-pool": "fast"}
+    assert "annotations" not in body["metadata"]
     assert body["spec"] == {
         "podName": "a",
         "selectedNode": "n",

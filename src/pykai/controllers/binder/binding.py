@@ -1,7 +1,7 @@
 """The writes to a pod that is being bound: its group labels before, the bind itself, and the labels' removal.
 
-What else the pod is told (kind of share, NUMA zones) travels with the bind, which the API server carries out as one
-change. Labels cannot: they come first, so that a pod on a node always says which device it shares.
+What else the pod is told (its group, kind of share, NUMA zones) travels with the bind, which the API server carries out
+as one change. Labels cannot: they come first, so that a pod on a node always says which device it shares.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ async def bind_pod(api: Api, attempt: Attempt) -> str:
     (namespace, name), uid = attempt.key, attempt.pod.metadata.uid
     node = attempt.request.spec.selected_node
     try:
-        await bind(api, POD.ref(name, namespace), node, uid, told_with_bind(attempt.request))
+        await bind(api, POD.ref(name, namespace), node, uid, told_with_bind(attempt.request, attempt.pod))
     except Conflict as error:
         now = await api.get(POD.ref(name, namespace), Pod)
         if now.metadata.uid == uid and now.spec.node_name:
@@ -71,9 +71,11 @@ async def bind_pod(api: Api, attempt: Attempt) -> str:
     return node
 
 
-def told_with_bind(request: BindRequest) -> dict[str, str]:
-    """The annotations a pod gets when it is bound."""
+def told_with_bind(request: BindRequest, pod: Pod) -> dict[str, str]:
+    """The annotations a pod gets when it is bound; in which group it is only if it does not say so itself."""
     told = {names.RECEIVED_RESOURCE_TYPE: request.spec.received_resource_type}
+    if names.POD_GROUP_ANNOTATION not in (pod.metadata.annotations or {}):
+        told[names.POD_GROUP_ANNOTATION] = (request.metadata.annotations or {}).get(names.POD_GROUP_ANNOTATION, "")
     if request.spec.predicted_numa_zones:
         told[names.NUMA_PREDICTED] = json.encode(to_builtins(request.spec.predicted_numa_zones)).decode()
     return {name: text for name, text in told.items() if text}

@@ -2,7 +2,8 @@
 
 The first is keyed by pod and nearly always works in memory. It hands pods to the second, which is keyed by group and
 waits a few milliseconds, so that the pods a workload creates together are written about together: one PodGroup, then
-one patch per pod. Whatever fails is tried again later, and the pods it keeps waiting say why in an event.
+one patch per pod, or none where the pod owns its group (`own_groups.py`). Whatever fails is tried again later, and the
+pods it keeps waiting say why in an event.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from pykai.controllers.loop import Meters, Pace, ReconcileLoop, RetryLater, unme
 from pykai.controllers.plain import Object, plain_pod
 from pykai.controllers.pod_grouper.doubts import Doubt, Doubts
 from pykai.controllers.pod_grouper.lookup import KARTA, Answers, ClusterLookup, UnknownError, Watched
+from pykai.controllers.pod_grouper.own_groups import OwnGroups
 from pykai.controllers.pod_grouper.writes import GroupWriter
 from pykai.kube.api import EVERYTHING, Api, EventType, Selection
 from pykai.kube.errors import ApiError, Conflict, NotFound, Timeout, TooManyRequests, Unavailable
@@ -96,6 +98,7 @@ class PodGrouper:
         self._group_loop: ReconcileLoop[Key] = ReconcileLoop("pod-group", pace, settings.meters("pod-group"))
         self._doubt_loop: ReconcileLoop[Key] = ReconcileLoop("pod-group-again", pace)
         self._members: dict[Key, dict[Key, GroupSpec]] = {}
+        self._own_groups = OwnGroups(self._pods, self._writer, self._not_written)
 
     async def run(self, ready: asyncio.Event) -> None:
         """Group pods until cancelled; `ready` is set once every pod there is has been looked at."""
@@ -111,6 +114,7 @@ class PodGrouper:
                 tasks.create_task(self._pod_loop.run(self._find_group))
                 tasks.create_task(self._group_loop.run(self._write_group))
                 tasks.create_task(self._doubt_loop.run(self._look_again))
+                tasks.create_task(self._own_groups.run())
                 await self._pod_loop.quiet()
                 ready.set()
         finally:
@@ -230,8 +234,9 @@ class PodGrouper:
             await self._assign(members)
         except Exception as error:
             self._members[group] = members | self._members.get(group, {})
-            if not isinstance(error, _PASSING):
-                self._warn_all(members, str(error))
+            for key in members:
+                if pod := self._pods.get(key[1], key[0]):
+                    self._not_written(pod, error)
             raise
 
     async def _assign(self, members: dict[Key, GroupSpec]) -> None:
@@ -241,7 +246,7 @@ class PodGrouper:
         async def one(key: Key, spec: GroupSpec) -> None:
             async with limit:
                 pod = self._pods.get(key[1], key[0])
-                if pod is not None:
+                if pod is not None and not self._own_groups.leave_to_bind(pod, spec):
                     await self._writer.assign(pod, spec)
                 del members[key]
 
@@ -250,11 +255,10 @@ class PodGrouper:
             if outcome is not None:
                 raise outcome
 
-    def _warn_all(self, members: Mapping[Key, GroupSpec], message: str) -> None:
-        for namespace, name in members:
-            pod = self._pods.get(name, namespace)
-            if pod is not None:
-                self._warn(pod, message)
+    def _not_written(self, pod: kinds.Pod, error: Exception) -> None:
+        """Tell a pod what keeps its group from being written, unless that passes by itself."""
+        if not isinstance(error, _PASSING):
+            self._warn(pod, str(error))
 
     def _warn(self, pod: kinds.Pod, message: str) -> None:
         meta = pod.metadata

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import structlog
 
@@ -97,8 +98,8 @@ class GroupWriter:
             raise RetryLater(f"pod group {key[0]}/{key[1]} was deleted meanwhile") from None
         log.info("pod group changed", group=f"{key[0]}/{key[1]}", fields=sorted({*metadata, *spec}))
 
-    async def assign(self, pod: kinds.Pod, spec: GroupSpec) -> None:
-        """Put the pod in its group; nothing happens if it is there, or gone."""
+    async def assign(self, pod: kinds.Pod, spec: GroupSpec, patient: bool = False) -> None:
+        """Put the pod in its group; nothing happens if it is there, or gone. `patient`: nobody waits for it."""
         patch = pod_patch(spec, plain_pod(pod))
         meta = pod.metadata
         if patch is None or self._assigned.get(meta.uid) == patch:
@@ -106,7 +107,8 @@ class GroupWriter:
         body = {"metadata": {"uid": meta.uid, **patch["metadata"]}}
         self._assigned.put(meta.uid, patch)
         try:
-            await self._api.patch(POD.ref(meta.name, meta.namespace), Patch.merge(body))
+            change = replace(Patch.merge(body), patient=patient)
+            await self._api.patch(POD.ref(meta.name, meta.namespace), change)
         except NotFound:
             return
         except BaseException:

@@ -49,6 +49,16 @@ async def test_numa_zones_travel_with_the_bind() -> None:
         assert told[names.NUMA_PREDICTED] == '[{"zone":"node-0","amount":{"cpu":"4","nvidia.com/gpu":"1"}}]'
 
 
+@pytest.mark.parametrize(("own", "told"), [({}, "pg"), ({names.POD_GROUP_ANNOTATION: "chosen"}, "chosen")])
+async def test_the_group_travels_with_the_bind_to_a_pod_that_names_none(own: dict[str, str], told: str) -> None:
+    async with World() as world:
+        request = await world.request(await world.pod("p", annotations=own))
+        note = {"metadata": {"annotations": {names.POD_GROUP_ANNOTATION: "pg"}}}
+        await world.api.patch(BIND_REQUEST.ref("p", request["metadata"]["namespace"]), Patch.merge(note))
+        await world.start_binder()
+        assert (await world.now(POD, "p"))["metadata"]["annotations"][names.POD_GROUP_ANNOTATION] == told
+
+
 async def test_a_request_ahead_of_everything_else_waits_for_nothing() -> None:
     async with World() as world:
         await world.start_binder()
