@@ -4,7 +4,7 @@ of all shapes, most of them running, some of them with pods that leave. Without 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from hypothesis import strategies as st
 
@@ -31,9 +31,9 @@ def contended(draw: st.DrawFn, most: int = 10) -> Cluster:
     lodgings = [Lodging.of(item) for item in found.nodes]
     waiting = draw(st.integers(1, 3))
     for number in range(draw(st.integers(waiting + 3, most))):
-        pods = _gang(draw, found, f"g{number}", asks)
+        pods = gang_of(draw, found, f"g{number}", asks)
         if number >= waiting:
-            _run(draw, found, pods, lodgings)
+            let_run(draw, found, pods, lodgings)
         if draw(st.integers(0, 5 if number >= waiting else 1)):
             found.groups[-1]["spec"]["preemptibility"] = "preemptible"
         found.pods.extend(pods)
@@ -48,12 +48,12 @@ def scattered(draw: st.DrawFn) -> Cluster:
     found.nodes = [_node(draw, f"n{number}", SHARED, tight=False) for number in range(draw(st.integers(2, 4)))]
     lodgings = [Lodging.of(item) for item in found.nodes]
     for number in range(draw(st.integers(2, 6))):
-        pods = _gang(draw, found, f"g{number}", asks)
-        _run(draw, found, pods, lodgings)
+        pods = gang_of(draw, found, f"g{number}", asks)
+        let_run(draw, found, pods, lodgings)
         found.groups[-1]["spec"]["preemptibility"] = "preemptible"
         found.pods.extend(pods)
     for number in range(draw(st.integers(1, 2))):
-        found.pods.extend(_gang(draw, found, f"late{number}", ("two gpus", "two gpus", "three gpus", "two halves")))
+        found.pods.extend(gang_of(draw, found, f"late{number}", ("two gpus", "two gpus", "three gpus", "two halves")))
     return found
 
 
@@ -74,7 +74,7 @@ def rivals(draw: st.DrawFn) -> Cluster:
     found.queues = [_quota("d", "", -1), *(_quota(name, "d", gpus) for name, gpus in quotas.items())]
     lodgings = [Lodging.of(item) for item in found.nodes]
     for pods in holders:
-        _run(draw, found, pods, lodgings)
+        let_run(draw, found, pods, lodgings)
     found.pods.extend(pod for pods in (*holders, *askers) for pod in pods)
     return found
 
@@ -93,7 +93,7 @@ def lookalikes(draw: st.DrawFn) -> Cluster:
         found.groups[-1]["spec"].update(preemptibility="preemptible", priorityClassName="train")
         pods = [pod_of(f"g{number}", ("", each), ASKS[ask], {}) for each in range(least + spare)]
         if draw(st.booleans()):
-            _run(draw, found, pods[: least + draw(st.integers(0, 1))], lodgings)
+            let_run(draw, found, pods[: least + draw(st.integers(0, 1))], lodgings)
         found.pods.extend(pods)
     return found
 
@@ -158,11 +158,13 @@ def _node(draw: st.DrawFn, name: str, asks: Sequence[str], tight: bool, gpus: in
 
 
 # ---------------------------------------------------------------------------------------------------------------- gangs
-def _gang(draw: st.DrawFn, found: Cluster, name: str, asks: Sequence[str]) -> list[Fields]:
+def gang_of(
+    draw: st.DrawFn, found: Cluster, name: str, asks: Sequence[str], offered: Mapping[str, Ask] = OFFERED
+) -> list[Fields]:
     spec, members = draw(plain_shapes())
     found.groups.append(group_of(draw, name, draw(st.sampled_from(leaves(found.queues))), spec))
-    first = OFFERED[draw(st.sampled_from(asks))]
-    others = OFFERED[draw(st.sampled_from(asks))] if draw(st.integers(0, 4)) == 0 else first
+    first = offered[draw(st.sampled_from(asks))]
+    others = offered[draw(st.sampled_from(asks))] if draw(st.integers(0, 4)) == 0 else first
     pods = []
     for sub_group, count in members:
         for number in range(count):
@@ -197,7 +199,7 @@ def _at_least(draw: st.DrawFn, most: int) -> Fields:
     return {"minSubGroup": draw(st.integers(1, most))} if draw(st.booleans()) else {}
 
 
-def _run(draw: st.DrawFn, found: Cluster, pods: list[Fields], lodgings: list[Lodging]) -> None:
+def let_run(draw: st.DrawFn, found: Cluster, pods: list[Fields], lodgings: list[Lodging]) -> None:
     """Let the gang run as far as there is room, its pods here or there; one in six is about to lose a pod."""
     together, first = draw(st.booleans()), draw(st.integers(0, len(lodgings) - 1))
     leaving = draw(st.integers(0, 5)) == 0

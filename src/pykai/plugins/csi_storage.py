@@ -42,8 +42,15 @@ class StoragePools:
         return ((NO_ROOM.format(name), short) for name, short in _short(cycle, pod, free))
 
     def must_wait(self, cycle: Cycle, pod: int, node: int) -> bool:
-        free = cycle.snapshot.derived(pools).size - use(cycle).pending
-        return any(short[node] for _, short in _short(cycle, pod, free))
+        late = self.late(cycle, pod)
+        return late is not None and bool(late[node])
+
+    def late(self, cycle: Cycle, pod: int) -> Mask | None:
+        """Nodes whose pools have too little room at the moment."""
+        drawn = use(cycle)
+        free = cycle.snapshot.derived(pools).size - drawn.pending - drawn.leaving
+        short = [mask for _, mask in _short(cycle, pod, free)]
+        return np.logical_or.reduce(short) if short else None
 
 
 def _rejections(snapshot: Snapshot, c: PodClass) -> Iterator[Rejection]:

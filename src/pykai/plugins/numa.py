@@ -16,7 +16,7 @@ import numpy as np
 from pykai.engine.cycle import Cycle
 from pykai.engine.points import Rejection
 from pykai.model.pods import PodClass
-from pykai.model.resources import CPU, Column
+from pykai.model.resources import CPU, Column, Mask
 from pykai.model.resources import scale as unit_scale
 from pykai.model.status import Status
 from pykai.objects.quantity import render
@@ -66,6 +66,11 @@ class Numa:
     def must_wait(self, cycle: Cycle, pod: int, node: int) -> bool:
         accounts = accounts_of(cycle)
         return accounts is not None and accounts.choose(pod, node, now=True) is None
+
+    def late(self, cycle: Cycle, pod: int) -> Mask | None:
+        """Nodes where the pod's zones are still being released."""
+        accounts = accounts_of(cycle)
+        return None if accounts is None else accounts.late(pod)
 
     def pod_score(self, cycle: Cycle, pod: int) -> Column | None:
         accounts = accounts_of(cycle)

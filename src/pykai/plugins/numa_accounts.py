@@ -134,6 +134,12 @@ class Accounts:
             closed[list(self.zones.nodes)] = ~view.fits
         return closed
 
+    def late(self, pod: int) -> Mask | None:
+        """Nodes where a pod can be aligned only when those who leave are gone; None: nowhere."""
+        leaving = np.flatnonzero((self.now < self.later).any(axis=(0, 1)))
+        nodes = [node for node in np.array(self.zones.nodes)[leaving].tolist() if self.choose(pod, node, True) is None]
+        return np.isin(np.arange(len(self.trial.snapshot.nodes)), nodes) if nodes else None
+
     def choose(self, pod: int, node: int, now: bool) -> Column | None:
         """The [zone, resource] amounts a pod takes on a node; None where it cannot be aligned.
 

@@ -17,7 +17,6 @@ from pykai.engine.points import Rejection
 from pykai.engine.whereabouts import Tally
 from pykai.model.pods import PodClass
 from pykai.model.resources import Column, Mask
-from pykai.model.status import Status
 from pykai.objects.pod_template import PodTerm
 from pykai.plugins.pod_terms import Borne, PodTerms, preferred, required_apart, required_near, tally
 
@@ -26,8 +25,6 @@ NOT_APART = "node(s) didn't match pod anti-affinity rules"
 SHUNNED = "node(s) didn't satisfy existing pods anti-affinity rules"
 WISH = 1_000_000.0
 """What one unit of weight is worth among the other scores."""
-NOT_AT_ONCE = -1_000.0
-"""Undoes what a node gains by being free now."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,13 +65,11 @@ class RequiredPodAffinity:
         rules = _rules(cycle, cycle.trial.klass[pod])
         return rules is not None and any(t.leaving[t.domains[node]] for t in (*rules.apart, *rules.shunned))
 
-    def pod_score(self, cycle: Cycle, pod: int) -> Column | None:
-        """A node where the pod would have to wait is not one where it can start."""
+    def late(self, cycle: Cycle, pod: int) -> Mask | None:
+        """Nodes that somebody is leaving whom the pod must keep away from."""
         rules = _rules(cycle, cycle.trial.klass[pod])
-        if rules is None or cycle.trial.status[pod] != Status.PENDING:
-            return None
-        leaving = [t.farewell for t in (*rules.apart, *rules.shunned) if t.leaving.any()]
-        return np.where(np.logical_or.reduce(leaving), NOT_AT_ONCE, 0.0) if leaving else None
+        leaving = [t.farewell for t in (*rules.apart, *rules.shunned) if t.leaving.any()] if rules else []
+        return np.logical_or.reduce(leaving) if leaving else None
 
 
 @dataclass(frozen=True)
@@ -85,11 +80,9 @@ class PreferredPodAffinity:
         return bool(_wishes(cycle, pod_class.row))
 
     def pod_score(self, cycle: Cycle, pod: int) -> Column | None:
+        """Not None while there is a wish that no place fulfils yet: the first pod of a gang may change that."""
         wishes = _wishes(cycle, cycle.trial.klass[pod])
-        if not wishes:
-            return None
-        total = np.add.reduce([weight * t.staying[t.domains] for weight, t in wishes])
-        return WISH * total if total.any() else None
+        return WISH * np.add.reduce([weight * t.staying[t.domains] for weight, t in wishes]) if wishes else None
 
 
 def _terms(cycle: Cycle) -> PodTerms:

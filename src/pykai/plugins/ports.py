@@ -15,14 +15,11 @@ from pykai.engine.cycle import Cycle
 from pykai.engine.points import Rejection
 from pykai.engine.whereabouts import Tally, whereabouts
 from pykai.model.pods import PodClass
-from pykai.model.resources import Column
+from pykai.model.resources import Mask
 from pykai.model.snapshot import Snapshot
-from pykai.model.status import Status
 from pykai.objects.pod_template import PodTemplate, Port
 
 TAKEN = "node(s) didn't have free ports for the requested pod ports"
-NOT_AT_ONCE = -1_000.0
-"""Undoes what a node gains by being free now."""
 _ANY = ("", "0.0.0.0")
 
 
@@ -40,13 +37,10 @@ class HostPorts:
         rivals = _rivals(cycle, cycle.trial.klass[pod])
         return bool(rivals.leaving[rivals.domains[node]])
 
-    def pod_score(self, cycle: Cycle, pod: int) -> Column | None:
-        """A node where the pod would have to wait is not one where it can start."""
-        row = cycle.trial.klass[pod]
-        if row not in cycle.snapshot.derived(ports_by_class) or cycle.trial.status[pod] != Status.PENDING:
-            return None
-        rivals = _rivals(cycle, row)
-        return np.where(rivals.farewell, NOT_AT_ONCE, 0.0) if rivals.leaving.any() else None
+    def late(self, cycle: Cycle, pod: int) -> Mask | None:
+        """Nodes where a port is about to be free."""
+        rivals = _rivals(cycle, cycle.trial.klass[pod])
+        return rivals.farewell if rivals.leaving.any() else None
 
 
 def ports_by_class(snapshot: Snapshot) -> dict[int, tuple[Port, ...]]:

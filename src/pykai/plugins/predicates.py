@@ -5,6 +5,7 @@ from __future__ import annotations
 from pykai.plugins.conditions import SchedulingConditions
 from pykai.plugins.csi_storage import StoragePools
 from pykai.plugins.gates import ConfigMaps, MaxNodePoolResources
+from pykai.plugins.late_start import LateStart
 from pykai.plugins.node_filters import GpuMemoryKnown, GpuOffer, NodeAffinity, NodeConditions, Taints, WorkerRole
 from pykai.plugins.node_quota import NodeQuota
 from pykai.plugins.pod_affinity import RequiredPodAffinity
@@ -25,4 +26,5 @@ PREDICATES: tuple[object, ...] = (
     VolumeReach(),
     VolumeChoice(),
     WorkerRole(),
+    LateStart(),
 )

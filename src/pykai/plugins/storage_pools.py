@@ -3,7 +3,8 @@
 A storage class takes part if its volumes are made when a pod has a node and its driver publishes its pools. A node
 draws on the one pool of a class that names it; with several there is no telling from which, so it has none. A pool is
 short of the claims of pods that are placed but whose volumes do not exist yet. A claim that is owned by one pod goes
-with it, so what such a pod holds counts as being released while it leaves. All amounts are bytes.
+with it, so what such a pod holds counts as being released while it leaves; any other one is served in the end, whoever
+uses it then. All amounts are bytes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pykai.engine.whereabouts import NOWHERE, Whereabouts, whereabouts
 from pykai.model.pods import PodClass
 from pykai.model.resources import Column, Rows
 from pykai.model.snapshot import Key, Snapshot
+from pykai.model.status import IS_ACTIVE_USED
 from pykai.objects.kinds import CSIStorageCapacity, PersistentVolumeClaim
 from pykai.objects.quantity import amount
 from pykai.plugins.volume_claims import WAIT_FOR_POD, claim_key, claim_size, claims_of, class_name, owners
@@ -82,12 +84,14 @@ class Links:
 
 @dataclass(frozen=True, eq=False)
 class Use:
-    """What is drawn from each pool by claims without a volume (`pending`), and will come back (`releasing`)."""
+    """What is drawn from each pool by claims without a volume (`pending`), and will come back (`releasing`): volumes
+    that exist, and of what is drawn in addition the part that is given up (`leaving`)."""
 
     version: int
     claims: frozenset[Key]
     pending: Column
     releasing: Column
+    leaving: Column
 
 
 def use(cycle: Cycle) -> Use:
@@ -102,15 +106,19 @@ def use(cycle: Cycle) -> Use:
 
 def _count(snapshot: Snapshot, where: Whereabouts, version: int) -> Use:
     facts, links = snapshot.derived(pools), snapshot.derived(_links)
-    pending, releasing = np.zeros(len(facts.size)), np.zeros(len(facts.size))
+    pending, releasing, leaving = (np.zeros(len(facts.size)) for _ in range(3))
+    left = np.where(np.array(IS_ACTIVE_USED)[snapshot.pods.status], where.leaving, NOWHERE)
     drawn: set[Key] = set()
-    for key, claim, node in links.pending.held(where.staying):
-        if key not in drawn:
-            drawn.add(key)
-            _charge(facts, pending, claim, node)
-    for _, claim, node in links.owned.held(where.leaving):
-        _charge(facts, releasing, claim, node)
-    return Use(version, frozenset(drawn), pending, releasing)
+    for some, nodes in ((links.pending, where.staying), (links.lasting, left)):
+        for key, claim, node in some.held(nodes):
+            if key not in drawn:
+                drawn.add(key)
+                _charge(facts, pending, claim, node)
+    for some, column in ((links.passing, leaving), (links.owned, releasing)):
+        for key, claim, node in some.held(left):
+            if key not in drawn:
+                _charge(facts, column, claim, node)
+    return Use(version, frozenset(drawn), pending, releasing, leaving)
 
 
 def _charge(facts: Pools, column: Column, claim: PersistentVolumeClaim, node: int) -> None:
@@ -121,25 +129,27 @@ def _charge(facts: Pools, column: Column, claim: PersistentVolumeClaim, node: in
 
 @dataclass(frozen=True, eq=False)
 class AllLinks:
-    """Claims without a volume, and claims that go with their only owner."""
+    """Claims without a volume, of which some go with their only owner (`passing`) and some do not (`lasting`), and
+    claims with a volume that go with their only owner."""
 
     pending: Links
+    passing: Links
+    lasting: Links
     owned: Links
 
 
 def _links(snapshot: Snapshot) -> AllLinks:
-    managed = snapshot.derived(pools).of_class
-    pending, owned = [], []
+    managed, uids = snapshot.derived(pools).of_class, snapshot.pods.uids
+    pending, bound = [], []
     classes = {c.row: claims_of(snapshot, c) for c in snapshot.pods.classes if c.template.volumes}
     for pod in np.flatnonzero(np.isin(snapshot.pods.klass, list(classes))).tolist():
         claims = classes[int(snapshot.pods.klass[pod])]
         pending += [(pod, claim) for claim in claims.delayed if class_name(claim) in managed]
-        owned += [
-            (pod, claim)
-            for claim in (*claims.bound, *claims.delayed)
-            if class_name(claim) in managed and owners(claim) == [snapshot.pods.uids[pod]]
-        ]
-    return AllLinks(_as_links(pending), _as_links(owned))
+        bound += [(pod, claim) for claim in claims.bound if class_name(claim) in managed]
+    passing = [(pod, claim) for pod, claim in pending if owners(claim) == [uids[pod]]]
+    lasting = [(pod, claim) for pod, claim in pending if owners(claim) != [uids[pod]]]
+    owned = [(pod, claim) for pod, claim in bound if owners(claim) == [uids[pod]]]
+    return AllLinks(_as_links(pending), _as_links(passing), _as_links(lasting), _as_links(owned))
 
 
 def _as_links(pairs: list[tuple[int, PersistentVolumeClaim]]) -> Links:

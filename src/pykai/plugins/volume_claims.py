@@ -74,7 +74,7 @@ def owners(claim: PersistentVolumeClaim) -> list[str]:
 
 def _read_claims(snapshot: Snapshot, c: PodClass) -> PodClaims:
     bound, delayed = [], []
-    for name, owner in _claim_names(snapshot, c):
+    for name, owner in dict.fromkeys(_claim_names(snapshot, c)):  # two volumes of a pod may be one claim
         claim: PersistentVolumeClaim | None = snapshot.objects.volume_claims.get((c.namespace, name))
         problem = _problem(snapshot, name, claim, owner)
         if claim is None or problem is not None:

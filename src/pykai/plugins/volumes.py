@@ -83,10 +83,11 @@ class Choice:
 
 @dataclass(frozen=True, eq=False)
 class Choices:
-    """Per claim what it was given, and per volume which claim got it."""
+    """Per claim what it was given, per volume which claim got it, and per claim the pods that got it in this cycle."""
 
     made: dict[Key, Choice]
     taken: dict[str, Key]
+    users: dict[Key, frozenset[int]]
 
 
 @dataclass(frozen=True)
@@ -116,12 +117,28 @@ class VolumeChoice:
             return
         choices, put = _choices(cycle), cycle.trial.journal.put_new
         for key, choice in (_choose(cycle.snapshot, choices, claims, node) or {}).items():
+            if key not in choices.made or key in choices.users:
+                put(choices.users, key, choices.users.get(key, frozenset()) | {pod})
             put(choices.made, key, choice)
             if choice.volume:
                 put(choices.taken, choice.volume, key)
 
     def evicted(self, cycle: Cycle, pod: int) -> None:
-        """A pod that runs has its volumes: its eviction leaves them as they are."""
+        """What was chosen for a place of this cycle is open again with the last pod that loses it; a pod that runs, or
+        is on its way to a node, has its volumes: its eviction leaves them as they are."""
+        choices, journal = _choices(cycle), cycle.trial.journal
+        for claim in claims_of(cycle.snapshot, cycle.trial.of_class(pod)).delayed:
+            key = claim_key(claim)
+            users = choices.users.get(key, frozenset())
+            if pod not in users:
+                continue
+            if len(users) > 1:
+                journal.put_new(choices.users, key, users - {pod})
+                continue
+            journal.drop(choices.users, key)
+            if choices.made[key].volume:
+                journal.drop(choices.taken, choices.made[key].volume)
+            journal.drop(choices.made, key)
 
 
 def _choices(cycle: Cycle) -> Choices:
@@ -133,7 +150,7 @@ def _choices(cycle: Cycle) -> Choices:
 
 def _choices_under_way(cycle: Cycle) -> Choices:
     """What claims of pods on their way to a node since an earlier cycle are about to be given."""
-    snapshot, choices = cycle.snapshot, Choices({}, {})
+    snapshot, choices = cycle.snapshot, Choices({}, {}, {})
     waiting = [c.row for c in snapshot.pods.classes if claims_of(snapshot, c).delayed]
     for pod in np.flatnonzero(np.isin(snapshot.pods.klass, waiting)).tolist():
         node = int(snapshot.pods.node[pod])

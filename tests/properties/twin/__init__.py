@@ -5,6 +5,6 @@ shared with `pykai.engine` or `pykai.plugins`: only facts are taken from them (t
 which nodes a class of pods may use at all). There are no columns, no memos and no bounds that save work.
 
 Where docs/compatibility.md lists a difference on purpose, the twin has our rule, as a function or a sentence with
-"our rule" in its docstring. Minimum run times, preemption delays and staleness are added by `timed`. Not in the twin:
-claims, volumes, NUMA, MIG, pod affinity, slots of reservation pods.
+"our rule" in its docstring. Minimum run times, preemption delays and staleness are added by `timed`; neighbours,
+volumes and claims are `rules` that a test adds. Not in the twin: NUMA, slots of reservation pods.
 """

@@ -9,7 +9,7 @@ from pykai.model.resources import GPU
 from pykai.model.status import Status
 from tests.properties.twin.gangs import Member, in_order, next_pods, placed, podsets_of, should_pipeline
 from tests.properties.twin.order import pending, pop
-from tests.properties.twin.places import allocate_task
+from tests.properties.twin.places import allocate_task, must_wait
 from tests.properties.twin.queues import over_capacity
 from tests.properties.twin.topology import subset_nodes
 from tests.properties.twin.world import World
@@ -101,8 +101,10 @@ def start_at_once(world: World, gangs: Sequence[int]) -> None:
 
 
 def _is_idle(world: World, pod: int) -> bool:
-    """Whether what the pod takes is there: nothing of it is below zero."""
+    """Whether what the pod takes is there: nothing of it is below zero, and no rule bids it wait."""
     c, now = world.of_class(pod), world.pods[pod]
+    if must_wait(world, pod, now.node):
+        return False
     figures = world.nodes[now.node]
     dims = [r for r in range(len(figures.idle)) if c.request[r] > 0 or (c.shared and r == GPU)]
     devices = [figures.devices[group] for group in now.groups] if c.shared else []

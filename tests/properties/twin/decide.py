@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from pykai.engine.cycle import Cycle
@@ -11,6 +11,7 @@ from pykai.model.snapshot import Snapshot
 from pykai.model.status import Status
 from tests.properties.twin.allocate import allocate
 from tests.properties.twin.evict import Evictions
+from tests.properties.twin.rules import Rule
 from tests.properties.twin.world import World
 
 Lodging = tuple[str, ...]
@@ -31,13 +32,14 @@ def lodging(node: str, groups: Iterable[str]) -> Lodging:
     return node, *sorted("new" if group.startswith("new") else group for group in groups)
 
 
-def decide(snapshot: Snapshot, policy: Policy, now: float) -> Decisions:
-    """The twin of `pykai.engine.decide.decide`."""
-    return _decisions(after_cycle(snapshot, policy, now))
+def decide(snapshot: Snapshot, policy: Policy, now: float, rules: Sequence[Rule] = ()) -> Decisions:
+    """The twin of `pykai.engine.decide.decide`; `rules`: those that matter beside the ones all clusters have."""
+    return _decisions(after_cycle(snapshot, policy, now, rules))
 
 
-def after_cycle(snapshot: Snapshot, policy: Policy, now: float) -> World:
+def after_cycle(snapshot: Snapshot, policy: Policy, now: float, rules: Sequence[Rule] = ()) -> World:
     world = World(Cycle(snapshot, policy, now))
+    world.rules = rules
     for action in policy.actions:
         if action == "allocate":
             allocate(world)

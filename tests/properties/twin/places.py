@@ -10,6 +10,7 @@ from pykai.model.pods import GpuKind, PodClass
 from pykai.model.resources import CPU, GPU
 from pykai.model.status import Status
 from tests.properties.twin.queues import over_capacity
+from tests.properties.twin.rules import Gifts
 from tests.properties.twin.world import Place, Whereabouts, World
 
 
@@ -19,7 +20,7 @@ def allocate_task(world: World, pod: int, pipeline_only: bool, given: Mapping[in
         if _over_capacity_on(world, pod, node):
             continue
         groups: tuple[str, ...] = ()
-        waits = not _fits(world, pod, node, _idle(world, node))
+        waits = not _fits(world, pod, node, _idle(world, node)) or must_wait(world, pod, node)
         if world.of_class(pod).shared:
             choice = _choose_devices(world, pod, node)
             if choice is None:
@@ -33,12 +34,26 @@ def allocate_task(world: World, pod: int, pipeline_only: bool, given: Mapping[in
 def _place(world: World, pod: int, place: Place) -> None:
     """Allocate or Pipeline, or un-evict where a pod gets back just what it had."""
     now = world.pods[pod]
-    if now.before is not None and place.node == now.node and place.groups == (now.groups if place.groups else ()):
-        world.put(pod, replace(now, status=now.before, before=None))
+    given = tuple(gift for rule in world.rules for gift in rule.gifts(world, pod, place.node) or ())
+    if now.before is not None and _as_before(world, pod, place, given):
+        world.put(pod, replace(now, status=now.before, before=None, given=given if now.given else ()))
         return
     leaves = (*now.leaves, Place(now.node, Status.RELEASING, now.groups)) if now.before is not None else now.leaves
     groups = place.groups if world.of_class(pod).shared else now.groups
-    world.put(pod, Whereabouts(place.status, place.node, groups, leaves=leaves))
+    world.put(pod, Whereabouts(place.status, place.node, groups, leaves=leaves, given=given))
+
+
+def _as_before(world: World, pod: int, place: Place, given: Gifts) -> bool:
+    """Whether that is where the pod is, with all that it has."""
+    now = world.pods[pod]
+    if place.node != now.node or place.groups != (now.groups if place.groups else ()):
+        return False
+    return all(rule.same(world, pod, given) for rule in world.rules)
+
+
+def must_wait(world: World, pod: int, node: int) -> bool:
+    """Whether some rule bids the pod wait."""
+    return any(rule.waits(world, pod, node) for rule in world.rules)
 
 
 def _over_capacity_on(world: World, pod: int, node: int) -> bool:
@@ -81,7 +96,9 @@ def _by_score(world: World, pod: int, given: Mapping[int, float]) -> list[int]:
     fitting = [
         node
         for node in given
-        if world.allowed[c.row][node] and _fits(world, pod, node, _idle_and_releasing(world, node))
+        if world.allowed[c.row][node]
+        and _fits(world, pod, node, _idle_and_releasing(world, node))
+        and not any(rule.closed(world, pod, node) for rule in world.rules)
     ]
     return sorted(fitting, key=lambda node: (-given[node] - sum(_scores(world, pod, node, given)), node))
 
@@ -96,10 +113,16 @@ def _scores(world: World, pod: int, node: int, given: Collection[int]) -> Iterat
         yield 9 * (1 - (free[node] - least) / (most - least)) if most > least else 9
     if not c.wants_gpu and world.snapshot.nodes.cpu_only[node]:
         yield 10
-    if _fits(world, pod, node, _idle(world, node)):
+    if _fits(world, pod, node, _idle(world, node)) and not _starts_late(world, pod, node):
         yield 1_000
     if c.shared and matching(world, c, node):
         yield 10_000
+    yield from (rule.score(world, pod, node) for rule in world.rules)
+
+
+def _starts_late(world: World, pod: int, node: int) -> bool:
+    """Our rule: a node where a pending pod would have to wait is not one where it can start."""
+    return world.status(pod) is Status.PENDING and must_wait(world, pod, node)
 
 
 # ------------------------------------------------------------------------------- §10 GPU sharing at scheduler level

@@ -150,4 +150,5 @@ def _batches_on(world: World, nodes: Sequence[int], popped: Sequence[Batch]) -> 
 
 
 def _freed(world: World, pod: int) -> float:
-    return world.accepted(pod, world.pods[pod].node)[GPU]
+    """Devices: an instance of one counts against a queue, but nobody else can have the device for it."""
+    return world.accepted(pod, world.pods[pod].node)[GPU] - world.mig_gpus(world.of_class(pod))

@@ -11,10 +11,11 @@ from typing import NamedTuple
 from pykai.engine.cycle import Cycle
 from pykai.model.gangs import SubGroupSet
 from pykai.model.pods import GpuKind, PodClass
-from pykai.model.resources import CPU, GPU, MEMORY
+from pykai.model.resources import CPU, GPU, MEMORY, MIG_PREFIX
 from pykai.model.status import Status
 from pykai.objects import names
 from tests.properties.twin.devices import NodeFigures
+from tests.properties.twin.rules import Gifts, Rule
 
 ALLOCATED = {Status.ALLOCATED, Status.BOUND, Status.BINDING, Status.RUNNING}
 ACTIVE_ALLOCATED = ALLOCATED | {Status.PIPELINED}
@@ -55,6 +56,8 @@ class Whereabouts:
     """What it was before a scenario supposed that it is evicted ("virtual status")."""
     leaves: tuple[Place, ...] = ()
     """The places it moves away from; only in the first one it has ever been."""
+    given: Gifts = ()
+    """What rules gave it with the place it got in this cycle."""
 
     def places(self) -> list[Place]:
         here = [Place(self.node, self.status, self.groups)] if self.status in ACTIVE_USED and self.node >= 0 else []
@@ -86,6 +89,7 @@ class World:
         self.new_devices = 0
         self._use: dict[tuple[bool, ...], list[Amount]] = {}
         """Use of queues as long as no pod moves."""
+        self.rules: Sequence[Rule] = ()
         self.evicted: set[int] = set()
         """Pods whose eviction is decided."""
         self.notes: dict[int, set[str]] = {}
@@ -143,10 +147,15 @@ class World:
         """memoryOnNode"""
         return float(c.memory_mib) if c.gpu_kind is GpuKind.MEMORY else float(int(c.portion * self.gpu_memory[node]))
 
+    def mig_gpus(self, c: PodClass) -> float:
+        """Σ gpus-in-profile*count: an instance of nvidia.com/mig-2g.10gb is worth two."""
+        profiles = [(row, name) for row, name in enumerate(self.snapshot.space.names) if name.startswith(MIG_PREFIX)]
+        return sum(float(c.request[row]) * int(name.removeprefix(MIG_PREFIX).split("g")[0]) for row, name in profiles)
+
     def accepted(self, pod: int, node: int) -> Amount:
         """What the pod counts against its queue on a node."""
         c = self.of_class(pod)
-        gpus = float(c.request[GPU])
+        gpus = float(c.request[GPU]) + self.mig_gpus(c)
         if c.gpu_kind is GpuKind.MEMORY:
             portion = math.ceil(c.memory_mib / self.gpu_memory[node] * 100) / 100
             gpus = round(portion * 100) * c.devices / 100
@@ -160,7 +169,7 @@ class World:
             cpu, memory, gpus = (
                 cpu + float(c.request[CPU]),
                 memory + float(c.request[MEMORY]),
-                gpus + float(c.request[GPU]),
+                gpus + float(c.request[GPU]) + self.mig_gpus(c),
             )
             if c.gpu_kind is GpuKind.MEMORY and memory_of_device:
                 gpus += c.devices * c.memory_mib / memory_of_device

@@ -7,11 +7,12 @@ import pytest
 from pykai.engine.cycle import Cycle
 from pykai.objects import kinds
 from pykai.plugins.csi_storage import CLAIMS_DELETED, NO_POOL, NO_ROOM, StoragePools
+from pykai.plugins.late_start import LateStart
 from pykai.plugins.scoring import NodeAvailability
 from pykai.plugins.volumes import VolumeChoice, VolumeReach
 from tests.unit.plugins.small_clusters import cycle, kind, node, placed, pod, reason
 
-PLUGINS = (StoragePools(), VolumeReach(), VolumeChoice(), NodeAvailability())
+PLUGINS = (StoragePools(), VolumeReach(), VolumeChoice(), NodeAvailability(), LateStart())
 BASE = [
     node("a", {"host": "a"}),
     node("b", {"host": "b"}),
@@ -82,6 +83,8 @@ def test_several_claims_of_a_pod_add_up() -> None:
     objects = [claim("c0"), claim("c1"), pod("p0", uses("c0", "c1"))]
     assert placed(made(pool("x", "a", "12G"), *objects)) == {"p0": "a"}
     assert placed(made(pool("x", "a", "11G"), *objects)) == {"p0": ""}
+    once = [claim("c0"), pod("p0", uses("c0", "c0"))]
+    assert placed(made(pool("x", "a", "11G"), *once)) == {"p0": "a"}
 
 
 NO_USABLE = [[], [pool("x", "a"), pool("y", "a")], [pool("x", "a", storageClassName="slow")]]
@@ -106,6 +109,26 @@ def test_what_a_leaving_pod_alone_owns_can_be_waited_for() -> None:
     assert placed(made(full, volume, owned, leaving, *waiting(1))) == {"p0": "~a"}
     kept = claim("old", volumeName="v")
     assert placed(made(full, volume, kept, leaving, *waiting(1))) == {"p0": ""}
+
+
+LEFT = [  # who owns the claim of a pod that leaves before its volume exists, size of the pool, where the next one goes
+    ("", "10G", ""),
+    ("", "12G", "a"),
+    ("o", "10G", "~a"),
+    ("o", "12G", "a"),
+    ("other", "10G", ""),
+]
+
+
+@pytest.mark.parametrize(("owner", "size", "where"), LEFT)
+def test_a_claim_is_drawn_until_its_only_owner_is_gone(owner: str, size: str, where: str) -> None:
+    old = [claim("old", owner=owner), pod("o", uses("old", where="a"), leaving=True), pod("other", {"nodeName": "b"})]
+    assert placed(made(pool("x", "a", size), *old, *waiting(1))) == {"p0": where}
+
+
+def test_a_node_with_room_is_better_than_one_where_it_is_given_up() -> None:
+    old = [claim("old", owner="o"), pod("o", uses("old", where="a"), leaving=True)]
+    assert placed(made(pool("x", "a"), pool("y", "b"), *old, *waiting(1))) == {"p0": "b"}
 
 
 def test_claims_whose_owner_is_gone_are_about_to_be_deleted() -> None:

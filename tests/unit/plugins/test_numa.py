@@ -9,6 +9,7 @@ import pytest
 from pykai.engine.cycle import Cycle
 from pykai.model.status import Status
 from pykai.objects import kinds, names
+from pykai.plugins.late_start import LateStart
 from pykai.plugins.numa import MISALIGNED, Numa, zone_available, zone_rows, zones
 from pykai.plugins.scoring import NodeAvailability
 from tests.unit.plugins.small_clusters import Fields, cycle, kind, node, placed, pod, reason, row
@@ -53,7 +54,7 @@ def seated(name: str, zone: int, cpu: int, node: str = "n", **meta: Any) -> list
 
 
 def numa_cycle(*objects: Any, plugin: Numa = NUMA) -> Cycle:
-    return cycle(objects, [plugin, NodeAvailability()])
+    return cycle(objects, [plugin, NodeAvailability(), LateStart()])
 
 
 CPU4 = {"cpu": "4"}
@@ -203,6 +204,13 @@ def test_a_pod_waits_for_a_zone_that_is_being_released() -> None:
                     guaranteed("q", box("c", cpu="1", memory="1M")))  # fmt: skip
     assert placed(of) == {"p": "~n", "q": "n"}
     assert zone_rows(of, row(of, "p")) == (0,)
+
+
+def test_a_node_with_a_free_zone_is_better_than_one_where_it_is_given_up() -> None:
+    zoned = [(node(name, allocatable={"cpu": "32"}), topology(name, "single-numa-node", CPU4)) for name in "nz"]
+    of = numa_cycle(*(item for pair in zoned for item in pair), seated("old", 0, 3, leaving=True),
+                    guaranteed("p", box("c", cpu="2", memory="1M")))  # fmt: skip
+    assert placed(of) == {"p": "z"}
 
 
 def test_who_could_start_does_not_take_what_is_promised() -> None:

@@ -4,10 +4,12 @@ from typing import Any
 
 import pytest
 
+from pykai.objects import kinds, names
 from pykai.plugins import pod_affinity
+from pykai.plugins.late_start import LateStart
 from pykai.plugins.pod_affinity import PreferredPodAffinity, RequiredPodAffinity
 from pykai.plugins.scoring import NodeAvailability
-from tests.unit.plugins.small_clusters import closed, cycle, node, placed, pod, reason, row
+from tests.unit.plugins.small_clusters import closed, cycle, kind, node, placed, pod, reason, row
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -121,7 +123,7 @@ def test_undone_placements_and_supposed_evictions_do_not_count() -> None:
 
 
 def test_a_place_that_is_being_left_can_be_waited_for() -> None:
-    plugins = [RequiredPodAffinity(), NodeAvailability()]
+    plugins = [RequiredPodAffinity(), NodeAvailability(), LateStart()]
     assert placed(cycle([*ZONES[:2], LEAVING, pod("p", apart(term()))], plugins)) == {"p": "~a"}
     assert placed(cycle([*ZONES, LEAVING, pod("p", apart(term()))], plugins)) == {"p": "c"}
 
@@ -137,7 +139,7 @@ WISHES = [  # the pod's spec, who is there, weights on nodes a, b, c
     (likes("podAffinity", 10, term()), [DB], (10, 10, 0)),
     (likes("podAntiAffinity", 10, term("host")), [DB], (-10, 0, 0)),
     (likes("podAffinity", 10, term()), [DB, pod("db2", on("b"), labels={"app": "db"})], (20, 20, 0)),
-    (likes("podAffinity", 10, term()), [FAR_DB], None),
+    (likes("podAffinity", 10, term()), [FAR_DB], (0, 0, 0)),
     ({}, [pod("x", on("c", likes("podAffinity", 7, term(labels=WEB))))], (0, 0, 7)),
     ({}, [pod("x", on("c", likes("podAntiAffinity", 7, term(labels=WEB))))], (0, 0, -7)),
     ({}, [pod("x", on("c", near(term(labels=WEB))))], None),
@@ -154,3 +156,15 @@ def test_preferred_scores(spec: dict[str, Any], others: list[Any], weights: tupl
     made = cycle([*ZONES, *others, pod("p", spec, labels=WEB)], [PreferredPodAffinity()])
     score = PreferredPodAffinity().pod_score(made, row(made, "p"))
     assert (None if score is None else tuple((score / 1e6).tolist())) == weights
+
+
+WHERE = [("podAntiAffinity", {"p0": "a", "p1": "b"}), ("podAffinity", {"p0": "a", "p1": "a"})]
+
+
+@pytest.mark.parametrize(("side", "where"), WHERE)
+def test_pods_of_one_gang_are_neighbours_to_each_other(side: str, where: dict[str, str]) -> None:
+    group = {"metadata": {"name": "g", "namespace": "ns"}, "spec": {"queue": "q", "minMember": 2}}
+    spec, notes = likes(side, 1, term("host", WEB)), {names.POD_GROUP_ANNOTATION: "g"}
+    pods = [pod(name, spec, labels=WEB, annotations=notes) for name in ("p0", "p1")]
+    made = cycle([*ZONES, kind(kinds.PodGroup, group), *pods], [PreferredPodAffinity()])
+    assert placed(made) == where

@@ -6,6 +6,7 @@ import pytest
 
 from pykai.objects.pod_template import Port
 from pykai.plugins import ports
+from pykai.plugins.late_start import LateStart
 from pykai.plugins.ports import HostPorts, collide
 from pykai.plugins.scoring import NodeAvailability
 from tests.unit.plugins.small_clusters import closed, cycle, node, placed, pod, reason, row
@@ -52,11 +53,14 @@ def test_a_gang_that_is_undone_gives_its_ports_back() -> None:
     assert closed(made, HostPorts(), "q") == {}
 
 
+STARTING = [HostPorts(), NodeAvailability(), LateStart()]
+
+
 def test_ports_of_a_leaving_pod_can_be_waited_for() -> None:
     leaving = pod("old", listens(80, "a"), leaving=True)
-    alone = cycle([node("a"), leaving, pod("p", listens(80))], [HostPorts(), NodeAvailability()])
+    alone = cycle([node("a"), leaving, pod("p", listens(80))], STARTING)
     assert placed(alone) == {"p": "~a"}
-    with_choice = cycle([node("a"), node("b"), leaving, pod("p", listens(80))], [HostPorts(), NodeAvailability()])
+    with_choice = cycle([node("a"), node("b"), leaving, pod("p", listens(80))], STARTING)
     assert placed(with_choice) == {"p": "b"}
 
 
@@ -71,5 +75,4 @@ def test_init_containers_count_only_as_sidecars(always: bool, where: str) -> Non
 def test_nobody_else_is_concerned() -> None:
     made = cycle([node("a"), pod("old", listens(80, "a")), pod("p")], [HostPorts()])
     assert not HostPorts().concerns(made, made.trial.of_class(1))
-    assert HostPorts().pod_score(made, 1) is None
     assert "whereabouts" not in made.memo

@@ -132,6 +132,11 @@ def test_two_claims_do_not_get_one_volume() -> None:
     assert placed(together) == {"p": ""}
 
 
+def test_a_claim_that_a_pod_names_twice_is_one() -> None:
+    made = cycle([*NODES, *LOCALS, claim("c", "local"), pod("p", uses("c", "c"))], PLUGINS)
+    assert placed(made) == {"p": "a"}
+
+
 def test_a_pod_on_its_way_holds_its_volume() -> None:
     claims = [claim("c0", "local"), claim("c1", "local")]
     bound = pod("old", uses("c0", where="a"))
@@ -153,6 +158,28 @@ def test_an_undone_placement_gives_its_volume_back() -> None:
     assert closed(made, plugin, "p1").keys() == {"a", "c"}
     made.trial.undo_to(mark)
     assert closed(made, plugin, "p1") == {"c": volumes.NO_VOLUME}
+
+
+@pytest.mark.parametrize(("second", "nowhere"), [("", "c"), ("c0", "ac")])
+def test_a_place_that_is_taken_back_gives_its_volume_back(second: str, nowhere: str) -> None:
+    """Unless another pod with the same claim has its place still."""
+    claims = [claim("c0", "local"), claim("c1", "local")]
+    pods = [pod("p0", uses("c0")), pod("p1", uses(*filter(None, [second]))), pod("p2", uses("c1"))]
+    made, plugin = cycle([*NODES, *LOCALS, *claims, *pods], PLUGINS), VolumeChoice()
+    for name in ("p0", "p1"):
+        plugin.placed(made, row(made, name), 0)
+    plugin.evicted(made, row(made, "p0"))
+    assert "".join(closed(made, plugin, "p2")) == nowhere
+
+
+def test_a_pod_on_its_way_leaves_its_volume_to_nobody() -> None:
+    claims = [claim("c0", "local"), claim("c1", "local")]
+    bound = pod("old", uses("c0", where="a"))
+    made, plugin = cycle([*NODES, *LOCALS, *claims, bound, pod("p", uses("c1"))], PLUGINS), VolumeChoice()
+    plugin.evicted(made, row(made, "old"))
+    plugin.placed(made, row(made, "old"), 0)
+    plugin.evicted(made, row(made, "old"))
+    assert closed(made, plugin, "p").keys() == {"a", "c"}
 
 
 def driver(publishes: bool) -> Any:

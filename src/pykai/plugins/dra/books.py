@@ -13,7 +13,7 @@ from pykai.engine.cycle import Cycle
 from pykai.engine.points import Rejection
 from pykai.engine.trial import Trial
 from pykai.model.pods import PodClass
-from pykai.model.resources import GPU, Column, Rows
+from pykai.model.resources import GPU, Column, Mask, Rows
 from pykai.model.status import Status
 from pykai.plugins.dra.claims import Gate, Reference, references
 from pykai.plugins.dra.desk import Desk, Offer
@@ -81,6 +81,13 @@ class Books:
         """Whether the pod's claims need something on the node that is still being released."""
         offer = self.offer(pod, node)
         return not isinstance(offer, str) and any(self.ledger.must_wait(key, chosen) for key, chosen in offer)
+
+    def late(self, pod: int, nodes: Rows) -> Mask:
+        """Which of some nodes are such, as a mask over all."""
+        mask = np.zeros(len(self.trial.snapshot.nodes), dtype=bool)
+        near = self.desk.awaiting(self.references.get(pod, ()))
+        mask[[node for node in nodes.tolist() if near(node) and self.would_wait(pod, node)]] = True
+        return mask
 
     def extends(self, c: PodClass) -> bool:
         """Whether a class asks for resources that device classes serve."""

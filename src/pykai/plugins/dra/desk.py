@@ -5,7 +5,7 @@ Devices that are free now are preferred to those that are being released, so tha
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -102,6 +102,14 @@ class Desk:
         except (DemandError, SelectorError) as error:
             return str(error)
         return granted
+
+    def awaiting(self, references: Sequence[Reference]) -> Callable[[int], bool]:
+        """On which nodes claims may have to wait: anywhere, where all who hold one of them leave."""
+        states = [self.ledger.state(reference.key) for reference in references if reference.key is not None]
+        if any(state.former is not None or (state.leaving and not state.users) for state in states):
+            return lambda node: True
+        pools = self.ledger.awaited()
+        return lambda node: not pools.isdisjoint(self._pools_of(node))
 
     def _awaits(self, node: int) -> bool:
         """Whether devices of a node are being released, or counters they draw on."""

@@ -142,6 +142,10 @@ class Ledger:
         taken = self.taken.get
         return any(map(taken, devices)) or self.inventory.overdrawn(devices, lambda device: bool(taken(device)))
 
+    def awaited(self) -> set[PoolId]:
+        """Pools of devices that are being released."""
+        return {device[:2] for device, count in self.leaving.items() if count}
+
     def waits(self, uid: str) -> bool:
         """Whether a pod's claims need something that is still being released."""
         return any(self.must_wait(key, None) for key in self.held.get(uid, ()))

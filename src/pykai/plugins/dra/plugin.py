@@ -9,10 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from pykai.engine.cycle import Cycle
 from pykai.engine.points import Refusal, Rejection
 from pykai.model.pods import PodClass
-from pykai.model.resources import GPU, Column, Rows
+from pykai.model.resources import GPU, Column, Mask, Rows
 from pykai.model.snapshot import Snapshot
 from pykai.model.status import Status
 from pykai.plugins.dra.books import Books, open_books
@@ -72,6 +74,13 @@ class DynamicResources:
     def must_wait(self, cycle: Cycle, pod: int, node: int) -> bool:
         books = books_of(cycle)
         return books is not None and books.would_wait(pod, node)
+
+    def late(self, cycle: Cycle, pod: int) -> Mask | None:
+        """Nodes where something that the pod's claims need is still being released."""
+        books = books_of(cycle)
+        if books is None or not books.ledger.awaited():
+            return None
+        return books.late(pod, np.flatnonzero(cycle.rankings.of(cycle.trial.of_class(pod)).fits_now))
 
     def relieves(self, cycle: Cycle) -> bool:
         books = books_of(cycle)
