@@ -74,11 +74,49 @@ LIMITED = [
 ]
 """The older gang's queue may not use two devices."""
 
+FIRM, LOW = (
+    gang(name, "low", age=900, preemptibility=which)
+    for name, which in (("firm", "non-preemptible"), ("low", "preemptible"))
+)
+SIDECAR = {
+    "initContainers": [{"name": "side", "restartPolicy": "Always", "ports": [{"containerPort": 80, "hostPort": 80}]}]
+}
+PORTS = [
+    *(node("n", gpus=2), FIRM, LOW, pod("firm-0", "n", gpus=1, spec=SIDECAR), pod("low-0", "n", gpus=1)),
+    *(gang("older", age=90), gang("younger", age=80)),
+    *(pod("older-0", gpus=1, spec=SIDECAR), pod("younger-0", gpus=1)),
+]
+"""A sidecar of the older gang wants a port that is not to be had."""
+SHUNS = {
+    "affinity": {
+        "podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"labelSelector": {"matchLabels": {names.SUBGROUP_LABEL: "default"}}, "topologyKey": "name"}
+            ]
+        }
+    }
+}
+SHUNNED = [
+    *(node("n", gpus=2), FIRM, LOW, pod("firm-0", "n", gpus=1, spec=SHUNS), pod("low-0", "n", gpus=1)),
+    *(gang("older", age=90), gang("younger", age=80)),
+    *(pod("older-0", gpus=1, part="default"), pod("younger-0", gpus=1)),
+]
+"""Who cannot be evicted shuns the label that the older gang has."""
+RESTED = [
+    *(node("a", gpus=2), node("b", gpus=2), FIRM, gang("low", "low", age=900, evicted=100)),
+    *(pod("low-0", "a", gpus=1), pod("firm-0", "b", gpus=1)),
+    *(gang("older", age=200), gang("younger", age=50), pod("older-0", gpus=2), pod("younger-0", gpus=2)),
+]
+"""The one who could move was evicted since the older gang came, and rests; before the younger one it does not."""
+
 
 @pytest.mark.parametrize(
     ("objects", "actions"),
-    [(TORN, PREEMPT), (MEMORY, PREEMPT), (HALVES, PREEMPT), (LIMITED, CONSOLIDATE)],
-    ids=["torn", "memory", "halves", "limited"],
+    [
+        *((TORN, PREEMPT), (MEMORY, PREEMPT), (HALVES, PREEMPT), (LIMITED, CONSOLIDATE)),
+        *((PORTS, PREEMPT), (SHUNNED, PREEMPT), (RESTED, CONSOLIDATE)),
+    ],
+    ids=["torn", "memory", "halves", "limited", "ports", "shunned", "rested"],
 )
 def test_who_asks_for_something_else_is_searched_for(objects: list[Any], actions: tuple[str, ...]) -> None:
     found, expected = (planned(seen(*objects), actions, signatures) for signatures in (True, False))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
 import numpy as np
@@ -53,6 +54,14 @@ def _movable(cycle: Cycle, cause: Cause) -> Passes:
     return lambda rows: passes(rows) & np.array([not rests(gang) for gang in rows.tolist()], dtype=bool)
 
 
+def _rested(cycle: Cycle, gang: int) -> int:
+    """How many were evicted since a gang came: where as many were, it is the same ones that rest."""
+    times: list[float] | None = cycle.memo.get("last_evictions")
+    if times is None:
+        times = cycle.memo["last_evictions"] = sorted(cycle.snapshot.gangs.last_eviction.values())
+    return len(times) - bisect_left(times, cycle.snapshot.gangs.created(gang)) if times else 0
+
+
 def _enough_free(cycle: Cycle, pods: Sequence[int]) -> bool:
     """Whether the cluster has the GPUs, if only they were together."""
     trial, ready = cycle.trial, cycle.snapshot.nodes.ready
@@ -79,5 +88,10 @@ def _messages(cycle: Cycle, scenario: Scenario) -> dict[int, str]:
 
 
 CONSOLIDATION = evict.Eviction(
-    "consolidation", lambda cycle, gang: cycle.snapshot.gangs.preemptible[gang], _search, _messages, keep_all=True
+    "consolidation",
+    lambda cycle, gang: cycle.snapshot.gangs.preemptible[gang],
+    _search,
+    _messages,
+    keep_all=True,
+    told_apart=_rested,
 )

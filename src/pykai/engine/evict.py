@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -39,6 +40,8 @@ class Eviction:
     """Whether the gang may take anything from others as its queue stands; who may not says nothing about the rest."""
     keep_all: bool = False
     """Whether every victim must get another place; what failed for one gang is then remembered for all queues."""
+    told_apart: Callable[[Cycle, int], Hashable] = lambda _, __: None
+    """Equal for gangs for which the same victims come into question: what failed for one tells only of those."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +64,10 @@ def run(cycle: Cycle, action: Eviction) -> None:
     gangs = [g for g in pending if action.may_evict_for(cycle, g) and not _delayed(cycle, g)]
     if not gangs:
         return
-    walk = ShapedWalk(cycle, gangs, cycle.policy.queue_depth.get(action.name))
+    apart = partial(action.told_apart, cycle)
+    walk = ShapedWalk(cycle, gangs, cycle.policy.queue_depth.get(action.name), apart)
     means = Means(VictimPool(cycle), Waiting(cycle, pending), walk, budget)
-    failures = Failures(cycle, per_queue=not action.keep_all)
+    failures = Failures(cycle, not action.keep_all, apart)
     while (gang := walk.pop()) is not None:
         cycle.efforts["tried", action.name] += 1
         pods = pods_to_place(cycle.trial, cycle.orders, gang)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pykai.engine.cycle import Cycle
+from pykai.engine.shapes import ToldApart
 
 Request = tuple[float, ...]
 Requests = dict[str, list[Request]]
@@ -14,9 +15,10 @@ Requests = dict[str, list[Request]]
 class Failures:
     """Shapes for which no victims helped: a gang that is not easier to place need not be tried (§16.1)."""
 
-    def __init__(self, cycle: Cycle, per_queue: bool) -> None:
+    def __init__(self, cycle: Cycle, per_queue: bool, apart: ToldApart = lambda _: None) -> None:
         self.cycle = cycle
         self.per_queue = per_queue
+        self.apart = apart
         self._known: dict[object, Requests] = {}
         self._constraints: dict[int, str] = {}
 
@@ -52,17 +54,19 @@ class Failures:
         gangs = self.cycle.snapshot.gangs
         queue = gangs.queue[gang] if self.per_queue else -1
         shape = gangs.trees.get(gang)
-        return queue, gangs.priority[gang], repr(shape) if shape else "", frozenset(requests)
+        return queue, gangs.priority[gang], self.apart(gang), repr(shape) if shape else "", frozenset(requests)
 
     def _demand(self, pod: int) -> str:
         c = self.cycle.trial.of_class(pod)
         known = self._constraints.get(c.row)
         if known is None:
             t = c.template
-            ports = [port for container in t.containers for port in container.ports or ()]
+            sidecars = [container for container in t.init_containers if container.restart_policy == "Always"]
+            ports = [port for container in (*t.containers, *sidecars) for port in container.ports or ()]
             shared = (c.gpu_kind, c.devices) if c.shared else ()
+            named = (c.namespace, c.labels) if c.labels or t.volumes or t.claims else ()
             known = self._constraints[c.row] = repr(
-                (t.node_selector, t.affinity, t.tolerations, t.volumes, t.claims, ports, shared)
+                (t.node_selector, t.affinity, t.tolerations, t.volumes, t.claims, ports, shared, named)
             )
         return known
 

@@ -7,12 +7,14 @@ classes. If the first of them finds no place, nor do the others, as long as noth
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import pods_to_place
 from pykai.engine.order import GangWalk, in_order
 
+ToldApart = Callable[[int], Hashable]
+"""Equal for gangs that an action does not tell apart."""
 MOST_HOPELESS = 64
 """So many gangs that get no turn stay in line; of more, which are a backlog, the rest has no say."""
 
@@ -20,14 +22,16 @@ MOST_HOPELESS = 64
 class ShapedWalk:
     """Pops gangs like GangWalk, of each shape only the first; the caller says whether the next one gets its turn."""
 
-    def __init__(self, cycle: Cycle, gangs: Iterable[int], depth: int | None = None) -> None:
+    def __init__(
+        self, cycle: Cycle, gangs: Iterable[int], depth: int | None = None, apart: ToldApart = lambda _: None
+    ) -> None:
         self._lines: dict[int, deque[int]] = {}
         """Gang that had its turn, or has it next -> those behind it."""
         self._hopeless: set[int] = set()
         """Gangs that get no turn but stay in line: by what they ask for their queues are compared with others."""
         shapes, lines = Shapes.of(cycle), dict[Hashable, deque[int]]()
         for gang in _best_of_each_queue(cycle, in_order(cycle, gangs), depth):
-            lines.setdefault(shapes.shape(cycle, gang), deque()).append(gang)
+            lines.setdefault((shapes.shape(cycle, gang), apart(gang)), deque()).append(gang)
         for line in lines.values():
             self._lines[line.popleft()] = line
         self._walk = GangWalk(cycle, self._lines)

@@ -129,7 +129,7 @@ class Trial:
         A pod that is being evicted keeps its releasing resources where it was: it moves.
         """
         if pod in self.virtual:
-            if not IS_ACTIVE_USED[self.snapshot.pods.status[pod]]:
+            if pod in self.placed:
                 self.journal.put_new(self.left, pod, (self.node[pod], self.gpu_groups.get(pod, ())))
             self._count(pod, RELEASING, -1)
             self.journal.drop(self.virtual, pod)
@@ -190,15 +190,27 @@ class Trial:
             self._charge_node(pod, RELEASING, -1, place)
         self.left.clear()
         for pod, why in evicted.items():
-            if IS_ACTIVE_USED[self.snapshot.pods.status[pod]]:
+            if self._ran(pod):
                 self.evicted[pod] = why
-            elif self.status[pod] == RELEASING:
-                self._leave(pod)
-                self.placed.pop(pod, None)
-                self.node[pod] = -1
-                self._enter(pod, PENDING)
+            if self.status[pod] == RELEASING and pod in self.placed:
+                self._take_back(pod)
         self.virtual.clear()
         self.journal.entries.clear()
+
+    def _take_back(self, pod: int) -> None:
+        """A place of this cycle is given up: the pod waits again, or leaves the node on which it runs, as before."""
+        origin = int(self.snapshot.pods.node[pod]) if self._ran(pod) else -1
+        self._leave(pod)
+        self.placed.pop(pod)
+        self.node[pod] = -1
+        self._enter(pod, RELEASING if origin >= 0 else PENDING)  # without a node: what it leaves is charged already
+        self.node[pod] = origin
+        if pod in self.snapshot.pods.gpu_groups:
+            self.gpu_groups[pod] = self.snapshot.pods.gpu_groups[pod]
+
+    def _ran(self, pod: int) -> bool:
+        """Whether the pod had a node when the cycle began."""
+        return IS_ACTIVE_USED[int(self.snapshot.pods.status[pod])]
 
     def keep(self, pod: int) -> None:
         """The pod is not evicted after all: it stays where it is."""

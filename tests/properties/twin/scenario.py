@@ -132,6 +132,8 @@ def commit(world: World, preemptor: Preemptor, outcome: Outcome) -> None:
     for pod in outcome.victims:
         if world.had_place(pod):
             world.evicted.add(pod)
+            if world.status(pod) is Status.RELEASING:
+                world.put(pod, replace(world.start[pod], status=Status.RELEASING))
         elif world.status(pod) is Status.RELEASING:
             world.put(pod, replace(world.start[pod], groups=world.pods[pod].groups))
     for pod, now in enumerate(world.pods):
