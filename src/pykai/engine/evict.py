@@ -104,6 +104,7 @@ def _make_room(cycle: Cycle, action: Eviction, wish: tuple[int, Sequence[int]], 
         commit(cycle, scenario, action.messages(cycle, scenario))
         means.pool.changed({gang, *scenario.served})
         means.walk.changed(scenario.served)
+        means.waiting.changed(scenario.served)
     return effort.result
 
 

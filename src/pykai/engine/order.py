@@ -212,7 +212,7 @@ Run = deque[tuple[Bystander, int]]
 
 
 class Waiting:
-    """Everybody who waits, as bystanders of each other; worked out when first asked for.
+    """Everybody who waits, as bystanders of each other; a queue is worked out when first asked for.
 
     Neighbours in the order of a queue that ask for the same stand for each other: they are kept as one run.
     """
@@ -220,30 +220,55 @@ class Waiting:
     def __init__(self, cycle: Cycle, gangs: Sequence[int]) -> None:
         self.cycle = cycle
         self._waiting = dict.fromkeys(gangs)
+        self._runs: dict[int, list[Run]] = {}
+        """Leaf queue -> runs in order."""
 
     def served(self, gang: int) -> None:
         """The gang got its place: it does not wait any more."""
         self._waiting.pop(gang, None)
 
+    def changed(self, gangs: Iterable[int]) -> None:
+        """These gangs lost or got pods out of turn: they ask for something else."""
+        for gang in gangs:
+            if gang in self._waiting:
+                self._runs.pop(self.cycle.snapshot.gangs.queue[gang], None)
+
     @cached_property
-    def _runs(self) -> dict[int, list[Run]]:
-        """Leaf queue -> runs in order."""
-        cycle, queue_of = self.cycle, self.cycle.snapshot.gangs.queue
-        runs: dict[int, list[Run]] = {}
-        for gang in in_order(cycle, self._waiting):
-            queue, request = queue_of[gang], next_request(cycle, gang)
-            known = runs.setdefault(queue, [])
-            if not known or known[-1][0][0].request != request:
-                known.append(deque())
-            known[-1].append((Bystander(cycle.gang_key(gang), queue, request), gang))
-        return runs
+    def _by_queue(self) -> dict[int, list[int]]:
+        queue_of, found = self.cycle.snapshot.gangs.queue, dict[int, list[int]]()
+        for gang in self._waiting:
+            found.setdefault(queue_of[gang], []).append(gang)
+        return found
+
+    def _runs_of(self, queue: int) -> list[Run]:
+        known = self._runs.get(queue)
+        if known is None:
+            known = self._worked_out(queue)
+            if not self._supposed(queue):
+                self._runs[queue] = known
+        return known
+
+    def _worked_out(self, queue: int) -> list[Run]:
+        cycle, found = self.cycle, list[Run]()
+        for gang in in_order(cycle, [gang for gang in self._by_queue[queue] if gang in self._waiting]):
+            request = next_request(cycle, gang)
+            if not found or found[-1][0][0].request != request:
+                found.append(deque())
+            found[-1].append((Bystander(cycle.gang_key(gang), queue, request), gang))
+        return found
+
+    def _supposed(self, queue: int) -> bool:
+        """Whether somebody who waits there is supposed to lose pods: what it asks for now holds only now."""
+        trial, queue_of = self.cycle.trial, self.cycle.snapshot.gangs.queue
+        losers = {trial.gang[pod] for pod in trial.virtual}
+        return any(queue_of[gang] == queue for gang in losers if gang in self._waiting)
 
     def bystanders(self, branches: set[int], busy: set[int]) -> Iterator[Bystander]:
         """Who waits in these branches (root queues) beside the gangs that are busy."""
         paths = self.cycle.snapshot.queues.paths
-        for queue, runs in self._runs.items():
+        for queue in self._by_queue:
             if paths[queue][-1] in branches:
-                for run in runs:
+                for run in self._runs_of(queue):
                     while run and run[0][1] not in self._waiting:
                         run.popleft()
                     idle: Sequence[tuple[Bystander, int]] = run

@@ -9,6 +9,7 @@ import pytest
 from pykai.engine import shapes
 from pykai.engine.allocate import allocate
 from pykai.engine.cycle import Cycle
+from pykai.engine.order import Waiting
 from pykai.model.status import Status
 from pykai.objects import kinds
 from tests.properties.small_world import NOW, PACKING
@@ -84,3 +85,25 @@ def test_all_without_a_turn_are_told_why() -> None:
     allocate(cycle)
     told = {cycle.snapshot.gangs.names[gang] for gang in cycle.reasons.gangs}
     assert told == {"large", "small", *(f"alike{n}" for n in range(shapes.MOST_HOPELESS + 5))}
+
+
+def asked(cycle: Cycle, line: Waiting) -> float:
+    """How many GPUs the only one who waits asks for, as its neighbours see it."""
+    (bystander,) = line.bystanders({cycle.snapshot.queues.rows["q"]}, set())
+    return bystander.request[2]
+
+
+def test_who_waits_asks_for_more_once_it_lost_its_place() -> None:
+    waits = [gang("some", minMember=2), pod("some-0", gpus=1), pod("some-1", gpus=1)]
+    cycle = Cycle(seen(node("n", gpus=1), *waits), PACKING, NOW)
+    line, trial = Waiting(cycle, [0]), cycle.trial
+    trial.place(0, 0)
+    mark = trial.mark()
+    trial.suppose_evicted(0)
+    assert asked(cycle, line) == 2
+    trial.undo_to(mark)
+    assert asked(cycle, line) == 1, "what was supposed is forgotten"
+    trial.suppose_evicted(0)
+    trial.decide({0: "why"})
+    line.changed([0])
+    assert asked(cycle, line) == 2
