@@ -173,7 +173,7 @@ def group_of(draw: st.DrawFn, name: str, leaf: str, spec: Fields) -> Fields:
 def pod_of(group: str, member: tuple[str, int], ask: Ask, wishes: Fields) -> Fields:
     (sub_group, number), (requests, annotations) = member, ask
     name = f"{group}-{sub_group}{number}"
-    container = {"name": "main", "resources": {"requests": requests}}
+    container = {"name": "main", "resources": {"requests": dict(requests)}}
     return {
         "metadata": {
             "name": name,
