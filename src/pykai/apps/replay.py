@@ -96,7 +96,7 @@ class Replay:
             ACTIONS[action](cycle)
             actions[action] = watch.read()
         plan = plan_of(cycle)
-        del cycle, cache  # giving its memory back is a part of a cycle
+        del cycle  # giving its memory back is a part of it; the cache stays with a scheduler
         return plan, _figures(plan, opened, actions, whole.read())
 
 

@@ -37,6 +37,7 @@ def _settle(cycle: Cycle, gang: int, placed: Sequence[int], had: bool) -> None:
     if not hold_back(cycle, gang, placed) and not had:
         cycle.started[gang] = cycle.now
     cycle.reasons.forget(gang)
+    cycle.trial.settle()
 
 
 def hold_back(cycle: Cycle, gang: int, pods: Sequence[int]) -> bool:

@@ -195,6 +195,10 @@ class Trial:
             if self.status[pod] == RELEASING and pod in self.placed:
                 self._take_back(pod)
         self.virtual.clear()
+        self.settle()
+
+    def settle(self) -> None:
+        """What was placed so far holds: there is no way back behind this."""
         self.journal.entries.clear()
 
     def _take_back(self, pod: int) -> None:
