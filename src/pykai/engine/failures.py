@@ -15,7 +15,7 @@ Requests = dict[str, list[Request]]
 class Failures:
     """Shapes for which no victims helped: a gang that is not easier to place need not be tried (§16.1)."""
 
-    def __init__(self, cycle: Cycle, per_queue: bool, apart: ToldApart = lambda _: None) -> None:
+    def __init__(self, cycle: Cycle, per_queue: bool, apart: ToldApart) -> None:
         self.cycle = cycle
         self.per_queue = per_queue
         self.apart = apart

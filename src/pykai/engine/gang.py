@@ -67,7 +67,7 @@ class GangOrders:
 
 def _keys(plugin: PodOrder, metas: Sequence[Any]) -> list[Any] | None:
     """The keys of pods by one label; None where they are the same for all."""
-    values = [meta.labels.get(plugin.label) if meta.labels else None for meta in metas]
+    values = [meta.labels.get(plugin.pod_label) if meta.labels else None for meta in metas]
     key_of = {value: plugin.pod_key(value) for value in set(values)}
     return [key_of[value] for value in values] if len(key_of) > 1 else None
 

@@ -1,5 +1,6 @@
 """What is to be known of nodes before any are compared: which a class may use, what it must find free there, and how
-they are at this moment. Kept by class or by node, as long as it holds."""
+they are at this moment. Kept by class or by node, as long as it holds.
+"""
 
 from __future__ import annotations
 

@@ -76,6 +76,16 @@ class WaitRule(Protocol):
 
 
 @runtime_checkable
+class Lateness(Protocol):
+    """Any may say so: nodes where a pending pod would have to wait for something that no column counts; None: nowhere.
+    They do not count as free at once when nodes are compared."""
+
+    def concerns(self, cycle: Cycle, pod_class: PodClass) -> bool: ...
+
+    def late(self, cycle: Cycle, pod: int) -> Mask | None: ...
+
+
+@runtime_checkable
 class PodGate(Protocol):
     """First refusal wins; asked once per pod before any node is looked at.
 
@@ -150,7 +160,7 @@ class PodOrder(Protocol):
     None where a pod does not have it."""
 
     @property
-    def label(self) -> str: ...
+    def pod_label(self) -> str: ...
 
     def pod_key(self, value: str | None) -> Any: ...
 

@@ -8,26 +8,15 @@ that gained nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from pykai.engine.cycle import Cycle
+from pykai.engine.points import Lateness
 from pykai.model.pods import PodClass
-from pykai.model.resources import Column, Mask
+from pykai.model.resources import Column
 from pykai.model.status import Status
 from pykai.plugins.scoring import AVAILABLE_NOW
-
-
-@runtime_checkable
-class Lateness(Protocol):
-    """Any may say so: a rule that may bid pods wait."""
-
-    def concerns(self, cycle: Cycle, pod_class: PodClass) -> bool: ...
-
-    def late(self, cycle: Cycle, pod: int) -> Mask | None:
-        """Nodes where the pod would have to wait; None: nowhere."""
-        ...
 
 
 @dataclass(frozen=True)

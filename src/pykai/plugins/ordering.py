@@ -71,7 +71,7 @@ def standing(surpluses: Iterable[int]) -> int:
 class Kubeflow:
     """The pod that leads a Kubeflow job first."""
 
-    label: ClassVar[str] = names.KUBEFLOW_ROLE_LABEL
+    pod_label: ClassVar[str] = names.KUBEFLOW_ROLE_LABEL
 
     def pod_key(self, value: str | None) -> bool:
         return value not in _LEADING_ROLES
@@ -81,7 +81,7 @@ class Kubeflow:
 class Ray:
     """The head of a Ray cluster first."""
 
-    label: ClassVar[str] = names.RAY_NODE_TYPE_LABEL
+    pod_label: ClassVar[str] = names.RAY_NODE_TYPE_LABEL
 
     def pod_key(self, value: str | None) -> bool:
         return value != "head"
@@ -91,7 +91,7 @@ class Ray:
 class TaskPriority:
     """Pods by the number in their priority label, larger first; then those with an unreadable one, then the rest."""
 
-    label: ClassVar[str] = names.TASK_PRIORITY_LABEL
+    pod_label: ClassVar[str] = names.TASK_PRIORITY_LABEL
 
     def pod_key(self, value: str | None) -> tuple[int, int]:
         if value is None:

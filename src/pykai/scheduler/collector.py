@@ -1,5 +1,7 @@
 """The garbage collector while a cycle is decided. It rests: what a cycle makes is free as soon as nobody needs it, and
-a search through all that is known of the cluster for circles that are not there costs a fifth of the cycle."""
+a search through all that is known of the cluster for circles that are not there costs up to a fifth of a cycle that
+places many pods.
+"""
 
 from __future__ import annotations
 

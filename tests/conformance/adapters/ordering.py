@@ -38,7 +38,7 @@ def gangs(given: Case) -> int:
 def pods_by(plugin: PodOrder) -> Callable[[Case], int]:
     def check(given: Case) -> int:
         left, right = (given[side]["k8s"].get("metadata", {}).get("labels", {}) for side in "lr")
-        return compared(*(plugin.pod_key(labels.get(plugin.label)) for labels in (left, right)))
+        return compared(*(plugin.pod_key(labels.get(plugin.pod_label)) for labels in (left, right)))
 
     return check
 

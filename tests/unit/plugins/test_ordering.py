@@ -89,7 +89,7 @@ POD_ORDERS = [
 @pytest.mark.parametrize(("plugin", "label", "levels"), POD_ORDERS, ids=[type(p).__name__ for p, *_ in POD_ORDERS])
 def test_pod_orders(plugin: PodOrder, label: str, levels: list[list[str | None]]) -> None:
     """Values of one level tie, levels come in the order given."""
-    assert plugin.label == label
+    assert plugin.pod_label == label
     keys = [{plugin.pod_key(text) for text in level} for level in levels]
     assert all(len(level) == 1 for level in keys)
     flat = [key for level in keys for key in level]
