@@ -261,11 +261,16 @@ async def test_a_shard_whose_new_objects_cannot_be_written_keeps_its_old_ones() 
         await bench.configure()
         await bench.shard("default")
         await eventually(lambda: _has(bench, "kai-scheduler-default"))
-        bench.api.refusals["patch", "Deployment"] = [Forbidden("no")] * 9
+        bench.api.refusals["patch", "Deployment"] = [Forbidden("no")] * 9_999
         await bench.configure(**{"global": {"schedulerName": "other"}})
-        await bench.settled()
-        assert "Deployment other-default: no" in (await bench.conditions(SHARD, "default"))["Deployed"]["message"]
+
+        async def told() -> bool:
+            rows = await bench.conditions(SHARD, "default")
+            return "Deployment other-default: no" in rows["Deployed"]["message"]
+
+        await eventually(told)
         assert await _has(bench, "kai-scheduler-default")
+        bench.api.refusals.clear()
 
         async def replaced() -> bool:
             return await _has(bench, "other-default") and not await _has(bench, "kai-scheduler-default")
