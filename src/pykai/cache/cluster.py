@@ -7,7 +7,7 @@ object (its template, its hardware) is remembered from one snapshot to the next.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -18,13 +18,12 @@ from pykai.cache.classes import ClassContext
 from pykai.cache.gangs import gang_rows, gang_table, priorities
 from pykai.cache.groups import Groups
 from pykai.cache.memory import Memory
-from pykai.cache.nodes import UNKNOWN_GPU_MEMORY, node_table, widen
+from pykai.cache.nodes import UNKNOWN_GPU_MEMORY, widened
 from pykai.cache.pods import PodContext, pod_table
 from pykai.cache.queues import queue_table
 from pykai.cache.store import Choice, Key, Store
 from pykai.model.nodes import NodeTable
 from pykai.model.params import SchedulerParams
-from pykai.model.resources import ResourceSpace
 from pykai.model.snapshot import ClusterObjects, Snapshot
 from pykai.objects import kinds
 
@@ -101,9 +100,8 @@ class ClusterCache:
         """The cluster as columns; `usage` is the normalised history per queue for time-based fair share."""
         objects, memory = self._cluster_objects(), self._memory
         memory.forget_the_past(sum(map(len, self._stores.values())))
-        space = ResourceSpace()
         slices = objects.resource_slices if self.params.dra_enabled else ()
-        nodes = node_table(self._all(kinds.Node), space, memory.machines, claims.gpus_per_node(slices))
+        nodes, space = memory.nodes.table(self._all(kinds.Node), claims.gpus_per_node(slices))
         topologies = self._all(kinds.Topology)
         gangs = gang_rows(self._schedulable_groups(), _aliases(topologies))
         pods = self._stores[kinds.Pod].unchosen()
@@ -121,7 +119,7 @@ class ClusterCache:
         known = _known_memory(nodes)
         return Snapshot(
             space=space,
-            nodes=replace(nodes, allocatable=_frozen(widen(nodes.allocatable, space.size))),
+            nodes=widened(nodes, space.size),
             pods=table,
             gangs=gang_table(gangs, table.gang, stray, queues, classes),
             queues=queues,
@@ -208,8 +206,3 @@ def _known_memory(nodes: NodeTable) -> np.ndarray:
     """MiB per device where it is known; nodes at the default count only if there is nothing better."""
     better = nodes.gpu_memory[nodes.gpu_memory > UNKNOWN_GPU_MEMORY]
     return better if better.size else nodes.gpu_memory[nodes.gpu_memory_known]
-
-
-def _frozen(column: np.ndarray) -> np.ndarray:
-    column.flags.writeable = False
-    return column

@@ -182,7 +182,6 @@ def gang_table(
         first_podset=rows.first_podset,
         podset_gang=rows.podset_gang,
         podset_min=rows.podset_min,
-        podset_names={row: name for names_ in rows.podset_rows.values() for name, row in names_.items()},
         pod_order=order[skipped:].tolist(),
         first_pod=np.concatenate([[0], np.cumsum(counts)]).tolist(),
         stray_pods=stray_pods,

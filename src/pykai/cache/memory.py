@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pykai.cache.classes import KindMemo
 from pykai.cache.groups import GroupMemo
-from pykai.cache.nodes import MachineMemo
+from pykai.cache.nodes import NodeMemo
 from pykai.cache.numbering import Numbers, Readings
 from pykai.cache.pod_reader import PodReader
 from pykai.model.params import SchedulerParams
@@ -21,7 +21,7 @@ class Memory:
         self._begin()
 
     def _begin(self) -> None:
-        self.machines = MachineMemo(self.params.mig_worker_key)
+        self.nodes = NodeMemo(self.params.mig_worker_key)
         self.groups = GroupMemo(self.params)
         self.kinds = KindMemo()
         self.node_numbers: Numbers[str] = Numbers()
@@ -30,6 +30,6 @@ class Memory:
 
     def forget_the_past(self, objects: int) -> None:
         """Begin anew when most of what has a number can no longer be there; `objects`: how many there are."""
-        known = len(self.machines) + len(self.groups) + len(self.kinds) + len(self.node_numbers)
+        known = len(self.nodes) + len(self.groups) + len(self.kinds) + len(self.node_numbers)
         if known > 2 * objects + MOST_GONE:
             self._begin()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import attrgetter
 
 import numpy as np
 from msgspec import json
@@ -27,6 +28,9 @@ _WHEN_READY = {
 }
 _AMOUNTS = json.Decoder(dict[str, Amount])
 _NO_LABELS: dict[str, str] = {}
+_NAME = attrgetter("metadata.name")
+_SAID = attrgetter("metadata.name", "metadata.labels", "spec.taints")
+"""What the table has of a node beside its machine."""
 
 
 def gpu_memory(label: str | None) -> float | None:
@@ -110,27 +114,64 @@ def _amounts(written: bytes) -> dict[str, float]:
     return {name: row_amount(name, text) for name, text in texts.items() if counted(name)}
 
 
+class NodeMemo:
+    """The table of the nodes as they were last. Kubelets replace their nodes all day long to say that all is well: then
+    the table is still the same one, and so is all that was derived from it."""
+
+    def __init__(self, mig_key: str) -> None:
+        self._machines = MachineMemo(mig_key)
+        self._nodes: list[Node] = []
+        self._read: tuple[Rows, Column] | None = None
+        self._made: tuple[NodeTable, ResourceSpace]
+
+    def __len__(self) -> int:
+        return len(self._machines)
+
+    def table(self, nodes: Sequence[Node], dra_gpus: Mapping[str, int]) -> tuple[NodeTable, ResourceSpace]:
+        """The table with rows in name order, and a space with a row for every resource name of a node, to be grown.
+
+        `dra_gpus`: how many devices of GPU drivers there are, by node name.
+        """
+        nodes = sorted(nodes, key=_NAME)
+        machine, dra = self._machines.of(nodes), _dra_column(nodes, dra_gpus)
+        if not self._as_before(nodes, machine, dra):
+            self._made = node_table(nodes, self._machines.machines, machine, dra)
+        self._nodes, self._read = nodes, (machine, dra)
+        table, space = self._made
+        return table, space.copy()
+
+    def _as_before(self, nodes: list[Node], machine: Rows, dra: Column) -> bool:
+        """Whether nothing has changed of what the table is made of."""
+        if self._read is None or not all(map(np.array_equal, self._read, (machine, dra))):
+            return False
+        replaced = [pair for pair in zip(self._nodes, nodes, strict=True) if pair[0] is not pair[1]]
+        return all(_SAID(old) == _SAID(new) for old, new in replaced)
+
+
+def _dra_column(nodes: Sequence[Node], dra_gpus: Mapping[str, int]) -> Column:
+    if not dra_gpus:
+        return np.zeros(len(nodes))
+    return np.array([float(dra_gpus.get(node.metadata.name, 0)) for node in nodes])
+
+
 def node_table(
-    nodes: Sequence[Node], space: ResourceSpace, memo: MachineMemo, dra_gpus: Mapping[str, int]
-) -> NodeTable:
-    """The table with rows in name order. Every resource name of a node gets its row in `space`."""
-    nodes = sorted(nodes, key=lambda node: node.metadata.name)
-    node_names = [node.metadata.name for node in nodes]
-    number = memo.of(nodes)
-    kind, first = by_first(number)
-    machines = [memo.machines[number[row]] for row in first.tolist()]
+    nodes: Sequence[Node], known: Sequence[Machine], machine: Rows, dra: Column
+) -> tuple[NodeTable, ResourceSpace]:
+    """The table of nodes in name order, by the number of each one's machine, and the space of its rows."""
+    node_names, space = list(map(_NAME, nodes)), ResourceSpace()
+    kind, first = by_first(machine)
+    machines = [known[machine[row]] for row in first.tolist()]
     each = [machines[row] for row in kind.tolist()]
     offered = _allocatable(machines, space)
     allocatable = offered.take(kind, axis=1)
-    dra = np.array([float(dra_gpus.get(name, 0)) for name in node_names])
     allocatable[GPU] += dra
     memory = [machine.gpu_memory for machine in machines]
     mig = np.array([machine.mig for machine in machines], dtype=bool)[kind]
     counts = [_count(m.gpu_count, gpus) for m, gpus in zip(machines, offered[GPU].tolist(), strict=True)]
-    return NodeTable(
+    table = NodeTable(
         names=node_names,
         rows={name: row for row, name in enumerate(node_names)},
-        allocatable=allocatable,
+        allocatable=_frozen(allocatable),
         gpu_memory=np.array([UNKNOWN_GPU_MEMORY if m is None else m for m in memory])[kind],
         gpu_memory_known=np.array([m is not None for m in memory], dtype=bool)[kind],
         gpu_count=np.array(counts)[kind],
@@ -141,8 +182,9 @@ def node_table(
         ready=np.array([not machine.conditions for machine in machines], dtype=bool)[kind],
         conditions=[machine.conditions for machine in each],
         labels=[node.metadata.labels or _NO_LABELS for node in nodes],
-        objects=nodes,
+        taints=[node.spec.taints or () for node in nodes],
     )
+    return table, space
 
 
 def _allocatable(machines: Sequence[Machine], space: ResourceSpace) -> Column:
@@ -155,7 +197,14 @@ def _allocatable(machines: Sequence[Machine], space: ResourceSpace) -> Column:
     return block
 
 
-def widen(column: np.ndarray, size: int) -> np.ndarray:
-    """The block with rows of zeros added up to `size` resources (names that only pods ask for)."""
-    missing = size - column.shape[0]
-    return np.vstack([column, np.zeros((missing, column.shape[1]))]) if missing > 0 else column
+def widened(table: NodeTable, size: int) -> NodeTable:
+    """The table with rows of zeros for resources that only pods ask for, up to `size`; itself where there are none."""
+    missing = size - len(table.allocatable)
+    if missing == 0:
+        return table
+    return replace(table, allocatable=_frozen(np.vstack([table.allocatable, np.zeros((missing, len(table)))])))
+
+
+def _frozen(column: Column) -> Column:
+    column.flags.writeable = False
+    return column

@@ -5,7 +5,7 @@ All functions read the trial and change nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from pykai.model.status import IS_ACTIVE_ALLOCATED, Status
 
 Member = PodSet | SubGroupSet
 _PENDING = int(Status.PENDING)
+_NO_LABELS: Mapping[str, str] = {}
 
 
 @dataclass
@@ -41,7 +42,8 @@ class GangOrders:
     def _sorted(self, objects: Sequence[Any], pods: Sequence[int]) -> list[int]:
         """Policies first, then age, then uid."""
         metas = [objects[pod].metadata for pod in pods]
-        columns = [keys for plugin in self.pod_order if (keys := _keys(plugin, metas)) is not None]
+        labels = [meta.labels or _NO_LABELS for meta in metas]
+        columns = [keys for plugin in self.pod_order if (keys := _keys(plugin, labels)) is not None]
         created = [at.timestamp() if (at := meta.creation_timestamp) else 0.0 for meta in metas]
         keyed = zip(*columns, created, [meta.uid for meta in metas], pods, strict=True)
         return [key[-1] for key in sorted(keyed)]
@@ -65,11 +67,15 @@ class GangOrders:
         return sorted(group.children, key=lambda m: (self.member_key(served(trial, m), threshold(m)), m.name))
 
 
-def _keys(plugin: PodOrder, metas: Sequence[Any]) -> list[Any] | None:
+def _keys(plugin: PodOrder, labels: Sequence[Mapping[str, str]]) -> list[Any] | None:
     """The keys of pods by one label; None where they are the same for all."""
-    values = [meta.labels.get(plugin.pod_label) if meta.labels else None for meta in metas]
-    key_of = {value: plugin.pod_key(value) for value in set(values)}
-    return [key_of[value] for value in values] if len(key_of) > 1 else None
+    name = plugin.pod_label
+    values = [some.get(name) for some in labels]
+    distinct = set(values)
+    if len(distinct) == 1:
+        return None
+    key_of = {value: plugin.pod_key(value) for value in distinct}
+    return [key_of[value] for value in values]
 
 
 def threshold(member: Member) -> int:

@@ -37,7 +37,7 @@ def places_allowed(out: Outcome) -> Iterator[Violation]:
 def _objections(snapshot: Snapshot, template: PodTemplate, node: int) -> Iterator[str]:
     nodes = snapshot.nodes
     yield from nodes.conditions[node]
-    for taint in nodes.objects[node].spec.taints or ():
+    for taint in nodes.taints[node]:
         if taint.effect in ("NoSchedule", "NoExecute") and not _tolerated(taint, template.tolerations):
             yield f"taint {taint.key}={taint.value}:{taint.effect}"
     labels = nodes.labels[node]

@@ -69,8 +69,6 @@ class GangTable:
     first_podset: list[int]
     podset_gang: Rows
     podset_min: list[int]
-    podset_names: dict[int, str]
-    """Names other than `default`."""
     pod_order: list[int]
     """Pod rows grouped by gang."""
     first_pod: list[int]

@@ -1,16 +1,22 @@
-"""Nodes as columns, rows in name order: the first maximum of a score row is the tie rule "name ascending"."""
+"""Nodes as columns, rows in name order: the first maximum of a score row is the tie rule "name ascending".
+
+A table outlives its snapshot: as long as the nodes say the same it stays the same one.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from pykai.model.resources import Column, Mask
+
+Fact = TypeVar("Fact")
 
 
 @dataclass(frozen=True, eq=False)
 class NodeTable:
-    """`allocatable[resource, node]`, device facts and the objects behind the rows."""
+    """`allocatable[resource, node]`, device facts, labels and taints."""
 
     names: list[str]
     rows: dict[str, int]
@@ -27,8 +33,18 @@ class NodeTable:
     conditions: list[tuple[str, ...]]
     """Why a node takes no pods (unschedulable, NotReady, pressure), empty where it does."""
     labels: list[dict[str, str]]
-    objects: list[Any]
-    """The objects.kinds.Node behind each row."""
+    taints: list[Sequence[Any]]
+    """objects.kinds.Taint of each."""
+    _facts: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def derived(self, function: Callable[..., Fact], *about: Any) -> Fact:
+        """What a pure function makes of this table, and of what else it is asked `about`; computed when first asked
+        for. It must not look at resources that no node has: pods add rows for them."""
+        key = (function, *about)
+        if key not in self._facts:
+            self._facts[key] = function(self, *about)
+        fact: Fact = self._facts[key]
+        return fact

@@ -46,6 +46,10 @@ class ResourceSpace:
     def size(self) -> int:
         return len(self.names)
 
+    def copy(self) -> ResourceSpace:
+        """One that can be grown by itself."""
+        return ResourceSpace(list(self.names), dict(self.rows))
+
     def mig_rows(self) -> dict[int, int]:
         """Row -> GPUs counted per instance, for every MIG profile."""
         return {row: mig_gpus(name) for row, name in enumerate(self.names) if name.startswith(MIG_PREFIX)}

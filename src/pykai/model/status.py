@@ -27,7 +27,6 @@ class Status(IntEnum):
 ALLOCATED = frozenset({Status.ALLOCATED, Status.BINDING, Status.BOUND, Status.RUNNING})
 ACTIVE_ALLOCATED = ALLOCATED | {Status.PIPELINED}
 ACTIVE_USED = ACTIVE_ALLOCATED | {Status.RELEASING, Status.STUCK_IN_RELEASING}
-ALIVE = ACTIVE_ALLOCATED | {Status.PENDING, Status.GATED}
 
 
 def table(members: frozenset[Status]) -> tuple[bool, ...]:
@@ -38,4 +37,3 @@ def table(members: frozenset[Status]) -> tuple[bool, ...]:
 IS_ALLOCATED = table(ALLOCATED)
 IS_ACTIVE_ALLOCATED = table(ACTIVE_ALLOCATED)
 IS_ACTIVE_USED = table(ACTIVE_USED)
-IS_ALIVE = table(ALIVE)

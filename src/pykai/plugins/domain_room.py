@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pykai.kernels.domains import DomainTree, domain_tree, sum_again, sums_by_depth, within
+from pykai.model.nodes import NodeTable
 from pykai.model.resources import Rows
 from pykai.plugins.domain_ask import Ask, Kind, ask_for, figures_of
 
@@ -51,6 +52,12 @@ class Site:
         if rows is None:
             rows = self._nodes[depth, domain] = np.sort(self.tree.members(depth, domain))
         return None if len(rows) == len(self._position) else rows
+
+
+def whole_site(nodes: NodeTable, levels: Sequence[str]) -> Site:
+    """The site of all nodes that have a value of each of these labels, widest level first."""
+    tree = domain_tree([[labels.get(key) for labels in nodes.labels] for key in levels])
+    return Site(tree, len(nodes))
 
 
 class DomainRoom:
@@ -127,7 +134,8 @@ class Grounds:
         """A known topology over the given node rows (None: all)."""
         whole = self._whole.get(topology)
         if whole is None:
-            site = self._site(self._tree(topology))
+            snapshot = self.trial.snapshot
+            site = snapshot.nodes.derived(whole_site, snapshot.topologies[topology])
             whole = self._whole[topology] = Ground(self.trial, site, site)
         if nodes is None:
             return whole
@@ -137,15 +145,9 @@ class Grounds:
             if len(self._parts) >= PARTS_KEPT:
                 self._parts.clear()
             tree = within(whole.site.tree, sorted(whole.site.places(nodes.tolist())))
-            part = self._parts[key] = Ground(self.trial, self._site(tree), whole.site)
+            site = Site(tree, len(self.trial.snapshot.nodes))
+            part = self._parts[key] = Ground(self.trial, site, whole.site)
         return part
-
-    def _site(self, tree: DomainTree) -> Site:
-        return Site(tree, len(self.trial.snapshot.nodes))
-
-    def _tree(self, topology: str) -> DomainTree:
-        labels = self.trial.snapshot.nodes.labels
-        return domain_tree([[node.get(key) for node in labels] for key in self.trial.snapshot.topologies[topology]])
 
     def ask(self, pods: Sequence[int]) -> Ask:
         """What the pods ask for; remembered, gangs of a kind are many."""

@@ -1,8 +1,8 @@
 """Which nodes can take a class of pods at all, whatever runs on them (spec/scheduling.md §6.2).
 
-Every filter yields reasons with the nodes they hold for. What a filter has to know of the nodes is worked out once
-per snapshot, by distinct value: a cluster of ten thousand nodes has a few taint lists and a few values of a label.
-Reasons name no pod and no node, so that equal ones add up to one line over the whole cluster.
+Every filter yields reasons with the nodes they hold for. What a filter has to know of the nodes is worked out once for
+as long as they stay as they are, by distinct value: ten thousand nodes have a few taint lists and a few values of a
+label. Reasons name no pod and no node, so that equal ones add up to one line over the whole cluster.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 
 from pykai.engine.points import Rejection
 from pykai.kernels.selectors import meeting
+from pykai.model.nodes import NodeTable
 from pykai.model.pods import GpuKind, PodClass
 from pykai.model.resources import Mask, Rows
 from pykai.model.snapshot import Snapshot
@@ -55,37 +56,27 @@ class GpuOffer:
 
 
 def _offer_rejections(snapshot: Snapshot, c: PodClass) -> Iterator[Rejection]:
-    nodes, mig = snapshot.nodes, snapshot.derived(mig_nodes)
+    nodes = snapshot.nodes
+    single, mixed = nodes.derived(strategies)
     if c.shared:
         yield from _where(SHARED_ON_DRA, nodes.dra_gpus > 0)
     if c.gpu_kind is GpuKind.MIG:
         yield from _where(NO_MIG, ~nodes.mig)
-    yield from mig.legacy
+    yield from snapshot.derived(_beside_legacy)
     if c.gpu_kind is not GpuKind.REGULAR:
-        yield from _where(MIG_SINGLE, mig.single)
+        yield from _where(MIG_SINGLE, single)
     if c.gpu_kind is not GpuKind.MIG:
-        yield from _where(MIG_MIXED, mig.mixed)
+        yield from _where(MIG_MIXED, mixed)
 
 
-@dataclass(frozen=True, eq=False)
-class MigNodes:
-    """Nodes by MIG strategy, and those on which pods of the old annotation form still run."""
-
-    single: Mask
-    mixed: Mask
-    legacy: list[Rejection]
-
-
-def mig_nodes(snapshot: Snapshot) -> MigNodes:
-    strategy = snapshot.nodes.mig_strategy
-    return MigNodes(
-        single=np.array([s == "single" for s in strategy], dtype=bool),
-        mixed=np.array([s == "mixed" for s in strategy], dtype=bool),
-        legacy=_beside_legacy(snapshot),
-    )
+def strategies(nodes: NodeTable) -> tuple[Mask, Mask]:
+    """Nodes with the MIG strategy `single`, and those with `mixed`."""
+    strategy = np.array(nodes.mig_strategy, dtype=object)
+    return strategy == "single", strategy == "mixed"
 
 
 def _beside_legacy(snapshot: Snapshot) -> list[Rejection]:
+    """Nodes on which pods of the old annotation form still run."""
     pods, nodes = snapshot.pods, snapshot.nodes
     legacy = [c.row for c in pods.classes if c.legacy_mig]
     by_node: dict[int, list[str]] = {}
@@ -113,14 +104,14 @@ class NodeConditions:
     """Nodes that are cordoned, not ready or under pressure take nothing."""
 
     def rejections(self, snapshot: Snapshot, pod_class: PodClass) -> Iterable[Rejection]:
-        return snapshot.derived(not_ready)
+        return snapshot.nodes.derived(not_ready)
 
 
-def not_ready(snapshot: Snapshot) -> list[Rejection]:
+def not_ready(nodes: NodeTable) -> list[Rejection]:
     masks: dict[str, Mask] = {}
-    for node in np.flatnonzero(~snapshot.nodes.ready).tolist():
-        for reason in snapshot.nodes.conditions[node]:
-            masks.setdefault(reason, np.zeros(len(snapshot.nodes), dtype=bool))[node] = True
+    for node in np.flatnonzero(~nodes.ready).tolist():
+        for reason in nodes.conditions[node]:
+            masks.setdefault(reason, np.zeros(len(nodes), dtype=bool))[node] = True
     return list(masks.items())
 
 
@@ -129,7 +120,7 @@ class Taints:
     """A pod must tolerate every taint that keeps pods away."""
 
     def rejections(self, snapshot: Snapshot, pod_class: PodClass) -> Iterable[Rejection]:
-        groups = snapshot.derived(taint_groups)
+        groups = snapshot.nodes.derived(taint_groups)
         if len(groups.lists) == 1:
             return ()
         tolerations = pod_class.template.tolerations
@@ -144,10 +135,9 @@ class TaintGroups:
     of: Rows
 
 
-def taint_groups(snapshot: Snapshot) -> TaintGroups:
+def taint_groups(nodes: NodeTable) -> TaintGroups:
     rows: dict[tuple[Taint, ...], int] = {(): 0}
-    taints = [node.spec.taints for node in snapshot.nodes.objects]
-    of = [rows.setdefault(_repelling(some), len(rows)) if some else 0 for some in taints]
+    of = [rows.setdefault(_repelling(some), len(rows)) if some else 0 for some in nodes.taints]
     return TaintGroups(list(rows), np.array(of, dtype=np.int64))
 
 
@@ -183,7 +173,7 @@ class NodeAffinity:
         if not template.node_selector and required is None:
             return ()
         pairs = [Expression(key=key, operator="In", values=[value]) for key, value in template.node_selector.items()]
-        mask = meeting(snapshot.derived(node_labels.labels), pairs)
+        mask = meeting(snapshot.nodes.derived(node_labels.labels), pairs)
         if required is not None:
             mask &= node_labels.in_terms(snapshot, required.node_selector_terms)
         return _where(NO_AFFINITY, ~mask)
@@ -198,5 +188,5 @@ class WorkerRole:
         if not params.restrict_nodes:
             return ()
         gpu = pod_class.wants_gpu
-        column = snapshot.derived(node_labels.labels)[params.gpu_worker_key if gpu else params.cpu_worker_key]
+        column = snapshot.nodes.derived(node_labels.labels)[params.gpu_worker_key if gpu else params.cpu_worker_key]
         return _where(NO_GPU_WORKER if gpu else NO_CPU_WORKER, column.codes == 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pykai.kernels.selectors import LabelColumns, in_some_term
+from pykai.model.nodes import NodeTable
 from pykai.model.resources import Mask
 from pykai.model.snapshot import Snapshot
 from pykai.objects.pod_template import NodeTerm
@@ -12,16 +13,16 @@ from pykai.objects.pod_template import NodeTerm
 NAME_FIELD = "metadata.name"
 
 
-def labels(snapshot: Snapshot) -> LabelColumns:
-    """Node labels by key; to be asked for through `snapshot.derived`."""
-    return LabelColumns(snapshot.nodes.labels)
+def labels(nodes: NodeTable) -> LabelColumns:
+    """Node labels by key; to be asked for through `nodes.derived`."""
+    return LabelColumns(nodes.labels)
 
 
-def fields(snapshot: Snapshot) -> LabelColumns:
+def fields(nodes: NodeTable) -> LabelColumns:
     """The one field node selectors may name."""
-    return LabelColumns([{NAME_FIELD: name} for name in snapshot.nodes.names])
+    return LabelColumns([{NAME_FIELD: name} for name in nodes.names])
 
 
 def in_terms(snapshot: Snapshot, terms: Sequence[NodeTerm]) -> Mask:
     """The nodes that some node selector term speaks of."""
-    return in_some_term(snapshot.derived(labels), snapshot.derived(fields), terms)
+    return in_some_term(snapshot.nodes.derived(labels), snapshot.nodes.derived(fields), terms)

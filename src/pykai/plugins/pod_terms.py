@@ -116,7 +116,7 @@ def tally(cycle: Cycle, classes: Mask, topology_key: str) -> Tally:
     known: dict[tuple[str, bytes], Tally] = cycle.memo.setdefault("pod_tallies", {})
     key = (topology_key, classes.tobytes())
     if key not in known:
-        column = cycle.snapshot.derived(node_labels.labels)[topology_key]
+        column = cycle.snapshot.nodes.derived(node_labels.labels)[topology_key]
         pods = classes[cycle.snapshot.pods.klass]
         known[key] = Tally(whereabouts(cycle), pods, column.codes, column.size)
     return known[key]

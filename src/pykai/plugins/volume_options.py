@@ -130,8 +130,8 @@ def _allowed(snapshot: Snapshot, found: StorageClass | None, claim: PersistentVo
     mask = np.ones(len(names), dtype=bool)
     if found.allowed_topologies:
         terms = [_topology_term(term) for term in found.allowed_topologies]
-        labels = snapshot.derived(node_labels.labels)
-        mask = in_some_term(labels, snapshot.derived(node_labels.fields), terms)
+        labels = snapshot.nodes.derived(node_labels.labels)
+        mask = in_some_term(labels, snapshot.nodes.derived(node_labels.fields), terms)
     chosen = (claim.metadata.annotations or {}).get(SELECTED_NODE)
     if chosen:
         mask &= np.array([name == chosen for name in names], dtype=bool)
@@ -171,7 +171,7 @@ def largest_volume(pool: CSIStorageCapacity) -> float:
 
 def pool_nodes(snapshot: Snapshot, pool: CSIStorageCapacity) -> Mask:
     """The nodes that can use a pool of storage; none where it names none."""
-    labels = snapshot.derived(node_labels.labels)
+    labels = snapshot.nodes.derived(node_labels.labels)
     if pool.node_topology is None:
         return labels.none()
     return selected(labels, convert(pool.node_topology, LabelSelector))

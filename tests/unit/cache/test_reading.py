@@ -25,10 +25,11 @@ def made(kind: type[Any], name: str, metadata: dict[str, Any], **parts: Any) -> 
 
 def node(random: Random) -> Any:
     offered = {"cpu": "8", "nvidia.com/gpu": random.choice("48"), "pods": "110"}
-    labels = {"nvidia.com/gpu.memory": random.choice(("40000", "80000", "?"))}
+    labels = {"nvidia.com/gpu.memory": random.choice(("40000", "80000", "?")), "rack": random.choice("aab")}
     ready = {"type": "Ready", "status": random.choice(("True", "True", "False"))}
     status = {"allocatable": offered, "conditions": [ready]}
-    return made(kinds.Node, f"n{random.randrange(6)}", {"labels": labels}, status=status)
+    spec = {"taints": [{"key": "k", "effect": "NoSchedule"}]} if random.random() < 0.2 else {}
+    return made(kinds.Node, f"n{random.randrange(6)}", {"labels": labels}, spec=spec, status=status)
 
 
 def group(random: Random) -> Any:
