@@ -25,6 +25,7 @@ class Row:
 COMMANDS: dict[str, Row] = {
     "simulate": Row("simulate", "Run Kubernetes manifests on a cluster in memory, in virtual time."),
     "replay": Row("replay", "Run scheduling cycles on a snapshot file of a scheduler."),
+    "snapshot-tool": Row("snapshot_tool", "Time one cycle on a snapshot file, with the flags of KAI's tool."),
     "fairshare-simulator": Row("fairshare_simulator", "Serve fair shares of queues that a request describes."),
     "time-based-fairshare-simulator": Row(
         "time_based_fairshare_simulator", "Play how past use moves a cluster from queue to queue, into a CSV file."

@@ -12,6 +12,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -152,24 +153,36 @@ def replay(file: Path, cycles: int, as_json: bool, rows: int, now: float | None)
 
     The file is what KAI's scheduler serves at /get-snapshot. Nothing is written anywhere.
     """
+    with refusing(file):
+        run = opened(file, now)
+        plan, figures = played(run, cycles)
+    if as_json:
+        click.echo(msgspec.json.encode(summary(run.file, figures)))
+    else:
+        _show(plan, figures, rows)
+
+
+def opened(file: Path, now: float | None = None) -> Replay:
+    """The file, ready for its cycles; `now` None: the newest time in it. FieldError names what is wrong with it."""
+    parsed = snapshot.load(file)
+    with below(f"{file}: {snapshot.MEMBER}: "):
+        return Replay(parsed, now or snapshot.observed_at(parsed) or time.time())
+
+
+@contextmanager
+def refusing(file: Path) -> Iterator[None]:
+    """What turns out to be wrong with the file, as a refusal that names the field."""
     try:
-        parsed = snapshot.load(file)
-        with below(f"{file}: {snapshot.MEMBER}: "):
-            run = Replay(parsed, now or snapshot.observed_at(parsed) or time.time())
-        plan, figures = _play(run, cycles)
+        yield
     except FieldError as error:
         raise _Refused(str(error)) from error
     except quantity.QuantityError as error:
         raise _Refused(f"{file}: {_first_wrong_amount(file) or error}") from error
     except msgspec.ValidationError as error:
         raise _Refused(f"{file}: {_first_wrong_part(file) or field_error(error, snapshot.MEMBER)}") from error
-    if as_json:
-        click.echo(msgspec.json.encode(summary(parsed, figures)))
-    else:
-        _show(plan, figures, rows)
 
 
-def _play(run: Replay, cycles: int) -> tuple[Plan, list[CycleFigures]]:
+def played(run: Replay, cycles: int) -> tuple[Plan, list[CycleFigures]]:
     """The last plan, and the figures of every cycle."""
     figures = []
     with collector.at_rest():

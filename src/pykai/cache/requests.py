@@ -88,15 +88,15 @@ def _fraction(text: str | None) -> float:
 def gpu_request(amounts: Amounts, annotations: Mapping[str, str]) -> GpuRequest:
     """Classify a pod: whole devices, a fraction, an amount of memory, or MIG instances."""
     legacy = any(key.startswith(names.MIG_PREFIX) for key in annotations)
+    whole = int(sum(value for name, value in amounts.items() if name.endswith("gpu")))
     if any(name.startswith(names.MIG_PREFIX) and value > 0 for name, value in amounts.items()):
-        return GpuRequest(GpuKind.MIG, 0, 0.0, 0, False)
+        return GpuRequest(GpuKind.MIG, whole, 1.0 if whole else 0.0, 0, False)
     memory = _positive_int(annotations.get(names.GPU_MEMORY))
     portion = _fraction(annotations.get(names.GPU_FRACTION))
     if portion or memory:
         devices = _positive_int(annotations.get(names.GPU_FRACTION_DEVICES)) or 1
         kind = GpuKind.FRACTION if portion else GpuKind.MEMORY
         return GpuRequest(kind, devices, portion, 0 if portion else memory, legacy)
-    whole = int(sum(value for name, value in amounts.items() if name.endswith("gpu")))
     return GpuRequest(GpuKind.REGULAR, whole, 1.0 if whole else 0.0, 0, legacy)
 
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
 import numpy as np
-from msgspec import DecodeError, Meta, Struct, ValidationError, json
+from msgspec import DecodeError, Meta, Struct, json
 
-from pykai.config.fields import FieldError, field_error
+from pykai.config.fields import FieldError, converted
 from pykai.kernels.fairshare import UNLIMITED, Floats, QueueColumns, divide_level
 from pykai.objects.timestamps import seconds
 
@@ -90,14 +90,20 @@ def simulated(body: bytes, now: float) -> dict[str, dict[str, float]]:
 
 def _read(body: bytes) -> _Request:
     try:
-        request = json.decode(body, type=_Request)
-    except ValidationError as error:
-        raise field_error(error) from error
+        document = json.decode(body)
     except (DecodeError, UnicodeDecodeError) as error:
         raise FieldError("", f"not JSON: {error}") from error
+    request = converted(_said(document), _Request)
     for path, message in _problems(request):
         raise FieldError(path, message)
     return request
+
+
+def _said(part: Any) -> Any:
+    """The part without nulls in its maps: pages send them for what was left empty."""
+    if isinstance(part, dict):
+        return {name: _said(value) for name, value in part.items() if value is not None}
+    return [_said(value) for value in part] if isinstance(part, list) else part
 
 
 def _problems(request: _Request) -> Iterator[tuple[str, str]]:

@@ -42,7 +42,7 @@ def _check_entry(container: str, entry: Mapping[str, Any]) -> None:
             f"{what} value of {value}. This is forbidden due to conflicts with Nvidia's device plugin. "
             "The only values that are allowed are 'void' or 'none'"
         )
-    if not value and entry.get("valueFrom"):
+    if not value and entry.get("valueFrom") is not None:
         raise RefusedError(
             f"{what} valueFrom reference. This is forbidden due to possible conflicts with Nvidia's device plugin"
         )

@@ -14,6 +14,7 @@ from typing import Any
 from pykai.cache.pods import pod_status
 from pykai.cache.requests import GpuRequest, gpu_request, pod_amounts
 from pykai.model.pods import GpuKind
+from pykai.model.status import Status
 from pykai.objects import kinds
 from pykai.objects.names import MIG_PREFIX
 from pykai.objects.pod_template import decode_template
@@ -68,7 +69,9 @@ def status(given: Case) -> Case:
     if match := RELATIVE.fullmatch(meta.get("deletionTimestamp", "")):
         meta["deletionTimestamp"] = (NOW - timedelta(seconds=float(match[1]))).isoformat()
     pod = clusters.as_kind(kinds.Pod, {**fields, "metadata": meta})
-    return {"status": pod_status(pod, False, NOW.timestamp(), given["stuck_in_releasing_threshold_seconds"]).title}
+    found = pod_status(pod, False, NOW.timestamp(), given["stuck_in_releasing_threshold_seconds"])
+    gated = found is Status.PENDING and decode_template(pod.spec).gated
+    return {"status": (Status.GATED if gated else found).title}
 
 
 OPERATIONS: dict[str, Callable[[Case], Case]] = {

@@ -61,6 +61,8 @@ def test_a_block_that_is_there_has_no_quota_of_its_own() -> None:
         ([queue("a"), queue("b", creationTimestamp="long ago")], 5, [3, 2]),
         ([queue("a", {"fairShare": 4, "request": 6}), queue("b")], 10, [6, 8]),
         ([queue("a", {"allocated": 9, "allocatedNotPreemptible": 9, "absoluteUsage": 1}), queue("b")], 10, [5, 5]),
+        ([queue("a", {"overQuotaWeight": None, "deserved": None}, priority=None), queue("b")], 10, [5, 5]),
+        ([{"uid": "a", "resourceShare": None}, queue("b", name=None)], 10, [5, 5]),
         ([queue("a", {"vacantAdjustedUsage": None}, childQueues=None, parentQueue="x"), queue("b")], 10, [5, 5]),
     ],
 )
@@ -83,6 +85,7 @@ def test_nobody_gets_nothing() -> None:
         ('{"totalResource": {"GPU": "1"}, "queues": []}', "totalResource.GPU: expected a number, got a string"),
         ('{"totalResource": {"GPU": -4}, "queues": []}', "totalResource.GPU: -4 is negative"),
         (json.dumps({"totalResource": {}, "queues": [{}]}), "queues[0]: uid is missing"),
+        (json.dumps({"totalResource": {}, "queues": [None]}), "queues[0]: expected a map, got nothing"),
         (json.dumps({"totalResource": {}, "queues": [queue("")]}), "queues[0].uid: is empty"),
         (json.dumps({"totalResource": {}, "queues": [queue("a"), queue("a")]}), "queues[1].uid: 'a' is given twice"),
         (

@@ -163,6 +163,7 @@ VISIBLE: list[Row] = [
     *[visible(f"devices named {text!r}", {"value": text}, VALUE.format(text)) for text in ("all", "0", "3,6", "VOID")],
     visible("an init container names devices", {"value": "all"}, VALUE.format("all"), "initContainers"),
     visible("devices from a ConfigMap", {"valueFrom": {"configMapKeyRef": {"name": "m", "key": "k"}}}, REFERENCE),
+    visible("devices from somewhere", {"valueFrom": {}}, REFERENCE),
 ]
 
 MISFITS: list[Row] = [

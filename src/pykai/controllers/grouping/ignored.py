@@ -40,7 +40,8 @@ def _on_object(obj: Object) -> Iterator[str]:
 
 def _settings(work: Workload) -> Iterator[str]:
     try:
-        read_kind_defaults(work)
+        if "" in read_kind_defaults(work):
+            yield "an entry of the defaults per kind ignored: it has no typeName"
     except UnreadableDefaultsError as error:
         yield f"defaults per kind ignored: {error}"
 

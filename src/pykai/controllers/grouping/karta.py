@@ -51,7 +51,7 @@ def _describes(karta: Object, top: Object) -> bool:
         has_gang = bool(_pod_group(karta) or _pod_groups(karta))
     except ValueError:
         return False
-    is_root = (root.get("group"), root.get("version"), root.get("kind")) == group_version_kind(top)
+    is_root = tuple(root.get(part) or "" for part in ("group", "version", "kind")) == group_version_kind(top)
     return is_root and has_gang and value_at(karta, "metadata", "deletionTimestamp") is None
 
 

@@ -2,16 +2,17 @@
 
 The admin's defaults are a ConfigMap whose key `types` holds a JSON list of
 `{"typeName": "Deployment", "group": "apps", "priorityName": "inference", "preemptibility": "preemptible"}`. An entry
-with a group is the better match; one without is for the kind in any group. An unreadable map counts as an empty one:
-a typo in it must not stop every pod of the cluster (`ignored.py` tells).
+with a group is the better match; one without is for the kind in any group. An unreadable map counts as an empty one,
+and an entry without a typeName as none: a typo must not stop every pod of the cluster (`ignored.py` tells).
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import DecodeError, Struct, json
 
 from pykai.controllers.grouping.fields import Object, group_version_kind, labels_of, text_at
 from pykai.controllers.grouping.lookup import ForbiddenError
@@ -32,12 +33,28 @@ class KindDefault:
 KindDefaults = Mapping[str, KindDefault]
 
 
+class _Entry(Struct, rename="camel"):
+    """One entry of the list; null is absent."""
+
+    type_name: str | None = None
+    group: str | None = None
+    priority_name: str | None = None
+    preemptibility: str | None = None
+
+    @property
+    def key(self) -> str:
+        return ".".join(filter(None, (self.type_name, self.group))) if self.type_name else ""
+
+
 class UnreadableDefaultsError(ValueError):
-    """The ConfigMap is missing or may not be read, or its `types` is not a JSON list of entries with a typeName."""
+    """The ConfigMap is missing or may not be read, or its `types` is not a JSON list of entries of texts."""
 
 
 def kind_defaults(work: Workload) -> KindDefaults:
-    """The admin's defaults by `Kind.group` or `Kind`; empty where there are none or they cannot be read."""
+    """The admin's defaults by `Kind.group` or `Kind`; empty where there are none or they cannot be read.
+
+    Under the empty key is what was said of no kind.
+    """
     try:
         return read_kind_defaults(work)
     except UnreadableDefaultsError:
@@ -61,26 +78,19 @@ def read_kind_defaults(work: Workload) -> KindDefaults:
 @lru_cache(maxsize=8)
 def _parsed(types: str) -> KindDefaults:
     try:
-        entries = json.loads(types)
-        return {
-            ".".join(filter(None, (entry["typeName"], entry.get("group")))): KindDefault(
-                entry.get("priorityName") or "", (entry.get("preemptibility") or "").lower()
-            )
-            for entry in entries
-        }
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UnreadableDefaultsError(f"data key types: {error!r}") from error
+        entries = json.decode(types, type=list[_Entry])
+    except (DecodeError, UnicodeEncodeError) as error:
+        raise UnreadableDefaultsError(f"data key types: {error}") from error
+    return {
+        entry.key: KindDefault(entry.priority_name or "", (entry.preemptibility or "").lower()) for entry in entries
+    }
 
 
 def default_for(owner: Object, defaults: KindDefaults) -> KindDefault:
-    """What the admin set for an object's kind, field by field: `Kind.group` before `Kind`."""
+    """What the admin set for an object's kind: the entry of `Kind.group`, else that of `Kind`."""
     group, _, kind = group_version_kind(owner)
-    exact = defaults.get(f"{kind}.{group}" if group else kind, KindDefault())
-    loose = defaults.get(kind, KindDefault())
-    return KindDefault(
-        exact.priority_class or loose.priority_class,
-        exact.preemptibility or loose.preemptibility,
-    )
+    keys = (f"{kind}.{group}", kind) if kind else ()
+    return next((defaults[key] for key in keys if key in defaults), KindDefault())
 
 
 def priority_class(work: Workload) -> str:

@@ -129,6 +129,8 @@ def test_priority_is_the_first_wish_that_exists(near, top, member, spec_class, e
             "high",
         ),
         ([{"typeName": "Thing", "priorityName": "absent"}], "train"),
+        ([{"group": "x", "priorityName": "low"}, {"typeName": "Thing", "priorityName": "high"}], "high"),
+        ([{"typeName": "Thing", "group": None, "priorityName": "high", "preemptibility": None}], "high"),
     ],
 )
 def test_priority_per_kind(entries, expected):
@@ -137,8 +139,34 @@ def test_priority_per_kind(entries, expected):
     assert chained(obj("x/v1", "Thing"), lookup=lookup, settings=settings).priority_class == expected
 
 
+def test_the_entry_of_a_group_stands_for_that_of_the_kind():
+    settings, config_map = defaults(
+        {"typeName": "Thing", "group": "x", "priorityName": "high"},
+        {"typeName": "Thing", "priorityName": "low", "preemptibility": "preemptible"},
+        {"priorityName": "low", "preemptibility": "preemptible"},
+    )
+    lookup = (config_map, priority_class("high"), priority_class("low"))
+    found = [chained(obj(api, kind), lookup=lookup, settings=settings) for api, kind in THINGS]
+    assert [(spec.priority_class, spec.preemptibility) for spec in found] == [
+        ("high", ""),
+        ("low", "preemptible"),
+        ("train", ""),
+    ]
+
+
+THINGS = (("x/v1", "Thing"), ("y/v1", "Thing"), ("v1", ""))
+
+
 @pytest.mark.parametrize(
-    "data", [{}, {"types": "[nonsense"}, {"types": "3"}, {"types": '[{"group": "x"}]'}, {"types": "[1]"}]
+    "data",
+    [
+        {},
+        {"types": "[nonsense"},
+        {"types": "3"},
+        {"types": '[{"group": "x"}]'},
+        {"types": "[1]"},
+        {"types": '[{"typeName": "Thing", "priorityName": 7}, {"typeName": "Thing", "preemptibility": "preemptible"}]'},
+    ],
 )
 def test_unreadable_defaults_count_as_none(data):
     settings, config_map = defaults()

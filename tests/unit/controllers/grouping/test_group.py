@@ -148,6 +148,12 @@ def test_unreadable_wishes_are_told():
     assert "ConfigMap ns/gone does not exist" in lines[3]
 
 
+def test_an_entry_of_the_defaults_without_a_kind_is_told():
+    config_map = obj("v1", "ConfigMap", "defaults", data={"types": '[{"priorityName": "high"}]'})
+    work = workload_of(pod(), Memory(config_map), Settings(kind_defaults=("ns", "defaults")))
+    assert ignored_wishes(work) == ["an entry of the defaults per kind ignored: it has no typeName"]
+
+
 def test_nothing_to_tell_about_good_wishes():
     annotations = {"kai.scheduler/preemption-delay": "0s", "kai.scheduler/staleness-grace-period": "-1s"}
     member = pod(labels={"kai.scheduler/preemptibility": "preemptible"}, annotations=annotations)

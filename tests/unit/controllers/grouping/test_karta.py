@@ -175,6 +175,14 @@ def test_an_unusable_karta_does_not_hide_a_good_one():
     assert grouped(TOP, member(), karta(None, name="empty"), karta(ONE_GROUP)).name == "pg-u-f-job"
 
 
+def test_a_kind_of_the_core_group():
+    described = karta(ONE_GROUP, root={"kind": {"version": "v1", "kind": "ReplicationController"}})
+    labels = {"run.ai/karta-group": "", "run.ai/karta-version": "v1", "run.ai/karta-kind": "ReplicationController"}
+    described["metadata"]["labels"] = labels
+    top = obj("v1", "ReplicationController", "f", spec=TOP["spec"])
+    assert grouped(top, member(), described).name == "pg-u-f-job"
+
+
 def test_off_by_setting():
     assert grouped(TOP, member(), karta(ONE_GROUP), settings=Settings(karta_fallback=False)).name == "pg-f-u-f"
 
