@@ -11,7 +11,11 @@ HEAD = """# Labels, annotations, custom resources
 Generated from the code by `make docs`. "Workload" is a pod or whatever owns it: a Job, a Deployment, a RayCluster.
 """
 WRITTEN_BY_USERS = {
-    names.QUEUE_LABEL: ("label", "workload, shared ResourceClaim", "The queue. Another key: `global.queueLabelKey`."),
+    names.QUEUE_LABEL: (
+        "label",
+        "workload, shared ResourceClaim",
+        "The queue. Another key: chart value `podgrouper.queueLabelKey`.",
+    ),
     names.LEGACY_QUEUE_LABEL: ("label", "workload", "The same, as it was called before; read if the other is absent."),
     names.PROJECT_LABEL: ("label", "workload", "Names the queue where neither of them does."),
     names.PRIORITY_CLASS_LABEL: ("label", "workload", "The PriorityClass of the gang; goes before that of the pods."),

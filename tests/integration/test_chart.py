@@ -21,7 +21,6 @@ from pykai.controllers import operator
 from pykai.controllers.operator import OperatorSettings, Site, upgrade
 from pykai.controllers.operator.kinds import MONITOR
 from pykai.kube.api import Api, Object, Patch, Ref, Selection
-from pykai.kube.crds import open_definition
 from pykai.kube.credentials import Token, from_kubeconfig
 from pykai.kube.definitions import define
 from pykai.kube.errors import NotFound
@@ -31,6 +30,7 @@ from pykai.kube.watches import Watches
 from pykai.local.cluster import ControlPlane
 from pykai.objects.crds import manifests
 from pykai.observe.work_metrics import WorkMetrics
+from tests.open_definition import open_definition
 from tests.patience import PATIENCE_SECONDS
 from tests.unit.chart.rendering import CHART, VALUE_SETS, helm, objects, render
 from tests.unit.controllers.live import running

@@ -26,7 +26,6 @@ from pykai.kube.api import (
     Selection,
     WatchEvent,
 )
-from pykai.kube.crds import open_definition
 from pykai.kube.credentials import find_access
 from pykai.kube.errors import (
     AlreadyExists,
@@ -36,7 +35,6 @@ from pykai.kube.errors import (
     Gone,
     Invalid,
     NotFound,
-    TooManyRequests,
     Unsupported,
 )
 from pykai.kube.events import EventRecorder, Regarding
@@ -46,7 +44,6 @@ from pykai.kube.memory import MemoryApi
 from pykai.kube.resources import (
     CONFIG_MAP,
     CRD,
-    DISRUPTION_BUDGET,
     EVENT,
     LEASE,
     NAMESPACE,
@@ -60,6 +57,7 @@ from pykai.kube.watch import SharedWatch
 from pykai.kube.watches import Watches
 from pykai.local.cluster import ControlPlane
 from pykai.objects.crds import manifests
+from tests.open_definition import open_definition
 from tests.patience import PATIENCE_SECONDS
 
 
@@ -519,7 +517,7 @@ async def test_a_namespace_takes_its_content_along(api: Api) -> None:
     await gone(api, NAMESPACE, name, "")
 
 
-# -------------------------------------------------------------------------------------------- binding and eviction
+# --------------------------------------------------------------------------------------------------------- binding
 async def test_binding(api: Api, space: str) -> None:
     made = await api.create(POD, pod("p"), space)
     ref, uid = POD.ref("p", space), made["metadata"]["uid"]
@@ -545,36 +543,6 @@ async def test_a_gated_pod_cannot_be_bound(api: Api, space: str) -> None:
         await pods.bind(api, ref, "n1")
     await api.patch(ref, Patch.merge({"spec": {"schedulingGates": []}}))
     await bind(api, ref)
-
-
-async def test_eviction(api: Api, space: str) -> None:
-    await api.create(POD, pod("p"), space)
-    ref = POD.ref("p", space)
-    await bind(api, ref)
-    await pods.evict(api, ref, Deletion(grace_seconds=7))
-    after = await api.get(ref, Object)
-    assert after["metadata"]["deletionGracePeriodSeconds"] == 7
-    assert [c["reason"] for c in after["status"]["conditions"] if c["type"] == "DisruptionTarget"] == [
-        "EvictionByEvictionAPI"
-    ]
-    with pytest.raises(NotFound):
-        await pods.evict(api, POD.ref("missing", space))
-
-
-async def test_a_disruption_budget_refuses_an_eviction(api: Api, space: str) -> None:
-    await api.create(POD, pod("p"), space)
-    ref = POD.ref("p", space)
-    await bind(api, ref)
-    ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-    await api.patch(ref.sub("status"), Patch.strategic({"status": ready}))
-    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "p"}}}
-    await api.create(DISRUPTION_BUDGET, {"metadata": {"name": "b"}, "spec": spec}, space)
-    counts = {"observedGeneration": 1, "disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1}
-    status = {"status": {**counts, "expectedPods": 1}}
-    await api.patch(DISRUPTION_BUDGET.ref("b", space).sub("status"), Patch.merge(status))
-    with pytest.raises(TooManyRequests, match="disruption budget"):
-        await pods.evict(api, ref)
-    assert "deletionTimestamp" not in (await api.get(ref, Object))["metadata"]
 
 
 # ----------------------------------------------------------------------------------------------------------- lists

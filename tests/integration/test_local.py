@@ -26,7 +26,7 @@ from pykai.local.habits import Habits, Log
 from pykai.local.kubelet import hollow_nodes
 from pykai.local.nvml import FakeNvml
 from pykai.local.process import ProcessId, identify, wait_for_end
-from pykai.local.session import ClusterPlan, Component, live, process_component
+from pykai.local.session import ClusterPlan, Component, live
 from pykai.local.shapes import Device, GpuShape, NodeShape, devices
 from tests.patience import PATIENCE_SECONDS
 
@@ -249,18 +249,26 @@ async def test_components_run_on_the_cluster(local_cluster: ControlPlane) -> Non
         seen.append("announced")
         ready.set()
 
-    script = "import os, time; print(open(os.environ['KUBECONFIG']).read()[:1]); time.sleep(60)"
-    components = [Component("slow", slow), process_component("other", [sys.executable, "-c", script])]
+    async def quick(kubeconfig: Path, done: asyncio.Event) -> None:
+        seen.append(kubeconfig.name)
+        done.set()
+        await asyncio.Event().wait()
+
+    components = [Component("slow", slow), Component("quick", quick)]
     plan = ClusterPlan("tests", [NodeShape("only")], components=components)
     running = asyncio.create_task(live(plan, local_cluster, announce, stop))
     await asyncio.wait_for(ready.wait(), PATIENCE_SECONDS)
-    assert seen == ["component", "announced"]
+    assert seen == ["kubeconfig", "component", "announced"]
     stop.set()
     await asyncio.wait_for(running, PATIENCE_SECONDS)
 
 
 async def _crash(kubeconfig: Path, ready: asyncio.Event) -> None:
     raise RuntimeError("cannot go on")
+
+
+async def _refuse(kubeconfig: Path, ready: asyncio.Event) -> None:
+    raise ClusterError("no leases here")
 
 
 async def _leave(kubeconfig: Path, ready: asyncio.Event) -> None:
@@ -272,7 +280,7 @@ async def _leave(kubeconfig: Path, ready: asyncio.Event) -> None:
     [
         (Component("binder", _crash), r"(?s)component binder crashed:.*RuntimeError: cannot go on"),
         (Component("binder", _leave), "component binder ended without being asked to"),
-        (process_component("binder", ["sh", "-c", "exit 3"]), "component binder: ended with code 3"),
+        (Component("binder", _refuse), "component binder: no leases here"),
     ],
 )
 async def test_the_end_of_a_component_is_reported_by_name(

@@ -23,13 +23,13 @@ from pykai.controllers import pod_grouper
 from pykai.controllers.grouping.kinds import ANY_VERSION, TABLE
 from pykai.controllers.pod_grouper.kinds import plural_of
 from pykai.kube.api import Object, Patch, Resource
-from pykai.kube.crds import open_definition
 from pykai.kube.definitions import define
 from pykai.kube.http import HttpApi
 from pykai.kube.resources import BUILT_IN, CONFIG_MAP, NAMESPACE, POD, POD_GROUP, SERVICE_ACCOUNT
 from pykai.local.cluster import ControlPlane
 from pykai.local.session import connect
 from pykai.objects import names
+from tests.open_definition import open_definition
 from tests.unit.controllers.live import eventually, running
 
 from .test_pod_grouper import SETTINGS, group_names, pod_template

@@ -12,6 +12,7 @@ makes the definitions on a local cluster and plays the operators until Ctrl-C, f
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import os
@@ -269,7 +270,10 @@ async def _for_people(kubeconfig: Path, namespace: str) -> None:
 
 
 if __name__ == "__main__":
+    options = argparse.ArgumentParser(description="Play the operators of PyTorchJob, RayJob, JobSet and others.")
+    options.add_argument("namespace", nargs="?", default="default", help="where their workloads are (default)")
+    chosen = options.parse_args()
     if not os.environ.get("KUBECONFIG"):
         sys.exit("KUBECONFIG is not set: export the line that `kai local up` printed")
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_for_people(Path(os.environ["KUBECONFIG"]), sys.argv[1] if len(sys.argv) > 1 else "default"))
+        asyncio.run(_for_people(Path(os.environ["KUBECONFIG"]), chosen.namespace))

@@ -186,7 +186,7 @@ def check_config(config: SchedulerConfig) -> None:
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--scheduler-conf") from error
     for line in remarks(config, registry.make):
-        log.warning("configuration has no effect", where=line)
+        log.warning("note on the configuration", note=line)
 
 
 def compose(settings: SchedulerSettings, api: Api, watches: Watches, work: WorkMetrics) -> Composition:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
+from weakref import ref
 
 from pykai.config.scheduler import Make, PluginChoice, SchedulerConfig
 from pykai.objects import duration
@@ -63,12 +64,20 @@ def remarks(config: SchedulerConfig, make: Make) -> list[str]:
 def _of_plugin(choice: PluginChoice, before: tuple[PluginChoice, ...], make: Make) -> Iterator[str]:
     if choice.name in (other.name for other in before):
         yield f"{choice.path}.name: plugin {choice.name} is named before: its word counts twice"
-    heard = _Heard(choice.arguments)
-    make(choice.name, heard)
-    known = f"known: {', '.join(sorted(heard.asked))}" if heard.asked else "it takes none"
+    asked = _asked_for(choice, make)
+    known = f"known: {', '.join(sorted(asked))}" if asked else "it takes none"
     for name, text in choice.arguments.items():
         path = f"{choice.path}.arguments.{name}"
-        if name not in heard.asked:
+        if name not in asked:
             yield f"{path}: plugin {choice.name} has no such argument ({known}): it has no effect"
         elif wrong := READ.get((choice.name, name), _counts)(text):
             yield f"{path}: {text!r} {wrong}"
+
+
+def _asked_for(choice: PluginChoice, make: Make) -> set[str]:
+    """The arguments that the plugin asks for when it is made: all of them if it keeps them, as it may ask later."""
+    heard = _Heard(choice.arguments)
+    asked, kept = heard.asked, ref(heard)
+    made = make(choice.name, heard)
+    del heard
+    return {*choice.arguments} if made and kept() is not None else asked

@@ -75,7 +75,7 @@ class Ref:
             raise ValueError(f"{self.resource.qualified} {self.name!r} {need}")
 
     def sub(self, subresource: str) -> Ref:
-        """The address of a subresource: `status`, `binding`, `eviction`, `scale`."""
+        """The address of a subresource: `status`, `binding`, `scale`."""
         return replace(self, subresource=subresource)
 
     @property
@@ -248,7 +248,7 @@ class Api(Protocol):
         ...
 
     async def post(self, ref: Ref, body: Body) -> Object:
-        """Create a subresource (`binding`, `eviction`) of an existing object."""
+        """Create a subresource (`binding`) of an existing object."""
         ...
 
     def watch(
@@ -260,9 +260,3 @@ class Api(Protocol):
         the server. An empty `version` opens with every present object as ADDED instead.
         """
         ...
-
-
-def key_of(body: Object) -> tuple[str, str]:
-    """(namespace, name) of an object; namespace is empty for cluster-wide kinds."""
-    metadata = body.get("metadata") or {}
-    return metadata.get("namespace") or "", metadata.get("name") or ""

@@ -154,7 +154,7 @@ def bookmark(resource: Resource, version: str) -> bytes:
     return encode({"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata})
 
 
-SUBRESOURCE_KINDS = {"binding": ("v1", "Binding"), "eviction": ("policy/v1", "Eviction")}
+SUBRESOURCE_KINDS = {"binding": ("v1", "Binding")}
 
 
 def subresource_body(ref: Ref, body: Body) -> Object:

@@ -30,11 +30,6 @@ class ApiError(Exception):
         self.status = self.status if status is None else status
         self.reason = reason or self.reason
 
-    def as_status(self) -> dict[str, Any]:
-        """The refusal as the `Status` object that a server sends."""
-        body = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": self.message}
-        return body | {"reason": self.reason, "code": self.status, "details": self.details}
-
 
 class BadRequest(ApiError):
     """The request could not be understood."""
@@ -97,7 +92,7 @@ class Invalid(ApiError):
 
 
 class TooManyRequests(ApiError):
-    """Come back later: the server is busy, or a disruption budget does not allow the eviction."""
+    """Come back later: the server is busy."""
 
     status, reason = 429, "TooManyRequests"
 

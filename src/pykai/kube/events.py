@@ -140,7 +140,7 @@ class EventRecorder:
                 pass
 
     async def flush(self) -> None:
-        """Write everything that waits, repetitions included; for the end of a process."""
+        """Write everything that waits at once, repetitions included, without waiting for its minute."""
         while self._queue:
             await self._write(heapq.heappop(self._queue)[2])
 

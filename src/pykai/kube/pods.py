@@ -1,10 +1,10 @@
-"""The two writes to a pod that are no plain writes: binding it to a node and evicting it."""
+"""The one write to a pod that is no plain write: binding it to a node."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pykai.kube.api import AS_SERVER_LIKES, Api, Deletion, Object, Ref
+from pykai.kube.api import Api, Object, Ref
 
 
 async def bind(api: Api, pod: Ref, node: str, uid: str = "", annotations: Mapping[str, str] | None = None) -> None:
@@ -15,8 +15,3 @@ async def bind(api: Api, pod: Ref, node: str, uid: str = "", annotations: Mappin
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     }
     await api.post(pod.sub("binding"), body)
-
-
-async def evict(api: Api, pod: Ref, how: Deletion = AS_SERVER_LIKES) -> None:
-    """Delete the pod if its disruption budget allows it, TooManyRequests if not."""
-    await api.post(pod.sub("eviction"), {"deleteOptions": how.body()})

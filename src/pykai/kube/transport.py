@@ -195,8 +195,6 @@ class Transport:
         failure = error_from(answer.data, answer.status)
         if isinstance(failure, Unauthorized):
             return failure, self._access.token.refused() and attempt == 1
-        if any(cause.get("reason") == "DisruptionBudget" for cause in failure.details.get("causes") or ()):
-            return failure, False
         if answer.retry_after is not None:
             failure.details.setdefault("retryAfterSeconds", answer.retry_after)
             return failure, answer.status == 429 or answer.status >= 500

@@ -1,8 +1,8 @@
 """One local cluster from start to end, in the process that owns it: control plane, hollow nodes, components.
 
-The components are the caller's: coroutines (or processes, by `process_component`) that get the kubeconfig and say when
-they are ready. Whatever ends by itself ends the cluster: half a cluster is worse than none, and its name and the reason
-are in the record and on the terminal. A stop that was asked for leaves nothing behind; a failure leaves the logs.
+The components are the caller's: coroutines that get the kubeconfig and say when they are ready. Whatever ends by itself
+ends the cluster: half a cluster is worse than none, and its name and the reason are in the record and on the terminal.
+A stop that was asked for leaves nothing behind; a failure leaves the logs.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ from pykai.local.process import identify
 from pykai.local.shapes import NodeShape
 
 _CHECK_SECONDS = 0.5
-_COMPONENT_STOP_SECONDS = 5.0
 _LONG_SECONDS = 10.0
 _STOP = "stop"
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -50,33 +49,6 @@ class Component:
 
     name: str
     run: Run
-
-
-def process_component(name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> Component:
-    """A component that is a process of its own; KUBECONFIG tells it the cluster. It is ready once it is started."""
-
-    async def run(kubeconfig: Path, ready: asyncio.Event) -> None:
-        variables = {**os.environ, **(environment or {}), "KUBECONFIG": str(kubeconfig)}
-        process = await asyncio.create_subprocess_exec(*command, env=variables, stdin=asyncio.subprocess.DEVNULL)
-        ready.set()
-        try:
-            code = await process.wait()
-        finally:
-            await _end(process)
-        raise ClusterError(f"ended with code {code}")
-
-    return Component(name, run)
-
-
-async def _end(process: asyncio.subprocess.Process) -> None:
-    if process.returncode is not None:
-        return
-    process.terminate()
-    try:
-        await asyncio.wait_for(process.wait(), _COMPONENT_STOP_SECONDS)
-    except TimeoutError:
-        process.kill()
-        await process.wait()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ RESERVATION_NAMESPACE: Final = "kai-resource-reservation"
 RESERVATION_APP: Final = "kai-resource-reservation"
 SCALING_NAMESPACE: Final = "kai-scale-adjust"
 SCALING_APP: Final = "scaling-pod"
-DEFAULT_NODE_POOL: Final = "default"
 
 # Labels
 QUEUE_LABEL: Final = "kai.scheduler/queue"
@@ -57,7 +56,6 @@ NUMA_OBSERVED: Final = "kai.scheduler/numa-placement-observed"
 
 # Resources
 NVIDIA_GPU: Final = "nvidia.com/gpu"
-AMD_GPU: Final = "amd.com/gpu"
 MIG_PREFIX: Final = "nvidia.com/mig-"
 
 # Gang structure

@@ -69,7 +69,7 @@ def node_placement(gpu: str = "binpack", cpu: str = "binpack") -> tuple[Pack | S
     """The plugins for one strategy, binpack or spread, per kind of pod."""
     for field, strategy in (("gpu", gpu), ("cpu", cpu)):
         if strategy not in STRATEGIES:
-            raise ValueError(f"nodeplacement: {field} must be {' or '.join(STRATEGIES)}, not {strategy!r}")
+            raise ValueError(f"arguments.{field}: must be {' or '.join(STRATEGIES)}, not {strategy!r}")
     plugins = (Pack(gpu == "binpack", cpu == "binpack"), Spread(gpu == "spread", cpu == "spread"))
     return tuple(plugin for plugin in plugins if plugin.gpu or plugin.cpu)
 

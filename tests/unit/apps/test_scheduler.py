@@ -137,7 +137,7 @@ def test_what_the_configuration_asks_for_in_vain_is_logged(tmp_path: Path) -> No
     path.write_text("tiers: [{plugins: [{name: nodeplacement, arguments: {GPU: spread}}]}]")
     with structlog.testing.capture_logs() as lines:
         app.check_config(app.config_of(str(path)))
-    assert [(line["log_level"], line["where"]) for line in lines] == [
+    assert [(line["log_level"], line["note"]) for line in lines] == [
         (
             "warning",
             "tiers[0].plugins[0].arguments.GPU: plugin nodeplacement has no such argument (known: cpu, gpu): "

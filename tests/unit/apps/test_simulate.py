@@ -272,7 +272,22 @@ def test_a_plugin_of_fifteen_lines_changes_where_pods_land(installed_plugin: Non
     assert node_of_train("--config", PLUGIN / "scheduler.yaml") == "second"
 
 
-def test_a_plugin_that_is_not_installed_is_refused() -> None:
-    result = run(PLUGIN / "manifests", "--config", PLUGIN / "scheduler.yaml")
+def test_what_the_plugin_is_told_counts(installed_plugin: None, tmp_path: Path) -> None:
+    assert run(PLUGIN / "manifests", "--config", PLUGIN / "scheduler.yaml").stderr == ""
+    result = run(PLUGIN / "manifests", "--config", changed_policy(tmp_path, '"1000"', '"much"'))
     assert result.exit_code == 2
-    assert "scheduler.yaml: tiers[0].plugins[5]: plugin 'cheapestfirst' does not exist" in result.output
+    assert "scheduler.yaml: tiers[0].plugins[5]: could not convert string to float: 'much'" in result.output
+
+
+def test_a_plugin_that_is_not_installed_is_refused(tmp_path: Path) -> None:
+    """Under a name that nobody has, because whoever follows the documentation has installed the example."""
+    result = run(PLUGIN / "manifests", "--config", changed_policy(tmp_path, "cheapestfirst", "dearestfirst"))
+    assert result.exit_code == 2
+    assert "scheduler.yaml: tiers[0].plugins[5]: plugin 'dearestfirst' does not exist" in result.output
+
+
+def changed_policy(folder: Path, old: str, new: str) -> Path:
+    """The policy of the example with another word in it."""
+    file = folder / "scheduler.yaml"
+    file.write_text((PLUGIN / "scheduler.yaml").read_text().replace(old, new))
+    return file

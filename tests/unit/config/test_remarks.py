@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -38,6 +39,18 @@ def test_what_has_an_effect_is_not_remarked_on() -> None:
 def test_every_plugin_tells_which_arguments_it_asks_for(name: str) -> None:
     (line,) = remarks_on({"name": name, "arguments": {"colour": "red"}})
     assert line.startswith(f"tiers[0].plugins[0].arguments.colour: plugin {name} has no such argument (")
+
+
+class Later:
+    """A plugin that keeps its arguments and asks for them while it works."""
+
+    def __init__(self, arguments: Mapping[str, str]) -> None:
+        self.ask = arguments.get
+
+
+def test_nothing_is_said_of_arguments_that_a_plugin_may_ask_for_later() -> None:
+    config = scheduler.read({"tiers": [{"plugins": [{"name": "later", "arguments": {"colour": "red"}}]}]})
+    assert remarks(config, lambda _, arguments: (Later(arguments),)) == []
 
 
 VAIN = [

@@ -126,7 +126,7 @@ WRONG_PLUGINS = [
     ({"name": "nosuch"}, "plugin 'nosuch' does not exist"),
     ({"name": "proportion", "arguments": {"kValue": "much"}}, "arguments.kValue: 'much' is not a number"),
     ({"name": "proportion", "arguments": {"kValue": "nan"}}, "arguments.kValue: 'nan' is not a number"),
-    ({"name": "nodeplacement", "arguments": {"gpu": "pile"}}, "gpu must be binpack or spread"),
+    ({"name": "nodeplacement", "arguments": {"gpu": "pile"}}, "arguments.gpu: must be binpack or spread"),
 ]
 
 

@@ -9,11 +9,11 @@ import pytest
 
 from pykai.controllers.pod_grouper import PodGrouper, PodGrouperSettings, run
 from pykai.kube.api import Object, Patch, Resource
-from pykai.kube.crds import open_definition
 from pykai.kube.errors import AlreadyExists, Forbidden, NotFound, Unavailable
 from pykai.kube.resources import CRD, EVENT, NAMESPACE, POD, POD_GROUP, REPLICA_SET
 from pykai.objects import names
 from tests.jumping_time import in_no_time
+from tests.open_definition import open_definition
 
 from .live import DiaryApi, eventually, make_job, make_pod, make_priority_classes, owned_by, running
 

@@ -11,11 +11,11 @@ import pytest
 from pykai.controllers.grouping import Settings
 from pykai.controllers.pod_grouper import PodGrouperSettings, run
 from pykai.kube.api import Object, Patch, Ref, Resource
-from pykai.kube.crds import open_definition
 from pykai.kube.errors import Forbidden, Unavailable
 from pykai.kube.resources import CRD, EVENT, JOB, POD, POD_GROUP
 from pykai.objects import names
 from tests.jumping_time import in_no_time
+from tests.open_definition import open_definition
 
 from .live import DiaryApi, eventually, make_job, make_pod, make_priority_classes, owned_by, running
 

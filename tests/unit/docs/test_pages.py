@@ -7,15 +7,18 @@ import re
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from docs.generate import extension_points, fields
 from docs.generate.pages import pages
 
 from pykai.apps.cli import COMMANDS
+from pykai.apps.simulate import simulate
 from pykai.engine.points import all_points
 
 ROOT = Path(__file__).parents[3]
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md")),
+    ROOT / "charts" / "kai-scheduler" / "README.md",
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 LINK = re.compile(r"\]\(([^)\s#]*)(#[^)\s]*)?\)")
@@ -35,6 +38,20 @@ def test_every_extension_point_says_how_plugins_compose() -> None:
 def test_the_example_on_the_page_is_the_file() -> None:
     code = (ROOT / "examples" / "plugins" / "cheapest_first.py").read_text()
     assert f"```python\n{code}```" in (ROOT / "docs" / "plugins.md").read_text()
+
+
+def test_the_quick_start_on_the_pages_is_what_it_shows() -> None:
+    """The README leaves lines out, with three dots for them."""
+    ran = CliRunner().invoke(simulate, [str(ROOT / "examples" / "quickstart")])
+    shown = [line.rstrip() for line in ran.stdout.splitlines()]
+    assert _told(ROOT / "docs" / "simulate.md") == shown
+    assert [line for line in _told(ROOT / "README.md") if "..." not in line and line not in shown] == []
+
+
+def _told(page: Path) -> list[str]:
+    """The lines of the block that begins as the output does."""
+    (block,) = re.findall(r"^```\n(\d+ nodes with .*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    return str(block).splitlines()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -77,6 +94,15 @@ def test_every_package_is_described() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text()
     packages = {path.parent.name for path in (ROOT / "src" / "pykai").glob("*/__init__.py")}
     assert set(re.findall(r"^\*\*`(\w+)`\*\*:", page, re.MULTILINE)) == packages
+
+
+def test_every_file_of_the_engine_is_on_the_map() -> None:
+    """It is the largest package, and the one that most people come for."""
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    modules = {path.stem for path in (ROOT / "src" / "pykai" / "engine").glob("*.py")} - {"__init__"}
+    start, end = page.index("**`engine`**"), page.index("**`plugins`**")
+    named = re.findall(r"^\|.*\|$", page[start:end], re.MULTILINE)
+    assert modules - set(re.findall(r"`(\w+)`", " ".join(named))) == set()
 
 
 def test_every_decision_is_listed() -> None:

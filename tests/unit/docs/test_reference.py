@@ -8,9 +8,10 @@ from pathlib import Path
 
 import click
 import pytest
-from docs.generate import fields, flags, metrics, objects, policies
+from docs.generate import fields, flags, metrics, objects, policies, workloads
 
 import pykai
+from pykai.controllers.grouping.kinds import TABLE
 from pykai.objects import names
 from pykai.observe.metrics import SCHEDULER
 from pykai.plugins import registry
@@ -67,6 +68,11 @@ def test_labels_and_annotations_are_described() -> None:
     wanted = {value for text in told for value in re.findall(r'Final = "(.*)"', text)}
     described = {*objects.WRITTEN_BY_USERS, *objects.WRITTEN_BY_KAI}
     assert wanted - described == {"default-queue", *OF_OTHERS}
+
+
+def test_every_kind_of_workload_is_described() -> None:
+    assert [row.kind for row in TABLE.values() if not workloads.meaning(row)] == []
+    assert set(workloads.GANGS) <= {row.kind for row in TABLE.values()}
 
 
 def test_every_metric_of_kai_is_here_or_explained() -> None:

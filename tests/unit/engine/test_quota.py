@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 
 import pytest
 
@@ -15,6 +16,7 @@ from pykai.engine.quota import (
     fits,
     human,
     may_lose,
+    most_gpus_to_lose,
     over_held_quota,
     over_limit,
     queue_key,
@@ -196,6 +198,27 @@ def test_who_is_considered_as_a_victim(wanted: float, victim: dict[str, object],
     assert may_lose(found, Claim(0, gpus(wanted)), 1) is considered
 
 
+def test_only_what_the_claim_asks_for_makes_a_victim() -> None:
+    found = book({}, {"deserved": (10.0, -1.0, 2.0), "allocated": (5.0, 0.0, 2.0), "fair": quota(4)})
+    assert may_lose(found, Claim(0, gpus(1)), 1), "not below its quota of GPUs"
+    assert not may_lose(found, Claim(0, (1.0, 0.0, 1.0)), 1), "below that of cpu, and above none"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "victim", "most"),
+    [
+        (1, {"allocated": gpus(6), "deserved": quota(2), "fair": quota(4)}, 6 - 2 + 1),
+        (3, {"allocated": gpus(6), "deserved": quota(2), "fair": quota(4)}, 6 - 4 + 1),  # beyond the quota
+        (1, {"allocated": gpus(7), "deserved": FREE, "limit": quota(5)}, 7 - 5 + 1),
+        (1, {"allocated": gpus(2), "deserved": quota(2), "fair": quota(4)}, 0),
+        (1, {"allocated": (9.0, 0.0, 2.0), "deserved": (8.0, -1.0, 2.0), "fair": quota(2)}, inf),
+    ],
+)
+def test_at_most_the_surplus_and_one_block_can_be_taken(wanted: float, victim: dict[str, object], most: float) -> None:
+    found = book({"deserved": quota(2), "fair": quota(9)}, victim)
+    assert most_gpus_to_lose(found, Claim(0, gpus(wanted)), {1: 1.0}) == most
+
+
 #   0 department    1 department
 #   └─ 2            └─ 3
 def departments(**victim: object) -> QueueBook:
@@ -221,6 +244,8 @@ def test_blocks_are_taken_while_the_victim_has_too_much(blocks: list[float], fai
 def test_a_queue_must_not_become_relatively_richer_than_the_one_that_lost() -> None:
     richer = departments(allocated=gpus(3))
     assert not reclaimable(richer, Claim(2, gpus(2)), {3: [gpus(1)]})
+    as_rich = departments(allocated=gpus(4))
+    assert not reclaimable(as_rich, Claim(2, gpus(2)), {3: [gpus(1)]})
     poorer = departments(allocated=gpus(8))
     assert reclaimable(poorer, Claim(2, gpus(2)), {3: [gpus(1)]})
     assert not reclaimable(poorer, Claim(2, gpus(2)), {3: [gpus(1)]}, multiplier=3.0)
@@ -249,3 +274,15 @@ def test_only_resources_that_change_hands_are_compared() -> None:
 def test_a_share_of_nothing_is_infinite() -> None:
     found = book({"fair": gpus(0)}, {"deserved": gpus(0), "fair": gpus(1), "allocated": gpus(9)})
     assert not reclaimable(found, Claim(0, gpus(1)), {1: [gpus(1)]})
+
+
+def test_nothing_of_a_share_of_nothing_is_nothing() -> None:
+    ours = {"deserved": quota(2), "fair": (0.0, -1.0, 2.0)}
+    theirs = {"deserved": gpus(0), "fair": (100.0, 0.0, 1.0), "allocated": (200.0, 0.0, 9.0)}
+    assert reclaimable(book(ours, theirs), Claim(0, gpus(1)), {1: [(100.0, 0.0, 1.0)]})
+
+
+def test_a_loser_whose_share_is_nothing_is_not_compared() -> None:
+    ours = {"deserved": gpus(1), "fair": gpus(1), "allocated": gpus(1)}
+    theirs = {"deserved": gpus(0), "fair": gpus(0), "allocated": gpus(1)}
+    assert reclaimable(book(ours, theirs), Claim(0, gpus(1)), {1: [gpus(1)]})

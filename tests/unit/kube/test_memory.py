@@ -9,11 +9,10 @@ import pytest
 
 from pykai.kube import pods
 from pykai.kube.api import Deletion, EventType, Object, Paging, Patch, Resource, Selection
-from pykai.kube.errors import Conflict, Forbidden, Gone, NotFound, Timeout, TooManyRequests
+from pykai.kube.errors import Conflict, Forbidden, Gone, NotFound, Timeout
 from pykai.kube.memory import MemoryApi
 from pykai.kube.resources import (
     CONFIG_MAP,
-    DISRUPTION_BUDGET,
     NAMESPACE,
     POD,
     POD_GROUP,
@@ -106,25 +105,6 @@ async def test_admission_sees_and_changes_writes() -> None:
     assert (await api.get(CONFIG_MAP.ref("a", "default"), Object))["data"] == made["data"]
 
 
-async def test_a_budget_is_charged_once_per_eviction(api: MemoryApi) -> None:
-    for name in ("a", "b"):
-        await api.create(POD, pod(name), "default")
-        await pods.bind(api, POD.ref(name, "default"), "n")
-        ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-        await api.patch(POD.ref(name, "default").sub("status"), Patch.strategic({"status": ready}))
-    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}}
-    await api.create(DISRUPTION_BUDGET, {"metadata": {"name": "b"}, "spec": spec}, "default")
-    with pytest.raises(TooManyRequests) as early:
-        await pods.evict(api, POD.ref("a", "default"))
-    assert early.value.retry_after == 10
-    status = {"observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1}
-    await api.patch(DISRUPTION_BUDGET.ref("b", "default").sub("status"), Patch.merge({"status": status}))
-    await pods.evict(api, POD.ref("a", "default"))
-    with pytest.raises(TooManyRequests):
-        await pods.evict(api, POD.ref("b", "default"))
-    await pods.evict(api, POD.ref("a", "default"))
-
-
 async def test_a_watch_is_gone_after_compaction_and_ends_on_disconnect(api: MemoryApi) -> None:
     version = (await api.list(POD, Object)).version
     await api.create(POD, pod("p"), "default")
@@ -203,18 +183,7 @@ async def test_a_namespace_waits_for_pods_that_are_stopping(api: MemoryApi) -> N
         await api.get(NAMESPACE.ref("team"), Object)
 
 
-async def test_an_eviction_of_another_pod_of_the_name_is_refused(api: MemoryApi) -> None:
+async def test_a_deletion_of_another_pod_of_the_name_is_refused(api: MemoryApi) -> None:
     await api.create(POD, pod("p"), "default")
     with pytest.raises(Conflict, match="Precondition failed: UID"):
-        await pods.evict(api, POD.ref("p", "default"), Deletion(uid="another"))
-
-
-async def test_a_budget_that_selects_by_two_is_an_error(api: MemoryApi) -> None:
-    await api.create(POD, pod("p"), "default")
-    await pods.bind(api, POD.ref("p", "default"), "n")
-    await api.patch(POD.ref("p", "default").sub("status"), Patch.merge({"status": {"phase": "Running"}}))
-    for name in ("a", "b"):
-        spec = {"selector": {"matchLabels": {"app": "a"}}}
-        await api.create(DISRUPTION_BUDGET, {"metadata": {"name": name}, "spec": spec}, "default")
-    with pytest.raises(Exception, match="more than one PodDisruptionBudget"):
-        await pods.evict(api, POD.ref("p", "default"))
+        await api.delete(POD.ref("p", "default"), Deletion(uid="another"))

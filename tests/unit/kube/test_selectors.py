@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from pykai.kube.errors import BadRequest
-from pykai.kube.memory.selectors import fields_matching, labels_matching, selector_object_matches
+from pykai.kube.memory.selectors import fields_matching, labels_matching
 from pykai.kube.resources import NODE, POD
 
 LABELS = {"app": "web", "tier": "2", "example.org/zone": "a"}
@@ -43,21 +41,6 @@ def test_labels(selector: str, expected: bool) -> None:
 def test_broken_label_selectors(selector: str) -> None:
     with pytest.raises(BadRequest):
         labels_matching(selector)
-
-
-@pytest.mark.parametrize(
-    ("selector", "expected"),
-    [
-        (None, False),
-        ({}, True),
-        ({"matchLabels": {"app": "web"}}, True),
-        ({"matchLabels": {"app": "db"}}, False),
-        ({"matchExpressions": [{"key": "tier", "operator": "In", "values": ["1", "2"]}]}, True),
-        ({"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}, False),
-    ],
-)
-def test_selector_objects(selector: Any, expected: bool) -> None:
-    assert selector_object_matches(selector, LABELS) is expected
 
 
 @pytest.mark.parametrize(

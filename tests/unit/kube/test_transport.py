@@ -20,12 +20,10 @@ from pykai.kube.errors import (
     Conflict,
     Gone,
     Timeout,
-    TooManyRequests,
     Unauthorized,
     Unavailable,
 )
 from pykai.kube.http import HttpApi, lane_of
-from pykai.kube.pods import evict
 from pykai.kube.resources import BIND_REQUEST, CONFIG_MAP, EVENT, LEASE, NODE, POD, POD_GROUP
 from pykai.kube.transport import Lane, Settings
 from tests.patience import PATIENCE_SECONDS
@@ -188,14 +186,6 @@ async def test_refusals_are_errors_by_name(api: HttpApi, script: Script) -> None
     with pytest.raises(ApiError, match="404"):
         await api.get(REF, Object)
     assert len(script.asked) == 2
-
-
-async def test_a_spent_budget_is_the_callers_business(api: HttpApi, script: Script) -> None:
-    body = {"code": 429, "reason": "TooManyRequests", "details": {"causes": [{"reason": "DisruptionBudget"}]}}
-    script.answers = [says(429, body, **{"Retry-After": "10"})]
-    with pytest.raises(TooManyRequests):
-        await evict(api, POD.ref("p", "ns"))
-    assert len(script.asked) == 1
 
 
 # ------------------------------------------------------------------------------------------------------ credentials

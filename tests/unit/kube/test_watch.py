@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from pykai.kube.api import Object, Patch, Resource, Selection
-from pykai.kube.crds import open_definition
 from pykai.kube.errors import Forbidden, Gone, NotFound, Timeout, TooManyRequests, Unauthorized, Unavailable
 from pykai.kube.replica import Change
 from pykai.kube.resources import CONFIG_MAP, CRD, POD
 from pykai.kube.watch import SharedWatch, State
 from pykai.kube.watches import Watches
+from tests.open_definition import open_definition
 
 from .flaky import QUICK, FlakyApi, config_map, running, until
 

@@ -133,7 +133,7 @@ def test_placement_by_strategy(strategies: dict[str, Any], plugins: tuple[object
 
 
 def test_an_unknown_strategy_is_refused() -> None:
-    with pytest.raises(ValueError, match="cpu must be binpack or spread"):
+    with pytest.raises(ValueError, match=r"arguments\.cpu: must be binpack or spread"):
         node_placement(cpu="random")
 
 

@@ -14,7 +14,7 @@ from pykai.kube import resources as known
 from pykai.kube.api import Deletion, Object, Patch, Ref, Resource
 from pykai.kube.codec import named
 from pykai.kube.errors import AlreadyExists, BadRequest, NotFound
-from pykai.kube.memory import apply, changes, collector, deletion, evictions, metadata, pods
+from pykai.kube.memory import apply, changes, collector, deletion, metadata, pods
 from pykai.kube.memory.apply import Owners
 from pykai.kube.memory.births import BIRTHS
 from pykai.kube.memory.kinds import Kind, built_in, from_definition
@@ -148,21 +148,6 @@ class Core:
             self._withdraw(record.body())
         collector.after_removal(self, kind.resource, record)
 
-    def evict(self, kind: Kind, record: Record, options: Object) -> None:
-        """Delete a pod if its disruption budget allows it."""
-        checks = options.get("preconditions") or {}
-        how = Deletion(
-            options.get("gracePeriodSeconds"), None, checks.get("uid", ""), checks.get("resourceVersion", "")
-        )
-        body = record.body()
-        deletion.check_preconditions(kind, body, how)
-        budget = evictions.budget_for(body, self._budgets(record.key[0]))
-        if budget is not None:
-            own, charged = self.find(known.DISRUPTION_BUDGET.ref(budget["metadata"]["name"], record.key[0]))
-            self.commit(own, charged, evictions.charged(budget))
-        marked = self.commit(kind, record, pods.with_condition(body, evictions.CONDITION, self.clock()))
-        self.begin_deletion(kind, marked, how)
-
     # ------------------------------------------------------------------------------------------------- details
     def contents(self, kind: Kind, record: Record) -> list[tuple[Kind, Record]]:
         """What must go before a namespace or a definition can: empty for every other kind."""
@@ -207,9 +192,6 @@ class Core:
             return pods.defaulted(body, [r.body() for r in self.store.of_kind(known.PRIORITY_CLASS)])
         birth = BIRTHS.get(resource)
         return birth(body) if birth and body["metadata"].get("name") else body
-
-    def _budgets(self, namespace: str) -> list[Object]:
-        return [r.body() for r in self.store.of_kind(known.DISRUPTION_BUDGET) if r.key[0] == namespace]
 
     def _definition_changed(self, resource: Resource, body: Object) -> None:
         if resource == known.CRD:

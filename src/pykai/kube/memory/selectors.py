@@ -89,17 +89,6 @@ def _number(text: str | None) -> float:
     return int(text) if text is not None and re.fullmatch(r"-?\d+", text) else float("nan")
 
 
-def selector_object_matches(selector: Mapping[str, Any] | None, labels: Labels) -> bool:
-    """Whether a LabelSelector object matches; None matches nothing, an empty one everything."""
-    if selector is None:
-        return False
-    pairs = (selector.get("matchLabels") or {}).items()
-    if any(labels.get(key) != value for key, value in pairs):
-        return False
-    expressions = selector.get("matchExpressions") or ()
-    return all(_expression(e["key"], e["operator"], e.get("values") or [])(labels) for e in expressions)
-
-
 def fields_matching(selector: str, resource: Resource) -> Callable[[Object], bool] | None:
     """The test for a selector such as `spec.nodeName=n1`; None where there is nothing to test."""
     allowed = EVERY_KIND_FIELDS + FIELDS.get(resource.qualified, ())

@@ -161,8 +161,6 @@ class MemoryApi:
         sent = subresource_body(ref, body)
         if kind.resource == known.POD and ref.subresource == "binding":
             self._core.bind(kind, record, sent)
-        elif kind.resource == known.POD and ref.subresource == "eviction":
-            self._core.evict(kind, record, sent.get("deleteOptions") or {})
         else:
             raise NotFound("the server could not find the requested resource")
         self._bookmark_when_due()

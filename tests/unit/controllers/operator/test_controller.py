@@ -14,7 +14,6 @@ from pykai.controllers.loop import Pace
 from pykai.controllers.operator.kinds import CLUSTER_POLICY, MONITOR, PROMETHEUS
 from pykai.controllers.operator.programs import Programs
 from pykai.kube.api import Object, Patch
-from pykai.kube.crds import open_definition
 from pykai.kube.errors import Forbidden, NotFound, TooManyRequests
 from pykai.kube.resources import (
     CONFIG,
@@ -32,6 +31,7 @@ from pykai.kube.resources import (
     SHARD,
     VALIDATING_WEBHOOK,
 )
+from tests.open_definition import open_definition
 from tests.unit.controllers.live import eventually
 
 from .cluster import Bench, flags_of, operating
@@ -266,7 +266,7 @@ async def test_a_shard_whose_new_objects_cannot_be_written_keeps_its_old_ones() 
 
         async def told() -> bool:
             rows = await bench.conditions(SHARD, "default")
-            return "Deployment other-default: no" in rows["Deployed"]["message"]
+            return "Deployed" in rows and "Deployment other-default: no" in rows["Deployed"]["message"]
 
         await eventually(told)
         assert await _has(bench, "kai-scheduler-default")

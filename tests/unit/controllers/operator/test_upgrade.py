@@ -11,12 +11,12 @@ import pytest
 from pykai.controllers.operator import upgrade
 from pykai.controllers.operator.upgrade import KUEUE, MIGRATED_FROM
 from pykai.kube.api import Object, Patch, Ref
-from pykai.kube.crds import open_definition
 from pykai.kube.definitions import define
 from pykai.kube.errors import Timeout
 from pykai.kube.memory import MemoryApi
 from pykai.kube.resources import CRD, QUEUE, TOPOLOGY
 from pykai.objects.crds import manifests
+from tests.open_definition import open_definition
 
 
 class SlowApi(MemoryApi):
