@@ -17,8 +17,9 @@ from pykai.model.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from pykai.engine.accumulated import Accumulated
+    from pykai.engine.capacity import OverCapacity
     from pykai.engine.cycle import Cycle
-    from pykai.engine.quota import OverCapacity, QueueBook, Triple
+    from pykai.engine.quota import QueueBook, Triple
     from pykai.engine.reasons import GangError
     from pykai.engine.scenario import Scenario
     from pykai.engine.trial import Trial

@@ -44,6 +44,3 @@ class Policy:
     def first(self, point: type[Point]) -> Point | None:
         found = self.of(point)
         return found[0] if found else None
-
-
-Arguments = Mapping[str, Any]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pykai.engine import evict
+from pykai.engine.capacity import over_held_quota
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import pods_to_place
 from pykai.engine.line import VictimLine
 from pykai.engine.pool import VictimPool
-from pykai.engine.quota import over_held_quota
 from pykai.engine.scenario import Cause, Scenario
 from pykai.engine.search import Search
 

@@ -1,16 +1,16 @@
-"""Arithmetic of queues: shares, limits and dominance (spec/scheduling.md §5.4, §8, §16.7).
+"""What queues have and may have, and which of them is next (spec/scheduling.md §5.4).
 
 Amounts are triples (cpu milli, memory bytes, gpu devices). -1 means unlimited and is larger than anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 
-from pykai.model.resources import GPU, UNLIMITED
+from pykai.model.resources import UNLIMITED
 
 Triple = tuple[float, float, float]
 ZERO: Triple = (0.0, 0.0, 0.0)
@@ -46,10 +46,6 @@ def exceeds_some(amount: Sequence[float], bound: Sequence[float]) -> bool:
     return not fits(amount, bound)
 
 
-def exceeds_all(amount: Sequence[float], bound: Sequence[float]) -> bool:
-    return all(less(limit, value) for value, limit in zip(amount, bound, strict=True))
-
-
 @dataclass(frozen=True)
 class QueueBook:
     """What the rules know of every queue. `allocated` and `held` (non-preemptible) are the trial's own ledgers."""
@@ -71,7 +67,7 @@ class QueueBook:
     def allocatable(self) -> list[Triple]:
         """Per queue the larger of quota and fair share, cut at the limit."""
         columns = zip(self.deserved, self.fair, self.limit, strict=True)
-        return [_triple(map(_allocatable, *column)) for column in columns]
+        return [triple(map(_allocatable, *column)) for column in columns]
 
     @cached_property
     def bounds(self) -> list[tuple[tuple[float, float, float, float], ...]]:
@@ -95,7 +91,7 @@ class QueueBook:
         return queue, other
 
 
-def _triple(values: Iterable[float]) -> Triple:
+def triple(values: Iterable[float]) -> Triple:
     a, b, c = values
     return a, b, c
 
@@ -169,193 +165,3 @@ def queue_key(book: QueueBook, queue: int, request: Sequence[float], victims: Se
     tail = book.tails[queue]
     shares = (int(share * BILLION + 0.5), int(share_now * BILLION + 0.5))  # rounding takes five times as long
     return over, not starved, -book.priority[queue], penalty, *shares, tail
-
-
-# --------------------------------------------------------------------------------------------------------- capacity
-@dataclass(frozen=True)
-class OverCapacity:
-    """A queue on the path cannot take the request: which one, in which resource, and by what rule."""
-
-    reason: str
-    """OverLimit or NonPreemptibleOverQuota."""
-    queue: int
-    resource: int
-    request: Triple
-    used: Triple
-    bound: Triple
-    title: str
-
-    @property
-    def message(self) -> str:
-        name, unit, scale = _UNITS[self.resource]
-        bound, used, request = (human(x[self.resource], scale) for x in (self.bound, self.used, self.request))
-        if self.reason == "OverLimit":
-            return (
-                f"{self.title} quota has reached the allowable limit of {name}. "
-                f"Limit is {bound} {unit}, currently {used} {unit} allocated and workload requested {request} {unit}"
-            )
-        what = "GB memory" if self.resource == 1 else name
-        return (
-            f"Non-preemptible workload is over quota. Workload requested {request} {what}, but {self.title} quota is "
-            f"{bound} {unit}, while {used} {unit} are already allocated for non-preemptible pods. "
-            "Use a preemptible workload to go over quota."
-        )
-
-
-_UNITS = (("CPU cores", "cores", 1e3), ("memory", "GB", 1e9), ("GPUs", "GPUs", 1.0))
-
-
-def human(value: float, scale: float = 1.0) -> str:
-    """At most three decimals, no trailing zeros."""
-    if value == UNLIMITED:
-        return "Unlimited"
-    return f"{round(value / scale, 3):.3f}".rstrip("0").rstrip(".")
-
-
-def over_limit(book: QueueBook, queue: int, request: Triple) -> OverCapacity | None:
-    """The first queue from here to the root whose limit the request would pass."""
-    return _first_over(book, queue, request, ("OverLimit", book.limit, book.allocated))
-
-
-def over_held_quota(book: QueueBook, queue: int, request: Triple) -> OverCapacity | None:
-    """The first queue from here to the root whose quota non-preemptible work would pass."""
-    return _first_over(book, queue, request, ("NonPreemptibleOverQuota", book.deserved, book.held))
-
-
-Rule = tuple[str, Sequence[Triple], Sequence[Triple]]
-
-
-def _first_over(book: QueueBook, queue: int, request: Triple, rule: Rule) -> OverCapacity | None:
-    reason, bounds, used = rule
-    for q in book.paths[queue]:
-        bound = bounds[q]
-        for resource in (0, 1, 2):
-            wanted, limit = request[resource], bound[resource]
-            if wanted > 0 and limit != UNLIMITED and limit < round(used[q][resource] + wanted, 4):
-                return OverCapacity(reason, q, resource, request, used[q], bound, book.titles[q])
-    return None
-
-
-# ---------------------------------------------------------------------------------------------------------- reclaim
-@dataclass(frozen=True)
-class Claim:
-    """Who wants to reclaim: its queue, what it would take, and whether it could be evicted itself."""
-
-    queue: int
-    request: Triple
-    preemptible: bool = True
-
-
-def can_reclaim(book: QueueBook, claim: Claim) -> bool:
-    """Whether the queue would stay within its fair share, and within quota for non-preemptible work."""
-    queue, request = claim.queue, claim.request
-    if not claim.preemptible and not fits(plus(book.held[queue], request), book.deserved[queue]):
-        return False
-    return fits(plus(book.allocated[queue], request), book.fair[queue])
-
-
-def may_lose(book: QueueBook, claim: Claim, victim_queue: int) -> bool:
-    """Whether a queue uses enough for the claim to look at its workloads at all."""
-    ours, theirs = book.level_with(claim.queue, victim_queue)
-    allocated, deserved = book.allocated[theirs], book.deserved[theirs]
-    if exceeds_some(plus(book.allocated[ours], claim.request), book.deserved[ours]):
-        return exceeds_some(allocated, book.allocatable[theirs])
-    involved = [r for r in range(3) if claim.request[r] > 0 and deserved[r] != UNLIMITED]
-    above = any(allocated[r] > deserved[r] for r in involved)
-    return above or not any(allocated[r] < deserved[r] for r in involved)
-
-
-def most_gpus_to_lose(book: QueueBook, claim: Claim, largest: Mapping[int, float]) -> float:
-    """What a claim can take from these leaf queues stays below this many GPUs; infinite where figures do not tell.
-
-    Blocks are taken while a queue is above its bound, so the last one may pass it; `largest` is the biggest block of
-    each leaf.
-    """
-    blocks: dict[tuple[int, int], float] = {}
-    for victim, block in largest.items():
-        level = book.level_with(claim.queue, victim)
-        blocks[level] = max(blocks.get(level, 0.0), block)
-    most = 0.0
-    for (ours, theirs), block in blocks.items():
-        floor = book.allocatable[theirs]
-        if within_quota(book, ours, claim.request):
-            floor = _triple(
-                min(a, b, key=lambda x: (x == UNLIMITED, x)) for a, b in zip(floor, book.deserved[theirs], strict=True)
-            )
-        if any(less(floor[r], book.allocated[theirs][r]) for r in (0, 1)):
-            return float("inf")
-        if less(floor[GPU], book.allocated[theirs][GPU]):
-            most += book.allocated[theirs][GPU] - floor[GPU] + block
-    return most
-
-
-def keeps_fair_share(book: QueueBook, victim: int, remaining: Sequence[float]) -> bool:
-    """Strategy "maintain fair share": before losing more, the queue is above its allocatable share somewhere."""
-    return exceeds_some(remaining, book.allocatable[victim])
-
-
-def within_quota(book: QueueBook, queue: int, request: Sequence[float]) -> bool:
-    return fits(plus(book.allocated[queue], request), book.deserved[queue])
-
-
-def above_quota(book: QueueBook, victim: int, remaining: Sequence[float]) -> bool:
-    return exceeds_some(remaining, book.deserved[victim])
-
-
-Blocks = dict[int, list[Triple]]
-"""Victim leaf queue -> what it would lose, block by block."""
-
-
-def reclaimable(book: QueueBook, claim: Claim, losses: Blocks, multiplier: float = 1.0) -> bool:
-    """Whether taking these blocks from these queues is fair (spec/scheduling.md §16.7)."""
-    remaining: dict[int, Triple] = {}
-    involved = [claim.request[r] > 0 for r in range(3)]
-    for queue, blocks in losses.items():
-        ours, theirs = book.level_with(claim.queue, queue)
-        for block in blocks:
-            left = remaining.get(theirs, book.allocated[theirs])
-            quota = within_quota(book, ours, claim.request) and above_quota(book, theirs, left)
-            if not quota and not keeps_fair_share(book, theirs, left):
-                return False
-            involved = [x or block[r] > 0 for r, x in enumerate(involved)]
-            for q in book.paths[queue]:
-                remaining[q] = minus(remaining.get(q, book.allocated[q]), block)
-    return _stays_fair(book, claim, remaining, (involved, multiplier))
-
-
-def _stays_fair(book: QueueBook, claim: Claim, remaining: dict[int, Triple], rule: tuple[list[bool], float]) -> bool:
-    """From the reclaimer's leaf up: nobody ends up relatively richer than the sibling that lost."""
-    involved, multiplier = rule
-    for depth, queue in enumerate(book.paths[claim.queue]):
-        after = plus(remaining.get(queue, book.allocated[queue]), claim.request)
-        parent = book.paths[claim.queue][depth + 1 :][:1]
-        siblings = [q for q in remaining if q != queue and list(book.paths[q][1:2]) == list(parent)]
-        for sibling in siblings:
-            if any(
-                involved[r] and _outgrows(book, (queue, after), (sibling, remaining[sibling]), (r, multiplier))
-                for r in range(3)
-            ):
-                return False
-        if not claim.preemptible and not fits(plus(book.held[queue], claim.request), book.deserved[queue]):
-            return False
-    return True
-
-
-Standing = tuple[int, Triple]
-
-
-def _outgrows(book: QueueBook, ours: Standing, theirs: Standing, rule: tuple[int, float]) -> bool:
-    resource, multiplier = rule
-    our_fair, their_fair = book.fair[ours[0]][resource], book.fair[theirs[0]][resource]
-    if our_fair == UNLIMITED and their_fair == UNLIMITED:
-        return False
-    mine = _ratio(ours[1][resource], our_fair)
-    return mine > 1 and their_fair > 0 and mine * multiplier >= _ratio(theirs[1][resource], their_fair)
-
-
-def _ratio(value: float, fair: float) -> float:
-    if fair == UNLIMITED:
-        return 0.0
-    if fair == 0:
-        return float("inf") if value > 0 else 0.0
-    return value / fair

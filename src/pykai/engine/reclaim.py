@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pykai.engine import evict
+from pykai.engine.capacity import human
 from pykai.engine.cycle import Cycle
+from pykai.engine.entitlement import Claim, may_lose, most_gpus_to_lose
 from pykai.engine.line import VictimLine
 from pykai.engine.order import next_request
 from pykai.engine.pool import VictimPool
-from pykai.engine.quota import Claim, QueueBook, human, may_lose, most_gpus_to_lose
+from pykai.engine.quota import QueueBook
 from pykai.engine.scenario import Cause, Scenario
 from pykai.engine.search import Search
 

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from pykai.engine import quota
+from pykai.engine import capacity, entitlement, quota
+from pykai.engine.capacity import OverCapacity
 from pykai.engine.cycle import Cycle
-from pykai.engine.quota import Claim, OverCapacity, QueueBook, Triple
+from pykai.engine.entitlement import Claim
+from pykai.engine.quota import QueueBook, Triple
 from pykai.engine.scenario import Scenario
 from pykai.kernels.fairshare import QueueColumns, fair_shares
 from pykai.model.resources import GPU, Column
@@ -47,13 +49,13 @@ class Proportion:
     def over_capacity(self, cycle: Cycle, gang: int, request: Triple) -> OverCapacity | None:
         """The first limit or quota on the way to the root that the gang would break."""
         gangs = cycle.snapshot.gangs
-        over = quota.over_limit(cycle.book, gangs.queue[gang], request)
+        over = capacity.over_limit(cycle.book, gangs.queue[gang], request)
         if over is None and not gangs.preemptible[gang]:
-            over = quota.over_held_quota(cycle.book, gangs.queue[gang], request)
+            over = capacity.over_held_quota(cycle.book, gangs.queue[gang], request)
         return over
 
     def can_reclaim(self, cycle: Cycle, gang: int, request: Triple) -> bool:
-        return quota.can_reclaim(cycle.book, self._claim(cycle, gang, request))
+        return entitlement.can_reclaim(cycle.book, self._claim(cycle, gang, request))
 
     def justified(self, cycle: Cycle, scenario: Scenario) -> bool:
         """A reclaim must leave every queue that loses, and the one that gains, at a fair level."""
@@ -62,14 +64,14 @@ class Proportion:
             return True
         request = cycle.queue_request(list(scenario.placed), cycle.snapshot.max_gpu_memory)
         claim = self._claim(cycle, cause.gang, request)
-        return quota.reclaimable(cause.book, claim, _losses(cycle, scenario), self.saturation)
+        return entitlement.reclaimable(cause.book, claim, _losses(cycle, scenario), self.saturation)
 
     def _claim(self, cycle: Cycle, gang: int, request: Triple) -> Claim:
         gangs = cycle.snapshot.gangs
         return Claim(gangs.queue[gang], request, gangs.preemptible[gang])
 
 
-def _losses(cycle: Cycle, scenario: Scenario) -> quota.Blocks:
+def _losses(cycle: Cycle, scenario: Scenario) -> entitlement.Blocks:
     """What each queue would lose: of every gang the minimum as one block, pods beyond it one by one."""
     trial, gangs = cycle.trial, cycle.snapshot.gangs
     gone = scenario.released
@@ -87,7 +89,7 @@ def _losses(cycle: Cycle, scenario: Scenario) -> quota.Blocks:
         minimum = gangs.podset_min[podset]
         core[gang] = quota.plus(core.get(gang, quota.ZERO), quota.total(amounts[:minimum]))
         elastic.setdefault(gang, []).extend(amounts[minimum:])
-    losses: quota.Blocks = {}
+    losses: entitlement.Blocks = {}
     for gang, block in core.items():
         blocks = losses.setdefault(gangs.queue[gang], [])
         blocks.extend(elastic[gang])

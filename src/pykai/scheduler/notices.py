@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from pykai.engine.capacity import OverCapacity
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import alive
-from pykai.engine.quota import OverCapacity, Triple
+from pykai.engine.quota import Triple
 from pykai.kube.api import Object
 from pykai.model.gangs import PodSet
 from pykai.model.plan import Plan, Verdict

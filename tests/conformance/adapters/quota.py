@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pykai.engine import quota
+from pykai.engine import entitlement
+from pykai.engine.capacity import OverCapacity, over_held_quota, over_limit
 from pykai.engine.cycle import Cycle
+from pykai.engine.entitlement import Claim
 from pykai.engine.policy import Policy
-from pykai.engine.quota import ZERO, Claim, OverCapacity, QueueBook, Triple
+from pykai.engine.quota import ZERO, QueueBook, Triple
 from tests.conformance.adapters import clusters
 
 Case = dict[str, Any]
@@ -72,11 +74,11 @@ def given_request(given: Case) -> Triple:
 
 Rule = Callable[[QueueBook, int, Triple], OverCapacity | None]
 CAPACITY: dict[str, tuple[Callable[[Case], Triple], tuple[Rule, ...]]] = {
-    "check_queue_limit": (given_request, (quota.over_limit,)),
-    "check_non_preemptible_quota": (given_request, (quota.over_held_quota,)),
-    "is_job_over_queue_capacity": (gang_request, (quota.over_limit, quota.over_held_quota)),
-    "is_non_preemptible_job_over_quota": (gang_request, (quota.over_held_quota,)),
-    "is_task_allocation_on_node_over_capacity": (pod_request, (quota.over_limit, quota.over_held_quota)),
+    "check_queue_limit": (given_request, (over_limit,)),
+    "check_non_preemptible_quota": (given_request, (over_held_quota,)),
+    "is_job_over_queue_capacity": (gang_request, (over_limit, over_held_quota)),
+    "is_non_preemptible_job_over_quota": (gang_request, (over_held_quota,)),
+    "is_task_allocation_on_node_over_capacity": (pod_request, (over_limit, over_held_quota)),
 }
 
 
@@ -87,7 +89,7 @@ def capacity(case: Case, _document: Case) -> list[str]:
     request_of, rules = CAPACITY[given["operation"]]
     request = request_of(given)
     if given["job"]["preemptibility"] == "preemptible":
-        rules = tuple(rule for rule in rules if rule is not quota.over_held_quota)
+        rules = tuple(rule for rule in rules if rule is not over_held_quota)
     over = next((found for rule in rules if (found := rule(book(queues), row, request))), None)
     got = {"is_schedulable": over is None, **({"reason": over.reason, "message": over.message} if over else {})}
     return [] if got == expected else [f"expected {expected}", f"got      {got}"]
@@ -101,17 +103,17 @@ def claim(given: Case, known: QueueBook) -> Claim:
 
 
 def can_reclaim(given: Case, known: QueueBook) -> bool:
-    return quota.can_reclaim(known, claim(given, known))
+    return entitlement.can_reclaim(known, claim(given, known))
 
 
 def filter_victim(given: Case, known: QueueBook) -> bool:
-    return quota.may_lose(known, claim(given, known), list(known.names).index(given["reclaimee_queue_id"]))
+    return entitlement.may_lose(known, claim(given, known), list(known.names).index(given["reclaimee_queue_id"]))
 
 
 def reclaimable(given: Case, known: QueueBook) -> bool:
     lost = given["reclaimee_resources_by_queue"]
     losses = {list(known.names).index(uid): [triple(block) for block in blocks] for uid, blocks in lost.items()}
-    return quota.reclaimable(known, claim(given, known), losses, given["saturation_multiplier"])
+    return entitlement.reclaimable(known, claim(given, known), losses, given["saturation_multiplier"])
 
 
 RECLAIM: dict[str, Callable[[Case, QueueBook], bool]] = {
@@ -122,15 +124,15 @@ RECLAIM: dict[str, Callable[[Case, QueueBook], bool]] = {
 
 
 def fits_quota(given: Case) -> bool:
-    return quota.within_quota(book([given["reclaimer_queue"]]), 0, triple(given.get("reclaimer_resources")))
+    return entitlement.within_quota(book([given["reclaimer_queue"]]), 0, triple(given.get("reclaimer_resources")))
 
 
 def exceeds_quota(given: Case) -> bool:
-    return quota.above_quota(book([given["reclaimee_queue"]]), 0, triple(given["reclaimee_remaining_share"]))
+    return entitlement.above_quota(book([given["reclaimee_queue"]]), 0, triple(given["reclaimee_remaining_share"]))
 
 
 def exceeds_fair_share(given: Case) -> bool:
-    return quota.keeps_fair_share(book([given["reclaimee_queue"]]), 0, triple(given["reclaimee_remaining_share"]))
+    return entitlement.keeps_fair_share(book([given["reclaimee_queue"]]), 0, triple(given["reclaimee_remaining_share"]))
 
 
 STRATEGIES: dict[str, Callable[[Case], bool]] = {
