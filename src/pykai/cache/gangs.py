@@ -127,7 +127,7 @@ def gang_rows(groups: Groups, alias: Alias) -> GangRows:
     trees: dict[int, SubGroupSet] = {}
     podset_rows: dict[int, dict[str, int]] = {}
     minimum = groups.of_spec(lambda spec: 1 if spec.min_member is None else spec.min_member)
-    first, mins, owners = list(range(len(minimum))), minimum, list(range(len(minimum)))
+    first, mins, owners = list(range(len(minimum) + 1)), minimum, list(range(len(minimum)))
     shaped = set(groups.stating(lambda spec: bool(spec.sub_groups) or spec.topology_constraint is not None))
     if shaped:
         first, mins, owners = [], [], []
@@ -140,6 +140,7 @@ def gang_rows(groups: Groups, alias: Alias) -> GangRows:
             else:
                 mins.append(minimum[row])
             owners.extend([row] * (len(mins) - len(owners)))
+        first.append(len(mins))
     return GangRows(groups, trees, first, np.array(owners, dtype=np.int64), mins, podset_rows)
 
 

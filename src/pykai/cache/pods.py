@@ -154,7 +154,7 @@ def _place(pod: Pod, own: Status, node: int, reader: PodReader, context: PodCont
 
 def _podsets(gang: Rows, pods: Sequence[Pod], labelled: Rows, gangs: GangRows) -> tuple[Rows, dict[int, list[int]]]:
     """Podset row of every pod; pods whose sub-group does not exist are stray."""
-    unnamed = np.array([*gangs.first_podset, -1], dtype=np.int64)
+    unnamed = np.array([*gangs.first_podset[:-1], -1], dtype=np.int64)
     for owner, known in gangs.podset_rows.items():
         unnamed[owner] = known.get(names.DEFAULT_PODSET, -1)
     podset = unnamed[gang]

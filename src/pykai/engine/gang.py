@@ -186,25 +186,20 @@ def _wanted(trial: Trial, orders: GangOrders, member: Member, waiting: dict[int,
 def must_wait(trial: Trial, gang: int) -> bool:
     """Whether the gang's minimum is only reached with pods that wait for a release: then all of it waits."""
     pipelined, least = trial.pipelined, trial.snapshot.gangs.podset_min
-    waiting = [row for row in _podset_rows(trial, gang) if pipelined[row]]
+    waiting = [row for row in trial.snapshot.gangs.podsets(gang) if pipelined[row]]
     return any(trial.active_allocated[row] - pipelined[row] < least[row] for row in waiting)
 
 
 def has_allocated(trial: Trial, gang: int) -> bool:
     """Whether the gang holds a place, or was given one that it need not wait for."""
     active, pipelined = trial.active_allocated, trial.pipelined
-    return True in [active[row] > pipelined[row] for row in _podset_rows(trial, gang)]
-
-
-def _podset_rows(trial: Trial, gang: int) -> list[int]:
-    gangs = trial.snapshot.gangs
-    tree = gangs.trees.get(gang)
-    return [gangs.first_podset[gang]] if tree is None else [podset.row for podset in tree.podsets()]
+    return True in [active[row] > pipelined[row] for row in trial.snapshot.gangs.podsets(gang)]
 
 
 def is_gang(trial: Trial, gang: int) -> bool:
     """Whether some podset must start with more than one pod."""
-    return any(p.min_available > 1 for p in trial.snapshot.gangs.tree(gang).podsets())
+    gangs = trial.snapshot.gangs
+    return any(gangs.podset_min[row] > 1 for row in gangs.podsets(gang))
 
 
 def next_victims(trial: Trial, orders: GangOrders, gang: int, present: Sequence[int]) -> tuple[list[int], bool]:

@@ -22,13 +22,9 @@ FEW = 16
 def pending_gangs(cycle: Cycle) -> list[int]:
     """Gangs with a pending pod that are ready and whose queue is a leaf."""
     trial, gangs = cycle.trial, cycle.snapshot.gangs
-    trees, first, pending = gangs.trees, gangs.first_podset, trial.pending
-    return [
-        gang
-        for gang in cycle.waiting_at_start
-        if (any(pending[p.row] for p in trees[gang].podsets()) if gang in trees else pending[first[gang]])
-        and ready(trial, gang)
-    ]
+    first, pending = gangs.first_podset, trial.pending
+    waiting = [gang for gang in cycle.waiting_at_start if any(pending[first[gang] : first[gang + 1]])]
+    return [gang for gang in waiting if ready(trial, gang)]
 
 
 def in_order(cycle: Cycle, gangs: Iterable[int]) -> list[int]:

@@ -67,6 +67,7 @@ class GangTable:
     trees: dict[int, SubGroupSet]
     """Only gangs whose tree is more than one podset named `default` without constraints."""
     first_podset: list[int]
+    """Podsets of a gang are neighbours; one more than gangs."""
     podset_gang: Rows
     podset_min: list[int]
     pod_order: list[int]
@@ -122,6 +123,10 @@ class GangTable:
 
     def pods(self, row: int) -> list[int]:
         return self.pod_order[self.first_pod[row] : self.first_pod[row + 1]]
+
+    def podsets(self, row: int) -> range:
+        """The rows of the gang's podsets."""
+        return range(self.first_podset[row], self.first_podset[row + 1])
 
     def tree(self, row: int) -> SubGroupSet:
         """The gang's tree, made up for the common case of a single podset."""

@@ -132,7 +132,7 @@ class MinRuntime:
         if not self._protected(cycle, action, gang, victim):
             return True
         trial, gangs = cycle.trial, cycle.snapshot.gangs
-        podsets = [podset.row for podset in gangs.tree(victim).podsets()]
+        podsets = gangs.podsets(victim)
         return is_elastic([trial.active_allocated[row] for row in podsets], [gangs.podset_min[row] for row in podsets])
 
     def justified(self, cycle: Cycle, scenario: Scenario) -> bool:
@@ -170,7 +170,7 @@ class MinRuntime:
 def _keeps_minimum(cycle: Cycle, gang: int, victims: Sequence[int]) -> bool:
     """Whether the gang keeps its minimum where it is, now that these pods are supposed to leave or to move."""
     trial, gangs = cycle.trial, cycle.snapshot.gangs
-    rows = [podset.row for podset in gangs.tree(gang).podsets()]
+    rows = gangs.podsets(gang)
     moving = Counter(trial.podset[pod] for pod in victims if trial.status[pod] != Status.RELEASING)
     return keeps_minimum(
         [trial.active_allocated[row] for row in rows],

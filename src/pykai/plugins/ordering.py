@@ -40,10 +40,8 @@ class Elastic:
     """Gangs that miss pods before gangs that have just their minimum, before those that have more."""
 
     def gang_key(self, trial: Trial, gang: int) -> int:
-        gangs = trial.snapshot.gangs
-        tree = gangs.trees.get(gang)
-        rows = [gangs.first_podset[gang]] if tree is None else [podset.row for podset in tree.podsets()]
-        return standing([trial.active_allocated[row] - gangs.podset_min[row] for row in rows])
+        gangs, active = trial.snapshot.gangs, trial.active_allocated
+        return standing([active[row] - gangs.podset_min[row] for row in gangs.podsets(gang)])
 
     def gang_column(self, trial: Trial, gangs: Rows) -> Column:
         """The keys of many gangs at once: the worst podset decides, one with a surplus lifts the rest."""
