@@ -96,11 +96,18 @@ def pairs(text: str, flag: str) -> dict[str, str]:
     return found
 
 
-CLIENT = (
-    Flag("kubeconfig", "", "Path of a kubeconfig; without it $KUBECONFIG, the pod's service account, ~/.kube/config."),
-    Flag("qps", 50.0, "Requests to the API server a second over time; 0 or less is no limit."),
-    Flag("burst", 300, "Requests to the API server at once.", check=at_least(1)),
-)
+def client(burst: int) -> tuple[Flag, ...]:
+    """How the API server is reached, and how often unless the flags say otherwise."""
+    return (
+        Flag(
+            "kubeconfig", "", "Path of a kubeconfig; without it $KUBECONFIG, the pod's service account, ~/.kube/config."
+        ),
+        Flag("qps", 50.0, "Requests to the API server a second over time; 0 or less is no limit."),
+        Flag("burst", burst, "Requests to the API server at once.", check=at_least(1)),
+    )
+
+
+CLIENT = client(burst=300)
 LOGS = (
     Flag("zap-devel", True, "Log for people; false logs JSON."),
     Flag("zap-log-level", "", "Least level to log: debug, info, error, or a number (larger is more).", unset=True),

@@ -11,7 +11,7 @@ import click
 
 from pykai.apps.component import Composition, Part, process_of, run_component
 from pykai.apps.flag_checks import time_above, time_at_least
-from pykai.apps.flags import CLIENT, LOGS, Flag, takes, tell_ineffective
+from pykai.apps.flags import LOGS, Flag, client, takes, tell_ineffective
 from pykai.controllers.numa_exporter.cpus import TopologyError, numa_of_cpus
 from pykai.controllers.numa_exporter.exporter import Exporter, ExporterSettings, kubelet
 from pykai.kube.api import Api
@@ -51,7 +51,7 @@ def compose(settings: ExporterSettings, socket: str, api: Api, watches: Watches,
 
 
 @click.command("numa-placement-exporter")
-@takes(FLAGS, CLIENT, LOGS)
+@takes(FLAGS, client(burst=100), LOGS)
 def numa_placement_exporter(**given: Any) -> None:
     """Tell on which NUMA nodes the pods of this machine really lie."""
     process = process_of(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import structlog
@@ -18,7 +19,7 @@ from pykai.controllers.node_scale.scaling import Settings, desired
 from pykai.controllers.node_scale.scaling_pod import UNSCHEDULABLE_STATUS
 from pykai.controllers.plain import Object, plain_pod
 from pykai.kube.api import EVERYTHING, Api, Patch, Selection
-from pykai.kube.errors import AlreadyExists, NotFound
+from pykai.kube.errors import AlreadyExists, Conflict, NotFound
 from pykai.kube.replica import Change
 from pykai.kube.resources import POD
 from pykai.kube.watches import Watches
@@ -76,9 +77,11 @@ class NodeScaler:
     async def _adjust(self, _: str) -> float | None:
         pods = [plain_pod(pod) for _, pod in self._pods.items() if self._counts(pod)]
         decided = desired(pods, self._settings.scaling, self._settings.clock(), self._last_scale_up)
+        self._last_scale_up = decided.last_scale_up  # before the deletions: one that fails may be carried out
         for name in decided.delete:
             await self._delete(name)
-        self._last_scale_up = decided.last_scale_up
+        for name in decided.mark:
+            await self._mark(name, self._version(name))
         for manifest in decided.create:
             await self._create(manifest)
         return decided.retry_after
@@ -93,12 +96,22 @@ class NodeScaler:
     async def _create(self, manifest: Object) -> None:
         namespace, name = manifest["metadata"]["namespace"], manifest["metadata"]["name"]
         try:
-            await self._api.create(POD, manifest)
-            log.info("scaling pod created", pod=f"{namespace}/{name}")
+            created = await self._api.create(POD, manifest)
         except AlreadyExists:
             return
-        status = Patch.strategic({"status": UNSCHEDULABLE_STATUS})
-        await self._api.patch(POD.ref(name, namespace).sub("status"), status)
+        log.info("scaling pod created", pod=f"{namespace}/{name}")
+        await self._mark(name, created["metadata"]["resourceVersion"])
+
+    async def _mark(self, name: str, version: str) -> None:
+        """Say that a scaling pod cannot be scheduled, unless something has happened to it since that version."""
+        body = {"metadata": {"resourceVersion": version}, "status": UNSCHEDULABLE_STATUS}
+        ref = POD.ref(name, self._settings.scaling.template.namespace).sub("status")
+        with suppress(NotFound, Conflict):
+            await self._api.patch(ref, Patch.strategic(body))
+
+    def _version(self, name: str) -> str:
+        seen = self._pods.get(name, self._settings.scaling.template.namespace)
+        return seen.metadata.resource_version if seen is not None else ""
 
 
 async def run(api: Api, watches: Watches, settings: NodeScalerSettings, ready: asyncio.Event) -> None:

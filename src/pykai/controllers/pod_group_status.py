@@ -136,10 +136,11 @@ class PodGroupStatus:
             self._loop.add_after(change.key, self._gather_seconds)
 
     def _class_changed(self, change: Change[kinds.PriorityClass]) -> None:
-        """A class came or went: groups that name it, or fell back to the default one, may change sides."""
+        """A class came, went or changed: groups that name it, or fall back to the default one, may change sides."""
         self._plain_classes = [plain(each) for _, each in self._classes.items()]
+        default = change.object.global_default or (change.old is not None and change.old.global_default)
         for key, group in self._groups.items():
-            if change.object.global_default or group.spec.priority_class_name == change.key[1]:
+            if default or group.spec.priority_class_name == change.key[1]:
                 self._loop.add_after(key, self._gather_seconds)
 
     async def _reconcile(self, key: Key) -> None:

@@ -90,7 +90,9 @@ class QueueStatus:
         parents = self._children.change(change)
         if old is not None and change.type is EventType.MODIFIED and (old.spec, old.status) == (new.spec, new.status):
             return
-        for name in {change.key[1], *parents}:
+        moved = change.type is not EventType.MODIFIED or old is None or old.spec.parent_queue != new.spec.parent_queue
+        further = {name for parent in parents for name in self._above(parent)} if moved else set()
+        for name in {change.key[1], *parents, *further}:
             self._loop.add_after(name, self._gather_seconds)
 
     def _group_changed(self, change: Change[kinds.PodGroup]) -> None:
@@ -103,7 +105,7 @@ class QueueStatus:
         if queue is None:
             return
         children = [plain(child) for child in map(self._queues.get, self._children.of(name)) if child is not None]
-        wanted = desired(plain(queue), children, self._tally.groups(name))
+        wanted = desired(plain(queue), children, self._tally.groups(name), self._above(name))
         patch = difference(self._status(queue), wanted)
         if not patch:
             return
@@ -113,6 +115,14 @@ class QueueStatus:
             return
         self._unseen.put(("", name), written)
         log.info("queue status written", queue=name, allocated=wanted.get("allocated"), children=len(children))
+
+    def _above(self, name: str) -> set[str]:
+        """The queues above one, up to the top; in a circle of parents it is among them itself."""
+        found: set[str] = set()
+        while (queue := self._queues.get(name)) is not None and queue.spec.parent_queue not in ("", *found):
+            name = queue.spec.parent_queue
+            found.add(name)
+        return found
 
     def _status(self, queue: kinds.Queue) -> Object:
         """The status as the server has it, without what is not ours."""

@@ -202,7 +202,7 @@ class Metrics:
         shown = generate_latest(self._registry).decode()
         for row in self._rows.values():
             if row.kind is MetricKind.COUNTER and not row.name.endswith(_SUFFIX):
-                full = f"{self._namespace}_{row.name}"
+                full = f"{self._namespace}_{row.name}" if self._namespace else row.name
                 shown = shown.replace(f"{full}{_SUFFIX}", full)
         return shown.encode()
 

@@ -24,6 +24,8 @@ from pykai.objects.kinds import BindRequest, Pod, PodGroup
 Key = tuple[str, str]
 _DEVICES = UUID("6f0d1c52-6a1e-4a53-9d0f-6b2b7a8d3c11")
 """The namespace of the names of shared devices."""
+_LABEL_LENGTH = 63
+"""A node's name may be longer; the server would refuse the whole request for a label that nobody needs."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ def request_body(bind: Bind, pod: Pod, groups: list[str], params: SchedulerParam
     """The BindRequest for a bind: it has the name of its pod and goes with it, and says in which group the pod is."""
     namespace, name = bind.pod
     owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod.metadata.uid}
-    labels = {names.SELECTED_NODE_LABEL: bind.node}
+    labels = {names.SELECTED_NODE_LABEL: bind.node} if len(bind.node) <= _LABEL_LENGTH else {}
     if params.partitioned and params.node_pool:
         labels[params.node_pool_key] = params.node_pool
     notes = {key: text for key, text in (pod.metadata.annotations or {}).items() if key == names.POD_GROUP_ANNOTATION}

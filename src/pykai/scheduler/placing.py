@@ -20,7 +20,7 @@ from pykai.objects.kinds import BindRequest, Pod
 from pykai.scheduler.hands import Hands
 from pykai.scheduler.notices import PodNotice
 from pykai.scheduler.orders import Binding
-from pykai.scheduler.requests import UNCERTAIN, create_request, delete_request, reason
+from pykai.scheduler.requests import create_request, delete_request, is_uncertain, reason
 from pykai.scheduler.telling import about_pod
 
 log = structlog.get_logger(component="scheduler")
@@ -76,7 +76,7 @@ class Placer:
     def _failed(self, binding: Binding, error: ApiError) -> None:
         """Take the bind back; one that may exist all the same is counted until the watch has had time to show it."""
         pod, bind = binding.pod, binding.bind
-        if isinstance(error, UNCERTAIN):
+        if is_uncertain(error):
             self._hands.wanted(self._hands.until())
         else:
             self._hands.assumptions.bind_failed(bind.pod)
@@ -84,7 +84,7 @@ class Placer:
         message = f"Failed to bind pod {title} to node {bind.node}. {reason(error)}"
         log.warning("bind request not created", pod=title, node=bind.node, error=reason(error))
         self._hands.out.recorder.record(about_pod(pod), "FailedBinding", message, "Warning")
-        if not isinstance(error, (*UNCERTAIN, NotFound)):
+        if not (is_uncertain(error) or isinstance(error, NotFound)):
             self._hands.teller.mark_pod(bind.pod, PodNotice(pod.metadata.uid, message, condition="BindingError"))
         self._hands.hold(binding.gang, (bind.pod, pod.metadata.uid))
 

@@ -9,21 +9,19 @@ import msgspec
 
 from pykai.cache.pods import request_failed
 from pykai.kube.api import Api, Deletion, Object
-from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Timeout, TooManyRequests, Unavailable
+from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, TooManyRequests
 from pykai.kube.resources import BIND_REQUEST
 from pykai.objects.kinds import BindRequest
 
 TRIES = 4
 WAIT_SECONDS = 0.25
-UNCERTAIN = (Timeout, Unavailable, TooManyRequests)
-"""The request may have been carried out, or may be when it is sent again."""
 Sleep = Callable[[float], Awaitable[None]]
 
 
 async def create_request(api: Api, body: Object, sleep: Sleep = asyncio.sleep) -> BindRequest:
     """Create the request, or find that it is there; what an earlier pod or a failed attempt left behind goes first.
 
-    Raises the server's refusal; after one of UNCERTAIN the request may exist all the same.
+    Raises the server's refusal; after one that `is_uncertain` the request may exist all the same.
     """
     for attempt in range(1, TRIES + 1):
         try:
@@ -32,11 +30,19 @@ async def create_request(api: Api, body: Object, sleep: Sleep = asyncio.sleep) -
             found = await _existing(api, body)
             if found is not None:
                 return found
-        except UNCERTAIN as error:
-            if attempt == TRIES:
+        except ApiError as error:
+            if attempt == TRIES or not is_uncertain(error):
                 raise
             await sleep(max(WAIT_SECONDS * 2 ** (attempt - 1), float(error.details.get("retryAfterSeconds") or 0)))
     raise Conflict(f"bind request {body['metadata']['name']}: an old one does not go away")
+
+
+def is_uncertain(error: ApiError) -> bool:
+    """Whether a write may have been carried out all the same, or may be when it is sent again.
+
+    A server whose store does not answer in time says 500: it does not know either.
+    """
+    return isinstance(error, TooManyRequests) or error.status >= 500
 
 
 async def _existing(api: Api, body: Object) -> BindRequest | None:

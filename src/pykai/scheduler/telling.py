@@ -16,7 +16,7 @@ from pykai.cache.assume import Assumptions
 from pykai.cache.cluster import ClusterCache
 from pykai.cache.pods import request_failed, request_is_for
 from pykai.kube.api import Api, Object, Patch
-from pykai.kube.errors import Timeout, TooManyRequests, Unavailable
+from pykai.kube.errors import NotFound
 from pykai.kube.events import EventRecorder, Regarding
 from pykai.kube.resources import POD, POD_GROUP
 from pykai.model.plan import GangMark
@@ -178,7 +178,9 @@ class Teller:
                 body = {"metadata": {"annotations": notes}}
                 note = replace(Patch.merge(body), patient=True)
                 await self._out.api.patch(POD_GROUP.ref(key[1], key[0]), note)
-        except (Timeout, Unavailable, TooManyRequests):
+        except NotFound:
+            raise
+        except Exception:
             self._notes[key] = {**notes, **self._notes.get(key, {})}
             raise
         finally:

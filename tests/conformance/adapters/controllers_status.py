@@ -58,6 +58,14 @@ def share(case: Case) -> str:
     return canonical(pods.device_share(pod["metadata"].get("annotations", {}), where))
 
 
+def gpu_memory(case: Case) -> Any:
+    name = case["input"]["node_name"]
+    found = node(case, name)
+    if found is None:
+        raise pods.PodResourcesError(f"node {name} does not exist")
+    return pods.node_gpu_memory(found)
+
+
 def of_pod(judge: Callable[[Case], Any]) -> Callable[[Case], Any]:
     return lambda case: judge(case["input"]["pod"])
 
@@ -85,10 +93,7 @@ OPERATIONS: dict[str, tuple[str, Callable[[Case], Any]]] = {
     "resources.ExtractGPUSharingReceivedResources": ("result", received),
     "resources.calculateAllocatedFraction": ("result", share),
     "resources.getFractionFromMemoryRequest": ("result", share),
-    "resources.getNodeSingleGpuMemory": (
-        "result",
-        lambda case: pods.node_gpu_memory(node(case, case["input"]["node_name"])),
-    ),
+    "resources.getNodeSingleGpuMemory": ("result", gpu_memory),
 }
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from pykai.controllers.node_scale.scaling import Settings, concerns, desired
+from pykai.controllers.node_scale.scaling import Settings, desired
 from pykai.controllers.node_scale.scaling_pod import ScalingPodTemplate, devices_of, manifest, origin
 
 SETTINGS = Settings(ScalingPodTemplate("registry.example/scaling-pod:1"))
@@ -96,6 +96,19 @@ def test_nothing_comes_during_the_cool_down(last: float | None, retry_after: flo
     assert len(adjustment.create) == (1 if retry_after is None else 0)
 
 
+def test_the_end_of_the_cool_down_is_not_missed_by_rounding() -> None:
+    assert 68.1 - 8.1 < 60.0
+    adjustment = desired([A], SETTINGS, 68.1, 8.1)
+    assert (adjustment.retry_after, len(adjustment.create)) == (None, 1)
+
+
+@pytest.mark.parametrize("last", [None, 960.0])
+def test_scaling_pods_that_are_not_called_unschedulable_are_marked(last: float | None) -> None:
+    marked = {**scaling(B), "status": {"phase": "Pending", "conditions": [UNSCHEDULABLE]}}
+    assert desired([A, B, scaling(A), marked], SETTINGS, 1000.0, last).mark == ("ns-a",)
+    assert desired([placed(A), scaling(A)], SETTINGS, 1000.0, last).mark == (), "it goes"
+
+
 def test_a_scaling_pod_that_is_going_already_is_neither_deleted_nor_counted_nor_replaced() -> None:
     going = scaling(A)
     going["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
@@ -124,9 +137,3 @@ def test_a_long_name_finds_its_origin_again() -> None:
     assert origin(made) == ("ns", pod["metadata"]["name"])
     assert len(made["metadata"]["labels"]["shared-gpu-pod-name"]) == 63
     assert created([pod, made]) == []
-
-
-def test_which_events_matter() -> None:
-    assert concerns(A, SETTINGS)
-    assert concerns(scaling(A), SETTINGS)
-    assert not concerns(waiting("x", schedulerName="default-scheduler"), SETTINGS)

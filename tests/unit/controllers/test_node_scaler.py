@@ -9,7 +9,8 @@ import pytest
 from pykai.controllers.node_scale.scaling import Settings
 from pykai.controllers.node_scale.scaling_pod import ScalingPodTemplate
 from pykai.controllers.node_scaler import NodeScalerSettings, run
-from pykai.kube.api import Object, Patch, Selection
+from pykai.kube.api import AS_SERVER_LIKES, Deletion, Object, Patch, Ref, Selection
+from pykai.kube.errors import Timeout, Unavailable
 from pykai.kube.resources import NAMESPACE, POD
 from pykai.objects import names
 from tests.jumping_time import in_no_time
@@ -69,6 +70,41 @@ async def test_waiting_shares_get_scaling_pods_that_go_when_their_pods_are_place
         clock.now += 61
         await wait_for_share(api, "e")
         await eventually(lambda: scaling_pods(api))
+
+
+@in_no_time
+async def test_a_deletion_whose_answer_is_lost_starts_the_cool_down(api: DiaryApi) -> None:
+    settings = NodeScalerSettings(Settings(ScalingPodTemplate("image")), clock=Clock())
+    async with running(api, run, settings):
+        await wait_for_share(api, "a")
+        await eventually(lambda: scaling_pods(api))
+        lost = api.delete
+
+        async def delete(ref: Ref, how: Deletion = AS_SERVER_LIKES) -> None:
+            await lost(ref, how)
+            if ref.namespace == names.SCALING_NAMESPACE:
+                raise Timeout("no answer")
+
+        api.delete = delete  # type: ignore[method-assign]
+        await wait_for_share(api, "b")
+        await api.delete(POD.ref("a", "default"))
+        await asyncio.sleep(30)
+        assert not await scaling_pods(api)
+
+
+@in_no_time
+async def test_a_scaling_pod_whose_mark_was_not_written_gets_it(api: DiaryApi) -> None:
+    settings = NodeScalerSettings(Settings(ScalingPodTemplate("image")))
+    async with running(api, run, settings):
+        await make_pod(api, "a", annotations={names.GPU_FRACTION: "0.5"})
+        condition = Patch.merge({"status": {"conditions": [UNSCHEDULABLE]}})
+        await api.patch(POD.ref("a", "default").sub("status"), condition)
+        api.refusals["patch", "Pod/status"] = [Unavailable("away")]
+
+        async def marked() -> bool:
+            return [pod["status"].get("conditions") for pod in await scaling_pods(api)] == [[UNSCHEDULABLE]]
+
+        await eventually(marked)
 
 
 @in_no_time

@@ -121,6 +121,19 @@ async def test_a_class_that_comes_later_decides_what_may_be_preempted(api: Diary
 
 
 @in_no_time
+async def test_a_class_that_ceases_to_be_the_default_decides_no_more(api: DiaryApi) -> None:
+    await api.create(PRIORITY_CLASS, {"metadata": {"name": "usual"}, "value": 200, "globalDefault": True})
+    one = {"cpu": "1"}
+    async with running(api, run, QUICK):
+        await make_group(api)
+        await make_member(api, "p")
+        await set_status(api, "p", phase="Running")
+        await becomes(api, {"requested": one, "allocated": one, "allocatedNonPreemptible": one})
+        await api.patch(PRIORITY_CLASS.ref("usual"), Patch.merge({"globalDefault": False}))
+        await becomes(api, {"requested": one, "allocated": one})
+
+
+@in_no_time
 async def test_shares_of_memory_are_told_by_the_node(api: DiaryApi) -> None:
     await api.create(NODE, {"metadata": {"name": "n", "labels": {names.GPU_MEMORY_LABEL: "8000"}}})
     async with running(api, run, QUICK):

@@ -102,6 +102,22 @@ async def test_a_queue_that_moves_or_goes_is_taken_off(api: DiaryApi) -> None:
 
 
 @in_no_time
+async def test_sums_do_not_go_round_in_a_circle_of_parents(api: DiaryApi) -> None:
+    for name, parent in (("a", "b"), ("b", "c"), ("c", "a")):
+        await make_queue(api, name, parent=parent)
+    await make_group(api, "g", "a", requested={"cpu": "1"})
+    async with running(api, run, QUICK):
+        await becomes(api, "a", {"requested": {"cpu": "1"}, "childQueues": ["c"]})
+        await becomes(api, "b", {"childQueues": ["a"]})
+        await asyncio.sleep(60)
+        assert api.count("patch", "Queue/status") == 3
+        await api.patch(QUEUE.ref("c"), Patch.merge({"spec": {"parentQueue": None}}))
+        await becomes(api, "a", {"requested": {"cpu": "1"}})
+        await becomes(api, "b", {"requested": {"cpu": "1"}, "childQueues": ["a"]})
+        await becomes(api, "c", {"requested": {"cpu": "1"}, "childQueues": ["b"]})
+
+
+@in_no_time
 async def test_conditions_of_others_survive_and_nothing_is_written_without_need(api: DiaryApi) -> None:
     await make_queue(api, "q")
     conditions = [{"type": "Paused", "status": "True"}]

@@ -134,6 +134,7 @@ def test_what_cannot_be_taken_back(spec: dict[str, str], fixed: bool) -> None:
         ({"nvidia.com/gpu.memory": "0"}, None),
         ({"nvidia.com/gpu.memory": "many"}, None),
         ({"beta.amd.com/gpu.vram": "8"}, None),
+        ({"beta.amd.com/gpu.vram": "64G", "beta.amd.com/gpu.vram.64G": "8"}, 64000),
         ({}, None),
     ],
 )
@@ -163,3 +164,5 @@ def test_a_queue_sums_its_children_and_its_own_groups() -> None:
         "allocated": {"cpu": "1500m"},
     }
     assert queue.desired({"metadata": {"name": "empty"}, "spec": {}}, queues, groups) == {}
+    in_a_circle = queue.desired({"metadata": {"name": "q"}, "spec": {"parentQueue": "b"}}, queues, [], above={"b", "q"})
+    assert in_a_circle == {"childQueues": ["a", "b"], "requested": {"cpu": "500m"}, "allocated": {"cpu": "500m"}}

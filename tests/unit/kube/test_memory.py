@@ -157,6 +157,15 @@ async def test_a_half_read_list_expires(api: MemoryApi) -> None:
         await api.list(CONFIG_MAP, Object, Selection("default"), Paging(limit=2, token=page.token))
 
 
+async def test_what_is_applied_for_an_owner_that_is_gone_goes_too(api: MemoryApi) -> None:
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u"}
+    ref = CONFIG_MAP.ref("m", "default")
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m", "ownerReferences": [owner]}}
+    await api.patch(ref, Patch.apply(body, "tests"))
+    with pytest.raises(NotFound):
+        await api.get(ref, Object)
+
+
 async def test_an_owner_of_an_unknown_kind_counts_as_living(api: MemoryApi) -> None:
     owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "j", "uid": "u"}
     await api.create(POD_GROUP, {"metadata": {"name": "g", "ownerReferences": [owner]}, "spec": {}}, "default")

@@ -19,6 +19,15 @@ def test_counters_are_shown_under_the_name_of_the_table() -> None:
     assert "_created" not in shown
 
 
+def test_without_a_prefix_names_are_those_of_the_table_too() -> None:
+    metrics = Metrics(SCHEDULER, "")
+    metrics.add("podgroups_scheduled_by_action", 2, {"action": "allocate"})
+    metrics.add("refused_plans_total")
+    shown = metrics.text().decode()
+    assert '\npodgroups_scheduled_by_action{action="allocate"} 2.0' in shown
+    assert "\nrefused_plans_total 1.0" in shown
+
+
 def test_gauges_can_be_forgotten() -> None:
     metrics = Metrics([Metric("g", MetricKind.GAUGE, "A gauge", ("queue",))], "x")
     metrics.put("g", 1.0, {"queue": "a"})

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from pykai.kube.api import Deletion, Object, Patch
-from pykai.kube.errors import ApiError
+from pykai.kube.errors import ApiError, Conflict, Timeout
 from pykai.kube.resources import POD, POD_GROUP, PRIORITY_CLASS
 
 from .rig import FAST, RecordingApi, Rig, furnish, params, pod, rig, submit
@@ -65,6 +67,16 @@ async def test_higher_priority_takes_the_place_when_it_is_free() -> None:
         assert "kai_total_preemption_attempts 1.0" in shown
         solved = '{action="preempt",reduced_budget="false",result="solved"} 1.0'
         assert f"kai_scenario_search_jobs_total{solved}" in shown
+
+
+@pytest.mark.parametrize("error", [Conflict("busy"), ApiError("etcdserver: request timed out"), Timeout("no answer")])
+async def test_a_note_that_was_not_written_is_written_later(error: ApiError) -> None:
+    async with rig() as it:
+        await full_house(it)
+        it.api.failures["patch", "PodGroup"] = [error]
+        await submit(it.api, pod("build"), priorityClassName=BUILD)
+        assert await it.until(lambda: _noted(it, "train-0", "kai.scheduler/last-eviction-timestamp"))
+        assert not it.api.failures["patch", "PodGroup"]
 
 
 async def _noted(it: Rig, name: str, key: str) -> bool:

@@ -55,3 +55,10 @@ def test_everything_a_bind_says_is_in_the_request() -> None:
         "extendedResourceClaimAllocation": extended,
         "predictedNUMAZones": [{"zone": "node-0", "amount": {"cpu": "4000m"}}],
     }
+
+
+def test_a_node_whose_name_is_no_label_gets_pods_all_the_same() -> None:
+    node = "n" * 60 + ".example.com"
+    body = request_body(Bind(("team", "a"), node, "Regular", 0, 0.0), POD, [], SchedulerParams())
+    assert body["metadata"]["labels"] == {}
+    assert body["spec"]["selectedNode"] == node

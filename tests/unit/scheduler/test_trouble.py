@@ -30,7 +30,10 @@ async def fail(it: Rig, name: str) -> str:
     return str(found["metadata"]["uid"])
 
 
-@pytest.mark.parametrize("error", [Timeout("no answer"), Unavailable("gone away")])
+LOST = [Timeout("no answer"), Unavailable("gone away"), ApiError("etcdserver: request timed out")]
+
+
+@pytest.mark.parametrize("error", LOST)
 async def test_an_answer_that_got_lost_is_asked_for_again(error: ApiError) -> None:
     async with rig() as it:
         await furnish(it.api)
@@ -42,12 +45,13 @@ async def test_an_answer_that_got_lost_is_asked_for_again(error: ApiError) -> No
         assert len(await it.events("Scheduled")) == 1
 
 
-async def test_a_request_that_was_made_though_the_answer_got_lost_is_found() -> None:
+@pytest.mark.parametrize("error", LOST)
+async def test_a_request_that_was_made_though_the_answer_got_lost_is_found(error: ApiError) -> None:
     class Lossy(RecordingApi):
         async def create(self, resource, body, namespace=""):  # type: ignore[no-untyped-def]
             made = await super().create(resource, body, namespace)
             if resource == BIND_REQUEST and self.count("create", "BindRequest") == 1:
-                raise Timeout("no answer")
+                raise error
             return made
 
     async with rig(Lossy()) as it:

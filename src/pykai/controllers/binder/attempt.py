@@ -72,8 +72,8 @@ class Step(Protocol):
         """Put it in place; Waiting if that takes something else first. Raises BindError, or ApiError to try again."""
         ...
 
-    async def undo(self, attempt: Attempt) -> None:
-        """Take away what `prepare` may have left."""
+    async def undo(self, pod: Pod, request: BindRequest | None) -> None:
+        """Take away what `prepare` may have left for a pod that is on no node; None: its request is not known."""
         ...
 
     def forget(self, pod: Key) -> None:

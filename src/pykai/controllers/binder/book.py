@@ -22,6 +22,7 @@ from pykai.controllers.binder.groups import (
     is_over,
     key_of,
     labelled_groups,
+    may_hold,
     pod_groups,
     request_groups,
     requested_pod,
@@ -66,12 +67,15 @@ class Book:
         self._scaling: set[Key] = set()
         self._in_hand: dict[Key, tuple[GroupKey, ...]] = {}
         self._bells = Bells(lambda pod: None, lambda group: None)
+        self._opening = False
 
     def open(self, bells: Bells) -> None:
         """Follow pods and requests, and ring for whatever is there now and whatever changes."""
         self._bells = bells
         self._requests.subscribe(self._request_changed)
+        self._opening = True
         self._pods.subscribe(self._pod_changed)
+        self._opening = False
 
     # -------------------------------------------------------------------------------------------------- asking
     def requests_for(self, pod: Key) -> list[BindRequest]:
@@ -174,8 +178,16 @@ class Book:
         if key[0] == self._places.reservations:
             asking = [request for group in groups for request in self._asking_for(group)]
             return {requested_pod(request) for request in asking if is_open(request)}
-        left_over = pod is not None and not pod.spec.node_name and labelled_groups(pod.metadata.labels)
-        return [key] if left_over or any(is_open(request) for request in requests) else []
+        return [key] if self._is_left_over(pod) or any(is_open(request) for request in requests) else []
+
+    def _is_left_over(self, pod: Pod | None) -> bool:
+        """Whether a pod on no node may hold something from a request that is no more.
+
+        Labels tell at any time; claims have to be read to know, so that is done once, when all begins.
+        """
+        if pod is None or pod.spec.node_name:
+            return False
+        return may_hold(pod) if self._opening else bool(labelled_groups(pod.metadata.labels))
 
     def _scaling_changed(self, key: Key, pod: Pod | None) -> None:
         self._scaling.discard(key)

@@ -1,7 +1,8 @@
 """The status of a ResourceClaim: what it was given, and which pods use it.
 
-A claim that has an allocation keeps it: another pod that shares the claim is there already. Every write is made from
-the state it was read in, so two pods that take the same claim at once both end up among its users.
+A claim that has an allocation keeps it: another pod that shares the claim is there already. Only what an earlier
+request left behind for the same pod, which nobody else uses, gives way. Every write is made from the state it was read
+in, so two pods that take the same claim at once both end up among its users.
 """
 
 from __future__ import annotations
@@ -44,16 +45,31 @@ def released(claim: Object, uid: str) -> Object | None:
     return {**kept, "reservedFor": others} if others else kept
 
 
+def is_left_over(claim: Object, pod: Pod, allocation: Mapping[str, Any]) -> bool:
+    """Whether the claim has other devices than the allocation, for this pod alone, which is on no node yet."""
+    status = claim.get("status") or {}
+    users = [user.get("uid") for user in status.get("reservedFor") or ()]
+    return users == [pod.metadata.uid] and _devices(status.get("allocation")) != _devices(allocation)
+
+
+def _devices(allocation: Mapping[str, Any] | None) -> list[tuple[Any, ...]]:
+    results = ((allocation or {}).get("devices") or {}).get("results") or ()
+    return [tuple(result.get(part) for part in ("request", "driver", "pool", "device")) for result in results]
+
+
 async def allocate(api: Api, ref: Ref, pod: Pod, allocation: Mapping[str, Any]) -> None:
     """Give the claim the allocation, unless it has one, and note that the pod uses it."""
     for _ in range(TRIES):
         claim = await _protected(api, ref)
-        status = reserved(claim, pod, allocation)
+        left_over = is_left_over(claim, pod, allocation)
+        status = released(claim, pod.metadata.uid) if left_over else reserved(claim, pod, allocation)
         if status is None:
             return
         try:
             await api.update(ref.sub("status"), {**claim, "status": status})
         except Conflict:
+            continue
+        if left_over:  # what is allocated cannot be changed, only taken back and given anew
             continue
         log.info("resource claim allocated", pod=f"{ref.namespace}/{pod.metadata.name}", claim=ref.name)
         return

@@ -12,7 +12,7 @@ from pykai.controllers.binder.claim_status import allocate, release
 from pykai.controllers.binder.groups import Key
 from pykai.kube.api import Api, Ref
 from pykai.kube.resources import RESOURCE_CLAIM
-from pykai.objects.kinds import Pod
+from pykai.objects.kinds import BindRequest, Pod
 from pykai.objects.pod_template import decode_template
 
 
@@ -46,15 +46,12 @@ class Claims:
             raise BindError(f"resource claims were not written within {self._limit_seconds:g} s") from None
         return None
 
-    async def undo(self, attempt: Attempt) -> None:
+    async def undo(self, pod: Pod, request: BindRequest | None) -> None:
         """Take the pod out of its claims; devices that nobody else uses are free again."""
-        claims = claim_names(attempt.pod) if attempt.request.spec.resource_claim_allocations else {}
-        for given in attempt.request.spec.resource_claim_allocations or ():
-            if given.name in claims:
-                ref = RESOURCE_CLAIM.ref(claims[given.name], attempt.key[0])
-                await release(self._api, ref, attempt.pod.metadata.uid)
-        if attempt.request.spec.extended_resource_claim_allocation:
-            await extended_claim.undo(self._api, attempt)
+        for claim in claim_names(pod).values():
+            await release(self._api, RESOURCE_CLAIM.ref(claim, pod.metadata.namespace), pod.metadata.uid)
+        if request is not None and request.spec.extended_resource_claim_allocation:
+            await extended_claim.undo(self._api, pod)
 
     def forget(self, pod: Key) -> None:
         """Nothing is remembered."""

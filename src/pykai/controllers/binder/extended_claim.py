@@ -36,18 +36,19 @@ async def prepare(api: Api, attempt: Attempt, given: Mapping[str, Any]) -> None:
     await _tell(api, attempt.pod, {"resourceClaimName": name, "requestMappings": mappings})
 
 
-async def undo(api: Api, attempt: Attempt) -> None:
-    """Delete the claim, if there is one, and take it out of the pod's status."""
-    claim = await _find(api, attempt.pod)
+async def undo(api: Api, pod: Pod) -> None:
+    """Take the claim, if there is one, out of the pod's status, and delete it: as long as it is there, it is found."""
+    claim = await _find(api, pod)
     if claim is None:
         return
-    ref = RESOURCE_CLAIM.ref(claim["metadata"]["name"], attempt.key[0])
-    await release(api, ref, attempt.pod.metadata.uid)
+    with suppress(NotFound):
+        await _tell(api, pod, None)
+    ref = RESOURCE_CLAIM.ref(claim["metadata"]["name"], pod.metadata.namespace)
+    await release(api, ref, pod.metadata.uid)
     kept = [each for each in claim["metadata"].get("finalizers") or () if each != names.DRA_FINALIZER]
     with suppress(NotFound):
         await api.patch(ref, Patch.merge({"metadata": {"finalizers": kept or None}}))
         await api.delete(ref)
-    await _tell(api, attempt.pod, None)
 
 
 async def _find(api: Api, pod: Pod) -> Object | None:

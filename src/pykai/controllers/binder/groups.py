@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pykai.cache.pods import request_failed
 from pykai.objects import names
 from pykai.objects.gpu_request import positive_count
-from pykai.objects.kinds import BindRequest, Pod
+from pykai.objects.kinds import ABSENT, BindRequest, Pod
 
 Key = tuple[str, str]
 """(namespace, name)."""
@@ -48,6 +48,11 @@ def group_labels(annotations: Mapping[str, str] | None, groups: Sequence[str]) -
     if devices > 1 or len(groups) > 1:
         return {f"{names.GPU_GROUP_LABEL_PREFIX}{group}": group for group in groups}
     return {names.GPU_GROUP_LABEL: groups[0]} if groups else {}
+
+
+def may_hold(pod: Pod) -> bool:
+    """Whether a pod on no node may have something from a request that is no more: a device by its label, or claims."""
+    return pod.spec.resource_claims is not ABSENT or bool(labelled_groups(pod.metadata.labels))
 
 
 def label_changes(labels: Mapping[str, str] | None, wanted: Mapping[str, str]) -> dict[str, str | None]:

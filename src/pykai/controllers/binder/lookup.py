@@ -41,21 +41,19 @@ class Lookup:
         """The ids of the devices that the request's groups stand for now, for people to read."""
         return [self._reservations.held(key) for key in request_groups(request)]
 
-    async def pod_now(self, request: BindRequest) -> Pod | None:
-        """The request's pod as the API server knows it at this moment; None if it is gone."""
-        namespace, name = requested_pod(request)
+    async def pod_now(self, key: Key) -> Pod | None:
+        """The pod as the API server knows it at this moment; None if there is none of this name."""
         try:
-            pod = await self._api.get(POD.ref(name, namespace), Pod)
+            return await self._api.get(POD.ref(key[1], key[0]), Pod)
         except NotFound:
             return None
-        return pod if is_meant_for(request, pod) else None
 
-    async def pod(self, request: BindRequest) -> Pod:
-        """The request's pod, if it can be bound or is bound already."""
+    async def pod(self, request: BindRequest, *, fresh: bool) -> Pod:
+        """The request's pod, if it can be bound or is bound already; `fresh`: as the API server knows it now."""
         namespace, name = requested_pod(request)
         if not name:
             raise InvalidRequestError("spec.podName is empty: invalid binding request")
-        pod = self._pods.get(name, namespace)
+        pod = None if fresh else self._pods.get(name, namespace)
         try:
             pod = await self._api.get(POD.ref(name, namespace), Pod) if pod is None else pod
         except NotFound as error:

@@ -2,7 +2,8 @@
 
 A success costs one write beside the bind: the pod shows by itself that it is bound, so its condition is only written
 when an earlier attempt left it saying the opposite. Nobody waits for that write: the next pod is bound meanwhile, and a
-process that starts anew finds the pod on its node and the request open, and writes it then.
+process that starts anew finds the pod on its node and the request open, and writes it then. So the request is closed
+last.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from dataclasses import dataclass
 
 import structlog
 
+from pykai.controllers.binder.attempt import is_passing
 from pykai.controllers.binder.groups import Key, requested_pod
+from pykai.controllers.recent import Recent
 from pykai.kube.api import Api, Object, Patch
 from pykai.kube.errors import ApiError, Conflict, NotFound
 from pykai.kube.events import EventRecorder, Regarding
@@ -22,6 +25,8 @@ from pykai.objects.kinds import BindRequest, BindRequestStatus, Condition, Pod
 from pykai.objects.timestamps import rfc3339
 
 BOUND, BINDING_ERROR = "Bound", "BindingError"
+DENIED_SECONDS = 60.0
+"""For how long we remember which pods were told that they are not bound: until the watch shows it."""
 
 log = structlog.get_logger("binder")
 
@@ -49,6 +54,7 @@ class Outcomes:
         self._wall = wall
         self._later = later
         self._successes: dict[Key, Success] = {}
+        self._denied: Recent[str, bool] = Recent(DENIED_SECONDS, wall)
 
     def succeeded(self, request: BindRequest, pod: Pod, node: str) -> None:
         """The pod is on a node: the one that was selected, or one that somebody else chose."""
@@ -63,12 +69,13 @@ class Outcomes:
         if success is None:
             return
         request, pod = success.request, success.pod
+        shown = _bound_condition(pod)
+        if self._denied.get(pod.metadata.uid) or (shown is not None and shown.status != "True"):
+            await self._show(pod, Condition(type=names.POD_BOUND, status="True", reason=BOUND, message=success.text))
         await self._write(request, BindRequestStatus(phase="Succeeded", failed_attempts=request.status.failed_attempts))
+        self._denied.drop(pod.metadata.uid)
         if self._successes.get(key) is success:
             del self._successes[key]
-        shown = _bound_condition(pod)
-        if shown is not None and shown.status != "True":
-            await self._show(pod, Condition(type=names.POD_BOUND, status="True", reason=BOUND, message=success.text))
 
     async def failed(self, request: BindRequest, pod: Pod | None, why: str) -> float | None:
         """The attempt failed: seconds until the next one, None if it was the last. `pod` None: there is none."""
@@ -81,7 +88,7 @@ class Outcomes:
             self._recorder.record(_about(pod), BINDING_ERROR, text, "Warning")
             condition = Condition(type=names.POD_BOUND, status="False", reason=BINDING_ERROR, message=text)
             if _bound_condition(pod) != condition:
-                await self._show(pod, condition)
+                await self._try_to_show(pod, condition)
         limit = request.spec.backoff_limit
         return 2.0**attempts if limit is not None and attempts + 1 < limit else None
 
@@ -103,15 +110,32 @@ class Outcomes:
                 raise
             log.info("bind request was replaced", request=f"{meta.namespace}/{meta.name}")
 
+    async def _try_to_show(self, pod: Pod, condition: Condition) -> None:
+        """Set a condition of a failure; a server that does not answer is no reason to try the bind again."""
+        self._denied.put(pod.metadata.uid, True)
+        try:
+            await self._show(pod, condition)
+        except ApiError as error:
+            name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+            log.warning("pod condition not written", pod=name, error=error.message)
+
     async def _show(self, pod: Pod, condition: Condition) -> None:
-        """Set a condition; a pod that is gone or a server that does not answer is no reason to bind again."""
+        """Set a condition, if the pod is still there; what the server refuses for the moment is raised."""
         shown = {"type": condition.type, "status": condition.status, "reason": condition.reason}
         shown |= {"message": condition.message, "lastTransitionTime": rfc3339(self._wall())}
         body = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [shown]}}
         ref = POD.ref(pod.metadata.name, pod.metadata.namespace).sub("status")
         try:
             await self._api.patch(ref, Patch.strategic(body))
+        except NotFound:
+            log.info("pod is gone", pod=f"{ref.namespace}/{ref.name}")
+        except Conflict:
+            if (await self._api.get(POD.ref(ref.name, ref.namespace), Pod)).metadata.uid == pod.metadata.uid:
+                raise
+            log.info("pod was replaced", pod=f"{ref.namespace}/{ref.name}")
         except ApiError as error:
+            if is_passing(error):
+                raise
             log.warning("pod condition not written", pod=f"{ref.namespace}/{ref.name}", error=error.message)
 
 

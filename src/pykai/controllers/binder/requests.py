@@ -26,19 +26,23 @@ from pykai.controllers.binder.groups import (
     Key,
     is_meant_for,
     is_open,
-    labelled_groups,
+    key_of,
+    may_hold,
     request_groups,
     requested_pod,
 )
 from pykai.controllers.binder.lookup import Lookup
 from pykai.controllers.binder.outcomes import Outcomes
+from pykai.controllers.recent import Recent
 from pykai.kube.api import Api, Deletion
 from pykai.kube.errors import ApiError, Conflict, NotFound
 from pykai.kube.resources import BIND_REQUEST
 from pykai.objects import names
-from pykai.objects.kinds import BindRequest, Node, ObjectMeta, Pod
+from pykai.objects.kinds import BindRequest, Pod
 
 MOST_TRIES = 5
+UNSEEN_SECONDS = 60.0
+"""For how long a pod from which we took something is read from the API server: the watch may not show it yet."""
 
 log = structlog.get_logger("binder")
 
@@ -64,9 +68,14 @@ class Rules:
 
 @dataclass(slots=True)
 class Progress:
-    """How far this process got with one request; losing it costs time, nothing else."""
+    """How far this process got with one request; losing it costs time, nothing else.
 
-    uid: str
+    `failure`: why the attempt failed, until that is written. The server may know it already, and the scheduler act on
+    it, so it is not taken back by another attempt.
+    """
+
+    request: BindRequest
+    failure: str = ""
     waits: dict[str, float] = field(default_factory=dict)
     not_before: float = 0.0
     closed: bool = False
@@ -84,44 +93,60 @@ class Requests:
         self._outcomes = outcomes
         self._rules = rules
         self._progress: dict[Key, Progress] = {}
+        self._undone: Recent[Key, bool] = Recent(UNSEEN_SECONDS, sources.clock)
 
     async def reconcile(self, key: Key) -> float | None:
         """Get on with binding a pod; seconds until it is worth another look."""
         request = next((each for each in self._book.requests_for(key) if is_open(each)), None)
+        known = self._progress.get(key)
+        if known is None or request is None or known.request.metadata.uid != request.metadata.uid:
+            await self._end(key, known)
         if request is None:
-            self._forget(key)
-            await self._tidy(key)
             return None
-        progress = self._progress_with(key, request)
+        progress = self._progress.setdefault(key, Progress(request))
         rest = progress.not_before - self._sources.clock()
         if progress.closed or rest > 0:
             return None if progress.closed else rest
         return await self._carry_out(request, progress)
 
-    def _forget(self, key: Key) -> None:
+    async def _end(self, key: Key, known: Progress | None) -> None:
+        """Leave nothing behind of requests that are no more, and forget them."""
+        if known is not None and not known.closed:
+            await self._withdraw(key, known.request)
+        else:
+            await self._tidy(key)
         self._book.take_back(key)
         if self._progress.pop(key, None) is not None:
             for step in self._steps:
                 step.forget(key)
 
-    def _progress_with(self, key: Key, request: BindRequest) -> Progress:
-        progress = self._progress.get(key)
-        if progress is None or progress.uid != request.metadata.uid:
-            progress = self._progress[key] = Progress(request.metadata.uid)
-        return progress
+    async def _withdraw(self, key: Key, request: BindRequest) -> None:
+        """Take away what was prepared for a request that was taken back."""
+        pod = await self._lookup.pod_now(key)
+        if pod is not None and not pod.spec.node_name and is_meant_for(request, pod):
+            await self._undo(request, pod)
 
     async def _tidy(self, key: Key) -> None:
-        """Take the labels off a pod that was on its way to a device and is no more."""
-        pod = self._lookup.pod_seen(key)
-        if pod is None or pod.spec.node_name or pod.spec.scheduler_name != self._rules.scheduler_name:
+        """Take away what an earlier process may have left with a pod that no request brings to a node."""
+        seen = self._lookup.pod_seen(key)
+        if seen is None or not may_hold(seen) or not self._is_left_alone(seen):
             return
-        done = [each for each in self._book.requests_for(key) if is_meant_for(each, pod) and not request_failed(each)]
-        if labelled_groups(pod.metadata.labels) and not done:
-            await unlabel_pod(self._api, pod)
+        pod = await self._lookup.pod_now(key)
+        if pod is not None and self._is_left_alone(pod):
+            await self._undo(None, pod)
+
+    def _is_left_alone(self, pod: Pod) -> bool:
+        """Whether a pod of ours is on no node, and no request brings it to one."""
+        if pod.spec.node_name or pod.spec.scheduler_name != self._rules.scheduler_name:
+            return False
+        requests = self._book.requests_for(key_of(pod))
+        return not any(is_meant_for(each, pod) and not request_failed(each) for each in requests)
 
     # -------------------------------------------------------------------------------------------------- trying
     async def _carry_out(self, request: BindRequest, progress: Progress) -> float | None:
         key = requested_pod(request)
+        if progress.failure:
+            return await self._fail(request, progress, progress.failure)
         try:
             return await self._attempt(request, progress)
         except InvalidRequestError as error:
@@ -141,7 +166,7 @@ class Requests:
 
     async def _attempt(self, request: BindRequest, progress: Progress) -> float | None:
         """Bind the pod; seconds to wait at most, None if it is bound."""
-        pod = await self._lookup.pod(request)
+        pod = await self._lookup.pod(request, fresh=bool(self._undone.get(requested_pod(request))))
         if pod.spec.node_name:
             self._succeed(request, pod, progress, pod.spec.node_name)
             return None
@@ -184,7 +209,9 @@ class Requests:
 
     async def _fail(self, request: BindRequest, progress: Progress, why: str) -> float | None:
         """Undo what was prepared and say why; a pod that is bound after all is a success."""
-        pod = await self._lookup.pod_now(request)
+        progress.failure = why
+        pod = await self._lookup.pod_now(requested_pod(request))
+        pod = pod if pod is not None and is_meant_for(request, pod) else None
         if pod is not None and pod.spec.node_name:
             self._succeed(request, pod, progress, pod.spec.node_name)
             return None
@@ -194,23 +221,23 @@ class Requests:
         again = await self._outcomes.failed(request, pod, why)
         title = "/".join(requested_pod(request))
         log.warning("pod not bound", pod=title, node=request.spec.selected_node, reason=why, retry_seconds=again)
-        progress.closed = again is None
+        progress.closed, progress.failure = again is None, ""
         progress.waits.clear()
         progress.not_before = self._sources.clock() + (again or 0.0)
         return again
 
-    async def _undo(self, request: BindRequest, pod: Pod) -> None:
-        attempt = Attempt(request, pod, Node(metadata=ObjectMeta(name=request.spec.selected_node)))
+    async def _undo(self, request: BindRequest | None, pod: Pod) -> None:
+        self._undone.put(key_of(pod), True)
         for undo in (*(step.undo for step in self._steps), self._unlabel):
             try:
-                await undo(attempt)
+                await undo(pod, request)
             except ApiError as error:
                 if is_passing(error):
                     raise
-                log.warning("preparation not undone", pod=attempt.title, error=error.message)
+                log.warning("preparation not undone", pod="/".join(key_of(pod)), error=error.message)
 
-    async def _unlabel(self, attempt: Attempt) -> None:
-        await unlabel_pod(self._api, attempt.pod)
+    async def _unlabel(self, pod: Pod, _: BindRequest | None) -> None:
+        await unlabel_pod(self._api, pod)
 
     async def _discard(self, request: BindRequest, error: InvalidRequestError) -> None:
         meta = request.metadata

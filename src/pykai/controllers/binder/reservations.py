@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -28,6 +28,8 @@ from pykai.objects.kinds import Node, Pod
 
 RESYNC_SECONDS = 120.0
 UNSEEN_SECONDS = 5.0
+DELETED_SECONDS = 120.0
+"""For how long a reservation pod that we deleted does not count, though the watch may still show it."""
 FIRST_REST_SECONDS, LONGEST_REST_SECONDS = 1.0, 16.0
 LOST = "ReservationLost"
 
@@ -69,6 +71,7 @@ class Reservations:
         self._wake = wake
         self._troubles: dict[GroupKey, Trouble] = {}
         self._unseen: Recent[GroupKey, str] = Recent(UNSEEN_SECONDS, around.clock)
+        self._deleted: Recent[str, bool] = Recent(DELETED_SECONDS, around.clock)
 
     def held(self, key: GroupKey) -> str:
         """The id of the device that the group stands for; empty if it is not known."""
@@ -88,7 +91,13 @@ class Reservations:
         return ""
 
     def _holder(self, key: GroupKey) -> Pod | None:
-        return joinable(key, self._book.sharing(key).reservations)
+        return joinable(key, self._sharing(key).reservations)
+
+    def _sharing(self, key: GroupKey) -> Sharing:
+        """The device as the watches show it, without reservation pods that are gone for all we know."""
+        sharing = self._book.sharing(key)
+        there = tuple(pod for pod in sharing.reservations if not self._deleted.get(pod.metadata.uid))
+        return replace(sharing, reservations=there)
 
     def overdue(self, key: GroupKey) -> str:
         """What to say when a device did not become known in time."""
@@ -98,7 +107,7 @@ class Reservations:
 
     async def reconcile(self, key: GroupKey) -> float | None:
         """Bring one device into order; seconds until it is worth another look, None if nothing is left of it."""
-        sharing = self._book.sharing(key)
+        sharing = self._sharing(key)
         change = desired(sharing)
         if sharing.reservations:
             self._unseen.drop(key)
@@ -111,7 +120,7 @@ class Reservations:
             return await self._reserve(key, change.reserve_for, sharing.coming)
         if not sharing.coming or joinable(key, sharing.reservations):
             self._troubles.pop(key, None)
-        return None if sharing == Sharing() else RESYNC_SECONDS
+        return None if self._book.sharing(key) == Sharing() else RESYNC_SECONDS
 
     async def _asked(self, key: GroupKey) -> Sharing:
         """The device as the API server knows it at this moment."""
@@ -160,7 +169,8 @@ class Reservations:
         for pod in change.release:
             if is_over(pod) and sharing.newcomer is not None:
                 self._refused(key, await self._why_ended(pod), final=False)
-            await self._delete(pod, Deletion(grace_seconds=0, uid=pod.metadata.uid))
+            if await self._delete(pod, Deletion(grace_seconds=0, uid=pod.metadata.uid)):
+                self._deleted.put(pod.metadata.uid, True)
             log.info(
                 "GPU reservation pod deleted",
                 reservation="/".join(key_of(pod)),
@@ -188,9 +198,15 @@ class Reservations:
             )
             await self._delete(pod, Deletion(uid=meta.uid))
 
-    async def _delete(self, pod: Pod, how: Deletion) -> None:
-        with suppress(NotFound, Conflict):
+    async def _delete(self, pod: Pod, how: Deletion) -> bool:
+        """Delete this very pod; whether it is known to be gone or going."""
+        try:
             await self._api.delete(POD.ref(pod.metadata.name, pod.metadata.namespace), how)
+        except Conflict:
+            return False
+        except NotFound:
+            return True
+        return True
 
     def _title(self, key: GroupKey) -> str:
         return f"{self._template.namespace}/{name_for(key)}"

@@ -27,7 +27,7 @@ from pykai.objects.gpu_request import (
     fraction_container,
     shared_gpu_names,
 )
-from pykai.objects.kinds import Node, Pod
+from pykai.objects.kinds import BindRequest, Node, Pod
 from pykai.objects.pod_template import Container, PodTemplate, decode_template
 
 log = structlog.get_logger("binder")
@@ -114,17 +114,17 @@ class GpuShares:
         )
         return None
 
-    async def undo(self, attempt: Attempt) -> None:
+    async def undo(self, pod: Pod, request: BindRequest | None) -> None:
         """Delete the ConfigMaps of a pod that was to get a share."""
-        if attempt.request.spec.received_resource_type != names.RECEIVED_FRACTION:
+        if request is None or request.spec.received_resource_type != names.RECEIVED_FRACTION:
             return
         try:
-            place, _ = _container(attempt.pod, decode_template(attempt.pod.spec))
+            place, _ = _container(pod, decode_template(pod.spec))
         except BindError:
             return
         for name in (place.capabilities, place.environment):
             try:
-                await self._api.delete(CONFIG_MAP.ref(name, attempt.key[0]))
+                await self._api.delete(CONFIG_MAP.ref(name, pod.metadata.namespace))
             except NotFound:
                 continue
 

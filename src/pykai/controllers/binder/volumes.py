@@ -18,7 +18,7 @@ from pykai.kube.api import Api, Patch
 from pykai.kube.replica import Change
 from pykai.kube.resources import PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, STORAGE_CLASS
 from pykai.kube.watches import Watches
-from pykai.objects.kinds import PersistentVolume, PersistentVolumeClaim, StorageClass
+from pykai.objects.kinds import BindRequest, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
 from pykai.plugins.volume_claims import class_name
 from pykai.plugins.volume_options import SELECTED_NODE
 
@@ -58,7 +58,7 @@ class Volumes:
             self.name, self._limit_seconds, f"timed out waiting for persistentvolumeclaim {waited} to be bound"
         )
 
-    async def undo(self, attempt: Attempt) -> None:
+    async def undo(self, pod: Pod, request: BindRequest | None) -> None:
         """Nothing: the node stays chosen until the driver takes it back, as with Kubernetes' own scheduler."""
 
     def forget(self, pod: Key) -> None:

@@ -39,20 +39,16 @@ class Share:
 class Adjustment:
     """The decision of one pass.
 
-    `delete` holds names and `create` manifests of scaling pods; `last_scale_up` is the time in seconds to hand to the
-    next pass (None: never); `retry_after` is in seconds (None: wait for the next event).
+    `delete` and `mark` hold names and `create` manifests of scaling pods, those to mark are not called unschedulable
+    yet; `last_scale_up` is the time in seconds to hand to the next pass (None: never); `retry_after` is in seconds
+    (None: wait for the next event).
     """
 
     delete: tuple[str, ...]
     create: tuple[dict[str, Any], ...]
     last_scale_up: float | None
     retry_after: float | None
-
-
-def concerns(pod: Object, settings: Settings) -> bool:
-    """Whether a change of this pod can change the decision."""
-    ours = bool(pod["spec"].get("schedulerName") == settings.scheduler_name)
-    return ours or _key(pod)[0] == settings.template.namespace
+    mark: tuple[str, ...] = ()
 
 
 def desired(pods: Sequence[Object], settings: Settings, now: float, last_scale_up: float | None) -> Adjustment:
@@ -61,11 +57,12 @@ def desired(pods: Sequence[Object], settings: Settings, now: float, last_scale_u
     scaling = [pod for pod in pods if _key(pod)[0] == settings.template.namespace]
     living = [pod for pod in scaling if not pod["metadata"].get("deletionTimestamp")]
     outdated = tuple(sorted(_key(pod)[1] for pod in living if not is_needed(pod, by_key.get(origin(pod)))))
+    unmarked = tuple(sorted({_key(pod)[1] for pod in living if _scheduled_condition(pod) is None}.difference(outdated)))
     last = now if outdated else last_scale_up
-    if last is not None and now - last < COOL_DOWN:
-        return Adjustment(outdated, (), last, last + COOL_DOWN - now)
+    if last is not None and now < last + COOL_DOWN:
+        return Adjustment(outdated, (), last, last + COOL_DOWN - now, unmarked)
     shares = waiting_shares((pod for pod in pods if is_waiting(pod, settings.scheduler_name)), settings)
-    return Adjustment((), tuple(_missing(shares, by_key, scaling, settings)), last, None)
+    return Adjustment((), tuple(_missing(shares, by_key, scaling, settings)), last, None, unmarked)
 
 
 def is_needed(scaling_pod: Object, stands_for: Object | None) -> bool:

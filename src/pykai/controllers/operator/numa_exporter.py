@@ -1,7 +1,7 @@
 """The NUMA placement exporter: a DaemonSet that reads the kubelet's pod resources socket on NUMA nodes.
 
 Unless Config decides, it runs while some shard uses the `numa` plugin. It is the only part of the system that runs as
-root and sees the host, because the socket belongs to root.
+root and sees the host, because the socket belongs to root; a security context for all components does not change that.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ NAME: Final = "numa-placement-exporter"
 PLUGIN: Final = "numa"
 USUAL_NODES: Final = {"feature.node.kubernetes.io/memory-numa": "true"}
 _SOCKETS, _SYSFS, _SYSFS_ROOT = "podresources", "sysfs", "/host/sys"
-_ROOT = {
+_ROOT = {"runAsUser": 0, "runAsNonRoot": False}
+_CONFINED = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
-    "runAsUser": 0,
     "seccompProfile": {"type": "RuntimeDefault"},
 }
 
@@ -51,7 +51,7 @@ def _daemon_set(installation: Installation) -> Object:
     inside = {_SOCKETS: own.pod_resources_host_path, _SYSFS: _SYSFS_ROOT}
     runs = container(workload, installation)
     runs["env"].append({"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}})
-    runs["securityContext"] = shared.security_context or _ROOT
+    runs["securityContext"] = {**(shared.security_context or _CONFINED), **_ROOT}
     runs["volumeMounts"] = [{"name": name, "mountPath": path, "readOnly": True} for name, path in inside.items()]
     spec: Object = {
         "serviceAccountName": NAME,

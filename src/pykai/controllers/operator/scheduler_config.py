@@ -120,7 +120,7 @@ def _arguments(spec: ShardSpec) -> Mapping[str, dict[str, str]]:
         "defaultReclaimMinRuntime": spec.min_runtime.reclaim_min_runtime,
     }
     return {
-        "proportion": {} if spec.k_value is None else {"kValue": f"{spec.k_value:g}"},
+        "proportion": {} if spec.k_value is None else {"kValue": f"{spec.k_value:.15g}"},
         "minruntime": {name: value for name, value in waits.items() if value},
         "nodeplacement": {"cpu": spec.placement_strategy.cpu, "gpu": spec.placement_strategy.gpu},
     }

@@ -85,23 +85,27 @@ def node_gpu_memory(node: Object) -> Fraction:
     """The memory of one GPU of the node in MiB, from the labels of its vendor."""
     labels: Mapping[str, str] = node["metadata"].get("labels") or {}
     nvidia = labels.get(names.GPU_MEMORY_LABEL)
-    amd = min((key for key in labels if key.startswith(names.AMD_GPU_MEMORY_LABEL_PREFIX)), default=None)
+    amd = sorted(key for key in labels if key.startswith(names.AMD_GPU_MEMORY_LABEL_PREFIX))
     where = f"node {node['metadata'].get('name', '')}"
-    if nvidia is not None and amd is not None:
-        raise PodResourcesError(f"{where} has GPU memory labels of two vendors: {names.GPU_MEMORY_LABEL} and {amd}")
+    if nvidia is not None and amd:
+        raise PodResourcesError(f"{where} has GPU memory labels of two vendors: {names.GPU_MEMORY_LABEL} and {amd[0]}")
     if nvidia is not None:
         memory = Fraction(gpu_request.positive_count(nvidia) or 0)
-    elif amd is not None:
-        memory = _amd_memory(amd)
+    elif amd:
+        memory = next(filter(None, map(_amd_memory, amd)), Fraction(0))
     else:
         raise PodResourcesError(f"{where} has no label that tells the memory of its GPUs")
     if memory <= 0:
-        raise PodResourcesError(f"{where}: label {amd or names.GPU_MEMORY_LABEL} holds no amount of memory")
+        told = ", ".join(amd) or names.GPU_MEMORY_LABEL
+        raise PodResourcesError(f"{where}: label {told} holds no amount of memory")
     return memory
 
 
 def _amd_memory(label: str) -> Fraction:
-    """The amount that ends the label's key, as in beta.amd.com/gpu.vram.64G; 0 where there is none."""
+    """The amount that ends the label's key, as in beta.amd.com/gpu.vram.64G; 0 where there is none.
+
+    Nodes whose GPUs are all alike have a label without an amount beside it, beta.amd.com/gpu.vram.
+    """
     text = re.sub(r"^[^0-9]*", "", label)
     try:
         return quantity.parse(text) / _MEGABYTE

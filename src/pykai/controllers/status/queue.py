@@ -6,7 +6,7 @@ reconcile, so the loop has to visit the parent whenever a status below it change
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from pykai.objects.resource_list import total
@@ -16,15 +16,18 @@ Object = Mapping[str, Any]
 _LISTS = ("requested", "allocated", "allocatedNonPreemptible")
 
 
-def desired(queue: Object, queues: Sequence[Object], groups: Sequence[Object]) -> dict[str, Any]:
+def desired(
+    queue: Object, queues: Sequence[Object], groups: Sequence[Object], above: Collection[str] = ()
+) -> dict[str, Any]:
     """The status fields of the queue that this controller owns; a list without entries is left out.
 
-    `queues` and `groups` may hold others too: only children of the queue and groups in it count.
+    `queues` and `groups` may hold others too: only children of the queue and groups in it count. `above` are the names
+    of the queues above it: a child among them is part of a circle, and its sum would come round for ever.
     """
     name = queue["metadata"]["name"]
     children = [each for each in queues if each["spec"].get("parentQueue") == name]
     members = [each for each in groups if each["spec"].get("queue") == name]
-    parts = [each.get("status") or {} for each in children]
+    parts = [each.get("status") or {} for each in children if each["metadata"]["name"] not in above]
     parts += [(each.get("status") or {}).get("resourcesStatus") or {} for each in members]
     status: dict[str, Any] = {key: total(part.get(key) for part in parts) for key in _LISTS}
     status["childQueues"] = sorted(each["metadata"]["name"] for each in children)

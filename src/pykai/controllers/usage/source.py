@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from typing import Protocol, TypeVar
@@ -63,9 +64,9 @@ class PrometheusSource:
             capacities = {resource: await self._capacity(session, resource, now) for resource in RESOURCES}
             for resource, capacity in capacities.items():
                 for sample in await self._ask(session, self._config.queries.allocation[resource], now):
-                    queue = sample.metric.get(_QUEUE_LABEL, "")
-                    if capacity > 0:
-                        found.setdefault(queue, {})[resource] = float(sample.value[1]) / capacity
+                    queue, used = sample.metric.get(_QUEUE_LABEL, ""), float(sample.value[1])
+                    if capacity > 0 and math.isfinite(used):
+                        found.setdefault(queue, {})[resource] = used / capacity
         return {queue: _triple(shares) for queue, shares in found.items() if queue}
 
     async def _capacity(self, session: aiohttp.ClientSession, resource: str, now: float) -> float:

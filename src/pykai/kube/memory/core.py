@@ -109,6 +109,8 @@ class Core:
 
     def _apply_new(self, kind: Kind, config: Object, manager: str) -> Record:
         record = self.create(kind.resource, config)
+        if self.store.get(kind.resource, record.key) is None:
+            return record  # its owner is no more, so it is not either
         _, owners = apply.applied({}, {}, config, (manager, True), kind.list_keys)
         return self.store.own(kind.resource, record, owners)
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from pykai.kube.api import Object, Patch
-from pykai.kube.errors import Forbidden, NotFound
-from pykai.kube.resources import POD, RESOURCE_CLAIM
+from pykai.kube.errors import Forbidden, NotFound, Timeout, Unavailable
+from pykai.kube.resources import BIND_REQUEST, CONFIG_MAP, POD, RESOURCE_CLAIM
 from pykai.objects import names
 
 from .world import TEAM, World
@@ -150,6 +150,132 @@ async def test_the_claim_of_a_pod_that_is_not_bound_goes() -> None:
         await world.settle()
         assert (await world.api.list(RESOURCE_CLAIM, Object)).items == []
         assert "extendedResourceClaimStatus" not in (await world.now(POD, "p"))["status"]
+
+
+# ------------------------------------------------------------------------------------- requests that are taken back
+def no_bind(write: str) -> None:
+    if write == "post pods/binding":
+        raise Unavailable("not now")
+
+
+async def test_a_request_that_is_taken_back_leaves_nothing_behind() -> None:
+    async with World() as world:
+        api = await world.start_binder()
+        api.refuse = no_bind
+        await claim(world)
+        await using(world, "p", ALLOCATION)
+        await world.request(await world.pod("q"), extendedResourceClaimAllocation=EXTENDED)
+        await world.share("r", ["g"])
+        await world.settle()
+        assert (await status(world))["allocation"] == ALLOCATION
+        for name in ("p", "q", "r"):
+            await world.api.delete(BIND_REQUEST.ref(name, TEAM))
+        await world.settle(60)
+        assert await status(world) == {}
+        assert [each["metadata"]["name"] for each in (await world.api.list(RESOURCE_CLAIM, Object)).items] == ["shared"]
+        assert "extendedResourceClaimStatus" not in (await world.now(POD, "q"))["status"]
+        assert (await world.api.list(CONFIG_MAP, Object)).items == []
+        assert await world.reservations() == []
+
+
+async def test_a_server_in_trouble_meanwhile_is_asked_again() -> None:
+    async with World() as world:
+        api = await world.start_binder()
+        api.refuse = no_bind
+        await world.request(await world.pod("p"), extendedResourceClaimAllocation=EXTENDED)
+        await world.settle()
+        troubles = [Unavailable("away")]
+
+        def refuse(write: str) -> None:
+            if write == "patch pods/status" and troubles:
+                raise troubles.pop()
+
+        api.refuse = refuse
+        await world.api.delete(BIND_REQUEST.ref("p", TEAM))
+        await world.settle(60)
+        assert not troubles
+        assert (await world.api.list(RESOURCE_CLAIM, Object)).items == []
+        assert "extendedResourceClaimStatus" not in (await world.now(POD, "p"))["status"]
+
+
+async def test_a_pod_that_was_bound_after_all_keeps_its_claim_when_the_request_is_taken_back() -> None:
+    def lose(write: str) -> None:
+        if write == "post pods/binding":
+            raise Timeout("no answer")
+
+    async with World() as world:
+        api = await world.start_binder()
+        api.lose = lose
+        await claim(world)
+        await using(world, "p", ALLOCATION)
+        api.late.add(POD)
+        await world.settle()
+        await world.api.delete(BIND_REQUEST.ref("p", TEAM))
+        await world.settle(60)
+        api.late.clear()
+        await world.settle(60)
+        assert (await world.now(POD, "p"))["spec"]["nodeName"] == "n1"
+        assert [user["name"] for user in (await status(world))["reservedFor"]] == ["p"]
+
+
+async def test_a_request_that_is_taken_back_while_no_binder_is_there_leaves_the_claim_free() -> None:
+    async with World() as world:
+        api = await world.start_binder()
+        api.refuse = no_bind
+        await claim(world)
+        await using(world, "p", ALLOCATION)
+        await world.settle()
+        await world.stop_binder()
+        await world.api.delete(BIND_REQUEST.ref("p", TEAM))
+        assert (await status(world))["allocation"] == ALLOCATION
+        await world.start_binder()
+        await world.settle()
+        assert await status(world) == {}
+
+
+async def test_a_request_that_is_replaced_at_once_leaves_nothing_behind() -> None:
+    async with World({"n1": 1, "n2": 1}) as world:
+        api = await world.start_binder()
+        api.refuse = no_bind
+        pod = await world.pod("p")
+        await world.request(pod, "n1", extendedResourceClaimAllocation=EXTENDED)
+        await world.settle()
+        assert (await world.now(POD, "p"))["status"]["extendedResourceClaimStatus"]
+        await world.api.delete(BIND_REQUEST.ref("p", TEAM))
+        await world.request(pod, "n2")
+        api.refuse = lambda write: None
+        await world.settle(10)
+        assert (await world.now(POD, "p"))["spec"]["nodeName"] == "n2"
+        assert (await world.api.list(RESOURCE_CLAIM, Object)).items == []
+        assert "extendedResourceClaimStatus" not in (await world.now(POD, "p"))["status"]
+
+
+@pytest.mark.parametrize("extended", [False, True])
+async def test_devices_of_an_earlier_request_give_way_to_those_of_the_next(extended: bool) -> None:
+    elsewhere = {"devices": {"results": [{**ALLOCATION["devices"]["results"][0], "pool": "n2"}]}}
+    async with World({"n1": 1, "n2": 1}) as world:
+        api = await world.start_binder()
+        api.refuse = no_bind
+        await claim(world)
+        pod = await world.pod("p", spec={"resourceClaims": [{"name": "mine", "resourceClaimName": "shared"}]})
+
+        async def ask(node: str, allocation: Object) -> None:
+            given: Object = {"resourceClaimAllocations": [{"name": "mine", "allocation": allocation}]}
+            if extended:
+                given["extendedResourceClaimAllocation"] = {**EXTENDED, "allocation": allocation}
+            await world.request(pod, node, **given)
+
+        await ask("n1", ALLOCATION)
+        await world.settle()
+        await world.stop_binder()
+        await world.api.delete(BIND_REQUEST.ref("p", TEAM))
+        await ask("n2", elsewhere)
+        await world.start_binder()
+        await world.settle()
+        assert (await world.now(POD, "p"))["spec"]["nodeName"] == "n2"
+        for each in (await world.api.list(RESOURCE_CLAIM, Object)).items:
+            assert each["status"]["allocation"] == elsewhere
+            assert [user["name"] for user in each["status"]["reservedFor"]] == ["p"]
 
 
 @pytest.mark.parametrize("after", [False, True])

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from pykai.kube.api import Object, Patch, Resource
-from pykai.kube.errors import Forbidden, Unavailable
+from pykai.kube.errors import ApiError, Conflict, Forbidden, Timeout, Unavailable
 from pykai.kube.resources import BIND_REQUEST, EVENT, NODE, POD
 from pykai.objects import names
+from tests.unit.controllers.virtual_time import settle
 
 from .world import TEAM, World
 
@@ -179,6 +180,89 @@ async def test_a_failure_shows_on_the_pod_and_the_next_success_corrects_it() -> 
         shown = condition(await world.now(POD, "p"), names.POD_BOUND)
         assert shown is not None
         assert (shown["status"], shown["reason"]) == ("True", "Bound")
+
+
+async def fail_once(world: World) -> None:
+    """Let a pod be told that it is not bound, and ask for it again."""
+    await world.request(await world.pod("p"), node="n9")
+    await world.settle()
+    await world.api.delete(BIND_REQUEST.ref("p", TEAM))
+    await world.request(await world.now(POD, "p"))
+
+
+async def is_told_bound(world: World) -> bool:
+    shown = condition(await world.now(POD, "p"), names.POD_BOUND)
+    return shown is not None and shown["status"] == "True" and (await world.status("p"))["phase"] == "Succeeded"
+
+
+async def test_a_correction_that_the_server_refuses_for_the_moment_is_made_later() -> None:
+    async with World() as world:
+        api = await world.start_binder()
+        troubles: list[ApiError] = [Unavailable("down"), Conflict("busy")]
+
+        def refuse(write: str) -> None:
+            if write == "patch pods/status" and "post pods/binding" in api.writes and troubles:
+                raise troubles.pop()
+
+        api.refuse = refuse
+        await fail_once(world)
+        await world.settle(10)
+        assert not troubles
+        assert await is_told_bound(world)
+
+
+async def test_a_correction_does_not_depend_on_what_the_watch_has_shown() -> None:
+    async with World() as world:
+        api = await world.start_binder()
+        await world.request(await world.pod("p"), node="n9")
+        await settle(5)
+        api.late.add(POD)
+        await world.settle()
+        await world.api.delete(BIND_REQUEST.ref("p", TEAM))
+        await world.request(await world.now(POD, "p"))
+        await world.settle(5)
+        api.late.clear()
+        await world.settle(5)
+        assert await is_told_bound(world)
+
+
+async def test_a_binder_killed_before_the_correction_is_followed_by_one_that_makes_it() -> None:
+    for last in range(2, 7):
+        async with World() as world:
+            await world.start_binder(last)
+            await fail_once(world)
+            await world.settle()
+            await world.stop_binder()
+            await world.start_binder()
+            await world.settle()
+            shown = condition(await world.now(POD, "p"), names.POD_BOUND)
+            assert shown is None or shown["status"] == "True", f"killed at write {last}"
+            assert await world.status("p") == {"phase": "Succeeded"}
+
+
+async def test_a_failure_that_may_be_known_already_is_not_taken_back() -> None:
+    async with World() as world:
+        api = await world.start_binder()
+
+        def refuse(write: str) -> None:
+            if write == "post pods/binding" and api.writes.count("post pods/binding") == 0:
+                api.writes.append(write)
+                raise Forbidden("no")
+
+        def lose(write: str) -> None:
+            if write == "patch bindrequests/status" and api.writes.count(write) == 1:
+                raise Timeout("no answer")
+
+        api.refuse, api.lose = refuse, lose
+        await world.request(await world.pod("p"))
+        await settle(5)
+        api.late.add(BIND_REQUEST)
+        await world.settle(30)
+        api.late.clear()
+        await world.settle(30)
+        assert (await world.status("p"))["phase"] == "Failed"
+        assert "nodeName" not in (await world.now(POD, "p"))["spec"]
+        assert api.writes.count("post pods/binding") == 1
 
 
 async def test_a_request_with_a_backoff_limit_is_tried_that_often() -> None:

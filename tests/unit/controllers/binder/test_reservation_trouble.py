@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from pykai.controllers.binder.groups import GroupKey
 from pykai.controllers.binder.reservation_pod import name_for
 from pykai.kube.api import Deletion, Object, Patch
-from pykai.kube.errors import Forbidden, NotFound
+from pykai.kube.errors import Conflict, Forbidden, NotFound, Unavailable
 from pykai.kube.resources import BIND_REQUEST, EVENT, POD
 from pykai.objects import names
 
@@ -145,3 +147,54 @@ async def test_the_labels_of_an_earlier_attempt_are_replaced() -> None:
         await world.share("p", ["g"], labels=stale)
         await world.start_binder()
         assert labels(await world.now(POD, "p")) == {names.GPU_GROUP_LABEL: "g"}
+
+
+async def test_a_reservation_that_could_not_be_deleted_is_deleted_later() -> None:
+    async with World() as world:
+        await world.share("p", ["g"])
+        api = await world.start_binder()
+        troubles = [Conflict("busy")]
+
+        def refuse(write: str) -> None:
+            if write == "delete pods" and troubles:
+                raise troubles.pop()
+
+        api.refuse = refuse
+        await world.remove("p")
+        await world.settle(1)
+        assert not troubles
+        news = Patch.merge({"metadata": {"annotations": {"seen": "again"}}})
+        with suppress(NotFound):
+            await world.api.patch(POD.ref(name_for(GroupKey("n1", "g")), RESERVED), news)
+        await world.settle(300)
+        assert await world.reservations() == []
+
+
+@pytest.mark.parametrize("shared", [True, False])
+async def test_a_watch_that_lags_shows_no_labels_and_no_devices_that_are_gone(shared: bool) -> None:
+    """A request is taken back and another one follows while the watch of pods lags; `shared`: the device stays."""
+    async with World() as world:
+        api = await world.start_binder()
+        if shared:
+            await world.share("other", ["g"])
+            await world.settle()
+
+        def refuse(write: str) -> None:
+            if write == "post pods/binding":
+                raise Unavailable("not now")
+
+        api.refuse = refuse
+        pod = await world.share("p", ["g"])
+        await world.settle()
+        assert labels(await world.now(POD, "p")) == {names.GPU_GROUP_LABEL: "g"}
+        api.late.add(POD)
+        await world.api.delete(BIND_REQUEST.ref("p", TEAM))
+        await world.settle(5)
+        assert labels(await world.now(POD, "p")) == {}
+        api.refuse = lambda write: None
+        await world.request(pod, groups=["g"])
+        await world.settle(5)
+        api.late.clear()
+        await world.settle(5)
+        bound = await world.now(POD, "p")
+        assert (bound["spec"]["nodeName"], labels(bound)) == ("n1", {names.GPU_GROUP_LABEL: "g"})

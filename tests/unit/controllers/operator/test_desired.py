@@ -442,3 +442,10 @@ def test_the_numa_exporter_runs_where_it_is_needed(spec: Object, shard: Object, 
         }
         assert flags_of(exporter)["podresources-socket"] == "/var/lib/kubelet/pod-resources/kubelet.sock"
         assert container_of(exporter)["image"] == f"{SITE.registry}/pykai:v1"
+
+
+@pytest.mark.parametrize("general", [{}, {"runAsNonRoot": True, "runAsUser": 7, "allowPrivilegeEscalation": False}])
+def test_the_numa_exporter_is_root_whatever_the_others_are(general: Object) -> None:
+    made = wanted({"global": {"securityContext": general}}, {"default": {"plugins": {"numa": {}}}})
+    context = container_of(made["DaemonSet", "numa-placement-exporter"])["securityContext"]
+    assert (context["runAsUser"], context["runAsNonRoot"], context["allowPrivilegeEscalation"]) == (0, False, False)

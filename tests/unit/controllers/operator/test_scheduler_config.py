@@ -104,6 +104,7 @@ def test_arguments_replace_all_default_ones() -> None:
     made = configured(kValue=0.5, plugins={"nodeplacement": {"arguments": {"gpu": "spread"}}})
     assert arguments(made, "nodeplacement") == {"gpu": "spread"}
     assert arguments(made, "proportion") == {"kValue": "0.5"}
+    assert arguments(configured(kValue=0.12345678), "proportion") == {"kValue": "0.12345678"}
 
 
 def test_changes_to_actions() -> None:

@@ -81,6 +81,18 @@ async def test_use_is_the_part_of_capacity_over_the_window() -> None:
         assert await source.usage(1050.0) == {"a": (0.1, 0.1, 0.25), "b": (0.0, 0.0, 0.5)}
 
 
+async def test_samples_that_are_no_numbers_do_not_count() -> None:
+    def answer(query: str) -> Any:
+        if "kube_node_status_capacity" in query:
+            return vector(("", 10.0))
+        if "allocated_gpus" in query:
+            return vector(("a", float("nan")), ("b", float("inf")))
+        return vector(("a", 5.0))
+
+    async with database(answer) as source:
+        assert await source.usage(1050.0) == {"a": (0.5, 0.5, 0.0)}
+
+
 async def test_a_cluster_without_gpus_has_no_use_of_them() -> None:
     def answer(query: str) -> Any:
         return vector(("a", 0.0 if "nvidia_com_gpu" in query else 10.0))
