@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -162,12 +161,15 @@ class Cycle:
         """What pods would count against their queue; gpu-memory requests in devices of the given memory (MiB)."""
         amounts, klass, classes = self.trial.amounts, self.trial.klass, self.snapshot.pods.classes
         cpu = memory = gpus = 0.0
-        for row, run in groupby([klass[pod] for pod in pods]):
-            c, count = classes[row], len(list(run))
-            each_cpu, each_memory, each_gpus = amounts.of_queue(c, -1)
-            if c.gpu_kind is BY_MEMORY and memory_of_device:
-                each_gpus += c.devices * c.memory_mib / memory_of_device
-            cpu, memory, gpus = cpu + count * each_cpu, memory + count * each_memory, gpus + count * each_gpus
+        row = -1
+        for pod in pods:
+            if klass[pod] != row:
+                row = klass[pod]
+                c = classes[row]
+                more_cpu, more_memory, more_gpus = amounts.of_queue(c, -1)
+                if c.gpu_kind is BY_MEMORY and memory_of_device:
+                    more_gpus += c.devices * c.memory_mib / memory_of_device
+            cpu, memory, gpus = cpu + more_cpu, memory + more_memory, gpus + more_gpus
         return cpu, memory, round(gpus, 6)
 
 
