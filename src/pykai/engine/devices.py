@@ -1,7 +1,8 @@
 """Shared GPUs: who holds how much memory of which device (spec/scheduling.md §4).
 
 A device that is shared is a *group*; its id is what the binder's reservation pod is named after. All amounts are MiB
-of device memory. A group that is only being released counts as a releasing whole device (`marked`).
+of device memory. What a device takes of a node's idle and releasing GPUs follows from who shares it now, whatever the
+order in which they came and went (`whole_device`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ class Share(NamedTuple):
     used: float = 0.0
     allocated: float = 0.0
     releasing: float = 0.0
-    marked: bool = False
     met: bool = False
     """Whether somebody had the device in this cycle, or was given it at once: it exists now, whoever waits for it."""
 
@@ -53,20 +53,14 @@ def rooms(shares: Shares, capacity: float) -> list[float]:
     return sorted(left)
 
 
-NodeColumns = tuple[Column, Column, list[float]]
-"""Idle and releasing [resource, node], and devices in whole use per node: the trial's own."""
-
-
 class DeviceLedger:
-    """The shared devices of all nodes, and the whole devices that follow: a device leaves the idle ones with its first
-    sharer and is one of the releasing ones while only leavers hold it. Every change goes through the trial's journal.
-    `offered`: devices per node that can be given out; the count in a node's label may include broken ones.
+    """The shared devices of all nodes, and the whole devices and pod slots that follow, in the trial's columns of idle
+    and releasing amounts. Every change goes through the trial's journal.
     """
 
-    def __init__(self, journal: Journal, columns: NodeColumns, offered: Column, named: set[str]) -> None:
+    def __init__(self, journal: Journal, columns: tuple[Column, Column], named: set[str]) -> None:
         self.journal = journal
-        self.idle, self.releasing, self.used_gpus = columns
-        self._offered = offered
+        self.idle, self.releasing = columns
         self._named_groups = named
         """Devices that were shared before this cycle: their reservation pods are pods of the snapshot."""
         self._reserved: set[tuple[int, str]] = set()
@@ -82,12 +76,9 @@ class DeviceLedger:
 
     def change(self, node: int, groups: Iterable[str], memory: float, how: tuple[int, int]) -> None:
         """Charge (+1) or return (-1) a share of `memory` MiB on each device, for a pod of the given status."""
-        status, sign = how
         for group in groups:
-            if sign > 0:
-                self._add(node, group, memory, status)
-            else:
-                self._remove(node, group, memory, status)
+            before = self.shares.get(node, {}).get(group, EMPTY)
+            self._put(node, group, before, _changed(before, memory, how))
 
     def unreserved(self, node: int, own: Iterable[str], chosen: Sequence[str]) -> int:
         """How many of somebody's own devices, if chosen again, need a slot for a reservation pod again."""
@@ -104,95 +95,43 @@ class DeviceLedger:
             number += 1
         return f"new-{number}", number
 
-    def _put(self, node: int, group: str, share: Share) -> None:
+    def _put(self, node: int, group: str, before: Share, after: Share) -> None:
         if node not in self.shares:
             self.journal.put_new(self.shares, node, {})
-        before = self.shares[node].get(group, EMPTY)
-        if group not in self._named_groups:
-            self._reserve(node, before, share)
-        elif (node, group) in self._reserved and _stays(before) != _stays(share):
-            self.journal.column(self.releasing, node)
-            self.releasing[PODS, node] += 1.0 if _stays(before) else -1.0
-        self.journal.put_new(self.shares[node], group, share)
-
-    def _reserve(self, node: int, before: Share, after: Share) -> None:
-        """A device that nobody shared before this cycle needs a pod that reserves it, from when it is needed."""
-        was, now = self._reserved_from(before), self._reserved_from(after)
-        if was is now:
-            return
-        for block, by in ((was, 1.0), (now, -1.0)):
-            if block is not None:
+        self.journal.put_new(self.shares[node], group, after)
+        was, now = self._of_node(node, group, before), self._of_node(node, group, after)
+        for block, (gpus, slots), (gpus_now, slots_now) in zip((self.idle, self.releasing), was, now, strict=True):
+            if gpus != gpus_now or slots != slots_now:
                 self.journal.column(block, node)
-                block[PODS, node] += by
+                block[GPU, node] += gpus_now - gpus
+                block[PODS, node] += slots_now - slots
 
-    def _reserved_from(self, share: Share) -> Column | None:
-        """What the pod that reserves a device is taken from; None: nobody stays on the device."""
-        if not _stays(share):
-            return None
-        return self.idle if share.allocated > 0 else self.releasing
+    def _of_node(self, node: int, group: str, share: Share) -> tuple[tuple[float, float], tuple[float, float]]:
+        """What a device adds to the idle and to the releasing (GPUs, pod slots) of its node: it needs a pod that
+        reserves it as long as somebody stays; if nobody shared it before this cycle, the pod is still to be made."""
+        (idle, releasing), stays = whole_device(share), _stays(share)
+        if group not in self._named_groups and stays:
+            return ((idle, 0.0), (releasing, -1.0)) if only_promised(share) else ((idle, -1.0), (releasing, 0.0))
+        return (idle, 0.0), (releasing, 1.0 if not stays and (node, group) in self._reserved else 0.0)
 
-    def _gpus(self, block: Column, node: int, by: float) -> None:
-        self.journal.column(block, node)
-        block[GPU, node] += by
 
-    def _surplus(self, node: int) -> bool:
-        """Whether idle and used devices add up to more than the node has."""
-        held = len([1 for share in self.shares.get(node, {}).values() if share[0] > 0])
-        used = int(self.used_gpus[node]) + held
-        return bool(self._offered[node] < int(self.idle[GPU, node]) + used)
+def _changed(s: Share, memory: float, how: tuple[int, int]) -> Share:
+    status, sign = how
+    more = memory * sign
+    if status == _PIPELINED:
+        return Share(s.used + more, s.allocated, s.releasing - more, s.met)
+    releasing = s.releasing + more if status == _RELEASING else s.releasing
+    return Share(s.used + more, s.allocated + more, releasing, s.met or sign > 0)
 
-    def _add(self, node: int, group: str, m: float, status: int) -> None:
-        s = self.shares.get(node, {}).get(group, EMPTY)
-        used = s.used + m
-        if status == _RELEASING:
-            new = Share(used, s.allocated + m, s.releasing + m, s.marked, met=True)
-            whole = new.used == new.releasing
-            self._put(node, group, new._replace(marked=new.marked or whole))
-            if whole:
-                if not s.marked:
-                    self._gpus(self.releasing, node, 1)
-                if self._surplus(node):
-                    self._gpus(self.idle, node, -1)
-        elif status == _PIPELINED:
-            self._put(node, group, Share(used, s.allocated, s.releasing - m, s.marked, s.met))
-            if s.used == s.releasing:
-                self._gpus(self.releasing, node, -1)
-        else:
-            self._put(node, group, Share(used, s.allocated + m, s.releasing, marked=False, met=True))
-            if only_promised(s):
-                self._gpus(self.idle, node, -1)
-                self._gpus(self.releasing, node, 1)
-            elif used <= m and self._surplus(node):
-                self._gpus(self.idle, node, -1)
-            if s.marked:
-                self._gpus(self.releasing, node, -1)
 
-    def _remove(self, node: int, group: str, m: float, status: int) -> None:
-        s = self.shares.get(node, {}).get(group, EMPTY)
-        used = s.used - m
-        if status == _RELEASING:
-            freed = used <= 0
-            marked = s.marked and not freed
-            self._put(node, group, Share(used, s.allocated - m, s.releasing - m, marked, s.met))
-            if freed:
-                if not self._surplus(node):
-                    self._gpus(self.idle, node, 1)
-                if s.marked:
-                    self._gpus(self.releasing, node, -1)
-        elif status == _PIPELINED:
-            self._put(node, group, Share(used, s.allocated, s.releasing + m, s.marked, s.met))
-            if s.used == s.releasing or (used == 0 and s.releasing + m == 0):
-                self._gpus(self.releasing, node, 1)
-        else:
-            leaving = used != 0 and s.releasing == used
-            self._put(node, group, Share(used, s.allocated - m, s.releasing, s.marked or leaving, s.met))
-            if only_promised(self.shares[node][group]):
-                self._gpus(self.idle, node, 1)
-                self._gpus(self.releasing, node, -1)
-            elif used <= 0 and not self._surplus(node):
-                self._gpus(self.idle, node, 1)
-            if leaving and not s.marked:
-                self._gpus(self.releasing, node, 1)
+def whole_device(share: Share) -> tuple[float, float]:
+    """What a device adds to the idle and to the releasing GPUs of its node: it is idle until somebody has it, being
+    released while only leavers have it, and one of those to be released while all who share it wait."""
+    if share.used <= 0:
+        return 0.0, 0.0
+    if share.allocated <= 0:
+        return 0.0, -1.0
+    return -1.0, 1.0 if share.used == share.releasing else 0.0
 
 
 def _stays(share: Share) -> bool:

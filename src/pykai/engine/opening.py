@@ -46,8 +46,8 @@ def podset_counts(snapshot: Snapshot) -> PodsetCounts:
     )
 
 
-def node_columns(snapshot: Snapshot, requests: Column) -> tuple[Column, Column, list[float]]:
-    """Idle and releasing [resource, node], and whole devices in use per node; shared devices are charged later."""
+def node_columns(snapshot: Snapshot, requests: Column) -> tuple[Column, Column]:
+    """Idle and releasing [resource, node]; shared devices are charged later."""
     pods, nodes = snapshot.pods, snapshot.nodes
     active = np.array(IS_ACTIVE_USED)[pods.status] & (pods.node >= 0)
     offered = nodes.allocatable > 0
@@ -63,7 +63,7 @@ def node_columns(snapshot: Snapshot, requests: Column) -> tuple[Column, Column, 
     used, waiting = held(active), held(active & (pods.status == Status.PIPELINED))
     idle = nodes.allocatable - used + waiting
     releasing = held(active & (pods.status == Status.RELEASING)) - waiting
-    return idle, releasing, used[GPU].tolist()
+    return idle, releasing
 
 
 @dataclass

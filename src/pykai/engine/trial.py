@@ -67,11 +67,10 @@ class Trial:
 
     def _open_nodes(self) -> None:
         """Whole columns at once, shared devices pod by pod."""
-        pods, nodes = self.snapshot.pods, self.snapshot.nodes
-        self.idle, self.releasing, self.used_gpus = node_columns(self.snapshot, self.amounts.requests)
+        pods = self.snapshot.pods
+        self.idle, self.releasing = node_columns(self.snapshot, self.amounts.requests)
         named = {group for groups in pods.gpu_groups.values() for group in groups}
-        columns = (self.idle, self.releasing, self.used_gpus)
-        self.devices = DeviceLedger(self.journal, columns, nodes.allocatable[GPU], named)
+        self.devices = DeviceLedger(self.journal, (self.idle, self.releasing), named)
         self.shares = self.devices.shares
         for row in sorted(pods.gpu_groups, key=lambda r: (pods.names[r], pods.namespaces[r])):
             if IS_ACTIVE_USED[self.status[row]] and self.node[row] >= 0 and self.amounts.shared[self.klass[row]]:
@@ -155,9 +154,6 @@ class Trial:
         self.touched.extend(rows)
         request = self.amounts.where_it_fits(self.klass[pods[0]])
         journal.take_from(self.releasing if wait else self.idle, nodes, request[:, None])
-        used, gpus = self.used_gpus, float(request[GPU])
-        if gpus:
-            journal.put_each(used, rows, [used[node] + gpus for node in rows])
         self._charge_queue(pods[0], float(len(pods)))
 
     def wait_instead(self, pod: int) -> None:
@@ -291,10 +287,7 @@ class Trial:
         if status in (RELEASING, PIPELINED):
             journal.column(self.releasing, node)
             self.releasing[:, node] += amount if status == RELEASING else -amount
-        gpus = float(amount[GPU])
-        if gpus:
-            journal.put(self.used_gpus, node, self.used_gpus[node] + gpus)
-        elif groups and self.amounts.shared[self.klass[pod]]:
+        if groups and self.amounts.shared[self.klass[pod]]:
             self._share_devices(pod, status, sign, (node, groups))
 
     def _share_devices(self, pod: int, status: int, sign: int, place: Place) -> None:

@@ -56,7 +56,7 @@ class Numa:
 
     def concerns(self, cycle: Cycle, pod_class: PodClass) -> bool:
         accounts = accounts_of(cycle)
-        return accounts is not None and accounts.view(pod_class) is not None
+        return accounts is not None and accounts.concerned(pod_class)
 
     def closed(self, cycle: Cycle, pod: int) -> Iterable[Rejection]:
         accounts = accounts_of(cycle)

@@ -65,9 +65,15 @@ class Accounts:
     now: Column
     later: Column
     held: dict[int, Held] = field(default_factory=dict)
+    seated: frozenset[int] = frozenset()
+    """Rows of the classes some of whose pods sat in zones when the cycle began, whether zones matter to them or not."""
     _views: dict[int, View | None] = field(default_factory=dict)
 
     # ------------------------------------------------------------------------------------------------- questions
+    def concerned(self, c: PodClass) -> bool:
+        """Whether zones matter to the class, or its pods have something of them to give up."""
+        return c.row in self.seated or self.view(c) is not None
+
     def view(self, c: PodClass) -> View | None:
         """How the class sees the nodes at this moment; None where zones do not matter to it."""
         if c.row not in self._views:
@@ -242,6 +248,7 @@ def open_accounts(cycle: Cycle, ignored: frozenset[str], reconstruct: bool) -> A
         if reconstruct:
             accounts.now[:, :, at] -= amounts
             accounts.later[:, :, at] -= amounts * held.later
+    accounts.seated = frozenset(cycle.trial.klass[pod] for pod in accounts.held)
     return accounts
 
 

@@ -6,5 +6,5 @@ which nodes a class of pods may use at all). There are no columns, no memos and 
 
 Where docs/compatibility.md lists a difference on purpose, the twin has our rule, as a function or a sentence with
 "our rule" in its docstring. Minimum run times, preemption delays and staleness are added by `timed`; neighbours,
-volumes and claims are `rules` that a test adds. Not in the twin: NUMA, slots of reservation pods.
+volumes, claims and NUMA zones are `rules` that a test adds. Not in the twin: slots of reservation pods.
 """

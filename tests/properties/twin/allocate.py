@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pykai.model.gangs import PodSet
 from pykai.model.resources import GPU
@@ -34,6 +35,14 @@ def hold_back(world: World, gang: int, pods: Sequence[int]) -> None:
         for pod in world.having(gang, {Status.ALLOCATED}):
             if pod in pods:
                 world.become(pod, Status.PIPELINED)
+                _give_again(world, pod)
+
+
+def _give_again(world: World, pod: int) -> None:
+    """A pod starts, or waits, after all: rules may give it something else now."""
+    for rule in world.rules:
+        now = world.pods[pod]
+        world.put(pod, replace(now, given=rule.gifts_after_all(world, pod, now.given)))
 
 
 def allocate_job(world: World, gang: int, pods: Sequence[int], pipeline_only: bool) -> bool:
@@ -98,6 +107,9 @@ def start_at_once(world: World, gangs: Sequence[int]) -> None:
             world.become(pod, Status.ALLOCATED)
         if should_pipeline(world, gang) or not all(_is_idle(world, pod) for pod in mine):
             world.restore(saved)
+            continue
+        for pod in mine:
+            _give_again(world, pod)
 
 
 def _is_idle(world: World, pod: int) -> bool:

@@ -3,29 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from pykai.model.resources import GPU
 from pykai.model.status import Status
 
-PARTS_OF_STATUS = {Status.RELEASING: "releasing", Status.PIPELINED: "pipelined"}
-"""How a status is charged; all others that sit on nodes are charged as "other"."""
-
 
 @dataclass(frozen=True)
 class Device:
-    """A shared device, in MiB: UsedMem, AllocMem, RelMem, the mark, and whether it is known in AllocMem."""
+    """A shared device: who shares it, with which status and how much memory (MiB), and whether it is known in AllocMem,
+    as somebody had it."""
 
-    used: float = 0.0
-    allocated: float = 0.0
-    releasing: float = 0.0
-    marked: bool = False
+    sharers: tuple[tuple[Status, float], ...] = ()
     known: bool = False
+
+    def _memory(self, *statuses: Status) -> float:
+        return sum(memory for status, memory in self.sharers if status in statuses)
+
+    @property
+    def used(self) -> float:
+        """UsedMem"""
+        return sum(memory for _, memory in self.sharers)
+
+    @property
+    def allocated(self) -> float:
+        """AllocMem"""
+        return self.used - self._memory(Status.PIPELINED)
+
+    @property
+    def releasing(self) -> float:
+        """RelMem"""
+        return self._memory(Status.RELEASING) - self._memory(Status.PIPELINED)
 
     @property
     def promised(self) -> bool:
         """Our rule: a device whose sharers all wait is none in use, but one of those to be released."""
         return self.used > 0 and self.allocated <= 0
+
+    @property
+    def given_up(self) -> bool:
+        """Whether all leave who share it, and nobody waits for it."""
+        return self.used > 0 and self.used == self.releasing
 
     def matches(self, capacity: float, memory: float) -> bool:
         """Whether a request fits beside those who stay."""
@@ -38,16 +56,14 @@ class Device:
 
 @dataclass
 class NodeFigures:
-    """Idle and Releasing by resource, whole GPUs in use, and the shared devices by group."""
+    """Idle and Releasing by resource, and the shared devices by group."""
 
-    gpus: float
     idle: list[float]
     releasing: list[float]
-    used_gpus: float = 0.0
     devices: dict[str, Device] = field(default_factory=dict)
 
     def copy(self) -> NodeFigures:
-        return NodeFigures(self.gpus, self.idle[:], self.releasing[:], self.used_gpus, dict(self.devices))
+        return NodeFigures(self.idle[:], self.releasing[:], dict(self.devices))
 
     def free(self, resource: int) -> float:
         return self.idle[resource] + self.releasing[resource]
@@ -64,7 +80,6 @@ class NodeFigures:
 
     def charge(self, amounts: Sequence[float], status: Status, sign: int) -> None:
         """addTask (+1) or removeTask (-1), shared devices left out."""
-        self.used_gpus += sign * amounts[GPU]
         for resource, amount in enumerate(amounts):
             if status is not Status.PIPELINED:
                 self.idle[resource] -= sign * amount
@@ -74,74 +89,26 @@ class NodeFigures:
                 self.releasing[resource] -= sign * amount
 
     def share(self, group: str, memory: float, status: Status, sign: int) -> None:
-        """The same for a share of a device."""
+        """The same for a share of a device.
+
+        Our rule: what that does to Idle and Releasing follows from who shares which device now. By the letter it also
+        depends on who came and went before, and a device that was given up while somebody waited for it may get lost.
+        """
+        in_use, given_up = self._whole_devices()
         device = self.devices.get(group, Device())
-        part = PARTS_OF_STATUS.get(status, "other")
-        change = {
-            ("releasing", 1): self._add_releasing,
-            ("pipelined", 1): self._add_pipelined,
-            ("other", 1): self._add_other,
-            ("releasing", -1): self._remove_releasing,
-            ("pipelined", -1): self._remove_pipelined,
-            ("other", -1): self._remove_other,
-        }[part, sign]
-        change(group, replace(device, used=device.used + sign * memory), memory)
+        sharers = list(device.sharers)
+        if sign > 0:
+            sharers.append((status, memory))
+        else:
+            sharers.remove((status, memory))
+        known = device.known or (sign > 0 and status is not Status.PIPELINED)
+        self.devices[group] = Device(tuple(sharers), known)
+        in_use_now, given_up_now = self._whole_devices()
+        self.idle[GPU] -= in_use_now - in_use
+        self.releasing[GPU] += given_up_now - given_up
 
-    @property
-    def _overcounted(self) -> bool:
-        """gpusOnNode < int(Idle.gpu) + usedGPUs"""
-        shared = sum(device.used > 0 for device in self.devices.values())
-        return self.gpus < int(self.idle[GPU]) + int(self.used_gpus) + shared
-
-    def _add_releasing(self, group: str, d: Device, m: float) -> None:
-        after = replace(d, releasing=d.releasing + m, allocated=d.allocated + m, known=True)
-        self.devices[group] = after
-        if after.used == after.releasing:
-            if not after.marked:
-                self.releasing[GPU] += 1
-                self.devices[group] = replace(after, marked=True)
-            if self._overcounted:
-                self.idle[GPU] -= 1
-
-    def _add_pipelined(self, group: str, d: Device, m: float) -> None:
-        self.devices[group] = replace(d, releasing=d.releasing - m)
-        if d.used - m == d.releasing:
-            self.releasing[GPU] -= 1
-
-    def _add_other(self, group: str, d: Device, m: float) -> None:
-        was_promised = replace(d, used=d.used - m).promised
-        self.devices[group] = replace(d, allocated=d.allocated + m, known=True, marked=False)
-        if was_promised:
-            self.idle[GPU] -= 1
-            self.releasing[GPU] += 1
-        elif d.used <= m and self._overcounted:
-            self.idle[GPU] -= 1
-        if d.marked:
-            self.releasing[GPU] -= 1
-
-    def _remove_releasing(self, group: str, d: Device, m: float) -> None:
-        free = d.used <= 0
-        self.devices[group] = replace(
-            d, releasing=d.releasing - m, allocated=d.allocated - m, marked=d.marked and not free
-        )
-        if free:
-            if not self._overcounted:
-                self.idle[GPU] += 1
-            if d.marked:
-                self.releasing[GPU] -= 1
-
-    def _remove_pipelined(self, group: str, d: Device, m: float) -> None:
-        after = self.devices[group] = replace(d, releasing=d.releasing + m)
-        if d.used + m == d.releasing or (after.used == 0 and after.releasing == 0):
-            self.releasing[GPU] += 1
-
-    def _remove_other(self, group: str, d: Device, m: float) -> None:
-        after = self.devices[group] = replace(d, allocated=d.allocated - m)
-        if after.promised:
-            self.idle[GPU] += 1
-            self.releasing[GPU] -= 1
-        elif after.used <= 0 and not self._overcounted:
-            self.idle[GPU] += 1
-        if after.used != 0 and after.releasing == after.used and not after.marked:
-            self.releasing[GPU] += 1
-            self.devices[group] = replace(after, marked=True)
+    def _whole_devices(self) -> tuple[int, int]:
+        """How many are in use, and how many are given up, less those that are only promised."""
+        devices = self.devices.values()
+        in_use = sum(device.used > 0 and not device.promised for device in devices)
+        return in_use, sum(device.given_up for device in devices) - sum(device.promised for device in devices)

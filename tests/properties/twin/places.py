@@ -34,13 +34,18 @@ def allocate_task(world: World, pod: int, pipeline_only: bool, given: Mapping[in
 def _place(world: World, pod: int, place: Place) -> None:
     """Allocate or Pipeline, or un-evict where a pod gets back just what it had."""
     now = world.pods[pod]
-    given = tuple(gift for rule in world.rules for gift in rule.gifts(world, pod, place.node) or ())
+    given = _gifts(world, pod, place)
     if now.before is not None and _as_before(world, pod, place, given):
-        world.put(pod, replace(now, status=now.before, before=None, given=given if now.given else ()))
+        kept = _gifts(world, pod, place._replace(status=now.before)) if now.given else ()
+        world.put(pod, replace(now, status=now.before, before=None, given=kept))
         return
     leaves = (*now.leaves, Place(now.node, Status.RELEASING, now.groups)) if now.before is not None else now.leaves
     groups = place.groups if world.of_class(pod).shared else now.groups
     world.put(pod, Whereabouts(place.status, place.node, groups, leaves=leaves, given=given))
+
+
+def _gifts(world: World, pod: int, place: Place) -> Gifts:
+    return tuple(gift for rule in world.rules for gift in rule.gifts_at(world, pod, place))
 
 
 def _as_before(world: World, pod: int, place: Place, given: Gifts) -> bool:

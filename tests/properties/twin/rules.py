@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tests.properties.twin.world import World
+    from tests.properties.twin.world import Place, World
 
 Gifts = tuple[Any, ...]
-"""What a pod gets on a node beside its place: volumes for claims, devices for claims."""
+"""What a pod gets on a node beside its place: volumes for claims, devices for claims, parts of zones."""
 
 
 class Rule:
@@ -29,6 +29,14 @@ class Rule:
     def gifts(self, world: World, pod: int, node: int) -> Gifts | None:
         """None: what the pod needs is not to be had there."""
         return ()
+
+    def gifts_at(self, world: World, pod: int, place: Place) -> Gifts:
+        """What it gets with a place that it can have, to start or to wait there."""
+        return self.gifts(world, pod, place.node) or ()
+
+    def gifts_after_all(self, world: World, pod: int, given: Gifts) -> Gifts:
+        """What it has where it starts, or waits, after all."""
+        return given
 
     def same(self, world: World, pod: int, given: Gifts) -> bool:
         """Whether a pod that was to be evicted gets back just what it had."""

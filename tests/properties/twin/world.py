@@ -83,9 +83,7 @@ class World:
             for row, (status, node) in enumerate(zip(pods.status.tolist(), pods.node.tolist(), strict=True))
         ]
         self.pods = list(self.start)
-        self.nodes = [
-            NodeFigures(column[GPU], column[:], [0.0] * len(column)) for column in nodes.allocatable.T.tolist()
-        ]
+        self.nodes = [NodeFigures(column[:], [0.0] * len(column)) for column in nodes.allocatable.T.tolist()]
         self.new_devices = 0
         self._use: dict[tuple[bool, ...], list[Amount]] = {}
         """Use of queues as long as no pod moves."""

@@ -8,6 +8,7 @@ import pytest
 
 from pykai.engine.amounts import PodAmounts
 from pykai.engine.trial import Trial
+from pykai.model.resources import GPU
 from pykai.objects import kinds, names
 from tests.unit.plugins.small_clusters import kind
 
@@ -34,6 +35,44 @@ def test_a_device_that_was_given_and_then_promised_is_there_at_once() -> None:
     trial.wait_instead(0)
     (share,) = trial.shares[0].values()
     assert (share.met, share.holds_now(10.0, 16000.0), share.holds_now(16001.0, 16000.0)) == (True, True, False)
+
+
+def charged(trial: Trial) -> tuple[float, float]:
+    return float(trial.idle[GPU, 0]), float(trial.releasing[GPU, 0])
+
+
+def one_leaves_another_waits(*more: Any) -> Trial:
+    """A device of which somebody has a half, and which somebody was promised the other half of."""
+    running, waiting = pod("a-0", "n", share="0.5", device="d"), pod("b-0", share="0.5")
+    trial = Trial(seen(node("n", gpus=3), gang("a"), running, gang("b"), waiting, *more))
+    trial.place(1, 0, ("d",), wait=True)
+    return trial
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_device_is_given_up_in_whatever_order_its_sharers_go(order: tuple[int, int]) -> None:
+    trial = one_leaves_another_waits()
+    for row in order:
+        trial.suppose_evicted(row)
+    assert charged(trial) == (2.0, 1.0)
+
+
+def test_a_device_is_not_idle_while_one_leaves_it_and_another_waits_for_it() -> None:
+    trial = one_leaves_another_waits()
+    trial.suppose_evicted(0)
+    assert charged(trial) == (2.0, 0.0)
+    trial.keep(0)
+    assert charged(trial) == (2.0, 0.0)
+
+
+def test_a_device_that_is_given_up_counts_also_where_others_are_promised() -> None:
+    """Two whole devices are idle and promised: they are no reason to think that the third is not there."""
+    trial = one_leaves_another_waits(gang("c"), pod("c-0", gpus=1), pod("c-1", gpus=1))
+    trial.place(2, 0, wait=True)
+    trial.place(3, 0, wait=True)
+    trial.suppose_evicted(1)
+    trial.suppose_evicted(0)
+    assert charged(trial) == (2.0, -1.0)
 
 
 MEMORY = [(1, 0.01), (7, 0.08), (14, 0.15), (50, 0.5), (55, 0.56), (56, 0.57), (100, 1.0)]

@@ -259,6 +259,18 @@ def test_evicted_pods_give_their_zones_and_may_stay_in_them() -> None:
     assert zone_available(of, 0, 0) == {"cpu": -1000.0}
 
 
+def test_a_pod_that_need_not_be_aligned_gives_up_what_it_has_of_a_zone() -> None:
+    seat = {names.NUMA_OBSERVED: '[{"zone":"node-0","amount":{"cpu":"3"}}]'}
+    plain = {"name": "c", "resources": {"requests": {"cpu": "3"}}}
+    of = numa_cycle(node("n"), topology("n", "single-numa-node", CPU4),
+                    pod("v", {"containers": [plain], "nodeName": "n"}, annotations=seat),
+                    guaranteed("p", box("c", cpu="2", memory="1M")))  # fmt: skip
+    assert [mask.tolist() for _, mask in NUMA.closed(of, row(of, "p"))] == [[True]]
+    of.trial.suppose_evicted(row(of, "v"))
+    of.tell_evicted(row(of, "v"))
+    assert [mask.tolist() for _, mask in NUMA.closed(of, row(of, "p"))] == [[False]]
+
+
 def test_a_pod_whose_zone_is_still_free_simply_stays() -> None:
     of = numa_cycle(node("n"), topology("n", "single-numa-node", CPU4, CPU4), seated("v", 1, 3))
     v = row(of, "v")

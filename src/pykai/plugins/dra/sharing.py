@@ -18,14 +18,13 @@ from pykai.plugins.dra.ledger import Key
 
 
 class Effect(NamedTuple):
-    """What pods do to a node's idle, releasing and used GPUs."""
+    """What pods do to a node's idle and releasing GPUs."""
 
     idle: float = 0.0
     releasing: float = 0.0
-    used: float = 0.0
 
     def less(self, other: Effect) -> Effect:
-        return Effect(self.idle - other.idle, self.releasing - other.releasing, self.used - other.used)
+        return Effect(self.idle - other.idle, self.releasing - other.releasing)
 
 
 class Heads(NamedTuple):
@@ -37,14 +36,14 @@ class Heads(NamedTuple):
 
     def charged(self) -> Effect:
         """As the columns have it, per GPU of the claim."""
-        return Effect(-self.using - self.leaving, self.leaving - self.waiting, sum(self))
+        return Effect(-self.using - self.leaving, self.leaving - self.waiting)
 
     def shared(self) -> Effect:
         """As it is, per GPU of the claim."""
         if self.using:
-            return Effect(-1.0, 0.0, 1.0)
+            return Effect(-1.0, 0.0)
         released, waited = float(self.leaving > 0), float(self.waiting > 0)
-        return Effect(-released, released - waited, max(released, waited))
+        return Effect(-released, released - waited)
 
 
 @dataclass(frozen=True)
@@ -110,5 +109,4 @@ class Sharing:
         for block, by in ((trial.idle, change.idle), (trial.releasing, change.releasing)):
             trial.journal.column(block, node)
             block[GPU, node] += by * gpus
-        trial.journal.put(trial.used_gpus, node, trial.used_gpus[node] + change.used * gpus)
         trial.touched.append(node)
