@@ -26,7 +26,7 @@ from pykai.objects import names
 from pykai.observe.work_metrics import WorkMetrics
 from pykai.webhook import registration as rules
 from pykai.webhook.certificate_files import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE
-from pykai.webhook.certificates import issue, renewal_reason, service_names, trust_bundle
+from pykai.webhook.certificates import defect, issue, renewal_reason, service_names, trust_bundle
 
 FLAGS = (
     Flag("namespace", names.SYSTEM_NAMESPACE, "Namespace of this operator and of everything it deploys."),
@@ -54,10 +54,12 @@ def issued(service: str, namespace: str, present: Secret | None, now: datetime |
     moment = now or datetime.now(UTC)
     known = service_names(service, namespace)
     old = {name: base64.b64decode(text) for name, text in (present or {}).items()}
-    if present is not None and old.get(KEY_FILE) and renewal_reason(old.get(CERTIFICATE_FILE), known, moment) is None:
+    certificate, key, authority = (old.get(name) for name in (CERTIFICATE_FILE, KEY_FILE, AUTHORITY_FILE))
+    usable = renewal_reason(certificate, known, moment) is None and defect(certificate, key, authority) is None
+    if present is not None and key and usable:
         return present
     fresh = issue(known, moment)
-    bundle = trust_bundle([fresh.authority, old.get(AUTHORITY_FILE, b"")], moment)
+    bundle = trust_bundle([fresh.authority, authority or b""], moment)
     files = {AUTHORITY_FILE: bundle, CERTIFICATE_FILE: fresh.certificate, KEY_FILE: fresh.key}
     return {name: base64.b64encode(content).decode() for name, content in files.items()}
 

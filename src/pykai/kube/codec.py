@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 from msgspec import Raw, Struct
 
-from pykai.kube.api import Body, Object, Ref, Resource
+from pykai.kube.api import Body, EventType, Object, Ref, Resource
 from pykai.kube.errors import ApiError, BadRequest, Unavailable, from_status
 
 T = TypeVar("T")
@@ -69,6 +69,7 @@ def _decoder(into: Any) -> msgspec.json.Decoder[Any]:
 _IDENTIFIED = msgspec.json.Decoder(_Identified)
 _LIST = msgspec.json.Decoder(ListEnvelope)
 _LINE = msgspec.json.Decoder(EventLine)
+_EVENT_TYPES = frozenset(EventType.__members__)
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -113,12 +114,22 @@ def decode_line(line: bytes) -> EventLine:
         raise Unavailable(f"a watch sent a broken line: {error}") from error
     if event.type == "ERROR":
         raise error_from(bytes(event.object), 500)
+    if event.type not in _EVENT_TYPES:
+        raise Unavailable(f"a watch sent an event of an unknown type: {event.type}")
     return event
 
 
 def identity_of(data: bytes | Raw) -> Identity:
-    """Name, namespace, uid and version of an object, without decoding the rest."""
-    return _IDENTIFIED.decode(data).metadata
+    """Name, namespace, uid and version of an object, without decoding the rest; Unavailable if it has none."""
+    try:
+        return _IDENTIFIED.decode(data).metadata
+    except msgspec.MsgspecError as error:
+        raise Unavailable(f"the server sent an object without readable metadata: {error}") from error
+
+
+def version_number(version: str) -> int:
+    """A resourceVersion as the number it is in fact, the newer the greater; 0 where it cannot be read."""
+    return int(version) if version.isascii() and version.isdigit() else 0
 
 
 def error_from(data: bytes, status: int) -> ApiError:
@@ -175,6 +186,6 @@ def named(ref: Ref, body: Body) -> Object:
 def _describe(data: bytes) -> str:
     try:
         identity = identity_of(data)
-    except msgspec.MsgspecError:
+    except Unavailable:
         return "an object without readable metadata"
     return f"{identity.namespace}/{identity.name}" if identity.namespace else identity.name

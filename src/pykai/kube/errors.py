@@ -133,11 +133,23 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 
 
 def from_status(body: Mapping[str, Any], status: int) -> ApiError:
-    """The exception for a `Status` object; `status` is the HTTP code, used where the body names none."""
-    code = int(body.get("code") or status)
+    """The exception for a `Status` object, which a proxy may have written: what cannot be read in it does not count.
+
+    `status` is the HTTP code, used where the body names none.
+    """
+    named = body.get("code")
+    code = named if isinstance(named, int) and named >= 400 else status
     reason = str(body.get("reason") or "")
     kind = _BY_STATUS.get(code, Unavailable if code > 500 else ApiError)
     if code == 409 and reason == AlreadyExists.reason:
         kind = AlreadyExists
     message = str(body.get("message") or reason or f"the server answered {code}")
-    return kind(message, details=body.get("details"), status=code, reason=reason)
+    return kind(message, details=_details(body), status=code, reason=reason)
+
+
+def _details(body: Mapping[str, Any]) -> dict[str, Any]:
+    found = body.get("details")
+    details = dict(found) if isinstance(found, Mapping) else {}
+    if not isinstance(details.get("retryAfterSeconds", 0), int | float):
+        del details["retryAfterSeconds"]
+    return details

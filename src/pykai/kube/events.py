@@ -2,12 +2,14 @@
 
 The same event (object, type, reason, message) is one Event object with a count. Its first occurrence is written at
 once, repetitions once a minute with the count they have reached. What one object may cause is bounded by a small budget
-that refills slowly, and what may wait by a fixed number; what exceeds either is counted in `dropped`.
+that refills slowly, and what may wait by a fixed number; what exceeds either is counted in `dropped`. A write that
+fails is tried again a few times over some minutes: most things happen once, and nobody else tells of them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -18,7 +20,7 @@ from typing import NoReturn, TypeVar
 import structlog
 
 from pykai.kube.api import Api, Object, Patch
-from pykai.kube.errors import ApiError, NotFound
+from pykai.kube.errors import AlreadyExists, ApiError, NotFound, TooManyRequests
 from pykai.kube.resources import EVENT
 
 REPEAT_SECONDS = 60.0
@@ -28,6 +30,8 @@ REMEMBERED = 20_000
 OBJECT_BURST = 25
 OBJECT_REFILL_SECONDS = 300.0
 MESSAGE_BYTES = 1024
+TRIES = 6
+AGAIN_SECONDS = 10.0
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -65,6 +69,8 @@ class _Series:
     last: float
     count: int = 0
     name: str = ""
+    tried_name: str = ""
+    tries: int = 0
     due: float = 0.0
     waiting: bool = False
 
@@ -119,9 +125,12 @@ class EventRecorder:
         if len(self._queue) >= WAITING_LIMIT or not budget.spend(now):
             self.dropped += 1
             return
+        self._queue_up(what, series, max(now, series.due))
+
+    def _queue_up(self, what: Happening, series: _Series, when: float) -> None:
         series.waiting = True
         self._number += 1
-        heapq.heappush(self._queue, (max(now, series.due), self._number, what))
+        heapq.heappush(self._queue, (when, self._number, what))
         self._wake.set()
 
     async def run(self) -> NoReturn:
@@ -141,8 +150,9 @@ class EventRecorder:
 
     async def flush(self) -> None:
         """Write everything that waits at once, repetitions included, without waiting for its minute."""
-        while self._queue:
-            await self._write(heapq.heappop(self._queue)[2])
+        waiting, self._queue = sorted(self._queue), []
+        for _, _, what in waiting:
+            await self._write(what)
 
     def _due(self) -> list[Happening]:
         due: list[Happening] = []
@@ -162,24 +172,35 @@ class EventRecorder:
             if series.name:
                 again = {"count": series.count, "lastTimestamp": _stamp(series.last)}
                 await self._api.patch(EVENT.ref(series.name, namespace), Patch.merge(again))
+                series.tries = 0
                 return
         except NotFound:
             series.name = ""
         except ApiError as error:
-            self._give_up(what, error)
+            self._failed(what, series, error)
             return
         await self._create(what, series, namespace)
 
     async def _create(self, what: Happening, series: _Series, namespace: str) -> None:
         self._number += 1
-        name = f"{what.regarding.name[:230]}.{int(self._clock() * 1e6) + self._number:x}"
+        fresh = f"{what.regarding.name[:230]}.{int(self._clock() * 1e6) + self._number:x}"
+        series.tried_name = name = series.tried_name or fresh
         try:
-            await self._api.create(EVENT, self._body(what, series, name), namespace)
-            series.name = name
+            with contextlib.suppress(AlreadyExists):  # a try before this one whose answer was lost
+                await self._api.create(EVENT, self._body(what, series, name), namespace)
+            series.name, series.tried_name, series.tries = name, "", 0
         except ApiError as error:
-            self._give_up(what, error)
+            self._failed(what, series, error)
 
-    def _give_up(self, what: Happening, error: ApiError) -> None:
+    def _failed(self, what: Happening, series: _Series, error: ApiError) -> None:
+        """Try again later, ever later; give up if that has no point or did not help."""
+        series.tries += 1
+        passing = error.status == TooManyRequests.status or error.status >= ApiError.status
+        if passing and series.tries < TRIES and len(self._queue) < WAITING_LIMIT:
+            if not series.waiting:  # it may have happened once more meanwhile
+                self._queue_up(what, series, self._clock() + AGAIN_SECONDS * 2.0 ** (series.tries - 1))
+            return
+        series.tries, series.tried_name = 0, ""
         self.dropped += 1
         log.debug("event not written", reason=what.reason, object=what.regarding.name, error=error.message)
 

@@ -2,7 +2,8 @@
 
 The holder renews the lease; the others take it when it was not renewed for its whole duration, measured by their own
 clock from the moment they saw the last renewal, so clocks need not agree. A holder that cannot renew stops leading
-before its lease runs out for the others: `renew_seconds` is shorter than `lease_seconds`.
+before its lease runs out for the others: `renew_seconds` is shorter than `lease_seconds`, and counts from the moment
+the last renewal was sent, because its answer may come long after the others saw it.
 
 A lease that nobody made is made by the first to ask for it. One that has an owner is made by whoever made it so: where
 it goes, its owner went, and a replica that made it anew would leave it behind for ever.
@@ -61,6 +62,7 @@ class Election:
         self._term = term or Term()
         self._seen: Object = {}
         self._seen_at = 0.0
+        self._renewed_at = 0.0
         self._owned = False
         self.leading = False
 
@@ -86,27 +88,27 @@ class Election:
     async def acquire(self) -> None:
         """Return once this replica holds the lease."""
         retry = self._term.retry_seconds
-        while not await self._try():
+        while not (await self._try() and self._rest() > 0.0):
             await asyncio.sleep(min(self._left() or retry, retry))
         self.leading = True
         log.info("leading", lease=self._lease.name, identity=self._identity)
 
     async def hold(self) -> None:
-        """Renew the lease for ever; raises LeadershipLost when that has failed for `renew_seconds`."""
-        loop = asyncio.get_running_loop()
-        renewed = loop.time()
+        """Renew the lease for ever; raises LeadershipLost when that fails for `renew_seconds` or another has it."""
         while True:
-            await asyncio.sleep(self._term.retry_seconds)
-            left = renewed + self._term.renew_seconds - loop.time()
+            await asyncio.sleep(min(self._term.retry_seconds, max(self._rest(), 0.0)))
             try:
-                async with asyncio.timeout(max(left, 0.0)):
-                    if await self._try():
-                        renewed = loop.time()
+                async with asyncio.timeout(max(self._rest(), 0.0)):
+                    await self._try()
             except TimeoutError:
                 pass
-            if loop.time() - renewed >= self._term.renew_seconds:
+            if self._rest() <= 0.0 or self._left():
                 self.leading = False
                 raise LeadershipLost(f"{self._identity} could not renew the lease {self._lease.name}")
+
+    def _rest(self) -> float:
+        """Seconds for which this replica may still lead, if it held the lease at all; not positive: none."""
+        return self._renewed_at + self._term.renew_seconds - asyncio.get_running_loop().time()
 
     async def _try(self) -> bool:
         """Take or renew the lease; False if another holds it or the server does not answer."""
@@ -115,7 +117,9 @@ class Election:
                 await self._look()
             if self._left() or self._must_wait_for_it():
                 return False
+            sent_at = asyncio.get_running_loop().time()
             self._note(await self._write())
+            self._renewed_at = sent_at
         except (Conflict, AlreadyExists):
             self._seen = {}
             return False

@@ -96,7 +96,7 @@ class Replica(Generic[T]):
             if before is None:
                 return []
             del self._held[key]
-            last = self._read(identity, raw) or before
+            last = (self._read(identity, raw) if identity.uid == before.uid else None) or before
             return [self._change(EventType.DELETED, key, last, before)]
         if before is not None and (before.uid, before.version) == (identity.uid, identity.resource_version):
             return []

@@ -155,8 +155,7 @@ class Transport:
                 self._url(request), headers=self._headers(request), timeout=timeout
             ) as response:
                 if response.status >= 400:
-                    answer = _Answer(response.status, await response.read(), None)
-                    raise self._judged(request, answer, 1)[0]
+                    raise self._judged(request, await _answer(response), 1)[0]
                 yield None
                 rest = b""
                 async for chunk in response.content.iter_any():
@@ -176,8 +175,7 @@ class Transport:
             headers=self._headers(request),
             timeout=self._timeout,
         ) as response:
-            wait = response.headers.get("Retry-After", "")
-            return _Answer(response.status, await response.read(), float(wait) if wait.isdigit() else None)
+            return await _answer(response)
 
     def _url(self, request: Request) -> URL:
         return URL(self._access.server + request.target, encoded=True)
@@ -199,6 +197,11 @@ class Transport:
             failure.details.setdefault("retryAfterSeconds", answer.retry_after)
             return failure, answer.status == 429 or answer.status >= 500
         return failure, answer.status >= 500 and request.repeatable
+
+
+async def _answer(response: aiohttp.ClientResponse) -> _Answer:
+    wait = response.headers.get("Retry-After", "")
+    return _Answer(response.status, await response.read(), float(wait) if wait.isdigit() else None)
 
 
 def _lost(error: Exception) -> Unavailable:

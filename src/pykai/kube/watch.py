@@ -2,7 +2,8 @@
 
 A list in pages, then a watch from the list's version; a watch that ends goes on from the last version seen, bookmarks
 included; a version the server has forgotten (Gone) means a new list, whose difference to the local copy is told as
-changes. So subscribers see every object's life once and in order, whatever happens to connections.
+changes. So subscribers see every object's life once and in order, whatever happens to connections. A server whose
+versions go back (it was restored from a backup) has another past than the one that was told: that is Gone, too.
 
 A watch is alive while the server is answering it. It gives up, by raising, only when the server keeps refusing the
 credentials: then the process must end and come back with new ones.
@@ -14,20 +15,22 @@ import asyncio
 import random
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Generic, NoReturn, TypeVar
 
 import structlog
 from msgspec import Raw
 
-from pykai.kube.api import EVERYTHING, Api, EventType, Paging, Resource, Selection, WatchEvent
-from pykai.kube.codec import identity_of
+from pykai.kube.api import ALL_AT_ONCE, EVERYTHING, Api, EventType, Paging, Resource, Selection, WatchEvent
+from pykai.kube.codec import identity_of, version_number
 from pykai.kube.errors import ApiError, Gone, NotFound, Timeout, Unauthorized, Unavailable
 from pykai.kube.replica import Change, Held, Key, Replica
 
 T = TypeVar("T")
 Handler = Callable[[Change[T]], None]
+
+_TOO_LARGE = "ResourceVersionTooLarge"
 
 log = structlog.get_logger()
 
@@ -71,7 +74,7 @@ class SharedWatch(Generic[T]):
         self._replica: Replica[T] = Replica(resource, into)
         self._handlers: list[Handler[T]] = []
         self._version = ""
-        self._open = False
+        self._opened: float | None = None
         self._trouble = 0
         self._refused = 0
         self._synced = asyncio.Event()
@@ -115,50 +118,61 @@ class SharedWatch(Generic[T]):
     # ----------------------------------------------------------------------------------------------- following
     async def run(self) -> NoReturn:
         """Follow the server; raises Unauthorized if it keeps refusing the credentials."""
-        loop = asyncio.get_running_loop()
         while True:
-            began = loop.time()
+            failure: ApiError | None = None
             try:
                 if not self._version:
                     await self._list()
                 await self._follow()
             except ApiError as error:
-                if not self._was_open(error):
-                    await self._recover(error)
-                    continue
-            if loop.time() - began < self.pace.short_seconds:
-                await self._wait(self._backoff())
-            else:
+                failure = error
+            open_seconds, self._opened = self._open_seconds(), None
+            short = open_seconds is None or open_seconds < self.pace.short_seconds
+            if not short:
                 self._trouble = 0
+            if failure and not (_is_interruption(failure) and open_seconds is not None):
+                await self._recover(failure)
+            elif short:
+                await self._wait(self._backoff())
 
-    def _was_open(self, error: ApiError) -> bool:
-        """Whether a stream broke that the server had accepted: to go on at once is right, and nothing is lost yet."""
-        opened, self._open = self._open, False
-        return opened and isinstance(error, Timeout | Unavailable)
+    def _open_seconds(self) -> float | None:
+        """How long the stream has been open; None if the server did not accept it."""
+        return None if self._opened is None else asyncio.get_running_loop().time() - self._opened
 
     async def _list(self) -> None:
-        listed: dict[Key, Held] = {}
-        page = await self._api.list(self.resource, Raw, self.where, Paging(self.pace.page))
-        while True:
-            listed |= self._replica.page(page.items)
-            if not page.token:
-                break
-            page = await self._api.list(self.resource, Raw, self.where, Paging(self.pace.page, page.token))
-        self._version = page.version
+        try:
+            version, listed = await self._pages(Paging(self.pace.page))
+        except Gone:  # The pages took longer than the server remembers.
+            version, listed = await self._pages(ALL_AT_ONCE)
+        if not version:
+            raise Unavailable(f"the answer to a list of {self.resource.qualified} has no resourceVersion")
+        self._version = version
         self._tell(self._replica.replace(listed))
         self._live()
 
+    async def _pages(self, paging: Paging) -> tuple[str, dict[Key, Held]]:
+        listed: dict[Key, Held] = {}
+        while True:
+            page = await self._api.list(self.resource, Raw, self.where, paging)
+            listed |= self._replica.page(page.items)
+            if not page.token:
+                return page.version, listed
+            paging = replace(paging, token=page.token)
+
     async def _follow(self) -> None:
-        self._open = False
         async with aclosing(self._api.watch(self.resource, Raw, self.where, self._version)) as events:
             async for event in events:
                 self._take(event)
 
     def _take(self, event: WatchEvent[Raw]) -> None:
+        if self._opened is None:
+            self._opened = asyncio.get_running_loop().time()
+        version = identity_of(event.object).resource_version
+        if version_number(version) < version_number(self._version):
+            raise Gone(f"the server's versions went back from {self._version} to {version or 'none'}")
         if event.type is not EventType.BOOKMARK:
             self._tell(self._replica.event(event.type, event.object))
-        self._version = identity_of(event.object).resource_version
-        self._open = True
+        self._version = version
         self._live()
 
     def _tell(self, changes: list[Change[T]]) -> None:
@@ -170,7 +184,7 @@ class SharedWatch(Generic[T]):
         if self.state is State.LIVE:
             return
         self.state, self.problem = State.LIVE, ""
-        self._trouble = self._refused = 0
+        self._refused = 0
         self._synced.set()
 
     # ------------------------------------------------------------------------------------------------- trouble
@@ -178,6 +192,7 @@ class SharedWatch(Generic[T]):
         """Decide what an error means, and wait as long as it asks for."""
         if isinstance(error, Gone | NotFound) and self.state is State.LIVE:
             self._version, self.state = "", State.LOST
+            await self._list_again()
             return
         self.problem = f"{self.resource.qualified}: {error.message}"
         if isinstance(error, NotFound):
@@ -187,12 +202,18 @@ class SharedWatch(Generic[T]):
             self._refused += 1
             if self._refused >= self.pace.refusals:
                 raise error
-        if isinstance(error, Gone):
+        if isinstance(error, Gone) or _is_ahead(error):
             self._version = ""
         if self.state is not State.LOST:
             log.warning("watch lost", kind=self.resource.qualified, error=error.message)
         self.state = State.LOST
         await self._wait(max(self._backoff(), float(error.details.get("retryAfterSeconds") or 0)))
+
+    async def _list_again(self) -> None:
+        """Wait before a new list, unless it is the first since a watch went well: lists are dear."""
+        first, wait = not self._trouble, self._backoff()
+        if not first:
+            await self._wait(wait)
 
     async def _absent(self) -> None:
         """The kind is not installed, or not any more: nothing of it exists; look again when poked or much later."""
@@ -219,3 +240,14 @@ class SharedWatch(Generic[T]):
         except TimeoutError:
             pass
         self._poked.clear()
+
+
+def _is_interruption(error: ApiError) -> bool:
+    """Whether an open stream merely broke: to go on at once is right, and nothing is lost yet."""
+    return isinstance(error, Timeout | Unavailable)
+
+
+def _is_ahead(error: ApiError) -> bool:
+    """Whether the server says that it has not come as far as the version we have seen."""
+    causes = error.details.get("causes")
+    return any(isinstance(cause, dict) and cause.get("reason") == _TOO_LARGE for cause in causes or ())

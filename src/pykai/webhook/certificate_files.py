@@ -1,7 +1,8 @@
 """A directory with `tls.crt`, `tls.key` and `ca.crt`: kept current here, or mounted from a Secret and only read.
 
 `renew` replaces files one by one, each atomically; a reader that meets the moment between them sees a key that does not
-belong to the certificate, keeps what it has and looks again (`pykai.webhook.tls`).
+belong to the certificate, keeps what it has and looks again (`pykai.webhook.tls`). A renewal that was cut off there is
+made up for by the next one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from pykai.webhook.certificates import issue, renewal_reason, trust_bundle
+from pykai.webhook.certificates import defect, issue, renewal_reason, trust_bundle
 
 CERTIFICATE_FILE = "tls.crt"
 KEY_FILE = "tls.key"
@@ -26,13 +27,14 @@ async def renew(directory: Path, names: Sequence[str], now: datetime, trust: Tru
     `trust` is awaited with the new bundle (old authority included) before the new certificate can be served: it tells
     the API server. When it raises, the old files stay.
     """
-    reason = renewal_reason(_read(directory / CERTIFICATE_FILE), names, now)
-    if reason is None and not (directory / KEY_FILE).is_file():
+    certificate, key, authority = (_read(directory / name) for name in (CERTIFICATE_FILE, KEY_FILE, AUTHORITY_FILE))
+    reason = renewal_reason(certificate, names, now) or defect(certificate, key, authority)
+    if reason is None and not key:
         reason = "there is no key"
     if reason is None:
         return None
     fresh = issue(names, now)
-    bundle = trust_bundle([fresh.authority, _read(directory / AUTHORITY_FILE) or b""], now)
+    bundle = trust_bundle([fresh.authority, authority or b""], now)
     await trust(bundle)
     directory.mkdir(parents=True, exist_ok=True)
     _replace(directory / AUTHORITY_FILE, bundle, 0o644)

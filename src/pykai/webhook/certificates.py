@@ -8,12 +8,15 @@ The time is an argument everywhere.
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -22,6 +25,8 @@ LIFETIME = timedelta(days=365)
 _AUTHORITY = "kai-webhook-ca"
 _CLOCK_SKEW = timedelta(hours=1)
 _COMMON_NAME_LENGTH = 64
+_FORMER = 16
+_PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----\s*", re.DOTALL)
 
 
 class CertificateError(ValueError):
@@ -83,6 +88,35 @@ def renewal_reason(certificate: bytes | None, names: Sequence[str], now: datetim
     return f"the certificate does not name {', '.join(missing)}" if missing else None
 
 
+def defect(certificate: bytes | None, key: bytes | None, authority: bytes | None) -> str | None:
+    """Why a certificate of ours cannot be used with this key and these authorities; None: it can, or is not ours."""
+    leaf = next(iter(_certificates_in(certificate or b"")), None)
+    if leaf is None or not _is_ours(leaf):
+        return None
+    if not key:
+        return "there is no key"
+    if not _is_key_of(leaf, key):
+        return "the key is not the certificate's"
+    if not any(_has_signed(signer, leaf) for signer in _certificates_in(authority or b"")):
+        return "the authority that signed the certificate is missing"
+    return None
+
+
+def _is_key_of(certificate: x509.Certificate, key: bytes) -> bool:
+    try:
+        return serialization.load_pem_private_key(key, None).public_key() == certificate.public_key()
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        return False
+
+
+def _has_signed(authority: x509.Certificate, certificate: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
 def _renewal_time(certificate: x509.Certificate) -> datetime:
     """After two thirds of its life, so that months are left to notice a renewal that does not work."""
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
@@ -90,7 +124,10 @@ def _renewal_time(certificate: x509.Certificate) -> datetime:
 
 
 def trust_bundle(authorities: Iterable[bytes], now: datetime) -> bytes:
-    """The authorities (PEM texts, newest first) that have not expired, each once: the `caBundle` of a webhook."""
+    """The authorities (PEM texts, newest first) that have not expired, each once: the `caBundle` of a webhook.
+
+    What cannot be read is left out: nobody could trust it, and it must not be in the way of a new authority.
+    """
     kept: dict[bytes, None] = {}
     for text in authorities:
         for certificate in _certificates_in(text):
@@ -99,11 +136,29 @@ def trust_bundle(authorities: Iterable[bytes], now: datetime) -> bytes:
     return b"".join(kept)
 
 
+def still_trusting(bundle: bytes, before: bytes) -> bytes:
+    """The bundle with those of our authorities that were trusted before and had not expired when it was made.
+
+    Servers change over in their own time, and several may each have made an authority. The latest few are kept.
+    """
+    wanted, former = _certificates_in(bundle), _certificates_in(before)
+    made = max((each.not_valid_before_utc for each in wanted), default=None)
+    ours = [each for each in former if _is_ours(each) and (made is None or each.not_valid_after_utc > made)]
+    kept = [each for each in ours if each not in wanted][:_FORMER]
+    if not kept:
+        return bundle
+    if all(each in former for each in wanted) and len(former) == len(wanted) + len(kept):
+        return before
+    return b"".join(map(_pem, [*wanted, *kept]))
+
+
 def _certificates_in(text: bytes) -> list[x509.Certificate]:
-    try:
-        return x509.load_pem_x509_certificates(text) if text else []
-    except ValueError as problem:
-        raise CertificateError(f"an authority's certificate cannot be read: {problem}") from None
+    """Those of the certificates that can be read."""
+    found = []
+    for block in _PEM.findall(text):
+        with contextlib.suppress(ValueError):
+            found.append(x509.load_pem_x509_certificate(block))
+    return found
 
 
 def _is_ours(certificate: x509.Certificate) -> bool:

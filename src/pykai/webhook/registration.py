@@ -18,6 +18,7 @@ from typing import Any
 from pykai.objects import names
 from pykai.objects.names import SCHEDULER_NAME, SYSTEM_NAMESPACE
 from pykai.webhook import review
+from pykai.webhook.certificates import still_trusting
 
 Webhook = dict[str, Any]
 Configuration = dict[str, Any]
@@ -114,7 +115,8 @@ def merged(desired: Configuration, live: Configuration) -> Configuration:
     """The configuration to write over a live one: annotations, and what others added to the webhooks, survive.
 
     Cloud providers add requirements to namespace selectors, and the API server fills in defaults; both are kept, but
-    only while the number of webhooks is the same.
+    only while the number of webhooks is the same. So are authorities of ours that were trusted until now: a server may
+    still present what they signed.
     """
     annotations = {
         **(live["metadata"].get("annotations") or {}),
@@ -136,7 +138,13 @@ def _merged_webhook(desired: Webhook, live: Webhook) -> Webhook:
     foreign = [expression for expression in added if expression.get("key") not in keys]
     if foreign:
         merged["namespaceSelector"] = {**selector, "matchExpressions": [*own, *foreign]}
-    return merged
+    return {**merged, "clientConfig": _merged_client(desired["clientConfig"], live.get("clientConfig") or {})}
+
+
+def _merged_client(desired: dict[str, Any], live: dict[str, Any]) -> dict[str, Any]:
+    wanted, before = (base64.b64decode(each.get("caBundle") or "") for each in (desired, live))
+    bundle = still_trusting(wanted, before)
+    return {**desired, "caBundle": _base64(bundle)} if bundle != wanted else desired
 
 
 def _pod_webhook(client: dict[str, Any], pods: PodSelection, operations: list[str]) -> Webhook:

@@ -45,6 +45,13 @@ def test_what_is_no_certificate_is_replaced(broken: dict[str, str]) -> None:
     assert set(fresh) == {"ca.crt", "tls.crt", "tls.key"}
 
 
+@pytest.mark.parametrize("damaged", ["tls.key", "ca.crt"])
+def test_what_does_not_belong_to_the_certificate_is_replaced(damaged: str) -> None:
+    one, other = (issued("admission", "kai-scheduler", None, NOW) for _ in range(2))
+    fresh = issued("admission", "kai-scheduler", {**one, damaged: other[damaged]}, NOW)
+    assert fresh["tls.crt"] != one["tls.crt"]
+
+
 def test_registrations_lead_to_the_service() -> None:
     scope = PodScope("kai-scheduler", "kai-scheduler", None, {"team": "a"}, {"gpu": "yes"})
     made = [

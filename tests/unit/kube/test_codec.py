@@ -107,6 +107,28 @@ def test_an_error_that_is_no_status_is_quoted() -> None:
     assert TooManyRequests("later", details={"retryAfterSeconds": 3}).retry_after == 3.0
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"code": "throttled"},
+        {"code": 0},
+        {"code": 200},
+        {"details": "busy"},
+        {"details": ["busy"]},
+        {"details": {"retryAfterSeconds": "soon"}},
+    ],
+)
+def test_what_a_proxy_wrote_into_an_error_does_not_count(body: Object) -> None:
+    error = codec.error_from(msgspec.json.encode(body), 429)
+    assert isinstance(error, TooManyRequests)
+    assert (error.status, error.details, error.retry_after) == (429, {}, 0.0)
+
+
+def test_a_line_of_an_unknown_type_is_a_broken_one() -> None:
+    with pytest.raises(Unavailable, match="unknown type: NEWS"):
+        codec.decode_line(b'{"type":"NEWS","object":{}}')
+
+
 def test_delete_options() -> None:
     how = Deletion(grace_seconds=0, propagation=Propagation.FOREGROUND, uid="u")
     assert how.body() == {

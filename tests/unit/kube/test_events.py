@@ -7,10 +7,11 @@ import asyncio
 import pytest
 
 from pykai.kube.api import Object
-from pykai.kube.errors import Unavailable
-from pykai.kube.events import MESSAGE_BYTES, OBJECT_BURST, REPEAT_SECONDS, EventRecorder, Regarding
+from pykai.kube.errors import Timeout, Unavailable
+from pykai.kube.events import MESSAGE_BYTES, OBJECT_BURST, REPEAT_SECONDS, TRIES, EventRecorder, Regarding
 from pykai.kube.memory import MemoryApi
 from pykai.kube.resources import EVENT
+from tests.jumping_time import in_no_time
 
 from .flaky import running, until
 
@@ -22,12 +23,16 @@ class CountingApi(MemoryApi):
 
     writes = 0
     down = False
+    lost = False
 
     async def create(self, *args: object, **options: object) -> Object:
         self.writes += 1
         if self.down:
             raise Unavailable("down")
-        return await super().create(*args, **options)  # type: ignore[arg-type]
+        made = await super().create(*args, **options)  # type: ignore[arg-type]
+        if self.lost:
+            raise Timeout("no answer")
+        return made
 
     async def patch(self, *args: object) -> Object:
         self.writes += 1
@@ -111,8 +116,45 @@ async def test_an_event_that_expired_is_made_again(api: CountingApi, recorder: E
 async def test_a_server_in_trouble_costs_events_not_the_process(api: CountingApi, recorder: EventRecorder) -> None:
     api.down = True
     recorder.record(POD, "A", "x")
-    await recorder.flush()
+    for tries in range(1, TRIES + 1):
+        assert recorder.dropped == 0
+        await recorder.flush()
+        assert api.writes == tries
     assert recorder.dropped == 1
+    await recorder.flush()
+    assert api.writes == TRIES
+
+
+@in_no_time
+async def test_an_event_that_could_not_be_written_is_written_later() -> None:
+    clock = asyncio.get_running_loop().time
+    api = CountingApi(lambda: 1.7e9 + clock())
+    recorder = EventRecorder(api, "scheduler", lambda: 1.7e9 + clock())
+    api.down = True
+    async with running(recorder.run()):
+        recorder.record(POD, "A", "x")
+        await asyncio.sleep(5)
+        api.down = False
+        await asyncio.sleep(600)
+        assert (api.writes, [event["count"] for event in await events(api)]) == (2, [1])
+
+
+async def test_an_event_whose_answer_was_lost_is_not_told_twice(api: CountingApi, recorder: EventRecorder) -> None:
+    api.lost = True
+    recorder.record(POD, "A", "x")
+    await recorder.flush()
+    api.lost = False
+    await recorder.flush()
+    recorder.record(POD, "A", "x")
+    await recorder.flush()
+    assert ([event["count"] for event in await events(api)], recorder.dropped) == ([2], 0)
+
+
+async def test_an_event_that_is_refused_is_not_tried_again(api: CountingApi, recorder: EventRecorder) -> None:
+    recorder.record(Regarding("v1", "Pod", "p", "no-such-namespace", "u"), "A", "x")
+    await recorder.flush()
+    await recorder.flush()
+    assert (api.writes, recorder.dropped) == (1, 1)
 
 
 async def test_long_messages_are_cut_at_a_character(api: CountingApi, recorder: EventRecorder) -> None:

@@ -164,8 +164,10 @@ async def test_somebody_elses_write_ends_a_reign(api: CutOffApi) -> None:
     task = asyncio.create_task(one.run(forever))
     await until(lambda: one.leading)
     await api.patch(REF, Patch.merge({"spec": {"holderIdentity": "thief", "leaseDurationSeconds": 60}}))
+    stolen = asyncio.get_running_loop().time()
     with pytest.raises(LeadershipLost):
         await task
+    assert asyncio.get_running_loop().time() - stolen < TERM.renew_seconds / 2, "at once, not when its own time is up"
     assert (await api.get(REF, Object))["spec"]["holderIdentity"] == "thief"
 
 
@@ -179,6 +181,66 @@ class SlowApi(MemoryApi):
         while self.silent:
             await asyncio.sleep(0.01)
         return written
+
+
+class LateApi(MemoryApi):
+    """A server that writes the lease for a replica once and answers `late` seconds later; then it refuses it."""
+
+    def __init__(self, replica: str, late: float) -> None:
+        super().__init__(time.time)
+        self.replica = replica
+        self.late = [late]
+
+    async def update(self, ref: Ref, body: Body) -> Object:
+        assert isinstance(body, dict)
+        if body["spec"]["holderIdentity"] != self.replica:
+            return await super().update(ref, body)
+        if not self.late:
+            raise Unavailable("cut off")
+        late, written = self.late.pop(), await super().update(ref, body)
+        await asyncio.sleep(late)
+        return written
+
+
+LATE = Term(lease_seconds=15, renew_seconds=10.0, retry_seconds=2.0)
+
+
+@in_no_time
+async def test_a_renewal_counts_from_when_it_was_sent() -> None:
+    api, ended = LateApi("one", 9.0), []
+    clock = asyncio.get_running_loop().time
+
+    async def lead() -> None:
+        try:
+            await asyncio.sleep(600)
+        finally:
+            ended.append(clock())
+
+    spec = {"holderIdentity": "", "leaseDurationSeconds": 1}
+    await api.create(LEASE, {"metadata": {"name": "leader"}, "spec": spec}, "default")
+    one, two = (Election(api, REF, name, time.time, LATE) for name in ("one", "two"))
+    leader = asyncio.create_task(one.run(lead))
+    await asyncio.sleep(1)
+    await two.acquire()
+    began = clock()
+    with pytest.raises(LeadershipLost):
+        await leader
+    assert ended[0] < began
+
+
+@in_no_time
+async def test_who_hears_too_late_that_it_holds_the_lease_does_not_lead() -> None:
+    api = LateApi("one", 40.0)
+    spec = {"holderIdentity": "", "leaseDurationSeconds": 1}
+    await api.create(LEASE, {"metadata": {"name": "leader"}, "spec": spec}, "default")
+    one, two = (Election(api, REF, name, time.time, LATE) for name in ("one", "two"))
+    slow = asyncio.create_task(one.acquire())
+    await asyncio.sleep(1)
+    leader = asyncio.create_task(two.run(forever))
+    await asyncio.sleep(45)
+    assert (one.leading, two.leading) == (False, True)
+    slow.cancel()
+    leader.cancel()
 
 
 @in_no_time

@@ -74,6 +74,13 @@ def test_a_deletion_shows_the_last_state() -> None:
     assert change.old["data"] == {"x": 1}
 
 
+def test_a_deletion_under_the_name_of_another_object_shows_the_one_that_was_known() -> None:
+    replica: Replica[Object] = Replica(CONFIG_MAP, Object)
+    replica.event(EventType.ADDED, raw("a", "1", 1, x=1))
+    (change,) = replica.event(EventType.DELETED, raw("a", "2", 5, x=2))
+    assert (change.object["metadata"]["uid"], change.object is change.old, len(replica)) == ("1", True, 0)
+
+
 def test_an_unreadable_object_keeps_its_last_readable_state() -> None:
     replica: Replica[Typed] = Replica(CONFIG_MAP, Typed)
     assert listed(replica, raw("a", "1", 1, x=1), raw("b", "2", 1, x="one")) == [("ADDED", "a")]

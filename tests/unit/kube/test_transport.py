@@ -20,6 +20,7 @@ from pykai.kube.errors import (
     Conflict,
     Gone,
     Timeout,
+    TooManyRequests,
     Unauthorized,
     Unavailable,
 )
@@ -304,6 +305,13 @@ async def test_a_stream_says_that_it_is_too_late(api: HttpApi, script: Script) -
     script.answers = [refuses(410, "Expired")]
     with pytest.raises(Gone):
         await collect(api)
+
+
+async def test_a_stream_that_is_put_off_says_for_how_long(api: HttpApi, script: Script) -> None:
+    script.answers = [says(429, **{"Retry-After": "7"})]
+    with pytest.raises(TooManyRequests) as refusal:
+        await collect(api)
+    assert refusal.value.retry_after == 7.0
 
 
 async def test_a_broken_stream_is_an_error(api: HttpApi, script: Script) -> None:

@@ -12,16 +12,20 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from cryptography.x509.verification import PolicyBuilder, Store
 
+from pykai.webhook import certificate_files
 from pykai.webhook.certificate_files import ca_bundle, renew
 from pykai.webhook.certificates import (
     LIFETIME,
     CertificateError,
     ServingCredentials,
+    defect,
     issue,
     renewal_reason,
     service_names,
+    still_trusting,
     trust_bundle,
 )
+from pykai.webhook.tls import ReloadingContext
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NAMES = service_names("admission", "kai-scheduler")
@@ -98,6 +102,7 @@ def foreign_certificate() -> bytes:
 
 def test_an_administrators_certificate_is_left_alone_even_when_it_expires() -> None:
     assert renewal_reason(foreign_certificate(), NAMES, NOW + timedelta(days=400)) is None
+    assert defect(foreign_certificate(), b"any", None) is None
 
 
 def test_a_certificate_names_something() -> None:
@@ -116,8 +121,70 @@ def test_the_bundle_holds_living_authorities_once(credentials: ServingCredential
     assert trust_bundle(both, NOW) == credentials.authority + short.authority
     assert trust_bundle(both, NOW + timedelta(days=2)) == credentials.authority
     assert trust_bundle([b""], NOW) == b""
-    with pytest.raises(CertificateError, match="cannot be read"):
-        trust_bundle([b"nonsense"], NOW)
+
+
+def test_what_cannot_be_read_is_not_in_the_way_of_what_can(credentials: ServingCredentials) -> None:
+    broken = b"-----BEGIN CERTIFICATE-----\nbm8=\n-----END CERTIFICATE-----\n"
+    assert trust_bundle([b"nonsense", broken + credentials.authority], NOW) == credentials.authority
+
+
+def test_authorities_that_may_still_be_in_use_stay_trusted(credentials: ServingCredentials) -> None:
+    later = issue(NAMES, NOW + LIFETIME * 0.7).authority
+    both = later + credentials.authority
+    assert still_trusting(later, credentials.authority) == both
+    assert still_trusting(later, both) == still_trusting(credentials.authority, both) == both, "as it is: no write"
+    assert still_trusting(b"", both) == both
+    after = issue(NAMES, NOW + LIFETIME * 1.2).authority
+    assert still_trusting(after, both) == after + later, "what had expired when the new one was made goes"
+    own = credentials.authority
+    assert still_trusting(own, foreign_certificate()) == own, "what others signed is not ours to keep"
+    assert still_trusting(later, b"nonsense") == later
+
+
+def test_the_number_of_former_authorities_is_limited(
+    credentials: ServingCredentials, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pykai.webhook.certificates._FORMER", 1)
+    second, third = (issue(NAMES, NOW + timedelta(days=day)).authority for day in (1, 2))
+    assert still_trusting(third, second + credentials.authority) == third + second
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "reason"),
+    [
+        ("tls.key", b"", "there is no key"),
+        ("tls.key", b"nonsense", "the key is not the certificate's"),
+        ("ca.crt", b"", "the authority that signed the certificate is missing"),
+        ("ca.crt", b"nonsense", "the authority that signed the certificate is missing"),
+    ],
+)
+async def test_files_that_do_not_belong_together_are_made_anew(
+    tmp_path: Path, file: str, content: bytes, reason: str
+) -> None:
+    await renew(tmp_path, NAMES, NOW, Trusting())
+    (tmp_path / file).write_bytes(content)
+    assert await renew(tmp_path, NAMES, NOW, Trusting()) == reason
+    assert await renew(tmp_path, NAMES, NOW, Trusting()) is None
+
+
+async def test_a_renewal_that_was_cut_off_between_key_and_certificate_is_made_up_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await renew(tmp_path, NAMES, NOW, Trusting())
+    (tmp_path / "tls.key").unlink()
+    with monkeypatch.context() as killed:
+        replace = certificate_files._replace
+
+        def until_the_certificate(path: Path, content: bytes, mode: int) -> None:
+            if path.name == "tls.crt":
+                raise KeyboardInterrupt
+            replace(path, content, mode)
+
+        killed.setattr(certificate_files, "_replace", until_the_certificate)
+        with pytest.raises(KeyboardInterrupt):
+            await renew(tmp_path, NAMES, NOW, Trusting())
+    assert await renew(tmp_path, NAMES, NOW, Trusting()) == "the key is not the certificate's"
+    ReloadingContext(tmp_path)
 
 
 class Trusting:

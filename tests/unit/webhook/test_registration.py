@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import celpy
 import pytest
 from celpy.adapter import json_to_cel
 
+from pykai.webhook.certificates import issue
 from pykai.webhook.registration import (
     PodSelection,
     merged,
@@ -261,3 +264,13 @@ def test_nothing_is_inherited_when_the_number_of_webhooks_changed() -> None:
 def test_an_empty_live_object_is_overwritten(present: dict[str, Any]) -> None:
     desired = mutating_pods(SERVICE, PodSelection())
     assert merged(desired, present) == desired
+
+
+def test_authorities_that_were_trusted_until_now_stay_trusted() -> None:
+    moment = datetime(2026, 1, 1, tzinfo=UTC)
+    old, new = (issue(["a"], moment + timedelta(days=days)).authority for days in (0, 1))
+    present, desired = (mutating_pods(url_client("https://a:1", each), PodSelection()) for each in (old, new))
+    after = merged(desired, present)
+    client = after["webhooks"][0]["clientConfig"]
+    assert (base64.b64decode(client["caBundle"]), client["url"]) == (new + old, "https://a:1/mutate--v1-pod")
+    assert merged(desired, after) == after

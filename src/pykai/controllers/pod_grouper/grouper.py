@@ -33,6 +33,7 @@ from pykai.controllers.grouping.kinds import known
 from pykai.controllers.grouping.owners import has_labels
 from pykai.controllers.loop import Meters, Pace, ReconcileLoop, RetryLater, unmetered
 from pykai.controllers.plain import Object, plain_pod
+from pykai.controllers.pod_grouper.decisions import Decisions
 from pykai.controllers.pod_grouper.doubts import Doubt, Doubts
 from pykai.controllers.pod_grouper.lookup import KARTA, Answers, ClusterLookup, UnknownError, Watched
 from pykai.controllers.pod_grouper.own_groups import OwnGroups
@@ -97,7 +98,7 @@ class PodGrouper:
         self._pod_loop: ReconcileLoop[Key] = ReconcileLoop("pod-grouper", pace, settings.meters("pod-grouper"))
         self._group_loop: ReconcileLoop[Key] = ReconcileLoop("pod-group", pace, settings.meters("pod-group"))
         self._doubt_loop: ReconcileLoop[Key] = ReconcileLoop("pod-group-again", pace)
-        self._members: dict[Key, dict[Key, GroupSpec]] = {}
+        self._decisions = Decisions()
         self._own_groups = OwnGroups(self._pods, self._writer, self._not_written)
 
     async def run(self, ready: asyncio.Event) -> None:
@@ -123,7 +124,10 @@ class PodGrouper:
 
     # ------------------------------------------------------------------------------------------------ what changed
     def _pod_changed(self, change: Change[kinds.Pod]) -> None:
-        if change.type is EventType.DELETED or not self._is_ours(change.object):
+        if change.type is EventType.DELETED:
+            self._decisions.withdraw(change.key)
+            return
+        if not self._is_ours(change.object):
             return
         old, new = change.old, change.object
         if old is not None and _wishes(old) != _wishes(new) and self._writer.is_echo(old, new):
@@ -162,15 +166,21 @@ class PodGrouper:
         except (GroupingError, ForbiddenError) as error:
             self._warn(pod, str(error))
             raise RetryLater(str(error)) from error
-        if spec is None:
+        if not self._is_there(pod):
             return
-        group = (spec.namespace, spec.name)
-        members = self._members.setdefault(group, {})
-        members.pop(key, None)
-        members[key] = spec
+        self._own_groups.forget(key)
+        if spec is None:
+            self._decisions.withdraw(key)
+            return
+        group = self._decisions.decide(key, spec)
         self._group_loop.add_after(group, GATHER_SECONDS)
         if _is_new(pod, spec) and self._doubts.note(key, spec, lookup.asked, began):
             self._doubt_loop.add_after(group, SECOND_LOOK_SECONDS)
+
+    def _is_there(self, pod: kinds.Pod) -> bool:
+        """Whether this pod, not another of its name, exists still."""
+        found = self._pods.get(pod.metadata.name, pod.metadata.namespace)
+        return found is not None and found.metadata.uid == pod.metadata.uid
 
     async def _look_again(self, group: Key) -> None:
         """Look at all pods of a group again if one of them would be grouped otherwise by now."""
@@ -226,14 +236,14 @@ class PodGrouper:
 
     # ------------------------------------------------------------------------------------------- a group and its pods
     async def _write_group(self, group: Key) -> None:
-        members = self._members.pop(group, {})
+        members = self._decisions.take(group)
         if not members:
             return
         try:
             await self._writer.write(list(members.values())[-1])
             await self._assign(members)
         except Exception as error:
-            self._members[group] = members | self._members.get(group, {})
+            self._decisions.put_back(group, members)
             for key in members:
                 if pod := self._pods.get(key[1], key[0]):
                     self._not_written(pod, error)
@@ -246,8 +256,10 @@ class PodGrouper:
         async def one(key: Key, spec: GroupSpec) -> None:
             async with limit:
                 pod = self._pods.get(key[1], key[0])
-                if pod is not None and not self._own_groups.leave_to_bind(pod, spec):
-                    await self._writer.assign(pod, spec)
+                if pod is not None and self._decisions.holds(key, spec):
+                    if not self._own_groups.leave_to_bind(pod, spec):
+                        await self._writer.assign(pod, spec)
+                    self._decisions.done(key, spec)
                 del members[key]
 
         outcomes = await asyncio.gather(*(one(*member) for member in list(members.items())), return_exceptions=True)

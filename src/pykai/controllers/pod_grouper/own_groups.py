@@ -3,7 +3,8 @@
 Most pods of this kind are bound a moment after their group was made, and a bind carries annotations at no cost: a write
 to every single pod is saved, and everybody who watches pods is spared a change. Nothing depends on it: a scheduler
 knows a pod that names no group by the group that the pod owns (`scheduler/own_groups.py`).
-Invariant: a pod that was left to its bind is looked at again, after half a second and until it names its group.
+Invariant: a pod that was left to its bind is looked at again, after half a second and until it names its group, unless
+another group was found for it meanwhile.
 """
 
 from __future__ import annotations
@@ -44,6 +45,10 @@ class OwnGroups:
         self._specs[key] = spec
         self._loop.add_after(key, WAIT_SECONDS)
         return True
+
+    def forget(self, pod: Key) -> None:
+        """The pod is being looked at anew: what it was left with does not count any more."""
+        self._specs.pop(pod, None)
 
     async def run(self) -> None:
         """Write to pods that are not bound in time, until cancelled."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -20,6 +20,7 @@ from pykai.controllers.plain import Object, difference, plain, plain_pod
 from pykai.controllers.recent import Recent
 from pykai.controllers.unseen import UNSEEN_SECONDS, Unseen
 from pykai.kube.api import Api, Patch
+from pykai.kube.codec import version_number
 from pykai.kube.errors import AlreadyExists, NotFound
 from pykai.kube.replica import Change, Key
 from pykai.kube.resources import POD, POD_GROUP
@@ -29,6 +30,18 @@ from pykai.objects import kinds
 _OWN_METADATA = ("labels", "annotations", "ownerReferences")
 
 log = structlog.get_logger("pod-grouper")
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """A patch of a pod, and the version it led to; empty while there is no answer."""
+
+    patch: Object
+    version: str = ""
+
+    def is_in(self, pod: kinds.Pod) -> bool:
+        """Whether a pod is as the patch left it, or newer."""
+        return bool(self.version) and version_number(pod.metadata.resource_version) >= version_number(self.version)
 
 
 class GroupWriter:
@@ -45,7 +58,7 @@ class GroupWriter:
         self._groups = groups
         self._settings = settings
         self._unseen = Unseen(clock)
-        self._assigned: Recent[str, Object] = Recent(UNSEEN_SECONDS, clock)
+        self._assigned: Recent[str, Assigned] = Recent(UNSEEN_SECONDS, clock)
 
     def seen(self, change: Change[kinds.PodGroup]) -> None:
         """The watch shows a group."""
@@ -102,13 +115,16 @@ class GroupWriter:
         """Put the pod in its group; nothing happens if it is there, or gone. `patient`: nobody waits for it."""
         patch = pod_patch(spec, plain_pod(pod))
         meta = pod.metadata
-        if patch is None or self._assigned.get(meta.uid) == patch:
+        if patch is None or self._is_on_its_way(pod, patch):
             return
         body = {"metadata": {"uid": meta.uid, **patch["metadata"]}}
-        self._assigned.put(meta.uid, patch)
+        sent = Assigned(patch)
+        self._assigned.put(meta.uid, sent)
         try:
             change = replace(Patch.merge(body), patient=patient)
-            await self._api.patch(POD.ref(meta.name, meta.namespace), change)
+            written = await self._api.patch(POD.ref(meta.name, meta.namespace), change)
+            if self._assigned.get(meta.uid) is sent:  # neither seen already nor followed by another
+                self._assigned.put(meta.uid, Assigned(patch, written["metadata"]["resourceVersion"]))
         except NotFound:
             return
         except BaseException:
@@ -122,12 +138,17 @@ class GroupWriter:
             **({"sub_group": sub_group.name} if sub_group else {}),
         )
 
+    def _is_on_its_way(self, pod: kinds.Pod, patch: Object) -> bool:
+        """Whether just that was written to the pod, and the watch is not there yet."""
+        assigned = self._assigned.get(pod.metadata.uid)
+        return assigned is not None and assigned.patch == patch and not assigned.is_in(pod)
+
     def is_echo(self, old: kinds.Pod, new: kinds.Pod) -> bool:
         """Whether labels and annotations of a pod differ only by what we just wrote to them."""
-        patch = self._assigned.get(new.metadata.uid)
-        if patch is None:
+        assigned = self._assigned.get(new.metadata.uid)
+        if assigned is None:
             return False
-        before, after, written = old.metadata, new.metadata, patch["metadata"]
+        before, after, written = old.metadata, new.metadata, assigned.patch["metadata"]
         pairs = ((before.labels, after.labels, "labels"), (before.annotations, after.annotations, "annotations"))
         return all({**(one or {}), **written.get(part, {})} == (two or {}) for one, two, part in pairs)
 
