@@ -12,10 +12,14 @@ from pykai.model.resources import Column, Mask, Rows
 
 
 def _fresh(line: VictimLine, known: set[int]) -> tuple[Rows, Rows, Column]:
-    """Node and batch of each pod that is no victim yet, and [resource, pod] what it frees."""
-    if not known:
+    """Node and batch of each pod that is no victim yet, and [resource, pod] what it frees.
+
+    A pod whose node is gone, or belongs to another node pool, frees nothing that could be given out.
+    """
+    there = line.nodes >= 0
+    if not known and there.all():
         return line.nodes, line.batch_of, line.freed()
-    fresh = np.flatnonzero(~np.isin(line.pods, list(known)))
+    fresh = np.flatnonzero(there & ~np.isin(line.pods, list(known)))
     return line.nodes[fresh], line.batch_of[fresh], line.freed().take(fresh, axis=1)
 
 

@@ -85,6 +85,14 @@ def evicted(found: Plan) -> set[str]:
     return {eviction.pod[1] for eviction in found.evictions}
 
 
+# ------------------------------------------------------------------------------------------------------ nodes that went
+def test_who_runs_on_a_node_that_is_gone_frees_nothing() -> None:
+    running = [gang("ghost", "low"), pod("ghost-0", "gone", gpus=1), gang("low", "low"), pod("low-0", "n", gpus=1)]
+    wish = [gang("new", minMember=3), *(pod(f"new-{number}", gpus=1) for number in range(3))]
+    found = plan(node("n", gpus=2), *running, *wish)
+    assert (bound(found), promised(found), evicted(found)) == ({}, {}, set())
+
+
 # ---------------------------------------------------------------------------------------------------- slots and devices
 def test_a_pod_that_asks_for_nothing_waits_for_a_slot() -> None:
     found = plan(node("n", pods=1), gang("old"), pod("old-0", "n!"), gang("new"), pod("new-0"))
