@@ -3,7 +3,8 @@
 Three things are assumed: a bind request that was created holds its place, a pod that was evicted is on its way out, and
 a PodGroup has the timestamps that were noted on it. An assumption ends when the watch shows its effect, when the pod
 it is about is gone or another one, or some time after it was written; it never replaces something newer that was
-watched, and it does not expire while the write is under way, however long that takes.
+watched, and it does not expire while the write is under way, however long that takes. A request that the server has
+confirmed is asked about before it counts no more: watches may be late for longer than anybody thinks.
 
 Gangs can also be held back for a while, after a bind has failed: their pods that have no place are left out of sight.
 
@@ -32,7 +33,10 @@ Notes = Mapping[str, str | None]
 
 @dataclass(frozen=True)
 class _Bind:
+    order: BindRequest
+    """The request as it was decided; whoever writes it is told apart by it."""
     request: BindRequest
+    """As the server answered it, once it has."""
     uid: str
     """Of the pod."""
     until: float = NEVER
@@ -63,14 +67,18 @@ class Assumptions:
     # ---------------------------------------------------------------------------------------------------- beginnings
     def bind(self, request: BindRequest, uid: str) -> None:
         """Count a request that is being created for the pod of this uid, for as long as that takes."""
-        self._binds[request.metadata.namespace, request.spec.pod_name] = _Bind(request, uid)
+        self._binds[_subject(request)] = _Bind(request, request, uid)
 
-    def created(self, request: BindRequest, until: float) -> None:
+    def wants(self, order: BindRequest) -> bool:
+        """Whether this very request still counts by itself: it was not seen yet, and its pod is still the same."""
+        known = self._binds.get(_subject(order))
+        return known is not None and known.order is order
+
+    def created(self, order: BindRequest, request: BindRequest, until: float) -> None:
         """Count the request as the server answered it; the watch may have been faster, then there is nothing to do."""
-        key = (request.metadata.namespace, request.spec.pod_name)
-        known = self._binds.get(key)
-        if known is not None:
-            self._binds[key] = replace(known, request=request, until=until)
+        if self.wants(order):
+            key = _subject(order)
+            self._binds[key] = replace(self._binds[key], request=request, until=until)
 
     def evict(self, pod: Pod, now: float) -> None:
         """Count a pod as leaving from now on, while it is being deleted."""
@@ -82,13 +90,15 @@ class Assumptions:
         self._notes[gang] = _Noted({**(known.annotations if known else {}), **annotations})
 
     # ------------------------------------------------------------------------------------------ written, but not seen
-    def trust_bind(self, pod: Key, until: float) -> None:
+    def trust_bind(self, order: BindRequest, until: float) -> None:
         """The request may have been created or not: it counts until the watch has had time to show it."""
-        _trust(self._binds, pod, until)
+        if self.wants(order):
+            _trust(self._binds, _subject(order), until)
 
-    def trust_eviction(self, pod: Key, until: float) -> None:
+    def trust_eviction(self, pod: Pod, until: float) -> None:
         """The pod was deleted: that counts until the watch has had time to show it."""
-        _trust(self._evictions, pod, until)
+        if self.evicts(pod):
+            _trust(self._evictions, _key(pod), until)
 
     def trust_notes(self, gang: Key, until: float) -> None:
         """The annotations were written: they count until the watch has had time to show them."""
@@ -100,13 +110,20 @@ class Assumptions:
         self._held[gang] = max(until, self._held.get(gang, 0.0))
 
     # ---------------------------------------------------------------------------------------------------------- ends
-    def bind_failed(self, pod: Key) -> None:
+    def bind_failed(self, order: BindRequest) -> None:
         """The request was not created after all."""
-        self._binds.pop(pod, None)
+        if self.wants(order):
+            del self._binds[_subject(order)]
 
-    def eviction_failed(self, pod: Key) -> None:
+    def eviction_failed(self, pod: Pod) -> None:
         """The pod was not deleted after all."""
-        self._evictions.pop(pod, None)
+        if self.evicts(pod):
+            del self._evictions[_key(pod)]
+
+    def evicts(self, pod: Pod) -> bool:
+        """Whether this very pod counts as leaving and no watch has shown that it does."""
+        known = self._evictions.get(_key(pod))
+        return known is not None and known.uid == pod.metadata.uid
 
     def assumes_bind(self, pod: Key) -> bool:
         """Whether a request counts for this pod that the watch has not shown."""
@@ -125,12 +142,13 @@ class Assumptions:
                 del self._notes[_key(obj)]
 
     def _seen_request(self, request: BindRequest, gone: bool) -> None:
-        """An event about an earlier request of the same name says nothing about ours."""
-        key = (request.metadata.namespace, request.spec.pod_name)
+        """An event about an earlier request of the same name, or for the same pod, says nothing about ours."""
+        key = _subject(request)
         known = self._binds.get(key)
         if known is None or not _owned_by(request, known.uid):
             return
-        if not gone or known.request.metadata.uid == request.metadata.uid:
+        ours = known.request.metadata.uid == request.metadata.uid
+        if ours or (not (gone or request_failed(request)) and _place(request) == _place(known.request)):
             del self._binds[key]
 
     def _seen_pod(self, pod: Pod, gone: bool) -> None:
@@ -141,8 +159,17 @@ class Assumptions:
         if eviction is not None and (_over(eviction.uid, uid, gone) or pod.metadata.deletion_timestamp is not None):
             del self._evictions[key]
 
+    def overdue(self, now: float) -> list[BindRequest]:
+        """Orders that were carried out and that no watch shows in time: they count on while somebody asks."""
+        late = {key: bind for key, bind in self._binds.items() if bind.until <= now and bind.request.metadata.uid}
+        self._binds |= {key: replace(bind, until=NEVER) for key, bind in late.items()}
+        return [bind.order for bind in late.values()]
+
     def expire(self, now: float) -> list[str]:
-        """Drop what was never confirmed, and say what that was; gangs whose time is over are held no longer."""
+        """Drop what was never confirmed, and say what that was; gangs whose time is over are held no longer.
+
+        To be called after `overdue`: a watch that is late is no reason to give a place out again.
+        """
         self._held = {gang: until for gang, until in self._held.items() if until > now}
         lost = []
         for what, assumed in _each(self._binds, self._evictions, self._notes):
@@ -171,7 +198,7 @@ class Assumptions:
             pod = pods.get(key)
             if pod is not None and pod.metadata.uid == eviction.uid and pod.metadata.deletion_timestamp is None:
                 leaving = datetime.fromtimestamp(eviction.at, UTC)
-                cache.apply(Change(_with_metadata(pod, deletion_timestamp=leaving)))
+                cache.apply(Change(_with_metadata(_in_place(pod, cache), deletion_timestamp=leaving)))
         for key, noted in self._notes.items():
             if (group := groups.get(key)) is not None:
                 annotations = {**(group.metadata.annotations or {}), **noted.annotations}
@@ -180,6 +207,14 @@ class Assumptions:
         if self._held:
             for pod in list(_without_place(cache, self._held)):
                 cache.apply(Change(pod, gone=True))
+
+
+def _in_place(pod: Pod, cache: ClusterCache) -> Pod:
+    """The pod on the node it is being bound to: until it is known to leave, the binder may be faster than we are."""
+    request = cache.of(BindRequest).get(_key(pod))
+    if request is None or pod.spec.node_name or not _in_force(request, pod):
+        return pod
+    return structs.replace(pod, spec=structs.replace(pod.spec, node_name=request.spec.selected_node))
 
 
 def _without_place(cache: ClusterCache, gangs: Mapping[Key, float]) -> Iterator[Pod]:
@@ -211,6 +246,15 @@ def _each(*assumed: dict[Key, Any]) -> Iterator[tuple[str, dict[Key, Any]]]:
 
 def _key(obj: Pod | PodGroup) -> Key:
     return obj.metadata.namespace, obj.metadata.name
+
+
+def _subject(request: BindRequest) -> Key:
+    """The pod a request is about."""
+    return request.metadata.namespace, request.spec.pod_name
+
+
+def _place(request: BindRequest) -> tuple[str, list[str]]:
+    return request.spec.selected_node, request.spec.selected_gpu_groups or []
 
 
 def _owned_by(request: BindRequest, uid: str) -> bool:

@@ -20,8 +20,9 @@ from pykai.engine.quota import Triple
 from pykai.engine.record import plan_of
 from pykai.model.plan import GangMark, Plan
 from pykai.model.snapshot import Snapshot
-from pykai.objects.kinds import BindRequest, Node, Pod
+from pykai.objects.kinds import BindRequest, Pod
 from pykai.scheduler import collector, orders
+from pykai.scheduler.homeless import is_homeless
 from pykai.scheduler.marks import marks_to_write
 from pykai.scheduler.notices import Notices, notices
 from pykai.scheduler.orders import Binding, Eviction
@@ -111,7 +112,7 @@ def make_decision(view: ClusterCache, policy: Policy, judge: Judge, now: float, 
         notices=notices(cycle, plan),
         marks=marks_to_write(cycle, plan),
         pods=view.of(Pod),
-        homeless=list(_homeless(view)),
+        homeless=[request for request in view.of(BindRequest).values() if is_homeless(request, view)],
         queues=list(_queues(cycle)),
         started_by=started_by,
         efforts=cycle.efforts,
@@ -142,15 +143,6 @@ def _act(cycle: Cycle, timings: Timings) -> Iterator[tuple[str, int]]:
         gangs = {cycle.trial.gang[pod] for pod in cycle.trial.placed} - served
         served |= gangs
         yield action, len(gangs)
-
-
-def _homeless(view: ClusterCache) -> Iterator[BindRequest]:
-    nodes, params = view.of(Node), view.params
-    for request in view.of(BindRequest).values():
-        if ("", request.spec.selected_node) not in nodes:
-            pool = (request.metadata.labels or {}).get(params.node_pool_key)
-            if not params.partitioned or pool == (params.node_pool or None):
-                yield request
 
 
 def _queues(cycle: Cycle) -> Iterator[QueueFigures]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import structlog
 
@@ -11,10 +12,11 @@ from pykai.kube.errors import ApiError, Conflict, NotFound
 from pykai.kube.resources import POD
 from pykai.model.params import SchedulerParams
 from pykai.objects import names
+from pykai.objects.kinds import Pod
 from pykai.objects.timestamps import rfc3339
 from pykai.scheduler.hands import Hands
 from pykai.scheduler.orders import Eviction
-from pykai.scheduler.requests import reason
+from pykai.scheduler.requests import reason, until_certain
 from pykai.scheduler.telling import about_gang
 
 log = structlog.get_logger(component="scheduler")
@@ -29,25 +31,31 @@ class Evicter:
 
     async def evict(self, eviction: Eviction, params: SchedulerParams) -> None:
         """Delete the very pod that was meant; a failure means that it is decided anew."""
-        meta, evict = eviction.pod.metadata, eviction.evict
+        evict = eviction.evict
         async with self._turns:
             self._tell(eviction)
             try:
                 if params.update_eviction_condition:
                     await self._announce(eviction)
-                await self._hands.out.api.delete(POD.ref(meta.name, meta.namespace), Deletion(uid=meta.uid))
+                await until_certain(partial(self._delete, eviction.pod))
             except (NotFound, Conflict):
                 return
             except ApiError as error:
                 log.warning("pod not evicted", pod="/".join(evict.pod), error=reason(error))
-                self._hands.assumptions.eviction_failed(evict.pod)
+                self._hands.assumptions.eviction_failed(eviction.pod)
                 self._hands.soon()
                 return
             finally:
-                self._hands.assumptions.trust_eviction(evict.pod, self._hands.until())
+                self._hands.assumptions.trust_eviction(eviction.pod, self._hands.until())
         labels = {"podgroup": evict.gang[1], "namespace": evict.gang[0], "uid": eviction.group.metadata.uid}
         labels |= {"nodepool": params.pool_title, "action": evict.action}
         self._hands.metrics.add("pod_group_evicted_pods_total", 1.0, labels)
+
+    async def _delete(self, pod: Pod) -> None:
+        """Delete the pod, unless a watch has shown by now that it leaves."""
+        meta = pod.metadata
+        if self._hands.assumptions.evicts(pod):
+            await self._hands.out.api.delete(POD.ref(meta.name, meta.namespace), Deletion(uid=meta.uid))
 
     def _tell(self, eviction: Eviction) -> None:
         evict = eviction.evict

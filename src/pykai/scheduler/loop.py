@@ -7,7 +7,7 @@ again ever later; a plan the judge refuses is not written.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -17,6 +17,7 @@ from pykai.cache.assume import Assumptions
 from pykai.cache.cluster import ClusterCache
 from pykai.engine.policy import Policy
 from pykai.kube.api import Api
+from pykai.kube.errors import ApiError
 from pykai.kube.resources import BIND_REQUEST
 from pykai.model.params import SchedulerParams
 from pykai.objects.kinds import BindRequest, Pod
@@ -89,13 +90,28 @@ class Scheduler:
     async def take_over(self, api: Api) -> None:
         """Count what an earlier leader wrote last, even if the watch has not shown it yet."""
         await self._memory.feed.synced()
-        known, until = self._memory.cache.of(BindRequest), self._hands.until()
-        for request in (await api.list(BIND_REQUEST, BindRequest)).items:
+        known = self._memory.cache.of(BindRequest)
+        before = dict(known)
+        listed, until = await self._requests(api), self._hands.until()
+        for request in listed:
             meta = request.metadata
-            owner = next((owner.uid for owner in meta.owner_references or () if owner.kind == "Pod"), "")
-            if (meta.namespace, meta.name) not in known and owner:
+            key = (meta.namespace, meta.name)
+            shown, owner = before.get(key), next((o.uid for o in meta.owner_references or () if o.kind == "Pod"), "")
+            is_news = shown is None or shown.metadata.uid != meta.uid
+            if owner and is_news and known.get(key) is shown:
                 self._memory.assumptions.bind(request, owner)
-                self._memory.assumptions.created(request, until)
+                self._memory.assumptions.trust_bind(request, until)
+
+    async def _requests(self, api: Api) -> Sequence[BindRequest]:
+        """All requests as the server has them now, however often it has to be asked."""
+        failures = 0
+        while True:
+            try:
+                return (await api.list(BIND_REQUEST, BindRequest)).items
+            except ApiError as error:
+                log.warning("what an earlier leader wrote is not known yet", error=error.message)
+            failures += 1
+            await asyncio.sleep(self._patience.after(failures))
 
     async def cycle(self) -> None:
         """One cycle: decide, and begin to write."""
@@ -124,7 +140,9 @@ class Scheduler:
             (request, pods.get((request.metadata.namespace, request.spec.pod_name)))
             for request in self._memory.feed.take_failed()
         )
-        for lost in self._memory.assumptions.expire(self._hands.out.clock()):
+        now, assumptions = self._hands.out.clock(), self._memory.assumptions
+        self._writer.confirm(assumptions.overdue(now))
+        for lost in assumptions.expire(now):
             log.warning("never seen in a watch", what=lost)
         self._memory.feed.note_installed()
 

@@ -37,11 +37,12 @@ class PodNotice:
 
 @dataclass(frozen=True)
 class GangNotice:
-    """What to tell about a PodGroup: events as (reason, message), and its scheduling condition.
+    """What to tell about the PodGroup of this uid: events as (reason, message), and its scheduling condition.
 
     `condition` None leaves the conditions as they are.
     """
 
+    uid: str
     events: tuple[tuple[str, str], ...] = ()
     condition: Object | None = None
 
@@ -71,7 +72,7 @@ def notices(cycle: Cycle, plan: Plan) -> Notices:
         if verdict is not None:
             events.append(_why(cycle, row, verdict))
             pods.update(_pods(cycle, row, verdict))
-        told[key] = GangNotice(tuple(events), _condition(cycle, row, verdict))
+        told[key] = GangNotice(group.metadata.uid, tuple(events), _condition(cycle, row, verdict))
     content = tuple(_content(cycle, set(rows)))
     return Notices(pods, told, content)
 

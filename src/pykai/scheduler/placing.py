@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 
 import structlog
 
-from pykai.cache.pods import request_is_for
+from pykai.cache.pods import request_failed, request_is_for
 from pykai.kube.api import Patch
 from pykai.kube.errors import ApiError, NotFound
-from pykai.kube.resources import POD
+from pykai.kube.resources import BIND_REQUEST, POD
 from pykai.model.params import SchedulerParams
 from pykai.objects import names
 from pykai.objects.kinds import BindRequest, Pod
 from pykai.scheduler.hands import Hands
 from pykai.scheduler.notices import PodNotice
 from pykai.scheduler.orders import Binding
-from pykai.scheduler.requests import create_request, delete_request, is_uncertain, reason
+from pykai.scheduler.requests import create_request, delete_request, is_in_force, is_uncertain, reason
 from pykai.scheduler.telling import about_pod
 
 log = structlog.get_logger(component="scheduler")
@@ -34,23 +35,29 @@ class Placer:
         self._turns = asyncio.Semaphore(at_once)
         self._leaving: set[str] = set()
         """Uids of requests that are being deleted."""
+        self._remaining: list[tuple[BindRequest, str]] = []
+        """Failed requests that could not be deleted, and why they should be."""
 
     async def place(self, binding: Binding, params: SchedulerParams) -> None:
         """Create the request and tell about it."""
+        order, assumptions = binding.request, self._hands.assumptions
         async with self._turns:
             began = time.perf_counter()
             try:
-                request = await create_request(self._hands.out.api, binding.body)
+                request = await create_request(self._hands.out.api, binding.body, partial(assumptions.wants, order))
             except ApiError as error:
                 self._failed(binding, error)
                 return
             finally:
-                self._hands.assumptions.trust_bind(binding.bind.pod, self._hands.until())
+                assumptions.trust_bind(order, self._hands.until())
             took = time.perf_counter() - began
-        self._hands.assumptions.created(request, self._hands.until())
+        if request is None:
+            return
+        assumptions.created(order, request, self._hands.until())
         if request.spec.selected_node != binding.bind.node:
             where = {"node": request.spec.selected_node, "wanted": binding.bind.node}
             log.info("bind request exists already", pod="/".join(binding.bind.pod), **where)
+            self._hands.soon()
             return
         self._tell(binding, request, params)
         self._measure(binding.pod, took)
@@ -74,12 +81,17 @@ class Placer:
             metrics.observe("task_scheduling_latency_milliseconds", waited * 1000)
 
     def _failed(self, binding: Binding, error: ApiError) -> None:
-        """Take the bind back; one that may exist all the same is counted until the watch has had time to show it."""
+        """Take the bind back; one that may exist all the same is counted until the watch has had time to show it.
+
+        One that is not wanted any more has not failed: the watch has shown it, or its pod is gone.
+        """
         pod, bind = binding.pod, binding.bind
+        if not self._hands.assumptions.wants(binding.request):
+            return
         if is_uncertain(error):
             self._hands.wanted(self._hands.until())
         else:
-            self._hands.assumptions.bind_failed(bind.pod)
+            self._hands.assumptions.bind_failed(binding.request)
         title = "/".join(bind.pod)
         message = f"Failed to bind pod {title} to node {bind.node}. {reason(error)}"
         log.warning("bind request not created", pod=title, node=bind.node, error=reason(error))
@@ -100,6 +112,23 @@ class Placer:
         except ApiError as error:
             log.warning("pod not labelled", pod=f"{meta.namespace}/{meta.name}", error=reason(error))
 
+    async def confirm(self, order: BindRequest) -> None:
+        """Ask the server about a request that no watch has shown: it counts for as long as it is there."""
+        assumptions, meta = self._hands.assumptions, order.metadata
+        try:
+            found = await self._hands.out.api.get(BIND_REQUEST.ref(meta.name, meta.namespace), BindRequest)
+        except NotFound:
+            found = None
+        except ApiError as error:
+            log.warning("bind request not asked about", pod=f"{meta.namespace}/{meta.name}", error=reason(error))
+            assumptions.trust_bind(order, self._hands.until())
+            return
+        if found is not None and is_in_force(found, meta):
+            assumptions.created(order, found, self._hands.until())
+        else:
+            assumptions.bind_failed(order)
+            self._hands.soon()
+
     # ------------------------------------------------------------------------------------------------------------ ends
     def given_up(self, request: BindRequest, pod: Pod | None) -> None:
         """Hold the gang of a pod whose request the binder has given up; None: the pod is gone."""
@@ -109,7 +138,10 @@ class Placer:
             self._hands.hold((meta.namespace, group), ((meta.namespace, meta.name), meta.uid))
 
     async def delete(self, request: BindRequest, why: str) -> None:
-        """Delete a request; one that the server has not answered yet is left to the next cycle."""
+        """Delete a request; one that the server has not answered yet is left to the next cycle.
+
+        One that failed and could not be deleted is among those `remaining`; a node that is gone shows in every cycle.
+        """
         uid = request.metadata.uid
         if not uid or uid in self._leaving:
             return
@@ -120,6 +152,13 @@ class Placer:
             log.info("bind request deleted", pod=title, node=request.spec.selected_node, why=why)
         except ApiError as error:
             log.warning("bind request not deleted", pod=title, error=reason(error))
+            if request_failed(request):
+                self._remaining.append((request, why))
             self._hands.soon()
         finally:
             self._leaving.discard(uid)
+
+    def remaining(self) -> list[tuple[BindRequest, str]]:
+        """Failed requests that could not be deleted since the last call, and why they should be."""
+        remaining, self._remaining = self._remaining, []
+        return remaining

@@ -23,6 +23,7 @@ from pykai.model.plan import GangMark
 from pykai.objects import names
 from pykai.objects.kinds import BindRequest, Pod, PodGroup
 from pykai.objects.timestamps import rfc3339
+from pykai.scheduler.homeless import is_homeless
 from pykai.scheduler.notices import GangNotice, Notices, PodNotice
 from pykai.scheduler.outbox import Outbox
 
@@ -105,6 +106,8 @@ class Teller:
         if await self._write_pod(key, notice):
             about = Regarding("v1", "Pod", key[1], key[0], notice.uid)
             self._out.recorder.record(about, names.UNSCHEDULABLE, notice.message, "Warning")
+        elif key in self._pods and self._pods[key][0] is notice:
+            del self._pods[key]  # it was not said: if it is true after all, the next cycle says it
 
     async def _write_pod(self, key: Key, notice: PodNotice) -> bool:
         """Bring the pod's condition up to date; False where there is nothing to say any more."""
@@ -128,12 +131,14 @@ class Teller:
         if pod.spec.node_name or self._assumptions.assumes_bind(key):
             return True
         request = self._cache.of(BindRequest).get(key)
-        return request is not None and request_is_for(request, pod) and not request_failed(request)
+        if request is None or not request_is_for(request, pod):
+            return False
+        return not request_failed(request) and not is_homeless(request, self._cache)
 
     # ----------------------------------------------------------------------------------------------------------- gangs
     async def _say_gang(self, key: Key, notice: GangNotice) -> None:
         group = self._cache.of(PodGroup).get(key)
-        if group is None:
+        if group is None or group.metadata.uid != notice.uid:
             return
         if notice.condition is not None:
             await self._write_condition(group, notice.condition)
@@ -183,8 +188,7 @@ class Teller:
         except Exception:
             self._notes[key] = {**notes, **self._notes.get(key, {})}
             raise
-        finally:
-            self._assumptions.trust_notes(key, self._out.clock() + TRUST_SECONDS)
+        self._assumptions.trust_notes(key, self._out.clock() + TRUST_SECONDS)
 
 
 def _shows(group: PodGroup, notes: Mapping[str, str | None]) -> bool:

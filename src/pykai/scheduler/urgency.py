@@ -14,6 +14,7 @@ from typing import Any
 from pykai.cache.cluster import ClusterCache
 from pykai.cache.pods import request_failed, request_is_for
 from pykai.objects import kinds, names
+from pykai.scheduler.homeless import is_homeless
 
 
 class When(Enum):
@@ -31,6 +32,8 @@ class Urgency(Enum):
     """No decision can depend on it."""
     NEWS = (When.IN_TIME, When.NEVER)
     """What those who wait are told may change."""
+    WORD = (When.NEVER, When.IN_TIME)
+    """Somebody is said to wait: to be taken back if nobody does."""
     CHORE = (When.IN_TIME, When.IN_TIME)
     """Something is to be written."""
     ROOM = (When.NOW, When.NEVER)
@@ -135,14 +138,21 @@ def _offer(node: kinds.Node) -> object:
 def _group(old: kinds.PodGroup | None, new: kinds.PodGroup | None, _: ClusterCache) -> Urgency:
     if new is None:
         return Urgency.NEWS
-    return Urgency.NOTHING if old is not None and old.spec == new.spec else Urgency.WORK
+    if old is None or old.spec != new.spec:
+        return Urgency.WORK
+    said = new.status.scheduling_conditions
+    return Urgency.WORD if said and said != old.status.scheduling_conditions else Urgency.NOTHING
 
 
 def _bind_request(old: kinds.BindRequest | None, new: kinds.BindRequest | None, cache: ClusterCache) -> Urgency:
-    """A request that came is our own; one that failed is to be deleted; one that is gone leaves its pod waiting."""
+    """A request that came is our own; one that failed is to be deleted; one that is gone leaves its pod waiting.
+
+    One for a node that went while it was written is to be deleted, too.
+    """
     if new is not None:
         failed = request_failed(new) and (old is None or not request_failed(old))
-        return Urgency.WORK if failed else Urgency.NOTHING
+        late = old is None and is_homeless(new, cache)
+        return Urgency.WORK if failed or late else Urgency.NOTHING
     assert old is not None
     pod = cache.of(kinds.Pod).get((old.metadata.namespace, old.spec.pod_name))
     return Urgency.WORK if pod is not None and not pod.spec.node_name else Urgency.NOTHING

@@ -59,10 +59,17 @@ class Writer:
         self._hands.teller.tell(decision.notices)
 
     def give_up(self, failed: Iterable[tuple[BindRequest, Pod | None]]) -> None:
-        """Delete requests the binder has given up, each with its pod if that still exists."""
+        """Delete requests the binder has given up, each with its pod if that still exists, and those that remained."""
+        for request, why in self._placer.remaining():
+            self.errands.begin(self._placer.delete(request, why))
         for request, pod in failed:
             self._placer.given_up(request, pod)
             self.errands.begin(self._placer.delete(request, f"binding failed: {request.status.reason}"))
+
+    def confirm(self, orders: Iterable[BindRequest]) -> None:
+        """Ask about requests that were made and that no watch shows."""
+        for order in orders:
+            self.errands.begin(self._placer.confirm(order))
 
     def _promise(self, decision: Decision) -> None:
         """Tell pods once for which node they wait; those that are evicted to move are told by their eviction."""

@@ -69,18 +69,56 @@ LEAVING = datetime(2026, 1, 1, tzinfo=UTC)
     ],
 )
 def test_a_bind_counts_until_its_effect_shows(assumptions: Assumptions, change: Change, counts: bool) -> None:
+    order = request()
+    assumptions.bind(order, "1")
+    assumptions.created(order, request(uid="b"), until=10)
+    assumptions.seen(change)
+    assert assumptions.assumes_bind(KEY) is counts
+    assert assumptions.wants(order) is counts
+
+
+@pytest.mark.parametrize(
+    ("change", "counts"),
+    [
+        (Change(request(uid="b")), False),
+        (Change(request(uid="old", phase="Failed")), True),
+        (Change(request(uid="old", node="gone")), True),
+        (Change(request(uid="old"), gone=True), True),
+    ],
+)
+def test_an_earlier_request_for_the_same_pod_says_nothing_about_the_one_under_way(
+    assumptions: Assumptions, change: Change, counts: bool
+) -> None:
     assumptions.bind(request(), "1")
-    assumptions.created(request(uid="b"), until=10)
     assumptions.seen(change)
     assert assumptions.assumes_bind(KEY) is counts
 
 
 def test_the_watch_may_be_faster_than_the_answer(assumptions: Assumptions) -> None:
-    assumptions.bind(request(), "1")
+    order = request()
+    assumptions.bind(order, "1")
     assumptions.seen(Change(request(uid="b", phase="Succeeded")))
-    assumptions.created(request(uid="b"), until=10)
+    assumptions.created(order, request(uid="b"), until=10)
     seen = view(assumptions, pod(), request(uid="b", phase="Succeeded"))
     assert seen.of(kinds.BindRequest)[KEY].status.phase == "Succeeded"
+
+
+def test_a_late_answer_about_an_earlier_pod_changes_nothing(assumptions: Assumptions) -> None:
+    first, second = request(), request(owner="2")
+    assumptions.bind(first, "1")
+    assumptions.evict(pod(), now=5.0)
+    assumptions.seen(Change(pod("2")))
+    assumptions.bind(second, "2")
+    assumptions.evict(pod("2"), now=6.0)
+    assumptions.created(first, request(uid="b", node="elsewhere"), until=10)
+    assumptions.trust_bind(first, until=10)
+    assumptions.bind_failed(first)
+    assumptions.trust_eviction(pod(), until=10)
+    assumptions.eviction_failed(pod())
+    assert assumptions.next_end() is None
+    seen = view(assumptions, pod("2"))
+    assert seen.of(kinds.BindRequest)[KEY] is second
+    assert seen.of(kinds.Pod)[KEY].metadata.deletion_timestamp == datetime.fromtimestamp(6, UTC)
 
 
 @pytest.mark.parametrize(("watched", "counts"), [(pod(), True), (pod("2"), False), (pod(node="n"), False)])
@@ -104,6 +142,17 @@ def test_an_eviction_counts_until_it_shows(assumptions: Assumptions, change: Cha
     assumptions.seen(change)
     shown = view(assumptions, pod()).of(kinds.Pod)[KEY].metadata.deletion_timestamp
     assert (shown == datetime.fromtimestamp(5, UTC)) is counts
+
+
+@pytest.mark.parametrize(
+    ("others", "where"),
+    [([], ""), ([request(uid="b")], "n"), ([request(uid="b", phase="Failed")], ""), ([request(owner="0")], "")],
+)
+def test_who_is_evicted_while_being_bound_keeps_the_place_until_it_is_gone(
+    assumptions: Assumptions, others: list[Any], where: str
+) -> None:
+    assumptions.evict(pod(), now=5.0)
+    assert view(assumptions, pod(), *others).of(kinds.Pod)[KEY].spec.node_name == where
 
 
 def test_annotations_count_until_all_of_them_show(assumptions: Assumptions) -> None:
@@ -138,18 +187,32 @@ def test_a_held_gang_is_out_of_sight_unless_it_has_a_place(
 
 
 def test_what_was_written_and_is_never_seen_ends(assumptions: Assumptions) -> None:
-    assumptions.bind(request(), "1")
+    order = request()
+    assumptions.bind(order, "1")
     assumptions.evict(pod(), now=0)
     assumptions.note(("team", "gang"), {"a": "1"})
     assert (assumptions.expire(1e12), assumptions.next_end()) == ([], None), "writes are under way"
-    assumptions.trust_bind(KEY, until=10)
-    assumptions.trust_eviction(KEY, until=11)
+    assumptions.trust_bind(order, until=10)
+    assumptions.trust_eviction(pod(), until=11)
     assumptions.trust_notes(("team", "gang"), until=12)
     assert assumptions.expire(9.9) == []
     assert assumptions.next_end() == 10
     assert assumptions.expire(11) == ["bind of team/a", "eviction of team/a"]
     assert assumptions.expire(12) == ["annotations of team/gang"]
     assert assumptions.next_end() is None
+
+
+def test_what_the_server_has_confirmed_is_asked_about_before_it_ends(assumptions: Assumptions) -> None:
+    order = request()
+    assumptions.bind(order, "1")
+    assumptions.created(order, request(uid="b"), until=10)
+    assert assumptions.overdue(9.9) == []
+    (late,) = assumptions.overdue(10)
+    assert late is order
+    assert (assumptions.overdue(1e12), assumptions.expire(1e12)) == ([], []), "somebody asks"
+    assert assumptions.wants(order)
+    assumptions.bind_failed(order)
+    assert not assumptions.wants(order)
 
 
 def test_a_copy_is_not_changed_by_what_comes_later() -> None:

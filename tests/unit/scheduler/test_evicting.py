@@ -7,8 +7,10 @@ from dataclasses import replace
 import pytest
 
 from pykai.kube.api import Deletion, Object, Patch
-from pykai.kube.errors import ApiError, Conflict, Timeout
+from pykai.kube.errors import ApiError, Conflict, Forbidden, Timeout
 from pykai.kube.resources import POD, POD_GROUP, PRIORITY_CLASS
+from pykai.model.plan import Plan
+from pykai.scheduler.requests import WAIT_SECONDS
 
 from .rig import FAST, RecordingApi, Rig, furnish, params, pod, rig, submit
 
@@ -94,13 +96,54 @@ async def test_the_pod_is_marked_as_disrupted_where_the_flag_says_so() -> None:
         assert (found["status"], found["reason"]) == ("True", "PreemptionByScheduler")
 
 
-async def test_an_eviction_that_fails_is_decided_anew() -> None:
-    async with rig() as it:
+async def test_a_pod_that_is_seen_to_leave_is_not_deleted_again() -> None:
+    class Lossy(RecordingApi):
+        async def delete(self, ref, how=None):  # type: ignore[no-untyped-def]
+            await super().delete(ref, how)
+            if ref.resource == POD:
+                raise Timeout("no answer")
+
+    async with rig(Lossy()) as it:
         await full_house(it)
-        it.api.failures["delete", "Pod"] = [ApiError("etcd is asleep")]
+        await submit(it.api, pod("build"), priorityClassName=BUILD)
+        await it.until(lambda: leaving(it, "train-0"))
+        await it.quiet(WAIT_SECONDS * 2)
+        assert it.api.count("delete", "Pod") == 1
+
+
+async def test_a_note_counts_for_as_long_as_it_takes_to_write_it() -> None:
+    class Deaf(RecordingApi):
+        async def patch(self, ref, patch):  # type: ignore[no-untyped-def]
+            if ref.resource == POD_GROUP and not ref.subresource:
+                self._note("try", "PodGroup", ref.name)
+                raise Timeout("no answer")
+            return await super().patch(ref, patch)
+
+    async with rig(Deaf()) as it:
+        await full_house(it)
+        await submit(it.api, pod("build"), priorityClassName=BUILD)
+        await it.until(lambda: it.api.count("try", "PodGroup") > 1)
+        lost = it.scheduler._memory.assumptions.expire(1e12)
+        assert "annotations of team/train-0" not in lost
+
+
+@pytest.mark.parametrize(("error", "decided"), [(Forbidden("not now"), 2), (ApiError("etcd is asleep"), 1)])
+async def test_an_eviction_that_fails_is_decided_anew_and_one_without_an_answer_is_repeated(
+    error: ApiError, decided: int
+) -> None:
+    plans: list[Plan] = []
+
+    def judge(_: object, plan: Plan) -> list[str]:
+        plans.extend([plan] if plan.evictions else [])
+        return []
+
+    async with rig(judge=judge) as it:
+        await full_house(it)
+        it.api.failures["delete", "Pod"] = [error]
         await submit(it.api, pod("build"), priorityClassName=BUILD)
         await it.until(lambda: leaving(it, "train-0"))
         assert it.api.count("delete", "Pod") == 2
+        assert len(plans) == decided
 
 
 async def test_nobody_is_evicted_twice_before_the_watch_shows_it() -> None:

@@ -7,10 +7,11 @@ import asyncio
 import pytest
 
 from pykai.kube.api import Object, Patch
-from pykai.kube.resources import NODE, POD, POD_GROUP, QUEUE
+from pykai.kube.errors import Unavailable
+from pykai.kube.resources import BIND_REQUEST, NODE, POD, POD_GROUP, QUEUE
 from pykai.objects import names
 
-from .rig import Rig, furnish, node, pod, rig, submit
+from .rig import RecordingApi, Rig, furnish, group, node, pod, rig, submit
 
 FULL = "no nodes with enough resources were found: 1 node(s) didn't have enough resources: GPUs."
 
@@ -70,6 +71,34 @@ async def _says(it: Rig, name: str, text: str) -> bool:
     return bool(found and text in found["message"] and groups and text in groups[-1]["message"])
 
 
+async def test_a_pod_whose_node_went_is_told_while_its_request_still_shows() -> None:
+    class Slow(RecordingApi):
+        """Nobody is heard who wants a request deleted."""
+
+        async def delete(self, ref, how=None):  # type: ignore[no-untyped-def]
+            if ref.resource == BIND_REQUEST:
+                raise Unavailable("gone away")
+            await super().delete(ref, how)
+
+    async with rig(Slow()) as it:
+        await furnish(it.api, nodes=1, gpus=1)
+        await submit(it.api, pod("a"))
+        await it.request("a")
+        await it.api.delete(NODE.ref("node-0"))
+        found = await it.until(lambda: condition(it, "a"))
+        assert found["reason"] == "Unschedulable"
+
+
+async def test_a_group_of_the_same_name_is_told_the_same_anew() -> None:
+    async with rig() as it:
+        await furnish(it.api, nodes=0)
+        await submit(it.api, pod("waits"))
+        await it.until(lambda: scheduling_conditions(it, "waits"))
+        await it.api.delete(POD_GROUP.ref("waits", "team"))
+        await it.api.create(POD_GROUP, group("waits"))
+        assert await it.until(lambda: scheduling_conditions(it, "waits"))
+
+
 async def test_what_was_said_is_taken_back_once_all_have_a_place() -> None:
     async with rig() as it:
         await furnish(it.api, nodes=0)
@@ -81,6 +110,29 @@ async def test_what_was_said_is_taken_back_once_all_have_a_place() -> None:
         found = await condition(it, "waits")
         assert found is not None
         assert found["status"] == "True"
+
+
+async def test_what_was_said_too_late_is_taken_back() -> None:
+    class Slow(RecordingApi):
+        """What is said of groups arrives when it may."""
+
+        async def patch(self, ref, patch):  # type: ignore[no-untyped-def]
+            if ref.resource == POD_GROUP and ref.subresource:
+                begun.set()
+                await may.wait()
+            return await super().patch(ref, patch)
+
+    begun, may = asyncio.Event(), asyncio.Event()
+    async with rig(Slow()) as it:
+        await furnish(it.api, nodes=0)
+        await submit(it.api, pod("waits"))
+        await begun.wait()
+        await it.api.create(NODE, node("late"))
+        await it.bound("waits")
+        await it.quiet()
+        may.set()
+        await it.until(lambda: it.api.count("patch", "PodGroup") == 2, 5)
+        await it.until(lambda: _none(it, "waits"))
 
 
 async def _none(it: Rig, name: str) -> bool:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
 
 from pykai.kube.api import Object, Patch
 from pykai.kube.errors import ApiError, Forbidden, Timeout, Unavailable
-from pykai.kube.resources import BIND_REQUEST, NODE, POD
+from pykai.kube.resources import BIND_REQUEST, NODE, POD, PRIORITY_CLASS
+from pykai.scheduler.requests import WAIT_SECONDS
 from pykai.scheduler.setbacks import Patience
 
 from .rig import FAST, RecordingApi, Rig, furnish, node, pod, rig, submit
@@ -155,6 +157,118 @@ async def test_who_takes_over_counts_what_the_watch_has_not_shown() -> None:
     await api.create(BIND_REQUEST, request_for("a", "node-0", uid))
     async with rig(api, takes_over=True) as it:
         await it.until(lambda: condition(it, "b"))
+        assert it.api.count("create", "BindRequest") == 1
+
+
+@pytest.mark.parametrize("withdrawn", [False, True])
+async def test_a_place_is_not_given_out_again_because_a_watch_is_late(withdrawn: bool) -> None:
+    class Hung(RecordingApi):
+        """The watch of requests shows nothing new."""
+
+        async def watch(self, resource, into, where=None, version=""):  # type: ignore[no-untyped-def]
+            async for event in super().watch(resource, into, where, version):
+                if resource != BIND_REQUEST or event.type == "BOOKMARK":
+                    yield event
+
+    late = 0.0
+    async with rig(Hung(), options=replace(FAST, clock=lambda: time.time() + late)) as it:
+        await furnish(it.api, nodes=1, gpus=1)
+        await it.api.create(PRIORITY_CLASS, {"metadata": {"name": "build"}, "value": 100})
+        await submit(it.api, pod("a"), priorityClassName="build")
+        await it.request("a")
+        await it.quiet()
+        if withdrawn:
+            await it.api.delete(BIND_REQUEST.ref("a", "team"))
+            await it.api.delete(POD.ref("a", "team"))
+        late = 100.0
+        await it.api.create(PRIORITY_CLASS, {"metadata": {"name": "urgent"}, "value": 1000})
+        await submit(it.api, pod("b"), priorityClassName="urgent")
+        if not withdrawn:
+            await it.until(lambda: _answered(it, "b"))
+        await it.until(lambda: it.requests())
+        assert [found["metadata"]["name"] for found in await it.requests()] == ["b" if withdrawn else "a"]
+
+
+async def _answered(it: Rig, name: str) -> bool:
+    return await it.seen(BIND_REQUEST, name) is not None or await condition(it, name) is not None
+
+
+async def test_who_takes_over_asks_until_it_is_answered() -> None:
+    class Busy(RecordingApi):
+        """Does not answer the first time it is asked for everything."""
+
+        asked = 0
+
+        async def list(self, resource, into, *rest):  # type: ignore[no-untyped-def]
+            if resource == BIND_REQUEST and not rest:
+                self.asked += 1
+                if self.asked == 1:
+                    raise Unavailable("gone away")
+            return await super().list(resource, into, *rest)
+
+    api = Busy()
+    await furnish(api, nodes=1, gpus=1)
+    await submit(api, pod("a"))
+    async with rig(api, takes_over=True) as it:
+        await it.until(lambda: it.api.count("create", "BindRequest"))
+        assert api.asked > 1
+
+
+async def test_who_takes_over_counts_a_request_in_place_of_the_one_the_watch_shows() -> None:
+    class Late(RecordingApi):
+        """The watch of requests goes on showing the first state of them."""
+
+        first: list[Object] | None = None
+
+        async def list(self, resource, into, *rest):  # type: ignore[no-untyped-def]
+            page = await super().list(resource, into, *rest)
+            if resource == BIND_REQUEST and rest and self.first is None:
+                self.first = list(page.items)
+                await self.delete(BIND_REQUEST.ref("a", "team"))
+                await self.create(BIND_REQUEST, request_for("a", "node-1", uid))
+            return page
+
+        async def watch(self, resource, into, where=None, version=""):  # type: ignore[no-untyped-def]
+            async for event in super().watch(resource, into, where, version):
+                if resource != BIND_REQUEST or event.type == "BOOKMARK":
+                    yield event
+
+    api = Late()
+    await furnish(api, nodes=2, gpus=1)
+    uid = (await api.create(POD, pod("a")))["metadata"]["uid"]
+    await api.create(BIND_REQUEST, request_for("a", "node-0", uid))
+    async with rig(api, takes_over=True) as it:
+        await submit(api, pod("b"))
+        assert (await it.request("b"))["spec"]["selectedNode"] == "node-0"
+
+
+async def test_a_failed_request_that_could_not_be_deleted_is_deleted_later() -> None:
+    async with rig() as it:
+        await furnish(it.api, nodes=1, gpus=1)
+        await submit(it.api, pod("a"))
+        await it.request("a")
+        it.api.failures["delete", "BindRequest"] = [Unavailable("gone away")]
+        await it.api.patch(NODE.ref("node-0"), Patch.merge({"spec": {"unschedulable": True}}))
+        await fail(it, "a")
+        await it.until(lambda: _gone(it, "a"))
+
+
+async def test_a_request_that_failed_while_its_answer_was_lost_is_not_made_again() -> None:
+    class Lossy(RecordingApi):
+        async def create(self, resource, body, namespace=""):  # type: ignore[no-untyped-def]
+            made = await super().create(resource, body, namespace)
+            if resource == BIND_REQUEST and self.count("create", "BindRequest") == 1:
+                failed = {"status": {"phase": "Failed", "reason": "no such volume", "failedAttempts": 1}}
+                await self.patch(BIND_REQUEST.ref("a", "team").sub("status"), Patch.merge(failed))
+                raise Timeout("no answer")
+            return made
+
+    options = replace(FAST, patience=Patience(first=60.0, longest=60.0))
+    async with rig(Lossy(), options=options) as it:
+        await furnish(it.api, nodes=1, gpus=1)
+        await submit(it.api, pod("a"))
+        await it.until(lambda: it.api.count("delete", "BindRequest"))
+        await it.quiet(WAIT_SECONDS * 2)
         assert it.api.count("create", "BindRequest") == 1
 
 

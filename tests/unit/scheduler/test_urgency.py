@@ -55,10 +55,11 @@ def group(queue: str = "q", annotations: dict[str, str] | None = None, blamed: b
     )
 
 
-def request(phase: str = "", owner: str = "1") -> kinds.BindRequest:
+def request(phase: str = "", owner: str = "1", pool: str = "") -> kinds.BindRequest:
     owners = [kinds.OwnerReference(kind="Pod", name="a", uid=owner)]
+    labels = {"kai.scheduler/node-pool": pool} if pool else None
     return kinds.BindRequest(
-        metadata=kinds.ObjectMeta(name="a", namespace="team", owner_references=owners),
+        metadata=kinds.ObjectMeta(name="a", namespace="team", owner_references=owners, labels=labels),
         spec=kinds.BindRequestSpec(pod_name="a", selected_node="n"),
         status=kinds.BindRequestStatus(phase=phase),
     )
@@ -105,9 +106,9 @@ ROWS: list[tuple[str, Any, Any, Urgency]] = [
         group(annotations={"kai.scheduler/last-start-timestamp": "x"}),
         Urgency.NOTHING,
     ),
-    ("what we told a group", group(), group(blamed=True), Urgency.NOTHING),
+    ("what we told a group", group(), group(blamed=True), Urgency.WORD),
+    ("what we took back from a group", group(blamed=True), group(), Urgency.NOTHING),
     ("a group that is gone", group(), None, Urgency.NEWS),
-    ("a request", None, request(), Urgency.NOTHING),
     ("a request that succeeds", request(), request("Succeeded"), Urgency.NOTHING),
     ("a request that fails", request(), request("Failed"), Urgency.WORK),
     ("a queue that grows", queue(), queue(2), Urgency.ROOM),
@@ -134,6 +135,9 @@ def test_what_asks_for_a_cycle(old: Any, new: Any, expected: Urgency) -> None:
         ([pod()], request(), None, Urgency.WORK),
         ([pod("n")], request(), None, Urgency.NOTHING),
         ([], request(), None, Urgency.NOTHING),
+        ([node()], None, request(), Urgency.NOTHING),
+        ([], None, request(), Urgency.WORK),
+        ([], None, request(pool="theirs"), Urgency.NOTHING),
     ],
 )
 def test_what_depends_on_its_neighbours(others: list[Any], old: Any, new: Any, expected: Urgency) -> None:
@@ -144,6 +148,11 @@ def test_what_depends_on_its_neighbours(others: list[Any], old: Any, new: Any, e
 
 def test_every_kind_that_is_followed_has_a_rule() -> None:
     assert {source.kind for source in SOURCES} == set(RULES)
+
+
+def test_a_word_matters_only_where_nobody_waits() -> None:
+    assert Urgency.WORD.when(somebody_waits=True) is When.NEVER
+    assert Urgency.WORD.when(somebody_waits=False) is When.IN_TIME
 
 
 def test_room_matters_only_to_those_who_wait() -> None:
