@@ -13,6 +13,7 @@ from typing import Any
 from pykai.controllers.plain import Object
 from pykai.controllers.recent import Recent
 from pykai.kube.api import EventType
+from pykai.kube.codec import version_number
 from pykai.kube.replica import Change, Key
 
 UNSEEN_SECONDS = 10.0
@@ -43,11 +44,6 @@ class Unseen:
             return False
         shown, own = change.object.metadata, written["metadata"]
         gone = change.type is EventType.DELETED and shown.uid == own.get("uid")
-        if gone or _number(shown.resource_version) >= _number(own.get("resourceVersion", "")):
+        if gone or version_number(shown.resource_version) >= version_number(own.get("resourceVersion", "")):
             self._written.drop(change.key)
         return bool(shown.resource_version == own.get("resourceVersion")) and not gone
-
-
-def _number(version: str) -> int:
-    """Versions are opaque by contract and numbers in fact; an unreadable one counts as old."""
-    return int(version) if version.isdigit() else 0

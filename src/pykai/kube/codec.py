@@ -128,7 +128,7 @@ def identity_of(data: bytes | Raw) -> Identity:
 
 
 def version_number(version: str) -> int:
-    """A resourceVersion as the number it is in fact, the newer the greater; 0 where it cannot be read."""
+    """A resourceVersion, opaque by contract, as the number it is in fact: the newer the greater, 0 if unreadable."""
     return int(version) if version.isascii() and version.isdigit() else 0
 
 

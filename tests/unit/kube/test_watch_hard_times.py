@@ -101,8 +101,12 @@ async def test_a_server_that_is_not_as_far_as_we_are_is_listed_anew() -> None:
     assert api.lists == 2
 
 
-class TurnedBackApi(FlakyApi):
-    """The first watch says after a while that it stands at a version long past."""
+class OddApi(FlakyApi):
+    """The first watch sends something odd behind every event."""
+
+    def __init__(self, kind: EventType, sent: bytes) -> None:
+        super().__init__()
+        self._odd = WatchEvent(kind, Raw(sent))
 
     async def watch(
         self, resource: Resource, into: type[T], where: Selection = EVERYTHING, version: str = ""
@@ -110,11 +114,11 @@ class TurnedBackApi(FlakyApi):
         async for event in super().watch(resource, into, where, version):
             yield event
             if self.watches == 1:
-                yield WatchEvent(EventType.BOOKMARK, Raw(bookmark(resource, "1")))  # type: ignore[arg-type]
+                yield self._odd  # type: ignore[misc]
 
 
 async def test_versions_that_go_back_mean_a_new_list() -> None:
-    api = TurnedBackApi()
+    api = OddApi(EventType.BOOKMARK, bookmark(CONFIG_MAP, "1"))
     watch = watch_of(api)
     async with running(watch.run()):
         await until(lambda: api.watches == 2 and watch.alive)
@@ -123,16 +127,7 @@ async def test_versions_that_go_back_mean_a_new_list() -> None:
 
 @pytest.mark.parametrize("line", [b"null", b"[]", b'{"metadata":null}', b'{"metadata":{"name":1}}'])
 async def test_an_object_without_metadata_is_trouble_of_the_server(line: bytes) -> None:
-    class OddApi(FlakyApi):
-        async def watch(
-            self, resource: Resource, into: type[T], where: Selection = EVERYTHING, version: str = ""
-        ) -> AsyncGenerator[WatchEvent[T], None]:
-            async for event in super().watch(resource, into, where, version):
-                yield event
-                if self.watches == 1:
-                    yield WatchEvent(EventType.ADDED, Raw(line))  # type: ignore[arg-type]
-
-    api = OddApi()
+    api = OddApi(EventType.ADDED, line)
     watch = watch_of(api)
     async with running(watch.run()) as task:
         await until(lambda: task.done() or (api.watches == 2 and watch.alive))
