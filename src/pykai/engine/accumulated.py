@@ -2,38 +2,66 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 
 from pykai.engine.gang import active_pods, intact
 from pykai.engine.line import VictimLine
+from pykai.engine.prospects import Victims
 from pykai.engine.room import Room
 from pykai.engine.victims import Batch
 from pykai.model.resources import Column, Mask, Rows
 
 
-def _fresh(line: VictimLine, known: set[int]) -> tuple[Rows, Rows, Column]:
-    """Node and batch of each pod that is no victim yet, and [resource, pod] what it frees.
+class Outlook(Protocol):
+    """What the evictor can expect of victims."""
+
+    def judge(self, victims: Victims, nodes: Rows | None) -> tuple[Mask, Mask]:
+        """Which of them are served after it, and from which of those it could get something (`Prospects.judge`)."""
+        ...
+
+    def obtainable(self, victims: Victims) -> Column:
+        """GPUs it could get at most when they go one after the other."""
+        ...
+
+    def within_limits(self, victims: Victims) -> Mask:
+        """Whether its queues could stay within their limits when they go one after the other."""
+        ...
+
+
+def _fresh(line: VictimLine, known: set[int]) -> Rows:
+    """The pods of a line, by position, that are no victims yet.
 
     A pod whose node is gone, or belongs to another node pool, frees nothing that could be given out.
     """
     there = line.nodes >= 0
-    if not known and there.all():
-        return line.nodes, line.batch_of, line.freed()
-    fresh = np.flatnonzero(there & ~np.isin(line.pods, list(known)))
-    return line.nodes[fresh], line.batch_of[fresh], line.freed().take(fresh, axis=1)
+    return np.flatnonzero(there & ~np.isin(line.pods, list(known)) if known else there)
 
 
 class Accumulated:
     """The line of victims as far as it is known, without the pods that are victims already, and what it frees."""
 
-    def __init__(self, line: VictimLine, known: set[int], room: Room) -> None:
+    def __init__(self, line: VictimLine, known: set[int], room: Room, outlook: Outlook) -> None:
         self.room = room
         self._line = line
         self._known = known
-        self.nodes, self.batch_of, self.amounts = _fresh(line, known)
-        self.total, self.own = room.gains(self.nodes, self.amounts)
+        fresh = _fresh(line, known)
+        self.nodes, self.batch_of = line.nodes[fresh], line.batch_of[fresh]
+        self.amounts = line.freed().take(fresh, axis=1)
         self.single = bool((self.batch_of[1:] != self.batch_of[:-1]).all())
         """Whether every batch is one pod: then a node's own gain is all that its victims gain."""
+        self._victims = Victims(line.queues[fresh], *line.losses(fresh))
+        self._outlook = outlook
+        after, useful = outlook.judge(self._victims, self.nodes if self.single else None)
+        self._movable = room.movable(self.amounts)
+        self.goes: Mask = after | self._movable
+        """By pod: whether it could leave its node at all."""
+        amounts = np.where(useful | self._movable, self.amounts, 0.0) if self.single else self.amounts
+        self.total, self.own = room.gains(self.nodes, amounts)
+        self.enough: Mask = room.enough_gpus(outlook.obtainable(self._victims.only(useful)))
+        """By pod: whether all GPUs that could be had by then cover the need."""
+        self.enough &= outlook.within_limits(self._victims)
 
     def batch(self, number: int) -> Batch:
         batch = self._line.batch(number)
@@ -51,6 +79,21 @@ class Accumulated:
         ranks = rank[self.nodes[: np.searchsorted(self.batch_of, upto, side="right")]]
         on = np.flatnonzero(ranks >= 0)
         return list(dict.fromkeys(self.batch_of[on[np.argsort(ranks[on], kind="stable")]].tolist()))
+
+    def effective(self, numbers: list[int]) -> list[int]:
+        """Of some batches those that would not stay where they are if all of them had to go; none where what they leave
+        cannot be enough."""
+        pods = np.flatnonzero(np.isin(self.batch_of, numbers))
+        victims = self._victims.take(pods)
+        if not self._outlook.within_limits(victims)[-1]:
+            return []
+        after, useful = self._outlook.judge(victims, None)
+        if not self.room.enough_gpus(self._outlook.obtainable(victims.only(useful)))[-1]:
+            return []
+        if not self.single or len(np.unique(self.nodes[pods])) > 1:
+            return numbers
+        leaving = set(self.batch_of[pods[after | self._movable[pods]]].tolist())
+        return [number for number in numbers if number in leaving]
 
     def whole_gangs(self, numbers: list[int]) -> list[int]:
         """The batches, and of gangs that would be left with less than their minimum those that come before as well."""

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from pykai.engine.quota import QueueBook, Triple
 from pykai.model.resources import UNLIMITED
 
+OVER_LIMIT, OVER_QUOTA = "OverLimit", "NonPreemptibleOverQuota"
+
 
 @dataclass(frozen=True)
 class OverCapacity:
     """A queue on the path cannot take the request: which one, in which resource, and by what rule."""
 
     reason: str
-    """OverLimit or NonPreemptibleOverQuota."""
+    """OVER_LIMIT or OVER_QUOTA."""
     queue: int
     resource: int
     request: Triple
@@ -26,7 +28,7 @@ class OverCapacity:
     def message(self) -> str:
         name, unit, scale = _UNITS[self.resource]
         bound, used, request = (human(x[self.resource], scale) for x in (self.bound, self.used, self.request))
-        if self.reason == "OverLimit":
+        if self.reason == OVER_LIMIT:
             return (
                 f"{self.title} quota has reached the allowable limit of {name}. "
                 f"Limit is {bound} {unit}, currently {used} {unit} allocated and workload requested {request} {unit}"
@@ -51,12 +53,12 @@ def human(value: float, scale: float = 1.0) -> str:
 
 def over_limit(book: QueueBook, queue: int, request: Triple) -> OverCapacity | None:
     """The first queue from here to the root whose limit the request would pass."""
-    return _first_over(book, queue, request, ("OverLimit", book.limit, book.allocated))
+    return _first_over(book, queue, request, (OVER_LIMIT, book.limit, book.allocated))
 
 
 def over_held_quota(book: QueueBook, queue: int, request: Triple) -> OverCapacity | None:
     """The first queue from here to the root whose quota non-preemptible work would pass."""
-    return _first_over(book, queue, request, ("NonPreemptibleOverQuota", book.deserved, book.held))
+    return _first_over(book, queue, request, (OVER_QUOTA, book.deserved, book.held))
 
 
 Rule = tuple[str, Sequence[Triple], Sequence[Triple]]

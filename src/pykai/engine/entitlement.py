@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -38,28 +38,28 @@ def may_lose(book: QueueBook, claim: Claim, victim_queue: int) -> bool:
     return above or not any(allocated[r] < deserved[r] for r in involved)
 
 
-def most_gpus_to_lose(book: QueueBook, claim: Claim, largest: Mapping[int, float]) -> float:
-    """What a claim can take from these leaf queues stays below this many GPUs; infinite where figures do not tell.
+def most_gpus(book: QueueBook, taking: Taking, request: Triple, block: float, multiplier: float = 1.0) -> float:
+    """What a branch of the tree may lose to a claim stays below this many GPUs; infinite where figures do not tell.
 
-    Blocks are taken while a queue is above its bound, so the last one may pass it; `largest` is the biggest block of
-    each leaf.
+    Blocks are taken while the branch is above its bound, so the last one may pass it; `block` is the biggest.
     """
-    blocks: dict[tuple[int, int], float] = {}
-    for victim, block in largest.items():
-        level = book.level_with(claim.queue, victim)
-        blocks[level] = max(blocks.get(level, 0.0), block)
-    most = 0.0
-    for (ours, theirs), block in blocks.items():
-        floor = book.allocatable[theirs]
-        if within_quota(book, ours, claim.request):
-            floor = triple(
-                min(a, b, key=lambda x: (x == UNLIMITED, x)) for a, b in zip(floor, book.deserved[theirs], strict=True)
-            )
-        if any(less(floor[r], book.allocated[theirs][r]) for r in (0, 1)):
-            return inf
-        if less(floor[GPU], book.allocated[theirs][GPU]):
-            most += book.allocated[theirs][GPU] - floor[GPU] + block
+    ours, theirs, spared = taking
+    held, floor = book.allocated[theirs], book.allocatable[theirs]
+    if within_quota(book, ours, minus(request, spared)):
+        floor = triple(
+            min(a, b, key=lambda x: (x == UNLIMITED, x)) for a, b in zip(floor, book.deserved[theirs], strict=True)
+        )
+    most = inf
+    if not any(less(floor[r], held[r]) for r in (0, 1)):
+        most = held[GPU] - floor[GPU] + block if less(floor[GPU], held[GPU]) else 0.0
+    mine = _ratio(book.allocated[ours][GPU] - spared[GPU] + request[GPU], book.fair[ours][GPU])
+    if mine > 1 and book.fair[theirs][GPU] > 0:
+        most = min(most, held[GPU] - mine * multiplier * book.fair[theirs][GPU])
     return most
+
+
+Taking = tuple[int, int, Triple]
+"""The queue that takes, the sibling that it takes from, and what the former has lost itself by then."""
 
 
 def keeps_fair_share(book: QueueBook, victim: int, remaining: Sequence[float]) -> bool:

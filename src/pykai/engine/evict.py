@@ -14,7 +14,7 @@ from pykai.engine.cycle import Cycle
 from pykai.engine.efforts import Result, SearchEffort
 from pykai.engine.failures import Failures
 from pykai.engine.gang import pods_to_place, ready
-from pykai.engine.order import Waiting, pending_gangs
+from pykai.engine.order import pending_gangs
 from pykai.engine.pool import VictimPool
 from pykai.engine.quota import QueueBook
 from pykai.engine.reasons import POD_ERRORS, GangError, about_pod
@@ -22,6 +22,7 @@ from pykai.engine.scenario import Cause, Scenario, commit
 from pykai.engine.search import Search
 from pykai.engine.shapes import ShapedWalk
 from pykai.engine.victims import Passes
+from pykai.engine.waiting import Waiting
 from pykai.objects.duration import render as render_duration
 from pykai.objects.timestamps import rfc3339
 
@@ -95,6 +96,7 @@ def _make_room(cycle: Cycle, action: Eviction, wish: tuple[int, Sequence[int]], 
         return Result.UNSOLVED
     if cycle.trial.evicted and place_gang(cycle, gang, pods, wait_only=True):
         means.waiting.served(gang)
+        means.waiting.changed((gang,))
         cycle.reasons.forget(gang)
         means.pool.changed((gang,))
         return Result.SOLVED
@@ -104,7 +106,7 @@ def _make_room(cycle: Cycle, action: Eviction, wish: tuple[int, Sequence[int]], 
         commit(cycle, scenario, action.messages(cycle, scenario))
         means.pool.changed({gang, *scenario.served})
         means.walk.changed(scenario.served)
-        means.waiting.changed(scenario.served)
+        means.waiting.changed({gang, *scenario.served})
     return effort.result
 
 

@@ -30,7 +30,7 @@ class VictimLine:
     def __init__(self, pool: VictimPool, leaves: Mapping[int, Rows], passes: Passes, hint: Hashable = None) -> None:
         self.cycle = pool.cycle
         self._pool = pool
-        self._leaves = leaves
+        self.leaves = leaves
         self._passes = passes
         self._walk: VictimWalk | None = None
         self._hint = hint
@@ -73,10 +73,26 @@ class VictimLine:
         """[resource, pod]: what each pod of the line frees on its node."""
         table, by_memory = self._pool.class_requests
         rows = self.cycle.snapshot.pods.klass[self.pods]
-        amounts = table.take(rows, axis=1)
-        for at in np.flatnonzero(by_memory[rows]).tolist() if by_memory.any() else ():
-            amounts[GPU, at] = self.cycle.trial.accepted_gpus(int(self.pods[at]))
+        return self._with_memory(table.take(rows, axis=1), np.flatnonzero(by_memory[rows]), self.pods)
+
+    def _with_memory(self, amounts: Column, which: Rows, pods: Rows) -> Column:
+        """The same, with the GPUs of those pods that ask for memory of devices where they are."""
+        for at in which.tolist():
+            amounts[GPU, at] = self.cycle.trial.accepted_gpus(int(pods[at]))
         return amounts
+
+    @property
+    def queues(self) -> Rows:
+        """By pod: its leaf queue."""
+        return self.cycle.snapshot.gangs.columns.queue[self.gangs[self.batch_of]]
+
+    def losses(self, which: Rows) -> tuple[Column, Column]:
+        """[resource, pod]: what some pods of the line count against their queues, and the GPUs of the batch of each."""
+        pods, batch = self.pods[which], self.batch_of[which]
+        rows = self.cycle.snapshot.pods.klass[pods]
+        amounts = self._pool.class_amounts.take(rows, axis=1)
+        self._with_memory(amounts, np.flatnonzero(self._pool.class_requests[1][rows]), pods)
+        return amounts, np.bincount(batch, weights=amounts[GPU], minlength=1)[batch].astype(np.float64)
 
     # ---------------------------------------------------------------------------------------------------- slow, always
     def _walked(self, walk: VictimWalk) -> None:
@@ -93,9 +109,9 @@ class VictimLine:
     # -------------------------------------------------------------------------------------------- fast, for whole gangs
     def _merged(self) -> None:
         """Add the next batches of the merged line, or start to walk where a gang could lose a part only."""
-        fronts = {queue: self._front(gangs) for queue, gangs in self._leaves.items()}
+        fronts = {queue: self._front(gangs) for queue, gangs in self.leaves.items()}
         if not all(self._pool.goes_whole[gangs].all() for gangs, _ in fronts.values()):
-            self._walk = VictimWalk(self.cycle, self._leaves, self._passes)
+            self._walk = VictimWalk(self.cycle, self.leaves, self._passes)
             for _ in range(len(self)):
                 self._walk.pop()
             return

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from pykai.engine.accumulated import Accumulated
     from pykai.engine.capacity import OverCapacity
     from pykai.engine.cycle import Cycle
-    from pykai.engine.quota import QueueBook, Triple
+    from pykai.engine.entitlement import Taking
+    from pykai.engine.quota import QueueBook, QueueKey, Triple
     from pykai.engine.reasons import GangError
     from pykai.engine.scenario import Scenario
     from pykai.engine.trial import Trial
@@ -179,11 +180,18 @@ class QuotaPolicy(Protocol):
 
     def fair_shares(self, cycle: Cycle) -> Column: ...
 
-    def queue_key(self, book: QueueBook, queue: int, request: Sequence[float], victims: Sequence[float]) -> Any: ...
+    def queue_key(
+        self, book: QueueBook, queue: int, request: Sequence[float], victims: Sequence[float]
+    ) -> QueueKey: ...
 
     def over_capacity(self, cycle: Cycle, gang: int, request: Triple) -> OverCapacity | None: ...
 
     def can_reclaim(self, cycle: Cycle, gang: int, request: Triple) -> bool: ...
+
+    def most_gpus(self, book: QueueBook, taking: Taking, request: Triple, block: float) -> float:
+        """An upper bound of what a reclaim of `request` may take from one sibling queue, in blocks of at most `block`;
+        infinite where there is none."""
+        ...
 
 
 @runtime_checkable

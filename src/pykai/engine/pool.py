@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -35,6 +36,7 @@ class VictimPool:
         """Leaf queues whose list may be in the wrong order."""
         self._figures: dict[int, tuple[float, float]] = {}
         self._scales: dict[int, Column] = {}
+        self._last_keys: dict[int, tuple[Any, ...] | None] = {}
 
     @cached_property
     def _active(self) -> Mask:
@@ -78,13 +80,18 @@ class VictimPool:
         """[resource, gang]: what each gang holds of its queue."""
         trial, pods, rows = self.cycle.trial, self.cycle.snapshot.pods, self.members.pods
         size, gang, klass = len(self.cycle.snapshot.gangs), pods.gang[rows], pods.klass[rows]
-        table = np.array([trial.quota_amounts(c, -1) for c in pods.classes]).reshape(-1, QUEUE_RESOURCES).T
-        sums = [np.bincount(gang, weights=row[klass], minlength=size) for row in table]
+        sums = [np.bincount(gang, weights=row[klass], minlength=size) for row in self.class_amounts]
         amounts = np.array(sums, dtype=np.float64).reshape(QUEUE_RESOURCES, size)
         by_memory = [c.row for c in pods.classes if c.memory_mib]
         for pod in rows[np.isin(klass, by_memory)].tolist() if by_memory else ():
             amounts[GPU, trial.gang[pod]] += trial.quota_amounts(trial.of_class(pod), trial.node[pod])[GPU]
         return amounts
+
+    @cached_property
+    def class_amounts(self) -> Column:
+        """[resource, class]: what a pod counts against its queue; GPU memory, which depends on the node, as nothing."""
+        amounts, classes = self.cycle.trial.amounts, self.cycle.snapshot.pods.classes
+        return np.array([amounts.of_queue(c, -1) for c in classes]).reshape(-1, QUEUE_RESOURCES).T
 
     @cached_property
     def class_requests(self) -> tuple[Column, Mask]:
@@ -107,6 +114,7 @@ class VictimPool:
         for gang in gangs:
             if not self._active[gang]:
                 continue
+            self._last_keys.pop(int(self._queue[gang]), None)
             left = active_in_order(self.cycle.trial, self.cycle.orders, gang)
             self._held[gang], self._active[gang] = len(left), bool(left)
             if not left:
@@ -147,6 +155,25 @@ class VictimPool:
         self._shrunk.discard(queue)
         self._mixed.discard(queue)
         return self._leaves[queue]
+
+    def last_key(self, queue: int) -> tuple[Any, ...] | None:
+        """The place, in the order of a queue, of the last of its gangs that loses its pods; None: there is none."""
+        if queue not in self._last_keys:
+            self._last_keys[queue] = self._last_key(self.leaf(queue))
+        return self._last_keys[queue]
+
+    def _last_key(self, gangs: Rows) -> tuple[Any, ...] | None:
+        if not len(gangs):
+            return None
+        trial, gang = self.cycle.trial, int(gangs[0])
+        if not self.goes_whole[gangs].all():
+            return self.cycle.gang_key(gang)
+        mark = trial.mark()
+        for podset in self.cycle.snapshot.gangs.podsets(gang):
+            trial.journal.put(trial.active_allocated, podset, 0)
+        key = self.cycle.gang_key(gang)
+        trial.journal.undo_to(mark)
+        return key
 
     @cached_property
     def _leaves(self) -> dict[int, Rows]:

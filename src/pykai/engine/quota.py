@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
+from typing import NamedTuple
 
 from pykai.model.resources import UNLIMITED
 
@@ -82,6 +83,12 @@ class QueueBook:
         ties = _Ties(self.allocatable, self.creation)
         return [_Tail(ties, queue) for queue in range(len(self.names))]
 
+    @cached_property
+    def ages(self) -> list[_Tail]:
+        """What decides where nothing but age does."""
+        ties = _Ties([ZERO] * len(self.names), self.creation)
+        return [_Tail(ties, queue) for queue in range(len(self.names))]
+
     def level_with(self, queue: int, other: int) -> tuple[int, int]:
         """The first pair of ancestors, from the root down, in which two queues differ."""
         ours, theirs = self.paths[queue][::-1], self.paths[other][::-1]
@@ -141,7 +148,24 @@ def _smaller(a: Triple, b: Triple) -> bool:
     return fits(a, b) and any(less(x, y) for x, y in zip(a, b, strict=True))
 
 
-def queue_key(book: QueueBook, queue: int, request: Sequence[float], victims: Sequence[float]) -> tuple[object, ...]:
+class QueueKey(NamedTuple):
+    """Sort key of a queue among its siblings; the smallest is served first and loses last."""
+
+    over: bool
+    """Whether it uses more than its fair share of every resource."""
+    over_quota: bool
+    """Whether it would exceed its quota of some resource."""
+    priority: int
+    """Negated: the highest goes first."""
+    penalty: bool
+    """Whether it would use a resource of which it may have nothing."""
+    share: int
+    """Its dominant share with the request, in billionths."""
+    share_now: int
+    tail: _Tail
+
+
+def queue_key(book: QueueBook, queue: int, request: Sequence[float], victims: Sequence[float]) -> QueueKey:
     """Sort key among siblings, the most deserving first; `request` is what its best gang would take next.
 
     In order: not above fair share in everything, within quota with the request, priority, no use of what it may not
@@ -163,5 +187,5 @@ def queue_key(book: QueueBook, queue: int, request: Sequence[float], victims: Se
         share = part if part > share else share
         share_now = part_now if part_now > share_now else share_now
     tail = book.tails[queue]
-    shares = (int(share * BILLION + 0.5), int(share_now * BILLION + 0.5))  # rounding takes five times as long
-    return over, not starved, -book.priority[queue], penalty, *shares, tail
+    in_billionths = int(share * BILLION + 0.5), int(share_now * BILLION + 0.5)  # rounding takes five times as long
+    return QueueKey(over, not starved, -book.priority[queue], penalty, *in_billionths, tail)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pykai.engine import evict
 from pykai.engine.capacity import human
 from pykai.engine.cycle import Cycle
-from pykai.engine.entitlement import Claim, may_lose, most_gpus_to_lose
+from pykai.engine.entitlement import Claim, may_lose
 from pykai.engine.line import VictimLine
 from pykai.engine.order import next_request
 from pykai.engine.pool import VictimPool
-from pykai.engine.quota import QueueBook
+from pykai.engine.prospects import Prospects
+from pykai.engine.quota import QueueBook, fits
 from pykai.engine.scenario import Cause, Scenario
 from pykai.engine.search import Search
 
@@ -29,10 +30,13 @@ def _search(cycle: Cycle, cause: Cause, pool: VictimPool) -> Search | None:
     queues = [q for q in pool.queues if q != claim.queue and may_lose(cycle.book, claim, q)]
     if not queues:
         return None
-    most = most_gpus_to_lose(cycle.book, claim, {queue: pool.largest_gpus(queue) for queue in queues})
-    leaves = {queue: pool.leaf(queue) for queue in queues}
-    passes = evict.filtered(cycle, cause)
-    return Search(cycle, cause, VictimLine(pool, leaves, passes, cause.request), lambda gpus: gpus <= 0 or gpus < most)
+    line = VictimLine(pool, {queue: pool.leaf(queue) for queue in queues}, evict.filtered(cycle, cause), cause.request)
+    return Search(cycle, cause, line, Prospects(pool, cause.waiting, cause.gang) if _within_limits(cycle) else None)
+
+
+def _within_limits(cycle: Cycle) -> bool:
+    """Whether no queue uses more than its limit: one that does may not have its victims back, so they do not return."""
+    return all(fits(used, limit) for used, limit in zip(cycle.book.allocated, cycle.book.limit, strict=True))
 
 
 def _messages(cycle: Cycle, scenario: Scenario) -> dict[int, str]:

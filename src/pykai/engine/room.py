@@ -14,7 +14,7 @@ import numpy as np
 from pykai.engine.cycle import Cycle
 from pykai.engine.victims import Batch
 from pykai.model.pods import PodClass
-from pykai.model.resources import GPU, Column, Rows
+from pykai.model.resources import GPU, Column, Mask, Rows
 
 Freed = dict[int, Column]
 """What is freed, by node."""
@@ -45,6 +45,22 @@ class Room:
         self.counts = np.where(self._allowed, self._fit(self._asked), 0.0)
         self.missing = len(pods) - float(self.counts.sum())
         """How many pods more must fit."""
+        self._gpus_short = float(need[GPU]) * len(pods) - float(np.maximum(self.free[GPU], 0.0).sum())
+
+    def enough_gpus(self, freed: Column | float) -> Mask:
+        """Whether so many freed GPUs, wherever they are, and those that are free cover the need."""
+        return np.asarray(freed + _SLACK >= self._gpus_short)
+
+    def movable(self, amounts: Column) -> Mask:
+        """Which pods, by what they free [resource, pod], could find another place among what is free."""
+        free = np.maximum(self.free, 0.0)
+        found = np.ones(amounts.shape[1], dtype=bool)
+        for gpus in np.unique(amounts[GPU]).tolist():
+            some, nodes = amounts[GPU] == gpus, free[GPU] + _SLACK >= gpus
+            asked = np.unique(amounts[:, some], axis=1)
+            if not (free[:, nodes].max(axis=1, initial=0.0) + _SLACK >= asked.min(axis=1)).all():
+                found[some] = False
+        return found
 
     def _floor(self, c: PodClass) -> Column:
         """What a pod of the class takes at least."""

@@ -14,12 +14,12 @@ from pykai.engine.allocate import hold_back
 from pykai.engine.cycle import Cycle
 from pykai.engine.efforts import State
 from pykai.engine.gang import active_pods, intact, satisfied
-from pykai.engine.order import Waiting
 from pykai.engine.quota import QueueBook, Triple
 from pykai.engine.service import serve
 from pykai.engine.start import start
 from pykai.engine.trial import Trial
 from pykai.engine.victims import Batch
+from pykai.engine.waiting import Waiting
 from pykai.model.status import IS_ACTIVE_USED, Status
 
 
@@ -92,6 +92,8 @@ def _suppose(cycle: Cycle, cause: Cause, pods: Sequence[int], batches: Sequence[
     trial = cycle.trial
     victims = [pod for batch in batches for pod in batch.pods]
     before = [_place(trial, pod) for pod in victims]
+    queue_of = cycle.snapshot.gangs.queue
+    cause.waiting.prepare({queue_of[gang] for gang in (cause.gang, *(batch.gang for batch in batches))})
     for pod in victims:
         trial.suppose_evicted(pod)
         cycle.tell_evicted(pod)

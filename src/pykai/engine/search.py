@@ -9,24 +9,27 @@ and where it runs live a deadline, which is looked at before every choice.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from pykai.engine.accumulated import Accumulated
 from pykai.engine.budgets import Deadline
+from pykai.engine.capacity import OVER_LIMIT, OverCapacity
 from pykai.engine.cycle import Cycle
 from pykai.engine.efforts import GeneratorEffort, Result, SearchEffort, State
 from pykai.engine.line import VictimLine
 from pykai.engine.points import VictimChoice
+from pykai.engine.prospects import Prospects, Victims
+from pykai.engine.quota import Triple
 from pykai.engine.room import Room, freed_by
 from pykai.engine.scenario import Cause, Scenario, simulate, whole
 from pykai.engine.victims import Batch
-from pykai.model.resources import GPU
+from pykai.model.resources import GPU, Column, Mask, Rows
 
-Bound = Callable[[float], bool]
-"""Whether victims worth this many GPUs could be had at all."""
+_SLACK = 1e-4
 
 
 @dataclass
@@ -36,7 +39,8 @@ class Search:
     cycle: Cycle
     cause: Cause
     line: VictimLine
-    enough_gpus: Bound = lambda _: True
+    prospects: Prospects | None = None
+    """What victims can be of use; None: all of them."""
     spent: int = 0
 
     def solve(self, deadline: Deadline) -> tuple[Scenario | None, SearchEffort]:
@@ -57,14 +61,27 @@ class Search:
         """Why no generator need be asked; None: they must."""
         if not self.cycle.victim_choices:
             return Result.NO_GENERATOR
-        return None if self.cause.pods and self._gpus_to_be_had(self.cause.pods) else Result.UNSOLVED
+        if not self.cause.pods or not self._limits_can_hold():
+            return Result.UNSOLVED
+        return None if self._gpus_to_be_had(self.cause.pods) else Result.UNSOLVED
+
+    def _limits_can_hold(self) -> bool:
+        """Whether evictions could bring the queues of the gang below the limits that it would exceed."""
+        over = over_limits(self.cycle, self.cause.gang, self.cause.pods)
+        if over is None:
+            return True
+        paths = self.cycle.snapshot.queues.paths
+        below = any(over.queue in paths[leaf] for leaf in self.line.leaves)
+        return below and over.reason == OVER_LIMIT and not self.cause.keep_all
 
     def _gpus_to_be_had(self, pods: Sequence[int]) -> bool:
         """Whether what is free and what could be taken covers the need."""
+        if self.prospects is None:
+            return True
         trial = self.cycle.trial
         need = sum(float(trial.of_class(pod).request[GPU]) for pod in pods)
         free = float(np.maximum(trial.idle[GPU] + trial.releasing[GPU], 0).sum()) + sum(map(len, trial.shares.values()))
-        return self.enough_gpus(need - free)
+        return need <= free or need <= free + self.prospects.most(self.cause.request, self.line.leaves) + _SLACK
 
     def _effort(self, result: Result, deadline: Deadline, attempts: Sequence[Attempt]) -> SearchEffort:
         return SearchEffort(self.cause.action, result, deadline.reduced, tuple(each.effort() for each in attempts))
@@ -152,6 +169,24 @@ def batches_of(cycle: Cycle, scenario: Scenario) -> list[Batch]:
     return [Batch(gang, tuple(pods)) for gang, pods in by_gang.items()]
 
 
+def over_limits(cycle: Cycle, gang: int, pods: Sequence[int]) -> OverCapacity | None:
+    """The first limit or quota that the gang would exceed with these pods."""
+    if cycle.quota is None:
+        return None
+    return cycle.quota.over_capacity(cycle, gang, cycle.queue_request(pods, cycle.snapshot.max_gpu_memory))
+
+
+def victims_of(cycle: Cycle, batches: Sequence[Batch]) -> Victims:
+    """The pods of batches, as victims."""
+    trial, queue_of = cycle.trial, cycle.snapshot.gangs.queue
+    pods = [pod for batch in batches for pod in batch.pods]
+    losses = [trial.quota_amounts(trial.of_class(pod), trial.node[pod]) for pod in pods]
+    amounts = np.array(losses).reshape(-1, 3).T
+    gangs = np.array([trial.gang[pod] for pod in pods], dtype=np.int64)
+    blocks = np.bincount(gangs, weights=amounts[GPU], minlength=1)[gangs].astype(np.float64)
+    return Victims(np.array([queue_of[gang] for gang in gangs.tolist()], dtype=np.int64), amounts, blocks)
+
+
 class Probe:
     """One try to make room for a prefix of the gang's pods, on top of victims recorded before."""
 
@@ -163,10 +198,46 @@ class Probe:
         self.recorded = list(recorded)
         self.room = Room(self.cycle, pods, freed_by(self.cycle, recorded))
         self.known = {pod for batch in recorded for pod in batch.pods}
+        self.taken = victims_of(self.cycle, recorded)
         self.needs = [float(self.cycle.trial.of_class(pod).request[GPU]) for pod in pods]
+        self.seen: set[frozenset[int]] = set()
+        """Batches that were chosen together before."""
         self.tried: set[frozenset[int]] = set()
         self.supposed: frozenset[int] = frozenset()
         """The victims of the scenario that was tried last."""
+
+    def judge(self, victims: Victims, nodes: Rows | None) -> tuple[Mask, Mask]:
+        """Which victims are served after the gang, and of those which the pods could gain from."""
+        if self.search.prospects is None:
+            every = np.ones(len(victims.queues), dtype=bool)
+            return every, every
+        return self.search.prospects.judge(self.request, victims, nodes)
+
+    @cached_property
+    def _over(self) -> OverCapacity | None:
+        return over_limits(self.cycle, self.search.cause.gang, self.pods)
+
+    def within_limits(self, victims: Victims) -> Mask:
+        """Whether the queues of the gang could stay within their limits when the victims go one after the other."""
+        over = self._over
+        if over is None:
+            return np.ones(len(victims.queues), dtype=bool)
+        paths, row = self.cycle.snapshot.queues.paths, over.resource
+        below = np.array([over.queue in path for path in paths])
+        taken = float(self.taken.losses[row][below[self.taken.queues]].sum())
+        lost = np.cumsum(np.where(below[victims.queues], victims.losses[row], 0.0)) + taken
+        return np.asarray(over.used[row] + over.request[row] - lost <= over.bound[row] + _SLACK)
+
+    def obtainable(self, victims: Victims) -> Column:
+        """How many GPUs the pods could get at most when the victims go one after the other."""
+        if self.search.prospects is None:
+            return np.full(len(victims.queues), np.inf)
+        return self.search.prospects.obtainable(self.request, self.taken, victims)
+
+    @cached_property
+    def request(self) -> Triple:
+        """What the pods would take of their queues."""
+        return self.cycle.queue_request(self.pods, self.cycle.snapshot.max_gpu_memory)
 
     def run(self) -> Scenario | None:
         """The first scenario that works; it is left in the trial."""
@@ -176,7 +247,7 @@ class Probe:
                 return scenario
         line, states, done = self.search.line, self.attempt.states, 0
         while (done < len(line) or line.extend()) and not self.attempt.out_of_time():
-            found = Accumulated(line, self.known, self.room)
+            found = Accumulated(line, self.known, self.room, self)
             promising = self.attempt.choice.worth_a_look(found)
             for latest in promising[promising >= done].tolist():
                 states[State.FILTERED] += latest - done
@@ -190,7 +261,16 @@ class Probe:
 
     def _choices(self, found: Accumulated, latest: int) -> Scenario | None:
         """The first choice that works; one that would tear a gang apart is tried again with all of the gang."""
-        for numbers in self.attempt.choice.choices(found, latest, self.needs):
+        for chosen in self.attempt.choice.choices(found, latest, self.needs):
+            key, states = frozenset(chosen), self.attempt.states
+            if key in self.seen:
+                states.update((State.EMITTED, State.DUPLICATE))
+                continue
+            self.seen.add(key)
+            numbers = found.effective(chosen)
+            if not numbers:
+                states[State.FILTERED] += 1
+                continue
             complete = found.whole_gangs(numbers)
             for some in (numbers, complete) if complete != numbers else (numbers,):
                 if self.attempt.out_of_time():

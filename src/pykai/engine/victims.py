@@ -146,8 +146,9 @@ class VictimWalk:
         if queue in self._keys:
             return self._keys[queue]
         candidate = self._next_below(queue)
+        key: Any = None
         if candidate is None:
-            key = None
+            pass
         elif self.cycle.quota is None:
             key = (self.cycle.snapshot.queues.creation[queue], queue)
         else:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from pykai.engine import capacity, entitlement, quota
 from pykai.engine.capacity import OverCapacity
 from pykai.engine.cycle import Cycle
-from pykai.engine.entitlement import Claim
-from pykai.engine.quota import QueueBook, Triple
+from pykai.engine.entitlement import Claim, Taking
+from pykai.engine.quota import QueueBook, QueueKey, Triple
 from pykai.engine.scenario import Scenario
 from pykai.kernels.fairshare import QueueColumns, fair_shares
 from pykai.model.resources import GPU, Column
@@ -43,7 +42,7 @@ class Proportion:
         shares[GPU] = np.round(shares[GPU], 4)  # as exact as the ledgers: a share must not miss what is held by 2e-16
         return shares
 
-    def queue_key(self, book: QueueBook, queue: int, request: Sequence[float], victims: Sequence[float]) -> Any:
+    def queue_key(self, book: QueueBook, queue: int, request: Sequence[float], victims: Sequence[float]) -> QueueKey:
         return quota.queue_key(book, queue, request, victims)
 
     def over_capacity(self, cycle: Cycle, gang: int, request: Triple) -> OverCapacity | None:
@@ -56,6 +55,9 @@ class Proportion:
 
     def can_reclaim(self, cycle: Cycle, gang: int, request: Triple) -> bool:
         return entitlement.can_reclaim(cycle.book, self._claim(cycle, gang, request))
+
+    def most_gpus(self, book: QueueBook, taking: Taking, request: Triple, block: float) -> float:
+        return entitlement.most_gpus(book, taking, request, block, self.saturation)
 
     def justified(self, cycle: Cycle, scenario: Scenario) -> bool:
         """A reclaim must leave every queue that loses, and the one that gains, at a fair level."""

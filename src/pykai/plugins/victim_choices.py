@@ -18,7 +18,9 @@ class OneNode:
     generator = "NodeLocalGreedy"
 
     def worth_a_look(self, found: Accumulated) -> Rows:
-        return found.where((found.own if found.single else found.total) >= found.room.missing)
+        if found.single:
+            return found.where((found.own >= found.room.missing) & found.goes & found.enough)
+        return found.where((found.total >= found.room.missing) & found.enough)
 
     def choices(self, found: Accumulated, latest: int, _: Sequence[float]) -> Iterator[list[int]]:
         start, end = np.searchsorted(found.batch_of, (latest, latest + 1)).tolist()
@@ -33,7 +35,7 @@ class FewNodes:
     generator = "MultiNodeGang"
 
     def worth_a_look(self, found: Accumulated) -> Rows:
-        return found.where(found.total >= found.room.missing)
+        return found.where((found.total >= found.room.missing) & found.enough)
 
     def choices(self, found: Accumulated, latest: int, needs: Sequence[float]) -> Iterator[list[int]]:
         upto = int(np.searchsorted(found.batch_of, latest, side="right"))

@@ -9,7 +9,7 @@ from pykai.model.status import Status
 from tests.properties.twin.allocate import allocate_job, hold_back, start_at_once
 from tests.properties.twin.gangs import intact, pods_to_return, whole
 from tests.properties.twin.order import Batch, pop
-from tests.properties.twin.queues import Claim
+from tests.properties.twin.queues import Claim, over_capacity
 from tests.properties.twin.world import ACTIVE_ALLOCATED, Amount, World, plus, total
 
 
@@ -60,7 +60,8 @@ def simulate(world: World, preemptor: Preemptor, prefix: Sequence[int], batches:
 def _serve(world: World, preemptor: Preemptor, prefix: Sequence[int], losers: set[int]) -> bool:
     """Pending jobs in queue order, but only victims' jobs and the preemptor are handled.
 
-    Our rule: a victim is served until it has all it can get.
+    Our rules: a victim is served until it has all it can get; one that goes before the preemptor must find a place
+    again, unless the limits of its queues forbid it.
     """
     turns = {preemptor.gang, *losers}
     line = list(dict.fromkeys([*preemptor.waiting, *turns]))
@@ -72,10 +73,19 @@ def _serve(world: World, preemptor: Preemptor, prefix: Sequence[int], losers: se
         if gang == preemptor.gang:
             if not allocate_job(world, gang, prefix, pipeline_only=True):
                 return False
-        elif allocate_job(world, gang, pods_to_return(world, gang), pipeline_only=True) and pods_to_return(world, gang):
+            continue
+        again = pods_to_return(world, gang)
+        placed = allocate_job(world, gang, again, pipeline_only=True)
+        if again and not placed and preemptor.gang in turns and not _over(world, gang, again):
+            return False
+        if placed and pods_to_return(world, gang):
             line.append(gang)
             turns.add(gang)
     return True
+
+
+def _over(world: World, gang: int, pods: Sequence[int]) -> bool:
+    return over_capacity(world, gang, world.request(pods, world.snapshot.max_gpu_memory))
 
 
 # --------------------------------------------------------------------------------------------------------- Validators

@@ -63,13 +63,16 @@ class Sharer:
         self.clock.now += 2
         return np.full((3, len(cycle.snapshot.queues)), -1.0)
 
-    def queue_key(self, book: Any, queue: int, request: Any, victims: Any) -> int:
+    def queue_key(self, book: Any, queue: int, request: Any, victims: Any) -> Any:
         return queue
 
     def over_capacity(self, cycle: Any, gang: int, request: Any) -> None: ...
 
     def can_reclaim(self, cycle: Any, gang: int, request: Any) -> bool:
         return False
+
+    def most_gpus(self, book: Any, taking: Any, request: Any, block: float) -> float:
+        return 0.0
 
 
 def test_times_of_plugins() -> None:

@@ -6,7 +6,7 @@ from math import inf
 import pytest
 
 from pykai.engine.capacity import human, over_held_quota, over_limit
-from pykai.engine.entitlement import Claim, can_reclaim, may_lose, most_gpus_to_lose, reclaimable
+from pykai.engine.entitlement import Claim, can_reclaim, may_lose, most_gpus, reclaimable
 from pykai.engine.quota import BILLION, ZERO, QueueBook, Triple, fits, queue_key
 
 FREE: Triple = (-1.0, -1.0, -1.0)
@@ -201,7 +201,7 @@ def test_only_what_the_claim_asks_for_makes_a_victim() -> None:
 )
 def test_at_most_the_surplus_and_one_block_can_be_taken(wanted: float, victim: dict[str, object], most: float) -> None:
     found = book({"deserved": quota(2), "fair": quota(9)}, victim)
-    assert most_gpus_to_lose(found, Claim(0, gpus(wanted)), {1: 1.0}) == most
+    assert most_gpus(found, (0, 1, ZERO), gpus(wanted), 1.0) == most
 
 
 #   0 department    1 department

@@ -9,7 +9,7 @@ import pytest
 from pykai.engine import shapes
 from pykai.engine.allocate import allocate
 from pykai.engine.cycle import Cycle
-from pykai.engine.order import Waiting
+from pykai.engine.waiting import Waiting
 from pykai.model.status import Status
 from pykai.objects import kinds
 from tests.properties.small_world import NOW, PACKING
@@ -87,23 +87,26 @@ def test_all_without_a_turn_are_told_why() -> None:
     assert told == {"large", "small", *(f"alike{n}" for n in range(shapes.MOST_HOPELESS + 5))}
 
 
-def asked(cycle: Cycle, line: Waiting) -> float:
-    """How many GPUs the only one who waits asks for, as its neighbours see it."""
-    (bystander,) = line.bystanders({cycle.snapshot.queues.rows["q"]}, set())
-    return bystander.request[2]
+def requested(cycle: Cycle, waiting: Waiting) -> list[float]:
+    """GPUs that the pending gangs of the queue request, as other queues see it."""
+    return [entry.request[2] for entry in waiting.stream(cycle.snapshot.queues.rows["q"])]
 
 
-def test_who_waits_asks_for_more_once_it_lost_its_place() -> None:
-    waits = [gang("some", minMember=2), pod("some-0", gpus=1), pod("some-1", gpus=1)]
-    cycle = Cycle(seen(node("n", gpus=1), *waits), PACKING, NOW)
-    line, trial = Waiting(cycle, [0]), cycle.trial
+def test_a_gang_that_lost_pods_requests_them_again() -> None:
+    objects = [gang("some", minMember=2), pod("some-0", gpus=1), pod("some-1", gpus=1)]
+    cycle = Cycle(seen(node("n", gpus=1), *objects), PACKING, NOW)
+    waits, trial = Waiting(cycle, [0]), cycle.trial
     trial.place(0, 0)
-    mark = trial.mark()
+    waits.prepare([cycle.snapshot.queues.rows["q"]])
     trial.suppose_evicted(0)
-    assert asked(cycle, line) == 2
-    trial.undo_to(mark)
-    assert asked(cycle, line) == 1, "what was supposed is forgotten"
-    trial.suppose_evicted(0)
+    assert requested(cycle, waits) == [1], "what is only supposed does not count"
     trial.decide({0: "why"})
-    line.changed([0])
-    assert asked(cycle, line) == 2
+    waits.changed([0])
+    assert requested(cycle, waits) == [2]
+
+
+def test_of_the_gangs_that_wait_only_those_that_request_more_than_the_ones_before_count() -> None:
+    sizes = (2, 1, 2, 4, 3, 4, 1)
+    objects = [item for n, gpus in enumerate(sizes) for item in waiting(f"g{n}", 90 - n, gpus)]
+    cycle = Cycle(seen(node("n", gpus=1), *objects), PACKING, NOW)
+    assert requested(cycle, Waiting(cycle, range(len(sizes)))) == [2, 4]
