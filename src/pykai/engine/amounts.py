@@ -53,6 +53,12 @@ class PodAmounts:
             return float(c.memory_mib)
         return float(int(c.portion * self.gpu_memory[node]))
 
+    def share_memories(self, c: PodClass) -> Column:
+        """MiB per device a shared request takes on each node."""
+        if c.gpu_kind is BY_MEMORY:
+            return np.full(len(self.gpu_memory), float(c.memory_mib))
+        return np.trunc(c.portion * np.array(self.gpu_memory))
+
     def share_portion(self, c: PodClass, node: int) -> float:
         """Portion per device a shared request takes on a node, rounded up to hundredths for memory requests."""
         if c.gpu_kind is not BY_MEMORY:

@@ -89,11 +89,12 @@ class Placement:
             return 0
         done, extra = 0, self._extra(pods[0], rules, ())
         while done < len(pods):
-            rows, wait = cycle.rankings.of(c, nodes).best_alike(len(pods) - done, extra)
+            rows, copies, wait = cycle.rankings.of(c, nodes).best_alike(len(pods) - done, extra)
             if not len(rows):
                 break
-            trial.place_alike(pods[done : done + len(rows)], rows, wait or self.wait_only)
-            done += len(rows)
+            number = int(copies.sum())
+            trial.place_alike(pods[done : done + number], (rows, copies), wait or self.wait_only)
+            done += number
         return done
 
     def _scored_alike(self, pods: Sequence[int], rules: ClassRules) -> bool:
@@ -202,7 +203,7 @@ def choose_devices(
     """
     trial = cycle.trial
     capacity, memory = trial.amounts.gpu_memory[node], trial.share_memory(c, node)
-    idle, free, _ = cycle.node_facts.states()(node)
+    idle, free, _ = cycle.node_facts.states().of(node)
     shares = trial.shares.get(node, {})
     options = [
         (-_device_score(cycle, share.used / capacity), 0, group) for group, share in with_room(shares, memory, capacity)

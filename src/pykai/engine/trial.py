@@ -141,19 +141,20 @@ class Trial:
         self._charge_queue(pod, 1.0)
         self.journal.put_new(self.placed, pod, wait)
 
-    def place_alike(self, pods: Sequence[int], nodes: Rows, wait: bool) -> None:
-        """Give pending pods of one podset and class, which takes no shares and fits there, a node of their own each:
-        `place` for many, at the price of one."""
-        journal, status, rows = self.journal, PIPELINED if wait else ALLOCATED, nodes.tolist()
+    def place_alike(self, pods: Sequence[int], where: tuple[Rows, Rows], wait: bool) -> None:
+        """Give pending pods of one podset and class, which takes no shares, nodes on which they fit, each as many as
+        it takes: `place` for many, at the price of one."""
+        (nodes, copies), journal, status = where, self.journal, PIPELINED if wait else ALLOCATED
+        rows = nodes.repeat(copies).tolist()
         journal.put_each(self.node, pods, rows)
         journal.put_each(self.status, pods, [status] * len(pods))
         journal.put_each_new(self.placed, pods, wait)
         self._count(pods[0], PENDING, -len(pods))
         self._count(pods[0], status, len(pods))
         self.moved.extend(pods)
-        self.touched.extend(rows)
+        self.touched.extend(nodes.tolist())
         request = self.amounts.where_it_fits(self.klass[pods[0]])
-        journal.take_from(self.releasing if wait else self.idle, nodes, request[:, None])
+        journal.take_from(self.releasing if wait else self.idle, nodes, request[:, None] * copies)
         self._charge_queue(pods[0], float(len(pods)))
 
     def wait_instead(self, pod: int) -> None:
