@@ -52,11 +52,27 @@ def explain_alike(cycle: Cycle, first: int, others: Iterable[int]) -> None:
 def explain_pod(cycle: Cycle, gang: int, failed: tuple[int, int], looked: Looked) -> None:
     """No node took the pod; `failed` is the pod, and how many of its podset have a place."""
     pod, _ = failed
-    error = fit_error(cycle, cycle.trial.of_class(pod), *looked)
-    alone = len(cycle.snapshot.gangs.pods(gang)) == 1
-    text = error.detailed(alone) if cycle.snapshot.params.detailed_fit_errors else error.text()
+    text = _text(cycle, gang, cycle.trial.of_class(pod), looked)
     cycle.reasons.pods[pod] = text
     cycle.reasons.gang(gang, GangError(POD_ERRORS, _gang_message(cycle, gang, failed, text)))
+
+
+def _text(cycle: Cycle, gang: int, c: PodClass, looked: Looked) -> str:
+    if cycle.snapshot.params.detailed_fit_errors:
+        return fit_error(cycle, c, *looked).detailed(alone=len(cycle.snapshot.gangs.pods(gang)) == 1)
+    short_everywhere = looked[0] is None and not c.shared and not c.overhead and cycle.node_facts.nowhere(c)
+    return _shortage_text(cycle, c) if short_everywhere else fit_error(cycle, c, *looked).text()
+
+
+def _shortage_text(cycle: Cycle, c: PodClass) -> str:
+    """Where every node is short of something no other reason counts: the text follows from how many lack what."""
+    free, memo = cycle.node_facts.states().free, cycle.memo.setdefault("shortage_texts", {})
+    counted = [(row, int(np.count_nonzero(free[row] < need))) for row, need in c.demand]
+    key = tuple([(row, count) for row, count in counted if count])
+    if key not in memo:
+        memo[key] = FitError({_lack(cycle, row).reason: count for row, count in key}).text()
+    text: str = memo[key]
+    return text
 
 
 def _gang_message(cycle: Cycle, gang: int, failed: tuple[int, int], text: str) -> str:

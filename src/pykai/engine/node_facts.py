@@ -132,6 +132,13 @@ class NodeFacts:
                 least = least - spared.max(axis=1, initial=0.0)
         return least
 
+    def nowhere(self, pod_class: PodClass) -> bool:
+        """Whether no node has enough of some resource: a proof by a few comparisons; False proves nothing."""
+        if self.reliefs:
+            return False
+        most = self.states().most
+        return any(most[row] < need for row, need in pod_class.demand)
+
     # --------------------------------------------------------------------------------------------------------- filters
     def rejections(self, pod_class: PodClass) -> Iterator[points.Rejection]:
         """Why filters reject which nodes, in the order of the filters."""

@@ -35,6 +35,10 @@ class NodeStates:
         self.idle = trial.idle
         self.free: Column = trial.idle + trial.releasing
         """Idle plus what is being released."""
+        self.most: list[float] = self.free.max(axis=1, initial=-np.inf).tolist()
+        """Per resource an upper bound of what is free on any node."""
+        self._loose = False
+        """Whether a lower bound may do."""
         self._rooms = np.full((0, len(trial.snapshot.nodes)), -np.inf)
         """[device, node]: the largest request that fits on each shared device, ascending; -inf: no such device."""
         self._states: dict[int, NodeState] = {}
@@ -53,11 +57,18 @@ class NodeStates:
         for node in set(touched[self._read :]):
             self._states.pop(node, None)
             np.add(idle[:, node], releasing[:, node], out=free[:, node])
+            self.most = list(map(max, self.most, free[:, node].tolist()))
             if node in self._trial.shares:
                 self._note_rooms(node)
             for (_, resource), standing in self._standings.items():
                 standing.put(node, float(free[resource, node]))
-        self._read = len(touched)
+        self._read, self._loose = len(touched), True
+
+    def tighten(self) -> None:
+        """Make the upper bounds exact: worth its while when a pod has just found no node."""
+        if self._loose:
+            self._loose = False
+            self.most = self.free.max(axis=1, initial=-np.inf).tolist()
 
     def of(self, node: int) -> NodeState:
         """One node; what one class asked for the next one need not work out."""

@@ -59,8 +59,7 @@ class Ranking:
         if self._shared:
             self._gpu_memory = self.trial.snapshot.nodes.gpu_memory
             self._memory = self.trial.amounts.share_memories(pod_class)
-        dims = sorted(pod_class.dims.tolist(), key=lambda row: row != GPU)  # what is scarce first
-        self._dims: list[tuple[int, float]] = [(row, float(pod_class.request[row])) for row in dims]
+        self._demand = pod_class.demand
         states = facts.states()
         asked = [(plugin, plugin.measured(pod_class)) for plugin in facts.relative]
         self._relative = [states.standing(plugin, row) for plugin, row in asked if row is not None]
@@ -169,7 +168,7 @@ class Ranking:
         if self._facts.reliefs:
             enough: Mask = np.logical_and.reduce(have >= self._facts.need(self.pod_class, rows))
             return among & enough
-        for row, need in self._dims:
+        for row, need in self._demand:
             among = among & (have[row] >= need)
             if row == GPU and not among.any():
                 break
@@ -194,7 +193,7 @@ class Ranking:
         """The score of one node without relative ones; notes whether the class fits there at once."""
         (idle, free, left), now, shared = state, True, 0
         fits = bool(self._allowed[node])
-        for row, need in self._dims:
+        for row, need in self._demand:
             if free[row] < need:
                 fits = False
                 break
