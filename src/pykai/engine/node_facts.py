@@ -137,7 +137,7 @@ class NodeFacts:
         if self.reliefs:
             return False
         most = self.states().most
-        return any(most[row] < need for row, need in pod_class.demand)
+        return most is not None and any(most[row] < need for row, need in pod_class.demand)
 
     # --------------------------------------------------------------------------------------------------------- filters
     def rejections(self, pod_class: PodClass) -> Iterator[points.Rejection]:

@@ -94,7 +94,7 @@ class Placement:
             rows, copies, wait = cycle.rankings.of(c, nodes).best_alike(len(pods) - done, extra)
             if not len(rows):
                 break
-            number = int(copies.sum())
+            number = len(rows) if copies is None else int(copies.sum())
             trial.place_alike(pods[done : done + number], (rows, copies), wait or self.wait_only)
             done += number
         return done

@@ -16,15 +16,14 @@ UNFIT = -np.inf
 
 
 class Filling(NamedTuple):
-    """Nodes, how many pods each of them takes, and whether the pods must wait there."""
+    """Nodes, how many pods each of them takes (None: one), and whether the pods must wait there."""
 
     rows: Rows
-    copies: Rows
+    copies: Rows | None
     wait: bool
 
 
 _NOTHING = np.empty(0, dtype=np.int64)
-_ONE = np.ones(1, dtype=np.int64)
 
 
 class Ranked(NamedTuple):
@@ -39,8 +38,8 @@ class Ranked(NamedTuple):
     by_order: bool
     span: float | None
     """How far relative scores lie apart at most; None: a pod may make its node worse for the next one."""
-    copies: Callable[[Rows, bool], Column]
-    """How many pods of the class fit on nodes; True: counting what is being released."""
+    holds: tuple[Callable[[Rows], Mask], Callable[[Rows, bool], Column]]
+    """On which nodes two pods of the class fit; how many do, True: counting what is being released."""
 
     def best(self, extra: Column | None = None) -> Iterator[tuple[int, bool]]:
         """Node rows from best to worst, and whether the class fits there without waiting for a release; the full order
@@ -73,10 +72,10 @@ class Ranked(NamedTuple):
             base, total = base + mine, total + mine
         first = int(total.argmax()) if len(total) else 0
         if not len(total) or total[first] == UNFIT:
-            return Filling(_NOTHING, _NOTHING, False)
+            return Filling(_NOTHING, None, False)
         wait = not self.fits_now[first]
         if count == 1 or not self.by_order:
-            return Filling(self.rows[first : first + 1], _ONE, wait)
+            return Filling(self.rows[first : first + 1], None, wait)
         alike = (base == base[first]) & (self.fits_now != wait)
         among, others = alike.nonzero()[0], np.where(alike, UNFIT, total)
         next_other = int(others.argmax())
@@ -84,21 +83,22 @@ class Ranked(NamedTuple):
             ahead = total[among] - others[next_other]
             among = among[(ahead > 0) | ((ahead == 0) & (among < next_other))]
         rows = self.rows[among[(-total[among]).argsort(kind="stable")[:count]]]
+        twice = self.holds[0](rows)
+        if not twice.any():
+            return Filling(rows, None, wait)
         apart = base[first] - np.where(alike, UNFIT, base).max()
-        return self._filled(rows, count, wait, several=self.span is not None and apart > self.span)
+        if self.span is None or apart <= self.span:
+            return Filling(rows[: max(int(twice.argmax()), 1)], None, wait)
+        return self._filled(rows, count, wait)
 
-    def _filled(self, rows: Rows, count: int, wait: bool, several: bool) -> Filling:
+    def _filled(self, rows: Rows, count: int, wait: bool) -> Filling:
         """Fill nodes in this order; behind one that could take more in another way nothing is said."""
-        at_all = self.copies(rows, True)
-        copies = at_all if wait else np.minimum(at_all, self.copies(rows, False))
-        if not several:
-            end = max(_first(at_all > 1), 1)
-            return Filling(rows[:end], np.ones(len(rows[:end]), dtype=np.int64), wait)
-        end = _first(copies < at_all) + 1
-        taken = np.diff(np.minimum(copies[:end].cumsum(), count).astype(np.int64), prepend=0)
+        copies_of = self.holds[1]
+        at_all = copies_of(rows, True)
+        copies = at_all if wait else np.minimum(at_all, copies_of(rows, False))
+        more = copies < at_all
+        end = int(more.argmax()) + 1 if more.any() else len(rows)
+        filled = np.minimum(copies[:end].cumsum(), count).astype(np.int64)
+        taken = filled.copy()
+        taken[1:] -= filled[:-1]
         return Filling(rows[:end][taken > 0], taken[taken > 0], wait)
-
-
-def _first(mask: Mask) -> int:
-    """The first position that is set; behind the last where none is."""
-    return int(mask.argmax()) if mask.any() else len(mask)

@@ -55,6 +55,8 @@ class Ranking:
         self.trial = facts.trial
         self.pod_class = pod_class
         self._allowed = facts.allowed(pod_class)
+        self._allowed_list: list[bool] = []
+        """The same for looks at few nodes, made for the first of them."""
         self._shared = pod_class.shared
         if self._shared:
             self._gpu_memory = self.trial.snapshot.nodes.gpu_memory
@@ -62,7 +64,8 @@ class Ranking:
         self._demand = pod_class.demand
         states = facts.states()
         asked = [(plugin, plugin.measured(pod_class)) for plugin in facts.relative]
-        self._relative = [states.standing(plugin, row) for plugin, row in asked if row is not None]
+        self._relative = [(states.standing(plugin, row), row) for plugin, row in asked if row is not None]
+        """Where nodes stand, and by which resource."""
         self._steady = facts.steady_scores(pod_class)
         self._span = _span(facts.relative) if facts.steady else None
         self._read = len(self.trial.touched)
@@ -78,14 +81,18 @@ class Ranking:
         self._look_again(nodes)
         by_order = len(self._relative) <= 1
         if nodes is None:
-            total = self._local
-            for standing in self._relative:
-                total = total + standing.scores()
-            return Ranked(self._facts.every, self._local, total, self._fits_now, by_order, self._span, self._copies)
+            total, free = self._local, self._facts.states().free
+            for standing, resource in self._relative:
+                total = total + standing.scores(free[resource])
+            return Ranked(
+                self._facts.every, self._local, total, self._fits_now, by_order, self._span, (self._twice, self._copies)
+            )
         total = local = self._local.take(nodes)
-        for standing in self._relative:
-            total = total + standing.within(nodes)
-        return Ranked(nodes, local, total, self._fits_now.take(nodes), by_order, self._span, self._copies)
+        for standing, resource in self._relative:
+            total = total + standing.within(nodes, self._facts.states().free_of(resource, nodes))
+        return Ranked(
+            nodes, local, total, self._fits_now.take(nodes), by_order, self._span, (self._twice, self._copies)
+        )
 
     def _look_again(self, nodes: Rows | None) -> None:
         """Bring outdated entries up to date, where only those of some nodes matter just these."""
@@ -146,9 +153,11 @@ class Ranking:
     def look(self, nodes: Rows | None) -> tuple[NodeLook, Mask]:
         """The nodes as the class sees them (None: all), and where it fits counting what is being released."""
         states, rows = self._facts.states(), self._facts.every if nodes is None else nodes
-        idle, free, allowed = states.idle, states.free, self._allowed
-        if nodes is not None:
-            idle, free, allowed = idle.take(nodes, axis=1), free.take(nodes, axis=1), allowed[nodes]
+        if nodes is None:
+            idle, free, allowed = states.idle, states.free, self._allowed
+        else:
+            idle, allowed = states.idle.take(nodes, axis=1), self._allowed[nodes]
+            free = idle + self.trial.releasing.take(nodes, axis=1)
         fits = self._enough(free, allowed, rows)
         now = self._enough(idle, fits, rows)
         sharable = self._facts.nothing
@@ -174,6 +183,21 @@ class Ranking:
                 break
         return among
 
+    def _twice(self, nodes: Rows) -> Mask:
+        """On which of the nodes two pods of the class fit, counting what is being released."""
+        states = self._facts.states()
+        if self._facts.reliefs:
+            need = 2 * self._facts.need(self.pod_class, nodes)
+            enough: Mask = np.logical_and.reduce(states.free.take(nodes, axis=1) >= need)
+            return enough
+        masks: list[Mask] = []
+        for row, amount in self._demand:
+            masks.append(states.free_of(row, nodes) >= 2 * amount)
+            if not masks[-1].any():
+                return masks[-1]
+        both: Mask = np.logical_and.reduce(masks)
+        return both
+
     def _copies(self, nodes: Rows, wait: bool) -> Column:
         """How many pods of the class fit on each of the nodes, counting what is being released where they `wait`."""
         states = self._facts.states()
@@ -186,13 +210,15 @@ class Ranking:
     def _look_at_few(self, nodes: Iterable[int]) -> None:
         """The same as `_look_at` with numbers instead of columns."""
         local, state_of = self._local, self._facts.states().of
+        if not self._allowed_list:
+            self._allowed_list = self._allowed.tolist()
         for node in nodes:
             local[node] = self._score(node, state_of(node))
 
     def _score(self, node: int, state: NodeState) -> float:
         """The score of one node without relative ones; notes whether the class fits there at once."""
         (idle, free, left), now, shared = state, True, 0
-        fits = bool(self._allowed[node])
+        fits = self._allowed_list[node]
         for row, need in self._demand:
             if free[row] < need:
                 fits = False
@@ -200,8 +226,10 @@ class Ranking:
             if idle[row] < need:
                 now = False
         if self._shared and fits:
-            shared, devices = len(left) - bisect_left(left, self._memory[node]), self.pod_class.devices
-            fits = floor(free[GPU]) + shared >= devices and self._gpu_memory[node] >= self.pod_class.memory_mib
+            amounts, devices = self.trial.amounts, self.pod_class.devices
+            if left:
+                shared = len(left) - bisect_left(left, amounts.share_memory(self.pod_class, node))
+            fits = floor(free[GPU]) + shared >= devices and amounts.gpu_memory[node] >= self.pod_class.memory_mib
             now = now and floor(idle[GPU]) + shared >= devices
         self._fits_now[node] = fits and now
         return float(self._steady(now, shared > 0)[node]) if fits else UNFIT

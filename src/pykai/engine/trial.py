@@ -143,8 +143,11 @@ class Trial:
 
         A pod that is being evicted keeps its releasing resources where it was: it moves.
         """
-        if self.status[pod] == PENDING and not self.amounts.shared[self.klass[pod]]:
+        if self.status[pod] == PENDING:
             self._place_pending(pod, node, wait)
+            if self.amounts.shared[self.klass[pod]]:
+                self.journal.put_new(self.gpu_groups, pod, groups)
+                self._share_devices(pod, self.status[pod], 1, (node, groups))
             return
         if pod in self.virtual:
             if pod in self.placed:
@@ -161,7 +164,7 @@ class Trial:
         self.journal.put_new(self.placed, pod, wait)
 
     def _place_pending(self, pod: int, node: int, wait: bool) -> None:
-        """The most frequent change of all as one step: a pod that waits, and takes no shares, is given a node."""
+        """The most frequent change of all as one step: a pending pod gets a node; shares of devices come on top."""
         block, podset = self.releasing if wait else self.idle, self.podset[pod]
         before = _Before(pod, self.node[pod], node, wait, block[:, node].copy(), self._queues_of(pod))
         self.journal.note(self._unplace, before)
@@ -193,20 +196,21 @@ class Trial:
         if wait:
             self.pipelined[podset] += by
 
-    def place_alike(self, pods: Sequence[int], where: tuple[Rows, Rows], wait: bool) -> None:
+    def place_alike(self, pods: Sequence[int], where: tuple[Rows, Rows | None], wait: bool) -> None:
         """Give pending pods of one podset and class, which takes no shares, nodes on which they fit, each as many as
-        it takes: `place` for many, at the price of one."""
+        it takes (None: one): `place` for many, at the price of one."""
         (nodes, copies), journal, status = where, self.journal, PIPELINED if wait else ALLOCATED
-        rows = nodes.repeat(copies).tolist()
+        rows = (nodes if copies is None else nodes.repeat(copies)).tolist()
         journal.put_each(self.node, pods, rows)
         journal.put_each(self.status, pods, [status] * len(pods))
         journal.put_each_new(self.placed, pods, wait)
         self._count(pods[0], PENDING, -len(pods))
         self._count(pods[0], status, len(pods))
         self.moved.extend(pods)
-        self.touched.extend(nodes.tolist())
-        request = self.amounts.where_it_fits(self.klass[pods[0]])
-        journal.take_from(self.releasing if wait else self.idle, nodes, request[:, None] * copies)
+        self.touched.extend(rows if copies is None else nodes.tolist())
+        request = self.amounts.where_it_fits(self.klass[pods[0]])[:, None]
+        amounts = request if copies is None else request * copies
+        journal.take_from(self.releasing if wait else self.idle, nodes, amounts)
         self._charge_queue(pods[0], float(len(pods)))
 
     def wait_instead(self, pod: int) -> None:

@@ -45,7 +45,7 @@ def placement(given: Case) -> Case:
             resource = plugin.measured(seen.pod_class)
             if resource is not None:
                 offered = seen.trial.snapshot.nodes.allocatable[resource] > 0
-                total += Standing(plugin, offered, seen.free[resource]).scores()
+                total += Standing(plugin, offered, seen.free[resource]).scores(seen.free[resource])
         else:
             total += plugin.score(seen)
     by_name = dict(zip(seen.trial.snapshot.nodes.names, total.tolist(), strict=True))

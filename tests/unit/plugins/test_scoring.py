@@ -72,7 +72,7 @@ def packed(plugin: Pack, seen: NodeLook) -> list[float]:
     if resource is None:
         return [0.0] * len(seen.nodes)
     offered = seen.trial.snapshot.nodes.allocatable[resource, seen.nodes] > 0
-    scores: list[float] = Standing(plugin, offered, seen.free[resource]).scores().tolist()
+    scores: list[float] = Standing(plugin, offered, seen.free[resource]).scores(seen.free[resource]).tolist()
     return scores
 
 
