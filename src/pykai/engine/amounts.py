@@ -7,7 +7,7 @@ from math import ceil
 import numpy as np
 
 from pykai.model.pods import GpuKind, PodClass
-from pykai.model.resources import GPU, Column, Mask, whole_gpus
+from pykai.model.resources import GPU, Column, whole_gpus
 from pykai.model.snapshot import Snapshot
 
 BY_MEMORY = GpuKind.MEMORY
@@ -30,18 +30,12 @@ class PodAmounts:
         self.requests = class_requests(snapshot)
         self._columns: list[Column] = list(self.requests.T.copy())
         self._offered = snapshot.nodes.allocatable > 0
-        self._offers_all: dict[int, Mask] = {}
-        """Class -> nodes that offer everything it asks for."""
         self._mig_rows = snapshot.space.mig_rows()
         self._of_queue: dict[int, tuple[float, float, float]] = {}
 
     def of_node(self, klass: int, node: int) -> Column:
-        """[resource]: what a pod of a class takes from the columns of a node: of what is offered there; read only."""
-        request = self._columns[klass]
-        offers_all = self._offers_all.get(klass)
-        if offers_all is None:
-            offers_all = self._offers_all[klass] = np.asarray(self._offered[request > 0].all(axis=0))
-        return request if offers_all[node] else np.asarray(request * self._offered[:, node])
+        """[resource]: what a pod of a class takes from the columns of a node: of what is offered there."""
+        return self._columns[klass] * self._offered[:, node]
 
     def where_it_fits(self, klass: int) -> Column:
         """[resource]: the same of any node on which the class fits, and which therefore offers all it asks for."""
@@ -52,6 +46,12 @@ class PodAmounts:
         if c.gpu_kind is BY_MEMORY:
             return float(c.memory_mib)
         return float(int(c.portion * self.gpu_memory[node]))
+
+    def share_memories(self, c: PodClass) -> Column:
+        """MiB per device a shared request takes on each node."""
+        if c.gpu_kind is BY_MEMORY:
+            return np.full(len(self.gpu_memory), float(c.memory_mib))
+        return np.trunc(c.portion * np.array(self.gpu_memory))
 
     def share_portion(self, c: PodClass, node: int) -> float:
         """Portion per device a shared request takes on a node, rounded up to hundredths for memory requests."""

@@ -69,6 +69,7 @@ class Cycle:
         self.node_facts = NodeFacts(self.trial, policy)
         self.rankings = Rankings(self.node_facts)
         self._rules: dict[int, ClassRules] = {}
+        self._rules_by_concern: dict[tuple[bool, ...], ClassRules] = {}
         self.gang_order = policy.of(points.GangOrder)  # type: ignore[type-abstract]
         self.gates = policy.of(points.PodGate)  # type: ignore[type-abstract]
         self.live_filters = policy.of(points.LiveFilter)  # type: ignore[type-abstract]
@@ -113,14 +114,28 @@ class Cycle:
         """The plugins that are concerned with a class; asked once per class."""
         found = self._rules.get(pod_class.row)
         if found is None:
-            found = self._rules[pod_class.row] = ClassRules(
-                tuple(plugin for plugin in self.live_filters if plugin.concerns(self, pod_class)),
-                tuple(plugin for plugin in self.live_masks if plugin.concerns(self, pod_class)),
-                tuple(plugin for plugin in self.wait_rules if plugin.concerns(self, pod_class)),
-                tuple(plugin for plugin in self.observers if plugin.concerns(self, pod_class)),
-                tuple(plugin for plugin in self.pod_scores if plugin.concerns(self, pod_class)),
-            )
+            concerned = tuple([plugin.concerns(self, pod_class) for plugin in self._choosy])
+            found = self._rules_by_concern.get(concerned)
+            if found is None:
+                found = self._rules_by_concern[concerned] = self._class_rules(concerned)
+            self._rules[pod_class.row] = found
         return found
+
+    @cached_property
+    def _choosy(self) -> list[Any]:
+        """The plugins that are concerned with some classes only, each once."""
+        points_of = (self.live_filters, self.live_masks, self.wait_rules, self.observers, self.pod_scores)
+        return list({id(plugin): plugin for plugins in points_of for plugin in plugins}.values())
+
+    def _class_rules(self, concerned: tuple[bool, ...]) -> ClassRules:
+        chosen = {id(plugin) for plugin, is_concerned in zip(self._choosy, concerned, strict=True) if is_concerned}
+        return ClassRules(
+            tuple(plugin for plugin in self.live_filters if id(plugin) in chosen),
+            tuple(plugin for plugin in self.live_masks if id(plugin) in chosen),
+            tuple(plugin for plugin in self.wait_rules if id(plugin) in chosen),
+            tuple(plugin for plugin in self.observers if id(plugin) in chosen),
+            tuple(plugin for plugin in self.pod_scores if id(plugin) in chosen),
+        )
 
     def tell_placed(self, pod: int) -> None:
         """Let everybody concerned know that a pod has its node, or has it in another way than before."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from types import MappingProxyType
 from typing import NamedTuple
@@ -52,20 +52,37 @@ def explain_alike(cycle: Cycle, first: int, others: Iterable[int]) -> None:
 def explain_pod(cycle: Cycle, gang: int, failed: tuple[int, int], looked: Looked) -> None:
     """No node took the pod; `failed` is the pod, and how many of its podset have a place."""
     pod, _ = failed
-    error = fit_error(cycle, cycle.trial.of_class(pod), *looked)
-    alone = len(cycle.snapshot.gangs.pods(gang)) == 1
-    text = error.detailed(alone) if cycle.snapshot.params.detailed_fit_errors else error.text()
+    text = _text(cycle, gang, cycle.trial.of_class(pod), looked)
     cycle.reasons.pods[pod] = text
     cycle.reasons.gang(gang, GangError(POD_ERRORS, _gang_message(cycle, gang, failed, text)))
 
 
+def _text(cycle: Cycle, gang: int, c: PodClass, looked: Looked) -> str:
+    if cycle.snapshot.params.detailed_fit_errors:
+        return fit_error(cycle, c, *looked).detailed(alone=len(cycle.snapshot.gangs.pods(gang)) == 1)
+    short_everywhere = looked[0] is None and not c.shared and not c.overhead and cycle.node_facts.nowhere(c)
+    return _shortage_text(cycle, c) if short_everywhere else fit_error(cycle, c, *looked).text()
+
+
+def _shortage_text(cycle: Cycle, c: PodClass) -> str:
+    """Where every node is short of something no other reason counts: the text follows from how many lack what."""
+    free, memo = cycle.node_facts.states().free, cycle.memo.setdefault("shortage_texts", {})
+    counted = [(row, int(np.count_nonzero(free[row] < need))) for row, need in c.demand]
+    key = tuple([(row, count) for row, count in counted if count])
+    if key not in memo:
+        memo[key] = FitError({_lack(cycle, row).reason: count for row, count in key}).text()
+    text: str = memo[key]
+    return text
+
+
 def _gang_message(cycle: Cycle, gang: int, failed: tuple[int, int], text: str) -> str:
     pod, found = failed
-    trial = cycle.trial
-    podsets = list(cycle.snapshot.gangs.tree(gang).podsets())
-    podset = next(podset for podset in podsets if podset.row == trial.podset[pod])
-    if not is_gang(trial, gang) or trial.active_used[podset.row] - found >= podset.min_available:
+    trial, gangs = cycle.trial, cycle.snapshot.gangs
+    row = trial.podset[pod]
+    if not is_gang(trial, gang) or trial.active_used[row] - found >= gangs.podset_min[row]:
         return about_pod(cycle.snapshot.pods.title(pod), text)
+    podsets = list(gangs.tree(gang).podsets())
+    podset = next(podset for podset in podsets if podset.row == row)
     if podset.name == "default" and len(podsets) == 1:
         return (
             f"Resources were found for {found} pods while {podset.min_available} are required for gang scheduling. "
@@ -81,38 +98,58 @@ def _gang_message(cycle: Cycle, gang: int, failed: tuple[int, int], text: str) -
 def fit_error(
     cycle: Cycle, c: PodClass, nodes: Rows | None, refused: Mapping[int, str], closed: Sequence[Rejection] = ()
 ) -> FitError:
-    """Counts per reason over the nodes; remembered while nothing moves, for the next pod of the class."""
+    """Counts per reason over the nodes; remembered while nothing moves, for the next pod that is alike."""
     where = None if nodes is None else nodes.tobytes()
-    key = (len(cycle.trial.touched), c.row, where, *((reason, int(mask.sum())) for reason, mask in closed))
-    memo = cycle.memo.setdefault("fit_errors", {})
-    if not refused and key in memo:
-        known: FitError = memo[key]
-        return known
-    rows = np.arange(len(cycle.snapshot.nodes)) if nodes is None else nodes
-    error = _fit_error(cycle, c, rows, refused, closed)
-    if not refused:
-        memo[key] = error
-    return error
+    key = (cycle.node_facts.reasons_key(c), where, *((reason, mask.tobytes()) for reason, mask in closed))
+    memo = _while_nothing_moves(cycle)
+    known = None if refused else memo.get(key)
+    if known is None:
+        known = _fit_error(cycle, c, nodes, refused, closed)
+        if not refused:
+            memo[key] = known
+    return known
+
+
+def _while_nothing_moves(cycle: Cycle) -> dict[Hashable, FitError]:
+    """What was worked out since something was last placed or evicted."""
+    read, known = cycle.memo.get("fit_errors", (-1, {}))
+    if read != len(cycle.trial.touched):
+        known = dict[Hashable, FitError]()
+        cycle.memo["fit_errors"] = len(cycle.trial.touched), known
+    return known  # type: ignore[no-any-return]
 
 
 def _fit_error(
-    cycle: Cycle, c: PodClass, nodes: Rows, refused: Mapping[int, str], closed: Sequence[Rejection]
+    cycle: Cycle, c: PodClass, nodes: Rows | None, refused: Mapping[int, str], closed: Sequence[Rejection]
 ) -> FitError:
-    found = list(_but_for_overhead(cycle, c, nodes))
-    explained = np.logical_or.reduce([mask for _, mask in found])
+    rows = cycle.node_facts.every if nodes is None else nodes
+    lacks, masks = _but_for_overhead(cycle, c, nodes)
+    explained: Mask = np.logical_or.reduce(masks)
+    if not explained.all():
+        more = list(_other_reasons(cycle, c, (rows, refused, closed), explained))
+        lacks, masks = [*lacks, *(lack for lack, _ in more)], np.array([*masks, *(mask for _, mask in more)])
+    counts: Counter[str] = Counter()
+    for lack, count in zip(lacks, np.add.reduce(masks, axis=1, dtype=np.int64).tolist(), strict=True):
+        counts[lack.reason + lack.suffix] += count
+    if not any(counts.values()) and c.gpu_kind is GpuKind.MEMORY:
+        lacks, masks = [Lack(_SHORT + "GPUs", GPU)], np.ones((1, len(rows)), dtype=bool)
+        counts[_SHORT + "GPUs"] = len(rows)
+    detailed = cycle.snapshot.params.detailed_fit_errors
+    by_node = _by_node(cycle, c, rows, list(zip(lacks, masks, strict=True))) if detailed else {}
+    return FitError({r: n for r, n in counts.items() if n}, by_node)
+
+
+def _other_reasons(
+    cycle: Cycle, c: PodClass, looked: tuple[Rows, Mapping[int, str], Sequence[Rejection]], explained: Mask
+) -> Iterator[tuple[Lack, Mask]]:
+    """What speaks against nodes that are short of nothing: the first filter that rejects one, then single refusals."""
+    nodes, refused, closed = looked
     for reason, rejected in chain(cycle.node_facts.rejections(c), closed):
         new = rejected[nodes] & ~explained
-        explained |= new
-        found.append((Lack(reason), new))
-    found.extend((Lack(reason), np.isin(nodes, rows) & ~explained) for reason, rows in _by_reason(refused).items())
-    counts: Counter[str] = Counter()
-    for lack, mask in found:
-        counts[lack.reason + lack.suffix] += int(mask.sum())
-    if not any(counts.values()) and c.gpu_kind is GpuKind.MEMORY:
-        found = [(Lack(_SHORT + "GPUs", GPU), np.ones(len(nodes), dtype=bool))]
-        counts[_SHORT + "GPUs"] = len(nodes)
-    detailed = cycle.snapshot.params.detailed_fit_errors
-    return FitError({r: n for r, n in counts.items() if n}, _by_node(cycle, c, nodes, found) if detailed else {})
+        explained = explained | new
+        yield Lack(reason), new
+    for reason, rows in _by_reason(refused).items():
+        yield Lack(reason), np.isin(nodes, rows) & ~explained
 
 
 def _by_reason(refused: Mapping[int, str]) -> dict[str, list[int]]:
@@ -132,16 +169,18 @@ class Lack(NamedTuple):
     suffix: str = ""
 
 
-def _but_for_overhead(cycle: Cycle, c: PodClass, nodes: Rows) -> Iterator[tuple[Lack, Mask]]:
+Shortages = tuple[list[Lack], Mask]
+"""What may be lacking, and for each of it the nodes where it is: [lack, node]."""
+
+
+def _but_for_overhead(cycle: Cycle, c: PodClass, nodes: Rows | None) -> Shortages:
     """What nodes are short of; those that are only so because of the pod's overhead are told apart."""
+    lacks, masks = shortages(cycle, c, nodes)
     if not c.overhead:
-        yield from shortages(cycle, c, nodes)
-        return
-    anyway = np.logical_or.reduce([mask for _, mask in shortages(cycle, c, nodes, c.overhead)])
-    suffix = _overhead_text(cycle, c)
-    for lack, mask in shortages(cycle, c, nodes):
-        yield lack, mask & anyway
-        yield lack._replace(suffix=suffix), mask & ~anyway
+        return lacks, masks
+    anyway: Mask = np.logical_or.reduce(shortages(cycle, c, nodes, c.overhead)[1])
+    by_overhead = [lack._replace(suffix=_overhead_text(cycle, c)) for lack in lacks]
+    return [*lacks, *by_overhead], np.concatenate([masks & anyway, masks & ~anyway])
 
 
 def _overhead_text(cycle: Cycle, c: PodClass) -> str:
@@ -151,25 +190,34 @@ def _overhead_text(cycle: Cycle, c: PodClass) -> str:
 
 
 def shortages(
-    cycle: Cycle, c: PodClass, nodes: Rows, spared: Mapping[int, float] = MappingProxyType({})
-) -> Iterator[tuple[Lack, Mask]]:
+    cycle: Cycle, c: PodClass, nodes: Rows | None, spared: Mapping[int, float] = MappingProxyType({})
+) -> Shortages:
     """Per resource, which nodes have too little of it, counting what is being released, and had the pod less to ask
     for by what is `spared`, by row."""
-    trial = cycle.trial
-    free = trial.idle[:, nodes] + trial.releasing[:, nodes]
-    for need, row in zip(cycle.node_facts.need(c, nodes)[c.dims], c.dims.tolist(), strict=True):
-        if row != PODS:
-            yield Lack(_reason(cycle, row), row), free[row] < need - spared.get(row, 0.0)
-    if c.shared:
-        yield from _shared_shortages(cycle, c, nodes)
-    else:
-        yield Lack(NO_SLOT), free[PODS] < c.request[PODS]
+    facts, states = cycle.node_facts, cycle.node_facts.states()
+    rows = [row for row in c.dims.tolist() if row != PODS] + ([] if c.shared else [PODS])
+    need = facts.need(c, facts.every if nodes is None else nodes)[rows]
+    if spared:
+        need = need - np.array([spared.get(row, 0.0) for row in rows])[:, None]
+    free = states.free[rows] if nodes is None else states.free[np.ix_(rows, nodes)]
+    lacks, masks = [_lack(cycle, row) for row in rows], free < need
+    if not c.shared:
+        return lacks, masks
+    of_devices = list(_shared_shortages(cycle, c, nodes))
+    return [*lacks, *(lack for lack, _ in of_devices)], np.array([*masks, *(mask for _, mask in of_devices)])
 
 
-def _shared_shortages(cycle: Cycle, c: PodClass, nodes: Rows) -> Iterator[tuple[Lack, Mask]]:
+def _lack(cycle: Cycle, row: int) -> Lack:
+    known: dict[int, Lack] = cycle.memo.setdefault("lacks", {})
+    if row not in known:
+        known[row] = Lack(NO_SLOT) if row == PODS else Lack(_reason(cycle, row), row)
+    return known[row]
+
+
+def _shared_shortages(cycle: Cycle, c: PodClass, nodes: Rows | None) -> Iterator[tuple[Lack, Mask]]:
     table = cycle.snapshot.nodes
     look, _ = cycle.rankings.ranking(c).look(nodes)
-    too_small = (table.gpu_memory[nodes] < c.memory_mib) & (table.allocatable[GPU, nodes] > 0)
+    too_small = (table.gpu_memory[look.nodes] < c.memory_mib) & (table.allocatable[GPU, look.nodes] > 0)
     yield Lack(_TOO_SMALL, GPU), too_small
     enough = np.floor(look.free[GPU]) + look.sharable >= c.devices
     if c.gpu_kind is not GpuKind.MEMORY:

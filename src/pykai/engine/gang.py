@@ -114,7 +114,10 @@ def _ready(trial: Trial, member: Member) -> bool:
 
 def pods_to_place(trial: Trial, orders: GangOrders, gang: int) -> list[int]:
     """The pods to place next: what the gang misses, or one more where it has its minimum. Read only."""
-    if trial.virtual or gang not in trial.snapshot.gangs.trees:
+    gangs = trial.snapshot.gangs
+    if trial.virtual or gang not in gangs.trees:
+        if not trial.virtual and not trial.pending[gangs.first_podset[gang]]:
+            return []
         return _next(trial, orders, gang, _waiting(trial, orders, gang))
     known = orders.next_pods(trial)
     found = known.get(gang)
@@ -134,9 +137,7 @@ def pods_to_return(trial: Trial, orders: GangOrders, gang: int) -> list[int]:
 
 def _waiting(trial: Trial, orders: GangOrders, gang: int) -> list[int]:
     """Its pods without a place, or with one that they are supposed to lose; those to place first in front."""
-    status, virtual, gangs = trial.status, trial.virtual, trial.snapshot.gangs
-    if not virtual and gang not in gangs.trees and not trial.pending[gangs.first_podset[gang]]:
-        return []
+    status, virtual = trial.status, trial.virtual
     return [pod for pod in orders.pods(trial, gang) if status[pod] == _PENDING or pod in virtual]
 
 
@@ -185,21 +186,23 @@ def _wanted(trial: Trial, orders: GangOrders, member: Member, waiting: dict[int,
 
 def must_wait(trial: Trial, gang: int) -> bool:
     """Whether the gang's minimum is only reached with pods that wait for a release: then all of it waits."""
-    pipelined, least = trial.pipelined, trial.snapshot.gangs.podset_min
-    waiting = [row for row in trial.snapshot.gangs.podsets(gang) if pipelined[row]]
-    return any(trial.active_allocated[row] - pipelined[row] < least[row] for row in waiting)
+    pipelined, gangs = trial.pipelined, trial.snapshot.gangs
+    for row in range(gangs.first_podset[gang], gangs.first_podset[gang + 1]):
+        if pipelined[row] and trial.active_allocated[row] - pipelined[row] < gangs.podset_min[row]:
+            return True
+    return False
 
 
 def has_allocated(trial: Trial, gang: int) -> bool:
     """Whether the gang holds a place, or was given one that it need not wait for."""
-    active, pipelined = trial.active_allocated, trial.pipelined
-    return True in [active[row] > pipelined[row] for row in trial.snapshot.gangs.podsets(gang)]
+    active, pipelined, first = trial.active_allocated, trial.pipelined, trial.snapshot.gangs.first_podset
+    return any(active[row] > pipelined[row] for row in range(first[gang], first[gang + 1]))
 
 
 def is_gang(trial: Trial, gang: int) -> bool:
     """Whether some podset must start with more than one pod."""
     gangs = trial.snapshot.gangs
-    return any(gangs.podset_min[row] > 1 for row in gangs.podsets(gang))
+    return max(gangs.podset_min[gangs.first_podset[gang] : gangs.first_podset[gang + 1]], default=0) > 1
 
 
 def next_victims(trial: Trial, orders: GangOrders, gang: int, present: Sequence[int]) -> tuple[list[int], bool]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 _MISSING = object()
+_CALL = object()
 
 
 class Journal:
@@ -42,6 +43,10 @@ class Journal:
         """del mapping[key], noted."""
         self.entries.append((mapping, key, mapping.pop(key)))
 
+    def note(self, undo: Callable[[Any], None], what: Any) -> None:
+        """Note one step of many changes; `undo(what)` takes all of them back."""
+        self.entries.append((undo, what, _CALL))
+
     def column(self, block: Any, column: int) -> None:
         """Note one column of a [row, column] block before it is written to."""
         self.entries.append((block, (slice(None), column), block[:, column].copy()))
@@ -56,7 +61,9 @@ class Journal:
         entries = self.entries
         while len(entries) > mark:
             container, key, old = entries.pop()
-            if old is not _MISSING:
-                container[key] = old
-            else:
+            if old is _MISSING:
                 del container[key]
+            elif old is _CALL:
+                container(key)
+            else:
+                container[key] = old

@@ -1,18 +1,20 @@
-"""What is to be known of nodes before any are compared: which a class may use, what it must find free there, and how
-they are at this moment. Kept by class or by node, as long as it holds.
+"""What is to be known of nodes before any are compared: which a class may use, what it must find free there, what they
+score whatever is placed, and how they are at this moment.
+
+Thousands of pods that are all different mostly differ in amounts or names. What follows from constraints alone is
+worked out once for all classes that a rule does not distinguish (`class_key` of filters and scores), and classes that
+see the nodes alike share one ranking.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from functools import cached_property
-from operator import add
-from typing import NamedTuple
 
 import numpy as np
 
 from pykai.engine import points
-from pykai.engine.devices import rooms
+from pykai.engine.node_states import NodeStates
 from pykai.engine.policy import Policy
 from pykai.engine.ranked import UNFIT
 from pykai.engine.trial import Trial
@@ -20,15 +22,9 @@ from pykai.model.pods import PodClass
 from pykai.model.resources import Column, Mask, Rows
 
 Relief = Callable[[PodClass, Rows], Column | None]
-
-
-class NodeState(NamedTuple):
-    """One node at this moment: amounts by resource, and the room on its shared devices, ascending (MiB)."""
-
-    idle: list[float]
-    free: list[float]
-    """Idle plus what is being released."""
-    rooms: list[float]
+ClassKeys = tuple[Hashable, ...]
+KeyOf = Callable[..., Hashable] | None
+"""What a plugin distinguishes classes by; None where it does not say."""
 
 
 class NodeFacts:
@@ -42,43 +38,85 @@ class NodeFacts:
         self.reliefs: tuple[Relief, ...] = ()
         """What a class need not find free on nodes, [resource, node]."""
         self.every = np.arange(len(trial.snapshot.nodes))
+        self.nothing = np.zeros(len(self.every))
         self._allowed: dict[int, Mask] = {}
-        self._needs: dict[int, Column] = {}
-        self._states: dict[int, NodeState] = {}
-        self._read = 0
+        """By class row; equal masks are one object."""
+        self._allowed_by_keys: dict[ClassKeys, Mask] = {}
+        self._masks: dict[bytes, Mask] = {}
+        self._rejections: dict[tuple[int, Hashable], tuple[points.Rejection, ...]] = {}
+        """By filter and key of the class."""
+        self._steady_scores: dict[tuple[Hashable, bool, bool], Column] = {}
+        self._keys: dict[int, Hashable] = {}
+        self._constraints: dict[int, ClassKeys] = {}
+        """Both by class row."""
+        self._filter_keys: list[KeyOf] = [getattr(plugin, "class_key", None) for plugin in self.filters]
+        self._score_keys: list[KeyOf] = [getattr(plugin, "class_key", None) for plugin in self.scores]
 
-    def states(self) -> Callable[[int], NodeState]:
-        """How nodes are at this moment, by row; what one class asked for the next one need not work out."""
-        touched = self.trial.touched
-        for node in touched[self._read :]:
-            self._states.pop(node, None)
-        self._read = len(touched)
-        return self._state
+    @cached_property
+    def _states(self) -> NodeStates:
+        return NodeStates(self.trial)
 
-    def _state(self, node: int) -> NodeState:
-        known = self._states.get(node)
+    def states(self) -> NodeStates:
+        """How nodes are at this moment."""
+        states = self._states
+        states.refresh()
+        return states
+
+    # -------------------------------------------------------------------------------------------- classes seen as one
+    def key(self, pod_class: PodClass) -> Hashable:
+        """Equal for classes that find the same nodes free and score them alike."""
+        known = self._keys.get(pod_class.row)
         if known is None:
-            trial = self.trial
-            idle: list[float] = trial.idle[:, node].tolist()
-            free = list(map(add, idle, trial.releasing[:, node].tolist()))
-            shares = trial.shares.get(node)
-            left = rooms(shares, trial.amounts.gpu_memory[node]) if shares else []
-            known = self._states[node] = NodeState(idle, free, left)
+            known = self._keys[pod_class.row] = self._make_key(pod_class)
         return known
+
+    def _make_key(self, c: PodClass) -> Hashable:
+        if self.reliefs:
+            return c.row
+        share = (c.gpu_kind, c.devices, c.portion, c.memory_mib) if c.shared else None
+        measured = tuple([plugin.measured(c) for plugin in self.relative])
+        return id(self.allowed(c)), c.request.tobytes(), share, measured, self._score_key(c)
+
+    def reasons_key(self, pod_class: PodClass) -> Hashable:
+        """Equal for classes that see the nodes alike, and that filters reject for the same reasons."""
+        return self.key(pod_class), self.constraints(pod_class), tuple(pod_class.overhead.items())
+
+    def _score_key(self, c: PodClass) -> Hashable:
+        keys = [None if key_of is None else key_of(c) for key_of in self._score_keys]
+        return tuple([_Alone(c.row) if key is None else key for key in keys])
 
     @cached_property
     def steady(self) -> bool:
         """Whether the scores of a node follow from few facts, so that one node is scored by looking them up."""
         return not self.reliefs and all(getattr(plugin, "steady", False) for plugin in self.scores)
 
+    def steady_scores(self, pod_class: PodClass) -> Callable[[bool, bool], Column]:
+        """Scores of all nodes, if the class fits at once everywhere or nowhere, and so for room on shared devices."""
+        key = self._score_key(pod_class)
+
+        def scores(now: bool, shared: bool) -> Column:
+            known = self._steady_scores.get((key, now, shared))
+            if known is None:
+                known = self._steady_scores[key, now, shared] = self._scored(pod_class, now, shared)
+            return known
+
+        return scores
+
+    def _scored(self, pod_class: PodClass, now: bool, shared: bool) -> Column:
+        nodes, trial = self.every, self.trial
+        facts = (np.full(len(nodes), now), np.full(len(nodes), float(shared)))
+        look = points.NodeLook(trial, pod_class, nodes, trial.idle, trial.idle, *facts)
+        scores = np.zeros(len(nodes))
+        for plugin in self.scores:
+            scores = scores + plugin.score(look)
+        return scores
+
+    # ----------------------------------------------------------------------------------------------------------- needs
     def need(self, pod_class: PodClass, nodes: Rows) -> Column:
         """What a class must find free, [resource, node], one column where that is the same on all nodes; -inf where
         it asks for nothing: a node that is short of something does not matter to who does not want it."""
-        need = self._needs.get(pod_class.row)
-        if need is None:
-            need = np.full((len(pod_class.request), 1), UNFIT)
-            need[pod_class.dims, 0] = pod_class.request[pod_class.dims]
-            self._needs[pod_class.row] = need
+        need = np.full((len(pod_class.request), 1), UNFIT)
+        need[pod_class.dims, 0] = pod_class.request[pod_class.dims]
         for relief in self.reliefs:
             spared = relief(pod_class, nodes)
             if spared is not None:
@@ -94,16 +132,56 @@ class NodeFacts:
                 least = least - spared.max(axis=1, initial=0.0)
         return least
 
+    def nowhere(self, pod_class: PodClass) -> bool:
+        """Whether no node has enough of some resource: a proof by a few comparisons; False proves nothing."""
+        if self.reliefs:
+            return False
+        most = self.states().most
+        return most is not None and any(most[row] < need for row, need in pod_class.demand)
+
+    # --------------------------------------------------------------------------------------------------------- filters
     def rejections(self, pod_class: PodClass) -> Iterator[points.Rejection]:
-        for node_filter in self.filters:
-            yield from node_filter.rejections(self.trial.snapshot, pod_class)
+        """Why filters reject which nodes, in the order of the filters."""
+        for at, key in enumerate(self.constraints(pod_class)):
+            yield from self._rejected(at, key, pod_class)
+
+    def constraints(self, pod_class: PodClass) -> ClassKeys:
+        """One key for each filter: classes for which all are equal are rejected for the same reasons."""
+        known = self._constraints.get(pod_class.row)
+        if known is None:
+            snapshot = self.trial.snapshot
+            keys = [None if key_of is None else key_of(snapshot, pod_class) for key_of in self._filter_keys]
+            known = tuple([_Alone(pod_class.row) if key is None else key for key in keys])
+            self._constraints[pod_class.row] = known
+        return known
+
+    def _rejected(self, at: int, key: Hashable, pod_class: PodClass) -> tuple[points.Rejection, ...]:
+        known = self._rejections.get((at, key))
+        if known is None:
+            known = tuple(self.filters[at].rejections(self.trial.snapshot, pod_class))
+            if not isinstance(key, _Alone):
+                self._rejections[at, key] = known
+        return known
 
     def allowed(self, pod_class: PodClass) -> Mask:
-        """Nodes no filter rejects for the class, whatever is placed where."""
+        """Nodes no filter rejects for the class, whatever is placed where; read only, one object for equal masks."""
         mask = self._allowed.get(pod_class.row)
         if mask is None:
-            mask = np.ones(len(self.trial.snapshot.nodes), dtype=bool)
-            for _, rejected in self.rejections(pod_class):
-                mask &= ~rejected
+            keys = self.constraints(pod_class)
+            mask = self._allowed_by_keys.get(keys)
+            if mask is None:
+                mask = self._open(keys, pod_class)
+                mask = self._allowed_by_keys[keys] = self._masks.setdefault(mask.tobytes(), mask)
             self._allowed[pod_class.row] = mask
         return mask
+
+    def _open(self, keys: ClassKeys, pod_class: PodClass) -> Mask:
+        mask = np.ones(len(self.every), dtype=bool)
+        for at, key in enumerate(keys):
+            for _, rejected in self._rejected(at, key, pod_class):
+                mask &= ~rejected
+        return mask
+
+
+class _Alone(int):
+    """The key of a class that is like no other for some rule: its row."""

@@ -82,6 +82,8 @@ class Placement:
         """Place pods that cannot be told apart together, as far as that goes; returns how many have their node."""
         trial, cycle = self.trial, self.cycle
         c = trial.of_class(pods[0])
+        if cycle.node_facts.nowhere(c):
+            return 0
         rules, virtual = cycle.rules(c), trial.virtual
         if c.shared or not rules.none or len({trial.klass[pod] for pod in pods}) > 1:
             return 0
@@ -89,11 +91,12 @@ class Placement:
             return 0
         done, extra = 0, self._extra(pods[0], rules, ())
         while done < len(pods):
-            rows, wait = cycle.rankings.of(c, nodes).best_alike(len(pods) - done, extra)
+            rows, copies, wait = cycle.rankings.of(c, nodes).best_alike(len(pods) - done, extra)
             if not len(rows):
                 break
-            trial.place_alike(pods[done : done + len(rows)], rows, wait or self.wait_only)
-            done += len(rows)
+            number = len(rows) if copies is None else int(copies.sum())
+            trial.place_alike(pods[done : done + number], (rows, copies), wait or self.wait_only)
+            done += number
         return done
 
     def _scored_alike(self, pods: Sequence[int], rules: ClassRules) -> bool:
@@ -120,9 +123,15 @@ class Placement:
                     explain_refusal(cycle, self.gang, pod, refusal)
                 return False
         c = self.trial.of_class(pod)
+        if cycle.node_facts.nowhere(c):
+            if self.explain:
+                explain_pod(cycle, self.gang, (pod, at), (nodes, {}, ()))
+            return False
         rules = cycle.rules(c)
         live = rules.live_filters
-        closed = [closing for mask in rules.live_masks for closing in mask.closed(cycle, pod)]
+        closed = (
+            [closing for mask in rules.live_masks for closing in mask.closed(cycle, pod)] if rules.live_masks else []
+        )
         extra = self._extra(pod, rules, closed)
         refused: dict[int, str] = {}
         for node, now in cycle.rankings.of(c, nodes).best(extra):
@@ -130,6 +139,7 @@ class Placement:
             if why is None and self._take(pod, node, c, now):
                 return True
             refused[node] = why or "node(s) didn't have enough resources: GPUs"
+        cycle.node_facts.states().tighten()
         if self.explain:
             explain_pod(cycle, self.gang, (pod, at), (nodes, refused, closed))
         return False
@@ -141,12 +151,14 @@ class Placement:
             score = plugin.pod_score(self.cycle, pod)
             if score is not None:
                 extra = score if extra is None else extra + score
-        for _, mask in closed:
-            extra = np.where(mask, UNFIT, 0.0 if extra is None else extra)
+        if closed:
+            shut = closed[0][1] if len(closed) == 1 else np.logical_or.reduce([mask for _, mask in closed])
+            extra = np.where(shut, UNFIT, 0.0 if extra is None else extra)
         return extra
 
     def _must_wait(self, pod: int, node: int, c: PodClass) -> bool:
-        return any(rule.must_wait(self.cycle, pod, node) for rule in self.cycle.rules(c).wait_rules)
+        rules = self.cycle.rules(c).wait_rules
+        return bool(rules) and any(rule.must_wait(self.cycle, pod, node) for rule in rules)
 
     def _take(self, pod: int, node: int, c: PodClass, now: bool) -> bool:
         """Give the pod the node, waiting for releases where it must; False where its devices are not to be had."""
@@ -202,7 +214,7 @@ def choose_devices(
     """
     trial = cycle.trial
     capacity, memory = trial.amounts.gpu_memory[node], trial.share_memory(c, node)
-    idle, free, _ = cycle.node_facts.states()(node)
+    idle, free, _ = cycle.node_facts.states().of(node)
     shares = trial.shares.get(node, {})
     options = [
         (-_device_score(cycle, share.used / capacity), 0, group) for group, share in with_room(shares, memory, capacity)

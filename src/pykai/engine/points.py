@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 Rejection = tuple[str, Mask]
 """Why, and which nodes."""
+ANY = "any"
+"""The `class_key` where a plugin does not distinguish classes of pods at all."""
 
 
 class NodeLook(NamedTuple):
@@ -45,7 +47,11 @@ class NodeLook(NamedTuple):
 
 @runtime_checkable
 class NodeFilter(Protocol):
-    """All must agree. Depends on the snapshot and the class only, so it is asked once per class and cycle."""
+    """All must agree. Depends on the snapshot and the class only, so it is asked once per class and cycle.
+
+    A plugin may have a method `class_key(snapshot, pod_class)`: what its answer depends on. It is asked once for all
+    classes with equal keys; None: the class is like no other.
+    """
 
     def rejections(self, snapshot: Snapshot, pod_class: PodClass) -> Iterable[Rejection]: ...
 
@@ -110,7 +116,8 @@ class NodeScore(Protocol):
     """Sum over plugins. Depends on each node's own figures only: a placement changes one entry.
 
     A plugin may declare `steady = True`: of all figures its score depends only on whether the class fits at once and
-    whether a shared device has room, so that it need not be asked again.
+    whether a shared device has room, so that it need not be asked again. It may have a method `class_key(pod_class)`:
+    what its score depends on of the class, so that classes with equal keys share their scores; None: like no other.
     """
 
     def score(self, look: NodeLook) -> Column | float: ...
@@ -120,6 +127,9 @@ class NodeScore(Protocol):
 class RelativeScore(Protocol):
     """Sum over plugins. A score relative to the extremes of a measure over all nodes that are considered: what is or
     will be free of one resource. It must not change the order that the measure gives, whatever the extremes.
+
+    A plugin that never makes a node worse for having less free may declare `packs`: how far its scores lie apart at
+    most. Then gangs fill nodes without looking at all others after every pod.
     """
 
     def measured(self, pod_class: PodClass) -> int | None:

@@ -5,8 +5,8 @@ The best node is the first maximum: rows are in name order, which is the tie rul
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,8 +15,18 @@ from pykai.model.resources import Column, Mask, Rows
 UNFIT = -np.inf
 
 
-@dataclass(frozen=True, eq=False)
-class Ranked:
+class Filling(NamedTuple):
+    """Nodes, how many pods each of them takes (None: one), and whether the pods must wait there."""
+
+    rows: Rows
+    copies: Rows | None
+    wait: bool
+
+
+_NOTHING = np.empty(0, dtype=np.int64)
+
+
+class Ranked(NamedTuple):
     """Columns over some nodes, good until something is placed or evicted; scores are -inf where the class does not
     fit. `local`: without scores that are relative to other nodes; `by_order`: those keep the order of one measure."""
 
@@ -25,8 +35,11 @@ class Ranked:
     total: Column
     fits_now: Mask
     """Where the class fits without waiting for a release."""
-    fits_twice: Mask
     by_order: bool
+    span: float | None
+    """How far relative scores lie apart at most; None: a pod may make its node worse for the next one."""
+    holds: tuple[Callable[[Rows], Mask], Callable[[Rows, bool], Column]]
+    """On which nodes two pods of the class fit; how many do, True: counting what is being released."""
 
     def best(self, extra: Column | None = None) -> Iterator[tuple[int, bool]]:
         """Node rows from best to worst, and whether the class fits there without waiting for a release; the full order
@@ -44,13 +57,14 @@ class Ranked:
             if at != first:
                 yield int(self.rows[at]), bool(self.fits_now[at])
 
-    def best_alike(self, count: int, extra: Column | None) -> tuple[Rows, bool]:
+    def best_alike(self, count: int, extra: Column | None) -> Filling:
         """The nodes that `count` pods of the class would be given one after the other, as far as that can be said at
-        once, and whether they must wait there; no rows: nothing fits.
+        once; no rows: nothing fits.
 
-        A pod that leaves no room for a second one on its node does not change the others' order: relative scores
-        keep it, whatever their extremes. So all nodes that score like the best but for those are taken in order, up to
-        the first other node: that one may take several pods, or changes its place in the order.
+        Nodes that score alike but for relative scores keep their order, whatever becomes of the extremes, so they are
+        filled in that order, up to the first other node. A node is filled whole where a pod never makes it worse for
+        the next one, and no other node can come between; else it takes one pod, and only the last one of the filling
+        may have more to give.
         """
         base, total = self.local, self.total
         if extra is not None:
@@ -58,16 +72,33 @@ class Ranked:
             base, total = base + mine, total + mine
         first = int(total.argmax()) if len(total) else 0
         if not len(total) or total[first] == UNFIT:
-            return np.empty(0, dtype=np.int64), False
+            return Filling(_NOTHING, None, False)
         wait = not self.fits_now[first]
-        alike = (base == base[first]) & (self.fits_now != wait) & ~self.fits_twice
-        if count == 1 or not alike[first] or not self.by_order:
-            return self.rows[first : first + 1], wait
-        among = alike.nonzero()[0]
-        others = np.where(alike, UNFIT, total)
+        if count == 1 or not self.by_order:
+            return Filling(self.rows[first : first + 1], None, wait)
+        alike = (base == base[first]) & (self.fits_now != wait)
+        among, others = alike.nonzero()[0], np.where(alike, UNFIT, total)
         next_other = int(others.argmax())
         if others[next_other] != UNFIT:
             ahead = total[among] - others[next_other]
             among = among[(ahead > 0) | ((ahead == 0) & (among < next_other))]
-        order = among[(-total[among]).argsort(kind="stable")[:count]]
-        return self.rows[order], wait
+        rows = self.rows[among[(-total[among]).argsort(kind="stable")[:count]]]
+        twice = self.holds[0](rows)
+        if not twice.any():
+            return Filling(rows, None, wait)
+        apart = base[first] - np.where(alike, UNFIT, base).max()
+        if self.span is None or apart <= self.span:
+            return Filling(rows[: max(int(twice.argmax()), 1)], None, wait)
+        return self._filled(rows, count, wait)
+
+    def _filled(self, rows: Rows, count: int, wait: bool) -> Filling:
+        """Fill nodes in this order; behind one that could take more in another way nothing is said."""
+        copies_of = self.holds[1]
+        at_all = copies_of(rows, True)
+        copies = at_all if wait else np.minimum(at_all, copies_of(rows, False))
+        more = copies < at_all
+        end = int(more.argmax()) + 1 if more.any() else len(rows)
+        filled = np.minimum(copies[:end].cumsum(), count).astype(np.int64)
+        taken = filled.copy()
+        taken[1:] -= filled[:-1]
+        return Filling(rows[:end][taken > 0], taken[taken > 0], wait)

@@ -1,47 +1,49 @@
-"""Rankings: per pod class, which nodes fit and how they score, kept up to date instead of computed anew.
+"""Rankings: which nodes fit pods of a class and how they score, kept up to date instead of computed anew.
 
 A placement touches one node, so it changes one entry of each ranking. A ranking remembers how far it has read the
-trial's list of touched nodes and refreshes only those entries. A ranking of some nodes is cut out of that of all.
+trial's list of touched nodes and refreshes only those entries. Classes that see the nodes alike share a ranking; a
+ranking of some nodes is cut out of that of all.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from math import floor
 
 import numpy as np
 
-from pykai.engine.node_facts import NodeFacts, NodeState
-from pykai.engine.points import NodeLook
+from pykai.engine.node_facts import NodeFacts
+from pykai.engine.node_states import NodeState
+from pykai.engine.points import NodeLook, RelativeScore
 from pykai.engine.ranked import UNFIT, Ranked
-from pykai.engine.relative import Standing
 from pykai.model.pods import PodClass
 from pykai.model.resources import GPU, Column, Mask, Rows
 
-FEW = 12
+FEW = 8
 """Up to this many nodes are looked at one by one: a loop is faster than columns then."""
+MOST = 512
+"""So many rankings are kept: where every pod asks for something else, an old one is hardly ever of use again."""
 
 
 class Rankings:
-    """The rankings of a cycle, by class."""
+    """The rankings of a cycle, by what classes have in common."""
 
     def __init__(self, facts: NodeFacts) -> None:
         self._facts = facts
-        self._known: dict[int, Ranking] = {}
+        self._known: dict[Hashable, Ranking] = {}
 
     def of(self, pod_class: PodClass, nodes: Rows | None = None) -> Ranked:
         """The up-to-date ranking of a class over the given node rows, ascending (None: all)."""
-        ranking = self.ranking(pod_class)
-        if nodes is not None:
-            return ranking.within(nodes)
-        ranking.refresh()
-        return ranking.ranked
+        return self.ranking(pod_class).ranked(nodes)
 
     def ranking(self, pod_class: PodClass) -> Ranking:
-        known = self._known.get(pod_class.row)
+        key = self._facts.key(pod_class)
+        known = self._known.get(key)
         if known is None:
-            known = self._known[pod_class.row] = Ranking(self._facts, pod_class)
+            if len(self._known) >= MOST:
+                del self._known[next(iter(self._known))]
+            known = self._known[key] = Ranking(self._facts, pod_class)
         return known
 
 
@@ -53,154 +55,187 @@ class Ranking:
         self.trial = facts.trial
         self.pod_class = pod_class
         self._allowed = facts.allowed(pod_class)
-        self._allowed_list: list[bool] = self._allowed.tolist()
-        self._amounts = self.trial.amounts
+        self._allowed_list: list[bool] = []
+        """The same for looks at few nodes, made for the first of them."""
         self._shared = pod_class.shared
-        self._dims: list[tuple[int, float]] = [(row, float(pod_class.request[row])) for row in pod_class.dims.tolist()]
-        offered = self.trial.snapshot.nodes.allocatable > 0
+        if self._shared:
+            self._gpu_memory = self.trial.snapshot.nodes.gpu_memory
+            self._memory = self.trial.amounts.share_memories(pod_class)
+        self._demand = pod_class.demand
+        states = facts.states()
         asked = [(plugin, plugin.measured(pod_class)) for plugin in facts.relative]
-        self._relative = [Standing(plugin, row, offered[row]) for plugin, row in asked if row is not None]
-        self._steady_scores: dict[tuple[bool, bool], Column] = {}
-        count = len(self._allowed)
-        self.ranked = Ranked(
-            rows=facts.every,
-            local=np.full(count, UNFIT),
-            total=np.full(count, UNFIT),
-            fits_now=np.zeros(count, dtype=bool),
-            fits_twice=np.zeros(count, dtype=bool),
-            by_order=len(self._relative) <= 1,
-        )
+        self._relative = [(states.standing(plugin, row), row) for plugin, row in asked if row is not None]
+        """Where nodes stand, and by which resource."""
+        self._steady = facts.steady_scores(pod_class)
+        self._span = _span(facts.relative) if facts.steady else None
         self._read = len(self.trial.touched)
         self._outdated: set[int] = set()
         """Nodes touched so far whose entries have not been looked at since."""
-        self._settled = True
-        """Whether `total` follows the extremes as they are."""
-        self._update(facts.every)
-        self.refresh()
+        self._local: Column = np.empty(0)
+        """Scores without relative ones; -inf where the class does not fit."""
+        self._fits_now: Mask = np.empty(0, dtype=bool)
+        self._look_at_all()
 
-    def refresh(self) -> None:
-        """Bring the entries of all nodes touched since the last time up to date."""
-        self._look_again(None)
-        if not self._settled:
-            self._settled = True
-            if [standing for standing in self._relative if not standing.settled()]:
-                self._add_up(self._facts.every)
+    def ranked(self, nodes: Rows | None = None) -> Ranked:
+        """All nodes, or some, ascending: what is relative is relative to those."""
+        self._look_again(nodes)
+        by_order = len(self._relative) <= 1
+        if nodes is None:
+            total, free = self._local, self._facts.states().free
+            for standing, resource in self._relative:
+                total = total + standing.scores(free[resource])
+            return Ranked(
+                self._facts.every, self._local, total, self._fits_now, by_order, self._span, (self._twice, self._copies)
+            )
+        total = local = self._local.take(nodes)
+        for standing, resource in self._relative:
+            total = total + standing.within(nodes, self._facts.states().free_of(resource, nodes))
+        return Ranked(
+            nodes, local, total, self._fits_now.take(nodes), by_order, self._span, (self._twice, self._copies)
+        )
 
     def _look_again(self, nodes: Rows | None) -> None:
         """Bring outdated entries up to date, where only those of some nodes matter just these."""
+        self._facts.states()
         touched, outdated = self.trial.touched, self._outdated
         if self._read < len(touched):
             outdated.update(touched[self._read :])
             self._read = len(touched)
+        if not outdated:
+            return
         changed = outdated.copy() if nodes is None else outdated.intersection(nodes.tolist())
         if not changed:
             return
         outdated -= changed
         if len(changed) <= FEW and self._facts.steady:
-            self._update_few(changed)
+            self._look_at_few(changed)
+        elif nodes is None and len(changed) * 4 > len(self._local):
+            self._look_at_all()
         else:
-            self._update(np.fromiter(changed, dtype=np.int64, count=len(changed)))
-
-    def within(self, nodes: Rows) -> Ranked:
-        """The same over some nodes, ascending; what is relative is relative to those."""
-        self._look_again(nodes)
-        whole = self.ranked
-        local = whole.local.take(nodes)
-        total = local
-        for standing in self._relative:
-            total = total + standing.within(nodes)
-        now, twice = whole.fits_now.take(nodes), whole.fits_twice.take(nodes)
-        return Ranked(nodes, local, total, now, twice, whole.by_order)
+            self._look_at(np.fromiter(changed, dtype=np.int64, count=len(changed)))
 
     # ---------------------------------------------------------------------------------------------------- many nodes
-    def _update(self, nodes: Rows) -> None:
-        ranked, (look, fits) = self.ranked, self.look(nodes)
+    def _look_at_all(self) -> None:
+        look, fits = self.look(None)
+        self._fits_now = look.fits_now & fits
+        self._local = self._scored(look, fits, None)
+
+    def _look_at(self, nodes: Rows) -> None:
+        look, fits = self.look(nodes)
+        self._fits_now[nodes] = look.fits_now & fits
+        self._local[nodes] = self._scored(look, fits, nodes)
+
+    def _scored(self, look: NodeLook, fits: Mask, nodes: Rows | None) -> Column:
+        """Scores of the nodes of a look, without relative ones."""
+        if not fits.any():
+            return np.full(len(fits), UNFIT)
         scores: Column | float = 0.0
-        if fits.any():
+        if self._facts.steady:
+            scores = self._looked_up(look, nodes)
+        else:
             for plugin in self._facts.scores:
                 scores = scores + plugin.score(look)
-        ranked.local[nodes] = np.where(fits, scores, UNFIT)
-        ranked.fits_now[nodes] = look.fits_now & fits
-        for standing in self._relative:
-            standing.put_all(nodes, look.free[standing.resource])
-        self._add_up(nodes)
-        self._settled = False
+        return np.where(fits, scores, UNFIT)
 
-    def _add_up(self, nodes: Rows) -> None:
-        self.ranked.total[nodes] = self.ranked.local[nodes] + sum(standing.scores(nodes) for standing in self._relative)
+    def _looked_up(self, look: NodeLook, nodes: Rows | None) -> Column:
+        """Steady scores: of nodes where the class fits at once, or not, with room on a shared device, or not."""
 
-    def look(self, nodes: Rows) -> tuple[NodeLook, Mask]:
-        """The nodes as the class sees them, and whether it fits counting what is being released."""
-        trial, c = self.trial, self.pod_class
-        idle = trial.idle.take(nodes, axis=1)
-        free = idle + trial.releasing.take(nodes, axis=1)
-        need = self._facts.need(c, nodes)
-        fits = np.logical_and.reduce(free >= need) & self._allowed[nodes]
-        now: Mask = np.logical_and.reduce(idle >= need)
-        sharable = np.zeros(len(nodes))
-        if c.shared:
-            sharable = self._sharable(nodes)
-            fits &= np.floor(free[GPU]) + sharable >= c.devices
-            fits &= trial.snapshot.nodes.gpu_memory[nodes] >= c.memory_mib
-            now = now & (np.floor(idle[GPU]) + sharable >= c.devices)
+        def scores(shared: bool) -> Column:
+            now, later = self._steady(True, shared), self._steady(False, shared)
+            if nodes is not None:
+                now, later = now[nodes], later[nodes]
+            return np.where(look.fits_now, now, later)
+
+        if not self._shared or not look.sharable.any():
+            return scores(False)
+        return np.where(look.sharable > 0, scores(True), scores(False))
+
+    def look(self, nodes: Rows | None) -> tuple[NodeLook, Mask]:
+        """The nodes as the class sees them (None: all), and where it fits counting what is being released."""
+        states, rows = self._facts.states(), self._facts.every if nodes is None else nodes
+        if nodes is None:
+            idle, free, allowed = states.idle, states.free, self._allowed
         else:
-            self.ranked.fits_twice[nodes] = np.logical_and.reduce(free >= 2 * need)
-        return NodeLook(trial, c, nodes, idle, free, now, sharable), fits
+            idle, allowed = states.idle.take(nodes, axis=1), self._allowed[nodes]
+            free = idle + self.trial.releasing.take(nodes, axis=1)
+        fits = self._enough(free, allowed, rows)
+        now = self._enough(idle, fits, rows)
+        sharable = self._facts.nothing
+        if self._shared:
+            sharable = states.sharable(self._memory)
+            if nodes is not None:
+                sharable = sharable[nodes]
+            fits = fits & (np.floor(free[GPU]) + sharable >= self.pod_class.devices)
+            fits &= self._gpu_memory[rows] >= self.pod_class.memory_mib
+            now = now & (np.floor(idle[GPU]) + sharable >= self.pod_class.devices)
+        elif nodes is not None:
+            sharable = sharable[nodes]
+        return NodeLook(self.trial, self.pod_class, rows, idle, free, now, sharable), fits
 
-    def _sharable(self, nodes: Rows) -> Column:
-        """Devices already shared on each node on which the class still fits."""
-        counts, shares, state = np.zeros(len(nodes)), self.trial.shares, self._facts.states()
-        at = {node: position for position, node in enumerate(nodes.tolist())}
-        for node in shares if len(shares) < len(at) else at:
-            if node in at:
-                counts[at[node]] = self._sharable_on(node, state(node).rooms)
-        return counts
+    def _enough(self, have: Column, among: Mask, rows: Rows) -> Mask:
+        """Which of some nodes have all that the class must find, of those that are `among` the candidates."""
+        if self._facts.reliefs:
+            enough: Mask = np.logical_and.reduce(have >= self._facts.need(self.pod_class, rows))
+            return among & enough
+        for row, need in self._demand:
+            among = among & (have[row] >= need)
+            if row == GPU and not among.any():
+                break
+        return among
 
-    def _sharable_on(self, node: int, left: Sequence[float]) -> int:
-        """How many devices with this much room, ascending, hold a pod of the class."""
-        return len(left) - bisect_left(left, self._amounts.share_memory(self.pod_class, node)) if left else 0
+    def _twice(self, nodes: Rows) -> Mask:
+        """On which of the nodes two pods of the class fit, counting what is being released."""
+        states = self._facts.states()
+        if self._facts.reliefs:
+            need = 2 * self._facts.need(self.pod_class, nodes)
+            enough: Mask = np.logical_and.reduce(states.free.take(nodes, axis=1) >= need)
+            return enough
+        masks: list[Mask] = []
+        for row, amount in self._demand:
+            masks.append(states.free_of(row, nodes) >= 2 * amount)
+            if not masks[-1].any():
+                return masks[-1]
+        both: Mask = np.logical_and.reduce(masks)
+        return both
+
+    def _copies(self, nodes: Rows, wait: bool) -> Column:
+        """How many pods of the class fit on each of the nodes, counting what is being released where they `wait`."""
+        states = self._facts.states()
+        have = (states.free if wait else states.idle).take(nodes, axis=1)
+        need = self._facts.need(self.pod_class, nodes)
+        copies: Column = np.where(need > 0, have // np.where(need > 0, need, 1.0), np.inf).min(axis=0)
+        return copies
 
     # ------------------------------------------------------------------------------------------------------ few nodes
-    def _update_few(self, nodes: Iterable[int]) -> None:
-        """The same as `_update` with numbers instead of columns."""
-        local, total, relative, state_of = self.ranked.local, self.ranked.total, self._relative, self._facts.states()
+    def _look_at_few(self, nodes: Iterable[int]) -> None:
+        """The same as `_look_at` with numbers instead of columns."""
+        local, state_of = self._local, self._facts.states().of
+        if not self._allowed_list:
+            self._allowed_list = self._allowed.tolist()
         for node in nodes:
-            state = state_of(node)
-            local[node] = score = self._score(node, state)
-            for standing in relative:
-                score += standing.put(node, state.free[standing.resource])
-            total[node] = score
-        self._settled = False
+            local[node] = self._score(node, state_of(node))
 
     def _score(self, node: int, state: NodeState) -> float:
-        """The score of one node without relative ones; notes whether the class fits there at once, and twice."""
-        ranked, (idle, free, left), now, twice, shared = self.ranked, state, True, True, 0
+        """The score of one node without relative ones; notes whether the class fits there at once."""
+        (idle, free, left), now, shared = state, True, 0
         fits = self._allowed_list[node]
-        for row, need in self._dims:
-            have = free[row]
-            if have < need:
+        for row, need in self._demand:
+            if free[row] < need:
                 fits = False
                 break
-            if have < 2 * need:
-                twice = False
             if idle[row] < need:
                 now = False
         if self._shared and fits:
-            shared, devices = self._sharable_on(node, left), self.pod_class.devices
-            fits = floor(free[GPU]) + shared >= devices and self._amounts.gpu_memory[node] >= self.pod_class.memory_mib
+            amounts, devices = self.trial.amounts, self.pod_class.devices
+            if left:
+                shared = len(left) - bisect_left(left, amounts.share_memory(self.pod_class, node))
+            fits = floor(free[GPU]) + shared >= devices and amounts.gpu_memory[node] >= self.pod_class.memory_mib
             now = now and floor(idle[GPU]) + shared >= devices
-        ranked.fits_now[node], ranked.fits_twice[node] = fits and now, twice
+        self._fits_now[node] = fits and now
         return float(self._steady(now, shared > 0)[node]) if fits else UNFIT
 
-    def _steady(self, now: bool, shared: bool) -> Column:
-        """Scores of all nodes, if the class fits at once everywhere or nowhere, and so for room on shared devices."""
-        known = self._steady_scores.get((now, shared))
-        if known is None:
-            nodes, trial = self._facts.every, self.trial
-            facts = (np.full(len(nodes), now), np.full(len(nodes), float(shared)))
-            look = NodeLook(trial, self.pod_class, nodes, trial.idle, trial.idle, *facts)
-            known = np.zeros(len(nodes))
-            for plugin in self._facts.scores:
-                known = known + plugin.score(look)
-            self._steady_scores[now, shared] = known
-        return known
+
+def _span(relative: Sequence[RelativeScore]) -> float | None:
+    """How far relative scores lie apart at most, if less that is free never makes a node worse; else None."""
+    spans: list[float] = [plugin.packs for plugin in relative if hasattr(plugin, "packs")]
+    return sum(spans) if len(spans) == len(relative) else None

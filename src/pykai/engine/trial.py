@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import floor
-from typing import Any
+from typing import Any, NamedTuple
 
 from pykai.engine.amounts import PodAmounts
 from pykai.engine.devices import DeviceLedger
 from pykai.engine.journal import Journal
 from pykai.engine.opening import node_columns, podset_counts, queue_ledgers
 from pykai.model.pods import PodClass
-from pykai.model.resources import GPU, Rows
+from pykai.model.resources import GPU, Column, Rows
 from pykai.model.snapshot import Snapshot
 from pykai.model.status import IS_ACTIVE_ALLOCATED, IS_ACTIVE_USED, Status
 
@@ -26,6 +26,22 @@ PENDING, ALLOCATED, PIPELINED, RELEASING = map(
 """Numbers looked up once: asking an enum for a member takes long in a loop."""
 Place = tuple[int, tuple[str, ...]]
 """A node, and the devices that are shared there."""
+
+Triple = tuple[float, float, float]
+Ledgered = tuple[list[Triple], int, Triple]
+"""A ledger of the queues, a queue, and its amounts before a change: an entry of the journal."""
+
+
+class _Before(NamedTuple):
+    """How things stood before a pending pod was given a node."""
+
+    pod: int
+    was_on: int
+    node: int
+    wait: bool
+    column: Column
+    """Of what it takes its place from."""
+    queues: list[Ledgered]
 
 
 class Trial:
@@ -112,7 +128,7 @@ class Trial:
         if len(entries) == mark:
             return
         seen: set[int] = set()
-        for block, key, _ in entries[mark:]:
+        for block, key, _ in entries[mark:]:  # steps noted as one report their own
             if block is self.idle or block is self.releasing:
                 seen.update((key[1],) if isinstance(key[1], int) else key[1].tolist())
             elif block is self.node:
@@ -127,6 +143,12 @@ class Trial:
 
         A pod that is being evicted keeps its releasing resources where it was: it moves.
         """
+        if self.status[pod] == PENDING:
+            self._place_pending(pod, node, wait)
+            if self.amounts.shared[self.klass[pod]]:
+                self.journal.put_new(self.gpu_groups, pod, groups)
+                self._share_devices(pod, self.status[pod], 1, (node, groups))
+            return
         if pod in self.virtual:
             if pod in self.placed:
                 self.journal.put_new(self.left, pod, (self.node[pod], self.gpu_groups.get(pod, ())))
@@ -141,19 +163,54 @@ class Trial:
         self._charge_queue(pod, 1.0)
         self.journal.put_new(self.placed, pod, wait)
 
-    def place_alike(self, pods: Sequence[int], nodes: Rows, wait: bool) -> None:
-        """Give pending pods of one podset and class, which takes no shares and fits there, a node of their own each:
-        `place` for many, at the price of one."""
-        journal, status, rows = self.journal, PIPELINED if wait else ALLOCATED, nodes.tolist()
+    def _place_pending(self, pod: int, node: int, wait: bool) -> None:
+        """The most frequent change of all as one step: a pending pod gets a node; shares of devices come on top."""
+        block, podset = self.releasing if wait else self.idle, self.podset[pod]
+        before = _Before(pod, self.node[pod], node, wait, block[:, node].copy(), self._queues_of(pod))
+        self.journal.note(self._unplace, before)
+        block[:, node] -= self.amounts.of_node(self.klass[pod], node)
+        self.node[pod], self.placed[pod] = node, wait
+        self.status[pod] = PIPELINED if wait else ALLOCATED
+        self.moved.append(pod)
+        self.touched.append(node)
+        if podset >= 0:
+            self._count_placed(podset, wait, 1)
+        self._charge(before.queues, self.quota_amounts(self.of_class(pod), node))
+
+    def _unplace(self, before: _Before) -> None:
+        pod, node, wait = before.pod, before.node, before.wait
+        (self.releasing if wait else self.idle)[:, node] = before.column
+        self.node[pod], self.status[pod] = before.was_on, PENDING
+        del self.placed[pod]
+        self.moved.append(pod)
+        self.touched.append(node)
+        if self.podset[pod] >= 0:
+            self._count_placed(self.podset[pod], wait, -1)
+        for ledger, queue, amounts in before.queues:
+            ledger[queue] = amounts
+
+    def _count_placed(self, podset: int, wait: bool, by: int) -> None:
+        self.pending[podset] -= by
+        self.active_used[podset] += by
+        self.active_allocated[podset] += by
+        if wait:
+            self.pipelined[podset] += by
+
+    def place_alike(self, pods: Sequence[int], where: tuple[Rows, Rows | None], wait: bool) -> None:
+        """Give pending pods of one podset and class, which takes no shares, nodes on which they fit, each as many as
+        it takes (None: one): `place` for many, at the price of one."""
+        (nodes, copies), journal, status = where, self.journal, PIPELINED if wait else ALLOCATED
+        rows = (nodes if copies is None else nodes.repeat(copies)).tolist()
         journal.put_each(self.node, pods, rows)
         journal.put_each(self.status, pods, [status] * len(pods))
         journal.put_each_new(self.placed, pods, wait)
         self._count(pods[0], PENDING, -len(pods))
         self._count(pods[0], status, len(pods))
         self.moved.extend(pods)
-        self.touched.extend(rows)
-        request = self.amounts.where_it_fits(self.klass[pods[0]])
-        journal.take_from(self.releasing if wait else self.idle, nodes, request[:, None])
+        self.touched.extend(rows if copies is None else nodes.tolist())
+        request = self.amounts.where_it_fits(self.klass[pods[0]])[:, None]
+        amounts = request if copies is None else request * copies
+        journal.take_from(self.releasing if wait else self.idle, nodes, amounts)
         self._charge_queue(pods[0], float(len(pods)))
 
     def wait_instead(self, pod: int) -> None:
@@ -255,20 +312,28 @@ class Trial:
             put(self.pending, podset, self.pending[podset] + by)
 
     def _charge_queue(self, pod: int, sign: float) -> None:
-        gang = self.gang[pod]
-        queue = self.snapshot.gangs.queue[gang] if gang >= 0 else -1
+        queues = self._queues_of(pod)
+        if queues:
+            cpu, memory, gpus = self.quota_amounts(self.of_class(pod), self.node[pod])
+            self.journal.entries.extend(queues)
+            self._charge(queues, (sign * cpu, sign * memory, sign * gpus))
+
+    def _queues_of(self, pod: int) -> list[Ledgered]:
+        """What a pod is charged to, as it is: ledger, queue, amounts."""
+        gang, gangs = self.gang[pod], self.snapshot.gangs
+        queue = gangs.queue[gang] if gang >= 0 else -1
         if queue < 0:
-            return
-        cpu, memory, gpus = self.quota_amounts(self.of_class(pod), self.node[pod])
-        ledgers = [self.queue_allocated]
-        if not self.snapshot.gangs.preemptible[gang]:
-            ledgers.append(self.queue_held)
-        cpu, memory, gpus = sign * cpu, sign * memory, sign * gpus
-        put = self.journal.put
-        for ledger in ledgers:
-            for q in self.snapshot.queues.paths[queue]:
-                c, m, g = ledger[q]
-                put(ledger, q, (c + cpu, m + memory, floor((g + gpus) * 1e4 + 0.5) / 1e4))
+            return []
+        path, ledger = self.snapshot.queues.paths[queue], self.queue_allocated
+        found = [(ledger, q, ledger[q]) for q in path]
+        if not gangs.preemptible[gang]:
+            found += [(self.queue_held, q, self.queue_held[q]) for q in path]
+        return found
+
+    def _charge(self, queues: Sequence[Ledgered], more: Triple) -> None:
+        cpu, memory, gpus = more
+        for ledger, queue, (c, m, g) in queues:
+            ledger[queue] = (c + cpu, m + memory, floor((g + gpus) * 1e4 + 0.5) / 1e4)
 
     def _charge_node(self, pod: int, status: int, sign: int, place: Place | None = None) -> None:
         """`place`: where, if not where the pod is."""

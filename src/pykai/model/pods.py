@@ -11,7 +11,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Any
 
-from pykai.model.resources import Column, Rows
+from pykai.model.resources import GPU, Column, Rows
 
 
 class GpuKind(Enum):
@@ -47,6 +47,12 @@ class PodClass:
     dims: Rows
     """Rows with a request above zero, the GPU row left out for shared GPUs."""
     overhead: dict[int, float] = field(default_factory=dict)
+
+    @cached_property
+    def demand(self) -> list[tuple[int, float]]:
+        """Rows and amounts of what it must find free, shared devices left out; GPUs first: they are scarce."""
+        rows = sorted(self.dims.tolist(), key=lambda row: row != GPU)
+        return [(row, float(self.request[row])) for row in rows]
 
     @property
     def shared(self) -> bool:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from pykai.engine.cycle import Cycle
-from pykai.engine.points import Rejection
+from pykai.engine.points import ANY, Rejection
 from pykai.engine.whereabouts import NOWHERE
 from pykai.model.pods import PodClass
 from pykai.model.resources import Column, Mask
@@ -25,6 +25,9 @@ CLAIMS_DELETED = "task has deleted storage claims: {}"
 @dataclass(frozen=True)
 class StoragePools:
     """A pod goes where the pools have room for the claims it brings."""
+
+    def class_key(self, snapshot: Snapshot, pod_class: PodClass) -> Hashable:
+        return None if snapshot.params.schedule_csi_storage and pod_class.template.volumes else ANY
 
     def rejections(self, snapshot: Snapshot, pod_class: PodClass) -> Iterable[Rejection]:
         if not snapshot.params.schedule_csi_storage or not pod_class.template.volumes:

@@ -30,6 +30,8 @@ class MaxNodePoolResources:
         snapshot, c = cycle.snapshot, cycle.trial.of_class(pod)
         most = snapshot.derived(largest)
         least = cycle.node_facts.least(c)
+        if not (least > most).any():
+            return None
         short = next((row for row in _order(c) if least[row] > most[row]), None)
         if short is None:
             return None
@@ -76,6 +78,8 @@ class ConfigMaps:
 
     def problem(self, cycle: Cycle, pod: int) -> str | None:
         c = cycle.trial.of_class(pod)
+        if not c.config_maps:
+            return None
         known = cycle.snapshot.objects.config_maps
         missing = sorted(name for name in c.config_maps if (c.namespace, name) not in known)
         return f"Missing required configmaps: [{' '.join(missing)}]" if missing else None

@@ -7,12 +7,13 @@ label. Reasons name no pod and no node, so that equal ones add up to one line ov
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec import json
 
-from pykai.engine.points import Rejection
+from pykai.engine.points import ANY, Rejection
 from pykai.kernels.selectors import meeting
 from pykai.model.nodes import NodeTable
 from pykai.model.pods import GpuKind, PodClass
@@ -48,6 +49,9 @@ def _where(reason: str, mask: Mask) -> Iterator[Rejection]:
 @dataclass(frozen=True)
 class GpuOffer:
     """Nodes offer whole GPUs, shares of them, or MIG instances; the strategy of a MIG node says which."""
+
+    def class_key(self, snapshot: Snapshot, pod_class: PodClass) -> Hashable:
+        return pod_class.legacy_mig, pod_class.wants_gpu, pod_class.gpu_kind
 
     def rejections(self, snapshot: Snapshot, pod_class: PodClass) -> Iterable[Rejection]:
         if pod_class.legacy_mig:
@@ -92,6 +96,9 @@ def _beside_legacy(snapshot: Snapshot) -> list[Rejection]:
 class GpuMemoryKnown:
     """A request for GPU memory goes only where the memory of the devices is known."""
 
+    def class_key(self, snapshot: Snapshot, pod_class: PodClass) -> Hashable:
+        return pod_class.gpu_kind
+
     def rejections(self, snapshot: Snapshot, pod_class: PodClass) -> Iterable[Rejection]:
         if pod_class.gpu_kind is not GpuKind.MEMORY:
             return ()
@@ -102,6 +109,9 @@ class GpuMemoryKnown:
 @dataclass(frozen=True)
 class NodeConditions:
     """Nodes that are cordoned, not ready or under pressure take nothing."""
+
+    def class_key(self, snapshot: Snapshot, pod_class: PodClass) -> Hashable:
+        return ANY
 
     def rejections(self, snapshot: Snapshot, pod_class: PodClass) -> Iterable[Rejection]:
         return snapshot.nodes.derived(not_ready)
@@ -118,6 +128,10 @@ def not_ready(nodes: NodeTable) -> list[Rejection]:
 @dataclass(frozen=True)
 class Taints:
     """A pod must tolerate every taint that keeps pods away."""
+
+    def class_key(self, snapshot: Snapshot, pod_class: PodClass) -> Hashable:
+        tolerations: Sequence[Toleration] = pod_class.template.tolerations
+        return tuple([(t.key, t.operator, t.value, t.effect) for t in tolerations]) if tolerations else ANY
 
     def rejections(self, snapshot: Snapshot, pod_class: PodClass) -> Iterable[Rejection]:
         groups = snapshot.nodes.derived(taint_groups)
@@ -166,6 +180,13 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
 class NodeAffinity:
     """The pod's node selector and required node affinity."""
 
+    def class_key(self, snapshot: Snapshot, pod_class: PodClass) -> Hashable:
+        template: PodTemplate = pod_class.template
+        affinity = template.affinity.node_affinity
+        if not template.node_selector and affinity is None:
+            return ANY
+        return json.encode((template.node_selector, affinity and affinity.required))
+
     def rejections(self, snapshot: Snapshot, pod_class: PodClass) -> Iterable[Rejection]:
         template: PodTemplate = pod_class.template
         affinity = template.affinity.node_affinity
@@ -182,6 +203,9 @@ class NodeAffinity:
 @dataclass(frozen=True)
 class WorkerRole:
     """Where nodes are divided into GPU and CPU workers, pods keep to their kind."""
+
+    def class_key(self, snapshot: Snapshot, pod_class: PodClass) -> Hashable:
+        return pod_class.wants_gpu
 
     def rejections(self, snapshot: Snapshot, pod_class: PodClass) -> Iterable[Rejection]:
         params = snapshot.params

@@ -35,6 +35,7 @@ class Rules:
     """Pods that match all required affinity terms, per topology key."""
     apart: tuple[Tally, ...]
     shunned: tuple[Tally, ...]
+    """But for those of `apart`: pods of one kind that keep away from each other say so twice."""
     starts_alone: bool
     """The class matches its own terms: the first of its kind may go anywhere."""
 
@@ -101,10 +102,11 @@ def _make_rules(cycle: Cycle, row: int) -> Rules | None:
     terms, c = _terms(cycle), cycle.snapshot.pods.classes[row]
     near = required_near(c.template.affinity)
     friends = np.logical_and.reduce([terms.speaks_of(term, c.namespace) for term in near]) if near else None
+    apart = tuple(_apart(cycle, c))
     rules = Rules(
         near=tuple(tally(cycle, friends, key) for key in _keys(near)) if friends is not None else (),
-        apart=tuple(_apart(cycle, c)),
-        shunned=tuple(_shunned(cycle, [borne for borne in terms.apart if borne.speaks_of[row]])),
+        apart=apart,
+        shunned=tuple(tally for tally in _shunned(cycle, terms.apart_from(row)) if tally not in apart),
         starts_alone=friends is not None and bool(friends[row]),
     )
     return rules if rules.near or rules.apart or rules.shunned else None
@@ -122,7 +124,8 @@ def _apart(cycle: Cycle, c: PodClass) -> Iterable[Tally]:
 def _shunned(cycle: Cycle, borne: Sequence[Borne]) -> Iterable[Tally]:
     """Per topology key the pods that must keep away, whichever of their terms says so."""
     for key in dict.fromkeys(term.topology_key for term in borne):
-        yield tally(cycle, np.logical_or.reduce([term.bearers for term in borne if term.topology_key == key]), key)
+        bearers = [term.bearers for term in borne if term.topology_key == key]
+        yield tally(cycle, bearers[0] if len(bearers) == 1 else np.logical_or.reduce(bearers), key)
 
 
 def _wishes(cycle: Cycle, row: int) -> list[tuple[int, Tally]]:
@@ -139,9 +142,5 @@ def _make_wishes(cycle: Cycle, row: int) -> list[tuple[int, Tally]]:
         (weight, tally(cycle, terms.speaks_of(term, c.namespace), term.topology_key))
         for weight, term in preferred(c.template.affinity)
     ]
-    theirs = [
-        (borne.weight, tally(cycle, borne.bearers, borne.topology_key))
-        for borne in terms.wishes
-        if borne.speaks_of[row]
-    ]
+    theirs = [(borne.weight, tally(cycle, borne.bearers, borne.topology_key)) for borne in terms.wishes_about(row)]
     return own + theirs

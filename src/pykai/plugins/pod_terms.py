@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from msgspec import json
@@ -67,6 +68,22 @@ class PodTerms:
         self.any = bool(affine)
         self.apart = self._borne(affine, lambda affinity: ((0, term) for term in required_apart(affinity)))
         self.wishes = self._borne(affine, preferred)
+
+    def apart_from(self, row: int) -> list[Borne]:
+        """The required terms by which others keep away from pods of a class."""
+        return [self.apart[at] for at in np.flatnonzero(self._apart_table[:, row]).tolist()]
+
+    def wishes_about(self, row: int) -> list[Borne]:
+        """The preferred terms that speak of pods of a class."""
+        return [self.wishes[at] for at in np.flatnonzero(self._wish_table[:, row]).tolist()]
+
+    @cached_property
+    def _apart_table(self) -> Mask:
+        return np.array([borne.speaks_of for borne in self.apart], dtype=bool).reshape(-1, self._size)
+
+    @cached_property
+    def _wish_table(self) -> Mask:
+        return np.array([borne.speaks_of for borne in self.wishes], dtype=bool).reshape(-1, self._size)
 
     def speaks_of(self, term: PodTerm, namespace: str) -> Mask:
         """The classes a term selects when a pod of the given namespace bears it."""

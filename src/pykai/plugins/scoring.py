@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from pykai.engine.points import ANY
 from pykai.model.resources import CPU, GPU, Column
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class Pack:
     `gpu` and `cpu` say for which pods: those that want GPUs, judged by free GPUs, and the others, judged by free CPU.
     """
 
+    packs: ClassVar[float] = PACKED
     gpu: bool = True
     cpu: bool = True
 
@@ -56,6 +58,9 @@ class Spread:
 
     gpu: bool = True
     cpu: bool = True
+
+    def class_key(self, pod_class: PodClass) -> bool:
+        return pod_class.wants_gpu
 
     def score(self, look: NodeLook) -> Column | float:
         if not _concerns(self, look.pod_class):
@@ -89,6 +94,9 @@ class ResourceType:
 
     steady: ClassVar[bool] = True
 
+    def class_key(self, pod_class: PodClass) -> bool:
+        return pod_class.wants_gpu
+
     def score(self, look: NodeLook) -> Column | float:
         if look.pod_class.wants_gpu:
             return 0.0
@@ -101,6 +109,9 @@ class NodeAvailability:
 
     steady: ClassVar[bool] = True
 
+    def class_key(self, pod_class: PodClass) -> str:
+        return ANY
+
     def score(self, look: NodeLook) -> Column | float:
         return np.where(look.fits_now, AVAILABLE_NOW, 0.0)
 
@@ -110,6 +121,9 @@ class GpuSharingOrder:
     """Shares go where a device is shared already and has room left."""
 
     steady: ClassVar[bool] = True
+
+    def class_key(self, pod_class: PodClass) -> str:
+        return ANY
 
     def score(self, look: NodeLook) -> Column | float:
         return np.where(look.sharable > 0, SHARED_DEVICE, 0.0)

@@ -7,8 +7,9 @@ selected for the claim its volume is being made there: nothing else will do unti
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from msgspec import Struct, convert, json
 
 from pykai.kernels.selectors import in_some_term, selected, selects
 from pykai.model.resources import Mask
-from pykai.model.snapshot import Snapshot
+from pykai.model.snapshot import Key, Snapshot
 from pykai.objects.kinds import ABSENT, CSIStorageCapacity, PersistentVolume, PersistentVolumeClaim, StorageClass
 from pykai.objects.pod_template import Expression, LabelSelector, NodeSelectorTerms, NodeTerm
 from pykai.objects.quantity import amount
@@ -43,31 +44,56 @@ class Options:
     provision: Mask
     short: Mask
 
-    @property
+    @cached_property
     def somewhere(self) -> Mask:
-        """Nodes with any option."""
+        """Nodes with any option; read only."""
         mask: Mask = np.logical_or.reduce([self.provision, *(nodes for _, nodes in self.volumes)])
         return mask
 
 
 def reachable(snapshot: Snapshot, volume: PersistentVolume) -> Mask:
-    """The nodes from which a volume can be used, worked out once per snapshot."""
-    memo, name = snapshot.derived(_reach), volume.metadata.name
-    if name not in memo:
-        memo[name] = _reachable(snapshot, volume)
-    return memo[name]
+    """The nodes from which a volume can be used, worked out once per snapshot for all with the same node affinity."""
+    memo, raw = snapshot.derived(_reach), affinity_of(volume)
+    if raw not in memo:
+        memo[raw] = _reachable(snapshot, raw)
+    return memo[raw]
 
 
-def _reach(_: Snapshot) -> dict[str, Mask]:
+def affinity_of(volume: PersistentVolume) -> bytes:
+    """The node affinity of a volume as it is written; empty: it has none."""
+    raw = volume.spec.node_affinity
+    return b"" if raw is ABSENT else bytes(raw)
+
+
+def _reach(_: Snapshot) -> dict[bytes, Mask]:
     return {}
 
 
-def _reachable(snapshot: Snapshot, volume: PersistentVolume) -> Mask:
-    raw = volume.spec.node_affinity
-    required = None if raw is ABSENT or bytes(raw) == b"null" else _AFFINITY.decode(raw).required
+def _reachable(snapshot: Snapshot, raw: bytes) -> Mask:
+    required = None if raw in (b"", b"null") else _AFFINITY.decode(raw).required
     if required is None:
         return np.ones(len(snapshot.nodes), dtype=bool)
     return node_labels.in_terms(snapshot, required.node_selector_terms)
+
+
+def options_key(snapshot: Snapshot, claim: PersistentVolumeClaim) -> Hashable:
+    """Equal for claims that have the same options: they ask for the same, and no volume was set aside for one."""
+    spec, key = claim.spec, claim_key(claim)
+    return (
+        class_name(claim),
+        claim_size(claim),
+        tuple(spec.access_modes or ()),
+        spec.volume_mode,
+        json.encode(spec.selector),
+        (claim.metadata.annotations or {}).get(SELECTED_NODE),
+        key if key in snapshot.derived(_with_reserved) else None,
+    )
+
+
+def _with_reserved(snapshot: Snapshot) -> frozenset[Key]:
+    """Claims for which some volume was set aside."""
+    references = [volume.spec.claim_ref for volume in snapshot.objects.volumes.values()]
+    return frozenset([(ref.get("namespace", ""), ref.get("name", "")) for ref in references if ref is not None])
 
 
 def options(snapshot: Snapshot, claim: PersistentVolumeClaim) -> Options:

@@ -7,20 +7,20 @@ trial's journal, so they go when the placement they belong to is undone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from pykai.engine.cycle import Cycle
-from pykai.engine.points import Rejection
+from pykai.engine.points import ANY, Rejection
 from pykai.model.pods import PodClass
 from pykai.model.resources import Mask
 from pykai.model.snapshot import Key, Snapshot
 from pykai.model.status import IS_ACTIVE_ALLOCATED
 from pykai.objects.kinds import PersistentVolumeClaim
 from pykai.plugins.volume_claims import PodClaims, claim_key, claims_of
-from pykai.plugins.volume_options import Options, options, reachable
+from pykai.plugins.volume_options import Options, affinity_of, options, options_key, reachable
 
 NO_VOLUME = "node(s) didn't find available persistent volumes to bind"
 NOT_REACHABLE = "node(s) didn't match PersistentVolume's node affinity"
@@ -42,6 +42,14 @@ class ClaimsExist:
 class VolumeReach:
     """Nodes that can use the bound volumes of a pod and could serve its other claims."""
 
+    def class_key(self, snapshot: Snapshot, pod_class: PodClass) -> Hashable:
+        claims = claims_of(snapshot, pod_class)
+        if not claims.bound and not claims.delayed:
+            return ANY
+        volumes = [snapshot.objects.volumes.get(claim.spec.volume_name) for claim in claims.bound]
+        reach = [None if volume is None else affinity_of(volume) for volume in volumes]
+        return (*reach, *[id(claim_options(snapshot, claim)) for claim in claims.delayed])
+
     def rejections(self, snapshot: Snapshot, pod_class: PodClass) -> Iterable[Rejection]:
         claims = claims_of(snapshot, pod_class)
         return _rejections(snapshot, claims) if claims.bound or claims.delayed else ()
@@ -61,15 +69,21 @@ def _rejections(snapshot: Snapshot, claims: PodClaims) -> Iterator[Rejection]:
 
 
 def claim_options(snapshot: Snapshot, claim: PersistentVolumeClaim) -> Options:
-    """What a claim can be given, worked out once per snapshot."""
-    memo, key = snapshot.derived(_options_by_claim), claim_key(claim)
-    if key not in memo:
-        memo[key] = options(snapshot, claim)
-    return memo[key]
+    """What a claim can be given, worked out once per snapshot for all claims that ask for the same."""
+    by_claim, by_ask = snapshot.derived(_known_options)
+    key = claim_key(claim)
+    found = by_claim.get(key)
+    if found is None:
+        ask = options_key(snapshot, claim)
+        found = by_ask.get(ask)
+        if found is None:
+            found = by_ask[ask] = options(snapshot, claim)
+        by_claim[key] = found
+    return found
 
 
-def _options_by_claim(_: Snapshot) -> dict[Key, Options]:
-    return {}
+def _known_options(_: Snapshot) -> tuple[dict[Key, Options], dict[Hashable, Options]]:
+    return {}, {}
 
 
 # ------------------------------------------------------------------------------------------------- choices of a cycle

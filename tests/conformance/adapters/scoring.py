@@ -44,10 +44,8 @@ def placement(given: Case) -> Case:
         if isinstance(plugin, Pack):
             resource = plugin.measured(seen.pod_class)
             if resource is not None:
-                standing = Standing(plugin, resource, seen.trial.snapshot.nodes.allocatable[resource] > 0)
-                standing.put_all(seen.nodes, seen.free[resource])
-                standing.settled()
-                total += standing.scores(seen.nodes)
+                offered = seen.trial.snapshot.nodes.allocatable[resource] > 0
+                total += Standing(plugin, offered, seen.free[resource]).scores(seen.free[resource])
         else:
             total += plugin.score(seen)
     by_name = dict(zip(seen.trial.snapshot.nodes.names, total.tolist(), strict=True))

@@ -71,11 +71,8 @@ def packed(plugin: Pack, seen: NodeLook) -> list[float]:
     resource = plugin.measured(seen.pod_class)
     if resource is None:
         return [0.0] * len(seen.nodes)
-    standing = Standing(plugin, resource, seen.trial.snapshot.nodes.allocatable[resource, seen.nodes] > 0)
-    every = np.arange(len(seen.nodes))
-    standing.put_all(every, seen.free[resource])
-    standing.settled()
-    scores: list[float] = standing.scores(every).tolist()
+    offered = seen.trial.snapshot.nodes.allocatable[resource, seen.nodes] > 0
+    scores: list[float] = Standing(plugin, offered, seen.free[resource]).scores(seen.free[resource]).tolist()
     return scores
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from msgspec import json
@@ -70,12 +71,18 @@ class ClaimDemand:
 
 def claim_demand(spec: Mapping[str, Any]) -> ClaimDemand:
     """The demand of a claim's spec; DemandError names the field that cannot be served."""
-    devices = spec.get("devices") or {}
+    return _demand(json.encode(spec.get("devices") or {}, order="deterministic"))
+
+
+@lru_cache(maxsize=4096)
+def _demand(signature: bytes) -> ClaimDemand:
+    """Claims that ask for the same are read once."""
+    devices = json.decode(signature)
     return ClaimDemand(
         requests=tuple(_alternatives(request) for request in devices.get("requests") or ()),
         constraints=tuple(_constraint(at, item) for at, item in enumerate(devices.get("constraints") or ())),
         config=tuple(devices.get("config") or ()),
-        signature=json.encode(devices, order="deterministic"),
+        signature=signature,
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pykai.model.snapshot import Snapshot
-from pykai.plugins.dra.allocator import Candidates, Grant, Site, allocate
+from pykai.plugins.dra.allocator import Candidates, Site, allocate
 from pykai.plugins.dra.claims import Reference
 from pykai.plugins.dra.demand import ClaimDemand, DemandError, DeviceRequest, cel_expressions, claim_demand
 from pykai.plugins.dra.devices import Counter, Device, DeviceId, Inventory, PoolId
@@ -21,7 +21,7 @@ from pykai.plugins.dra.selectors import SelectorError, selects
 
 Offer = list[tuple[Key, Allocation | None]]
 """Claims a pod would hold on a node; None: as the claim is allocated already."""
-Granted = list[list[Grant]] | str | None
+Granted = list[Allocation] | str | None
 
 
 @dataclass
@@ -55,16 +55,12 @@ class Desk:
     def _complete(self, offer: Offer, missing: Sequence[tuple[Key, ClaimDemand]], node: int) -> Offer | str:
         if not missing:
             return offer
-        demands = [demand for _, demand in missing]
-        granted = self._grants(demands, node)
+        granted = self._grants([demand for _, demand in missing], node)
         if granted is None:
             return "cannot allocate all DRA claims on node(s)"
         if isinstance(granted, str):
             return f"cannot allocate DRA claims on node(s): {granted}"
-        classes = self.snapshot.objects.device_classes
-        for (key, demand), grants in zip(missing, granted, strict=True):
-            offer.append((key, allocation(demand, grants, classes, self.snapshot.nodes.names[node])))
-        return offer
+        return [*offer, *((key, allocated) for (key, _), allocated in zip(missing, granted, strict=True))]
 
     def signature(self, references: Sequence[Reference]) -> tuple[bytes, ...] | None:
         """Equal for pods whose claims ask for the same; None where one of them is allocated already."""
@@ -87,7 +83,7 @@ class Desk:
         return self._demands[key]
 
     def _grants(self, demands: Sequence[ClaimDemand], node: int) -> Granted:
-        """Devices for the demands; None: the node lacks them, text: they cannot be had for another reason."""
+        """Allocations for the demands; None: the node lacks them, text: they cannot be had for another reason."""
         pools, states = self._pools_of(node), self.ledger.states
         key = (node, tuple(demand.signature for demand in demands), tuple(states.get(pool, 0) for pool in pools))
         if key not in self._granted:
@@ -101,7 +97,10 @@ class Desk:
                 granted = allocate(self._site(node, waiting=True), demands)
         except (DemandError, SelectorError) as error:
             return str(error)
-        return granted
+        if granted is None:
+            return None
+        classes, name = self.snapshot.objects.device_classes, self.snapshot.nodes.names[node]
+        return [allocation(demand, grants, classes, name) for demand, grants in zip(demands, granted, strict=True)]
 
     def awaiting(self, references: Sequence[Reference]) -> Callable[[int], bool]:
         """On which nodes claims may have to wait: anywhere, where all who hold one of them leave."""

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from pykai.model.nodes import NodeTable
 from pykai.objects.kinds import ResourceSlice
 from pykai.plugins.dra.nodeselector import Terms, selector_matches
-from pykai.plugins.dra.selectors import Fact
+from pykai.plugins.dra.plain_selectors import Fact
 from pykai.plugins.dra.values import Quantity, Semver
 
 DeviceId = tuple[str, str, str]
@@ -213,7 +214,13 @@ def _facts(driver: str, body: Mapping[str, Any]) -> Iterator[tuple[Fact, Hashabl
     for name, capacity in (body.get("capacity") or {}).items():
         amount = capacity.get("value") if isinstance(capacity, Mapping) else capacity
         if amount is not None:
-            yield ("capacity", *qualified(name, driver)), Quantity(amount)
+            yield ("capacity", *qualified(name, driver)), _quantity(amount)
+
+
+@lru_cache(maxsize=4096)
+def _quantity(amount: str | int | float) -> Quantity:
+    """Thousands of devices have the same few capacities."""
+    return Quantity(amount)
 
 
 def _attribute(attribute: Mapping[str, Any]) -> Hashable | None:

@@ -5,14 +5,14 @@ The books of a cycle are opened once, before the first action, and only where th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from pykai.engine.cycle import Cycle
-from pykai.engine.points import Refusal, Rejection
+from pykai.engine.points import ANY, Refusal, Rejection
 from pykai.model.pods import PodClass
 from pykai.model.resources import GPU, Column, Mask, Rows
 from pykai.model.snapshot import Snapshot
@@ -48,6 +48,11 @@ class DynamicResources:
             return Refusal(unavailable(cycle.snapshot.pods.title(pod), claims))
         reason = books.refuse(pod)
         return None if reason is None else Refusal(reason)
+
+    def class_key(self, snapshot: Snapshot, pod_class: PodClass) -> Hashable:
+        if pod_class.shared or not pod_class.devices or not snapshot.nodes.dra_gpus.any():
+            return ANY
+        return frozenset(wanted_names(pod_class.template))
 
     def rejections(self, snapshot: Snapshot, pod_class: PodClass) -> Iterable[Rejection]:
         """Nodes whose GPUs are devices of a driver take plain GPU requests only through a device class."""

@@ -2,7 +2,8 @@
 
 An evaluation costs a fraction of a millisecond and a cluster has tens of thousands of devices, most of them alike.
 So an expression is compiled once, and its answers are kept by the facts that it reads: `read_facts` finds those in the
-text, or says that it may read them all. The CEL library is imported when the first selector turns up.
+text, or says that it may read them all. The CEL library is imported when the first selector turns up that is more than
+a few comparisons (`plain_selectors`).
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from functools import lru_cache
 from typing import Any
 
 from pykai.plugins.dra.functions import FUNCTIONS
+from pykai.plugins.dra.plain_selectors import Fact, conditions
+from pykai.plugins.dra.plain_selectors import answer as plain_answer
 
-Fact = tuple[str, str, str]
-"""`attributes` or `capacity`, domain, name within the domain."""
 Facts = Mapping[Fact, Hashable]
 """Values are bool, int, str, Semver or Quantity."""
 
@@ -35,6 +36,10 @@ class SelectorError(ValueError):
 
 def selects(expression: str, driver: str, facts: Facts) -> bool:
     """Whether the expression is true for a device of the driver with these facts."""
+    plain = conditions(expression)
+    known = None if plain is None else plain_answer(plain, driver, facts)
+    if known is not None:
+        return known
     read = read_facts(expression)
     seen = facts.items() if read is None else [(fact, facts[fact]) for fact in read if fact in facts]
     answer = _answer(expression, driver, frozenset(seen))
