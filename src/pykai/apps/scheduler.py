@@ -194,7 +194,8 @@ def compose(settings: SchedulerSettings, api: Api, watches: Watches, work: WorkM
     policy, usage_config = policy_of(settings.config), usage_config_of(settings.config)
     loop = ReconcileLoop[Hashable]("scheduler-status", Pace(settings.status_workers), work.meter("scheduler-status"))
     past: list[UsageLister] = []
-    judge = partial(verify, plugins=configuration.plugin_names(settings.config, registry.BUILT_IN))
+    plugins = configuration.plugin_names(settings.config, registry.BUILT_IN)
+    judge = partial(verify, plugins=plugins, everything=False)
     mind = Mind(policy, judge, lambda: past[0].current() if past else {})
     options = replace(settings.options, more_metrics=(QUERY_LATENCY,) if usage_config else ())
     live = LiveScheduler(api, watches, mind, loop, options)

@@ -5,7 +5,7 @@ A podset is a leaf (pods with a minimum), a SubGroupSet an inner node (children 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from pykai.model.lookup import Key, Lookup, RowsByName
 from pykai.model.resources import Column, Mask, Rows
 
 
@@ -82,7 +83,17 @@ class GangTable:
     last_eviction: dict[int, float]
     objects: list[Any]
     """The objects.kinds.PodGroup behind each row."""
+    lookup: Lookup | None = field(default=None, repr=False)
+    """Rows by name, where the cache keeps them; without it they are collected when first asked for."""
     _created: dict[int, float] = field(init=False, default_factory=dict)
+
+    def rows_of(self, keys: Iterable[Key]) -> dict[Key, int]:
+        """Rows by namespace and name, of those that exist."""
+        return (self.lookup or self._by_name).rows_of(keys)
+
+    @cached_property
+    def _by_name(self) -> Lookup:
+        return RowsByName(self.objects)
 
     def last_start(self, row: int) -> float | None:
         """When the gang last got its resources; None where that never happened."""

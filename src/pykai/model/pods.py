@@ -6,11 +6,13 @@ scores and verdicts are computed per class.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from typing import Any
 
+from pykai.model.lookup import Key, Lookup, RowsByName
 from pykai.model.resources import Column, Rows
 
 
@@ -78,6 +80,16 @@ class PodTable:
     """Reservation pods that are needed -> the shared device."""
     foreign: frozenset[int]
     """Active pods of other schedulers that are not our utility pods."""
+    lookup: Lookup | None = field(default=None, repr=False)
+    """Rows by name, where the cache keeps them; without it they are collected when first asked for."""
+
+    def rows_of(self, keys: Iterable[Key]) -> dict[Key, int]:
+        """Rows by namespace and name, of those that exist."""
+        return (self.lookup or self._by_name).rows_of(keys)
+
+    @cached_property
+    def _by_name(self) -> Lookup:
+        return RowsByName(self.objects)
 
     @cached_property
     def names(self) -> list[str]:
