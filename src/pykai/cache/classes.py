@@ -151,7 +151,7 @@ class ClassContext:
 
 def class_table(pods: Sequence[Pod], kind: Rows, memo: KindMemo, context: ClassContext) -> tuple[list[PodClass], Rows]:
     """The classes in order of appearance, and the class of each pod. Resource names get their row in the space."""
-    present = [memo.kinds[number] for number in np.unique(kind).tolist()]
+    present = [memo.kinds[number] for number in np.flatnonzero(np.bincount(kind)).tolist()]
     labels_matter = any(found.template.pod_affinity for found in present)
     klass, first = by_first(_told_apart(pods, kind, memo, labels_matter, context))
     drafts = [_Draft(memo.kinds[kind[row]], pods[row], labels_matter) for row in first.tolist()]

@@ -17,11 +17,12 @@ from pykai.cache import claims
 from pykai.cache.classes import ClassContext
 from pykai.cache.gangs import gang_rows, gang_table, priorities
 from pykai.cache.groups import Groups
+from pykai.cache.layers import Key
 from pykai.cache.memory import Memory
 from pykai.cache.nodes import UNKNOWN_GPU_MEMORY, widened
 from pykai.cache.pods import PodContext, pod_table
 from pykai.cache.queues import queue_table
-from pykai.cache.store import Choice, Key, Store
+from pykai.cache.store import Choice, Store
 from pykai.model.nodes import NodeTable
 from pykai.model.params import SchedulerParams
 from pykai.model.snapshot import ClusterObjects, Snapshot
@@ -101,27 +102,29 @@ class ClusterCache:
         objects, memory = self._cluster_objects(), self._memory
         memory.forget_the_past(sum(map(len, self._stores.values())))
         slices = objects.resource_slices if self.params.dra_enabled else ()
-        nodes, space = memory.nodes.table(self._all(kinds.Node), claims.gpus_per_node(slices))
+        nodes, space = memory.nodes.table(self._stores[kinds.Node], claims.gpus_per_node(slices))
         topologies = self._all(kinds.Topology)
         gangs = gang_rows(self._schedulable_groups(), _aliases(topologies))
-        pods = self._stores[kinds.Pod].unchosen()
-        dra_gpus = claims.gpus_per_pod(pods, objects.resource_claims) if objects.resource_claims else {}
+        pods = memory.pods.follow(self._stores[kinds.Pod], memory.pod_reader.read)
+        dra_gpus = claims.gpus_per_pod(pods[0], objects.resource_claims) if objects.resource_claims else {}
         context = PodContext(
             node_rows=nodes.rows,
+            rows_by_number=memory.node_rows(nodes.rows),
             gangs=gangs,
             bind_requests=objects.bind_requests,
             classes=ClassContext(space, bool(objects.numa_topologies), dra_gpus),
             now=now,
         )
-        table, stray = pod_table(pods, memory.pods, memory.pod_reader, context)
-        queues = queue_table(self._all(kinds.Queue), usage or {}, self.params.full_hierarchy_fairness)
-        classes = priorities(self._all(kinds.PriorityClass))
+        table, stray = pod_table(pods, memory.pods.lookup(len(pods[0])), memory.pod_reader, context)
+        stores, hierarchy = self._stores, self.params.full_hierarchy_fairness
+        queues = memory.derived.of(queue_table, [stores[kinds.Queue]], dict(usage or {}), hierarchy)
+        classes = memory.derived.of(priorities, [stores[kinds.PriorityClass]])
         known = _known_memory(nodes)
         return Snapshot(
             space=space,
             nodes=widened(nodes, space.size),
             pods=table,
-            gangs=gang_table(gangs, table.gang, stray, queues, classes),
+            gangs=gang_table(gangs, table, stray, queues, classes),
             queues=queues,
             topologies={t.metadata.name: tuple(level.node_label for level in t.spec.levels) for t in topologies},
             objects=objects,
@@ -134,7 +137,7 @@ class ClusterCache:
 
     def _schedulable_groups(self) -> Groups:
         """PodGroups without those that asked for one attempt per node pool and had it."""
-        groups = self._memory.groups.read(self._stores[kinds.PodGroup].unchosen())
+        groups = self._memory.groups.read(self._stores[kinds.PodGroup])
         once = groups.stating(lambda spec: spec.scheduling_backoff not in (None, -1))
         return groups.without([row for row in once if self._gave_up(groups.objects[row])])
 

@@ -105,7 +105,8 @@ class Cycle:
     def waiting_at_start(self) -> list[int]:
         """Gangs of leaf queues with a pending pod when the cycle began: in a cycle nobody else comes to wait."""
         pods, children = self.snapshot.pods, self.snapshot.queues.children
-        rows = np.unique(pods.gang[(pods.status == Status.PENDING) & (pods.podset >= 0)])
+        waiting = np.flatnonzero((pods.status == Status.PENDING) & (pods.podset >= 0))
+        rows = np.flatnonzero(np.bincount(pods.gang[waiting]))
         leaf = np.array([*(not below for below in children), False])
         return rows[leaf[self.snapshot.gangs.columns.queue[rows]]].tolist()  # type: ignore[no-any-return]
 

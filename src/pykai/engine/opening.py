@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from pykai.engine.amounts import PodAmounts
-from pykai.model.resources import GPU, QUEUE_RESOURCES, Column, Mask
+from pykai.model.resources import GPU, QUEUE_RESOURCES, Cells, Column, Mask, Rows, cells
 from pykai.model.snapshot import Snapshot
 from pykai.model.status import IS_ACTIVE_ALLOCATED, IS_ACTIVE_USED, IS_ALLOCATED, Status
 
-Counts = list[int]
 Ledger = list[tuple[float, float, float]]
 """Per queue cpu (milli), memory (bytes), GPUs."""
 
@@ -20,30 +19,26 @@ Ledger = list[tuple[float, float, float]]
 class PodsetCounts:
     """How many pods of each podset are in a set of statuses."""
 
-    active_allocated: Counts
-    active_used: Counts
-    pipelined: Counts
-    pending: Counts
-    gated: Counts
-    succeeded: Counts
+    active_allocated: Cells
+    active_used: Cells
+    pipelined: Cells
+    pending: Cells
+    gated: Cells
+    succeeded: Cells
 
 
 def podset_counts(snapshot: Snapshot) -> PodsetCounts:
     pods, size = snapshot.pods, len(snapshot.gangs.podset_min)
-    inside = pods.podset >= 0
-    podset, status = pods.podset[inside], pods.status[inside]
+    inside, status = pods.podset >= 0, pods.status
 
-    def count(mask: Mask) -> Counts:
-        return np.bincount(podset[mask], minlength=size).tolist()  # type: ignore[no-any-return]
+    def count(mask: Mask) -> Rows:
+        return np.bincount(pods.podset[np.flatnonzero(mask & inside)], minlength=size)
 
-    return PodsetCounts(
-        active_allocated=count(np.array(IS_ACTIVE_ALLOCATED)[status]),
-        active_used=count(np.array(IS_ACTIVE_USED)[status]),
-        pipelined=count(status == Status.PIPELINED),
-        pending=count(status == Status.PENDING),
-        gated=count(status == Status.GATED),
-        succeeded=count(status == Status.SUCCEEDED),
-    )
+    allocated = np.array(IS_ACTIVE_ALLOCATED)[status]
+    held = count(allocated)
+    leaving = count(np.array(IS_ACTIVE_USED)[status] & ~allocated)
+    rest = [count(status == each) for each in (Status.PIPELINED, Status.PENDING, Status.GATED, Status.SUCCEEDED)]
+    return PodsetCounts(*(cells(column, pods.many_wait) for column in (held, held + leaving, *rest)))
 
 
 def node_columns(snapshot: Snapshot, requests: Column) -> tuple[Column, Column]:
@@ -53,8 +48,13 @@ def node_columns(snapshot: Snapshot, requests: Column) -> tuple[Column, Column]:
     offered = nodes.allocatable > 0
 
     def held(mask: Mask) -> Column:
-        sums = [np.bincount(pods.node[mask], weights=r[pods.klass[mask]], minlength=len(nodes)) for r in requests]
-        block = np.array(sums, dtype=np.float64).reshape(nodes.allocatable.shape)
+        rows = np.flatnonzero(mask)
+        block = np.zeros(nodes.allocatable.shape)
+        if not len(rows):
+            return block
+        node, klass = pods.node[rows], pods.klass[rows]
+        for resource in np.flatnonzero(requests.any(axis=1)).tolist():
+            block[resource] = np.bincount(node, weights=requests[resource][klass], minlength=len(nodes))
         for row in pods.reservation:
             if mask[row]:
                 block[GPU, pods.node[row]] -= requests[GPU, pods.klass[row]]
@@ -81,15 +81,17 @@ def queue_ledgers(snapshot: Snapshot, amounts: PodAmounts) -> QueueLedgers:
     queue = np.append(gangs.columns.queue, -1)[pods.gang]
     counted = np.array(IS_ALLOCATED)[pods.status] & (queue >= 0)
     pending = (pods.status == Status.PENDING) & (queue >= 0)
-    fixed = ~np.append(gangs.columns.preemptible, True)[pods.gang]
+    fixed = np.append(~gangs.columns.preemptible, False)[pods.gang]
     table = np.array([amounts.of_queue(c, -1) for c in pods.classes]).reshape(-1, QUEUE_RESOURCES).T
 
-    def leaf_sums(rows: Mask) -> Column:
-        sums = [np.bincount(queue[rows], weights=row[pods.klass[rows]], minlength=len(paths)) for row in table]
+    def leaf_sums(mask: Mask) -> Column:
+        rows = np.flatnonzero(mask)
+        leaf, klass = queue[rows], pods.klass[rows]
+        sums = [np.bincount(leaf, weights=row[klass], minlength=len(paths)) for row in table]
         return np.array(sums, dtype=np.float64).reshape(QUEUE_RESOURCES, len(paths))
 
     allocated, held, waiting = leaf_sums(counted), leaf_sums(counted & fixed), leaf_sums(pending)
-    by_memory = np.isin(pods.klass, [c.row for c in pods.classes if c.memory_mib])
+    by_memory = np.array([c.memory_mib > 0 for c in pods.classes], dtype=bool)[pods.klass]
     for row in np.flatnonzero((counted | pending) & by_memory).tolist():
         c, leaf = pods.of_class(row), queue[row]
         if counted[row]:

@@ -34,7 +34,10 @@ def broken_gangs(cycle: Cycle) -> list[int]:
     active, minimum = np.array(trial.active_used, dtype=np.int64), gangs.columns.podset_min
 
     def some(mask: Mask) -> Mask:
-        return np.bincount(gangs.podset_gang, weights=mask, minlength=len(gangs)) > 0
+        """Gangs with a podset of which it is true."""
+        found = np.zeros(len(gangs), dtype=bool)
+        found[gangs.podset_gang[mask]] = True
+        return found
 
     broken = some(active < minimum) & some(active > 0) & ~some(np.array(trial.succeeded, dtype=np.int64) > 0)
     trees = gangs.trees

@@ -5,7 +5,7 @@ A podset is a leaf (pods with a minimum), a SubGroupSet an inner node (children 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pykai.model.lookup import Key, Lookup, RowsByName
-from pykai.model.resources import Column, Mask, Rows
+from pykai.model.resources import Cells, Column, Mask, Rows
 
 
 @dataclass(frozen=True)
@@ -61,19 +61,19 @@ class SubGroupSet:
 class GangTable:
     """One row per PodGroup; pods and podsets of a gang by offsets."""
 
-    queue: list[int]
+    queue: Cells
     """-1: the queue does not exist."""
-    priority: list[int]
-    preemptible: list[bool]
+    priority: Cells
+    preemptible: Sequence[bool]
     trees: dict[int, SubGroupSet]
     """Only gangs whose tree is more than one podset named `default` without constraints."""
-    first_podset: list[int]
+    first_podset: Cells
     """Podsets of a gang are neighbours; one more than gangs."""
     podset_gang: Rows
-    podset_min: list[int]
-    pod_order: list[int]
+    podset_min: Cells
+    pod_order: Cells
     """Pod rows grouped by gang."""
-    first_pod: list[int]
+    first_pod: Cells
     """Offsets into pod_order, one more than gangs."""
     stray_pods: dict[int, list[int]]
     """Gang -> pods that name a sub-group which does not exist."""
@@ -81,8 +81,10 @@ class GangTable:
     staleness_grace: dict[int, float]
     preemption_delay: dict[int, float]
     last_eviction: dict[int, float]
-    objects: list[Any]
+    objects: Sequence[Any]
     """The objects.kinds.PodGroup behind each row."""
+    blamed: Sequence[int] = ()
+    """Those that show why they wait, or did."""
     lookup: Lookup | None = field(default=None, repr=False)
     """Rows by name, where the cache keeps them; without it they are collected when first asked for."""
     _created: dict[int, float] = field(init=False, default_factory=dict)
@@ -133,7 +135,7 @@ class GangTable:
         return f"{meta.namespace}/{meta.name}"
 
     def pods(self, row: int) -> list[int]:
-        return self.pod_order[self.first_pod[row] : self.first_pod[row + 1]]
+        return list(self.pod_order[self.first_pod[row] : self.first_pod[row + 1]])
 
     def podsets(self, row: int) -> range:
         """The rows of the gang's podsets."""

@@ -15,6 +15,8 @@ from pykai.model.resources import Rows
 
 Key = tuple[str, str]
 """Namespace and name."""
+_FEW = 16
+"""So many rows are searched for one by one: to put all in order takes longer."""
 
 
 class Lookup(Protocol):
@@ -45,9 +47,17 @@ class KeptLookup:
     def rows_of(self, keys: Iterable[Key]) -> dict[Key, int]:
         """One search for all keys: an object that has no row, such as a failed pod, is not found."""
         found = {key: obj for key in keys if (obj := self._objects.get(key)) is not None}
-        wanted = np.fromiter(map(id, found.values()), dtype=np.int64, count=len(found))
-        order = np.argsort(wanted)
-        place = np.searchsorted(wanted, self._ids, sorter=order).clip(max=max(len(order) - 1, 0))
-        hits = np.flatnonzero(wanted[order[place]] == self._ids) if len(order) else np.zeros(0, dtype=np.int64)
-        rows = dict(zip(order[place[hits]].tolist(), hits.tolist(), strict=True))
-        return {key: rows[number] for number, key in enumerate(found) if number in rows}
+        rows = rows_of_ids(self._ids, [id(obj) for obj in found.values()])
+        return {key: row for key, row in zip(found, rows, strict=True) if row >= 0}
+
+
+def rows_of_ids(ids: Rows, wanted: Sequence[int]) -> list[int]:
+    """The row of each identity that is wanted, -1 where there is none."""
+    if len(wanted) <= _FEW:
+        found = [np.flatnonzero(ids == each) for each in wanted]
+        return [int(rows[0]) if len(rows) else -1 for rows in found]
+    if not len(ids):
+        return [-1] * len(wanted)
+    order = np.argsort(ids)
+    places = order[np.searchsorted(ids, wanted, sorter=order).clip(max=len(ids) - 1)]
+    return np.where(ids[places] == wanted, places, -1).tolist()  # type: ignore[no-any-return]

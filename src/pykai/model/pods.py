@@ -6,7 +6,7 @@ scores and verdicts are computed per class.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -14,6 +14,10 @@ from typing import Any
 
 from pykai.model.lookup import Key, Lookup, RowsByName
 from pykai.model.resources import Column, Rows
+from pykai.model.status import Status
+
+MANY_WAIT = 8
+"""Many pods wait where they are more than this part of all."""
 
 
 class GpuKind(Enum):
@@ -73,7 +77,7 @@ class PodTable:
     status: Rows
     node: Rows
     """-1: not on a node."""
-    objects: list[Any]
+    objects: Sequence[Any]
     """The objects.kinds.Pod behind each row, for order labels, reasons and writers."""
     gpu_groups: dict[int, tuple[str, ...]]
     reservation: dict[int, str]
@@ -86,6 +90,11 @@ class PodTable:
     def rows_of(self, keys: Iterable[Key]) -> dict[Key, int]:
         """Rows by namespace and name, of those that exist."""
         return (self.lookup or self._by_name).rows_of(keys)
+
+    @cached_property
+    def many_wait(self) -> bool:
+        """Whether so many pods wait that a cycle will read most of what there is, pod by pod."""
+        return MANY_WAIT * int((self.status == Status.PENDING).sum()) > len(self.objects)
 
     @cached_property
     def _by_name(self) -> Lookup:

@@ -5,7 +5,7 @@ This is worked out in full in every cycle and says nothing about what was said b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 
 from pykai.engine.capacity import OverCapacity
@@ -59,21 +59,19 @@ class Notices:
 def notices(cycle: Cycle, plan: Plan) -> Notices:
     """Everything to be said after a cycle."""
     gangs = cycle.snapshot.gangs
-    rows = {verdict.gang: verdict for verdict in plan.verdicts}
+    rows = gangs.rows_of(verdict.gang for verdict in plan.verdicts)
+    verdicts = {rows[verdict.gang]: verdict for verdict in plan.verdicts}
     pods: dict[Key, PodNotice] = {}
     told: dict[Key, GangNotice] = {}
     stale = set(_stale(cycle))
-    for row, group in enumerate(gangs.objects):
-        key = (group.metadata.namespace, group.metadata.name)
-        verdict = rows.get(key)
-        if verdict is None and row not in stale:
-            continue
+    for row in sorted(verdicts.keys() | stale):
+        verdict, meta = verdicts.get(row), gangs.objects[row].metadata
         events = [("StaleJob", _stale_text(cycle, row))] if row in stale else []
         if verdict is not None:
             events.append(_why(cycle, row, verdict))
             pods.update(_pods(cycle, row, verdict))
-        told[key] = GangNotice(group.metadata.uid, tuple(events), _condition(cycle, row, verdict))
-    content = tuple(_content(cycle, set(rows)))
+        told[meta.namespace, meta.name] = GangNotice(meta.uid, tuple(events), _condition(cycle, row, verdict))
+    content = tuple(_content(cycle, verdicts))
     return Notices(pods, told, content)
 
 
@@ -141,14 +139,12 @@ def _stale_text(cycle: Cycle, row: int) -> str:
     return text
 
 
-def _content(cycle: Cycle, waiting: set[Key]) -> Iterator[Key]:
+def _content(cycle: Cycle, waiting: Container[int]) -> Iterator[Key]:
     gangs, status = cycle.snapshot.gangs, cycle.trial.status
-    for row, group in enumerate(gangs.objects):
-        if not group.status.scheduling_conditions:
-            continue
-        key = (group.metadata.namespace, group.metadata.name)
-        if key not in waiting and not any(status[pod] in _BEING_PLACED for pod in gangs.pods(row)):
-            yield key
+    for row in gangs.blamed:
+        if row not in waiting and not any(status[pod] in _BEING_PLACED for pod in gangs.pods(row)):
+            meta = gangs.objects[row].metadata
+            yield meta.namespace, meta.name
 
 
 # ----------------------------------------------------------------------------------------------- scheduling condition
