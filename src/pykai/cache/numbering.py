@@ -151,10 +151,12 @@ class Readings:
             self._space = np.hstack([self._block, added, more])
         self._space[:, known : known + added.shape[1]] = added
         self._space[:, replaced] = new[:, : len(replaced)]
-        block = self._space[:, : known + added.shape[1]]
+        left = known + added.shape[1]
         if removed:
-            self._space = block = np.delete(block, removed, axis=1)
-        return block
+            kept = np.delete(self._space[:, :left], removed, axis=1)
+            left = kept.shape[1]
+            self._space[:, :left] = kept
+        return self._space[:, :left]
 
     def _changed(self, objects: Sequence[Any], ids: tuple[Rows, Rows], read: Read) -> Rows:
         known, now = ids

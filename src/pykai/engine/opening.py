@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,10 +10,20 @@ import numpy as np
 from pykai.engine.amounts import PodAmounts
 from pykai.model.resources import GPU, QUEUE_RESOURCES, Cells, Column, Mask, Rows, cells
 from pykai.model.snapshot import Snapshot
-from pykai.model.status import IS_ACTIVE_ALLOCATED, IS_ACTIVE_USED, IS_ALLOCATED, Status
+from pykai.model.status import (
+    ACTIVE_ALLOCATED,
+    ACTIVE_USED,
+    IS_ACTIVE_ALLOCATED,
+    IS_ACTIVE_USED,
+    IS_ALLOCATED,
+    Status,
+    table,
+)
 
 Ledger = list[tuple[float, float, float]]
 """Per queue cpu (milli), memory (bytes), GPUs."""
+FEW = 4
+"""Cells of a table of counts for each pod that is counted: more of them would take longer than adding up."""
 
 
 @dataclass
@@ -29,16 +40,31 @@ class PodsetCounts:
 
 def podset_counts(snapshot: Snapshot) -> PodsetCounts:
     pods, size = snapshot.pods, len(snapshot.gangs.podset_min)
-    inside, status = pods.podset >= 0, pods.status
+    by_status = np.bincount(pods.status, minlength=len(Status))
 
-    def count(mask: Mask) -> Rows:
-        return np.bincount(pods.podset[np.flatnonzero(mask & inside)], minlength=size)
+    def count(statuses: Sequence[bool]) -> Rows:
+        if not by_status[list(statuses)].any():
+            return np.zeros(size, dtype=np.int64)
+        podset = pods.podset[np.flatnonzero(np.array(statuses)[pods.status])]
+        return np.bincount(podset + 1, minlength=size + 1)[1:]
 
-    allocated = np.array(IS_ACTIVE_ALLOCATED)[status]
-    held = count(allocated)
-    leaving = count(np.array(IS_ACTIVE_USED)[status] & ~allocated)
-    rest = [count(status == each) for each in (Status.PIPELINED, Status.PENDING, Status.GATED, Status.SUCCEEDED)]
+    held, leaving = count(IS_ACTIVE_ALLOCATED), count(table(ACTIVE_USED - ACTIVE_ALLOCATED))
+    alone = (Status.PIPELINED, Status.PENDING, Status.GATED, Status.SUCCEEDED)
+    rest = [count(table(frozenset({each}))) for each in alone]
     return PodsetCounts(*(cells(column, pods.many_wait) for column in (held, held + leaving, *rest)))
+
+
+def sums(by: Rows, size: int, klass: Rows, each: Column) -> Column:
+    """[amount, number below `size`]: what pods of these classes add up to by a number each has; `each` [amount, class].
+
+    Where there are few classes and numbers, pods are counted instead of added up.
+    """
+    kinds = each.shape[1]
+    if size * kinds <= FEW * len(by):
+        counts = np.bincount(by * kinds + klass, minlength=size * kinds).reshape(size, kinds)
+        return np.asarray(each @ counts.T)
+    found = [np.bincount(by, weights=row[klass], minlength=size) for row in each]
+    return np.array(found, dtype=np.float64).reshape(len(each), size)
 
 
 def node_columns(snapshot: Snapshot, requests: Column) -> tuple[Column, Column]:
@@ -52,9 +78,8 @@ def node_columns(snapshot: Snapshot, requests: Column) -> tuple[Column, Column]:
         block = np.zeros(nodes.allocatable.shape)
         if not len(rows):
             return block
-        node, klass = pods.node[rows], pods.klass[rows]
-        for resource in np.flatnonzero(requests.any(axis=1)).tolist():
-            block[resource] = np.bincount(node, weights=requests[resource][klass], minlength=len(nodes))
+        asked = requests.any(axis=1)
+        block[asked] = sums(pods.node[rows], len(nodes), pods.klass[rows], requests[asked])
         for row in pods.reservation:
             if mask[row]:
                 block[GPU, pods.node[row]] -= requests[GPU, pods.klass[row]]
@@ -82,13 +107,11 @@ def queue_ledgers(snapshot: Snapshot, amounts: PodAmounts) -> QueueLedgers:
     counted = np.array(IS_ALLOCATED)[pods.status] & (queue >= 0)
     pending = (pods.status == Status.PENDING) & (queue >= 0)
     fixed = np.append(~gangs.columns.preemptible, False)[pods.gang]
-    table = np.array([amounts.of_queue(c, -1) for c in pods.classes]).reshape(-1, QUEUE_RESOURCES).T
+    counts = np.array([amounts.of_queue(c, -1) for c in pods.classes]).reshape(-1, QUEUE_RESOURCES).T
 
     def leaf_sums(mask: Mask) -> Column:
         rows = np.flatnonzero(mask)
-        leaf, klass = queue[rows], pods.klass[rows]
-        sums = [np.bincount(leaf, weights=row[klass], minlength=len(paths)) for row in table]
-        return np.array(sums, dtype=np.float64).reshape(QUEUE_RESOURCES, len(paths))
+        return sums(queue[rows], len(paths), pods.klass[rows], counts)
 
     allocated, held, waiting = leaf_sums(counted), leaf_sums(counted & fixed), leaf_sums(pending)
     by_memory = np.array([c.memory_mib > 0 for c in pods.classes], dtype=bool)[pods.klass]
@@ -106,9 +129,8 @@ def queue_ledgers(snapshot: Snapshot, amounts: PodAmounts) -> QueueLedgers:
 def _up_the_tree(leaves: Column, paths: list[tuple[int, ...]]) -> Ledger:
     """Each queue's own figures added to all its ancestors; GPUs kept to 1/10000 so that order cannot matter."""
     total = np.zeros_like(leaves)
-    for queue, path in enumerate(paths):
-        if leaves[:, queue].any():
-            for ancestor in path:
-                total[:, ancestor] += leaves[:, queue]
+    for queue in np.flatnonzero(leaves.any(axis=0)).tolist():
+        for ancestor in paths[queue]:
+            total[:, ancestor] += leaves[:, queue]
     total[GPU] = np.round(total[GPU], 4)
     return [(cpu, memory, gpu) for cpu, memory, gpu in total.T.tolist()]

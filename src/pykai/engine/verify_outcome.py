@@ -121,17 +121,26 @@ class Outcome:
         metas = [gangs.objects[gang].metadata for gang in self.by_gang if gang >= 0]
         return {(meta.namespace, meta.name) for meta in metas}
 
+    def _gangs_pods(self) -> Rows:
+        """Pods of gangs that are given something or lose something; all where everything counts."""
+        gangs, gang = self.snapshot.gangs, self.snapshot.pods.gang
+        if self.everything:
+            return np.arange(len(gang))
+        touched = {*self.by_gang, *(int(gang[row]) for row in self.evicted)} - {-1}
+        return np.array([row for each in sorted(touched) for row in gangs.pods(each)], dtype=np.int64)
+
     @cached_property
     def members(self) -> tuple[Rows, Rows, Rows]:
         """Pods with a place by podset: before the plan, after it, and after it without those that wait."""
         pods = self.snapshot.pods
         size = len(self.snapshot.gangs.podset_min)
-        active = np.array(IS_ACTIVE_ALLOCATED)[pods.status]
+        near = self._gangs_pods()
+        active = near[np.array(IS_ACTIVE_ALLOCATED)[pods.status[near]]]
 
         def count(rows: Rows) -> Rows:
             return np.bincount(rows[rows >= 0], minlength=size)
 
-        before, kept = count(pods.podset[active]), count(pods.podset[active & ~self.leaving])
+        before, kept = count(pods.podset[active]), count(pods.podset[active[~self.leaving[active]]])
         placed = pods.podset[[p.pod for p in self.placements]]
         now = pods.podset[[p.pod for p in self.placements if not p.waits]]
         return before, kept + count(placed), kept + count(now)

@@ -14,7 +14,7 @@ import numpy as np
 
 from pykai.engine.verify_outcome import Outcome, Placement, Violation
 from pykai.model.pods import GpuKind, PodClass
-from pykai.model.resources import GPU, PODS, QUEUE_RESOURCES, UNLIMITED, Column, Mask, whole_gpus
+from pykai.model.resources import GPU, PODS, QUEUE_RESOURCES, UNLIMITED, Column, Mask, Rows, whole_gpus
 from pykai.model.snapshot import Snapshot
 from pykai.model.status import Status
 
@@ -146,8 +146,8 @@ def _queue_use(out: Outcome, gangs: Mask) -> tuple[Column, Column]:
     pods = out.snapshot.pods
     staying = np.flatnonzero(out.allocated & ~out.leaving & out.kin & gangs[pods.gang])
     placed = [p for p in out.placements if gangs[pods.gang[p.pod]]]
-    used = _queue_sums(out.snapshot, staying.tolist(), pods.node[staying].tolist())
-    return used, _queue_sums(out.snapshot, [p.pod for p in placed], [p.node for p in placed])
+    used = _queue_sums(out.snapshot, staying, pods.node[staying])
+    return used, _queue_sums(out.snapshot, _column(p.pod for p in placed), _column(p.node for p in placed))
 
 
 def most_used(out: Outcome) -> Column:
@@ -156,17 +156,21 @@ def most_used(out: Outcome) -> Column:
     rows = np.flatnonzero((out.allocated | (pods.status == Status.PENDING)) & out.kin)
     smallest = int(out.snapshot.nodes.gpu_memory.argmin())
     nodes = np.where(pods.node[rows] >= 0, pods.node[rows], smallest)
-    return _queue_sums(out.snapshot, rows.tolist(), nodes.tolist())
+    return _queue_sums(out.snapshot, rows, nodes)
 
 
-def _queue_sums(snapshot: Snapshot, rows: Sequence[int], nodes: Sequence[int]) -> Column:
+def _column(numbers: Iterable[int]) -> Rows:
+    return np.fromiter(numbers, dtype=np.int64)
+
+
+def _queue_sums(snapshot: Snapshot, rows: Rows, nodes: Rows) -> Column:
+    """[resource, queue]: what pods on these nodes count against their queues, up to the root."""
     pods, queues, gangs = snapshot.pods, snapshot.queues, snapshot.gangs
-    at = np.array(rows, dtype=np.int64)
-    amounts = snapshot.derived(_of_queues)[:, pods.klass[at]]
-    by_memory = np.array([c.gpu_kind is GpuKind.MEMORY for c in pods.classes], dtype=bool)[pods.klass[at]]
+    amounts = snapshot.derived(_of_queues)[:, pods.klass[rows]]
+    by_memory = np.array([c.gpu_kind is GpuKind.MEMORY for c in pods.classes], dtype=bool)[pods.klass[rows]]
     for index in np.flatnonzero(by_memory).tolist():
-        amounts[GPU, index] = _memory_gpus(snapshot, pods.of_class(rows[index]), nodes[index])
-    leaf = np.append(gangs.columns.queue, -1)[pods.gang[at]]
+        amounts[GPU, index] = _memory_gpus(snapshot, pods.of_class(int(rows[index])), int(nodes[index]))
+    leaf = np.append(gangs.columns.queue, -1)[pods.gang[rows]]
     sums = np.zeros((QUEUE_RESOURCES, len(queues)))
     for queue in np.flatnonzero(np.bincount(leaf[leaf >= 0], minlength=len(queues))).tolist():
         sums[:, list(queues.paths[queue])] += amounts[:, leaf == queue].sum(axis=1)[:, None]

@@ -162,15 +162,15 @@ class GangColumns:
 
     @cached_property
     def queue(self) -> Rows:
-        return np.array(self._queue, dtype=np.int64)
+        return np.asarray(self._queue, dtype=np.int64)
 
     @cached_property
     def priority(self) -> Column:
-        return np.array(self._priority, dtype=np.float64)
+        return np.asarray(self._priority, dtype=np.float64)
 
     @cached_property
     def preemptible(self) -> Mask:
-        return np.array(self._preemptible, dtype=bool)
+        return np.asarray(self._preemptible, dtype=bool)
 
     @cached_property
     def creation(self) -> Column:
@@ -180,4 +180,4 @@ class GangColumns:
     @cached_property
     def podset_min(self) -> Rows:
         """By podset."""
-        return np.array(self._podset_min, dtype=np.int64)
+        return np.asarray(self._podset_min, dtype=np.int64)
