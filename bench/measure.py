@@ -40,6 +40,7 @@ class _Replayed(msgspec.Struct):
     groups: int
     peak_rss_mb: float
     cycles: list[_Cycle]
+    warm: list[_Cycle]
 
 
 class _Meta(msgspec.Struct):
@@ -62,11 +63,18 @@ class Run:
     cycles_ms: tuple[float, ...]
     """CPU of every cycle."""
     counts: dict[str, int] | None
+    warm_cycles_ms: tuple[float, ...] = ()
+    """CPU of every cycle with a filled cache."""
 
     @property
     def cpu_ms(self) -> float | None:
         """The median over the cycles."""
         return median(self.cycles_ms) if self.cycles_ms else None
+
+    @property
+    def warm_ms(self) -> float | None:
+        """The median over the cycles with a filled cache."""
+        return median(self.warm_cycles_ms) if self.warm_cycles_ms else None
 
     @property
     def least_ms(self) -> float | None:
@@ -109,7 +117,8 @@ def description(path: Path) -> Path:
 def measure(case: Case, path: Path) -> Run:
     """Run cycles on the file of a case, in a fresh process."""
     meta = msgspec.json.decode(description(path).read_bytes(), type=_Meta)
-    command = [str(Path(sys.executable).with_name("kai")), "replay", str(path), "--json", "--cycles", str(CYCLES)]
+    command = [str(Path(sys.executable).with_name("kai")), "replay", str(path), "--json", "--warm"]
+    command += ["--cycles", str(CYCLES)]
     try:
         replayed = msgspec.json.decode(_checked(command, SECONDS), type=_Replayed)
     except subprocess.TimeoutExpired:
@@ -125,6 +134,7 @@ def measure(case: Case, path: Path) -> Run:
         peak_mib=replayed.peak_rss_mb,
         cycles_ms=tuple(cycle.cycle_cpu_ms for cycle in replayed.cycles),
         counts={name: getattr(last, name) for name in ("bound", "evicted", "pipelined", "left_pending")},
+        warm_cycles_ms=tuple(cycle.cycle_cpu_ms for cycle in replayed.warm),
     )
 
 

@@ -46,7 +46,15 @@ class Comparison:
     @property
     def ratio(self) -> float | None:
         """How many times more CPU KAI needs; None where either figure is missing."""
-        ours, theirs = self.run.cpu_ms, self.peer.cycle_cpu_ms if self.peer else None
+        return self._times_less(self.run.cpu_ms)
+
+    @property
+    def warm_ratio(self) -> float | None:
+        """The same with a filled cache; KAI has none to fill, its sessions are built from objects each time."""
+        return self._times_less(self.run.warm_ms)
+
+    def _times_less(self, ours: float | None) -> float | None:
+        theirs = self.peer.cycle_cpu_ms if self.peer else None
         return theirs / ours if ours and theirs else None
 
     @property

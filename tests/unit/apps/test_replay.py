@@ -103,6 +103,15 @@ def test_json_has_counts_and_timings_of_every_cycle(tmp_path: Path) -> None:
         assert 0 < parts <= cycle["cycle_cpu_ms"] + 0.1
 
 
+def test_warm_cycles_decide_the_same(tmp_path: Path) -> None:
+    file = snapshot_file(tmp_path / "s.zip", [node("n", 2)], [work("a", 1), work("b", 1), work("c", 1)])
+    found = json.loads(run(file, "--json", "--warm", "--cycles", 2).stdout)
+    assert len(found["warm"]) == 2
+    assert list(map(counts, found["warm"])) == list(map(counts, found["cycles"]))
+    assert "warm cycle 2: " in run(file, "--warm", "--cycles", 2).output
+
+
+
 def test_a_preemptor_is_pipelined_and_its_victim_evicted(tmp_path: Path) -> None:
     works = [work("low", 1, "n"), work("high", 1, priority="build")]
     file = snapshot_file(tmp_path / "s.zip", [node("n", 1)], works)
