@@ -72,7 +72,7 @@ class Trial:
         named = {group for groups in pods.gpu_groups.values() for group in groups}
         self.devices = DeviceLedger(self.journal, (self.idle, self.releasing), named)
         self.shares = self.devices.shares
-        for row in sorted(pods.gpu_groups, key=lambda r: (pods.names[r], pods.namespaces[r])):
+        for row in sorted(pods.gpu_groups, key=lambda r: ((m := pods.objects[r].metadata).name, m.namespace)):
             if IS_ACTIVE_USED[self.status[row]] and self.node[row] >= 0 and self.amounts.shared[self.klass[row]]:
                 self._share_devices(row, self.status[row], 1, (self.node[row], pods.gpu_groups[row]))
         self.devices.settle((self.node[row], group) for row, group in pods.reservation.items())

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -100,10 +100,7 @@ class GangTable:
     def last_start(self, row: int) -> float | None:
         """When the gang last got its resources; None where that never happened."""
         text = (self.objects[row].metadata.annotations or {}).get("kai.scheduler/last-start-timestamp")
-        try:
-            return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() if text else None
-        except ValueError:
-            return None
+        return _instant(text) if text else None
 
     @cached_property
     def names(self) -> list[str]:
@@ -151,6 +148,15 @@ class GangTable:
 
     def __len__(self) -> int:
         return len(self.objects)
+
+
+@lru_cache(maxsize=1 << 17)
+def _instant(text: str) -> float | None:
+    """Seconds since the epoch; None where it cannot be read. Cycle after cycle asks for the same ones."""
+    try:
+        return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        return None
 
 
 class GangColumns:

@@ -58,6 +58,6 @@ def rows_of_ids(ids: Rows, wanted: Sequence[int]) -> list[int]:
         return [int(rows[0]) if len(rows) else -1 for rows in found]
     if not len(ids):
         return [-1] * len(wanted)
-    order = np.argsort(ids)
+    order = np.argsort(ids, kind="stable")  # objects that came together lie in order: this sort makes use of that
     places = order[np.searchsorted(ids, wanted, sorter=order).clip(max=len(ids) - 1)]
     return np.where(ids[places] == wanted, places, -1).tolist()  # type: ignore[no-any-return]

@@ -16,7 +16,7 @@ from pykai.model.lookup import Key, Lookup, RowsByName
 from pykai.model.resources import Column, Rows
 from pykai.model.status import Status
 
-MANY_WAIT = 8
+MANY_WAIT = 32
 """Many pods wait where they are more than this part of all."""
 
 
