@@ -34,6 +34,7 @@ from pykai.objects.snapshot_file import SnapshotFile
 from pykai.objects.timestamps import seconds
 from pykai.plugins import registry
 from pykai.scheduler import collector
+from pykai.scheduler.allocator import keep_freed_memory
 from pykai.sim import pod_checks
 
 _MAPS_OF_AMOUNTS = ("requests", "limits", "allocatable", "capacity", "overhead")
@@ -204,6 +205,7 @@ def refusing(file: Path) -> Iterator[None]:
 def played(run: Replay, cycles: int) -> tuple[Plan, list[CycleFigures]]:
     """The last plan, and the figures of every cycle."""
     figures = []
+    keep_freed_memory()
     with collector.at_rest():
         for _ in range(cycles):
             plan, measured = run.cycle()

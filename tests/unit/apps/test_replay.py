@@ -111,7 +111,6 @@ def test_warm_cycles_decide_the_same(tmp_path: Path) -> None:
     assert "warm cycle 2: " in run(file, "--warm", "--cycles", 2).output
 
 
-
 def test_a_preemptor_is_pipelined_and_its_victim_evicted(tmp_path: Path) -> None:
     works = [work("low", 1, "n"), work("high", 1, priority="build")]
     file = snapshot_file(tmp_path / "s.zip", [node("n", 1)], works)
