@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 
+from msgspec import Struct
+
 from pykai.engine.capacity import OverCapacity
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import alive
@@ -23,10 +25,11 @@ from pykai.objects.quantity import render
 
 Key = tuple[str, str]
 _BEING_PLACED = (Status.ALLOCATED, Status.PIPELINED, Status.BINDING)
+_PENDING = int(Status.PENDING)
+"""Looked up once: asking an enum for a member takes long in a loop."""
 
 
-@dataclass(frozen=True)
-class PodNotice:
+class PodNotice(Struct, frozen=True):
     """Why a pod waits; `marked`: it is also to be written into the pod's conditions, with reason `condition`."""
 
     uid: str
@@ -35,8 +38,7 @@ class PodNotice:
     condition: str = names.UNSCHEDULABLE
 
 
-@dataclass(frozen=True)
-class GangNotice:
+class GangNotice(Struct, frozen=True):
     """What to tell about the PodGroup of this uid: events as (reason, message), and its scheduling condition.
 
     `condition` None leaves the conditions as they are.
@@ -84,11 +86,17 @@ def _prefix(cycle: Cycle, group: PodGroup) -> str:
 def _pods(cycle: Cycle, row: int, verdict: Verdict) -> Iterator[tuple[Key, PodNotice]]:
     group: PodGroup = cycle.snapshot.gangs.objects[row]
     prefix, marked = _prefix(cycle, group), group.spec.mark_unschedulable is not False
-    stray = set(cycle.snapshot.gangs.stray_pods.get(row, ()))
+    stray, objects, status = (
+        cycle.snapshot.gangs.stray_pods.get(row, ()),
+        cycle.snapshot.pods.objects,
+        cycle.trial.status,
+    )
     for pod in cycle.snapshot.gangs.pods(row):
-        meta = cycle.snapshot.pods.objects[pod].metadata
+        if status[pod] != _PENDING:
+            continue
+        meta = objects[pod].metadata
         message = verdict.pods.get((meta.namespace, meta.name))
-        if message is None or cycle.trial.status[pod] != Status.PENDING:
+        if message is None:
             continue
         if pod in stray:
             wanted = (meta.labels or {}).get(names.SUBGROUP_LABEL) or names.DEFAULT_PODSET
