@@ -6,10 +6,10 @@ object (its template, its hardware) is remembered from one snapshot to the next.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -50,6 +50,7 @@ KINDS: tuple[type[Any], ...] = (
 PARTITIONED = frozenset({kinds.Node, kinds.Queue, kinds.PodGroup})
 """Kinds that belong to one node pool each."""
 _NO_LABELS: dict[str, str] = {}
+Fact = TypeVar("Fact")
 
 
 @dataclass(frozen=True)
@@ -116,9 +117,8 @@ class ClusterCache:
             now=now,
         )
         table, stray = pod_table(pods, memory.pods.lookup(len(pods[0])), memory.pod_reader, context)
-        stores, hierarchy = self._stores, self.params.full_hierarchy_fairness
-        queues = memory.derived.of(queue_table, [stores[kinds.Queue]], dict(usage or {}), hierarchy)
-        classes = memory.derived.of(priorities, [stores[kinds.PriorityClass]])
+        queues = self._derived(queue_table, kinds.Queue, dict(usage or {}), self.params.full_hierarchy_fairness)
+        classes = self._derived(priorities, kinds.PriorityClass)
         known = _known_memory(nodes)
         return Snapshot(
             space=space,
@@ -148,25 +148,38 @@ class ClusterCache:
         pool = (group.metadata.labels or {}).get(self.params.node_pool_key, "default")
         return newest.node_pool == pool
 
-    def _cluster_objects(self) -> ClusterObjects:
-        def by_name(kind: type[Any]) -> dict[str, Any]:
-            return {obj.metadata.name: obj for obj in self._all(kind)}
+    def _derived(self, function: Callable[..., Fact], kind: type[Any], *about: Any) -> Fact:
+        """What a pure function makes of all objects of a kind, and of what else it is asked `about`."""
+        return self._memory.derived.of(function, kind, self._stores[kind], *about)
 
+    def _cluster_objects(self) -> ClusterObjects:
         return ClusterObjects(
-            config_maps=frozenset(self.of(kinds.ConfigMap)),
-            volume_claims=dict(self.of(kinds.PersistentVolumeClaim)),
-            volumes=by_name(kinds.PersistentVolume),
-            storage_classes=by_name(kinds.StorageClass),
+            config_maps=self._derived(_keys, kinds.ConfigMap),
+            volume_claims=self._derived(_by_key, kinds.PersistentVolumeClaim),
+            volumes=self._derived(_by_name, kinds.PersistentVolume),
+            storage_classes=self._derived(_by_name, kinds.StorageClass),
             storage_capacities=tuple(self._all(kinds.CSIStorageCapacity)),
-            csi_drivers=by_name(kinds.CSIDriver),
-            resource_claims=dict(self.of(kinds.ResourceClaim)),
-            resource_slices=tuple(self._all(kinds.ResourceSlice)),
-            device_classes=by_name(kinds.DeviceClass),
-            numa_topologies=by_name(kinds.NodeResourceTopology),
+            csi_drivers=self._derived(_by_name, kinds.CSIDriver),
+            resource_claims=self._derived(_by_key, kinds.ResourceClaim),
+            resource_slices=self._derived(tuple, kinds.ResourceSlice),
+            device_classes=self._derived(_by_name, kinds.DeviceClass),
+            numa_topologies=self._derived(_by_name, kinds.NodeResourceTopology),
             bind_requests={
                 (request.metadata.namespace, request.spec.pod_name): request for request in self._all(kinds.BindRequest)
             },
         )
+
+
+def _by_name(objects: Iterable[Any]) -> dict[str, Any]:
+    return {obj.metadata.name: obj for obj in objects}
+
+
+def _by_key(objects: Iterable[Any]) -> dict[Key, Any]:
+    return {((meta := obj.metadata).namespace, meta.name): obj for obj in objects}
+
+
+def _keys(objects: Iterable[Any]) -> frozenset[Key]:
+    return frozenset(_by_key(objects))
 
 
 def _choice(kind: type[Any], params: SchedulerParams) -> Choice:

@@ -45,17 +45,17 @@ class Kept:
 
 
 class Derived:
-    """What was derived from stores, by the function that did it, as long as nothing happens to them."""
+    """What was derived from stores, by function and kind, as long as nothing happens to them."""
 
     def __init__(self) -> None:
-        self._facts: dict[Callable[..., Any], tuple[tuple[Moment, ...], tuple[Any, ...], Any]] = {}
+        self._facts: dict[tuple[Callable[..., Any], type[Any]], tuple[Moment, tuple[Any, ...], Any]] = {}
 
-    def of(self, function: Callable[..., Fact], stores: Sequence[Store], *about: Any) -> Fact:
-        """What a pure function makes of the objects of each store, and of what else it is asked `about`."""
-        moments, known = tuple(store.moment for store in stores), self._facts.get(function)
-        if known is not None and known[1] == about and all(map(Moment.is_as, moments, known[0])):
+    def of(self, function: Callable[..., Fact], kind: type[Any], store: Store, *about: Any) -> Fact:
+        """What a pure function makes of the objects of the store of a kind, and of what else it is asked `about`."""
+        moment, known = store.moment, self._facts.get((function, kind))
+        if known is not None and known[1] == about and moment.is_as(known[0]):
             fact: Fact = known[2]
             return fact
-        made = function(*(store.objects() for store in stores), *about)
-        self._facts[function] = (moments, about, made)
+        made = function(store.objects(), *about)
+        self._facts[function, kind] = (moment, about, made)
         return made

@@ -10,7 +10,7 @@ from pykai.cache.layers import Key, Layers
 
 Choice = Callable[[Iterable[Any]], list[Any]]
 """Objects -> those of them that count."""
-MOST_EVENTS = 100_000
+MOST_EVENTS = 20_000
 """Events that are remembered: who looked longer ago reads everything anew."""
 
 
