@@ -11,7 +11,7 @@ import resource
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from pykai.config import scheduler, snapshot
 from pykai.config.fields import FieldError, below, field_error
 from pykai.engine.cycle import Cycle
 from pykai.engine.decide import ACTIONS
+from pykai.engine.efforts import Result, SearchEffort, State
 from pykai.engine.policy import Policy
 from pykai.engine.record import plan_of
 from pykai.model.params import SchedulerParams
@@ -48,6 +49,17 @@ class Timing(msgspec.Struct):
     wall_ms: float
 
 
+class SearchFigures(msgspec.Struct):
+    """An action's searches for victims, those that asked a generator. `failed`: simulations that ended no search with a
+    solution; a shorter prefix of a gang that was solved on the way is among them. `most`: simulations of one search."""
+
+    searched: int = 0
+    solved: int = 0
+    simulated: int = 0
+    failed: int = 0
+    most: int = 0
+
+
 class CycleFigures(msgspec.Struct):
     """One cycle. `pipelined`: waiting pods that get a place others still hold; `moved`: evicted pods that get one."""
 
@@ -60,6 +72,8 @@ class CycleFigures(msgspec.Struct):
     pipelined: int
     moved: int
     left_pending: int
+    searches: dict[str, SearchFigures]
+    """By action; an action without a search is not there."""
 
 
 class Stopwatch:
@@ -111,12 +125,29 @@ class Replay:
         for action in self.policy.actions:
             ACTIONS[action](cycle)
             actions[action] = watch.read()
-        plan = plan_of(cycle)
+        plan, efforts = plan_of(cycle), cycle.searches
         del cycle  # giving its memory back is a part of it; the cache stays with a scheduler
-        return plan, _figures(plan, opened, actions, whole.read())
+        return plan, _figures(plan, efforts, opened, actions, whole.read())
 
 
-def _figures(plan: Plan, opened: Timing, actions: dict[str, Timing], whole: Timing) -> CycleFigures:
+def search_figures(efforts: Iterable[SearchEffort]) -> dict[str, SearchFigures]:
+    """What the searches of a cycle cost, by action."""
+    found: dict[str, SearchFigures] = {}
+    for effort in (each for each in efforts if each.generators):
+        simulated = sum(part.states.get(State.SIMULATED, 0) for part in effort.generators)
+        solved = int(effort.result is Result.SOLVED)
+        sums = found.setdefault(effort.action, SearchFigures())
+        sums.searched += 1
+        sums.solved += solved
+        sums.simulated += simulated
+        sums.failed += simulated - solved
+        sums.most = max(sums.most, simulated)
+    return found
+
+
+def _figures(
+    plan: Plan, efforts: Iterable[SearchEffort], opened: Timing, actions: dict[str, Timing], whole: Timing
+) -> CycleFigures:
     moved = sum(1 for eviction in plan.evictions if eviction.moves_to)
     return CycleFigures(
         snapshot_cpu_ms=opened.cpu_ms,
@@ -128,6 +159,7 @@ def _figures(plan: Plan, opened: Timing, actions: dict[str, Timing], whole: Timi
         pipelined=len(plan.pipelines) - moved,
         moved=moved,
         left_pending=plan.pending,
+        searches=search_figures(efforts),
     )
 
 
