@@ -135,7 +135,7 @@ def _words(began: machine.Moment, ended: machine.Moment) -> str:
     return (
         f"{machine.title()}; load {began.load:.1f} at the start, {ended.load:.1f} at the end.\n"
         f"CPU is user and system time, median of {CYCLES} cycles, and the least. KAI's figures were taken beforehand.\n"
-        "warm: with a filled cache, as a live scheduler has it."
+        "warm: with a filled cache, as a live scheduler has it; what is asked is held against that."
     )
 
 
