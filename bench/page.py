@@ -15,6 +15,9 @@ HEAD = """# Performance
 This page is written by `make bench`; do not edit it. It compares one scheduling cycle of pykai with one of KAI
 (v0.17 line, Go, release build, logging off, no API writes) on the same snapshot file. The cycle excludes reading and
 parsing the file and includes everything from parsed objects to the finished plan with its reasons.
+
+In each of these files one thing happens, in a regular cluster. Clusters in which much happens at once, full and unequal
+as real ones are, cost more: the section [Variants](#variants) has them, the worst first.
 """
 
 NOTES = """* **CPU** is user and system time of the process, the median of {cycles} cycles; *least* is the smallest.

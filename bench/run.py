@@ -50,7 +50,7 @@ def _names(_: click.Context, __: click.Parameter, text: str) -> list[Scenario]:
     return [BY_NAME[name] for name in names]
 
 
-def _numbers(_: click.Context, __: click.Parameter, text: str) -> list[int]:
+def numbers(_: click.Context, __: click.Parameter, text: str) -> list[int]:
     try:
         sizes = [int(part) for part in text.split(",") if part.strip()]
     except ValueError as error:
@@ -63,7 +63,7 @@ def _numbers(_: click.Context, __: click.Parameter, text: str) -> list[int]:
 @click.command()
 @click.option("--quick", is_flag=True, help=f"Only {QUICK[0]:,} nodes.")
 @click.option("--scenarios", callback=_names, default="", help="Names, separated by commas.  [default: all]")
-@click.option("--nodes", callback=_numbers, default="", help="Sizes, separated by commas.  [default: 100 to 10,000]")
+@click.option("--nodes", callback=numbers, default="", help="Sizes, separated by commas.  [default: 100 to 10,000]")
 @click.option("--perf", default=PERF, type=click.Path(path_type=Path), help="Folder with gen.py and kai.json.")
 @click.option("--docs", is_flag=True, help="Write the documentation also after a run of some scenarios or sizes.")
 def main(quick: bool, scenarios: Sequence[Scenario], nodes: Sequence[int], perf: Path, docs: bool) -> None:
