@@ -7,7 +7,7 @@ VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 REGISTRY ?= registry/local/kai-scheduler
 ARGS   ?=
 
-.PHONY: env run test test-long check build chart image bench bench-e2e bench-grouping bench-memory conformance docs local-up local-down clean
+.PHONY: env run test test-long check build chart image bench bench-variants bench-live bench-e2e bench-grouping bench-memory conformance docs local-up local-down clean
 
 # The environment, with the `kai` command in it. Re-made when the dependencies change.
 env: $(VENV)/.ready
@@ -66,6 +66,15 @@ conformance: env
 # CPU and memory of scheduling cycles beside KAI's; `make bench ARGS=--quick` takes a minute.
 bench: env
 	@$(BIN)/python -m bench.run $(ARGS)
+
+# CPU, simulations and decisions of cycles in full, unequal, mixed clusters beside KAI's, at 96, 320 and 1,000 nodes;
+# `make bench-variants ARGS="--nodes 96 --only unbalanced,elastic"`; `ARGS=--docs` writes the section of docs/performance.md.
+bench-variants: env
+	@$(BIN)/python -m bench.variants $(ARGS)
+
+# CPU of a live scheduler's cycle after a change, in a full cluster, step by step; `make bench-live ARGS="--nodes 1000"`.
+bench-live: env
+	@$(BIN)/python -m bench.live_cycle $(ARGS)
 
 # Pods per second on a real control plane, beside kube-scheduler; `make bench-e2e ARGS="--pods 200 --nodes 100"`;
 # `ARGS=--docs` writes the section of docs/performance.md, here and below.

@@ -58,8 +58,13 @@ class Case:
         return self.scenario.most_seconds.get(self.size)
 
 
+EVERY_FILE = {1_000: 40.0, 5_000: 100.0}
+"""Size -> the least that is asked of every file."""
+
+
 def _all_sizes(times: float) -> dict[int, float]:
-    return dict.fromkeys((500, *SIZES), times)
+    """So many times at every size, and nowhere less than of every file."""
+    return {size: max(times, EVERY_FILE.get(size, 0.0)) for size in (500, *SIZES)}
 
 
 SCENARIOS = (
@@ -67,10 +72,10 @@ SCENARIOS = (
         "allocate-single",
         "one-GPU pods, each its own group, on an empty cluster",
         5_000,
-        targets={1_000: 20, 5_000: 50},
+        targets=EVERY_FILE,
     ),
-    Scenario("allocate-gang", "gangs of 16 pods of eight GPUs", 5_000, targets={1_000: 10, 5_000: 50}),
-    Scenario("fractions", "shares of devices, by fraction and by memory", 5_000, targets={1_000: 20, 5_000: 50}),
+    Scenario("allocate-gang", "gangs of 16 pods of eight GPUs", 5_000, targets=EVERY_FILE),
+    Scenario("fractions", "shares of devices, by fraction and by memory", 5_000, targets=EVERY_FILE),
     Scenario(
         "backlog", "a full cluster and 5,000 pods that cannot be placed", 5_000, grain=16, targets=_all_sizes(100)
     ),
@@ -88,4 +93,5 @@ SCENARIOS = (
     Scenario("consolidation", "pods that fit only if others move together", 100, targets=_all_sizes(20)),
     Scenario("consolidation-hard", "the same, with more to move than may be moved", 20, targets=_all_sizes(20)),
 )
-"""The targets are those of the project's plan; a size without one is measured and not judged."""
+"""The targets are those of the project's plan; a size without one is measured and not judged. Each is held against the
+cycle with a filled cache, as a live scheduler has it."""

@@ -7,10 +7,12 @@ from __future__ import annotations
 import gc
 import weakref
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from pykai.engine.cycle import Cycle
 from pykai.engine.decide import ACTIONS, decide
@@ -50,6 +52,23 @@ def judged(snapshot: Snapshot, policy: Policy, now: float = NOW) -> Plan:
 @given(clusters(), policies)
 def test_the_judge_finds_nothing(cluster: Cluster, policy: str) -> None:
     judged(cluster.snapshot(), POLICIES[policy])
+
+
+@given(clusters(), policies, st.randoms(use_true_random=False))
+def test_the_judge_finds_the_same_where_it_looks_only_at_what_a_plan_touches(
+    cluster: Cluster, policy: str, random: Random
+) -> None:
+    """Also in plans that are wrong: decisions sent to other nodes, evictions left out."""
+    snapshot = cluster.snapshot()
+    plan = decide(snapshot, POLICIES[policy], NOW)
+    names = snapshot.nodes.names
+    wrong = replace(
+        plan,
+        binds=tuple(structs.replace(bind, node=random.choice(names)) for bind in plan.binds),
+        evictions=tuple(eviction for eviction in plan.evictions if random.random() < 0.7),
+    )
+    for each in (plan, wrong):
+        assert verify(snapshot, each, everything=False) == verify(snapshot, each)
 
 
 @given(clusters(), policies)

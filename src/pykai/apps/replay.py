@@ -11,7 +11,7 @@ import resource
 import sys
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,12 @@ import click
 import msgspec
 import numpy.ma  # noqa: F401  numpy imports it in the middle of the first `unique`: start-up, not a cycle
 
-from pykai.cache.cluster import ClusterCache
+from pykai.cache.cluster import Change, ClusterCache
 from pykai.config import scheduler, snapshot
 from pykai.config.fields import FieldError, below, field_error
 from pykai.engine.cycle import Cycle
 from pykai.engine.decide import ACTIONS
+from pykai.engine.efforts import Result, SearchEffort, State
 from pykai.engine.policy import Policy
 from pykai.engine.record import plan_of
 from pykai.model.params import SchedulerParams
@@ -34,6 +35,7 @@ from pykai.objects.snapshot_file import SnapshotFile
 from pykai.objects.timestamps import seconds
 from pykai.plugins import registry
 from pykai.scheduler import collector
+from pykai.scheduler.allocator import keep_freed_memory
 from pykai.sim import pod_checks
 
 _MAPS_OF_AMOUNTS = ("requests", "limits", "allocatable", "capacity", "overhead")
@@ -45,6 +47,17 @@ class Timing(msgspec.Struct):
 
     cpu_ms: float
     wall_ms: float
+
+
+class SearchFigures(msgspec.Struct):
+    """An action's searches for victims, those that asked a generator. `failed`: simulations that ended no search with a
+    solution; a shorter prefix of a gang that was solved on the way is among them. `most`: simulations of one search."""
+
+    searched: int = 0
+    solved: int = 0
+    simulated: int = 0
+    failed: int = 0
+    most: int = 0
 
 
 class CycleFigures(msgspec.Struct):
@@ -59,6 +72,8 @@ class CycleFigures(msgspec.Struct):
     pipelined: int
     moved: int
     left_pending: int
+    searches: dict[str, SearchFigures]
+    """By action; an action without a search is not there."""
 
 
 class Stopwatch:
@@ -86,22 +101,53 @@ class Replay:
             self.policy: Policy = scheduler.policy(scheduler.read(file.config), registry.make, registry.BUILT_IN)
 
     def cycle(self) -> tuple[Plan, CycleFigures]:
-        """One cycle from the file's state."""
-        whole, watch = Stopwatch(), Stopwatch()
+        """One cycle from the file's state, parsed."""
+        return self._cycle(self._loaded)
+
+    def _loaded(self) -> ClusterCache:
         cache = ClusterCache(self.params)
         cache.load(self.file.raw_objects.all())
+        return cache
+
+    def warm_cycles(self, count: int) -> list[CycleFigures]:
+        """Cycles from the file's state as a live scheduler has it: in a cache that has seen a cycle before."""
+        cache = ClusterCache(self.params)
+        for obj in self.file.raw_objects.all():
+            cache.apply(Change(obj))
+        return [self._cycle(cache.copy)[1] for _ in range(count + 1)][1:]
+
+    def _cycle(self, known: Callable[[], ClusterCache]) -> tuple[Plan, CycleFigures]:
+        whole, watch = Stopwatch(), Stopwatch()
+        cache = known()
         cycle = Cycle(cache.snapshot(self.now), self.policy, self.now)
         opened = watch.read()
         actions = {}
         for action in self.policy.actions:
             ACTIONS[action](cycle)
             actions[action] = watch.read()
-        plan = plan_of(cycle)
+        plan, efforts = plan_of(cycle), cycle.searches
         del cycle  # giving its memory back is a part of it; the cache stays with a scheduler
-        return plan, _figures(plan, opened, actions, whole.read())
+        return plan, _figures(plan, efforts, opened, actions, whole.read())
 
 
-def _figures(plan: Plan, opened: Timing, actions: dict[str, Timing], whole: Timing) -> CycleFigures:
+def search_figures(efforts: Iterable[SearchEffort]) -> dict[str, SearchFigures]:
+    """What the searches of a cycle cost, by action."""
+    found: dict[str, SearchFigures] = {}
+    for effort in (each for each in efforts if each.generators):
+        simulated = sum(part.states.get(State.SIMULATED, 0) for part in effort.generators)
+        solved = int(effort.result is Result.SOLVED)
+        sums = found.setdefault(effort.action, SearchFigures())
+        sums.searched += 1
+        sums.solved += solved
+        sums.simulated += simulated
+        sums.failed += simulated - solved
+        sums.most = max(sums.most, simulated)
+    return found
+
+
+def _figures(
+    plan: Plan, efforts: Iterable[SearchEffort], opened: Timing, actions: dict[str, Timing], whole: Timing
+) -> CycleFigures:
     moved = sum(1 for eviction in plan.evictions if eviction.moves_to)
     return CycleFigures(
         snapshot_cpu_ms=opened.cpu_ms,
@@ -113,6 +159,7 @@ def _figures(plan: Plan, opened: Timing, actions: dict[str, Timing], whole: Timi
         pipelined=len(plan.pipelines) - moved,
         moved=moved,
         left_pending=plan.pending,
+        searches=search_figures(efforts),
     )
 
 
@@ -122,7 +169,7 @@ def peak_rss_mb() -> float:
 
 
 def summary(file: SnapshotFile, cycles: list[CycleFigures]) -> dict[str, Any]:
-    """What `--json` prints."""
+    """What `--json` prints of cycles from parsed objects."""
     objects = file.raw_objects
     counts = {"nodes": objects.nodes, "pods": objects.pods, "groups": objects.pod_groups}
     sizes = {name: len(found or ()) for name, found in counts.items()}
@@ -144,11 +191,12 @@ def _instant(ctx: click.Context, param: click.Parameter, text: str | None) -> fl
 @click.argument("file", metavar="SNAPSHOT.zip", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--cycles", default=1, show_default=True, type=click.IntRange(1), help="How many, each from the file.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object with counts and timings instead of the plan.")
+@click.option("--warm", is_flag=True, help="As many cycles again as a live scheduler has them: with a filled cache.")
 @click.option("--rows", default=20, show_default=True, type=click.IntRange(0), help="Rows to show of each table.")
 @click.option(
     "--now", callback=_instant, help="The time the cycle takes place at.  [default: the newest time in the file]"
 )
-def replay(file: Path, cycles: int, as_json: bool, rows: int, now: float | None) -> None:
+def replay(file: Path, cycles: int, as_json: bool, warm: bool, rows: int, now: float | None) -> None:
     """Run scheduling cycles on a snapshot file and show what would be decided.
 
     The file is what KAI's scheduler serves at /get-snapshot. Nothing is written anywhere.
@@ -156,10 +204,14 @@ def replay(file: Path, cycles: int, as_json: bool, rows: int, now: float | None)
     with refusing(file):
         run = opened(file, now)
         plan, figures = played(run, cycles)
+        found = summary(run.file, figures)
+        again = played_warm(run, cycles) if warm else None
     if as_json:
-        click.echo(msgspec.json.encode(summary(run.file, figures)))
+        click.echo(msgspec.json.encode({**found, **({} if again is None else {"warm": again})}))
     else:
         _show(plan, figures, rows)
+        for number, cycle in enumerate(again or (), 1):
+            click.echo(f"warm {_line(number, cycle)}")
 
 
 def opened(file: Path, now: float | None = None) -> Replay:
@@ -185,11 +237,18 @@ def refusing(file: Path) -> Iterator[None]:
 def played(run: Replay, cycles: int) -> tuple[Plan, list[CycleFigures]]:
     """The last plan, and the figures of every cycle."""
     figures = []
+    keep_freed_memory()
     with collector.at_rest():
         for _ in range(cycles):
             plan, measured = run.cycle()
             figures.append(measured)
     return plan, figures
+
+
+def played_warm(run: Replay, cycles: int) -> list[CycleFigures]:
+    """The figures of cycles with a filled cache."""
+    with collector.at_rest():
+        return run.warm_cycles(cycles)
 
 
 def _raw_objects(file: Path) -> Any:

@@ -36,6 +36,7 @@ from pykai.observe import logs
 from pykai.observe.work_metrics import WorkMetrics
 from pykai.plugins import registry
 from pykai.scheduler.agenda import Rhythm
+from pykai.scheduler.allocator import keep_freed_memory
 from pykai.scheduler.assembly import LiveScheduler, Options
 from pykai.scheduler.dump import Circumstances, write_snapshot
 from pykai.scheduler.job_order import job_order
@@ -191,10 +192,12 @@ def check_config(config: SchedulerConfig) -> None:
 
 def compose(settings: SchedulerSettings, api: Api, watches: Watches, work: WorkMetrics) -> Composition:
     """The scheduler as a component; every plan is judged before it is written."""
+    keep_freed_memory()
     policy, usage_config = policy_of(settings.config), usage_config_of(settings.config)
     loop = ReconcileLoop[Hashable]("scheduler-status", Pace(settings.status_workers), work.meter("scheduler-status"))
     past: list[UsageLister] = []
-    judge = partial(verify, plugins=configuration.plugin_names(settings.config, registry.BUILT_IN))
+    plugins = configuration.plugin_names(settings.config, registry.BUILT_IN)
+    judge = partial(verify, plugins=plugins, everything=False)
     mind = Mind(policy, judge, lambda: past[0].current() if past else {})
     options = replace(settings.options, more_metrics=(QUERY_LATENCY,) if usage_config else ())
     live = LiveScheduler(api, watches, mind, loop, options)

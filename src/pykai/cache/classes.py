@@ -102,6 +102,8 @@ class KindMemo:
         self.key_sets = _KeySets()
         self._labels: Numbers[object] = Numbers()
         self._label_readings = Readings()
+        self._classes: Mapping[object, PodClass] = {}
+        self._space: list[str] = []
 
     def __len__(self) -> int:
         return len(self.kinds) + len(self._labels)
@@ -131,6 +133,16 @@ class KindMemo:
             self.kinds.append(PodKind(template, gpu_request(template.amounts, dict(said))))
         return number
 
+    def classes_in(self, space: ResourceSpace) -> Mapping[object, PodClass]:
+        """The classes of the last snapshot, if its space had the same rows; a class is sized by it."""
+        if self._space != space.names:
+            self._classes, self._space = {}, list(space.names)
+        return self._classes
+
+    def keep_classes(self, classes: Mapping[object, PodClass]) -> None:
+        """Remember the classes of a snapshot for the next one."""
+        self._classes = classes
+
     def labels(self, pods: Sequence[Pod]) -> Rows:
         """A number for the namespace and labels of each pod."""
         return np.asarray(self._label_readings.block(pods, self._read_labels)[0])
@@ -151,14 +163,19 @@ class ClassContext:
 
 def class_table(pods: Sequence[Pod], kind: Rows, memo: KindMemo, context: ClassContext) -> tuple[list[PodClass], Rows]:
     """The classes in order of appearance, and the class of each pod. Resource names get their row in the space."""
-    present = [memo.kinds[number] for number in np.unique(kind).tolist()]
+    present = [memo.kinds[number] for number in np.flatnonzero(np.bincount(kind)).tolist()]
     labels_matter = any(found.template.pod_affinity for found in present)
     klass, first = by_first(_told_apart(pods, kind, memo, labels_matter, context))
     drafts = [_Draft(memo.kinds[kind[row]], pods[row], labels_matter) for row in first.tolist()]
     for draft in drafts:
         for name in draft.kind.template.amounts:
             context.space.row(name)
-    return [_pod_class(row, draft, context) for row, draft in enumerate(drafts)], klass
+    known, made = memo.classes_in(context.space), dict[object, PodClass]()
+    for row, draft in enumerate(drafts):
+        key = (row, draft.said, _dra_gpus(draft.pod, context))
+        made[key] = known.get(key) or _pod_class(row, draft, context)
+    memo.keep_classes(made)
+    return list(made.values()), klass
 
 
 def _told_apart(pods: Sequence[Pod], kind: Rows, memo: KindMemo, labels_matter: bool, context: ClassContext) -> Rows:
@@ -187,6 +204,13 @@ class _Draft:
     kind: PodKind
     pod: Pod
     labels_matter: bool
+
+    @property
+    def said(self) -> object:
+        """What tells it from other classes of the same row, in another snapshot."""
+        meta = self.pod.metadata
+        labels = tuple((meta.labels or _NOTHING).items()) if self.labels_matter else ()
+        return id(self.kind), meta.namespace, self.pod.status.qos_class, labels
 
 
 def _pod_class(row: int, draft: _Draft, context: ClassContext) -> PodClass:

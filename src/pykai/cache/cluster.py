@@ -6,10 +6,10 @@ object (its template, its hardware) is remembered from one snapshot to the next.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,11 +17,12 @@ from pykai.cache import claims
 from pykai.cache.classes import ClassContext
 from pykai.cache.gangs import gang_rows, gang_table, priorities
 from pykai.cache.groups import Groups
+from pykai.cache.layers import Key
 from pykai.cache.memory import Memory
 from pykai.cache.nodes import UNKNOWN_GPU_MEMORY, widened
 from pykai.cache.pods import PodContext, pod_table
 from pykai.cache.queues import queue_table
-from pykai.cache.store import Choice, Key, Store
+from pykai.cache.store import Choice, Store
 from pykai.model.nodes import NodeTable
 from pykai.model.params import SchedulerParams
 from pykai.model.snapshot import ClusterObjects, Snapshot
@@ -49,6 +50,7 @@ KINDS: tuple[type[Any], ...] = (
 PARTITIONED = frozenset({kinds.Node, kinds.Queue, kinds.PodGroup})
 """Kinds that belong to one node pool each."""
 _NO_LABELS: dict[str, str] = {}
+Fact = TypeVar("Fact")
 
 
 @dataclass(frozen=True)
@@ -101,27 +103,28 @@ class ClusterCache:
         objects, memory = self._cluster_objects(), self._memory
         memory.forget_the_past(sum(map(len, self._stores.values())))
         slices = objects.resource_slices if self.params.dra_enabled else ()
-        nodes, space = memory.nodes.table(self._all(kinds.Node), claims.gpus_per_node(slices))
+        nodes, space = memory.nodes.table(self._stores[kinds.Node], claims.gpus_per_node(slices))
         topologies = self._all(kinds.Topology)
         gangs = gang_rows(self._schedulable_groups(), _aliases(topologies))
-        pods = self._stores[kinds.Pod].unchosen()
-        dra_gpus = claims.gpus_per_pod(pods, objects.resource_claims) if objects.resource_claims else {}
+        pods = memory.pods.follow(self._stores[kinds.Pod], memory.pod_reader.read)
+        dra_gpus = claims.gpus_per_pod(pods[0], objects.resource_claims) if objects.resource_claims else {}
         context = PodContext(
             node_rows=nodes.rows,
+            rows_by_number=memory.node_rows(nodes.rows),
             gangs=gangs,
             bind_requests=objects.bind_requests,
             classes=ClassContext(space, bool(objects.numa_topologies), dra_gpus),
             now=now,
         )
-        table, stray = pod_table(pods, memory.pods, memory.pod_reader, context)
-        queues = queue_table(self._all(kinds.Queue), usage or {}, self.params.full_hierarchy_fairness)
-        classes = priorities(self._all(kinds.PriorityClass))
+        table, stray = pod_table(pods, memory.pods.lookup(len(pods[0])), memory.pod_reader, context)
+        queues = self._derived(queue_table, kinds.Queue, dict(usage or {}), self.params.full_hierarchy_fairness)
+        classes = self._derived(priorities, kinds.PriorityClass)
         known = _known_memory(nodes)
         return Snapshot(
             space=space,
             nodes=widened(nodes, space.size),
             pods=table,
-            gangs=gang_table(gangs, table.gang, stray, queues, classes),
+            gangs=gang_table(gangs, table, stray, queues, classes),
             queues=queues,
             topologies={t.metadata.name: tuple(level.node_label for level in t.spec.levels) for t in topologies},
             objects=objects,
@@ -134,7 +137,7 @@ class ClusterCache:
 
     def _schedulable_groups(self) -> Groups:
         """PodGroups without those that asked for one attempt per node pool and had it."""
-        groups = self._memory.groups.read(self._stores[kinds.PodGroup].unchosen())
+        groups = self._memory.groups.read(self._stores[kinds.PodGroup])
         once = groups.stating(lambda spec: spec.scheduling_backoff not in (None, -1))
         return groups.without([row for row in once if self._gave_up(groups.objects[row])])
 
@@ -145,25 +148,38 @@ class ClusterCache:
         pool = (group.metadata.labels or {}).get(self.params.node_pool_key, "default")
         return newest.node_pool == pool
 
-    def _cluster_objects(self) -> ClusterObjects:
-        def by_name(kind: type[Any]) -> dict[str, Any]:
-            return {obj.metadata.name: obj for obj in self._all(kind)}
+    def _derived(self, function: Callable[..., Fact], kind: type[Any], *about: Any) -> Fact:
+        """What a pure function makes of all objects of a kind, and of what else it is asked `about`."""
+        return self._memory.derived.of(function, kind, self._stores[kind], *about)
 
+    def _cluster_objects(self) -> ClusterObjects:
         return ClusterObjects(
-            config_maps=frozenset(self.of(kinds.ConfigMap)),
-            volume_claims=dict(self.of(kinds.PersistentVolumeClaim)),
-            volumes=by_name(kinds.PersistentVolume),
-            storage_classes=by_name(kinds.StorageClass),
+            config_maps=self._derived(_keys, kinds.ConfigMap),
+            volume_claims=self._derived(_by_key, kinds.PersistentVolumeClaim),
+            volumes=self._derived(_by_name, kinds.PersistentVolume),
+            storage_classes=self._derived(_by_name, kinds.StorageClass),
             storage_capacities=tuple(self._all(kinds.CSIStorageCapacity)),
-            csi_drivers=by_name(kinds.CSIDriver),
-            resource_claims=dict(self.of(kinds.ResourceClaim)),
-            resource_slices=tuple(self._all(kinds.ResourceSlice)),
-            device_classes=by_name(kinds.DeviceClass),
-            numa_topologies=by_name(kinds.NodeResourceTopology),
+            csi_drivers=self._derived(_by_name, kinds.CSIDriver),
+            resource_claims=self._derived(_by_key, kinds.ResourceClaim),
+            resource_slices=self._derived(tuple, kinds.ResourceSlice),
+            device_classes=self._derived(_by_name, kinds.DeviceClass),
+            numa_topologies=self._derived(_by_name, kinds.NodeResourceTopology),
             bind_requests={
                 (request.metadata.namespace, request.spec.pod_name): request for request in self._all(kinds.BindRequest)
             },
         )
+
+
+def _by_name(objects: Iterable[Any]) -> dict[str, Any]:
+    return {obj.metadata.name: obj for obj in objects}
+
+
+def _by_key(objects: Iterable[Any]) -> dict[Key, Any]:
+    return {((meta := obj.metadata).namespace, meta.name): obj for obj in objects}
+
+
+def _keys(objects: Iterable[Any]) -> frozenset[Key]:
+    return frozenset(_by_key(objects))
 
 
 def _choice(kind: type[Any], params: SchedulerParams) -> Choice:

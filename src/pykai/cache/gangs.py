@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pykai.cache.groups import Groups
+from pykai.cache.numbering import in_order
 from pykai.model.gangs import GangTable, PodSet, SubGroupSet, TopologyRequirement
+from pykai.model.pods import PodTable
 from pykai.model.queues import QueueTable
-from pykai.model.resources import Rows
+from pykai.model.resources import Rows, cells, flags
 from pykai.objects import names
 from pykai.objects.duration import parse as duration
 from pykai.objects.kinds import PodGroup, PodGroupSpec, PriorityClass, SubGroup, TopologyConstraint
@@ -115,9 +117,9 @@ class GangRows:
 
     groups: Groups
     trees: dict[int, SubGroupSet]
-    first_podset: list[int]
+    first_podset: Rows
     podset_gang: Rows
-    podset_min: list[int]
+    podset_min: Rows
     podset_rows: dict[int, dict[str, int]]
     """By gang and name; only for gangs with sub-groups, the others have the one podset `default`."""
 
@@ -127,21 +129,20 @@ def gang_rows(groups: Groups, alias: Alias) -> GangRows:
     trees: dict[int, SubGroupSet] = {}
     podset_rows: dict[int, dict[str, int]] = {}
     minimum = groups.of_spec(lambda spec: 1 if spec.min_member is None else spec.min_member)
-    first, mins, owners = list(range(len(minimum) + 1)), minimum, list(range(len(minimum)))
-    shaped = set(groups.stating(lambda spec: bool(spec.sub_groups) or spec.topology_constraint is not None))
-    if shaped:
-        first, mins, owners = [], [], []
-        for row, group in enumerate(groups.objects):
-            first.append(len(mins))
-            if row in shaped:
-                builder, trees[row] = _build(group, len(mins), alias)
-                podset_rows[row] = builder.rows
-                mins.extend(builder.minimums)
-            else:
-                mins.append(minimum[row])
-            owners.extend([row] * (len(mins) - len(owners)))
-        first.append(len(mins))
-    return GangRows(groups, trees, first, np.array(owners, dtype=np.int64), mins, podset_rows)
+    sizes = np.ones(len(minimum), dtype=np.int64)
+    minimums: dict[int, list[int]] = {}
+    moved = 0
+    """Podsets that gangs so far have beyond one each."""
+    for row in groups.stating(lambda spec: bool(spec.sub_groups) or spec.topology_constraint is not None):
+        builder, trees[row] = _build(groups.objects[row], row + moved, alias)
+        podset_rows[row], minimums[row] = builder.rows, builder.minimums
+        sizes[row] = len(builder.minimums)
+        moved += len(builder.minimums) - 1
+    first = np.concatenate([[0], np.cumsum(sizes)])
+    mins = np.repeat(minimum, sizes)
+    for row, own in minimums.items():
+        mins[first[row] : first[row + 1]] = own
+    return GangRows(groups, trees, first, np.repeat(np.arange(len(minimum)), sizes), mins, podset_rows)
 
 
 def _build(group: PodGroup, first_row: int, alias: Alias) -> tuple[_TreeBuilder, SubGroupSet]:
@@ -160,37 +161,38 @@ def sub_group_tree(group: PodGroup) -> SubGroupSet:
 
 def gang_table(
     rows: GangRows,
-    pod_gang: Rows,
+    pods: PodTable,
     stray_pods: dict[int, list[int]],
     queues: QueueTable,
     classes: tuple[Mapping[str, int], int],
 ) -> GangTable:
-    """`pod_gang`: gang row of every pod row, -1 for none."""
-    groups = rows.groups
+    """The table of the gangs with their pods."""
+    groups, often, pod_gang = rows.groups, pods.many_wait, pods.gang
     values, default = classes
 
     def priority(spec: PodGroupSpec) -> int:
         return values.get(spec.priority_class_name, default)
 
-    order = np.argsort(pod_gang, kind="stable")
-    counts = np.bincount(pod_gang[pod_gang >= 0], minlength=len(groups.objects))
-    skipped = int((pod_gang < 0).sum())
+    counts = np.bincount(pod_gang + 1, minlength=len(groups.objects) + 1)
+    preemptible = groups.of_spec(lambda spec: effective_preemptibility(spec.preemptibility, priority(spec)))
     return GangTable(
-        queue=groups.of_spec(lambda spec: queues.rows.get(spec.queue, -1)),
-        priority=groups.of_spec(priority),
-        preemptible=groups.of_spec(lambda spec: effective_preemptibility(spec.preemptibility, priority(spec))),
+        queue=cells(groups.of_spec(lambda spec: queues.rows.get(spec.queue, -1)), often),
+        priority=cells(groups.of_spec(priority), often),
+        preemptible=flags(preemptible.astype(bool), often),
         trees=rows.trees,
-        first_podset=rows.first_podset,
+        first_podset=cells(rows.first_podset, often),
         podset_gang=rows.podset_gang,
-        podset_min=rows.podset_min,
-        pod_order=order[skipped:].tolist(),
-        first_pod=np.concatenate([[0], np.cumsum(counts)]).tolist(),
+        podset_min=cells(rows.podset_min, often),
+        pod_order=cells(in_order(pod_gang)[counts[0] :], often),
+        first_pod=cells(np.cumsum(counts) - counts[0], often),
         stray_pods=stray_pods,
         stale_since=_instants(groups, names.STALE_TIMESTAMP),
         last_eviction=_instants(groups, names.LAST_EVICTION_TIMESTAMP),
         staleness_grace=_durations(groups, lambda spec: spec.staleness_grace_period),
         preemption_delay=_durations(groups, lambda spec: spec.preemption_delay),
-        objects=list(groups.objects),
+        objects=groups.objects,
+        blamed=groups.blamed(),
+        lookup=groups.lookup,
     )
 
 

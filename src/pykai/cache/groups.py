@@ -7,38 +7,47 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
-from pykai.cache.numbering import NamedRows, NumberedNames, Numbers, Readings, column
+from pykai.cache.kept import Kept
+from pykai.cache.numbering import NamedRows, NumberedNames, Numbers, column
+from pykai.cache.store import Store
+from pykai.model.lookup import Lookup
 from pykai.model.params import SchedulerParams
 from pykai.model.resources import Rows
 from pykai.objects.kinds import PodGroup, PodGroupSpec
 from pykai.objects.names import LAST_EVICTION_TIMESTAMP, STALE_TIMESTAMP
 
 _NO_LABELS: dict[str, str] = {}
-_NUMBER, _SPEC, _NOTED, _FOREIGN = range(4)
+_NUMBER, _SPEC, _NOTED, _FOREIGN, _BLAMED = range(5)
 
 
 @dataclass(frozen=True)
 class Groups:
-    """PodGroups as they were read; a column each for their numbers, spec numbers, whether they have timestamps, and
-    whether they belong to another node pool."""
+    """PodGroups as they were read; a column each for their numbers, spec numbers, whether they have timestamps, belong
+    to another node pool, or show why they wait."""
 
     objects: Sequence[PodGroup]
     specs: Sequence[PodGroupSpec]
     block: Rows
+    lookup: Lookup | None = None
+    """Where they are by name, if that is kept."""
 
-    def of_spec(self, read: Callable[[PodGroupSpec], Any]) -> list[Any]:
-        """What a function makes of the spec of each group."""
-        made = [read(spec) for spec in self.specs]
-        return [made[number] for number in self.block[_SPEC].tolist()]
+    def of_spec(self, read: Callable[[PodGroupSpec], int]) -> Rows:
+        """The number that a function makes of the spec of each group."""
+        made = np.array([read(spec) for spec in self.specs], dtype=np.int64)
+        return np.asarray(made[self.block[_SPEC]])
 
     def stating(self, read: Callable[[PodGroupSpec], bool]) -> list[int]:
         """Rows of groups whose spec has what the function looks for."""
         specs = [number for number, spec in enumerate(self.specs) if read(spec)]
         return np.flatnonzero(np.isin(self.block[_SPEC], specs)).tolist() if specs else []
+
+    def blamed(self) -> list[int]:
+        """Rows of groups that show why they wait, or did."""
+        rows: list[int] = np.flatnonzero(self.block[_BLAMED]).tolist()
+        return rows
 
     def noted(self) -> list[int]:
         """Rows of groups with a timestamp that matters here."""
@@ -56,7 +65,8 @@ class Groups:
         if not rows:
             return self
         kept = np.delete(np.arange(len(self.objects)), rows)
-        return replace(self, objects=[self.objects[row] for row in kept.tolist()], block=self.block[:, kept])
+        objects = [self.objects[row] for row in kept.tolist()]
+        return replace(self, objects=objects, block=self.block[:, kept], lookup=None)
 
 
 class GroupMemo:
@@ -67,21 +77,23 @@ class GroupMemo:
         self.numbers = NumberedNames()
         self._specs: list[PodGroupSpec] = []
         self._spec_numbers: Numbers[object] = Numbers()
-        self._readings = Readings()
+        self.kept = Kept()
 
     def __len__(self) -> int:
         return len(self.numbers) + len(self._specs)
 
-    def read(self, groups: Sequence[PodGroup]) -> Groups:
+    def read(self, store: Store) -> Groups:
         """What is known of those of our node pool, after a look at those that are new."""
-        block = self._readings.block(groups, self._read)
-        return Groups(groups, self._specs, block).without(np.flatnonzero(block[_FOREIGN]).tolist())
+        groups, block = self.kept.follow(store, self._read)
+        found = Groups(groups, self._specs, block, self.kept.lookup(len(groups)))
+        return found.without(np.flatnonzero(block[_FOREIGN]).tolist())
 
     def _read(self, groups: Sequence[PodGroup]) -> Rows:
         known, named, namespace = self._spec_numbers, dict[str, NamedRows](), None
         specs: list[int] = []
         noted: list[int] = []
         foreign: list[int] = []
+        blamed: list[int] = []
         pool_key, pool = self.params.pool_label
         for row, group in enumerate(groups):
             meta, spec = group.metadata, group.spec
@@ -96,9 +108,11 @@ class GroupMemo:
                 noted.append(row)
             if (meta.labels or _NO_LABELS).get(pool_key) != pool:
                 foreign.append(row)
-        block = np.zeros((4, len(groups)), dtype=np.int64)
+            if group.status.scheduling_conditions:
+                blamed.append(row)
+        block = np.zeros((5, len(groups)), dtype=np.int64)
         block[_NUMBER], block[_SPEC] = self.numbers.column(len(groups), named), column(specs)
-        block[_NOTED, noted] = block[_FOREIGN, foreign] = 1
+        block[_NOTED, noted] = block[_FOREIGN, foreign] = block[_BLAMED, blamed] = 1
         return block
 
     def _learn(self, spec: PodGroupSpec) -> int:

@@ -9,8 +9,10 @@ from operator import attrgetter
 import numpy as np
 from msgspec import json
 
-from pykai.cache.numbering import Numbers, Readings, by_first
+from pykai.cache.layers import Layers
+from pykai.cache.numbering import Edit, Numbers, Readings, by_first
 from pykai.cache.requests import row_amount
+from pykai.cache.store import Moment, Store
 from pykai.model.nodes import NodeTable
 from pykai.model.resources import GPU, MIG_PREFIX, Column, ResourceSpace, Rows, counted
 from pykai.objects import names
@@ -94,9 +96,10 @@ class MachineMemo:
         return np.asarray(self._readings.block(nodes, self._read)[0])
 
     def _read(self, nodes: Sequence[Node]) -> Rows:
-        return np.array([[self._number(node) for node in nodes]], dtype=np.int64)
+        return np.array([[self.number(node) for node in nodes]], dtype=np.int64)
 
-    def _number(self, node: Node) -> int:
+    def number(self, node: Node) -> int:
+        """The machine of a node."""
         written, conditions = bytes(node.status.allocatable), reasons_not_ready(node)
         labels = node.metadata.labels or _NO_LABELS
         memory, count, strategy, mig = said = tuple([labels.get(key) for key in self._labels])
@@ -123,22 +126,39 @@ class NodeMemo:
         self._nodes: list[Node] = []
         self._read: tuple[Rows, Column] | None = None
         self._made: tuple[NodeTable, ResourceSpace]
+        self._seen: tuple[Moment, Layers, Mapping[str, int]] | None = None
 
     def __len__(self) -> int:
         return len(self._machines)
 
-    def table(self, nodes: Sequence[Node], dra_gpus: Mapping[str, int]) -> tuple[NodeTable, ResourceSpace]:
+    def table(self, store: Store, dra_gpus: Mapping[str, int]) -> tuple[NodeTable, ResourceSpace]:
         """The table with rows in name order, and a space with a row for every resource name of a node, to be grown.
 
         `dra_gpus`: how many devices of GPU drivers there are, by node name.
         """
+        if not self._only_heartbeats(store, dra_gpus):
+            self._look(store.objects(), dra_gpus)
+        self._seen = (store.moment, store.by_key.copy(), dra_gpus) if store.keyed else None
+        table, space = self._made
+        return table, space.copy()
+
+    def _look(self, nodes: Sequence[Node], dra_gpus: Mapping[str, int]) -> None:
         nodes = sorted(nodes, key=_NAME)
         machine, dra = self._machines.of(nodes), _dra_column(nodes, dra_gpus)
         if not self._as_before(nodes, machine, dra):
             self._made = node_table(nodes, self._machines.machines, machine, dra)
         self._nodes, self._read = nodes, (machine, dra)
-        table, space = self._made
-        return table, space.copy()
+
+    def _only_heartbeats(self, store: Store, dra_gpus: Mapping[str, int]) -> bool:
+        """Whether all that happened since the last look is that nodes said the same again."""
+        keys = None if self._seen is None else store.since(self._seen[0])
+        if self._seen is None or keys is None or dra_gpus != self._seen[2]:
+            return False
+        edit = Edit.between(self._seen[1], store.by_key, keys)
+        return not edit.removed and not edit.added and all(self._alike(*pair) for pair in edit.replaced)
+
+    def _alike(self, old: Node, new: Node) -> bool:
+        return _SAID(old) == _SAID(new) and self._machines.number(old) == self._machines.number(new)
 
     def _as_before(self, nodes: list[Node], machine: Rows, dra: Column) -> bool:
         """Whether nothing has changed of what the table is made of."""

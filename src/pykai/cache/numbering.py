@@ -7,20 +7,51 @@ numbers: names, templates and specs are numbered when they are first met, and ke
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 
+from pykai.model.lookup import rows_of_ids
 from pykai.model.resources import Rows
 
 Thing = TypeVar("Thing", bound=Hashable)
 NamedRows = tuple[list[int], list[str]]
 """Rows, and the name at each."""
+GROWTH = 8
+"""A block that has to grow does so by this part, so that it need not each time."""
+Read = Callable[[Sequence[Any]], Rows]
+"""Objects -> what is read of each, [field, object]."""
 
 
 def column(numbers: Sequence[int]) -> Rows:
     """A column of a list; numpy takes three times as long if it must find out that these are whole numbers."""
     return np.fromiter(numbers, dtype=np.int64, count=len(numbers))
+
+
+@dataclass(frozen=True)
+class Edit:
+    """What happened to a list of objects: pairs of the old and the new one, which has its place; those that left; those
+    that came, at the end."""
+
+    replaced: Sequence[tuple[Any, Any]]
+    removed: Sequence[Any]
+    added: Sequence[Any]
+
+    @property
+    def nothing(self) -> bool:
+        return not (self.replaced or self.removed or self.added)
+
+    @classmethod
+    def between(cls, before: Mapping[Any, Any], now: Mapping[Any, Any], keys: Mapping[Any, bool]) -> Edit:
+        """What happened to the objects of these keys; True: it is at the end now, whether it was there or not."""
+        states = [(before.get(key), now.get(key), moved) for key, moved in keys.items()]
+        changed = [state for state in states if state[0] is not state[1] or state[2]]
+        return cls(
+            replaced=[(old, new) for old, new, moved in changed if not (old is None or new is None or moved)],
+            removed=[old for old, new, moved in changed if old is not None and (new is None or moved)],
+            added=[new for old, new, moved in changed if new is not None and (old is None or moved)],
+        )
 
 
 class Numbers(dict[Thing, int]):
@@ -60,28 +91,74 @@ class NumberedNames:
 
 
 class Readings:
-    """A block [field, object] of whole numbers. It holds its objects, so their ids are not given out again."""
+    """A block [field, object] of whole numbers. It holds its objects, so their ids are not given out again.
+
+    Lists of objects and of their ids are never written to once they were handed out; a block is good until the next.
+    """
 
     def __init__(self) -> None:
-        self._objects: Sequence[Any] = ()
+        self.objects: Sequence[Any] = ()
         self._ids: Rows | None = None
         """Of the objects, once there are others to compare them with."""
         self._block: Rows = np.zeros((0, 0), dtype=np.int64)
+        self._space: Rows = self._block
+        """What the block is the beginning of: objects that come are written behind it."""
 
-    def block(self, objects: Sequence[Any], read: Callable[[Sequence[Any]], Rows]) -> Rows:
-        """The block of these objects, not to be written to; `read` makes it for objects that were not in the last."""
-        if not self._objects:
+    @property
+    def ids(self) -> Rows:
+        """The identity of the object at each row."""
+        if self._ids is None:
+            self._ids = _ids(self.objects)
+        return self._ids
+
+    def block(self, objects: Sequence[Any], read: Read) -> Rows:
+        """The block of these objects; `read` makes it for objects that were not in the last."""
+        if not self.objects:
             self._block, self._ids = read(objects), None
         else:
-            known, ids = _ids(self._objects) if self._ids is None else self._ids, _ids(objects)
+            known, ids = self.ids, _ids(objects)
             if not np.array_equal(ids, known):
                 self._block = self._changed(objects, (known, ids), read)
             self._ids = ids
-        self._block.flags.writeable = False
-        self._objects = objects
+        self._space, self.objects = self._block, objects
         return self._block
 
-    def _changed(self, objects: Sequence[Any], ids: tuple[Rows, Rows], read: Callable[[Sequence[Any]], Rows]) -> Rows:
+    def patched(self, edit: Edit, read: Read) -> Rows:
+        """The block after a few objects were replaced, taken out or added at the end."""
+        if edit.nothing:
+            return self._block
+        ids, objects = self.ids, list(self.objects)
+        replaced = rows_of_ids(ids, [id(old) for old, _ in edit.replaced])
+        removed = rows_of_ids(ids, [id(old) for old in edit.removed])
+        for row, (_, new) in zip(replaced, edit.replaced, strict=True):
+            objects[row] = new
+        for row in sorted(removed, reverse=True):
+            del objects[row]
+        objects += edit.added
+        ids = np.concatenate([ids, _ids(edit.added)])
+        ids[replaced] = [id(new) for _, new in edit.replaced]
+        self._ids = np.delete(ids, removed) if removed else ids
+        self._block = self._edited((replaced, removed), read([*(new for _, new in edit.replaced), *edit.added]))
+        self.objects = objects
+        return self._block
+
+    def _edited(self, rows: tuple[Sequence[int], Sequence[int]], new: Rows) -> Rows:
+        """The block with what was read anew of replaced objects, without those removed, with those that came."""
+        (replaced, removed), known = rows, self._block.shape[1]
+        added = new[:, len(replaced) :]
+        if known + added.shape[1] > self._space.shape[1]:
+            more = np.empty((len(new), (known + added.shape[1]) // GROWTH), dtype=np.int64)
+            self._space = np.hstack([self._block, added, more])
+        self._space[:, known : known + added.shape[1]] = added
+        self._space[:, replaced] = new[:, : len(replaced)]
+        left = known + added.shape[1]
+        if removed:
+            kept = np.delete(self._space[:, :left], removed, axis=1)
+            left = kept.shape[1]
+            self._space[:, :left] = kept
+        return self._space[:, :left]
+
+    def _changed(self, objects: Sequence[Any], ids: tuple[Rows, Rows], read: Read) -> Rows:
         known, now = ids
         order = np.argsort(known)
         place = order[np.searchsorted(known, now, sorter=order).clip(max=len(order) - 1)]
@@ -93,14 +170,24 @@ class Readings:
 
 
 def _ids(objects: Sequence[Any]) -> Rows:
+    """What tells objects apart that are all held."""
     return np.fromiter(map(id, objects), dtype=np.int64, count=len(objects))
+
+
+def in_order(column: Rows) -> Rows:
+    """The rows by the number in a column of numbers from -1 on, those with the same as they come. Two passes over half
+    a number each where one is not enough: numpy sorts short numbers in linear time."""
+    shifted = column + 1
+    order = np.argsort((shifted & 0xFFFF).astype(np.uint16), kind="stable")
+    if shifted.max(initial=0) > 0xFFFF:
+        order = order[np.argsort((shifted[order] >> 16).astype(np.uint16), kind="stable")]
+    return np.asarray(order)
 
 
 def by_first(column: Rows) -> tuple[Rows, Rows]:
     """Numbers in a column replaced by 0, 1, 2 ... in order of appearance; and the row where each appears first."""
-    rows = np.arange(len(column))
     first = np.full(int(column.max(initial=-1)) + 1, len(column))
-    np.minimum.at(first, column, rows)
+    first[column[::-1]] = np.arange(len(column))[::-1]  # of those that are alike the last one stays
     found = np.flatnonzero(first < len(column))
     found = found[np.argsort(first[found])]
     new = np.zeros(len(first), dtype=np.int64)

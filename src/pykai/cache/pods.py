@@ -9,7 +9,6 @@ import numpy as np
 
 from pykai.cache.classes import ClassContext, class_table
 from pykai.cache.gangs import GangRows
-from pykai.cache.numbering import Readings
 from pykai.cache.pod_reader import (
     FOREIGN,
     GANG,
@@ -22,6 +21,7 @@ from pykai.cache.pod_reader import (
     PodReader,
     own_status,
 )
+from pykai.model.lookup import Lookup
 from pykai.model.pods import PodTable
 from pykai.model.resources import Rows
 from pykai.model.status import IS_ACTIVE_USED, Status
@@ -36,6 +36,8 @@ class PodContext:
     """What the pod table is built against."""
 
     node_rows: Mapping[str, int]
+    rows_by_number: Rows
+    """The same by the number of the node's name."""
     gangs: GangRows
     bind_requests: Mapping[tuple[str, str], BindRequest]
     classes: ClassContext
@@ -70,14 +72,18 @@ def _request_of(pod: Pod, requests: Mapping[tuple[str, str], BindRequest]) -> Bi
 
 
 def pod_table(
-    pods: Sequence[Pod], readings: Readings, reader: PodReader, context: PodContext
+    found: tuple[Sequence[Pod], Rows], lookup: Lookup | None, reader: PodReader, context: PodContext
 ) -> tuple[PodTable, dict[int, list[int]]]:
-    """The table, and per gang the pods that name a sub-group it does not have."""
-    pods, block = _not_failed(pods, readings.block(pods, reader.read))
+    """The table, and per gang the pods that name a sub-group it does not have.
+
+    `found`: the pods, and what was read of each. `lookup`: where they are by name, if that is kept.
+    """
+    pods, block = _not_failed(*found)
+    lookup = lookup if len(pods) == len(found[0]) else None
     gang = context.gangs.groups.rows_of(block[GANG])
-    node = np.array([context.node_rows.get(name, -1) for name in reader.nodes], dtype=np.int64)[block[NODE]]
+    node = context.rows_by_number[block[NODE]]
     status = block[STATUS].copy()
-    for row in _unsettled(status, context):
+    for row in _unsettled(status, lookup, context):
         status[row], node[row] = _place(pods[row], Status(status[row]), int(node[row]), reader, context)
     podset, stray = _podsets(gang, pods, np.flatnonzero(block[MARKS] & IN_SUBGROUP), context.gangs)
     classes, klass = class_table(pods, block[KIND], reader.kinds, context.classes)
@@ -85,6 +91,9 @@ def pod_table(
     marks = _marks(pods, block, gang, reader)
     reservation = frozenset(np.flatnonzero(marks & RESERVATION).tolist())
     foreign = np.flatnonzero((marks & FOREIGN > 0) & np.array(IS_ACTIVE_USED)[status])
+    needed = _still_needed(pods, reservation, gpu_groups, status)
+    for column in (klass, gang, podset, status, node):
+        column.flags.writeable = False
     table = PodTable(
         classes=classes,
         klass=klass,
@@ -92,10 +101,11 @@ def pod_table(
         podset=podset,
         status=status,
         node=node,
-        objects=list(pods),
+        objects=pods,
         gpu_groups=gpu_groups,
-        reservation=_still_needed(pods, reservation, gpu_groups, status),
+        reservation=needed,
         foreign=frozenset(foreign.tolist()),
+        lookup=lookup,
     )
     return table, stray
 
@@ -109,14 +119,16 @@ def _not_failed(pods: Sequence[Pod], block: Rows) -> tuple[Sequence[Pod], Rows]:
     return [pods[row] for row in kept.tolist()], block[:, kept]
 
 
-def _unsettled(status: Rows, context: PodContext) -> list[int]:
+def _unsettled(status: Rows, lookup: Lookup | None, context: PodContext) -> list[int]:
     """Pods about which others have something to say: the clock about those that leave, bind requests about those that
     have no node."""
-    found = status == Status.RELEASING
-    if context.bind_requests:
-        found |= (status == Status.PENDING) | (status == Status.GATED)
-    rows: list[int] = np.flatnonzero(found).tolist()
-    return rows
+    leaving: list[int] = np.flatnonzero(status == Status.RELEASING).tolist()
+    if not context.bind_requests:
+        return leaving
+    waiting = (status == Status.PENDING) | (status == Status.GATED)
+    if lookup is None:
+        return [*leaving, *np.flatnonzero(waiting).tolist()]
+    return [*leaving, *(row for row in lookup.rows_of(context.bind_requests).values() if waiting[row])]
 
 
 def _marks(pods: Sequence[Pod], block: Rows, gang: Rows, reader: PodReader) -> Rows:
@@ -154,13 +166,13 @@ def _place(pod: Pod, own: Status, node: int, reader: PodReader, context: PodCont
 
 def _podsets(gang: Rows, pods: Sequence[Pod], labelled: Rows, gangs: GangRows) -> tuple[Rows, dict[int, list[int]]]:
     """Podset row of every pod; pods whose sub-group does not exist are stray."""
-    unnamed = np.array([*gangs.first_podset[:-1], -1], dtype=np.int64)
+    unnamed = np.append(gangs.first_podset[:-1], -1)
     for owner, known in gangs.podset_rows.items():
         unnamed[owner] = known.get(names.DEFAULT_PODSET, -1)
     podset = unnamed[gang]
     for row in labelled[gang[labelled] >= 0].tolist():
         owner = int(gang[row])
-        known = gangs.podset_rows.get(owner) or {names.DEFAULT_PODSET: gangs.first_podset[owner]}
+        known = gangs.podset_rows.get(owner) or {names.DEFAULT_PODSET: int(gangs.first_podset[owner])}
         named = (pods[row].metadata.labels or _NOTHING).get(names.SUBGROUP_LABEL)
         podset[row] = known.get(named or names.DEFAULT_PODSET, -1)
     stray: dict[int, list[int]] = {}

@@ -1,13 +1,40 @@
-"""The objects of one kind by namespace and name."""
+"""The objects of one kind by namespace and name, and what happened to them since somebody last looked."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from enum import Enum
+from typing import Any, NamedTuple
 
-Key = tuple[str, str]
+from pykai.cache.layers import Key, Layers
+
 Choice = Callable[[Iterable[Any]], list[Any]]
 """Objects -> those of them that count."""
+MOST_EVENTS = 20_000
+"""Events that are remembered: who looked longer ago reads everything anew."""
+
+
+class Event(Enum):
+    """What happened to an object."""
+
+    CAME = "came"
+    CHANGED = "changed"
+    LEFT = "left"
+
+
+Log = list[tuple[Key, Event]]
+
+
+class Moment(NamedTuple):
+    """A state of a store: how much of which log had happened, and what a copy had changed by itself."""
+
+    log: Log
+    length: int
+    own: tuple[tuple[Key, Event], ...]
+
+    def is_as(self, other: Moment | None) -> bool:
+        """Whether nothing happened between two moments, of which no copy changed anything."""
+        return other is not None and self.log is other.log and self[1:] == other[1:] and not self.own
 
 
 class Store:
@@ -19,42 +46,92 @@ class Store:
 
     def __init__(self, choice: Choice) -> None:
         self._choice = choice
-        self._by_key: dict[Key, Any] = {}
+        self._layers = Layers()
         self._unkeyed: list[Any] = []
+        self._log: Log = []
+        self._length = 0
+        """Of the log: a copy stays at the moment it was made, whatever is added for the others."""
+        self._own: Log | None = None
+        """What a copy changed; None: this is no copy."""
 
     def add(self, objects: Iterable[Any]) -> None:
         """Take in many at once."""
         self._unkeyed.extend(objects)
+        self._log, self._length = [], 0
 
     def put(self, obj: Any, gone: bool) -> None:
         """Take in one, or drop it if it is gone or no longer counts."""
         key = (obj.metadata.namespace, obj.metadata.name)
         if gone or not self._choice([obj]):
-            self.by_key.pop(key, None)
+            if self.by_key.drop(key):
+                self._note(key, Event.LEFT)
         else:
-            self.by_key[key] = obj
+            self._note(key, Event.CAME if self.by_key.put(key, obj) else Event.CHANGED)
+
+    def _note(self, key: Key, event: Event) -> None:
+        if self._own is not None:
+            self._own.append((key, event))
+            return
+        if self._length >= MOST_EVENTS:
+            self._log, self._length = [], 0
+        self._log.append((key, event))
+        self._length += 1
 
     @property
-    def by_key(self) -> dict[Key, Any]:
+    def moment(self) -> Moment:
+        """The present state, to be compared with a later one."""
+        return Moment(self._log, self._length, tuple(self._own or ()))
+
+    def since(self, then: Moment | None) -> dict[Key, bool] | None:
+        """Keys to which something happened since then, and whether they have another place in the order, those that
+        came last at the end; None where that is not known, or where something that a copy took out is back in its old
+        place."""
+        now = self.moment
+        if then is None or then.log is not now.log or now.length < then.length:
+            return None
+        if any(event is not Event.CHANGED for _, event in (*then.own, *now.own)):
+            return None
+        found = {key: False for key, _ in (*then.own, *now.own)}
+        for key, event in now.log[then.length : now.length]:
+            if event is Event.CAME:
+                found.pop(key, None)
+                found[key] = True
+            else:
+                found.setdefault(key, False)
+        return found
+
+    @property
+    def by_key(self) -> Layers:
         """All of them; of two with one name the later."""
         if self._unkeyed:
-            chosen = self._choice(self._unkeyed)
-            self._by_key.update({((meta := obj.metadata).namespace, meta.name): obj for obj in chosen})
-            self._unkeyed = []
-        return self._by_key
+            chosen, known = self._choice(self._unkeyed), dict(self._layers)
+            known.update({((meta := obj.metadata).namespace, meta.name): obj for obj in chosen})
+            self._layers, self._unkeyed = Layers(known), []
+        return self._layers
 
     def objects(self) -> list[Any]:
         """All of them in the order in which they came."""
-        return list(self.by_key.values()) if self._by_key else self._choice(self._unkeyed)
+        return self._choice(self._unkeyed) if self._only_unkeyed else self.by_key.objects()
 
     def unchosen(self) -> list[Any]:
         """The same, for who looks at each and can tell itself which count: others may be among them."""
-        return list(self.by_key.values()) if self._by_key else list(self._unkeyed)
+        return list(self._unkeyed) if self._only_unkeyed else self.by_key.objects()
+
+    @property
+    def keyed(self) -> bool:
+        """Whether the objects are known by name."""
+        return not self._unkeyed
+
+    @property
+    def _only_unkeyed(self) -> bool:
+        return bool(self._unkeyed) and not self._layers
 
     def copy(self) -> Store:
+        """The same objects, to be changed by itself."""
         made = Store(self._choice)
-        made._by_key = dict(self.by_key)
+        made._layers, made._log, made._length = self.by_key.copy(), self._log, self._length
+        made._own = list(self._own or ())
         return made
 
     def __len__(self) -> int:
-        return len(self._by_key) + len(self._unkeyed)
+        return len(self._layers) + len(self._unkeyed)

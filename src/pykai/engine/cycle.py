@@ -106,7 +106,8 @@ class Cycle:
     def waiting_at_start(self) -> list[int]:
         """Gangs of leaf queues with a pending pod when the cycle began: in a cycle nobody else comes to wait."""
         pods, children = self.snapshot.pods, self.snapshot.queues.children
-        rows = np.unique(pods.gang[(pods.status == Status.PENDING) & (pods.podset >= 0)])
+        waiting = np.flatnonzero((pods.status == Status.PENDING) & (pods.podset >= 0))
+        rows = np.flatnonzero(np.bincount(pods.gang[waiting]))
         leaf = np.array([*(not below for below in children), False])
         return rows[leaf[self.snapshot.gangs.columns.queue[rows]]].tolist()  # type: ignore[no-any-return]
 
@@ -199,11 +200,23 @@ def cluster_resources(trial: Trial) -> Column:
     if params.restrict_nodes:
         block[GPU] *= np.array([params.gpu_worker_key in labels for labels in nodes.labels], dtype=bool)
     everything = block[:, ready].sum(axis=1)
-    for pod in snapshot.pods.foreign:
-        node = trial.node[pod]
-        if node >= 0 and ready[node]:
-            everything -= np.array(trial.quota_amounts(trial.of_class(pod), node))
-    return np.asarray(everything)
+    return np.asarray(everything - _foreign_use(trial))
+
+
+def _foreign_use(trial: Trial) -> Column:
+    """cpu, memory and GPUs that other schedulers' pods use of ready nodes. There may be many, as every node has its
+    daemons: those of one class use the same on devices of one size."""
+    pods, nodes, used = trial.snapshot.pods, trial.snapshot.nodes, np.zeros(QUEUE_RESOURCES)
+    rows = np.array(sorted(pods.foreign), dtype=np.int64)
+    at = pods.node[rows]
+    rows = rows[(at >= 0) & nodes.ready[at]] if len(nodes) else rows[:0]
+    sizes = nodes.gpu_memory[pods.node[rows]].tolist()
+    alike: dict[tuple[int, float], list[int]] = {}
+    for row, klass, size in zip(rows.tolist(), pods.klass[rows].tolist(), sizes, strict=True):
+        alike.setdefault((klass, size), []).append(row)
+    for some in alike.values():
+        used += len(some) * np.array(trial.quota_amounts(trial.of_class(some[0]), trial.node[some[0]]))
+    return used
 
 
 def _triples(block: Column) -> list[Triple]:

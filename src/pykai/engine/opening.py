@@ -2,48 +2,69 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from pykai.engine.amounts import PodAmounts
-from pykai.model.resources import GPU, QUEUE_RESOURCES, Column, Mask
+from pykai.model.resources import GPU, QUEUE_RESOURCES, Cells, Column, Mask, Rows, cells
 from pykai.model.snapshot import Snapshot
-from pykai.model.status import IS_ACTIVE_ALLOCATED, IS_ACTIVE_USED, IS_ALLOCATED, Status
+from pykai.model.status import (
+    ACTIVE_ALLOCATED,
+    ACTIVE_USED,
+    IS_ACTIVE_ALLOCATED,
+    IS_ACTIVE_USED,
+    IS_ALLOCATED,
+    Status,
+    table,
+)
 
-Counts = list[int]
 Ledger = list[tuple[float, float, float]]
 """Per queue cpu (milli), memory (bytes), GPUs."""
+FEW = 4
+"""Cells of a table of counts for each pod that is counted: more of them would take longer than adding up."""
 
 
 @dataclass
 class PodsetCounts:
     """How many pods of each podset are in a set of statuses."""
 
-    active_allocated: Counts
-    active_used: Counts
-    pipelined: Counts
-    pending: Counts
-    gated: Counts
-    succeeded: Counts
+    active_allocated: Cells
+    active_used: Cells
+    pipelined: Cells
+    pending: Cells
+    gated: Cells
+    succeeded: Cells
 
 
 def podset_counts(snapshot: Snapshot) -> PodsetCounts:
     pods, size = snapshot.pods, len(snapshot.gangs.podset_min)
-    inside = pods.podset >= 0
-    podset, status = pods.podset[inside], pods.status[inside]
+    by_status = np.bincount(pods.status, minlength=len(Status))
 
-    def count(mask: Mask) -> Counts:
-        return np.bincount(podset[mask], minlength=size).tolist()  # type: ignore[no-any-return]
+    def count(statuses: Sequence[bool]) -> Rows:
+        if not by_status[list(statuses)].any():
+            return np.zeros(size, dtype=np.int64)
+        podset = pods.podset[np.flatnonzero(np.array(statuses)[pods.status])]
+        return np.bincount(podset + 1, minlength=size + 1)[1:]
 
-    return PodsetCounts(
-        active_allocated=count(np.array(IS_ACTIVE_ALLOCATED)[status]),
-        active_used=count(np.array(IS_ACTIVE_USED)[status]),
-        pipelined=count(status == Status.PIPELINED),
-        pending=count(status == Status.PENDING),
-        gated=count(status == Status.GATED),
-        succeeded=count(status == Status.SUCCEEDED),
-    )
+    held, leaving = count(IS_ACTIVE_ALLOCATED), count(table(ACTIVE_USED - ACTIVE_ALLOCATED))
+    alone = (Status.PIPELINED, Status.PENDING, Status.GATED, Status.SUCCEEDED)
+    rest = [count(table(frozenset({each}))) for each in alone]
+    return PodsetCounts(*(cells(column, pods.many_wait) for column in (held, held + leaving, *rest)))
+
+
+def sums(by: Rows, size: int, klass: Rows, each: Column) -> Column:
+    """[amount, number below `size`]: what pods of these classes add up to by a number each has; `each` [amount, class].
+
+    Where there are few classes and numbers, pods are counted instead of added up.
+    """
+    kinds = each.shape[1]
+    if size * kinds <= FEW * len(by):
+        counts = np.bincount(by * kinds + klass, minlength=size * kinds).reshape(size, kinds)
+        return np.asarray(each @ counts.T)
+    found = [np.bincount(by, weights=row[klass], minlength=size) for row in each]
+    return np.array(found, dtype=np.float64).reshape(len(each), size)
 
 
 def node_columns(snapshot: Snapshot, requests: Column) -> tuple[Column, Column]:
@@ -53,8 +74,12 @@ def node_columns(snapshot: Snapshot, requests: Column) -> tuple[Column, Column]:
     offered = nodes.allocatable > 0
 
     def held(mask: Mask) -> Column:
-        sums = [np.bincount(pods.node[mask], weights=r[pods.klass[mask]], minlength=len(nodes)) for r in requests]
-        block = np.array(sums, dtype=np.float64).reshape(nodes.allocatable.shape)
+        rows = np.flatnonzero(mask)
+        block = np.zeros(nodes.allocatable.shape)
+        if not len(rows):
+            return block
+        asked = requests.any(axis=1)
+        block[asked] = sums(pods.node[rows], len(nodes), pods.klass[rows], requests[asked])
         for row in pods.reservation:
             if mask[row]:
                 block[GPU, pods.node[row]] -= requests[GPU, pods.klass[row]]
@@ -81,15 +106,15 @@ def queue_ledgers(snapshot: Snapshot, amounts: PodAmounts) -> QueueLedgers:
     queue = np.append(gangs.columns.queue, -1)[pods.gang]
     counted = np.array(IS_ALLOCATED)[pods.status] & (queue >= 0)
     pending = (pods.status == Status.PENDING) & (queue >= 0)
-    fixed = ~np.append(gangs.columns.preemptible, True)[pods.gang]
-    table = np.array([amounts.of_queue(c, -1) for c in pods.classes]).reshape(-1, QUEUE_RESOURCES).T
+    fixed = np.append(~gangs.columns.preemptible, False)[pods.gang]
+    counts = np.array([amounts.of_queue(c, -1) for c in pods.classes]).reshape(-1, QUEUE_RESOURCES).T
 
-    def leaf_sums(rows: Mask) -> Column:
-        sums = [np.bincount(queue[rows], weights=row[pods.klass[rows]], minlength=len(paths)) for row in table]
-        return np.array(sums, dtype=np.float64).reshape(QUEUE_RESOURCES, len(paths))
+    def leaf_sums(mask: Mask) -> Column:
+        rows = np.flatnonzero(mask)
+        return sums(queue[rows], len(paths), pods.klass[rows], counts)
 
     allocated, held, waiting = leaf_sums(counted), leaf_sums(counted & fixed), leaf_sums(pending)
-    by_memory = np.isin(pods.klass, [c.row for c in pods.classes if c.memory_mib])
+    by_memory = np.array([c.memory_mib > 0 for c in pods.classes], dtype=bool)[pods.klass]
     for row in np.flatnonzero((counted | pending) & by_memory).tolist():
         c, leaf = pods.of_class(row), queue[row]
         if counted[row]:
@@ -104,9 +129,8 @@ def queue_ledgers(snapshot: Snapshot, amounts: PodAmounts) -> QueueLedgers:
 def _up_the_tree(leaves: Column, paths: list[tuple[int, ...]]) -> Ledger:
     """Each queue's own figures added to all its ancestors; GPUs kept to 1/10000 so that order cannot matter."""
     total = np.zeros_like(leaves)
-    for queue, path in enumerate(paths):
-        if leaves[:, queue].any():
-            for ancestor in path:
-                total[:, ancestor] += leaves[:, queue]
+    for queue in np.flatnonzero(leaves.any(axis=0)).tolist():
+        for ancestor in paths[queue]:
+            total[:, ancestor] += leaves[:, queue]
     total[GPU] = np.round(total[GPU], 4)
     return [(cpu, memory, gpu) for cpu, memory, gpu in total.T.tolist()]

@@ -20,7 +20,7 @@ Key = tuple[str, str]
 def plan_of(cycle: Cycle) -> Plan:
     """Everything the cycle decided."""
     trial = cycle.trial
-    status, leaving = np.array(trial.status, dtype=np.int64), int(Status.RELEASING)
+    status, leaving = np.asarray(trial.status, dtype=np.int64), int(Status.RELEASING)
     placed = [(pod, wait) for pod, wait in trial.placed.items() if trial.status[pod] != leaving]
     waiting = (status == Status.PENDING) | (status == Status.GATED)
     ours = np.flatnonzero(waiting & (cycle.snapshot.pods.gang >= 0)).tolist()

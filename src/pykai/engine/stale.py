@@ -31,12 +31,15 @@ def evict_stale(cycle: Cycle) -> None:
 def broken_gangs(cycle: Cycle) -> list[int]:
     """Gangs that run with fewer pods than they need, and of which nothing has succeeded."""
     trial, gangs = cycle.trial, cycle.snapshot.gangs
-    active, minimum = np.array(trial.active_used, dtype=np.int64), gangs.columns.podset_min
+    active, minimum = np.asarray(trial.active_used, dtype=np.int64), gangs.columns.podset_min
 
     def some(mask: Mask) -> Mask:
-        return np.bincount(gangs.podset_gang, weights=mask, minlength=len(gangs)) > 0
+        """Gangs with a podset of which it is true."""
+        found = np.zeros(len(gangs), dtype=bool)
+        found[gangs.podset_gang[mask]] = True
+        return found
 
-    broken = some(active < minimum) & some(active > 0) & ~some(np.array(trial.succeeded, dtype=np.int64) > 0)
+    broken = some(active < minimum) & some(active > 0) & ~some(np.asarray(trial.succeeded, dtype=np.int64) > 0)
     trees = gangs.trees
     return [g for g in map(int, np.flatnonzero(broken)) if g not in trees or not _enough(trees[g], trial.active_used)]
 

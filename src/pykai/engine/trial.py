@@ -1,8 +1,9 @@
 """Trial: the one mutable object of a cycle. What is idle, what is being released, where every pod is.
 
 Every mutation goes through the journal, so a gang that does not fit is undone by `undo_to(mark)`: all or nothing
-without inverse operations. Node figures are columns `[resource, node]`; pod and podset figures are plain lists,
-because they are read one at a time. There is no plugin, configuration, logger or clock on it.
+without inverse operations. Node figures are columns `[resource, node]`; pod and podset figures are read one at a time
+(`cells`): lists in a cycle with much to place, the columns themselves where few wait. There is no plugin,
+configuration, logger or clock on it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pykai.engine.devices import DeviceLedger
 from pykai.engine.journal import Journal
 from pykai.engine.opening import node_columns, podset_counts, queue_ledgers
 from pykai.model.pods import PodClass
-from pykai.model.resources import GPU, Column, Rows
+from pykai.model.resources import GPU, Column, Rows, cells
 from pykai.model.snapshot import Snapshot
 from pykai.model.status import IS_ACTIVE_ALLOCATED, IS_ACTIVE_USED, Status
 
@@ -51,11 +52,10 @@ class Trial:
         self.snapshot = snapshot
         pods = snapshot.pods
         self.journal = Journal()
-        self.status: list[int] = pods.status.tolist()
-        self.node: list[int] = pods.node.tolist()
-        self.klass: list[int] = pods.klass.tolist()
-        self.gang: list[int] = pods.gang.tolist()
-        self.podset: list[int] = pods.podset.tolist()
+        often = pods.many_wait
+        self.status = cells(pods.status.copy(), often)
+        self.node = cells(pods.node.copy(), often)
+        self.klass, self.gang, self.podset = (cells(column, often) for column in (pods.klass, pods.gang, pods.podset))
         self.gpu_groups: dict[int, tuple[str, ...]] = dict(pods.gpu_groups)
         self.virtual: dict[int, int] = {}
         """Pods whose release is only supposed by a scenario (not yet decided) -> the status they had."""
@@ -88,7 +88,7 @@ class Trial:
         named = {group for groups in pods.gpu_groups.values() for group in groups}
         self.devices = DeviceLedger(self.journal, (self.idle, self.releasing), named)
         self.shares = self.devices.shares
-        for row in sorted(pods.gpu_groups, key=lambda r: (pods.names[r], pods.namespaces[r])):
+        for row in sorted(pods.gpu_groups, key=lambda r: ((m := pods.objects[r].metadata).name, m.namespace)):
             if IS_ACTIVE_USED[self.status[row]] and self.node[row] >= 0 and self.amounts.shared[self.klass[row]]:
                 self._share_devices(row, self.status[row], 1, (self.node[row], pods.gpu_groups[row]))
         self.devices.settle((self.node[row], group) for row, group in pods.reservation.items())

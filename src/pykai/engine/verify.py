@@ -2,6 +2,8 @@
 
 It knows the tables of `model` and the objects behind them, and works everything out again in the most obvious way, so
 a mistake of the engine cannot hide in code both use. It runs in tests, in the simulator and before each live write.
+A live scheduler has it add up only the nodes and queues that the plan puts something into: all that can be wrong with a
+plan is there, and an empty plan costs nothing.
 What it does not judge: scores and order (a plan may be valid and unwise), and rules that need more than the tables:
 claims, volumes, NUMA zones, ports, affinity to other pods, minimum run times.
 """
@@ -24,12 +26,15 @@ from pykai.model.status import ACTIVE_USED, Status
 __all__ = ["Violation", "verify"]
 
 
-def verify(snapshot: Snapshot, plan: Plan, plugins: Container[str] | None = None) -> list[Violation]:
+def verify(
+    snapshot: Snapshot, plan: Plan, plugins: Container[str] | None = None, *, everything: bool = True
+) -> list[Violation]:
     """What is wrong with a plan that was made for this snapshot; empty where nothing is.
 
     `plugins`: names of those that run. Who runs without one does without its rule; None: all rules hold.
+    `everything`: add up all nodes and queues, not only those the plan touches; the answer is the same.
     """
-    out = outcome(snapshot, plan)
+    out = outcome(snapshot, plan, everything)
     rules = [rule for rule, needs in RULES.items() if not needs or plugins is None or needs in plugins]
     return [*out.violations, *(violation for rule in rules for violation in rule(out))]
 
@@ -38,6 +43,8 @@ def verify(snapshot: Snapshot, plan: Plan, plugins: Container[str] | None = None
 def gangs_whole(out: Outcome) -> Iterator[Violation]:
     """Who is given something has its minimum afterwards, and who loses something keeps it or goes whole."""
     gangs, pods = out.snapshot.gangs, out.snapshot.pods
+    if not out.placements and not out.evicted:
+        return
     before, after, now = out.members
     for gang in _suspects(out):
         tree, came = gangs.tree(gang), [p for p in out.by_gang[gang] if p.pod not in out.evicted]

@@ -55,8 +55,33 @@ class Outcome:
     snapshot: Snapshot
     placements: list[Placement]
     evicted: dict[int, Evict]
+    gang_rows: Mapping[Key, int]
+    """Rows of the gangs the plan names."""
+    everything: bool = True
+    """Whether all nodes and queues are added up, or those the plan puts something into."""
     violations: list[Violation] = field(default_factory=list)
     """What is wrong with the names alone."""
+
+    @cached_property
+    def near(self) -> Mask:
+        """Pods on nodes that are given something; all where everything counts."""
+        nodes = np.full(len(self.snapshot.nodes) + 1, self.everything)
+        nodes[[p.node for p in self.placements]] = True
+        return nodes[self.snapshot.pods.node]
+
+    @cached_property
+    def kin(self) -> Mask:
+        """Pods of queues in whose branch something is given or taken; all where everything counts."""
+        snapshot, gangs, paths = self.snapshot, self.snapshot.gangs, self.snapshot.queues.paths
+        roots = {paths[queue][-1] for queue in self._concerned_queues() if queue >= 0}
+        leaves = np.array([*(self.everything or path[-1] in roots for path in paths), False])
+        return np.asarray(leaves[np.append(gangs.columns.queue, -1)[snapshot.pods.gang]])
+
+    def _concerned_queues(self) -> set[int]:
+        """Queues of the gangs that are given something, lose something, or take it."""
+        pods, queue = self.snapshot.pods, self.snapshot.gangs.queue
+        rows = {*(int(pods.gang[p.pod]) for p in self.placements), *(int(pods.gang[row]) for row in self.evicted)}
+        return {queue[row] for row in {*rows, *self.gang_rows.values()} - {-1}}
 
     @cached_property
     def present(self) -> Mask:
@@ -89,46 +114,41 @@ class Outcome:
             found.setdefault(int(self.snapshot.pods.gang[placement.pod]), []).append(placement)
         return found
 
-    @property
-    def gang_rows(self) -> dict[Key, int]:
-        """Gangs by name."""
-        return self.snapshot.derived(gang_rows)
-
     @cached_property
     def winners(self) -> set[Key]:
         """The gangs that are given something."""
         gangs = self.snapshot.gangs
-        return {(gangs.namespaces[gang], gangs.names[gang]) for gang in self.by_gang if gang >= 0}
+        metas = [gangs.objects[gang].metadata for gang in self.by_gang if gang >= 0]
+        return {(meta.namespace, meta.name) for meta in metas}
+
+    def _gangs_pods(self) -> Rows:
+        """Pods of gangs that are given something or lose something; all where everything counts."""
+        gangs, gang = self.snapshot.gangs, self.snapshot.pods.gang
+        if self.everything:
+            return np.arange(len(gang))
+        touched = {*self.by_gang, *(int(gang[row]) for row in self.evicted)} - {-1}
+        return np.array([row for each in sorted(touched) for row in gangs.pods(each)], dtype=np.int64)
 
     @cached_property
     def members(self) -> tuple[Rows, Rows, Rows]:
         """Pods with a place by podset: before the plan, after it, and after it without those that wait."""
         pods = self.snapshot.pods
         size = len(self.snapshot.gangs.podset_min)
-        active = np.array(IS_ACTIVE_ALLOCATED)[pods.status]
+        near = self._gangs_pods()
+        active = near[np.array(IS_ACTIVE_ALLOCATED)[pods.status[near]]]
 
         def count(rows: Rows) -> Rows:
             return np.bincount(rows[rows >= 0], minlength=size)
 
-        before, kept = count(pods.podset[active]), count(pods.podset[active & ~self.leaving])
+        before, kept = count(pods.podset[active]), count(pods.podset[active[~self.leaving[active]]])
         placed = pods.podset[[p.pod for p in self.placements]]
         now = pods.podset[[p.pod for p in self.placements if not p.waits]]
         return before, kept + count(placed), kept + count(now)
 
 
-def pod_rows(snapshot: Snapshot) -> dict[Key, int]:
-    pods = snapshot.pods
-    return {key: row for row, key in enumerate(zip(pods.namespaces, pods.names, strict=True))}
-
-
-def gang_rows(snapshot: Snapshot) -> dict[Key, int]:
-    gangs = snapshot.gangs
-    return {key: row for row, key in enumerate(zip(gangs.namespaces, gangs.names, strict=True))}
-
-
-def outcome(snapshot: Snapshot, plan: Plan) -> Outcome:
+def outcome(snapshot: Snapshot, plan: Plan, everything: bool = True) -> Outcome:
     """The plan as rows, with what is wrong about its names."""
-    reader = _Reader(snapshot)
+    reader = _Reader(snapshot, plan)
     for eviction in plan.evictions:
         reader.evict(eviction)
     for bind in plan.binds:
@@ -137,16 +157,29 @@ def outcome(snapshot: Snapshot, plan: Plan) -> Outcome:
         reader.place(pipeline)
     reader.names(plan)
     reader.moves()
-    return Outcome(snapshot, list(reader.placed.values()), reader.evicted, reader.violations)
+    placed, named = list(reader.placed.values()), reader.gangs
+    return Outcome(snapshot, placed, reader.evicted, named, everything, reader.violations)
+
+
+def _named_pods(plan: Plan) -> Iterator[Key]:
+    yield from (decision.pod for decisions in (plan.binds, plan.pipelines, plan.evictions) for decision in decisions)
+    yield from (pod for verdict in plan.verdicts for pod in verdict.pods)
+
+
+def _named_gangs(plan: Plan) -> Iterator[Key]:
+    yield from (mark.gang for mark in plan.marks)
+    yield from (verdict.gang for verdict in plan.verdicts)
+    yield from (key for eviction in plan.evictions for key in (eviction.evictor, eviction.heir) if key is not None)
 
 
 class _Reader:
     """Turns names into rows, one decision after the other."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: Snapshot, plan: Plan) -> None:
         self.snapshot = snapshot
-        self.pods: Mapping[Key, int] = snapshot.derived(pod_rows)
-        self.gangs: Mapping[Key, int] = snapshot.derived(gang_rows)
+        losers = (eviction.gang for eviction in plan.evictions)
+        self.pods: Mapping[Key, int] = snapshot.pods.rows_of(_named_pods(plan))
+        self.gangs: Mapping[Key, int] = snapshot.gangs.rows_of({*_named_gangs(plan), *losers})
         self.placed: dict[int, Placement] = {}
         self.evicted: dict[int, Evict] = {}
         self.violations: list[Violation] = []
@@ -186,19 +219,13 @@ class _Reader:
 
     def names(self, plan: Plan) -> None:
         """Everybody else the plan speaks of exists; who is told to wait has no place."""
-        for gang in (key for key in self._gangs_of(plan) if key not in self.gangs):
+        for gang in (key for key in _named_gangs(plan) if key not in self.gangs):
             self._wrong("unknown name", gang, "there is no such gang")
         for verdict in plan.verdicts:
             for pod in verdict.pods:
                 row = self.pods.get(pod)
                 if row is None or row in self.placed:
                     self._wrong("verdicts are for who waits", pod, "unknown" if row is None else "it has a place")
-
-    @staticmethod
-    def _gangs_of(plan: Plan) -> Iterator[Key]:
-        yield from (mark.gang for mark in plan.marks)
-        yield from (verdict.gang for verdict in plan.verdicts)
-        yield from (key for eviction in plan.evictions for key in (eviction.evictor, eviction.heir) if key is not None)
 
     def moves(self) -> None:
         """A pod that is evicted in order to move has a place, and it is the one the eviction names."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from pykai.engine.verify_outcome import Outcome, Placement, Violation
 from pykai.model.pods import GpuKind, PodClass
-from pykai.model.resources import GPU, PODS, QUEUE_RESOURCES, UNLIMITED, Column, Mask, whole_gpus
+from pykai.model.resources import GPU, PODS, QUEUE_RESOURCES, UNLIMITED, Column, Mask, Rows, whole_gpus
 from pykai.model.snapshot import Snapshot
 from pykai.model.status import Status
 
@@ -30,6 +30,8 @@ Devices = dict[tuple[int, str], float]
 # --------------------------------------------------------------------------------------------------------------- nodes
 def nodes_hold(out: Outcome) -> Iterator[Violation]:
     """No node above what it offers in any resource, no device above its memory."""
+    if not out.placements:
+        return
     existing = _devices(out, out.present, ())
     yield from _hold(out, out.present, [p for p in out.placements if not p.waits], ("now", existing))
     yield from _hold(out, out.staying, out.placements, ("then", existing))
@@ -43,7 +45,7 @@ def _hold(
         return
     snapshot, (when, existing) = out.snapshot, moment
     before, after = _devices(out, there, ()), _devices(out, there, placements)
-    rows = np.flatnonzero(there & ~_idle_reservations(snapshot, after))
+    rows = np.flatnonzero(there & out.near & ~_idle_reservations(snapshot, after))
     used = _taken(snapshot, rows, snapshot.pods.node[rows])
     added = _taken(snapshot, [p.pod for p in placements], [p.node for p in placements])
     for node, _ in before:
@@ -65,13 +67,18 @@ def _hold(
 
 def _taken(snapshot: Snapshot, pods: Sequence[int] | np.ndarray, nodes: Sequence[int] | np.ndarray) -> Column:
     """[resource, node]: what pods take from nodes; shared devices and GPUs of claims left out."""
-    table = np.array([c.request for c in snapshot.pods.classes]).reshape(-1, snapshot.space.size).T.copy()
-    table[GPU] = [0.0 if c.shared else c.request[GPU] - c.dra_gpus for c in snapshot.pods.classes]
     pods, nodes = np.asarray(pods, dtype=np.int64), np.asarray(nodes, dtype=np.int64)
-    amounts = table[:, snapshot.pods.klass[pods]]
+    amounts = snapshot.derived(_of_nodes)[:, snapshot.pods.klass[pods]]
     if snapshot.pods.reservation:
         amounts[GPU, np.isin(pods, list(snapshot.pods.reservation))] = 0.0
     return np.array([np.bincount(nodes, weights=row, minlength=len(snapshot.nodes)) for row in amounts])
+
+
+def _of_nodes(snapshot: Snapshot) -> Column:
+    """[resource, class]: what a pod of each class takes from its node; shared devices and GPUs of claims left out."""
+    table = np.array([c.request for c in snapshot.pods.classes]).reshape(-1, snapshot.space.size).T.copy()
+    table[GPU] = [0.0 if c.shared else c.request[GPU] - c.dra_gpus for c in snapshot.pods.classes]
+    return table
 
 
 def _offered(snapshot: Snapshot) -> Column:
@@ -98,7 +105,8 @@ def _devices(out: Outcome, there: Mask, placements: Iterable[Placement]) -> Devi
     """Memory in use on shared devices of nodes that are given something."""
     snapshot, pods = out.snapshot, out.snapshot.pods
     concerned = {p.node for p in out.placements}
-    shares = [(row, int(pods.node[row]), groups) for row, groups in pods.gpu_groups.items() if there[row]]
+    sharing = [row for row in np.flatnonzero(there & out.near).tolist() if row in pods.gpu_groups]
+    shares = [(row, int(pods.node[row]), pods.gpu_groups[row]) for row in sharing]
     found: Devices = {}
     for pod, node, groups in [*shares, *((p.pod, p.node, p.groups) for p in placements)]:
         if node in concerned and pods.of_class(pod).shared:
@@ -115,6 +123,8 @@ def _share(snapshot: Snapshot, c: PodClass, node: int) -> float:
 # -------------------------------------------------------------------------------------------------------------- queues
 def queues_hold(out: Outcome) -> Iterator[Violation]:
     """No queue above its limit, and what cannot be evicted within quota, up to the root."""
+    if not out.placements:
+        return
     snapshot = out.snapshot
     everybody = np.ones(len(snapshot.gangs) + 1, dtype=bool)
     held = ~np.append(snapshot.gangs.columns.preemptible, True)
@@ -134,34 +144,42 @@ def _within(out: Outcome, gangs: Mask, bound: tuple[str, Column]) -> Iterator[Vi
 def _queue_use(out: Outcome, gangs: Mask) -> tuple[Column, Column]:
     """[resource, queue]: what pods of the gangs that stay hold of each queue, and what the plan adds."""
     pods = out.snapshot.pods
-    staying = np.flatnonzero(out.allocated & ~out.leaving & gangs[pods.gang])
+    staying = np.flatnonzero(out.allocated & ~out.leaving & out.kin & gangs[pods.gang])
     placed = [p for p in out.placements if gangs[pods.gang[p.pod]]]
-    used = _queue_sums(out.snapshot, staying.tolist(), pods.node[staying].tolist())
-    return used, _queue_sums(out.snapshot, [p.pod for p in placed], [p.node for p in placed])
+    used = _queue_sums(out.snapshot, staying, pods.node[staying])
+    return used, _queue_sums(out.snapshot, _column(p.pod for p in placed), _column(p.node for p in placed))
 
 
 def most_used(out: Outcome) -> Column:
     """[resource, queue]: what is held now, and would be if all that waits had a place: no cycle could see more."""
     pods = out.snapshot.pods
-    rows = np.flatnonzero(out.allocated | (pods.status == Status.PENDING))
+    rows = np.flatnonzero((out.allocated | (pods.status == Status.PENDING)) & out.kin)
     smallest = int(out.snapshot.nodes.gpu_memory.argmin())
     nodes = np.where(pods.node[rows] >= 0, pods.node[rows], smallest)
-    return _queue_sums(out.snapshot, rows.tolist(), nodes.tolist())
+    return _queue_sums(out.snapshot, rows, nodes)
 
 
-def _queue_sums(snapshot: Snapshot, rows: Sequence[int], nodes: Sequence[int]) -> Column:
+def _column(numbers: Iterable[int]) -> Rows:
+    return np.fromiter(numbers, dtype=np.int64)
+
+
+def _queue_sums(snapshot: Snapshot, rows: Rows, nodes: Rows) -> Column:
+    """[resource, queue]: what pods on these nodes count against their queues, up to the root."""
     pods, queues, gangs = snapshot.pods, snapshot.queues, snapshot.gangs
-    table = np.array([_counts(snapshot, c) for c in pods.classes]).reshape(-1, QUEUE_RESOURCES).T
-    at = np.array(rows, dtype=np.int64)
-    amounts = table[:, pods.klass[at]]
-    by_memory = np.array([c.gpu_kind is GpuKind.MEMORY for c in pods.classes], dtype=bool)[pods.klass[at]]
+    amounts = snapshot.derived(_of_queues)[:, pods.klass[rows]]
+    by_memory = np.array([c.gpu_kind is GpuKind.MEMORY for c in pods.classes], dtype=bool)[pods.klass[rows]]
     for index in np.flatnonzero(by_memory).tolist():
-        amounts[GPU, index] = _memory_gpus(snapshot, pods.of_class(rows[index]), nodes[index])
-    leaf = np.append(gangs.columns.queue, -1)[pods.gang[at]]
+        amounts[GPU, index] = _memory_gpus(snapshot, pods.of_class(int(rows[index])), int(nodes[index]))
+    leaf = np.append(gangs.columns.queue, -1)[pods.gang[rows]]
     sums = np.zeros((QUEUE_RESOURCES, len(queues)))
-    for queue in np.unique(leaf[leaf >= 0]).tolist():
+    for queue in np.flatnonzero(np.bincount(leaf[leaf >= 0], minlength=len(queues))).tolist():
         sums[:, list(queues.paths[queue])] += amounts[:, leaf == queue].sum(axis=1)[:, None]
     return sums
+
+
+def _of_queues(snapshot: Snapshot) -> Column:
+    """[resource, class]: what a pod of each class counts against its queue wherever it is."""
+    return np.array([_counts(snapshot, c) for c in snapshot.pods.classes]).reshape(-1, QUEUE_RESOURCES).T
 
 
 def _counts(snapshot: Snapshot, c: PodClass) -> tuple[float, float, float]:

@@ -53,7 +53,7 @@ class QueueColumns:
             shape = getattr(self, column.name).shape
             if shape not in {(RESOURCES, count), (count,)} or (len(shape) == 1) != (column.name in _PER_QUEUE):
                 raise ValueError(f"queue column {column.name}: shape {shape} does not fit {count} queues")
-        if len(np.unique(self.rank)) != count:
+        if len(set(self.rank.tolist())) != count:
             raise ValueError("queue column rank: two queues have the same rank")
 
     def take(self, rows: Ints) -> QueueColumns:

@@ -5,15 +5,16 @@ A podset is a leaf (pods with a minimum), a SubGroupSet an inner node (children 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 
-from pykai.model.resources import Column, Mask, Rows
+from pykai.model.lookup import Key, Lookup, RowsByName
+from pykai.model.resources import Cells, Column, Mask, Rows
 
 
 @dataclass(frozen=True)
@@ -60,19 +61,19 @@ class SubGroupSet:
 class GangTable:
     """One row per PodGroup; pods and podsets of a gang by offsets."""
 
-    queue: list[int]
+    queue: Cells
     """-1: the queue does not exist."""
-    priority: list[int]
-    preemptible: list[bool]
+    priority: Cells
+    preemptible: Sequence[bool]
     trees: dict[int, SubGroupSet]
     """Only gangs whose tree is more than one podset named `default` without constraints."""
-    first_podset: list[int]
+    first_podset: Cells
     """Podsets of a gang are neighbours; one more than gangs."""
     podset_gang: Rows
-    podset_min: list[int]
-    pod_order: list[int]
+    podset_min: Cells
+    pod_order: Cells
     """Pod rows grouped by gang."""
-    first_pod: list[int]
+    first_pod: Cells
     """Offsets into pod_order, one more than gangs."""
     stray_pods: dict[int, list[int]]
     """Gang -> pods that name a sub-group which does not exist."""
@@ -80,17 +81,26 @@ class GangTable:
     staleness_grace: dict[int, float]
     preemption_delay: dict[int, float]
     last_eviction: dict[int, float]
-    objects: list[Any]
+    objects: Sequence[Any]
     """The objects.kinds.PodGroup behind each row."""
+    blamed: Sequence[int] = ()
+    """Those that show why they wait, or did."""
+    lookup: Lookup | None = field(default=None, repr=False)
+    """Rows by name, where the cache keeps them; without it they are collected when first asked for."""
     _created: dict[int, float] = field(init=False, default_factory=dict)
+
+    def rows_of(self, keys: Iterable[Key]) -> dict[Key, int]:
+        """Rows by namespace and name, of those that exist."""
+        return (self.lookup or self._by_name).rows_of(keys)
+
+    @cached_property
+    def _by_name(self) -> Lookup:
+        return RowsByName(self.objects)
 
     def last_start(self, row: int) -> float | None:
         """When the gang last got its resources; None where that never happened."""
         text = (self.objects[row].metadata.annotations or {}).get("kai.scheduler/last-start-timestamp")
-        try:
-            return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() if text else None
-        except ValueError:
-            return None
+        return _instant(text) if text else None
 
     @cached_property
     def names(self) -> list[str]:
@@ -122,7 +132,7 @@ class GangTable:
         return f"{meta.namespace}/{meta.name}"
 
     def pods(self, row: int) -> list[int]:
-        return self.pod_order[self.first_pod[row] : self.first_pod[row + 1]]
+        return list(self.pod_order[self.first_pod[row] : self.first_pod[row + 1]])
 
     def podsets(self, row: int) -> range:
         """The rows of the gang's podsets."""
@@ -140,6 +150,15 @@ class GangTable:
         return len(self.objects)
 
 
+@lru_cache(maxsize=1 << 17)
+def _instant(text: str) -> float | None:
+    """Seconds since the epoch; None where it cannot be read. Cycle after cycle asks for the same ones."""
+    try:
+        return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        return None
+
+
 class GangColumns:
     """Lists of a GangTable as columns, for questions about all gangs at once; each is made when first asked for."""
 
@@ -149,15 +168,15 @@ class GangColumns:
 
     @cached_property
     def queue(self) -> Rows:
-        return np.array(self._queue, dtype=np.int64)
+        return np.asarray(self._queue, dtype=np.int64)
 
     @cached_property
     def priority(self) -> Column:
-        return np.array(self._priority, dtype=np.float64)
+        return np.asarray(self._priority, dtype=np.float64)
 
     @cached_property
     def preemptible(self) -> Mask:
-        return np.array(self._preemptible, dtype=bool)
+        return np.asarray(self._preemptible, dtype=bool)
 
     @cached_property
     def creation(self) -> Column:
@@ -167,4 +186,4 @@ class GangColumns:
     @cached_property
     def podset_min(self) -> Rows:
         """By podset."""
-        return np.array(self._podset_min, dtype=np.int64)
+        return np.asarray(self._podset_min, dtype=np.int64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 
@@ -52,15 +52,14 @@ class Evict:
     """Who has the place now, where the evictor lost it again in the same cycle."""
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """Why a gang waits: its reasons as data and text, and the text per pod."""
 
     gang: Key
     reasons: tuple[tuple[str, str], ...]
     """(code, message) pairs."""
     message: str
-    pods: Mapping[Key, str] = field(default_factory=dict)
+    pods: Mapping[Key, str] = msgspec.field(default_factory=dict)
     ready: bool = True
 
 

@@ -6,12 +6,18 @@ scores and verdicts are computed per class.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from typing import Any
 
+from pykai.model.lookup import Key, Lookup, RowsByName
 from pykai.model.resources import GPU, Column, Rows
+from pykai.model.status import Status
+
+MANY_WAIT = 32
+"""Many pods wait where they are more than this part of all."""
 
 
 class GpuKind(Enum):
@@ -77,13 +83,28 @@ class PodTable:
     status: Rows
     node: Rows
     """-1: not on a node."""
-    objects: list[Any]
+    objects: Sequence[Any]
     """The objects.kinds.Pod behind each row, for order labels, reasons and writers."""
     gpu_groups: dict[int, tuple[str, ...]]
     reservation: dict[int, str]
     """Reservation pods that are needed -> the shared device."""
     foreign: frozenset[int]
     """Active pods of other schedulers that are not our utility pods."""
+    lookup: Lookup | None = field(default=None, repr=False)
+    """Rows by name, where the cache keeps them; without it they are collected when first asked for."""
+
+    def rows_of(self, keys: Iterable[Key]) -> dict[Key, int]:
+        """Rows by namespace and name, of those that exist."""
+        return (self.lookup or self._by_name).rows_of(keys)
+
+    @cached_property
+    def many_wait(self) -> bool:
+        """Whether so many pods wait that a cycle will read most of what there is, pod by pod."""
+        return MANY_WAIT * int((self.status == Status.PENDING).sum()) > len(self.objects)
+
+    @cached_property
+    def _by_name(self) -> Lookup:
+        return RowsByName(self.objects)
 
     @cached_property
     def names(self) -> list[str]:

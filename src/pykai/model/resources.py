@@ -6,7 +6,9 @@ in the cluster gets a row of its own. Any name that ends in `gpu` is the GPU row
 
 from __future__ import annotations
 
+from collections.abc import MutableSequence, Sequence
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +16,20 @@ from numpy.typing import NDArray
 Column = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Rows = NDArray[np.int64]
+Cells = MutableSequence[int]
+"""A column of whole numbers to be read and written one at a time; it does not grow."""
+
+
+def cells(column: Rows, often: bool) -> Cells:
+    """The column itself, one number at a time, or a list of it where that is done `often`: a list is read faster, but
+    has to be made of all of them first."""
+    return cast(Cells, column.tolist() if often else memoryview(cast(Any, column)))
+
+
+def flags(column: Mask, often: bool) -> Sequence[bool]:
+    """The same for truths, only to be read."""
+    return cast(Sequence[bool], column.tolist() if often else memoryview(cast(Any, column)))
+
 
 CPU, MEMORY, GPU, PODS = 0, 1, 2, 3
 FIXED = ("cpu", "memory", "gpu", "pods")

@@ -6,7 +6,7 @@ counter, so it is taken away again when the metrics are shown.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -166,7 +166,7 @@ class Metrics:
         self._rows = {row.name: row for row in rows}
         self._namespace = namespace
         self._series: dict[str, Any] = {name: self._made(row) for name, row in self._rows.items()}
-        self._labelled: dict[tuple[object, ...], Any] = {}
+        self._labelled: dict[tuple[Any, ...], Any] = {}
 
     def _made(self, row: Metric) -> Counter | Gauge | Histogram:
         shared: dict[str, Any] = {"namespace": self._namespace, "registry": self._registry}
@@ -196,6 +196,14 @@ class Metrics:
         for name in names:
             self._series[name].clear()
         self._labelled = {key: series for key, series in self._labelled.items() if key[0] not in names}
+
+    def keep(self, names: Container[str], labels: Iterable[Mapping[str, str]]) -> None:
+        """Forget the labelled series of these metrics that have none of these labels."""
+        kept = {tuple(each.items()) for each in labels}
+        for key in [key for key in self._labelled if key[0] in names and key[1:] not in kept]:
+            name, *said = key
+            self._series[name].remove(*(dict(said)[label] for label in self._rows[name].labels))
+            del self._labelled[key]
 
     def text(self) -> bytes:
         """All metrics in the text format of Prometheus."""

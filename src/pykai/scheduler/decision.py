@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pykai.cache.cluster import ClusterCache
+from pykai.engine.budgets import Clock
 from pykai.engine.cycle import Cycle
 from pykai.engine.decide import ACTIONS
 from pykai.engine.efforts import SearchEffort
@@ -46,12 +47,15 @@ class RefusedPlanError(RuntimeError):
 
 @dataclass
 class Timings:
-    """Milliseconds; of plugins by their configured name."""
+    """Milliseconds; of plugins by their configured name. The snapshot is a part of the opening, the judge one of the
+    closing."""
 
+    snapshot: float = 0.0
     opening: float = 0.0
     plugins_opening: Mapping[str, float] = field(default_factory=dict)
     plugins_closing: Mapping[str, float] = field(default_factory=dict)
     actions: dict[str, float] = field(default_factory=dict)
+    judging: float = 0.0
     closing: float = 0.0
     whole: float = 0.0
 
@@ -91,16 +95,29 @@ class Decision:
 
 
 @collector.at_rest()
-def make_decision(view: ClusterCache, policy: Policy, judge: Judge, now: float, usage: Usage | None = None) -> Decision:
-    """Decide on the objects of `view` within the budgets of time; RefusedPlanError if the judge does not agree."""
-    began = time.perf_counter()
+def make_decision(
+    view: ClusterCache,
+    policy: Policy,
+    judge: Judge,
+    now: float,
+    usage: Usage | None = None,
+    *,
+    clock: Clock = time.perf_counter,
+) -> Decision:
+    """Decide on the objects of `view` within the budgets of time; RefusedPlanError if the judge does not agree.
+
+    `clock`: what the steps are timed by.
+    """
+    watch, timings = _Stopwatch(clock), Timings()
     snapshot = view.snapshot(now, usage)
+    timings.snapshot = watch.read()
     cycle = Cycle(snapshot, policy, now, time.monotonic)
-    timings = Timings(opening=_since(began))
-    started_by = dict(_act(cycle, timings))
-    closing = time.perf_counter()
+    timings.opening = timings.snapshot + watch.read()
+    started_by = dict(_act(cycle, timings, watch))
     plan = plan_of(cycle)
+    planning = watch.read()
     faults = judge(snapshot, plan)
+    timings.judging = watch.read()
     if faults:
         raise RefusedPlanError("; ".join(map(str, faults)))
     decision = Decision(
@@ -121,25 +138,34 @@ def make_decision(view: ClusterCache, policy: Policy, judge: Judge, now: float, 
         timings=timings,
     )
     timings.plugins_opening, timings.plugins_closing = _milliseconds(cycle.opening), _milliseconds(cycle.closing)
-    timings.closing, timings.whole = _since(closing), _since(began)
+    timings.closing = planning + timings.judging + watch.read()
+    timings.whole = timings.opening + sum(timings.actions.values()) + timings.closing
     return decision
 
 
-def _since(began: float) -> float:
-    return (time.perf_counter() - began) * 1000
+class _Stopwatch:
+    """Milliseconds since the last reading."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last = clock()
+
+    def read(self) -> float:
+        """The time since the last reading."""
+        before, self._last = self._last, self._clock()
+        return (self._last - before) * 1000
 
 
 def _milliseconds(times: PluginTimes) -> dict[str, float]:
     return {plugin: seconds * 1000 for plugin, seconds in times.seconds.items()}
 
 
-def _act(cycle: Cycle, timings: Timings) -> Iterator[tuple[str, int]]:
+def _act(cycle: Cycle, timings: Timings, watch: _Stopwatch) -> Iterator[tuple[str, int]]:
     """Run the actions; for each, how many gangs got a place by it."""
     served: set[int] = set()
     for action in cycle.policy.actions:
-        began = time.perf_counter()
         ACTIONS[action](cycle)
-        timings.actions[action] = _since(began)
+        timings.actions[action] = watch.read()
         gangs = {cycle.trial.gang[pod] for pod in cycle.trial.placed} - served
         served |= gangs
         yield action, len(gangs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pykai.observe.metrics import Metrics
-from pykai.scheduler.decision import Decision
+from pykai.scheduler.decision import Decision, QueueFigures
 from pykai.scheduler.search_figures import record_budgets, record_searches
 
 _FAIR = (("queue_fair_share_cpu_cores", 1e3), ("queue_fair_share_memory_gb", 1e9), ("queue_fair_share_gpu", 1.0))
@@ -33,14 +33,18 @@ def record(decision: Decision, metrics: Metrics) -> None:
     record_budgets(decision.policy, metrics)
     record_searches(decision.searches, metrics)
     metrics.add("total_preemption_attempts", decision.efforts.get(("tried", "preempt"), 0))
-    metrics.reset(*(name for name, _ in _FAIR), *_USAGE)
-    for queue in decision.queues:
-        labels = {
-            "queue_name": queue.display_name,
-            "queue_metadata_name": queue.name,
-            "queue_display_name": queue.display_name,
-        }
+    labelled = [(queue, _labels(queue)) for queue in decision.queues]
+    metrics.keep((*(name for name, _ in _FAIR), *_USAGE), (labels for _, labels in labelled))
+    for queue, labels in labelled:
         for (name, unit), share in zip(_FAIR, queue.fair_share, strict=True):
             metrics.put(name, share / unit, labels)
         for name, use in zip(_USAGE, queue.usage, strict=True):
             metrics.put(name, use, labels)
+
+
+def _labels(queue: QueueFigures) -> dict[str, str]:
+    return {
+        "queue_name": queue.display_name,
+        "queue_metadata_name": queue.name,
+        "queue_display_name": queue.display_name,
+    }

@@ -5,8 +5,10 @@ This is worked out in full in every cycle and says nothing about what was said b
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
+
+from msgspec import Struct
 
 from pykai.engine.capacity import OverCapacity
 from pykai.engine.cycle import Cycle
@@ -23,10 +25,11 @@ from pykai.objects.quantity import render
 
 Key = tuple[str, str]
 _BEING_PLACED = (Status.ALLOCATED, Status.PIPELINED, Status.BINDING)
+_PENDING = int(Status.PENDING)
+"""Looked up once: asking an enum for a member takes long in a loop."""
 
 
-@dataclass(frozen=True)
-class PodNotice:
+class PodNotice(Struct, frozen=True):
     """Why a pod waits; `marked`: it is also to be written into the pod's conditions, with reason `condition`."""
 
     uid: str
@@ -35,8 +38,7 @@ class PodNotice:
     condition: str = names.UNSCHEDULABLE
 
 
-@dataclass(frozen=True)
-class GangNotice:
+class GangNotice(Struct, frozen=True):
     """What to tell about the PodGroup of this uid: events as (reason, message), and its scheduling condition.
 
     `condition` None leaves the conditions as they are.
@@ -59,21 +61,19 @@ class Notices:
 def notices(cycle: Cycle, plan: Plan) -> Notices:
     """Everything to be said after a cycle."""
     gangs = cycle.snapshot.gangs
-    rows = {verdict.gang: verdict for verdict in plan.verdicts}
+    rows = gangs.rows_of(verdict.gang for verdict in plan.verdicts)
+    verdicts = {rows[verdict.gang]: verdict for verdict in plan.verdicts}
     pods: dict[Key, PodNotice] = {}
     told: dict[Key, GangNotice] = {}
     stale = set(_stale(cycle))
-    for row, group in enumerate(gangs.objects):
-        key = (group.metadata.namespace, group.metadata.name)
-        verdict = rows.get(key)
-        if verdict is None and row not in stale:
-            continue
+    for row in sorted(verdicts.keys() | stale):
+        verdict, meta = verdicts.get(row), gangs.objects[row].metadata
         events = [("StaleJob", _stale_text(cycle, row))] if row in stale else []
         if verdict is not None:
             events.append(_why(cycle, row, verdict))
             pods.update(_pods(cycle, row, verdict))
-        told[key] = GangNotice(group.metadata.uid, tuple(events), _condition(cycle, row, verdict))
-    content = tuple(_content(cycle, set(rows)))
+        told[meta.namespace, meta.name] = GangNotice(meta.uid, tuple(events), _condition(cycle, row, verdict))
+    content = tuple(_content(cycle, verdicts))
     return Notices(pods, told, content)
 
 
@@ -86,11 +86,17 @@ def _prefix(cycle: Cycle, group: PodGroup) -> str:
 def _pods(cycle: Cycle, row: int, verdict: Verdict) -> Iterator[tuple[Key, PodNotice]]:
     group: PodGroup = cycle.snapshot.gangs.objects[row]
     prefix, marked = _prefix(cycle, group), group.spec.mark_unschedulable is not False
-    stray = set(cycle.snapshot.gangs.stray_pods.get(row, ()))
+    stray, objects, status = (
+        cycle.snapshot.gangs.stray_pods.get(row, ()),
+        cycle.snapshot.pods.objects,
+        cycle.trial.status,
+    )
     for pod in cycle.snapshot.gangs.pods(row):
-        meta = cycle.snapshot.pods.objects[pod].metadata
+        if status[pod] != _PENDING:
+            continue
+        meta = objects[pod].metadata
         message = verdict.pods.get((meta.namespace, meta.name))
-        if message is None or cycle.trial.status[pod] != Status.PENDING:
+        if message is None:
             continue
         if pod in stray:
             wanted = (meta.labels or {}).get(names.SUBGROUP_LABEL) or names.DEFAULT_PODSET
@@ -141,14 +147,12 @@ def _stale_text(cycle: Cycle, row: int) -> str:
     return text
 
 
-def _content(cycle: Cycle, waiting: set[Key]) -> Iterator[Key]:
+def _content(cycle: Cycle, waiting: Container[int]) -> Iterator[Key]:
     gangs, status = cycle.snapshot.gangs, cycle.trial.status
-    for row, group in enumerate(gangs.objects):
-        if not group.status.scheduling_conditions:
-            continue
-        key = (group.metadata.namespace, group.metadata.name)
-        if key not in waiting and not any(status[pod] in _BEING_PLACED for pod in gangs.pods(row)):
-            yield key
+    for row in gangs.blamed:
+        if row not in waiting and not any(status[pod] in _BEING_PLACED for pod in gangs.pods(row)):
+            meta = gangs.objects[row].metadata
+            yield meta.namespace, meta.name
 
 
 # ----------------------------------------------------------------------------------------------- scheduling condition

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from pykai.apps.replay import replay
+from pykai.apps.replay import SearchFigures, replay, search_figures
+from pykai.engine.efforts import GeneratorEffort, SearchEffort, State
+from pykai.engine.efforts import Result as Ended
 
 PLUGINS = [
     "predicates",
@@ -103,6 +105,14 @@ def test_json_has_counts_and_timings_of_every_cycle(tmp_path: Path) -> None:
         assert 0 < parts <= cycle["cycle_cpu_ms"] + 0.1
 
 
+def test_warm_cycles_decide_the_same(tmp_path: Path) -> None:
+    file = snapshot_file(tmp_path / "s.zip", [node("n", 2)], [work("a", 1), work("b", 1), work("c", 1)])
+    found = json.loads(run(file, "--json", "--warm", "--cycles", 2).stdout)
+    assert len(found["warm"]) == 2
+    assert list(map(counts, found["warm"])) == list(map(counts, found["cycles"]))
+    assert "warm cycle 2: " in run(file, "--warm", "--cycles", 2).output
+
+
 def test_a_preemptor_is_pipelined_and_its_victim_evicted(tmp_path: Path) -> None:
     works = [work("low", 1, "n"), work("high", 1, priority="build")]
     file = snapshot_file(tmp_path / "s.zip", [node("n", 1)], works)
@@ -115,6 +125,37 @@ def test_a_moved_pod_is_evicted_and_moved_but_not_pipelined(tmp_path: Path) -> N
     file = snapshot_file(tmp_path / "s.zip", [node("a", 2), node("b", 2)], works)
     (cycle,) = json.loads(run(file, "--json").stdout)["cycles"]
     assert counts(cycle) == {"bound": 0, "evicted": 1, "pipelined": 1, "moved": 1, "left_pending": 0}
+
+
+def test_searches_are_counted_by_action(tmp_path: Path) -> None:
+    works = [work("low", 1, "n"), work("high", 1, priority="build")]
+    file = snapshot_file(tmp_path / "s.zip", [node("n", 1)], works)
+    (cycle,) = json.loads(run(file, "--json").stdout)["cycles"]
+    assert cycle["searches"]["preempt"] == {"searched": 1, "solved": 1, "simulated": 1, "failed": 0, "most": 1}
+
+
+def effort(result: Ended, *simulated: int) -> SearchEffort:
+    parts = (GeneratorEffort("g", Ended.UNSOLVED, 0.0, {State.SIMULATED: n, State.FILTERED: 9}) for n in simulated)
+    return SearchEffort("reclaim", result, reduced_budget=False, generators=tuple(parts))
+
+
+@pytest.mark.parametrize(
+    ("efforts", "figures"),
+    [
+        ([], {}),
+        ([effort(Ended.UNSOLVED)], {}),
+        ([effort(Ended.SOLVED, 3)], {"reclaim": SearchFigures(1, 1, 3, 2, 3)}),
+        ([effort(Ended.GENERATORS_EXHAUSTED, 4, 6)], {"reclaim": SearchFigures(1, 0, 10, 10, 10)}),
+        (
+            [effort(Ended.SOLVED, 1, 4), effort(Ended.UNSOLVED), effort(Ended.VALIDATOR_REJECTED, 2)],
+            {"reclaim": SearchFigures(2, 1, 7, 6, 5)},
+        ),
+    ],
+)
+def test_a_simulation_fails_unless_it_ends_a_search_with_a_solution(
+    efforts: list[SearchEffort], figures: dict[str, SearchFigures]
+) -> None:
+    assert search_figures(efforts) == figures
 
 
 def test_the_plan_is_shown_with_its_reasons(tmp_path: Path) -> None:

@@ -48,6 +48,21 @@ def test_a_target_is_a_ratio(milliseconds: float, met: bool) -> None:
     assert Comparison(ours(milliseconds=milliseconds), theirs()).met is met
 
 
+@pytest.mark.parametrize(
+    ("cold", "warm", "met"),
+    [(100.0, 121.0, False), (200.0, 120.0, True), (121.0, None, False), (120.0, None, True)],
+)
+def test_a_target_is_held_against_the_warm_cycle(cold: float, warm: float | None, met: bool) -> None:
+    run = replace(ours(milliseconds=cold), warm_cycles_ms=() if warm is None else (warm,))
+    assert Comparison(run, theirs()).met is met
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+@pytest.mark.parametrize(("size", "least"), [(1_000, 40), (5_000, 100)])
+def test_something_is_asked_of_every_file(scenario: Scenario, size: int, least: float) -> None:
+    assert scenario.targets[size] >= least
+
+
 @pytest.mark.parametrize(("milliseconds", "met"), [(9_999.0, True), (10_000.0, False)])
 def test_where_kai_does_not_finish_the_target_is_a_time(milliseconds: float, met: bool) -> None:
     comparison = Comparison(ours(milliseconds=milliseconds, size=5_000), theirs(5_000, timeout=True))

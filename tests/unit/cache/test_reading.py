@@ -8,14 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from pykai.cache.cluster import Change, ClusterCache
+from pykai.engine.trial import Trial
 from pykai.model.params import SchedulerParams
 from pykai.model.snapshot import Snapshot
 from pykai.model.status import Status
 from pykai.objects import kinds
 
 NOW = 1e9
+NAMES = [*(f"p{number}" for number in range(20)), *(f"g{number}" for number in range(5))]
 
 
 def made(kind: type[Any], name: str, metadata: dict[str, Any], **parts: Any) -> Any:
@@ -64,10 +67,15 @@ def shown(snapshot: Snapshot) -> dict[str, Any]:
     pods, gangs, nodes = snapshot.pods, snapshot.gangs, snapshot.nodes
     classes = [{**vars(c), "request": c.request.tolist(), "dims": c.dims.tolist()} for c in pods.classes]
     tables = {
-        f"{type(table).__name__}.{name}": value for table in (pods, gangs, nodes) for name, value in vars(table).items()
+        f"{type(table).__name__}.{name}": value
+        for table in (pods, gangs, nodes)
+        for name, value in vars(table).items()
+        if name not in ("lookup", "_by_name")
     }
     columns = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in tables.items()}
-    return {**columns, "PodTable.classes": classes, "names": snapshot.space.names}
+    keys = [(f"ns-{space}", name) for space in (0, 1) for name in NAMES]
+    found = {"rows of pods": pods.rows_of(keys), "rows of gangs": gangs.rows_of(keys)}
+    return {**columns, **found, "PodTable.classes": classes, "names": snapshot.space.names}
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -83,6 +91,53 @@ def test_what_is_remembered_never_shows(seed: int, monkeypatch: pytest.MonkeyPat
         fresh = ClusterCache(SchedulerParams())
         fresh.load(obj for kind in (kinds.Node, kinds.PodGroup, kinds.Pod) for obj in cache.of(kind).values())
         assert shown(cache.copy().snapshot(NOW)) == shown(fresh.snapshot(NOW))
+
+
+KINDS = (kinds.Queue, kinds.Node, kinds.PodGroup, kinds.Pod)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_kept_follows_copies_that_differ(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each cycle decides on a copy with what is assumed laid over it, which the next copy does not have; now and then
+    on none. What a cycle opens with is the same, too."""
+    random = Random(1000 + seed)
+    monkeypatch.setattr("pykai.cache.layers.FEW", seed % 5)
+    monkeypatch.setattr("pykai.cache.store.MOST_EVENTS", 5 + 40 * (seed % 2))
+    cache, earlier = ClusterCache(SchedulerParams()), list[tuple[Snapshot, dict[str, Any]]]()
+    for name in "ab":
+        cache.apply(Change(kinds.Queue(metadata=kinds.ObjectMeta(name=name))))
+    for _ in range(30):
+        for _ in range(random.randrange(6)):
+            obj = random.choice((node, group, pod, pod))(random)
+            cache.apply(Change(obj, gone=random.random() < 0.2))
+        view = cache.copy()
+        for _ in range(random.choice((0, 0, 1, 2))):
+            present = view.of(random.choice(KINDS))
+            key = random.choice([None, *present])
+            if key is not None:
+                view.apply(Change(structs.replace(present[key]), gone=random.random() < 0.1))
+        if random.random() < 0.2:
+            continue
+        fresh = ClusterCache(SchedulerParams())
+        fresh.load(obj for kind in KINDS for obj in view.of(kind).values())
+        found, wanted = view.snapshot(NOW), fresh.snapshot(NOW)
+        assert shown(found) == shown(wanted)
+        assert opened(found) == opened(wanted)
+        earlier.append((found, shown(found)))
+    assert all(shown(snapshot) == then for snapshot, then in earlier), "a snapshot never changes"
+
+
+def opened(snapshot: Snapshot) -> dict[str, Any]:
+    """What a cycle begins with."""
+    trial = Trial(snapshot)
+    counts = (trial.active_allocated, trial.active_used, trial.pending, trial.gated, trial.succeeded)
+    return {
+        "idle": trial.idle.tolist(),
+        "releasing": trial.releasing.tolist(),
+        "podsets": [list(count) for count in counts],
+        "queues": (trial.queue_allocated, trial.queue_held, trial.queue_requested),
+        "pods": [list(column) for column in (trial.status, trial.node, trial.klass, trial.gang, trial.podset)],
+    }
 
 
 def test_an_object_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,9 +139,10 @@ GOOD = {
 }
 
 
+@pytest.mark.parametrize("everything", [True, False])
 @pytest.mark.parametrize("name", sorted(GOOD))
-def test_a_right_plan_passes(snapshot: Snapshot, name: str) -> None:
-    assert [str(v) for v in verify(snapshot, GOOD[name])] == []
+def test_a_right_plan_passes(snapshot: Snapshot, name: str, everything: bool) -> None:
+    assert [str(v) for v in verify(snapshot, GOOD[name], everything=everything)] == []
 
 
 NODE, DEVICE, PLACE = "a node holds its pods", "a device holds its shares", "a node may have the pod"
@@ -217,6 +218,7 @@ BAD: list[tuple[str, Plan, str]] = [
 def test_a_wrong_plan_is_found_out(snapshot: Snapshot, plan: Plan, rule: str) -> None:
     found = verify(snapshot, plan)
     assert rule in {violation.rule for violation in found}, [str(violation) for violation in found]
+    assert verify(snapshot, plan, everything=False) == found
 
 
 def test_figures_are_told(snapshot: Snapshot) -> None:
