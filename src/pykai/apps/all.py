@@ -58,6 +58,7 @@ FLAGS = (
     Flag("scaling-pod-image", "registry/local/kai-scheduler/scalingpod", "Image of the pods that do that."),
     Flag("metrics-namespace", "kai", "Prefix of the metrics' names.", check=metric_prefix),
     Flag("plugin-server-port", 8082, "Port on loopback for /get-snapshot and /get-job-order.", check=port),
+    Flag("always-bind-requests", False, "Bind plain pods by a BindRequest as well, not directly."),
     Flag("install", False, "First make what a chart would: definitions, namespaces, priority classes, queues."),
 )
 
@@ -74,14 +75,18 @@ class AllSettings:
     scaling: NodeScalerSettings | None = None
     pods: PodSettings = field(default_factory=PodSettings)
     webhook: WebhookSettings | None = None
+    always_requests: bool = False
+    """Whether plain pods take a BindRequest, too (docs/adr/0009)."""
 
 
 def compose(settings: AllSettings, api: Api, watches: Watches, work: WorkMetrics) -> Composition:
     """All components as one."""
     options = replace(settings.scheduler.options, selective=False)
+    binds = binder.make(settings.binder, api, watches, work)
+    direct = None if settings.always_requests else binds.direct
     compositions = [
-        scheduler.compose(replace(settings.scheduler, options=options), api, watches, work),
-        binder.compose(settings.binder, api, watches, work),
+        scheduler.compose(replace(settings.scheduler, options=options), api, watches, work, direct),
+        Composition([binder.part(binds)]),
         pod_grouper.compose(settings.grouper, api, watches, work),
         pod_group_controller.compose(settings.groups, None, api, watches, work),
         queue_controller.compose(settings.queues, api, watches, work),
@@ -139,6 +144,7 @@ def settings_of(given: dict[str, Any]) -> AllSettings:
         ),
         queues=QueueControllerSettings(metrics_namespace=given["metrics_namespace"]),
         scaling=NodeScalerSettings(scaling) if given["cluster_autoscaling"] else None,
+        always_requests=given["always_bind_requests"],
     )
 
 

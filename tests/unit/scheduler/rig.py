@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pykai.config.scheduler import SchedulerConfig, policy
+from pykai.controllers.binder import Binder, BinderSettings
 from pykai.controllers.loop import Pace as LoopPace
 from pykai.controllers.loop import ReconcileLoop
 from pykai.engine.verify import verify
@@ -66,6 +67,10 @@ class RecordingApi(MemoryApi):
     async def delete(self, ref: Ref, how: Deletion | None = None) -> None:
         self._note("delete", ref.resource.kind, ref.name)
         await super().delete(ref, how or Deletion())
+
+    async def post(self, ref: Ref, body: Body) -> Object:
+        self._note("post", ref.resource.kind, ref.name, ref.subresource)
+        return await super().post(ref, body)
 
     def count(self, verb: str, kind: str) -> int:
         return sum(1 for write in self.writes if write[:2] == (verb, kind))
@@ -130,16 +135,23 @@ class Rig:
 
 @contextlib.asynccontextmanager
 async def rig(
-    api: RecordingApi | None = None, options: Options = FAST, judge: Judge = verify, takes_over: bool = False
+    api: RecordingApi | None = None,
+    options: Options = FAST,
+    judge: Judge = verify,
+    *,
+    takes_over: bool = False,
+    direct: bool = False,
 ) -> AsyncIterator[Rig]:
-    """A scheduler that runs while the block does."""
+    """A scheduler that runs while the block does; `direct`: with a binder in its process."""
     api = api or RecordingApi()
     watches = Watches(api, QUICK)
     mind = Mind(policy(SchedulerConfig(), registry.make, registry.BUILT_IN), judge)
     loop = ReconcileLoop[Hashable]("status", LoopPace(workers=5, first_seconds=0.01))
-    live = LiveScheduler(api, watches, mind, loop, options)
+    binder = Binder(api, watches, BinderSettings(pace=LoopPace(4, 0.05, 0.1))) if direct else None
+    live = LiveScheduler(api, watches, mind, loop, options, binder.direct if binder else None)
     made = Rig(api, live, options)
-    made.tasks = [asyncio.create_task(watches.run()), asyncio.create_task(live.run(takes_over=takes_over))]
+    work = [watches.run(), live.run(takes_over=takes_over), *([binder.run()] if binder else [])]
+    made.tasks = [asyncio.create_task(each) for each in work]
     try:
         yield made
         for task in made.tasks:
