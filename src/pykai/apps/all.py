@@ -34,9 +34,12 @@ from pykai.controllers.pod_grouper import PodGrouperSettings
 from pykai.kube.api import Api
 from pykai.kube.credentials import find_access
 from pykai.kube.http import HttpApi
+from pykai.kube.resources import POD_GROUP
 from pykai.kube.watches import Watches
 from pykai.objects import names
 from pykai.observe.work_metrics import WorkMetrics
+from pykai.scheduler.foreseen import Foreseen
+from pykai.scheduler.hands import Neighbours
 from pykai.webhook.pods import PodSettings
 from pykai.webhook.registration import PodSelection
 from pykai.webhook.review import Admission
@@ -44,6 +47,8 @@ from pykai.webhook.review import Admission
 LEASE = "kai-all"
 AT_ONCE = 32
 """How many objects a component that pods wait for works on at once: it waits for the API server most of the time."""
+UNHURRIED = frozenset({POD_GROUP.plural})
+"""What is created after the binds it is about: the scheduler of this process knows it before it is written."""
 PATHS = (*PODS, *QUEUES, *POD_GROUPS)
 FLAGS = (
     Flag("scheduler-name", names.SCHEDULER_NAME, "Whose pods are scheduled (spec.schedulerName)."),
@@ -83,11 +88,12 @@ def compose(settings: AllSettings, api: Api, watches: Watches, work: WorkMetrics
     """All components as one."""
     options = replace(settings.scheduler.options, selective=False)
     binds = binder.make(settings.binder, api, watches, work)
-    direct = None if settings.always_requests else binds.direct
+    foreseen = Foreseen()
+    beside = Neighbours(None if settings.always_requests else binds.direct, foreseen)
     compositions = [
-        scheduler.compose(replace(settings.scheduler, options=options), api, watches, work, direct),
+        scheduler.compose(replace(settings.scheduler, options=options), api, watches, work, beside),
         Composition([binder.part(binds)]),
-        pod_grouper.compose(settings.grouper, api, watches, work),
+        pod_grouper.compose(settings.grouper, api, watches, work, foreseen),
         pod_group_controller.compose(settings.groups, None, api, watches, work),
         queue_controller.compose(settings.queues, api, watches, work),
     ]
@@ -176,6 +182,7 @@ async def _install(kubeconfig: str) -> None:
 def all(**given: Any) -> None:  # noqa: A001 - the command's name
     """Every component in one process, for small clusters."""
     process = process_of("all", given, LEASE)
+    process = replace(process, client=replace(process.client, unhurried=UNHURRIED))
     tell_ineffective(LOGS, given)
     settings = settings_of(given)
     check_config(settings.scheduler.config)

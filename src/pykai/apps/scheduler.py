@@ -36,9 +36,9 @@ from pykai.observe import logs
 from pykai.observe.work_metrics import WorkMetrics
 from pykai.plugins import registry
 from pykai.scheduler.agenda import Rhythm
-from pykai.scheduler.assembly import LiveScheduler, Options
+from pykai.scheduler.assembly import ALONE, LiveScheduler, Options
 from pykai.scheduler.dump import Circumstances, write_snapshot
-from pykai.scheduler.hands import Direct
+from pykai.scheduler.hands import Neighbours
 from pykai.scheduler.job_order import job_order
 from pykai.scheduler.loop import Mind
 from pykai.scheduler.server import plugin_doors, serving
@@ -191,16 +191,16 @@ def check_config(config: SchedulerConfig) -> None:
 
 
 def compose(
-    settings: SchedulerSettings, api: Api, watches: Watches, work: WorkMetrics, direct: Direct | None = None
+    settings: SchedulerSettings, api: Api, watches: Watches, work: WorkMetrics, beside: Neighbours = ALONE
 ) -> Composition:
-    """The scheduler as a component; every plan is judged before it is written. `direct`: a binder beside it."""
+    """The scheduler as a component; every plan is judged before it is written. `beside`: others in the process."""
     policy, usage_config = policy_of(settings.config), usage_config_of(settings.config)
     loop = ReconcileLoop[Hashable]("scheduler-status", Pace(settings.status_workers), work.meter("scheduler-status"))
     past: list[UsageLister] = []
     judge = partial(verify, plugins=configuration.plugin_names(settings.config, registry.BUILT_IN))
     mind = Mind(policy, judge, lambda: past[0].current() if past else {})
     options = replace(settings.options, more_metrics=(QUERY_LATENCY,) if usage_config else ())
-    live = LiveScheduler(api, watches, mind, loop, options, direct)
+    live = LiveScheduler(api, watches, mind, loop, options, beside)
     known = asyncio.Event()
     parts = [Part("scheduler", partial(_schedule, live, known, settings.takes_over))]
     if usage_config is None:

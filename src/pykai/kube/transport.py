@@ -49,7 +49,7 @@ class Settings:
     """Limits of a client: `qps` and `burst` for ordinary requests and, once more, for chatter; 0 is no limit.
 
     `connections` are those of each lane; chatter uses no more than `beside_others` of its own while other requests are
-    under way.
+    under way. `unhurried` are the kinds (plural) whose objects nobody waits for: they are created as chatter.
     """
 
     qps: float = 50.0
@@ -60,6 +60,7 @@ class Settings:
     beside_others: int = 2
     timeout_seconds: float = 30.0
     watch_idle_seconds: float = 90.0
+    unhurried: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import structlog
 from pykai.cache.assume import Assumptions
 from pykai.objects.kinds import BindRequest
 from pykai.observe.metrics import Metrics
+from pykai.scheduler.foreseen import Foreseen
 from pykai.scheduler.setbacks import Setbacks
 from pykai.scheduler.telling import Outlets, Teller
 
@@ -29,6 +30,14 @@ class Direct(Protocol):
         Raises the error of a server that did not say whether the pod is bound.
         """
         ...
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """Other components in the same process, None where they are elsewhere: a binder, what a pod grouper foresees."""
+
+    direct: Direct | None = None
+    foreseen: Foreseen | None = None
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Hashable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ from pykai.config.scheduler import SchedulerConfig, policy
 from pykai.controllers.binder import Binder, BinderSettings
 from pykai.controllers.loop import Pace as LoopPace
 from pykai.controllers.loop import ReconcileLoop
+from pykai.controllers.pod_grouper import PodGrouper, PodGrouperSettings
 from pykai.engine.verify import verify
 from pykai.kube.api import Api, Body, Deletion, Object, Patch, Ref, Resource
 from pykai.kube.errors import ApiError, NotFound
@@ -27,6 +28,8 @@ from pykai.plugins import registry
 from pykai.scheduler.agenda import Rhythm
 from pykai.scheduler.assembly import LiveScheduler, Options
 from pykai.scheduler.decision import Judge
+from pykai.scheduler.foreseen import Foreseen
+from pykai.scheduler.hands import Neighbours
 from pykai.scheduler.loop import Mind
 from pykai.scheduler.outbox import Spacing
 from pykai.scheduler.setbacks import Patience
@@ -141,16 +144,20 @@ async def rig(
     *,
     takes_over: bool = False,
     direct: bool = False,
+    grouped: bool = False,
 ) -> AsyncIterator[Rig]:
-    """A scheduler that runs while the block does; `direct`: with a binder in its process."""
+    """A scheduler that runs while the block does; `direct`: with a binder in its process, `grouped`: with a grouper."""
     api = api or RecordingApi()
     watches = Watches(api, QUICK)
     mind = Mind(policy(SchedulerConfig(), registry.make, registry.BUILT_IN), judge)
     loop = ReconcileLoop[Hashable]("status", LoopPace(workers=5, first_seconds=0.01))
     binder = Binder(api, watches, BinderSettings(pace=LoopPace(4, 0.05, 0.1))) if direct else None
-    live = LiveScheduler(api, watches, mind, loop, options, binder.direct if binder else None)
+    foreseen = Foreseen() if grouped else None
+    live = LiveScheduler(api, watches, mind, loop, options, Neighbours(binder.direct if binder else None, foreseen))
     made = Rig(api, live, options)
-    work = [watches.run(), live.run(takes_over=takes_over), *([binder.run()] if binder else [])]
+    work: list[Coroutine[Any, Any, None]] = [watches.run(), live.run(takes_over=takes_over)]
+    work += [binder.run()] if binder else []
+    work += [PodGrouper(api, watches, PodGrouperSettings(), foreseen).run(asyncio.Event())] if grouped else []
     made.tasks = [asyncio.create_task(each) for each in work]
     try:
         yield made

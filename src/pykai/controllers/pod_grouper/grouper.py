@@ -35,6 +35,7 @@ from pykai.controllers.loop import Meters, Pace, ReconcileLoop, RetryLater, unme
 from pykai.controllers.plain import Object, plain_pod
 from pykai.controllers.pod_grouper.decisions import Decisions
 from pykai.controllers.pod_grouper.doubts import Doubt, Doubts
+from pykai.controllers.pod_grouper.foretelling import Foresight, Foretelling, without_unwritten_name
 from pykai.controllers.pod_grouper.lookup import KARTA, Answers, ClusterLookup, UnknownError, Watched
 from pykai.controllers.pod_grouper.own_groups import OwnGroups
 from pykai.controllers.pod_grouper.writes import GroupWriter
@@ -78,9 +79,11 @@ class Namespace(Struct, frozen=True):
 
 
 class PodGrouper:
-    """The grouper on one API server; `run` works until it is cancelled."""
+    """The grouper on one API server; `run` works until it is cancelled. `foresight`: of a scheduler in this process."""
 
-    def __init__(self, api: Api, watches: Watches, settings: PodGrouperSettings) -> None:
+    def __init__(
+        self, api: Api, watches: Watches, settings: PodGrouperSettings, foresight: Foresight | None = None
+    ) -> None:
         self._api = api
         self._settings = settings
         self._pods = watches.of(POD, kinds.Pod, settings.pods)
@@ -99,7 +102,8 @@ class PodGrouper:
         self._group_loop: ReconcileLoop[Key] = ReconcileLoop("pod-group", pace, settings.meters("pod-group"))
         self._doubt_loop: ReconcileLoop[Key] = ReconcileLoop("pod-group-again", pace)
         self._decisions = Decisions()
-        self._own_groups = OwnGroups(self._pods, self._writer, self._not_written)
+        self._foretelling = Foretelling(foresight, settings.grouping, time.time)
+        self._own_groups = OwnGroups(self._pods, self._writer, self._foretelling, self._not_written)
 
     async def run(self, ready: asyncio.Event) -> None:
         """Group pods until cancelled; `ready` is set once every pod there is has been looked at."""
@@ -171,7 +175,9 @@ class PodGrouper:
         self._own_groups.forget(key)
         if spec is None:
             self._decisions.withdraw(key)
+            self._foretelling.withdraw(pod)
             return
+        self._foretelling.tell(pod, spec)
         group = self._decisions.decide(key, spec)
         self._group_loop.add_after(group, GATHER_SECONDS)
         if _is_new(pod, spec) and self._doubts.note(key, spec, lookup.asked, began):
@@ -203,7 +209,8 @@ class PodGrouper:
 
     async def _grouped(self, pod: kinds.Pod, lookup: ClusterLookup) -> GroupSpec | None:
         try:
-            work = await self._asked(lambda: workload_of(plain_pod(pod), lookup, self._settings.grouping))
+            found = without_unwritten_name(pod, plain_pod(pod), lambda key: self._writer.existing(key) is not None)
+            work = await self._asked(lambda: workload_of(found, lookup, self._settings.grouping))
             if work is None:
                 return None
             work = await self._with_whole_pod(work)
@@ -270,6 +277,7 @@ class PodGrouper:
     def _not_written(self, pod: kinds.Pod, error: Exception) -> None:
         """Tell a pod what keeps its group from being written, unless that passes by itself."""
         if not isinstance(error, _PASSING):
+            self._foretelling.withdraw(pod)
             self._warn(pod, str(error))
 
     def _warn(self, pod: kinds.Pod, message: str) -> None:
@@ -292,6 +300,12 @@ def _circumstances(pod: kinds.Pod) -> tuple[object, ...]:
     return pod.metadata.owner_references, pod.spec.node_name, pod.status.phase
 
 
-async def run(api: Api, watches: Watches, settings: PodGrouperSettings, ready: asyncio.Event) -> None:
+async def run(
+    api: Api,
+    watches: Watches,
+    settings: PodGrouperSettings,
+    ready: asyncio.Event,
+    foresight: Foresight | None = None,
+) -> None:
     """Group pods until cancelled."""
-    await PodGrouper(api, watches, settings).run(ready)
+    await PodGrouper(api, watches, settings, foresight).run(ready)

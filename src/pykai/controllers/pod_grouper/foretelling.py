@@ -1,0 +1,103 @@
+"""Telling a scheduler in the same process which group a pod will be in, before anything is written.
+
+Only what can be found again from the pod alone is foretold: a process may end between the bind of a pod and the writing
+of its group, and the grouper that comes after it must then make the same group. Groups with sub-groups are not, because
+a pod's sub-group is a label, which a bind does not write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Protocol
+
+import msgspec
+
+from pykai.controllers.grouping import GroupSpec, Settings, pod_group_to_write
+from pykai.controllers.grouping.default import group_name
+from pykai.controllers.plain import Object
+from pykai.controllers.recent import Recent
+from pykai.kube.replica import Key
+from pykai.objects import kinds, names
+
+REMEMBERED_SECONDS = 10.0
+TOLD_WITH_BIND = {names.POD_GROUP_ANNOTATION, names.RECEIVED_RESOURCE_TYPE}
+FINISHED = ("Succeeded", "Failed")
+
+
+class Foresight(Protocol):
+    """The scheduler's part (`scheduler.foreseen`)."""
+
+    def foresee(self, pod: Key, uid: str, group: kinds.PodGroup) -> bool:
+        """The pod of this uid belongs in this group, which is being written or there; False: there are too many."""
+        ...
+
+    def withdraw(self, uid: str) -> None:
+        """What was said about this pod does not hold any more."""
+        ...
+
+    def group_of(self, uid: str) -> str:
+        """The name of the group a pod belongs in; empty where nothing was said."""
+        ...
+
+
+class Foretelling:
+    """What the scheduler of this process is told; nothing where there is none (`foresight` None)."""
+
+    def __init__(self, foresight: Foresight | None, settings: Settings, wall: Callable[[], float]) -> None:
+        self._foresight = foresight
+        self._settings = settings
+        self._wall = wall
+        self._groups: Recent[Key, tuple[GroupSpec, kinds.PodGroup]] = Recent(REMEMBERED_SECONDS)
+
+    def tell(self, pod: kinds.Pod, spec: GroupSpec) -> None:
+        """The pod belongs in this group."""
+        meta = pod.metadata
+        if self._foresight is None:
+            return
+        found_again = bool(meta.owner_references) or spec.name == own_group_name(pod)
+        if found_again and not spec.sub_groups:
+            self._foresight.foresee((meta.namespace, meta.name), meta.uid, self._group(spec))
+        else:
+            self._foresight.withdraw(meta.uid)
+
+    def withdraw(self, pod: kinds.Pod) -> None:
+        """The pod belongs in no group, or its group cannot be written; one on a node stays where it is counted."""
+        if self._foresight is not None and not pod.spec.node_name:
+            self._foresight.withdraw(pod.metadata.uid)
+
+    def knows(self, pod: kinds.Pod, spec: GroupSpec) -> bool:
+        """Whether the scheduler was told this about the pod."""
+        return self._foresight is not None and self._foresight.group_of(pod.metadata.uid) == spec.name
+
+    def _group(self, spec: GroupSpec) -> kinds.PodGroup:
+        """The group as it will be written; the pods of a workload that come together share one."""
+        key = (spec.namespace, spec.name)
+        known = self._groups.get(key)
+        if known is not None and known[0] == spec:
+            return known[1]
+        group = msgspec.convert(pod_group_to_write(spec, None, self._settings), kinds.PodGroup)
+        created = datetime.fromtimestamp(int(self._wall()), UTC)
+        group = msgspec.structs.replace(
+            group, metadata=msgspec.structs.replace(group.metadata, creation_timestamp=created)
+        )
+        self._groups.put(key, (spec, group))
+        return group
+
+
+def own_group_name(pod: kinds.Pod) -> str:
+    """The name of the group that a pod without owners has by itself."""
+    return group_name({"metadata": {"name": pod.metadata.name, "uid": pod.metadata.uid}})
+
+
+def without_unwritten_name(pod: kinds.Pod, found: Object, exists: Callable[[Key], bool]) -> Object:
+    """The pod as rules read it (`found`); a bind that named its unwritten group is left out."""
+    meta = pod.metadata
+    name = (meta.annotations or {}).get(names.POD_GROUP_ANNOTATION)
+    if not name or meta.owner_references or pod.status.phase in FINISHED or name != own_group_name(pod):
+        return found
+    if exists((meta.namespace, name)):
+        return found
+    noted = found["metadata"]["annotations"].items()
+    annotations = {key: text for key, text in noted if key not in TOLD_WITH_BIND}
+    return {**found, "metadata": {**found["metadata"], "annotations": annotations}}
