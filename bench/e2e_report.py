@@ -31,8 +31,9 @@ TEXT = """## End to end
 
 A real control plane (etcd, kube-apiserver, kube-controller-manager) with {nodes:,} hollow nodes; pykai is `kai all`,
 admission webhook included. kube-scheduler runs the same loads in the same run, in turns with pykai, its client limits
-lifted; it knows no gangs, and for it the gang is a Job whose pods start one by one. Everything shares the cores below:
-compare the two of one run, not absolute figures. Each row is the round with the median time of {rounds}.
+lifted; it knows no gangs, and for it the gang is a Job whose pods start one by one. Neither runs while the other is
+measured. Everything shares the cores below: compare the two of one run, not absolute figures. Each row is the round
+with the median time of {rounds}.
 
 {figures}
 *One by one* are pods on an idle cluster, each created when the one before has its node. *Last bind* counts from the

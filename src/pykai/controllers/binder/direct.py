@@ -56,7 +56,7 @@ class DirectBinder:
                 raise
             return ""
         self._outcomes.bound(pod, bound)
-        log.info("pod bound", pod="/".join(key_of(pod)), node=bound, gpus=[])
+        log.debug("pod bound", pod="/".join(key_of(pod)), node=bound)  # the scheduler tells that it is scheduled
         return bound
 
 

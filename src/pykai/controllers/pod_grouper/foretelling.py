@@ -92,12 +92,21 @@ def own_group_name(pod: kinds.Pod) -> str:
 
 def without_unwritten_name(pod: kinds.Pod, found: Object, exists: Callable[[Key], bool]) -> Object:
     """The pod as rules read it (`found`); a bind that named its unwritten group is left out."""
+    if not names_own_group(pod) or pod.status.phase in FINISHED:
+        return found
+    if exists((pod.metadata.namespace, own_group_name(pod))):
+        return found
+    return {**found, "metadata": {**found["metadata"], "annotations": before_bind(pod)}}
+
+
+def names_own_group(pod: kinds.Pod) -> bool:
+    """Whether a pod without owners says that it is in its own group, as a bind writes it."""
     meta = pod.metadata
     name = (meta.annotations or {}).get(names.POD_GROUP_ANNOTATION)
-    if not name or meta.owner_references or pod.status.phase in FINISHED or name != own_group_name(pod):
-        return found
-    if exists((meta.namespace, name)):
-        return found
-    noted = found["metadata"]["annotations"].items()
-    annotations = {key: text for key, text in noted if key not in TOLD_WITH_BIND}
-    return {**found, "metadata": {**found["metadata"], "annotations": annotations}}
+    return bool(name) and not meta.owner_references and name == own_group_name(pod)
+
+
+def before_bind(pod: kinds.Pod) -> dict[str, str]:
+    """The annotations of a pod without those that came with its bind, where it is in its own group."""
+    held = pod.metadata.annotations or {}
+    return {key: held[key] for key in held if key not in TOLD_WITH_BIND} if names_own_group(pod) else held

@@ -35,7 +35,7 @@ from pykai.controllers.loop import Meters, Pace, ReconcileLoop, RetryLater, unme
 from pykai.controllers.plain import Object, plain_pod
 from pykai.controllers.pod_grouper.decisions import Decisions
 from pykai.controllers.pod_grouper.doubts import Doubt, Doubts
-from pykai.controllers.pod_grouper.foretelling import Foresight, Foretelling, without_unwritten_name
+from pykai.controllers.pod_grouper.foretelling import Foresight, Foretelling, before_bind, without_unwritten_name
 from pykai.controllers.pod_grouper.lookup import KARTA, Answers, ClusterLookup, UnknownError, Watched
 from pykai.controllers.pod_grouper.own_groups import OwnGroups
 from pykai.controllers.pod_grouper.writes import GroupWriter
@@ -49,6 +49,8 @@ from pykai.objects import kinds, names
 
 WARNING = "PodGrouperWarning"
 GATHER_SECONDS = 0.005
+FORETOLD_SECONDS = 0.1
+"""For how long pods of a group are gathered; longer where a scheduler knows them already: their binds come first."""
 SECOND_LOOK_SECONDS = 2.0
 FIRST_SECONDS, LONGEST_SECONDS = 1.0, 60.0
 _QUESTIONS = 50
@@ -179,7 +181,8 @@ class PodGrouper:
             return
         self._foretelling.tell(pod, spec)
         group = self._decisions.decide(key, spec)
-        self._group_loop.add_after(group, GATHER_SECONDS)
+        foretold = self._foretelling.knows(pod, spec)
+        self._group_loop.add_after(group, FORETOLD_SECONDS if foretold else GATHER_SECONDS)
         if _is_new(pod, spec) and self._doubts.note(key, spec, lookup.asked, began):
             self._doubt_loop.add_after(group, SECOND_LOOK_SECONDS)
 
@@ -292,12 +295,13 @@ def _is_new(pod: kinds.Pod, spec: GroupSpec) -> bool:
 
 
 def _wishes(pod: kinds.Pod) -> tuple[object, ...]:
-    return pod.metadata.labels, pod.metadata.annotations
+    return pod.metadata.labels, before_bind(pod)
 
 
 def _circumstances(pod: kinds.Pod) -> tuple[object, ...]:
-    """What else of a pod can change its group."""
-    return pod.metadata.owner_references, pod.spec.node_name, pod.status.phase
+    """What else of a pod can change its group; nothing else of one that nobody owns."""
+    owners = pod.metadata.owner_references
+    return (owners, pod.spec.node_name, pod.status.phase) if owners else ()
 
 
 async def run(
