@@ -38,8 +38,8 @@ from pykai.kube.resources import POD_GROUP
 from pykai.kube.watches import Watches
 from pykai.objects import names
 from pykai.observe.work_metrics import WorkMetrics
-from pykai.scheduler.foreseen import Foreseen
-from pykai.scheduler.hands import Neighbours
+from pykai.scheduler.expected_groups import ExpectedGroups
+from pykai.scheduler.hands import Colocated
 from pykai.webhook.pods import PodSettings
 from pykai.webhook.registration import PodSelection
 from pykai.webhook.review import Admission
@@ -88,12 +88,12 @@ def compose(settings: AllSettings, api: Api, watches: Watches, work: WorkMetrics
     """All components as one."""
     options = replace(settings.scheduler.options, selective=False)
     binds = binder.make(settings.binder, api, watches, work)
-    foreseen = Foreseen()
-    beside = Neighbours(None if settings.always_requests else binds.direct, foreseen)
+    expected = ExpectedGroups()
+    colocated = Colocated(None if settings.always_requests else binds.direct, expected)
     compositions = [
-        scheduler.compose(replace(settings.scheduler, options=options), api, watches, work, beside),
+        scheduler.compose(replace(settings.scheduler, options=options), api, watches, work, colocated),
         Composition([binder.part(binds)]),
-        pod_grouper.compose(settings.grouper, api, watches, work, foreseen),
+        pod_grouper.compose(settings.grouper, api, watches, work, expected),
         pod_group_controller.compose(settings.groups, None, api, watches, work),
         queue_controller.compose(settings.queues, api, watches, work),
     ]

@@ -13,7 +13,7 @@ from pykai.apps.flags import CLIENT, ELECTION, LOGS, SERVERS, WORKERS, Flag, pai
 from pykai.controllers import pod_grouper as controller
 from pykai.controllers.grouping import Settings
 from pykai.controllers.pod_grouper import PodGrouperSettings
-from pykai.controllers.pod_grouper.foretelling import Foresight
+from pykai.controllers.pod_grouper.announcing import Expectations
 from pykai.kube.api import Api, Selection
 from pykai.kube.watches import Watches
 from pykai.objects import names
@@ -67,11 +67,11 @@ def compose(
     api: Api,
     watches: Watches,
     work: WorkMetrics,
-    foresight: Foresight | None = None,
+    expectations: Expectations | None = None,
 ) -> Composition:
-    """The grouper as a component; `foresight` of a scheduler in the same process."""
+    """The grouper as a component; `expectations` of a scheduler in the same process."""
     metered = replace(settings, meters=work.meter)
-    return Composition([Part("pod-grouper", partial(controller.run, api, watches, metered, foresight=foresight))])
+    return Composition([Part("pod-grouper", partial(controller.run, api, watches, metered, expectations=expectations))])
 
 
 @click.command("podgrouper")

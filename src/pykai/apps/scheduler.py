@@ -38,7 +38,7 @@ from pykai.plugins import registry
 from pykai.scheduler.agenda import Rhythm
 from pykai.scheduler.assembly import ALONE, LiveScheduler, Options
 from pykai.scheduler.dump import Circumstances, write_snapshot
-from pykai.scheduler.hands import Neighbours
+from pykai.scheduler.hands import Colocated
 from pykai.scheduler.job_order import job_order
 from pykai.scheduler.loop import Mind
 from pykai.scheduler.server import plugin_doors, serving
@@ -191,16 +191,16 @@ def check_config(config: SchedulerConfig) -> None:
 
 
 def compose(
-    settings: SchedulerSettings, api: Api, watches: Watches, work: WorkMetrics, beside: Neighbours = ALONE
+    settings: SchedulerSettings, api: Api, watches: Watches, work: WorkMetrics, colocated: Colocated = ALONE
 ) -> Composition:
-    """The scheduler as a component; every plan is judged before it is written. `beside`: others in the process."""
+    """The scheduler as a component; every plan is judged before it is written. `colocated`: others in the process."""
     policy, usage_config = policy_of(settings.config), usage_config_of(settings.config)
     loop = ReconcileLoop[Hashable]("scheduler-status", Pace(settings.status_workers), work.meter("scheduler-status"))
     past: list[UsageLister] = []
     judge = partial(verify, plugins=configuration.plugin_names(settings.config, registry.BUILT_IN))
     mind = Mind(policy, judge, lambda: past[0].current() if past else {})
     options = replace(settings.options, more_metrics=(QUERY_LATENCY,) if usage_config else ())
-    live = LiveScheduler(api, watches, mind, loop, options, beside)
+    live = LiveScheduler(api, watches, mind, loop, options, colocated)
     known = asyncio.Event()
     parts = [Part("scheduler", partial(_schedule, live, known, settings.takes_over))]
     if usage_config is None:

@@ -21,7 +21,7 @@ from pykai.kube.watches import Watches
 from pykai.model.params import SchedulerParams
 from pykai.objects import kinds, names
 from pykai.objects.kinds import BindRequest, Pod, PodGroup
-from pykai.scheduler.foreseen import Foreseen
+from pykai.scheduler.expected_groups import ExpectedGroups
 from pykai.scheduler.own_groups import OwnGroups
 from pykai.scheduler.urgency import Urgency, urgency
 
@@ -91,14 +91,14 @@ class Feed:
         heed: Heed,
         *,
         selective: bool = True,
-        foreseen: Foreseen | None = None,
+        expected: ExpectedGroups | None = None,
     ) -> None:
         self._cache = cache
         self._assumptions = assumptions
         self._heed = heed
         self._failed: dict[Key, BindRequest] = {}
         self._own_groups = OwnGroups()
-        self._foreseen = foreseen or Foreseen()
+        self._expected = expected or ExpectedGroups()
         self._watches: dict[type[Any], SharedWatch[Any]] = {}
         for source in SOURCES:
             if source.for_csi and not cache.params.schedule_csi_storage:
@@ -108,7 +108,7 @@ class Feed:
             watch.subscribe(self._take)
             self._watches[source.kind] = watch
         groups = self._watches[PodGroup]
-        self._foreseen.listen(self._foresee, self._look_at_pod, lambda key: groups.get(key[1], key[0]) is not None)
+        self._expected.listen(self._expect, self._look_at_pod, lambda key: groups.get(key[1], key[0]) is not None)
 
     async def synced(self) -> None:
         """Return when everything is known once."""
@@ -131,7 +131,7 @@ class Feed:
     def _take(self, told: Told[Any]) -> None:
         obj, gone = told.object, told.type is EventType.DELETED
         if isinstance(obj, PodGroup):
-            self._foreseen.shown(told.key)
+            self._expected.shown(told.key)
         self._apply(told.key, Change(self._joined(obj, gone) if isinstance(obj, Pod) else obj, gone))
         if isinstance(obj, BindRequest) and not gone and request_failed(obj):
             self._failed[told.key] = obj
@@ -148,14 +148,14 @@ class Feed:
     def _joined(self, pod: Pod, gone: bool = False) -> Pod:
         """The pod in the group it is known to belong in."""
         uid = pod.metadata.uid
-        joined = self._own_groups.joined(pod, self._foreseen.group_of(uid))
+        joined = self._own_groups.joined(pod, self._expected.group_of(uid))
         if gone:
-            self._foreseen.gone(uid)
+            self._expected.gone(uid)
         elif joined is pod and names.POD_GROUP_ANNOTATION in (pod.metadata.annotations or {}):
-            self._foreseen.named(uid)
+            self._expected.named(uid)
         return joined
 
-    def _foresee(self, group: PodGroup, gone: bool) -> None:
+    def _expect(self, group: PodGroup, gone: bool) -> None:
         """Take in a group that is being written, or one that will not be after all."""
         meta = group.metadata
         self._apply((meta.namespace, meta.name), Change(group, gone))

@@ -12,7 +12,7 @@ import structlog
 from pykai.cache.assume import Assumptions
 from pykai.objects.kinds import BindRequest
 from pykai.observe.metrics import Metrics
-from pykai.scheduler.foreseen import Foreseen
+from pykai.scheduler.expected_groups import ExpectedGroups
 from pykai.scheduler.setbacks import Setbacks
 from pykai.scheduler.telling import Outlets, Teller
 
@@ -33,11 +33,11 @@ class Direct(Protocol):
 
 
 @dataclass(frozen=True)
-class Neighbours:
-    """Other components in the same process, None where they are elsewhere: a binder, what a pod grouper foresees."""
+class Colocated:
+    """Other components in the same process, None where they are elsewhere: a binder, what a pod grouper expects."""
 
     direct: Direct | None = None
-    foreseen: Foreseen | None = None
+    expected: ExpectedGroups | None = None
 
 
 @dataclass(frozen=True)

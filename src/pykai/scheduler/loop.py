@@ -24,8 +24,8 @@ from pykai.scheduler.decision import Decision, Judge, RefusedPlanError, Usage, m
 from pykai.scheduler.feed import Feed
 from pykai.scheduler.figures import record
 from pykai.scheduler.hands import Hands
-from pykai.scheduler.inheritance import Inheritance
 from pykai.scheduler.setbacks import Patience
+from pykai.scheduler.takeover import Takeover
 from pykai.scheduler.writer import Writer
 
 log = structlog.get_logger(component="scheduler")
@@ -89,8 +89,8 @@ class Scheduler:
     async def take_over(self, api: Api) -> None:
         """Count what an earlier leader wrote last, even if the watch has not shown it yet."""
         await self._memory.feed.synced()
-        inheritance = Inheritance(api, self._memory.cache, self._patience)
-        await inheritance.take(self._memory.assumptions, self._hands)
+        takeover = Takeover(api, self._memory.cache, self._patience)
+        await takeover.take(self._memory.assumptions, self._hands)
 
     async def cycle(self) -> None:
         """One cycle: decide, and begin to write."""

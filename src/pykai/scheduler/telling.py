@@ -139,7 +139,7 @@ class Teller:
     async def _say_gang(self, key: Key, notice: GangNotice) -> None:
         group = self._cache.of(PodGroup).get(key)
         if group is None or group.metadata.uid != notice.uid or not notice.uid:
-            return  # one without a uid is only foreseen: once it is there the next cycle says it
+            return  # an expected group has no uid: once it exists the next cycle writes it
         if notice.condition is not None:
             await self._write_condition(group, notice.condition)
         for reason, message in notice.events:

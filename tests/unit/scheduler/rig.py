@@ -28,8 +28,8 @@ from pykai.plugins import registry
 from pykai.scheduler.agenda import Rhythm
 from pykai.scheduler.assembly import LiveScheduler, Options
 from pykai.scheduler.decision import Judge
-from pykai.scheduler.foreseen import Foreseen
-from pykai.scheduler.hands import Neighbours
+from pykai.scheduler.expected_groups import ExpectedGroups
+from pykai.scheduler.hands import Colocated
 from pykai.scheduler.loop import Mind
 from pykai.scheduler.outbox import Spacing
 from pykai.scheduler.setbacks import Patience
@@ -152,12 +152,12 @@ async def rig(
     mind = Mind(policy(SchedulerConfig(), registry.make, registry.BUILT_IN), judge)
     loop = ReconcileLoop[Hashable]("status", LoopPace(workers=5, first_seconds=0.01))
     binder = Binder(api, watches, BinderSettings(pace=LoopPace(4, 0.05, 0.1))) if direct else None
-    foreseen = Foreseen() if grouped else None
-    live = LiveScheduler(api, watches, mind, loop, options, Neighbours(binder.direct if binder else None, foreseen))
+    expected = ExpectedGroups() if grouped else None
+    live = LiveScheduler(api, watches, mind, loop, options, Colocated(binder.direct if binder else None, expected))
     made = Rig(api, live, options)
     work: list[Coroutine[Any, Any, None]] = [watches.run(), live.run(takes_over=takes_over)]
     work += [binder.run()] if binder else []
-    work += [PodGrouper(api, watches, PodGrouperSettings(), foreseen).run(asyncio.Event())] if grouped else []
+    work += [PodGrouper(api, watches, PodGrouperSettings(), expected).run(asyncio.Event())] if grouped else []
     made.tasks = [asyncio.create_task(each) for each in work]
     try:
         yield made

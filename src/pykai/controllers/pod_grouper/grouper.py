@@ -33,9 +33,9 @@ from pykai.controllers.grouping.kinds import known
 from pykai.controllers.grouping.owners import has_labels
 from pykai.controllers.loop import Meters, Pace, ReconcileLoop, RetryLater, unmetered
 from pykai.controllers.plain import Object, plain_pod
+from pykai.controllers.pod_grouper.announcing import Announcer, Expectations, before_bind, without_unwritten_name
 from pykai.controllers.pod_grouper.decisions import Decisions
 from pykai.controllers.pod_grouper.doubts import Doubt, Doubts
-from pykai.controllers.pod_grouper.foretelling import Foresight, Foretelling, before_bind, without_unwritten_name
 from pykai.controllers.pod_grouper.lookup import KARTA, Answers, ClusterLookup, UnknownError, Watched
 from pykai.controllers.pod_grouper.own_groups import OwnGroups
 from pykai.controllers.pod_grouper.writes import GroupWriter
@@ -49,7 +49,7 @@ from pykai.objects import kinds, names
 
 WARNING = "PodGrouperWarning"
 GATHER_SECONDS = 0.005
-FORETOLD_SECONDS = 0.1
+ANNOUNCED_SECONDS = 0.1
 """For how long pods of a group are gathered; longer where a scheduler knows them already: their binds come first."""
 SECOND_LOOK_SECONDS = 2.0
 FIRST_SECONDS, LONGEST_SECONDS = 1.0, 60.0
@@ -81,10 +81,10 @@ class Namespace(Struct, frozen=True):
 
 
 class PodGrouper:
-    """The grouper on one API server; `run` works until it is cancelled. `foresight`: of a scheduler in this process."""
+    """The grouper on one API server; `run` works until cancelled. `expectations`: a scheduler's, in this process."""
 
     def __init__(
-        self, api: Api, watches: Watches, settings: PodGrouperSettings, foresight: Foresight | None = None
+        self, api: Api, watches: Watches, settings: PodGrouperSettings, expectations: Expectations | None = None
     ) -> None:
         self._api = api
         self._settings = settings
@@ -104,8 +104,8 @@ class PodGrouper:
         self._group_loop: ReconcileLoop[Key] = ReconcileLoop("pod-group", pace, settings.meters("pod-group"))
         self._doubt_loop: ReconcileLoop[Key] = ReconcileLoop("pod-group-again", pace)
         self._decisions = Decisions()
-        self._foretelling = Foretelling(foresight, settings.grouping, time.time)
-        self._own_groups = OwnGroups(self._pods, self._writer, self._foretelling, self._not_written)
+        self._announcer = Announcer(expectations, settings.grouping, time.time)
+        self._own_groups = OwnGroups(self._pods, self._writer, self._announcer, self._not_written)
 
     async def run(self, ready: asyncio.Event) -> None:
         """Group pods until cancelled; `ready` is set once every pod there is has been looked at."""
@@ -177,12 +177,12 @@ class PodGrouper:
         self._own_groups.forget(key)
         if spec is None:
             self._decisions.withdraw(key)
-            self._foretelling.withdraw(pod)
+            self._announcer.withdraw(pod)
             return
-        self._foretelling.tell(pod, spec)
+        self._announcer.announce(pod, spec)
         group = self._decisions.decide(key, spec)
-        foretold = self._foretelling.knows(pod, spec)
-        self._group_loop.add_after(group, FORETOLD_SECONDS if foretold else GATHER_SECONDS)
+        announced = self._announcer.has_announced(pod, spec)
+        self._group_loop.add_after(group, ANNOUNCED_SECONDS if announced else GATHER_SECONDS)
         if _is_new(pod, spec) and self._doubts.note(key, spec, lookup.asked, began):
             self._doubt_loop.add_after(group, SECOND_LOOK_SECONDS)
 
@@ -280,7 +280,7 @@ class PodGrouper:
     def _not_written(self, pod: kinds.Pod, error: Exception) -> None:
         """Tell a pod what keeps its group from being written, unless that passes by itself."""
         if not isinstance(error, _PASSING):
-            self._foretelling.withdraw(pod)
+            self._announcer.withdraw(pod)
             self._warn(pod, str(error))
 
     def _warn(self, pod: kinds.Pod, message: str) -> None:
@@ -309,7 +309,7 @@ async def run(
     watches: Watches,
     settings: PodGrouperSettings,
     ready: asyncio.Event,
-    foresight: Foresight | None = None,
+    expectations: Expectations | None = None,
 ) -> None:
     """Group pods until cancelled."""
-    await PodGrouper(api, watches, settings, foresight).run(ready)
+    await PodGrouper(api, watches, settings, expectations).run(ready)

@@ -3,7 +3,7 @@
 Most pods are bound a moment after their group was made, and a bind carries annotations at no cost: a write to every
 single pod is saved, and everybody who watches pods is spared a change. Nothing depends on it: a scheduler knows a pod
 that names no group by the group that the pod owns (`scheduler/own_groups.py`), and one in this process is told of all
-others (`foretelling.py`).
+others (`announcing.py`).
 Invariant: a pod that was left to its bind is looked at again, after a while and until it names its group, unless
 another group was found for it meanwhile.
 """
@@ -14,14 +14,14 @@ from collections.abc import Callable
 
 from pykai.controllers.grouping import GroupSpec
 from pykai.controllers.loop import Pace, ReconcileLoop
-from pykai.controllers.pod_grouper.foretelling import Foretelling
+from pykai.controllers.pod_grouper.announcing import Announcer
 from pykai.controllers.pod_grouper.writes import GroupWriter
 from pykai.kube.replica import Key
 from pykai.kube.watch import SharedWatch
 from pykai.objects import kinds, names
 
 WAIT_SECONDS = 0.5
-FORETOLD_SECONDS = 2.0
+ANNOUNCED_SECONDS = 2.0
 """How long a pod is left to its bind; longer where the scheduler was told, because a gang waits for its last pod."""
 WRITERS = 4
 """Few, because they wait for a quiet moment: whoever is bound meanwhile need not be written to."""
@@ -34,12 +34,12 @@ class OwnGroups:
         self,
         pods: SharedWatch[kinds.Pod],
         writer: GroupWriter,
-        foretelling: Foretelling,
+        announcer: Announcer,
         failed: Callable[[kinds.Pod, Exception], None],
     ) -> None:
         self._pods = pods
         self._writer = writer
-        self._foretelling = foretelling
+        self._announcer = announcer
         self._failed = failed
         self._specs: dict[Key, tuple[str, GroupSpec]] = {}
         """By pod: its uid and its group."""
@@ -48,13 +48,13 @@ class OwnGroups:
     def leave_to_bind(self, pod: kinds.Pod, spec: GroupSpec) -> bool:
         """Whether the pod's bind may write all there is to write; if so, it is seen to that somebody does."""
         meta = pod.metadata
-        foretold = self._foretelling.knows(pod, spec)
+        announced = self._announcer.has_announced(pod, spec)
         alone = spec.owner.get("uid") == meta.uid and spec.sub_group_of(meta.namespace, meta.name) is None
-        if not (alone or foretold) or pod.spec.node_name or _names_group(pod):
+        if not (alone or announced) or pod.spec.node_name or _names_group(pod):
             return False
         key = (meta.namespace, meta.name)
         self._specs[key] = meta.uid, spec
-        self._loop.add_after(key, FORETOLD_SECONDS if foretold else WAIT_SECONDS)
+        self._loop.add_after(key, ANNOUNCED_SECONDS if announced else WAIT_SECONDS)
         return True
 
     def forget(self, pod: Key) -> None:

@@ -1,8 +1,8 @@
-"""Telling a scheduler in the same process which group a pod will be in, before anything is written.
+"""Announcing to a scheduler in the same process which group a pod will be in, before anything is written.
 
-Only what can be found again from the pod alone is foretold: a process may end between the bind of a pod and the writing
-of its group, and the grouper that comes after it must then make the same group. Groups with sub-groups are not, because
-a pod's sub-group is a label, which a bind does not write.
+Announced is only what can be derived again from the pod alone: a process may end between the bind of a pod and the
+creation of its group, and the next grouper must then create the same group. Groups with sub-groups are not announced,
+because a pod's sub-group is a label, which a bind does not write.
 """
 
 from __future__ import annotations
@@ -21,54 +21,54 @@ from pykai.kube.replica import Key
 from pykai.objects import kinds, names
 
 REMEMBERED_SECONDS = 10.0
-TOLD_WITH_BIND = {names.POD_GROUP_ANNOTATION, names.RECEIVED_RESOURCE_TYPE}
+WRITTEN_WITH_BIND = {names.POD_GROUP_ANNOTATION, names.RECEIVED_RESOURCE_TYPE}
 FINISHED = ("Succeeded", "Failed")
 
 
-class Foresight(Protocol):
-    """The scheduler's part (`scheduler.foreseen`)."""
+class Expectations(Protocol):
+    """The scheduler's part (`scheduler.expected_groups`)."""
 
-    def foresee(self, pod: Key, uid: str, group: kinds.PodGroup) -> bool:
+    def expect(self, pod: Key, uid: str, group: kinds.PodGroup) -> bool:
         """The pod of this uid belongs in this group, which is being written or there; False: there are too many."""
         ...
 
     def withdraw(self, uid: str) -> None:
-        """What was said about this pod does not hold any more."""
+        """The announcement of this pod is void."""
         ...
 
     def group_of(self, uid: str) -> str:
-        """The name of the group a pod belongs in; empty where nothing was said."""
+        """The name of the group a pod belongs in; empty where none was announced."""
         ...
 
 
-class Foretelling:
-    """What the scheduler of this process is told; nothing where there is none (`foresight` None)."""
+class Announcer:
+    """Announces groups to the scheduler of this process; does nothing without one (`expectations` None)."""
 
-    def __init__(self, foresight: Foresight | None, settings: Settings, wall: Callable[[], float]) -> None:
-        self._foresight = foresight
+    def __init__(self, expectations: Expectations | None, settings: Settings, wall: Callable[[], float]) -> None:
+        self._expectations = expectations
         self._settings = settings
         self._wall = wall
         self._groups: Recent[Key, tuple[GroupSpec, kinds.PodGroup]] = Recent(REMEMBERED_SECONDS)
 
-    def tell(self, pod: kinds.Pod, spec: GroupSpec) -> None:
+    def announce(self, pod: kinds.Pod, spec: GroupSpec) -> None:
         """The pod belongs in this group."""
         meta = pod.metadata
-        if self._foresight is None:
+        if self._expectations is None:
             return
         found_again = bool(meta.owner_references) or spec.name == own_group_name(pod)
         if found_again and not spec.sub_groups:
-            self._foresight.foresee((meta.namespace, meta.name), meta.uid, self._group(spec))
+            self._expectations.expect((meta.namespace, meta.name), meta.uid, self._group(spec))
         else:
-            self._foresight.withdraw(meta.uid)
+            self._expectations.withdraw(meta.uid)
 
     def withdraw(self, pod: kinds.Pod) -> None:
         """The pod belongs in no group, or its group cannot be written; one on a node stays where it is counted."""
-        if self._foresight is not None and not pod.spec.node_name:
-            self._foresight.withdraw(pod.metadata.uid)
+        if self._expectations is not None and not pod.spec.node_name:
+            self._expectations.withdraw(pod.metadata.uid)
 
-    def knows(self, pod: kinds.Pod, spec: GroupSpec) -> bool:
-        """Whether the scheduler was told this about the pod."""
-        return self._foresight is not None and self._foresight.group_of(pod.metadata.uid) == spec.name
+    def has_announced(self, pod: kinds.Pod, spec: GroupSpec) -> bool:
+        """Whether the scheduler expects the pod in this group."""
+        return self._expectations is not None and self._expectations.group_of(pod.metadata.uid) == spec.name
 
     def _group(self, spec: GroupSpec) -> kinds.PodGroup:
         """The group as it will be written; the pods of a workload that come together share one."""
@@ -109,4 +109,4 @@ def names_own_group(pod: kinds.Pod) -> bool:
 def before_bind(pod: kinds.Pod) -> dict[str, str]:
     """The annotations of a pod without those that came with its bind, where it is in its own group."""
     held = pod.metadata.annotations or {}
-    return {key: held[key] for key in held if key not in TOLD_WITH_BIND} if names_own_group(pod) else held
+    return {key: held[key] for key in held if key not in WRITTEN_WITH_BIND} if names_own_group(pod) else held

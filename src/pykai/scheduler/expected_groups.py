@@ -1,9 +1,9 @@
-"""What the pod grouper of the same process has decided and not written yet: PodGroups, and which pods are in them.
+"""Groups that the pod grouper of the same process has decided and not written yet, and the pods in them.
 
-A scheduler of its own learns both from the API server, two writes after the grouper knew. Where both share a process a
-pod can be decided at once: its group is written meanwhile, and the bind writes the group's name into the pod. Nothing
-is lost with the process: whatever was not written is found again by the next one's grouper, from the pod alone.
-Invariant: a group counts as foreseen from its announcement until the watch shows it, and only while a pod is in it.
+A scheduler in a process of its own learns both from the API server, two writes later. Where both share a process, a pod
+can be decided at once: its group is created meanwhile, and the bind writes the group's name into the pod. Nothing is
+lost with the process: the next one's grouper derives what was not written from the pod alone.
+Invariant: a group is expected from its announcement until the watch shows it, and only while a pod is in it.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ MOST = 5_000
 """How many groups may be ahead of their writing: beyond that the API server is too far behind."""
 
 
-class Foreseen:
+class ExpectedGroups:
     """Groups by (namespace, name), and the names of the groups of pods by the pods' uids.
 
-    `listen` connects the one to tell: `group(group, gone)` for a group that came or went, `pod(key)` for a pod whose
+    `listen` connects the feed: `group(group, gone)` is called for a group that came or went, `pod(key)` for a pod whose
     group did.
     """
 
@@ -36,12 +36,12 @@ class Foreseen:
     def listen(
         self, group: Callable[[PodGroup, bool], None], pod: Callable[[Key], None], is_shown: Callable[[Key], bool]
     ) -> None:
-        """Say changes to these; `is_shown` tells whether a watch shows a group."""
+        """Report changes to these; `is_shown`: whether the watch shows a group."""
         self._group, self._pod, self._is_shown = group, pod, is_shown
 
-    # -------------------------------------------------------------------------------------------- what the grouper says
-    def foresee(self, pod: Key, uid: str, group: PodGroup) -> bool:
-        """The pod of this uid belongs in this group, which is being written or there; False: there are too many."""
+    # ----------------------------------------------------------------------------------------- announced by the grouper
+    def expect(self, pod: Key, uid: str, group: PodGroup) -> bool:
+        """The pod of this uid belongs in this group, which is being created or exists; False: too many are expected."""
         key = (group.metadata.namespace, group.metadata.name)
         if key not in self._groups and not self._is_shown(key):
             if len(self._groups) >= MOST:
@@ -57,15 +57,15 @@ class Foreseen:
         return True
 
     def withdraw(self, uid: str) -> None:
-        """What was said about this pod does not hold any more: it belongs nowhere, or cannot be written."""
+        """The announcement of this pod is void: it belongs in no group, or the group cannot be created."""
         known = self._pods.get(uid)
         if known is not None:
             self.gone(uid)
             self._pod(known[0])
 
-    # -------------------------------------------------------------------------------------------- what the watches show
+    # --------------------------------------------------------------------------------------------- shown by the watches
     def shown(self, group: Key) -> None:
-        """The watch shows the group, or that it is gone: what was foreseen of it counts no more."""
+        """The watch shows the group, or that it is gone: what was expected of it counts no more."""
         self._groups.pop(group, None)
 
     def named(self, uid: str) -> None:
@@ -88,6 +88,6 @@ class Foreseen:
             self._group(group, True)
 
     def group_of(self, uid: str) -> str:
-        """The name of the group a pod belongs in; empty where nothing was said."""
+        """The name of the group a pod belongs in; empty where none was announced."""
         known = self._pods.get(uid)
         return known[1][1] if known is not None else ""

@@ -11,17 +11,17 @@ from pykai.kube.api import Body, Object, Resource
 from pykai.kube.errors import ApiError, Forbidden, Unavailable
 from pykai.kube.resources import JOB, NODE, POD, POD_GROUP
 from pykai.objects.kinds import ObjectMeta, PodGroup
-from pykai.scheduler import foreseen
-from pykai.scheduler.foreseen import Foreseen
+from pykai.scheduler import expected_groups
+from pykai.scheduler.expected_groups import ExpectedGroups
 
 from .rig import RecordingApi, Rig, furnish, node, pod, rig
 
 LABELS = {"kai.scheduler/queue": "test"}
 
 
-# ----------------------------------------------------------------------------------------------------- what is foreseen
+# ----------------------------------------------------------------------------------------------------- what is expected
 class Listener:
-    def __init__(self, told: Foreseen, shown: set[tuple[str, str]] | None = None) -> None:
+    def __init__(self, told: ExpectedGroups, shown: set[tuple[str, str]] | None = None) -> None:
         self.said: list[tuple[str, Any]] = []
         self.shown = shown or set()
         told.listen(self.group, lambda key: self.said.append(("pod", key[1])), self.shown.__contains__)
@@ -38,11 +38,11 @@ A, B = ("team", "a"), ("team", "b")
 
 
 def test_a_group_is_said_once_and_goes_with_its_last_pod() -> None:
-    told = Foreseen()
+    told = ExpectedGroups()
     heard = Listener(told)
-    assert told.foresee(A, "u-a", a_group("g"))
-    assert told.foresee(B, "u-b", a_group("g"))
-    assert told.foresee(B, "u-b", a_group("g"))
+    assert told.expect(A, "u-a", a_group("g"))
+    assert told.expect(B, "u-b", a_group("g"))
+    assert told.expect(B, "u-b", a_group("g"))
     assert heard.said == [("group", "g"), ("pod", "a"), ("pod", "b")]
     told.gone("u-a")
     assert heard.said[3:] == []
@@ -52,22 +52,22 @@ def test_a_group_is_said_once_and_goes_with_its_last_pod() -> None:
 
 
 def test_a_group_the_watch_shows_is_neither_said_nor_taken_away() -> None:
-    told = Foreseen()
+    told = ExpectedGroups()
     heard = Listener(told)
-    told.foresee(A, "u-a", a_group("g"))
+    told.expect(A, "u-a", a_group("g"))
     told.shown(("team", "g"))
     told.gone("u-a")
     assert ("gone", "g") not in heard.said
     heard.shown.add(("team", "h"))
-    told.foresee(B, "u-b", a_group("h"))
+    told.expect(B, "u-b", a_group("h"))
     assert ("group", "h") not in heard.said
     assert told.group_of("u-b") == "h"
 
 
 def test_a_pod_that_names_its_group_keeps_it_until_the_group_is_written() -> None:
-    told = Foreseen()
+    told = ExpectedGroups()
     heard = Listener(told)
-    told.foresee(A, "u-a", a_group("g"))
+    told.expect(A, "u-a", a_group("g"))
     told.named("u-a")
     assert ("gone", "g") not in heard.said
     told.shown(("team", "g"))
@@ -76,20 +76,20 @@ def test_a_pod_that_names_its_group_keeps_it_until_the_group_is_written() -> Non
 
 
 def test_a_pod_that_belongs_elsewhere_leaves_its_first_group() -> None:
-    told = Foreseen()
+    told = ExpectedGroups()
     heard = Listener(told)
-    told.foresee(A, "u-a", a_group("g"))
-    told.foresee(A, "u-a", a_group("h"))
+    told.expect(A, "u-a", a_group("g"))
+    told.expect(A, "u-a", a_group("h"))
     assert heard.said == [("group", "g"), ("pod", "a"), ("group", "h"), ("gone", "g"), ("pod", "a")]
 
 
 def test_too_many_groups_ahead_of_their_writing_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(foreseen, "MOST", 1)
-    told = Foreseen()
-    assert told.foresee(A, "u-a", a_group("g"))
-    assert not told.foresee(B, "u-b", a_group("h"))
+    monkeypatch.setattr(expected_groups, "MOST", 1)
+    told = ExpectedGroups()
+    assert told.expect(A, "u-a", a_group("g"))
+    assert not told.expect(B, "u-b", a_group("h"))
     told.shown(("team", "g"))
-    assert told.foresee(B, "u-b", a_group("h"))
+    assert told.expect(B, "u-b", a_group("h"))
 
 
 # ------------------------------------------------------------------------------------------------------------- together

@@ -37,7 +37,7 @@ class _BoundPod(Struct, frozen=True):
     spec: _Spec
 
 
-class Inheritance:
+class Takeover:
     """What the server has at this moment, beside what the watches show."""
 
     def __init__(self, api: Api, cache: ClusterCache, patience: Patience) -> None:
