@@ -6,6 +6,9 @@ CASES  ?= ../shared/conformance
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 REGISTRY ?= registry/local/kai-scheduler
 ARGS   ?=
+# Benchmarks on another interpreter: a path, a name, or `image`, which is optimised as that of the image (bench/interpreter.py).
+PYTHON_BENCH ?=
+BENCH  := $(if $(PYTHON_BENCH),.venv-bench,$(VENV))
 
 .PHONY: env run test test-long check build chart image bench bench-variants bench-live bench-e2e bench-grouping bench-memory conformance docs local-up local-down clean
 
@@ -64,8 +67,8 @@ conformance: env
 	@$(BIN)/python -m tests.conformance.runner $(CASES)
 
 # CPU and memory of scheduling cycles beside KAI's; `make bench ARGS=--quick` takes a minute.
-bench: env
-	@$(BIN)/python -m bench.run $(ARGS)
+bench: $(BENCH)/.ready
+	@$(BENCH)/bin/python -m bench.run $(ARGS)
 
 # CPU, simulations and decisions of cycles in full, unequal, mixed clusters beside KAI's, at 96, 320 and 1,000 nodes;
 # `make bench-variants ARGS="--nodes 96 --only unbalanced,elastic"`; `ARGS=--docs` writes the section of docs/performance.md.
@@ -78,16 +81,20 @@ bench-live: env
 
 # Pods per second on a real control plane, beside kube-scheduler; `make bench-e2e ARGS="--pods 200 --nodes 100"`;
 # `ARGS=--docs` writes the section of docs/performance.md, here and below.
-bench-e2e: env
-	@$(BIN)/python -m bench.e2e $(ARGS)
+bench-e2e: $(BENCH)/.ready
+	@$(BENCH)/bin/python -m bench.e2e $(ARGS)
 
 # Writes and time of grouping 10,000 pods of 1,000 Jobs on a real API server; `make bench-grouping ARGS="--jobs 100"`.
-bench-grouping: env
-	@$(BIN)/python -m bench.grouping $(ARGS)
+bench-grouping: $(BENCH)/.ready
+	@$(BENCH)/bin/python -m bench.grouping $(ARGS)
 
 # Memory and idle CPU of a live scheduler with 5,000 nodes and 20,000 pods; takes minutes to fill the API server.
-bench-memory: env
-	@$(BIN)/python -m bench.memory $(ARGS)
+bench-memory: $(BENCH)/.ready
+	@$(BENCH)/bin/python -m bench.memory $(ARGS)
+
+.venv-bench/.ready: $(VENV)/.ready
+	@$(BIN)/python -m bench.interpreter $(PYTHON_BENCH) .venv-bench
+	@touch $@
 
 # The parts of the documentation that are generated from the code.
 docs: env
@@ -101,4 +108,4 @@ local-down: env
 	@$(BIN)/kai local down $(ARGS)
 
 clean:
-	rm -rf $(VENV) build/bench .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-bench build/bench .pytest_cache .mypy_cache .ruff_cache

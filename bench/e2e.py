@@ -19,7 +19,7 @@ import click
 
 from bench import live_cost, live_load, machine, sections
 from bench.e2e_report import ALONE, GANG, OURS, SINGLES, YARDSTICK, Outcome, Report, middle
-from bench.live_cluster import LiveCluster, kai_all, live_cluster
+from bench.live_cluster import LiveCluster, kai_all, kube_scheduler, live_cluster
 from bench.live_cost import Cost, Write
 from bench.live_load import Lives
 from bench.measure import BenchError
@@ -103,13 +103,14 @@ def loads(order: Order) -> list[Load]:
 
 
 async def measure(order: Order, cluster: LiveCluster, directory: Path) -> list[Outcome]:
-    """Round by round, all loads on both schedulers; ours is not there while kube-scheduler is measured."""
+    """Round by round, all loads on both schedulers; neither is there while the other is measured."""
     found = []
     async with connect(cluster.kubeconfig) as api, live_load.followed(api) as lives:
         stage = Stage(cluster, api, lives)
         await live_load.prepare(api)
         for number in range(1, order.rounds + 1):
-            found += [await stage.put(YARDSTICK, load, number) for load in loads(order)]
+            with kube_scheduler(cluster, directory):
+                found += [await stage.put(YARDSTICK, load, number) for load in loads(order)]
             with kai_all(cluster, directory):
                 await live_load.prepare_queues(api)
                 found += [await stage.put(OURS, load, number) for load in loads(order)]

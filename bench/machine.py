@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import sysconfig
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,7 +26,13 @@ def now() -> Moment:
 
 def title() -> str:
     """Processor, cores and interpreter in one line."""
-    return f"{os.cpu_count()} cores of {_processor()}, {platform.system()}, Python {platform.python_version()}"
+    return f"{os.cpu_count()} cores of {_processor()}, {platform.system()}, {interpreter()}"
+
+
+def interpreter() -> str:
+    """The version of Python, and whether it was built with profile-guided optimisation, as that of the image is."""
+    built = sysconfig.get_config_var("CONFIG_ARGS") or ""
+    return f"Python {platform.python_version()}" + (" (optimised)" if "--enable-optimizations" in built else "")
 
 
 def _processor() -> str:

@@ -34,9 +34,12 @@ from pykai.controllers.pod_grouper import PodGrouperSettings
 from pykai.kube.api import Api
 from pykai.kube.credentials import find_access
 from pykai.kube.http import HttpApi
+from pykai.kube.resources import POD_GROUP
 from pykai.kube.watches import Watches
 from pykai.objects import names
 from pykai.observe.work_metrics import WorkMetrics
+from pykai.scheduler.expected_groups import ExpectedGroups
+from pykai.scheduler.hands import Colocated
 from pykai.webhook.pods import PodSettings
 from pykai.webhook.registration import PodSelection
 from pykai.webhook.review import Admission
@@ -44,6 +47,8 @@ from pykai.webhook.review import Admission
 LEASE = "kai-all"
 AT_ONCE = 32
 """How many objects a component that pods wait for works on at once: it waits for the API server most of the time."""
+UNHURRIED = frozenset({POD_GROUP.plural})
+"""What is created after the binds it is about: the scheduler of this process knows it before it is written."""
 PATHS = (*PODS, *QUEUES, *POD_GROUPS)
 FLAGS = (
     Flag("scheduler-name", names.SCHEDULER_NAME, "Whose pods are scheduled (spec.schedulerName)."),
@@ -58,6 +63,7 @@ FLAGS = (
     Flag("scaling-pod-image", "registry/local/kai-scheduler/scalingpod", "Image of the pods that do that."),
     Flag("metrics-namespace", "kai", "Prefix of the metrics' names.", check=metric_prefix),
     Flag("plugin-server-port", 8082, "Port on loopback for /get-snapshot and /get-job-order.", check=port),
+    Flag("always-bind-requests", False, "Bind plain pods by a BindRequest as well, not directly."),
     Flag("install", False, "First make what a chart would: definitions, namespaces, priority classes, queues."),
 )
 
@@ -74,15 +80,20 @@ class AllSettings:
     scaling: NodeScalerSettings | None = None
     pods: PodSettings = field(default_factory=PodSettings)
     webhook: WebhookSettings | None = None
+    always_requests: bool = False
+    """Whether plain pods take a BindRequest, too (docs/adr/0009)."""
 
 
 def compose(settings: AllSettings, api: Api, watches: Watches, work: WorkMetrics) -> Composition:
     """All components as one."""
     options = replace(settings.scheduler.options, selective=False)
+    binds = binder.make(settings.binder, api, watches, work)
+    expected = ExpectedGroups()
+    colocated = Colocated(None if settings.always_requests else binds.direct, expected)
     compositions = [
-        scheduler.compose(replace(settings.scheduler, options=options), api, watches, work),
-        binder.compose(settings.binder, api, watches, work),
-        pod_grouper.compose(settings.grouper, api, watches, work),
+        scheduler.compose(replace(settings.scheduler, options=options), api, watches, work, colocated),
+        Composition([binder.part(binds)]),
+        pod_grouper.compose(settings.grouper, api, watches, work, expected),
         pod_group_controller.compose(settings.groups, None, api, watches, work),
         queue_controller.compose(settings.queues, api, watches, work),
     ]
@@ -139,6 +150,7 @@ def settings_of(given: dict[str, Any]) -> AllSettings:
         ),
         queues=QueueControllerSettings(metrics_namespace=given["metrics_namespace"]),
         scaling=NodeScalerSettings(scaling) if given["cluster_autoscaling"] else None,
+        always_requests=given["always_bind_requests"],
     )
 
 
@@ -170,6 +182,7 @@ async def _install(kubeconfig: str) -> None:
 def all(**given: Any) -> None:  # noqa: A001 - the command's name
     """Every component in one process, for small clusters."""
     process = process_of("all", given, LEASE)
+    process = replace(process, client=replace(process.client, unhurried=UNHURRIED))
     tell_ineffective(LOGS, given)
     settings = settings_of(given)
     check_config(settings.scheduler.config)

@@ -124,10 +124,20 @@ def _plugins(text: str) -> Mapping[str, Plugin]:
         raise click.BadParameter(str(error), param_hint="--plugins") from error
 
 
+def make(settings: BinderSettings, api: Api, watches: Watches, work: WorkMetrics) -> Binder:
+    """A binder."""
+    meters = {name: work.meter(name) for name in ("bindrequest", "reservation")}
+    return Binder(api, watches, settings, meters)
+
+
+def part(made: Binder) -> Part:
+    """The binder as a part of a component."""
+    return Part("binder", made.run)
+
+
 def compose(settings: BinderSettings, api: Api, watches: Watches, work: WorkMetrics) -> Composition:
     """The binder as a component."""
-    meters = {name: work.meter(name) for name in ("bindrequest", "reservation")}
-    return Composition([Part("binder", Binder(api, watches, settings, meters).run)])
+    return Composition([part(make(settings, api, watches, work))])
 
 
 @click.command("binder")

@@ -7,6 +7,7 @@ part ends, whichever: half a component is worse than a restart.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -35,6 +36,8 @@ from pykai.observe.work_metrics import WorkMetrics
 
 log = structlog.get_logger("component")
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+COLLECTED_AFTER = (10_000, 20, 20)
+"""Objects after which garbage is looked for: what a watch brings lives long and is in no circle."""
 _LEVELS = {"debug": 5, "info": 3, "warn": 1, "error": 1, "panic": 1}
 
 
@@ -103,6 +106,7 @@ def set_up_logs(given: Mapping[str, Any]) -> None:
 
 def run_component(process: Process, compose: Compose) -> None:
     """Run a component until SIGINT or SIGTERM; whatever ends it otherwise is an error of the command."""
+    gc.set_threshold(*COLLECTED_AFTER)
     with errors_for_people():
         asyncio.run(_until_signal(process, compose))
 

@@ -13,6 +13,7 @@ from pykai.apps.flags import CLIENT, ELECTION, LOGS, SERVERS, WORKERS, Flag, pai
 from pykai.controllers import pod_grouper as controller
 from pykai.controllers.grouping import Settings
 from pykai.controllers.pod_grouper import PodGrouperSettings
+from pykai.controllers.pod_grouper.announcing import Expectations
 from pykai.kube.api import Api, Selection
 from pykai.kube.watches import Watches
 from pykai.objects import names
@@ -61,10 +62,16 @@ def alone(settings: PodGrouperSettings) -> PodGrouperSettings:
     return replace(settings, pods=Selection(labels=labels, fields=fields))
 
 
-def compose(settings: PodGrouperSettings, api: Api, watches: Watches, work: WorkMetrics) -> Composition:
-    """The grouper as a component."""
+def compose(
+    settings: PodGrouperSettings,
+    api: Api,
+    watches: Watches,
+    work: WorkMetrics,
+    expectations: Expectations | None = None,
+) -> Composition:
+    """The grouper as a component; `expectations` of a scheduler in the same process."""
     metered = replace(settings, meters=work.meter)
-    return Composition([Part("pod-grouper", partial(controller.run, api, watches, metered))])
+    return Composition([Part("pod-grouper", partial(controller.run, api, watches, metered, expectations=expectations))])
 
 
 @click.command("podgrouper")

@@ -37,8 +37,9 @@ from pykai.observe.work_metrics import WorkMetrics
 from pykai.plugins import registry
 from pykai.scheduler.agenda import Rhythm
 from pykai.scheduler.allocator import keep_freed_memory
-from pykai.scheduler.assembly import LiveScheduler, Options
+from pykai.scheduler.assembly import ALONE, LiveScheduler, Options
 from pykai.scheduler.dump import Circumstances, write_snapshot
+from pykai.scheduler.hands import Colocated
 from pykai.scheduler.job_order import job_order
 from pykai.scheduler.loop import Mind
 from pykai.scheduler.server import plugin_doors, serving
@@ -190,8 +191,10 @@ def check_config(config: SchedulerConfig) -> None:
         log.warning("note on the configuration", note=line)
 
 
-def compose(settings: SchedulerSettings, api: Api, watches: Watches, work: WorkMetrics) -> Composition:
-    """The scheduler as a component; every plan is judged before it is written."""
+def compose(
+    settings: SchedulerSettings, api: Api, watches: Watches, work: WorkMetrics, colocated: Colocated = ALONE
+) -> Composition:
+    """The scheduler as a component; every plan is judged before it is written. `colocated`: others in the process."""
     keep_freed_memory()
     policy, usage_config = policy_of(settings.config), usage_config_of(settings.config)
     loop = ReconcileLoop[Hashable]("scheduler-status", Pace(settings.status_workers), work.meter("scheduler-status"))
@@ -200,7 +203,7 @@ def compose(settings: SchedulerSettings, api: Api, watches: Watches, work: WorkM
     judge = partial(verify, plugins=plugins, everything=False)
     mind = Mind(policy, judge, lambda: past[0].current() if past else {})
     options = replace(settings.options, more_metrics=(QUERY_LATENCY,) if usage_config else ())
-    live = LiveScheduler(api, watches, mind, loop, options)
+    live = LiveScheduler(api, watches, mind, loop, options, colocated)
     known = asyncio.Event()
     parts = [Part("scheduler", partial(_schedule, live, known, settings.takes_over))]
     if usage_config is None:

@@ -1,8 +1,8 @@
 """The queue controller: keeps the status of every Queue true, its children and the resources below it.
 
 Sums climb the tree by the statuses themselves: when a queue's status changes, its parent is looked at. News are
-gathered for a second, so no queue is written more often than once a second however busy it is. What a status should be
-is `pykai.controllers.status.queue`.
+gathered for two seconds, so no queue is written more often however busy it is. What a status should be is
+`pykai.controllers.status.queue`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class QueueStatusSettings:
     """How many queues are worked on at once, and for how many seconds news are gathered before one is written."""
 
     workers: int = 4
-    gather_seconds: float = 1.0
+    gather_seconds: float = 2.0
     meters: Meters = unmetered
 
 

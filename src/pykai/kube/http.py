@@ -56,7 +56,9 @@ class HttpApi:
     """An `Api`. Make it inside a running event loop; use it as a context manager or call `close`."""
 
     def __init__(self, access: Access, settings: Settings | None = None) -> None:
-        self._transport = Transport(access, settings or Settings())
+        settings = settings or Settings()
+        self._unhurried = settings.unhurried
+        self._transport = Transport(access, settings)
         self._versions = Versions(lambda path: self._transport.send(Request("GET", path)))
 
     async def __aenter__(self) -> HttpApi:
@@ -95,7 +97,8 @@ class HttpApi:
         resource = await self._versions.of(resource)
         sent = as_written(resource, addressed(resource, body, namespace))
         target = resource.path(sent["metadata"].get("namespace") or "")
-        return await self._write("POST", target, lane_of(resource, "POST"), sent)
+        lane = Lane.CHATTER if resource.plural in self._unhurried else lane_of(resource, "POST")
+        return await self._write("POST", target, lane, sent)
 
     async def update(self, ref: Ref, body: Body) -> Object:
         """See `Api.update`."""

@@ -43,13 +43,17 @@ class RateLimit:
 
 
 class GiveWay:
-    """Lets `most` through at once, in the order they come, but no more than `least` while anything urgent goes on."""
+    """Lets `most` through at once, in the order they come, but no more than `least` while anything urgent goes on.
 
-    def __init__(self, least: int, most: int) -> None:
+    Urgent things come in bursts: for `linger` seconds after the last of them the next is waited for.
+    """
+
+    def __init__(self, least: int, most: int, linger: float = 0.0) -> None:
         if not 1 <= least <= most:
             raise ValueError(f"1 <= least <= most must hold, got {least} and {most}")
         self._least = least
         self._most = most
+        self._linger = linger
         self._urgent = 0
         self._through = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -61,8 +65,14 @@ class GiveWay:
         try:
             yield
         finally:
-            self._urgent -= 1
-            self._call()
+            if self._linger:
+                asyncio.get_running_loop().call_later(self._linger, self._over)
+            else:
+                self._over()
+
+    def _over(self) -> None:
+        self._urgent -= 1
+        self._call()
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:

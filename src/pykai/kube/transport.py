@@ -3,7 +3,7 @@
 Requests travel in lanes, each with connections and a limit of its own: watches, which hold a connection each and are
 not limited; binds, with the leases that say who may bind; chatter, which is events and status; and everything else.
 Chatter can fill its lane and never delays a bind or what a bind waits for. It also gives way: a server that is busy
-divides its time among the requests it has at hand, so while others are under way chatter sends few at once.
+divides its time among the requests it has at hand, so while others are under way chatter sends one at a time.
 
 Retries: the server says when (429 or 5xx with Retry-After), or the request was never sent, or it failed with 5xx or a
 lost connection and repeating it is harmless. A create or a JSON patch is not repeated: it may have been carried out.
@@ -49,7 +49,8 @@ class Settings:
     """Limits of a client: `qps` and `burst` for ordinary requests and, once more, for chatter; 0 is no limit.
 
     `connections` are those of each lane; chatter uses no more than `beside_others` of its own while other requests are
-    under way.
+    under way and for `linger_seconds` afterwards. `unhurried` are the kinds (plural) whose objects nobody waits for:
+    they are created as chatter.
     """
 
     qps: float = 50.0
@@ -57,9 +58,11 @@ class Settings:
     bind_qps: float = 200.0
     bind_burst: int = 500
     connections: int = 32
-    beside_others: int = 2
+    beside_others: int = 1
+    linger_seconds: float = 0.2
     timeout_seconds: float = 30.0
     watch_idle_seconds: float = 90.0
+    unhurried: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,8 @@ class Transport:
         self._limits = {lane: RateLimit(*rate) for lane, rate in rates.items()}
         self._sessions = {lane: self._session(lane) for lane in Lane}
         self._timeout = aiohttp.ClientTimeout(total=settings.timeout_seconds, sock_connect=CONNECT_SECONDS)
-        self._chatter = GiveWay(min(settings.beside_others, settings.connections), settings.connections)
+        least = min(settings.beside_others, settings.connections)
+        self._chatter = GiveWay(least, settings.connections, settings.linger_seconds)
 
     def _session(self, lane: Lane) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(

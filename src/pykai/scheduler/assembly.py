@@ -16,7 +16,7 @@ from pykai.model.params import SchedulerParams
 from pykai.observe.metrics import SCHEDULER, Metric, Metrics
 from pykai.scheduler.agenda import Agenda, Rhythm
 from pykai.scheduler.feed import Feed
-from pykai.scheduler.hands import Hands
+from pykai.scheduler.hands import Colocated, Hands
 from pykai.scheduler.loop import Memory, Mind, Scheduler
 from pykai.scheduler.outbox import Loop, Outbox, Spacing
 from pykai.scheduler.setbacks import Patience, Setbacks
@@ -39,10 +39,18 @@ class Options:
     clock: Callable[[], float] = time.time
 
 
-class LiveScheduler:
-    """A scheduler on a cluster. Make it before the watches run; `loop` carries out writes that may wait."""
+ALONE = Colocated()
 
-    def __init__(self, api: Api, watches: Watches, mind: Mind, loop: Loop, options: Options) -> None:
+
+class LiveScheduler:
+    """A scheduler on a cluster. Make it before the watches run; `loop` carries out writes that may wait.
+
+    `colocated` are other components in the same process.
+    """
+
+    def __init__(
+        self, api: Api, watches: Watches, mind: Mind, loop: Loop, options: Options, colocated: Colocated = ALONE
+    ) -> None:
         steady = asyncio.get_running_loop().time
         self._api = api
         self.metrics = Metrics((*SCHEDULER, *options.more_metrics), options.metrics_namespace)
@@ -56,8 +64,8 @@ class LiveScheduler:
             agenda.at_latest(steady() + instant - options.clock())
 
         teller = Teller(outlets, cache, assumptions)
-        hands = Hands(outlets, teller, assumptions, self.metrics, wanted, Setbacks(options.patience))
-        feed = Feed(watches, cache, assumptions, agenda.heed, selective=options.selective)
+        hands = Hands(outlets, teller, assumptions, self.metrics, wanted, Setbacks(options.patience), colocated.direct)
+        feed = Feed(watches, cache, assumptions, agenda.heed, selective=options.selective, expected=colocated.expected)
         self.scheduler = Scheduler(mind, Memory(cache, assumptions, feed), agenda, hands, Writer(hands, options.reach))
 
     @property

@@ -19,8 +19,9 @@ from pykai.kube.replica import Change as Told
 from pykai.kube.watch import SharedWatch, State
 from pykai.kube.watches import Watches
 from pykai.model.params import SchedulerParams
-from pykai.objects import kinds
+from pykai.objects import kinds, names
 from pykai.objects.kinds import BindRequest, Pod, PodGroup
+from pykai.scheduler.expected_groups import ExpectedGroups
 from pykai.scheduler.own_groups import OwnGroups
 from pykai.scheduler.urgency import Urgency, urgency
 
@@ -83,13 +84,21 @@ class Feed:
     """Follows all sources into one cache; `heed` is told how much each change matters."""
 
     def __init__(
-        self, watches: Watches, cache: ClusterCache, assumptions: Assumptions, heed: Heed, *, selective: bool = True
+        self,
+        watches: Watches,
+        cache: ClusterCache,
+        assumptions: Assumptions,
+        heed: Heed,
+        *,
+        selective: bool = True,
+        expected: ExpectedGroups | None = None,
     ) -> None:
         self._cache = cache
         self._assumptions = assumptions
         self._heed = heed
         self._failed: dict[Key, BindRequest] = {}
         self._own_groups = OwnGroups()
+        self._expected = expected or ExpectedGroups()
         self._watches: dict[type[Any], SharedWatch[Any]] = {}
         for source in SOURCES:
             if source.for_csi and not cache.params.schedule_csi_storage:
@@ -98,6 +107,8 @@ class Feed:
             watch = watches.of(source.resource, source.kind, where, optional=source.optional)
             watch.subscribe(self._take)
             self._watches[source.kind] = watch
+        groups = self._watches[PodGroup]
+        self._expected.listen(self._expect, self._look_at_pod, lambda key: groups.get(key[1], key[0]) is not None)
 
     async def synced(self) -> None:
         """Return when everything is known once."""
@@ -119,7 +130,9 @@ class Feed:
 
     def _take(self, told: Told[Any]) -> None:
         obj, gone = told.object, told.type is EventType.DELETED
-        self._apply(told.key, Change(self._own_groups.joined(obj) if isinstance(obj, Pod) else obj, gone))
+        if isinstance(obj, PodGroup):
+            self._expected.shown(told.key)
+        self._apply(told.key, Change(self._joined(obj, gone) if isinstance(obj, Pod) else obj, gone))
         if isinstance(obj, BindRequest) and not gone and request_failed(obj):
             self._failed[told.key] = obj
         if isinstance(obj, PodGroup):
@@ -130,7 +143,22 @@ class Feed:
         """Take in a pod again: its own group came or went."""
         pod = self._watches[Pod].get(key[1], key[0]) if Pod in self._watches else None
         if pod is not None:
-            self._apply(key, Change(self._own_groups.joined(pod)))
+            self._apply(key, Change(self._joined(pod)))
+
+    def _joined(self, pod: Pod, gone: bool = False) -> Pod:
+        """The pod in the group it is known to belong in."""
+        uid = pod.metadata.uid
+        joined = self._own_groups.joined(pod, self._expected.group_of(uid))
+        if gone:
+            self._expected.gone(uid)
+        elif joined is pod and names.POD_GROUP_ANNOTATION in (pod.metadata.annotations or {}):
+            self._expected.named(uid)
+        return joined
+
+    def _expect(self, group: PodGroup, gone: bool) -> None:
+        """Take in a group that is being written, or one that will not be after all."""
+        meta = group.metadata
+        self._apply((meta.namespace, meta.name), Change(group, gone))
 
     def _apply(self, key: Key, change: Change) -> None:
         held = self._cache.of(type(change.obj))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
 from pykai.cache.assume import Assumptions
+from pykai.objects.kinds import BindRequest
 from pykai.observe.metrics import Metrics
+from pykai.scheduler.expected_groups import ExpectedGroups
 from pykai.scheduler.setbacks import Setbacks
 from pykai.scheduler.telling import Outlets, Teller
 
@@ -19,9 +21,28 @@ Key = tuple[str, str]
 log = structlog.get_logger(component="scheduler")
 
 
+class Direct(Protocol):
+    """A binder in the same process (`controllers.binder.direct`)."""
+
+    async def bind(self, order: BindRequest) -> str:
+        """Bind the order's pod and return its node, which may be another one; empty: not bound, it takes a request.
+
+        Raises the error of a server that did not say whether the pod is bound.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Colocated:
+    """Other components in the same process, None where they are elsewhere: a binder, what a pod grouper expects."""
+
+    direct: Direct | None = None
+    expected: ExpectedGroups | None = None
+
+
 @dataclass(frozen=True)
 class Hands:
-    """`wanted(instant)` asks for a cycle by then (seconds since the epoch)."""
+    """`wanted(instant)` asks for a cycle by then (seconds since the epoch). `direct` None: all binds take a request."""
 
     out: Outlets
     teller: Teller
@@ -29,6 +50,7 @@ class Hands:
     metrics: Metrics
     wanted: Callable[[float], None]
     setbacks: Setbacks
+    direct: Direct | None = None
     patience: float = 30.0
     """For how long what was written counts without being seen in a watch."""
 

@@ -7,7 +7,7 @@ again ever later; a plan the judge refuses is not written.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -17,16 +17,15 @@ from pykai.cache.assume import Assumptions
 from pykai.cache.cluster import ClusterCache
 from pykai.engine.policy import Policy
 from pykai.kube.api import Api
-from pykai.kube.errors import ApiError
-from pykai.kube.resources import BIND_REQUEST
 from pykai.model.params import SchedulerParams
-from pykai.objects.kinds import BindRequest, Pod
+from pykai.objects.kinds import Pod
 from pykai.scheduler.agenda import Agenda
 from pykai.scheduler.decision import Decision, Judge, RefusedPlanError, Usage, make_decision, no_judge
 from pykai.scheduler.feed import Feed
 from pykai.scheduler.figures import record
 from pykai.scheduler.hands import Hands
 from pykai.scheduler.setbacks import Patience
+from pykai.scheduler.takeover import Takeover
 from pykai.scheduler.writer import Writer
 
 log = structlog.get_logger(component="scheduler")
@@ -90,28 +89,8 @@ class Scheduler:
     async def take_over(self, api: Api) -> None:
         """Count what an earlier leader wrote last, even if the watch has not shown it yet."""
         await self._memory.feed.synced()
-        known = self._memory.cache.of(BindRequest)
-        before = dict(known)
-        listed, until = await self._requests(api), self._hands.until()
-        for request in listed:
-            meta = request.metadata
-            key = (meta.namespace, meta.name)
-            shown, owner = before.get(key), next((o.uid for o in meta.owner_references or () if o.kind == "Pod"), "")
-            is_news = shown is None or shown.metadata.uid != meta.uid
-            if owner and is_news and known.get(key) is shown:
-                self._memory.assumptions.bind(request, owner)
-                self._memory.assumptions.trust_bind(request, until)
-
-    async def _requests(self, api: Api) -> Sequence[BindRequest]:
-        """All requests as the server has them now, however often it has to be asked."""
-        failures = 0
-        while True:
-            try:
-                return (await api.list(BIND_REQUEST, BindRequest)).items
-            except ApiError as error:
-                log.warning("what an earlier leader wrote is not known yet", error=error.message)
-            failures += 1
-            await asyncio.sleep(self._patience.after(failures))
+        takeover = Takeover(api, self._memory.cache, self._patience)
+        await takeover.take(self._memory.assumptions, self._hands)
 
     async def cycle(self) -> None:
         """One cycle: decide, and begin to write."""

@@ -35,12 +35,13 @@ class OwnGroups:
             self._names[uid].add(new.metadata.name)  # type: ignore[union-attr]
         return {*before.values(), *after.values()}
 
-    def joined(self, pod: Pod) -> Pod:
-        """The pod with the name of its own group, where it names none itself."""
+    def joined(self, pod: Pod, expected: str = "") -> Pod:
+        """The pod with the name of the group it was expected in, or of its own one, where it names none itself."""
         known, annotations = self._names.get(pod.metadata.uid), pod.metadata.annotations or {}
-        if not known or names.POD_GROUP_ANNOTATION in annotations:
+        name = expected or (min(known) if known else "")
+        if not name or names.POD_GROUP_ANNOTATION in annotations:
             return pod
-        named = {**annotations, names.POD_GROUP_ANNOTATION: min(known)}
+        named = {**annotations, names.POD_GROUP_ANNOTATION: name}
         return structs.replace(pod, metadata=structs.replace(pod.metadata, annotations=named))
 
 

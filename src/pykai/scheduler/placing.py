@@ -1,4 +1,4 @@
-"""Bind requests: created for every placement, taken back where that fails, deleted where they have no future.
+"""Binds: directly where that is possible, else by a bind request, which is deleted where it has no future.
 
 A bind that fails holds its whole gang for a while: half a gang that starts is worse than one that waits.
 """
@@ -10,6 +10,7 @@ import time
 from functools import partial
 
 import structlog
+from msgspec import structs
 
 from pykai.cache.pods import request_failed, request_is_for
 from pykai.kube.api import Patch
@@ -39,12 +40,12 @@ class Placer:
         """Failed requests that could not be deleted, and why they should be."""
 
     async def place(self, binding: Binding, params: SchedulerParams) -> None:
-        """Create the request and tell about it."""
+        """Bind the pod, or create the request to bind it, and tell about it."""
         order, assumptions = binding.request, self._hands.assumptions
         async with self._turns:
             began = time.perf_counter()
             try:
-                request = await create_request(self._hands.out.api, binding.body, partial(assumptions.wants, order))
+                request = await self._written(binding)
             except ApiError as error:
                 self._failed(binding, error)
                 return
@@ -62,6 +63,25 @@ class Placer:
         self._tell(binding, request, params)
         self._measure(binding.pod, took)
         await self._label(binding.pod, params)
+
+    async def _written(self, binding: Binding) -> BindRequest | None:
+        """The request that was created, or what it would have been where the pod was bound without one; None where the
+        bind is not wanted any more.
+
+        A request after a direct bind whose answer got lost is for the same node: whichever of the two is carried out.
+        """
+        order, wanted = binding.request, partial(self._hands.assumptions.wants, binding.request)
+        doubt: ApiError | None = None
+        if self._hands.direct is not None and wanted():
+            try:
+                if node := await self._hands.direct.bind(order):
+                    return _carried_out(order, binding.pod, node)
+            except ApiError as error:
+                doubt = error
+        try:
+            return await create_request(self._hands.out.api, binding.body, wanted)
+        except ApiError as error:
+            raise doubt or error from error
 
     def _tell(self, binding: Binding, request: BindRequest, params: SchedulerParams) -> None:
         bind, spec = binding.bind, request.spec
@@ -113,21 +133,36 @@ class Placer:
             log.warning("pod not labelled", pod=f"{meta.namespace}/{meta.name}", error=reason(error))
 
     async def confirm(self, order: BindRequest) -> None:
-        """Ask the server about a request that no watch has shown: it counts for as long as it is there."""
+        """Ask the server about a bind that no watch has shown: it counts while its request, or its pod, says so."""
         assumptions, meta = self._hands.assumptions, order.metadata
         try:
-            found = await self._hands.out.api.get(BIND_REQUEST.ref(meta.name, meta.namespace), BindRequest)
-        except NotFound:
-            found = None
+            found = await self._in_force(order)
         except ApiError as error:
             log.warning("bind request not asked about", pod=f"{meta.namespace}/{meta.name}", error=reason(error))
             assumptions.trust_bind(order, self._hands.until())
             return
-        if found is not None and is_in_force(found, meta):
+        if found is not None:
             assumptions.created(order, found, self._hands.until())
         else:
             assumptions.bind_failed(order)
             self._hands.soon()
+
+    async def _in_force(self, order: BindRequest) -> BindRequest | None:
+        """What the server knows of an order: its request, or that its pod is bound; None where it knows neither."""
+        api, meta = self._hands.out.api, order.metadata
+        try:
+            found = await api.get(BIND_REQUEST.ref(meta.name, meta.namespace), BindRequest)
+            if is_in_force(found, meta):
+                return found
+        except NotFound:
+            pass
+        try:
+            pod = await api.get(POD.ref(order.spec.pod_name, meta.namespace), Pod)
+        except NotFound:
+            return None
+        return (
+            _carried_out(order, pod, pod.spec.node_name) if pod.spec.node_name and request_is_for(order, pod) else None
+        )
 
     # ------------------------------------------------------------------------------------------------------------ ends
     def given_up(self, request: BindRequest, pod: Pod | None) -> None:
@@ -162,3 +197,9 @@ class Placer:
         """Failed requests that could not be deleted since the last call, and why they should be."""
         remaining, self._remaining = self._remaining, []
         return remaining
+
+
+def _carried_out(order: BindRequest, pod: Pod, node: str) -> BindRequest:
+    """An order whose pod is on a node without a request: the pod stands for it."""
+    metadata = structs.replace(order.metadata, uid=pod.metadata.uid)
+    return structs.replace(order, metadata=metadata, spec=structs.replace(order.spec, selected_node=node))

@@ -16,7 +16,7 @@ from pykai.cache.assume import Assumptions
 from pykai.cache.cluster import ClusterCache
 from pykai.cache.pods import request_failed, request_is_for
 from pykai.kube.api import Api, Object, Patch
-from pykai.kube.errors import NotFound
+from pykai.kube.errors import Conflict, NotFound
 from pykai.kube.events import EventRecorder, Regarding
 from pykai.kube.resources import POD, POD_GROUP
 from pykai.model.plan import GangMark
@@ -138,8 +138,8 @@ class Teller:
     # ----------------------------------------------------------------------------------------------------------- gangs
     async def _say_gang(self, key: Key, notice: GangNotice) -> None:
         group = self._cache.of(PodGroup).get(key)
-        if group is None or group.metadata.uid != notice.uid:
-            return
+        if group is None or group.metadata.uid != notice.uid or not notice.uid:
+            return  # an expected group has no uid: once it exists the next cycle writes it
         if notice.condition is not None:
             await self._write_condition(group, notice.condition)
         for reason, message in notice.events:
@@ -179,6 +179,8 @@ class Teller:
     async def _write_notes(self, key: Key) -> None:
         notes, group = self._notes.pop(key, {}), self._cache.of(PodGroup).get(key)
         try:
+            if group is not None and not group.metadata.uid:
+                raise Conflict(f"pod group {key[0]}/{key[1]} is not written yet")
             if group is not None and not _shows(group, notes):
                 body = {"metadata": {"annotations": notes}}
                 note = replace(Patch.merge(body), patient=True)

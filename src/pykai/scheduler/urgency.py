@@ -140,6 +140,8 @@ def _group(old: kinds.PodGroup | None, new: kinds.PodGroup | None, _: ClusterCac
         return Urgency.NEWS
     if old is None or old.spec != new.spec:
         return Urgency.WORK
+    if not old.metadata.uid and new.metadata.uid:  # it was expected: now its conditions can be written
+        return Urgency.NEWS
     said = new.status.scheduling_conditions
     return Urgency.WORD if said and said != old.status.scheduling_conditions else Urgency.NOTHING
 

@@ -55,7 +55,7 @@ def test_times_are_from_birth_to_binding() -> None:
     assert (lives.seconds(), lives.latency()) == (9.0, 3.0)
 
 
-@pytest.mark.parametrize(("ours", "verdicts"), [(2.0, ["yes"] * 5), (9.0, ["no", "no", "yes", "yes", "yes"])])
+@pytest.mark.parametrize(("ours", "verdicts"), [(1.0, ["yes"] * 6), (9.0, ["no", "yes", "no", "yes", "yes", "yes"])])
 def test_the_page_says_what_was_asked_for_and_whether_it_was_reached(ours: float, verdicts: list[str]) -> None:
     found = [outcome(s, who, load) for load in (SINGLES, GANG, ALONE) for who, s in ((OURS, ours), (YARDSTICK, 1.0))]
     page = Report(middle(found), now(), now()).page(nodes=500, rounds=1)

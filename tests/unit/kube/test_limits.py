@@ -79,6 +79,25 @@ async def test_who_gives_way_goes_on_in_order_when_nothing_urgent_is_left() -> N
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def test_the_next_urgent_thing_is_waited_for() -> None:
+    way, through, done = GiveWay(least=1, most=3, linger=0.05), [], asyncio.Event()
+
+    async def go(number: int) -> None:
+        async with way.turn():
+            through.append(number)
+            await done.wait()
+
+    with way.urgent():
+        tasks = [asyncio.create_task(go(number)) for number in range(3)]
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert through == [0]
+    while len(through) < 3:
+        await asyncio.sleep(0.01)
+    done.set()
+    await asyncio.gather(*tasks)
+
+
 @pytest.mark.parametrize(("least", "most"), [(0, 1), (2, 1)])
 def test_bad_bounds_are_refused(least: int, most: int) -> None:
     with pytest.raises(ValueError, match="least"):

@@ -257,6 +257,29 @@ async def test_chatter_never_delays_a_bind(server: TestServer, script: Script) -
             task.cancel()
 
 
+async def test_what_nobody_waits_for_is_created_as_chatter(server: TestServer, script: Script) -> None:
+    bound, begun = asyncio.Event(), [asyncio.Event() for _ in range(3)]
+
+    async def stuck(request: web.Request) -> web.StreamResponse:
+        (bound if request.path.endswith("/binding") else next(e for e in begun if not e.is_set())).set()
+        await asyncio.Event().wait()
+        return web.json_response(OBJECT)
+
+    script.answers = [stuck]
+    settings = Settings(qps=0, unhurried=frozenset({POD_GROUP.plural}))
+    async with HttpApi(Access(str(server.make_url("")).rstrip("/")), settings) as api:
+        work = [asyncio.create_task(api.post(POD.ref("p", "ns").sub("binding"), {"target": {"name": "n"}}))]
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await bound.wait()
+            body = {"metadata": {"name": "g", "namespace": "ns"}}
+            work += [asyncio.create_task(api.create(POD_GROUP, body)) for _ in range(3)]
+            await begun[0].wait()
+        await asyncio.sleep(0.05)
+        assert not begun[1].is_set(), "one at a time while a bind is under way"
+        for task in work:
+            task.cancel()
+
+
 # -------------------------------------------------------------------------------------------------------- streams
 def streams(*chunks: bytes, then_hang: bool = False) -> Answer:
     async def answer(request: web.Request) -> web.StreamResponse:

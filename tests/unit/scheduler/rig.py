@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Hashable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pykai.config.scheduler import SchedulerConfig, policy
+from pykai.controllers.binder import Binder, BinderSettings
 from pykai.controllers.loop import Pace as LoopPace
 from pykai.controllers.loop import ReconcileLoop
+from pykai.controllers.pod_grouper import PodGrouper, PodGrouperSettings
 from pykai.engine.verify import verify
 from pykai.kube.api import Api, Body, Deletion, Object, Patch, Ref, Resource
 from pykai.kube.errors import ApiError, NotFound
@@ -26,6 +28,8 @@ from pykai.plugins import registry
 from pykai.scheduler.agenda import Rhythm
 from pykai.scheduler.assembly import LiveScheduler, Options
 from pykai.scheduler.decision import Judge
+from pykai.scheduler.expected_groups import ExpectedGroups
+from pykai.scheduler.hands import Colocated
 from pykai.scheduler.loop import Mind
 from pykai.scheduler.outbox import Spacing
 from pykai.scheduler.setbacks import Patience
@@ -66,6 +70,10 @@ class RecordingApi(MemoryApi):
     async def delete(self, ref: Ref, how: Deletion | None = None) -> None:
         self._note("delete", ref.resource.kind, ref.name)
         await super().delete(ref, how or Deletion())
+
+    async def post(self, ref: Ref, body: Body) -> Object:
+        self._note("post", ref.resource.kind, ref.name, ref.subresource)
+        return await super().post(ref, body)
 
     def count(self, verb: str, kind: str) -> int:
         return sum(1 for write in self.writes if write[:2] == (verb, kind))
@@ -130,16 +138,27 @@ class Rig:
 
 @contextlib.asynccontextmanager
 async def rig(
-    api: RecordingApi | None = None, options: Options = FAST, judge: Judge = verify, takes_over: bool = False
+    api: RecordingApi | None = None,
+    options: Options = FAST,
+    judge: Judge = verify,
+    *,
+    takes_over: bool = False,
+    direct: bool = False,
+    grouped: bool = False,
 ) -> AsyncIterator[Rig]:
-    """A scheduler that runs while the block does."""
+    """A scheduler that runs while the block does; `direct`: with a binder in its process, `grouped`: with a grouper."""
     api = api or RecordingApi()
     watches = Watches(api, QUICK)
     mind = Mind(policy(SchedulerConfig(), registry.make, registry.BUILT_IN), judge)
     loop = ReconcileLoop[Hashable]("status", LoopPace(workers=5, first_seconds=0.01))
-    live = LiveScheduler(api, watches, mind, loop, options)
+    binder = Binder(api, watches, BinderSettings(pace=LoopPace(4, 0.05, 0.1))) if direct else None
+    expected = ExpectedGroups() if grouped else None
+    live = LiveScheduler(api, watches, mind, loop, options, Colocated(binder.direct if binder else None, expected))
     made = Rig(api, live, options)
-    made.tasks = [asyncio.create_task(watches.run()), asyncio.create_task(live.run(takes_over=takes_over))]
+    work: list[Coroutine[Any, Any, None]] = [watches.run(), live.run(takes_over=takes_over)]
+    work += [binder.run()] if binder else []
+    work += [PodGrouper(api, watches, PodGrouperSettings(), expected).run(asyncio.Event())] if grouped else []
+    made.tasks = [asyncio.create_task(each) for each in work]
     try:
         yield made
         for task in made.tasks:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from pykai.controllers.binder.book import Bells, Book, Places
+from pykai.controllers.binder.direct import DirectBinder
 from pykai.controllers.binder.groups import GroupKey, Key
 from pykai.controllers.binder.lookup import Lookup
 from pykai.controllers.binder.outcomes import Outcomes
@@ -49,6 +50,7 @@ class Binder:
     """Made before its watches run, so that they are started with the others of the process.
 
     `meters` are told what the loops `bindrequest` and `reservation` do; `wall` gives seconds since 1970.
+    `direct` is for a scheduler in the same process.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class Binder:
         self._outcomes_loop = ReconcileLoop[Key]("bind-outcome", settings.pace)
         self._outcomes = Outcomes(api, self._recorder, wall, self._outcomes_loop.add)
         self._requests = Requests(sources, self._steps, self._outcomes, settings.rules)
+        self.direct = DirectBinder(api, watches, self._outcomes)
         self._watches = watches
 
     async def run(self, ready: asyncio.Event | None = None) -> None:

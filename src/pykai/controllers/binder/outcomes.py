@@ -56,10 +56,20 @@ class Outcomes:
         self._successes: dict[Key, Success] = {}
         self._denied: Recent[str, bool] = Recent(DENIED_SECONDS, wall)
 
+    def denies(self, pod: Pod) -> bool:
+        """Whether the pod says that it is not bound, or was told so and the watch does not show it yet."""
+        shown = _bound_condition(pod)
+        return bool(self._denied.get(pod.metadata.uid)) or (shown is not None and shown.status != "True")
+
+    def bound(self, pod: Pod, node: str) -> str:
+        """Say that the pod is on a node, without a request to close; returns what is said."""
+        text = f"Pod bound successfully to node {node}"
+        self._recorder.record(_about(pod), BOUND, text)
+        return text
+
     def succeeded(self, request: BindRequest, pod: Pod, node: str) -> None:
         """The pod is on a node: the one that was selected, or one that somebody else chose."""
-        success = Success(request, pod, f"Pod bound successfully to node {node}")
-        self._recorder.record(_about(pod), BOUND, success.text)
+        success = Success(request, pod, self.bound(pod, node))
         self._successes[requested_pod(request)] = success
         self._later(requested_pod(request))
 
@@ -69,8 +79,7 @@ class Outcomes:
         if success is None:
             return
         request, pod = success.request, success.pod
-        shown = _bound_condition(pod)
-        if self._denied.get(pod.metadata.uid) or (shown is not None and shown.status != "True"):
+        if self.denies(pod):
             await self._show(pod, Condition(type=names.POD_BOUND, status="True", reason=BOUND, message=success.text))
         await self._write(request, BindRequestStatus(phase="Succeeded", failed_attempts=request.status.failed_attempts))
         self._denied.drop(pod.metadata.uid)

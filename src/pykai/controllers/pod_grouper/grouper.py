@@ -33,6 +33,7 @@ from pykai.controllers.grouping.kinds import known
 from pykai.controllers.grouping.owners import has_labels
 from pykai.controllers.loop import Meters, Pace, ReconcileLoop, RetryLater, unmetered
 from pykai.controllers.plain import Object, plain_pod
+from pykai.controllers.pod_grouper.announcing import Announcer, Expectations, before_bind, without_unwritten_name
 from pykai.controllers.pod_grouper.decisions import Decisions
 from pykai.controllers.pod_grouper.doubts import Doubt, Doubts
 from pykai.controllers.pod_grouper.lookup import KARTA, Answers, ClusterLookup, UnknownError, Watched
@@ -48,6 +49,8 @@ from pykai.objects import kinds, names
 
 WARNING = "PodGrouperWarning"
 GATHER_SECONDS = 0.005
+ANNOUNCED_SECONDS = 0.1
+"""For how long pods of a group are gathered; longer where a scheduler knows them already: their binds come first."""
 SECOND_LOOK_SECONDS = 2.0
 FIRST_SECONDS, LONGEST_SECONDS = 1.0, 60.0
 _QUESTIONS = 50
@@ -78,9 +81,11 @@ class Namespace(Struct, frozen=True):
 
 
 class PodGrouper:
-    """The grouper on one API server; `run` works until it is cancelled."""
+    """The grouper on one API server; `run` works until cancelled. `expectations`: a scheduler's, in this process."""
 
-    def __init__(self, api: Api, watches: Watches, settings: PodGrouperSettings) -> None:
+    def __init__(
+        self, api: Api, watches: Watches, settings: PodGrouperSettings, expectations: Expectations | None = None
+    ) -> None:
         self._api = api
         self._settings = settings
         self._pods = watches.of(POD, kinds.Pod, settings.pods)
@@ -99,7 +104,8 @@ class PodGrouper:
         self._group_loop: ReconcileLoop[Key] = ReconcileLoop("pod-group", pace, settings.meters("pod-group"))
         self._doubt_loop: ReconcileLoop[Key] = ReconcileLoop("pod-group-again", pace)
         self._decisions = Decisions()
-        self._own_groups = OwnGroups(self._pods, self._writer, self._not_written)
+        self._announcer = Announcer(expectations, settings.grouping, time.time)
+        self._own_groups = OwnGroups(self._pods, self._writer, self._announcer, self._not_written)
 
     async def run(self, ready: asyncio.Event) -> None:
         """Group pods until cancelled; `ready` is set once every pod there is has been looked at."""
@@ -171,9 +177,12 @@ class PodGrouper:
         self._own_groups.forget(key)
         if spec is None:
             self._decisions.withdraw(key)
+            self._announcer.withdraw(pod)
             return
+        self._announcer.announce(pod, spec)
         group = self._decisions.decide(key, spec)
-        self._group_loop.add_after(group, GATHER_SECONDS)
+        announced = self._announcer.has_announced(pod, spec)
+        self._group_loop.add_after(group, ANNOUNCED_SECONDS if announced else GATHER_SECONDS)
         if _is_new(pod, spec) and self._doubts.note(key, spec, lookup.asked, began):
             self._doubt_loop.add_after(group, SECOND_LOOK_SECONDS)
 
@@ -203,7 +212,8 @@ class PodGrouper:
 
     async def _grouped(self, pod: kinds.Pod, lookup: ClusterLookup) -> GroupSpec | None:
         try:
-            work = await self._asked(lambda: workload_of(plain_pod(pod), lookup, self._settings.grouping))
+            found = without_unwritten_name(pod, plain_pod(pod), lambda key: self._writer.existing(key) is not None)
+            work = await self._asked(lambda: workload_of(found, lookup, self._settings.grouping))
             if work is None:
                 return None
             work = await self._with_whole_pod(work)
@@ -270,6 +280,7 @@ class PodGrouper:
     def _not_written(self, pod: kinds.Pod, error: Exception) -> None:
         """Tell a pod what keeps its group from being written, unless that passes by itself."""
         if not isinstance(error, _PASSING):
+            self._announcer.withdraw(pod)
             self._warn(pod, str(error))
 
     def _warn(self, pod: kinds.Pod, message: str) -> None:
@@ -284,14 +295,21 @@ def _is_new(pod: kinds.Pod, spec: GroupSpec) -> bool:
 
 
 def _wishes(pod: kinds.Pod) -> tuple[object, ...]:
-    return pod.metadata.labels, pod.metadata.annotations
+    return pod.metadata.labels, before_bind(pod)
 
 
 def _circumstances(pod: kinds.Pod) -> tuple[object, ...]:
-    """What else of a pod can change its group."""
-    return pod.metadata.owner_references, pod.spec.node_name, pod.status.phase
+    """What else of a pod can change its group; nothing else of one that nobody owns."""
+    owners = pod.metadata.owner_references
+    return (owners, pod.spec.node_name, pod.status.phase) if owners else ()
 
 
-async def run(api: Api, watches: Watches, settings: PodGrouperSettings, ready: asyncio.Event) -> None:
+async def run(
+    api: Api,
+    watches: Watches,
+    settings: PodGrouperSettings,
+    ready: asyncio.Event,
+    expectations: Expectations | None = None,
+) -> None:
     """Group pods until cancelled."""
-    await PodGrouper(api, watches, settings).run(ready)
+    await PodGrouper(api, watches, settings, expectations).run(ready)
