@@ -30,6 +30,7 @@ BESIDE_DOCS = (
     "examples/README.md",
 )
 IMAGES = (".png", ".svg")
+COPIED = (*IMAGES, ".css")
 LANGUAGES = {".json": "json", ".py": "python", ".toml": "toml", ".yaml": "yaml"}
 _FENCE = "`" * 8
 _LOADED = re.compile(r"<(?:script|img|iframe|source)\b[^>]*\bsrc=[\"']?(?:https?:)?//[^\s\"'>]*", re.I)
@@ -56,9 +57,9 @@ def source() -> dict[str, str]:
     return made | {_page_of(target): _shown(target) for target in linked if _page_of(target) not in made}
 
 
-def images() -> list[str]:
+def copied() -> list[str]:
     """Files that are copied as they are."""
-    return [path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*") if path.suffix in IMAGES]
+    return [path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*") if path.suffix in COPIED]
 
 
 def _target(page: str, link: Link) -> str:
@@ -101,7 +102,7 @@ def write(folder: Path) -> None:
     for name, text in source().items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-    for name in images():
+    for name in copied():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, folder / name)
 

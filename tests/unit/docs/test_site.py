@@ -33,7 +33,7 @@ def test_every_page_is_in_the_navigation_once() -> None:
 
 
 def test_every_link_of_the_copy_has_its_page() -> None:
-    made, images = site.source(), set(site.images())
+    made, images = site.source(), set(site.copied())
     assert set(site.pages()) < set(made)
     for page in site.pages():
         for link in links(made[page]):
