@@ -84,10 +84,10 @@ def _as_page(page: str, link: Link) -> Link:
 
 
 def _shown(target: str) -> str:
-    """A page with the text of a file, or of all files of a folder. Code is left out of the search."""
+    """A page with the text of a file, or of all files of a folder; left out of the search, which is for pages."""
     path = ROOT / target
     files = sorted(each for each in path.rglob("*") if each.suffix in LANGUAGES) if path.is_dir() else [path]
-    head = "---\nsearch:\n  exclude: true\n---\n\n" if target.startswith("src/") else ""
+    head = "---\nsearch:\n  exclude: true\n---\n\n"
     blocks = [_block(each, f"## {each.relative_to(path).as_posix()}\n\n" if path.is_dir() else "") for each in files]
     return f"{head}# {target}\n\n" + "\n".join(blocks)
 
