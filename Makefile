@@ -10,7 +10,7 @@ ARGS   ?=
 PYTHON_BENCH ?=
 BENCH  := $(if $(PYTHON_BENCH),.venv-bench,$(VENV))
 
-.PHONY: env run test test-long check build chart image bench bench-variants bench-live bench-e2e bench-grouping bench-memory conformance docs local-up local-down clean
+.PHONY: env run test test-long check build chart image bench bench-variants bench-live bench-e2e bench-grouping bench-memory conformance docs local-up local-down clean site
 
 # The environment, with the `kai` command in it. Re-made when the dependencies change.
 env: $(VENV)/.ready
@@ -99,6 +99,13 @@ bench-memory: $(BENCH)/.ready
 # The parts of the documentation that are generated from the code.
 docs: env
 	@$(BIN)/python -m docs.generate
+
+# The documentation site with search, in build/site; links are checked strictly, nothing loads from outside.
+site: docs
+	@$(BIN)/uv pip install -q --python $(BIN)/python -e '.[docs]' -c constraints.txt
+	@$(BIN)/python -m docs.generate.site write build/site-source
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@$(BIN)/python -m docs.generate.site check build/site
 
 # A real control plane with hollow GPU nodes on this machine; `make local-up ARGS="--nodes 4 --gpus 2"`.
 local-up: env

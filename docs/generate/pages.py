@@ -6,7 +6,7 @@ from pathlib import Path
 
 from deploy import dashboard
 
-from docs.generate import extension_points, fields, flags, metrics, objects, workloads
+from docs.generate import extension_points, fields, figures, flags, metrics, objects, workloads
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,4 +22,5 @@ def pages() -> dict[str, str]:
         "docs/reference/metrics.md": metrics.page(),
         "docs/reference/objects.md": objects.page(),
         "docs/reference/workloads.md": workloads.page(),
+        **figures.documents(),
     }
