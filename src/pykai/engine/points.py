@@ -227,6 +227,11 @@ class VictimChoice(Protocol):
         """The name by which time budgets and metrics know it."""
         ...
 
+    @property
+    def for_gangs(self) -> bool:
+        """Whether it is of no use to a single pod."""
+        ...
+
     def worth_a_look(self, found: Accumulated) -> Rows:
         """The batches after which a choice could work, in order."""
         ...

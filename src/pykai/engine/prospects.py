@@ -115,7 +115,7 @@ class Prospects:
             for queue in np.unique(branch[here]).tolist():
                 mine = here & (branch == queue)
                 most = self._most_gpus((depth, request), (queue, float(blocks[mine].max())), spared)
-                total += np.minimum(np.cumsum(np.where(mine, losses[GPU], 0.0)), most)
+                total += np.minimum(np.cumsum(np.where(mine, losses[GPU], 0.0)), max(most - _SLACK, 0.0))
             cpu, memory, gpus = _rounded(losses[:, level <= depth].sum(axis=1)).tolist()
             spared = (cpu, memory, gpus)
         return np.asarray(total[len(taken.queues) :] - taken.losses[GPU].sum())

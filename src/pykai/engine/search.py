@@ -47,7 +47,7 @@ class Search:
         """The scenario that gives the gang all it needs next, None where there is none within the limits; and how the
         search went."""
         result, attempts = self._before_trying(), list[Attempt]()
-        for choice in self.cycle.victim_choices if result is None else ():
+        for choice in self._choices() if result is None else ():
             limit = self.cycle.policy.budgets.of_generator(choice.generator)
             attempts.append(Attempt(self, choice, deadline.within(limit)))
             scenario = attempts[-1].make()
@@ -56,6 +56,12 @@ class Search:
             if attempts[-1].cut and deadline.over:
                 return None, self._effort(Result.DEADLINE_EXHAUSTED, deadline, attempts)
         return None, self._effort(result or _without_success(attempts), deadline, attempts)
+
+    def _choices(self) -> Sequence[VictimChoice]:
+        """The ways of choosing that can find something: what a single pod gets on one node no other node's victims
+        add to, they would only be moved around."""
+        choices = self.cycle.victim_choices
+        return [choice for choice in choices if not choice.for_gangs] if len(self.cause.pods) == 1 else choices
 
     def _before_trying(self) -> Result | None:
         """Why no generator need be asked; None: they must."""
@@ -81,7 +87,7 @@ class Search:
         trial = self.cycle.trial
         need = sum(float(trial.of_class(pod).request[GPU]) for pod in pods)
         free = float(np.maximum(trial.idle[GPU] + trial.releasing[GPU], 0).sum()) + sum(map(len, trial.shares.values()))
-        return need <= free or need <= free + self.prospects.most(self.cause.request, self.line.leaves) + _SLACK
+        return need <= free or need <= free + self.prospects.most(self.cause.request, self.line.leaves) + 1e-9
 
     def _effort(self, result: Result, deadline: Deadline, attempts: Sequence[Attempt]) -> SearchEffort:
         return SearchEffort(self.cause.action, result, deadline.reduced, tuple(each.effort() for each in attempts))

@@ -16,6 +16,7 @@ class OneNode:
     """Victims are searched node by node: for each node of the latest one, everybody who has a pod there."""
 
     generator = "NodeLocalGreedy"
+    for_gangs = False
 
     def worth_a_look(self, found: Accumulated) -> Rows:
         if found.single:
@@ -33,6 +34,7 @@ class FewNodes:
     """Victims are searched on the fewest nodes, tightest first, that cover the need; then on more and more of them."""
 
     generator = "MultiNodeGang"
+    for_gangs = True
 
     def worth_a_look(self, found: Accumulated) -> Rows:
         return found.where((found.total >= found.room.missing) & found.enough)
