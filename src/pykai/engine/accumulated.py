@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -23,6 +24,10 @@ class Outlook(Protocol):
 
     def obtainable(self, victims: Victims) -> Column:
         """GPUs it could get at most when they go one after the other."""
+        ...
+
+    def opening(self, pods: Rows, nodes: Rows, goes: Mask) -> Mask:
+        """After which of some pods a node is open to it, if only those of one node go (`FitAfter.opening`)."""
         ...
 
     def within_limits(self, victims: Victims) -> Mask:
@@ -48,6 +53,7 @@ class Accumulated:
         self._known = known
         fresh = _fresh(line, known)
         self.nodes, self.batch_of = line.nodes[fresh], line.batch_of[fresh]
+        self._pods = line.pods[fresh]
         self.amounts = line.freed().take(fresh, axis=1)
         self.single = bool((self.batch_of[1:] != self.batch_of[:-1]).all())
         """Whether every batch is one pod: then a node's own gain is all that its victims gain."""
@@ -61,11 +67,19 @@ class Accumulated:
         self.total, self.own = room.gains(self.nodes, amounts)
         self.enough: Mask = room.enough_gpus(outlook.obtainable(self._victims.only(useful)))
         """By pod: whether all GPUs that could be had by then cover the need."""
-        self.enough &= outlook.within_limits(self._victims)
+        self.enough &= outlook.within_limits(self._victims.only(after))
+        if self.single:
+            self.goes &= outlook.opening(self._pods, self.nodes, self.goes)
 
     def batch(self, number: int) -> Batch:
         batch = self._line.batch(number)
         return Batch(batch.gang, tuple(pod for pod in batch.pods if pod not in self._known)) if self._known else batch
+
+    def pods(self, numbers: Sequence[int]) -> list[int]:
+        """The pods of some batches that are no victims yet."""
+        if self.single:
+            return self._pods[np.searchsorted(self.batch_of, numbers)].tolist()  # type: ignore[no-any-return]
+        return [pod for number in numbers for pod in self.batch(number).pods]
 
     def where(self, mask: Mask) -> Rows:
         """The batches of the pods of a mask, in order, each once."""
@@ -85,9 +99,9 @@ class Accumulated:
         cannot be enough."""
         pods = np.flatnonzero(np.isin(self.batch_of, numbers))
         victims = self._victims.take(pods)
-        if not self._outlook.within_limits(victims)[-1]:
-            return []
         after, useful = self._outlook.judge(victims, None)
+        if not self._outlook.within_limits(victims.only(after))[-1]:
+            return []
         if not self.room.enough_gpus(self._outlook.obtainable(victims.only(useful)))[-1]:
             return []
         if not self.single or len(np.unique(self.nodes[pods])) > 1:

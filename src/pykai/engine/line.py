@@ -17,6 +17,8 @@ from pykai.engine.victims import Batch, Passes, VictimWalk
 from pykai.model.resources import GPU, Column, Rows
 
 FIRST_CHUNK = 8
+WALKED_AT_ONCE = 32
+"""A walk goes on where it stopped, so little is fetched at a time; merging starts anew and fetches more and more."""
 Front = tuple[Rows, bool]
 """The first candidates of a leaf, and whether these are all."""
 
@@ -97,7 +99,7 @@ class VictimLine:
     # ---------------------------------------------------------------------------------------------------- slow, always
     def _walked(self, walk: VictimWalk) -> None:
         found: list[Batch] = []
-        while len(found) < self._chunk and not self._complete:
+        while len(found) < WALKED_AT_ONCE and not self._complete:
             batch = walk.pop()
             if batch is None:
                 self._complete = True

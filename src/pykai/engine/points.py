@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pykai.engine.reasons import GangError
     from pykai.engine.scenario import Scenario
     from pykai.engine.trial import Trial
+    from pykai.engine.whereabouts import Tally
 
 Rejection = tuple[str, Mask]
 """Why, and which nodes."""
@@ -72,6 +73,16 @@ class LiveMask(Protocol):
     def concerns(self, cycle: Cycle, pod_class: PodClass) -> bool: ...
 
     def closed(self, cycle: Cycle, pod: int) -> Iterable[Rejection]: ...
+
+
+@runtime_checkable
+class Blockers(Protocol):
+    """All count: pods of whom none may stay in the domain of a node for a pod to be placed there. What a LiveMask
+    closes, told by who closes it, so that victims are chosen among them."""
+
+    def concerns(self, cycle: Cycle, pod_class: PodClass) -> bool: ...
+
+    def blockers(self, cycle: Cycle, pod: int) -> Sequence[Tally]: ...
 
 
 @runtime_checkable

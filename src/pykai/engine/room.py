@@ -121,3 +121,14 @@ def freed_by(cycle: Cycle, batches: Sequence[Batch]) -> Freed:
             node = trial.node[pod]
             freed[node] = freed[node] + amount if node in freed else amount
     return freed
+
+
+def cumulated(groups: Rows, values: Column) -> Column:
+    """For values one after the other: the sum of those of the same group so far."""
+    order = np.argsort(groups, kind="stable")
+    running = np.cumsum(values[order])
+    first = np.flatnonzero(np.diff(groups[order], prepend=-2))
+    sizes = np.diff(np.append(first, len(groups)))
+    found = np.empty(len(groups))
+    found[order] = running - np.repeat((running - values[order])[first], sizes)
+    return found

@@ -20,6 +20,7 @@ from pykai.engine.budgets import Deadline
 from pykai.engine.capacity import OVER_LIMIT, OverCapacity
 from pykai.engine.cycle import Cycle
 from pykai.engine.efforts import GeneratorEffort, Result, SearchEffort, State
+from pykai.engine.fit_after import FitAfter
 from pykai.engine.line import VictimLine
 from pykai.engine.points import VictimChoice
 from pykai.engine.prospects import Prospects, Victims
@@ -58,10 +59,10 @@ class Search:
         return None, self._effort(result or _without_success(attempts), deadline, attempts)
 
     def _choices(self) -> Sequence[VictimChoice]:
-        """The ways of choosing that can find something: what a single pod gets on one node no other node's victims
-        add to, they would only be moved around."""
+        """The ways of choosing to try: for a single pod, if there is another, none that is for gangs. What it gets on
+        one node the victims of other nodes add nothing to, they would only be moved around."""
         choices = self.cycle.victim_choices
-        return [choice for choice in choices if not choice.for_gangs] if len(self.cause.pods) == 1 else choices
+        return [c for c in choices if not c.for_gangs] or choices if len(self.cause.pods) == 1 else choices
 
     def _before_trying(self) -> Result | None:
         """Why no generator need be asked; None: they must."""
@@ -206,6 +207,7 @@ class Probe:
         self.known = {pod for batch in recorded for pod in batch.pods}
         self.taken = victims_of(self.cycle, recorded)
         self.needs = [float(self.cycle.trial.of_class(pod).request[GPU]) for pod in pods]
+        self._fit = FitAfter(self.cycle, pods[0]) if len(pods) == 1 and not recorded else None
         self.seen: set[frozenset[int]] = set()
         """Batches that were chosen together before."""
         self.tried: set[frozenset[int]] = set()
@@ -218,6 +220,10 @@ class Probe:
             every = np.ones(len(victims.queues), dtype=bool)
             return every, every
         return self.search.prospects.judge(self.request, victims, nodes)
+
+    def opening(self, pods: Rows, nodes: Rows, goes: Mask) -> Mask:
+        """After which pods a node is open to a single pod, if only those of one node go."""
+        return np.ones(len(pods), dtype=bool) if self._fit is None else self._fit.opening(pods, nodes, goes)
 
     @cached_property
     def _over(self) -> OverCapacity | None:
@@ -273,7 +279,7 @@ class Probe:
                 states.update((State.EMITTED, State.DUPLICATE))
                 continue
             self.seen.add(key)
-            numbers = found.effective(chosen)
+            numbers = found.effective(chosen) if self._possible(found, chosen) else []
             if not numbers:
                 states[State.FILTERED] += 1
                 continue
@@ -286,15 +292,19 @@ class Probe:
                     return scenario
         return None
 
+    def _possible(self, found: Accumulated, numbers: Sequence[int]) -> bool:
+        """Whether a single pod would find a place if all of these batches went; asked first, because it costs least."""
+        return self._fit is None or self._fit.possible(found.pods(numbers))
+
     def _chosen(self, batches: Sequence[Batch]) -> Scenario | None:
-        if self.room.enough(batches):
+        if self.room.enough(batches) and (self._fit is None or self._fit.possible(_pods(batches))):
             return self._try(batches)
         self.attempt.states[State.FILTERED] += 1
         return None
 
     def _try(self, chosen: Sequence[Batch]) -> Scenario | None:
         batches = [*self.recorded, *chosen]
-        key = frozenset(pod for batch in batches for pod in batch.pods)
+        key = frozenset(_pods(batches))
         self.attempt.states[State.EMITTED] += 1
         if key in self.tried:
             self.attempt.states[State.DUPLICATE] += 1
@@ -303,3 +313,7 @@ class Probe:
         self.supposed = key
         self.search.spent += 1
         return simulate(self.cycle, self.search.cause, self.pods, batches, self.attempt.states)
+
+
+def _pods(batches: Sequence[Batch]) -> list[int]:
+    return [pod for batch in batches for pod in batch.pods]

@@ -62,6 +62,10 @@ class RequiredPodAffinity:
         yield from ((NOT_APART, apart.company) for apart in rules.apart)
         yield from ((SHUNNED, shunned.company) for shunned in rules.shunned)
 
+    def blockers(self, cycle: Cycle, pod: int) -> Sequence[Tally]:
+        rules = _rules(cycle, cycle.trial.klass[pod])
+        return (*rules.apart, *rules.shunned) if rules is not None else ()
+
     def must_wait(self, cycle: Cycle, pod: int, node: int) -> bool:
         rules = _rules(cycle, cycle.trial.klass[pod])
         return rules is not None and any(t.leaving[t.domains[node]] for t in (*rules.apart, *rules.shunned))

@@ -33,6 +33,9 @@ class HostPorts:
     def closed(self, cycle: Cycle, pod: int) -> Iterable[Rejection]:
         return [(TAKEN, _rivals(cycle, cycle.trial.klass[pod]).company)]
 
+    def blockers(self, cycle: Cycle, pod: int) -> Sequence[Tally]:
+        return (_rivals(cycle, cycle.trial.klass[pod]),)
+
     def must_wait(self, cycle: Cycle, pod: int, node: int) -> bool:
         rivals = _rivals(cycle, cycle.trial.klass[pod])
         return bool(rivals.leaving[rivals.domains[node]])

@@ -16,8 +16,12 @@ Generator = Callable[[World, Sequence[int], Recorded, Sequence[Batch]], Iterator
 
 # -------------------------------------------------------------------------------------------------------- §16.3 Solver
 def solve(world: World, preemptor: Preemptor, candidates: Collection[int]) -> Outcome | None:
-    """What it takes to give the preemptor all its pods; it is carried out in the world."""
-    for generator in (node_local_greedy, multi_node_gang):
+    """What it takes to give the preemptor all its pods; it is carried out in the world.
+
+    Our rule: for a single pod victims are searched on one node only.
+    """
+    generators: Sequence[Generator] = (node_local_greedy, multi_node_gang)
+    for generator in generators[: len(preemptor.pods)]:
         saved = world.save()
         probes = Probes(world, preemptor, candidates, generator)
         solved, recorded = probes.longest_prefix()

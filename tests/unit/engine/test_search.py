@@ -76,18 +76,27 @@ def asked(cycle: Cycle) -> list[list[tuple[str, Result]]]:
     return [[(part.generator, part.result) for part in search.generators] for search in cycle.searches]
 
 
+def for_single(order: tuple[str, ...]) -> tuple[str, ...]:
+    """The generators that are asked for a single pod: those for gangs only where there is no other."""
+    return tuple(name for name in order if name == GREEDY) or order
+
+
 # ----------------------------------------------------------------------------------------------------------- generators
 @pytest.mark.parametrize("order", [(GREEDY,), (MULTI,), (GREEDY, MULTI), (MULTI, GREEDY)])
 def test_the_first_generator_that_finds_victims_is_the_last_that_is_asked(order: tuple[str, ...]) -> None:
     cycle = searched(full_house(), policy(*order))
-    assert asked(cycle) == [[(PART[order[0]], Result.SOLVED)]]
+    assert asked(cycle) == [[(PART[for_single(order)[0]], Result.SOLVED)]]
     assert len(cycle.trial.evicted) == 1
 
 
 @pytest.mark.parametrize("order", [(GREEDY,), (MULTI,), (GREEDY, MULTI), (MULTI, GREEDY)])
 def test_generators_are_asked_in_the_order_of_the_configuration(order: tuple[str, ...]) -> None:
     cycle = searched(full_house(), policy(*order), agrees=False)
-    assert asked(cycle) == [[(PART[name], Result.VALIDATOR_REJECTED) for name in order]]
+    assert asked(cycle) == [[(PART[name], Result.VALIDATOR_REJECTED) for name in for_single(order)]]
+    pair = [gang("new", minMember=2), *(pod(f"new-{n}", cpu="4") for n in range(2))]
+    assert asked(searched(full_house(1, (), *pair), policy(*order), agrees=False)) == [
+        [(PART[name], Result.VALIDATOR_REJECTED) for name in order]
+    ]
     assert results(cycle) == [Result.VALIDATOR_REJECTED]
     assert not cycle.trial.evicted
 
@@ -136,7 +145,9 @@ def test_an_action_without_time_ends_the_search() -> None:
 
 
 def test_a_generator_without_time_hands_over_to_the_next() -> None:
-    cycle = searched(full_house(4), policy(GREEDY, MULTI, generators={"NodeLocalGreedy": 15.0}), agrees=False)
+    pair = [gang("new", minMember=2), *(pod(f"new-{n}", cpu="4") for n in range(2))]
+    budgets = {"NodeLocalGreedy": 15.0}
+    cycle = searched(full_house(4, (), *pair), policy(GREEDY, MULTI, generators=budgets), agrees=False)
     ends = [("NodeLocalGreedy", Result.DEADLINE_EXHAUSTED), ("MultiNodeGang", Result.VALIDATOR_REJECTED)]
     assert asked(cycle) == [ends]
     assert results(cycle) == [Result.VALIDATOR_REJECTED]
@@ -186,9 +197,11 @@ def test_without_a_clock_budgets_change_nothing() -> None:
 
 # ------------------------------------------------------------------------------------------------------------ scenarios
 def test_scenarios_are_counted_by_what_became_of_them() -> None:
-    cycle = searched(full_house(4), policy(GREEDY, MULTI, generators={"default": 0.0}), agrees=False)
-    greedy, multi = (part.states for part in cycle.searches[0].generators)
-    assert greedy == {State.FILTERED: 0, State.EMITTED: 4, State.SIMULATED: 4, State.VALIDATOR_REJECTED: 4}
+    unlimited = {"default": 0.0}
+    (greedy,) = searched(full_house(4), policy(GREEDY, generators=unlimited), agrees=False).searches[0].generators
+    (multiple,) = searched(full_house(4), policy(MULTI, generators=unlimited), agrees=False).searches[0].generators
+    multi = multiple.states
+    assert greedy.states == {State.FILTERED: 0, State.EMITTED: 4, State.SIMULATED: 4, State.VALIDATOR_REJECTED: 4}
     assert multi[State.EMITTED] == multi[State.SIMULATED] + multi[State.DUPLICATE]
     assert multi[State.DUPLICATE] > 0
 
@@ -197,10 +210,11 @@ def test_what_figures_rule_out_is_not_simulated() -> None:
     """Whoever goes, the other half of the node is held by somebody who stays."""
     halves = [gang("low", "low"), pod("low-0", "n", cpu="4"), gang("high"), pod("high-0", "n", cpu="4")]
     snapshot = seen(node("n"), *halves, gang("new"), pod("new-0", cpu="8"))
-    cycle = searched(snapshot, policy(GREEDY, MULTI))
-    assert [part.states for part in cycle.searches[0].generators] == [{State.FILTERED: 1}] * 2
-    assert asked(cycle) == [[(name, Result.UNSOLVED) for name in PART.values()]]
-    assert results(cycle) == [Result.GENERATORS_EXHAUSTED]
+    for generator in PART:
+        cycle = searched(snapshot, policy(generator))
+        assert [part.states for part in cycle.searches[0].generators] == [{State.FILTERED: 1}]
+        assert asked(cycle) == [[(PART[generator], Result.UNSOLVED)]]
+        assert results(cycle) == [Result.GENERATORS_EXHAUSTED]
 
 
 def queue(name: str, gpus: int) -> Any:

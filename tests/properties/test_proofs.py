@@ -1,0 +1,69 @@
+"""What arithmetic rules out would fail in a simulation: with and without it the same is decided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pykai.engine import reclaim
+from pykai.engine.cycle import Cycle
+from pykai.engine.fit_after import FitAfter
+from pykai.engine.order import GangWalk, pending_gangs
+from pykai.engine.service import ServiceOrder
+from pykai.engine.waiting import Waiting
+from tests.properties.contended import contended, rivals, scattered
+from tests.properties.small_world import NOW, PACKING, Cluster
+from tests.properties.test_twin import decided, examples, policy_of, snapshot_of
+
+ACTIONS = (("reclaim",), ("allocate", "reclaim"), ("allocate", "consolidation", "reclaim", "preempt"))
+
+
+@contextmanager
+def without_proofs() -> Iterator[None]:
+    """Every scenario that could make enough room is simulated."""
+    with (
+        patch.object(reclaim, "_within_limits", return_value=False),
+        patch.object(FitAfter, "possible", return_value=True),
+        patch.object(FitAfter, "opening", side_effect=lambda pods, *_: np.ones(len(pods), dtype=bool)),
+    ):
+        yield
+
+
+def compare(cluster: Cluster, actions: tuple[str, ...]) -> None:
+    snapshot, policy = snapshot_of(cluster), policy_of(actions)
+    with without_proofs():
+        expected = decided(snapshot, policy)
+    assert decided(snapshot, policy) == expected
+
+
+@given(contended(), st.sampled_from(ACTIONS))
+@examples(2.0)
+def test_proofs_change_no_decision(cluster: Cluster, actions: tuple[str, ...]) -> None:
+    compare(cluster, actions)
+
+
+@given(rivals(), st.sampled_from(ACTIONS))
+@examples(1.5)
+def test_proofs_change_no_decision_between_rivals(cluster: Cluster, actions: tuple[str, ...]) -> None:
+    compare(cluster, actions)
+
+
+@given(scattered(), st.sampled_from(ACTIONS))
+def test_proofs_change_no_decision_where_pods_can_move(cluster: Cluster, actions: tuple[str, ...]) -> None:
+    compare(cluster, actions)
+
+
+@given(rivals(), st.data())
+def test_the_order_of_service_is_the_walk_of_all_that_wait(cluster: Cluster, data: st.DataObject) -> None:
+    """Streams and skipped bystanders give the order in which a walk pops the gangs that get a turn."""
+    cycle = Cycle(cluster.snapshot(), PACKING, NOW)
+    waiting = pending_gangs(cycle)
+    turns = data.draw(st.sets(st.sampled_from(waiting), min_size=1)) if waiting else set()
+    order, walk = ServiceOrder(cycle, Waiting(cycle, waiting), turns), GangWalk(cycle, waiting)
+    popped = [gang for gang in iter(walk.pop, None) if gang in turns]
+    assert list(iter(order.pop, None)) == popped
