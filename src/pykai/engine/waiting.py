@@ -47,6 +47,12 @@ class LeafOrder:
     keys: list[tuple[Any, ...]]
     requests: list[Triple]
 
+    def without(self, gang: int) -> LeafOrder:
+        at = self.gangs.index(gang)
+        gangs, keys, requests = self.gangs.copy(), self.keys.copy(), self.requests.copy()
+        del gangs[at], keys[at], requests[at]
+        return LeafOrder(gangs, keys, requests)
+
     @cached_property
     def most_behind(self) -> list[Triple]:
         """By position: the largest request in each resource from there to the end."""
@@ -105,19 +111,25 @@ class Waiting:
     def served(self, gang: int) -> None:
         """The gang got its place: it does not wait any more."""
         queue = self.cycle.snapshot.gangs.queue[gang]
-        self._by_queue.get(queue, {}).pop(gang, None)
-        self._forget(queue)
+        if gang in self._by_queue.get(queue, ()):
+            del self._by_queue[queue][gang]
+            known = self._leaves.get(queue)
+            if known is not None:
+                self._leaves[queue] = known.without(gang)
+        self._use_changed(queue)
 
     def changed(self, gangs: Iterable[int]) -> None:
-        """These gangs lost or got pods: their queues use something else, they request something else."""
-        for queue in {self.cycle.snapshot.gangs.queue[gang] for gang in gangs}:
-            self._forget(queue)
+        """These gangs lost or got pods: their queues use something else, and those that wait request something else."""
+        for gang in gangs:
+            queue = self.cycle.snapshot.gangs.queue[gang]
+            if gang in self._by_queue.get(queue, ()):
+                self._leaves.pop(queue, None)
+            self._use_changed(queue)
 
-    def _forget(self, leaf: int) -> None:
-        self._leaves.pop(leaf, None)
-        root = self.cycle.snapshot.queues.paths[leaf][-1]
-        self._turns.pop(root, None)
-        for queue in self.cycle.snapshot.queues.paths[leaf]:
+    def _use_changed(self, leaf: int) -> None:
+        path = self.cycle.snapshot.queues.paths[leaf]
+        self._turns.pop(path[-1], None)
+        for queue in path:
             self._streams.pop(queue, None)
             self._below.pop(queue, None)
 
