@@ -103,6 +103,14 @@ class Cycle:
         self.node_facts.reliefs = tuple(reliefs)
 
     @cached_property
+    def counts_alike(self) -> bool:
+        """Whether a pod counts the same against its queue wherever it is: a request for GPU memory counts as the part
+        of a device that it takes there."""
+        memory = self.snapshot.nodes.gpu_memory
+        alike = not len(memory) or bool(memory.min() == memory.max())
+        return alike or not any(c.memory_mib for c in self.snapshot.pods.classes)
+
+    @cached_property
     def waiting_at_start(self) -> list[int]:
         """Gangs of leaf queues with a pending pod when the cycle began: in a cycle nobody else comes to wait."""
         pods, children = self.snapshot.pods, self.snapshot.queues.children

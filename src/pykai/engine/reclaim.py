@@ -35,8 +35,10 @@ def _search(cycle: Cycle, cause: Cause, pool: VictimPool) -> Search | None:
 
 
 def _within_limits(cycle: Cycle) -> bool:
-    """Whether no queue uses more than its limit: one that does may not have its victims back, so they do not return."""
-    return all(fits(used, limit) for used, limit in zip(cycle.book.allocated, cycle.book.limit, strict=True))
+    """Whether victims that are served first return: a queue beyond its limit may not have them back, and what they
+    count against their queue must not depend on where they go."""
+    book = cycle.book
+    return cycle.counts_alike and all(map(fits, book.allocated, book.limit))
 
 
 def _messages(cycle: Cycle, scenario: Scenario) -> dict[int, str]:

@@ -177,8 +177,8 @@ def batches_of(cycle: Cycle, scenario: Scenario) -> list[Batch]:
 
 
 def over_limits(cycle: Cycle, gang: int, pods: Sequence[int]) -> OverCapacity | None:
-    """The first limit or quota that the gang would exceed with these pods."""
-    if cycle.quota is None:
+    """The first limit or quota that the gang would exceed with these pods; None also where moves change use."""
+    if cycle.quota is None or not cycle.counts_alike:
         return None
     return cycle.quota.over_capacity(cycle, gang, cycle.queue_request(pods, cycle.snapshot.max_gpu_memory))
 
