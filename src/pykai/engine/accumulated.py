@@ -62,7 +62,8 @@ class Accumulated:
         after, useful = outlook.judge(self._victims, self.nodes if self.single else None)
         self._movable = room.movable(self.amounts)
         self.goes: Mask = after | self._movable
-        """By pod: whether it could leave its node at all."""
+        """By pod: whether it could leave its node at all and, where only single pods leave, whether a node is open to
+        the evictor then: only after such a pod a choice can differ from the one before."""
         amounts = np.where(useful | self._movable, self.amounts, 0.0) if self.single else self.amounts
         self.total, self.own = room.gains(self.nodes, amounts)
         self.enough: Mask = room.enough_gpus(outlook.obtainable(self._victims.only(useful)))
