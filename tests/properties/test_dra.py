@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pykai.objects import kinds
 from pykai.plugins.dra import DynamicResources
 from pykai.plugins.dra.plugin import books_of
-from pykai.plugins.dra.selectors import selects
+from pykai.plugins.dra.selectors import Selectors
 from tests.properties.dra_twin import Choice, Device, Fields, Meanings, Site, allocations, attribute, capacity
 from tests.unit.plugins.small_clusters import cycle, kind, node, pod, row
 
@@ -42,7 +42,9 @@ MEANINGS: Meanings = {
     f"'idx' in device.attributes['{A}'] && device.attributes['{A}'].idx > 1": above_one,
     f"has(device.capacity['{A}'].mem) && device.capacity['{A}'].mem.compareTo(quantity('20Gi')) >= 0": large,
 }
-selects("true", A, {})  # the CEL library changes the recursion limit when it is first used: not during an example
+Selectors().selects(
+    "true", A, {}
+)  # the CEL library changes the recursion limit when it is first used: not during an example
 ZONES = [{"key": "zone", "operator": operator, "values": ["u"]} for operator in ("In", "NotIn")]
 PLACES: list[Fields] = [
     {"nodeName": "n"},

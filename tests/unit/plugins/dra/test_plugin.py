@@ -363,6 +363,20 @@ def test_claims_that_cannot_be_served_are_refused_by_name() -> None:
     assert "constraints[0]" in reason(of, "r")
 
 
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        ("[1, 2, 3].all(a, " * 8 + "true" + ")" * 8, "it exceeds the cost limit"),
+        (f"'{'a' * 60}!'.find('(a+)+$') == 'a'", "cannot allocate all DRA claims on node(s)"),
+    ],
+)
+def test_an_expensive_selector_is_a_reason_of_its_pod_only(expression: str, text: str) -> None:
+    dear = claim("a", request(selectors=[{"cel": {"expression": expression}}]))
+    of = dra_cycle(node("n"), gpus("n", 2), dear, claim("b"), claiming("p", "a"), claiming("q", "b"))
+    assert placed(of) == {"p": "", "q": "n"}
+    assert text in reason(of, "p")
+
+
 def test_the_older_queue_label_is_read_on_claims() -> None:
     fields = {
         "metadata": {"name": "a", "namespace": "ns", "labels": {"runai/queue": "q"}},
