@@ -12,7 +12,6 @@ credentials: then the process must end and come back with new ones.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from typing import Generic, NoReturn, TypeVar
 import structlog
 from msgspec import Raw
 
+from pykai.kube import clock
 from pykai.kube.api import ALL_AT_ONCE, EVERYTHING, Api, EventType, Paging, Resource, Selection, WatchEvent
 from pykai.kube.codec import identity_of, version_number
 from pykai.kube.errors import ApiError, Gone, NotFound, Timeout, Unauthorized, Unavailable
@@ -45,7 +45,7 @@ class Pace:
     short_seconds: float = 1.0
     refusals: int = 3
     page: int = 1000
-    jitter: Callable[[], float] = random.random
+    jitter: Callable[[], float] = clock.jitter
 
 
 class State(Enum):
