@@ -14,6 +14,7 @@ from aiohttp.test_utils import TestServer
 
 from pykai.kube import transport
 from pykai.kube.api import Deletion, EventType, Object, Paging, Patch, Selection
+from pykai.kube.backoff import Backoff
 from pykai.kube.credentials import Access, Token
 from pykai.kube.errors import (
     ApiError,
@@ -92,7 +93,7 @@ async def server(script: Script) -> AsyncIterator[TestServer]:
 
 @pytest.fixture
 async def api(server: TestServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[HttpApi]:
-    monkeypatch.setattr(transport, "BACKOFF_SECONDS", (0.001, 0.002))
+    monkeypatch.setattr(transport, "BACKOFF", Backoff(0.001, 0.002))
     async with HttpApi(Access(str(server.make_url("")).rstrip("/")), SETTINGS) as api:
         yield api
 
@@ -159,7 +160,7 @@ async def test_a_create_the_server_put_off_is_tried_again(api: HttpApi, script: 
 
 
 async def test_a_server_that_is_not_there_is_asked_a_few_times(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "BACKOFF_SECONDS", (0.001, 0.002))
+    monkeypatch.setattr(transport, "BACKOFF", Backoff(0.001, 0.002))
     async with HttpApi(Access("http://127.0.0.1:9"), SETTINGS) as api:
         with pytest.raises(Unavailable, match="cannot be reached"):
             await api.create(CONFIG_MAP, {"metadata": {"name": "a"}}, "ns")

@@ -10,7 +10,7 @@ from pykai.kube.api import Deletion, Object, Patch
 from pykai.kube.errors import ApiError, Conflict, Forbidden, Timeout
 from pykai.kube.resources import POD, POD_GROUP, PRIORITY_CLASS
 from pykai.model.plan import Plan
-from pykai.scheduler.requests import WAIT_SECONDS
+from pykai.scheduler.requests import BACKOFF
 
 from .rig import FAST, RecordingApi, Rig, furnish, params, pod, rig, submit
 
@@ -107,7 +107,7 @@ async def test_a_pod_that_is_seen_to_leave_is_not_deleted_again() -> None:
         await full_house(it)
         await submit(it.api, pod("build"), priorityClassName=BUILD)
         await it.until(lambda: leaving(it, "train-0"))
-        await it.quiet(WAIT_SECONDS * 2)
+        await it.quiet(BACKOFF.initial * 2)
         assert it.api.count("delete", "Pod") == 1
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from pykai.apps.simulate import group
+from pykai.cli.simulate import group
 from pykai.config import scheduler
 from pykai.config.usage import UsageConfig
 from pykai.config.windows import Window, WindowType

@@ -19,20 +19,20 @@ SKIP = {"kai.scheduler/skip-podgrouper": "true"}
 QUEUE = "kai.scheduler/queue"
 
 
-def test_a_plain_pod_with_either_queue_label():
+def test_a_plain_pod_with_either_queue_label() -> None:
     for key in (QUEUE, "runai/queue"):
         spec = group_pod(pod("cpu-only-pod", labels={key: "test"}), Memory(), Settings())
         assert (spec.name, spec.queue, spec.priority_class) == ("pg-cpu-only-pod-u-cpu-only-pod", "test", "train")
         assert spec.labels[key] == "test"
 
 
-def test_kind_of_a_pod_from_a_list_is_filled_in():
+def test_kind_of_a_pod_from_a_list_is_filled_in() -> None:
     bare = {key: value for key, value in pod().items() if key not in ("apiVersion", "kind")}
     assert group_pod(bare, Memory(), Settings()).owner["kind"] == "Pod"
     assert "kind" not in bare
 
 
-def test_pods_left_alone():
+def test_pods_left_alone() -> None:
     owner = obj("batch/v1", "Job", "j", annotations=SKIP)
     for alone in (
         pod(spec={"schedulerName": "default-scheduler"}),
@@ -44,17 +44,17 @@ def test_pods_left_alone():
         assert group_pod(alone, Memory(owner), Settings()) is None
 
 
-def test_a_broken_chain_of_a_living_pod_is_an_error():
+def test_a_broken_chain_of_a_living_pod_is_an_error() -> None:
     with pytest.raises(GroupingError, match="failed to find Job"):
         group_pod(pod(owners=[ref(obj("batch/v1", "Job", "gone"))]), Memory(), Settings())
 
 
-def test_a_grouped_pod_of_a_workload_is_grouped_again():
+def test_a_grouped_pod_of_a_workload_is_grouped_again() -> None:
     job = obj("batch/v1", "Job", "j")
     assert group_pod(pod(owners=[ref(job)], annotations={"pod-group-name": "pg"}), Memory(job), Settings()) is not None
 
 
-def test_node_pool_from_the_pod_unless_the_workload_has_one():
+def test_node_pool_from_the_pod_unless_the_workload_has_one() -> None:
     pool = "kai.scheduler/node-pool"
     for labels, expected in (({}, "from-pod"), ({pool: "from-job"}, "from-job")):
         job = obj("batch/v1", "Job", "j", labels=labels)
@@ -62,7 +62,7 @@ def test_node_pool_from_the_pod_unless_the_workload_has_one():
         assert spec.labels[pool] == expected
 
 
-def test_what_the_lookup_raises_passes_through():
+def test_what_the_lookup_raises_passes_through() -> None:
     class NotLoadedError(Exception):
         pass
 
@@ -75,13 +75,13 @@ def test_what_the_lookup_raises_passes_through():
 
 
 # ----------------------------------------------------------------------------------------------------- skipped owners
-def test_a_wrapped_pod_inherits_from_the_wrapper():
+def test_a_wrapped_pod_inherits_from_the_wrapper() -> None:
     flow = obj("argoproj.io/v1alpha1", "Workflow", "flow", labels={QUEUE: "test", "a": "1"}, annotations={"b": "2"})
     spec = group_pod(pod(owners=[ref(flow)], labels={"a": "pod"}), Memory(flow), Settings())
     assert (spec.name, spec.queue, spec.labels["a"], spec.annotations["b"]) == ("pg-p-u-p", "test", "pod", "2")
 
 
-def test_a_wrapped_workload_is_grouped_by_its_own_rule():
+def test_a_wrapped_workload_is_grouped_by_its_own_rule() -> None:
     train = obj("trainer.kubeflow.org/v1alpha1", "TrainJob", "train", labels={QUEUE: "test"})
     jobs = [{"name": "node", "replicas": 1, "template": {"spec": {"parallelism": 4}}}]
     jobset = obj("jobset.x-k8s.io/v1alpha2", "JobSet", "js", spec={"replicatedJobs": jobs}, owners=[ref(train)])
@@ -91,7 +91,7 @@ def test_a_wrapped_workload_is_grouped_by_its_own_rule():
     assert (spec.name, spec.queue, spec.sub_groups[1].min_member) == ("pg-js-u-js", "test", 4)
 
 
-def test_an_inner_workload_that_is_gone_is_an_error():
+def test_an_inner_workload_that_is_gone_is_an_error() -> None:
     wrapper = obj("argoproj.io/v1alpha1", "Workflow", "flow")
     inner = obj("apps/v1", "StatefulSet", "s", owners=[ref(wrapper)])
     work = Workload(wrapper, pod(), (inner, wrapper), Settings(), Memory(wrapper))
@@ -99,14 +99,14 @@ def test_an_inner_workload_that_is_gone_is_an_error():
         group_of(work)
 
 
-def test_any_version_of_a_run_ai_workload_wraps():
+def test_any_version_of_a_run_ai_workload_wraps() -> None:
     wrapper = obj("run.ai/v99", "InferenceWorkload", "inf", labels={QUEUE: "test"})
     deployment = obj("apps/v1", "Deployment", "d", owners=[ref(wrapper)])
     spec = group_pod(pod(owners=[ref(deployment)]), Memory(wrapper, deployment), Settings())
     assert (spec.name, spec.queue, spec.priority_class) == ("pg-p-u-p", "test", "inference")
 
 
-def test_wishes_between_pod_and_inner_workload_count_for_kinds_that_read_all_owners():
+def test_wishes_between_pod_and_inner_workload_count_for_kinds_that_read_all_owners() -> None:
     wrapper = obj(
         "argoproj.io/v1alpha1", "Workflow", "flow", labels={"kai.scheduler/preemptibility": "non-preemptible"}
     )
@@ -117,7 +117,7 @@ def test_wishes_between_pod_and_inner_workload_count_for_kinds_that_read_all_own
     assert group_pod(pod(owners=[ref(inner)]), lookup, Settings()).preemptibility == "non-preemptible"
 
 
-def test_defaults_of_the_wrappers_kind():
+def test_defaults_of_the_wrappers_kind() -> None:
     entry = '[{"typeName": "Workflow", "priorityName": "high", "preemptibility": "preemptible"}]'
     config_map = obj("v1", "ConfigMap", "defaults", data={"types": entry})
     flow = obj("argoproj.io/v1alpha1", "Workflow", "flow")
@@ -127,7 +127,7 @@ def test_defaults_of_the_wrappers_kind():
 
 
 # ------------------------------------------------------------------------------------------------------------- kinds
-def test_exact_version_any_version_then_karta_or_default():
+def test_exact_version_any_version_then_karta_or_default() -> None:
     assert known("batch", "v1", "Job") is TABLE["batch", "v1", "Job"]
     assert known("run.ai", "v7", "TrainingWorkload") is TABLE["run.ai", "*", "TrainingWorkload"]
     assert known("batch", "v2", "Job") is None
@@ -135,7 +135,7 @@ def test_exact_version_any_version_then_karta_or_default():
 
 
 # ---------------------------------------------------------------------------------------------------- ignored wishes
-def test_unreadable_wishes_are_told():
+def test_unreadable_wishes_are_told() -> None:
     owner = obj("x/v1", "Thing", "t", labels={"kai.scheduler/preemptibility": "never"})
     member = pod(
         owners=[ref(owner)],
@@ -148,13 +148,13 @@ def test_unreadable_wishes_are_told():
     assert "ConfigMap ns/gone does not exist" in lines[3]
 
 
-def test_an_entry_of_the_defaults_without_a_kind_is_told():
+def test_an_entry_of_the_defaults_without_a_kind_is_told() -> None:
     config_map = obj("v1", "ConfigMap", "defaults", data={"types": '[{"priorityName": "high"}]'})
     work = workload_of(pod(), Memory(config_map), Settings(kind_defaults=("ns", "defaults")))
     assert ignored_wishes(work) == ["an entry of the defaults per kind ignored: it has no typeName"]
 
 
-def test_nothing_to_tell_about_good_wishes():
+def test_nothing_to_tell_about_good_wishes() -> None:
     annotations = {"kai.scheduler/preemption-delay": "0s", "kai.scheduler/staleness-grace-period": "-1s"}
     member = pod(labels={"kai.scheduler/preemptibility": "preemptible"}, annotations=annotations)
     assert ignored_wishes(workload_of(member, Memory(), Settings())) == []
