@@ -11,14 +11,14 @@ import yaml
 
 from pykai.cli.on_local import Product
 from pykai.cli.reservation import on_hollow_nodes
+from pykai.hollow.settings import KubeletSettings
+from pykai.hollow.shapes import GpuShape, NodeShape
 from pykai.kube.api import Object, Selection
 from pykai.kube.errors import NotFound
 from pykai.kube.http import HttpApi
 from pykai.kube.resources import POD, QUEUE
 from pykai.local.cluster import ControlPlane
-from pykai.local.habits import Habits
 from pykai.local.kubelet import hollow_nodes
-from pykai.local.shapes import GpuShape, NodeShape
 from pykai.objects import names
 
 from .conftest import Eventually, Kubectl
@@ -32,10 +32,10 @@ RESERVATIONS = Selection(namespace=names.RESERVATION_NAMESPACE)
 async def product(real_api: HttpApi, local_cluster: ControlPlane) -> AsyncIterator[None]:
     """All components and one node with two GPUs; what fails closed is unregistered afterwards."""
     whole = Product()
-    habits = Habits(stop_seconds=0.1, on_start=on_hollow_nodes(whole.connection))
+    settings = KubeletSettings(stop_seconds=0.1, on_start=on_hollow_nodes(whole.connection))
     async with (
         at_work(whole, real_api, Path(local_cluster.site.kubeconfig)),
-        hollow_nodes(real_api, [NodeShape("all-0", GpuShape(2))], habits),
+        hollow_nodes(real_api, [NodeShape("all-0", GpuShape(2))], settings),
     ):
         yield
 

@@ -23,15 +23,15 @@ from pykai.cli import cluster_table
 from pykai.cli.local_order import NAME, Order, order_of, takes_order
 from pykai.cli.on_local import KAI, PODS_ONLY, RESERVATION
 from pykai.config.fields import FieldError
+from pykai.hollow.settings import KubeletSettings, Log, Object, OnStart
+from pykai.hollow.settings import Program as PodProgram
+from pykai.hollow.shapes import Device
 from pykai.local import build, clusters, parts
 from pykai.local.cluster import ClusterError, tail
 from pykai.local.containers.images import Image, Images
 from pykai.local.gotool import GoMissingError
-from pykai.local.habits import Habits, Log, Object, OnStart
-from pykai.local.habits import Program as PodProgram
 from pykai.local.process import identify
 from pykai.local.session import ClusterPlan, Component, run_cluster
-from pykai.local.shapes import Device
 from pykai.observe import logs
 
 COMPONENTS: Sequence[Component] = (KAI,)
@@ -59,7 +59,7 @@ def _plan(order: Order) -> ClusterPlan:
         name=order.name,
         nodes=order.shapes(),
         extra_parts=(parts.SCHEDULER,) if order.kube_scheduler else (),
-        habits=Habits(job_seconds=order.job_seconds, on_start=_first_program),
+        settings=KubeletSettings(job_seconds=order.job_seconds, on_start=_first_program),
         components=(PODS_ONLY,) if order.bare else COMPONENTS,
         images=IMAGES,
     )

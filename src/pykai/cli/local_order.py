@@ -12,8 +12,8 @@ from click.core import ParameterSource
 
 from pykai.cli.flag_checks import no_nan
 from pykai.config.fields import FieldError
-from pykai.local.habits import Habits
-from pykai.local.shapes import GpuShape, NodeShape, read_shapes, repeat
+from pykai.hollow.settings import KubeletSettings
+from pykai.hollow.shapes import GpuShape, NodeShape, read_shapes, repeat
 from pykai.local.site import checked_name
 
 _NODE_OPTIONS = ("nodes", "gpus", "gpu_memory", "gpu_product", "time_slices")
@@ -29,7 +29,7 @@ class Order(msgspec.Struct, frozen=True):
     gpu_product: str = GpuShape().product
     time_slices: int = 1
     nodes_file: str = ""
-    job_seconds: float = Habits().job_seconds
+    job_seconds: float = KubeletSettings().job_seconds
     kube_scheduler: bool = False
     bare: bool = False
 

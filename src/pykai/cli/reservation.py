@@ -18,15 +18,15 @@ import structlog
 
 from pykai.cli.component import errors_for_people, set_up_logs
 from pykai.cli.flags import LOGS, Flag, takes, tell_ineffective
+from pykai.hollow.nvml import FakeNvml
+from pykai.hollow.settings import Log as PodLog
+from pykai.hollow.settings import OnStart, Program
+from pykai.hollow.shapes import Device
 from pykai.kube.api import Api, Object, Patch, Ref
 from pykai.kube.credentials import find_access
 from pykai.kube.errors import ApiError, NotFound
 from pykai.kube.http import HttpApi
 from pykai.kube.resources import POD
-from pykai.local.habits import Log as PodLog
-from pykai.local.habits import OnStart, Program
-from pykai.local.nvml import FakeNvml
-from pykai.local.shapes import Device
 from pykai.objects import names
 
 FLAGS = (Flag("kubeconfig", "", "Path of a kubeconfig; without it $KUBECONFIG, the pod's account, ~/.kube/config."),)

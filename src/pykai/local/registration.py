@@ -10,12 +10,12 @@ import asyncio
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 
+from pykai.hollow.shapes import NodeShape, conditions, node_object
 from pykai.kube.api import Api, Object, Patch
 from pykai.kube.clock import wall
 from pykai.kube.errors import AlreadyExists, ApiError, NotFound
 from pykai.kube.resources import LEASE, NODE
 from pykai.local.parts import NODE_GRACE_SECONDS
-from pykai.local.shapes import NodeShape, conditions, node_object
 from pykai.objects import timestamps
 
 LEASE_NAMESPACE = "kube-node-lease"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from pykai.hollow import spans
 from pykai.model.plan import Bind
-from pykai.sim import admission, generate, installed, spans
+from pykai.sim import admission, generate, installed
 from pykai.sim.agenda import NEVER, Agenda
 from pykai.sim.devices import DeviceLedger, NoDeviceError
 from pykai.sim.history import PodLife

@@ -14,12 +14,12 @@ from typing import Any
 
 import msgspec
 
+from pykai.hollow.pod_log import ContainerLog
+from pykai.hollow.pod_status import container_status, exited
 from pykai.kube.errors import ApiError
 from pykai.local.containers import probes
 from pykai.local.containers.execution import Command, executing
 from pykai.local.containers.sources import NotYetError
-from pykai.local.podlog import ContainerLog
-from pykai.local.podstatus import container_status, exited
 from pykai.objects import timestamps
 
 Object = dict[str, Any]

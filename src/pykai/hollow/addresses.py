@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 
+HOST = "127.0.0.1"
+"""Where hollow nodes are: this machine."""
 _PODS = ipaddress.ip_network("10.128.0.0/9")
 
 

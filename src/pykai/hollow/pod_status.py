@@ -6,9 +6,8 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pykai.local.addresses import pod_ip
-from pykai.local.site import HOST
-from pykai.sim import spans
+from pykai.hollow import spans
+from pykai.hollow.addresses import HOST, pod_ip
 
 Object = dict[str, Any]
 EXIT_CODE = "pykai.io/exit-code"

@@ -15,7 +15,7 @@ import msgspec
 
 from pykai.config import documents, object_fields
 from pykai.config.fields import FieldError, below, converted, joined
-from pykai.local.site import HOST
+from pykai.hollow.addresses import HOST
 from pykai.objects import names
 
 _NAMESPACE = uuid.UUID("5a5bb1f8-0d7e-5f6e-9a43-6a1f3c9d2b10")

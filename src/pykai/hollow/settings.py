@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from pykai.local.podlog import ContainerLog
-from pykai.local.shapes import Device
+from pykai.hollow.pod_log import ContainerLog
+from pykai.hollow.shapes import Device
 
 Object = dict[str, Any]
 Log = Callable[[str], None]
@@ -21,7 +21,7 @@ def nothing_runs(pod: Object, node: str, devices: tuple[Device, ...], log: Log) 
 
 
 @dataclass(frozen=True, slots=True)
-class Habits:
+class KubeletSettings:
     """Times in seconds, and `on_start`; `stop_seconds` is for pods that run no program: a program ends when it ends.
 
     `on_start(pod, node, devices, log)` is asked when a pod starts, and again at each restart. It gives the program that

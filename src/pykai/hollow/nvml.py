@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pykai.local.shapes import Device
+from pykai.hollow.shapes import Device
 
 
 class NVMLError(Exception):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from pykai.local.shapes import Device
+from pykai.hollow.shapes import Device
 from pykai.objects import names, quantity
 
 Amounts = dict[str, Fraction]

@@ -18,17 +18,16 @@ from functools import partial
 
 import structlog
 
+from pykai.hollow import pod_status, spans
+from pykai.hollow.ledger import NodeLedger, RefusalError, pod_requests
+from pykai.hollow.pod_log import ContainerLog, PodLog
+from pykai.hollow.settings import KubeletSettings, Runtime, Tenant
+from pykai.hollow.shapes import Device
 from pykai.kube.api import Api, Deletion, Object, Patch
 from pykai.kube.clock import wall
 from pykai.kube.errors import ApiError, Conflict, Invalid, NotFound
 from pykai.kube.resources import POD
-from pykai.local import podstatus
-from pykai.local.habits import Habits, Runtime, Tenant
-from pykai.local.ledger import NodeLedger, RefusalError, pod_requests
-from pykai.local.podlog import ContainerLog, PodLog
-from pykai.local.shapes import Device
 from pykai.objects import names, timestamps
-from pykai.sim import spans
 
 _logger = structlog.get_logger(__name__)
 _WRITES_AT_ONCE = 64
@@ -63,11 +62,11 @@ class PodLives:
     """All pods of all hollow nodes; `seen` and `gone` are told what the watch says."""
 
     def __init__(
-        self, api: Api, ledgers: Mapping[str, NodeLedger], habits: Habits, runtime: Runtime | None = None
+        self, api: Api, ledgers: Mapping[str, NodeLedger], settings: KubeletSettings, runtime: Runtime | None = None
     ) -> None:
         self._api = api
         self._ledgers = ledgers
-        self._habits = habits
+        self._settings = settings
         self._runtime = runtime
         self._lives: dict[str, Life] = {}
         self._uids: dict[tuple[str, str], str] = {}
@@ -89,12 +88,12 @@ class PodLives:
         if ledger is None:
             return
         uid = pod["metadata"]["uid"]
-        if podstatus.is_over(pod):
+        if pod_status.is_over(pod):
             ledger.release(uid)
         life = self._lives.get(uid)
         if "deletionTimestamp" in pod["metadata"]:
             self._begin_stop(life or self._enter(pod), pod)
-        elif life is None and not podstatus.is_over(pod):
+        elif life is None and not pod_status.is_over(pod):
             self._begin(self._enter(pod), ledger)
         elif life is not None:
             life.pod = pod
@@ -137,11 +136,11 @@ class PodLives:
         had = (metadata.get("annotations") or {}).get(names.RESERVED_GPU_INDEX, "")
         try:
             life.devices = ledger.admit(metadata["uid"], pod_requests(life.pod["spec"]), had)
-            seconds = _run_seconds(life.pod, self._habits)
+            seconds = _run_seconds(life.pod, self._settings)
         except RefusalError as refusal:
-            life.task = asyncio.create_task(self._patch(life, podstatus.refused(refusal.reason, str(refusal))))
+            life.task = asyncio.create_task(self._patch(life, pod_status.refused(refusal.reason, str(refusal))))
         except ValueError as error:
-            life.task = asyncio.create_task(self._patch(life, podstatus.refused("InvalidAnnotation", str(error))))
+            life.task = asyncio.create_task(self._patch(life, pod_status.refused("InvalidAnnotation", str(error))))
         else:
             life.task = asyncio.create_task(self._run(life, seconds) if life.pretends else self._run_for_real(life))
 
@@ -155,30 +154,30 @@ class PodLives:
         policy = life.pod["spec"].get("restartPolicy", "Always")
         restarts, since = _taken_up(life.pod)
         if since is None:
-            await asyncio.sleep(self._habits.start_seconds)
+            await asyncio.sleep(self._settings.start_seconds)
         while True:
             if since is None:
                 since = wall()
                 life.started = timestamps.rfc3339(since)
-                await self._patch(life, podstatus.running(life.pod, life.started, restarts))
+                await self._patch(life, pod_status.running(life.pod, life.started, restarts))
             life.started = timestamps.rfc3339(since)
             code = await self._run_containers(life, since, seconds)
             if code is None:
                 return
             life.log.current.close()
             if policy == "Never" or (policy == "OnFailure" and code == 0):
-                await self._patch(life, podstatus.ended(life.pod, code, life.started, _now()))
+                await self._patch(life, pod_status.ended(life.pod, code, life.started, _now()))
                 return
             restarts, since = restarts + 1, None
-            await self._patch(life, podstatus.waiting_to_restart(life.pod, code, _now(), restarts))
-            await asyncio.sleep(self._habits.restart_seconds * min(2 ** (restarts - 1), _LONGEST_BACKOFF))
+            await self._patch(life, pod_status.waiting_to_restart(life.pod, code, _now(), restarts))
+            await asyncio.sleep(self._settings.restart_seconds * min(2 ** (restarts - 1), _LONGEST_BACKOFF))
             life.log.begin()
 
     async def _run_containers(self, life: Life, since: float, seconds: float | None) -> int | None:
         """The exit code once the containers have ended; None if they run until the pod is deleted."""
         say = life.log.current.write
         try:
-            program = self._habits.on_start(life.pod, life.pod["spec"]["nodeName"], life.devices, say)
+            program = self._settings.on_start(life.pod, life.pod["spec"]["nodeName"], life.devices, say)
             life.works = program is not None
             if program is not None:
                 await program
@@ -189,7 +188,7 @@ class PodLives:
         if seconds is None:
             return None
         await asyncio.sleep(max(0.0, since + seconds - wall()))
-        return podstatus.exit_code(life.pod)
+        return pod_status.exit_code(life.pod)
 
     def _begin_stop(self, life: Life, pod: Object) -> None:
         life.pod = pod
@@ -202,10 +201,10 @@ class PodLives:
         if running is not None:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)
-        if life.started and not podstatus.is_over(life.pod):
+        if life.started and not pod_status.is_over(life.pod):
             if life.pretends:
-                await asyncio.sleep(_stop_seconds(life.pod, 0.0 if life.works else self._habits.stop_seconds))
-            await self._patch(life, podstatus.stopped(life.pod, life.started, _now()))
+                await asyncio.sleep(_stop_seconds(life.pod, 0.0 if life.works else self._settings.stop_seconds))
+            await self._patch(life, pod_status.stopped(life.pod, life.started, _now()))
         _close_logs(life)
         self._release(life)
         metadata = life.pod["metadata"]
@@ -261,13 +260,13 @@ def _taken_up(pod: Object) -> tuple[int, float | None]:
     return 0, None
 
 
-def _run_seconds(pod: Object, habits: Habits) -> float | None:
+def _run_seconds(pod: Object, settings: KubeletSettings) -> float | None:
     """How long the containers run: as annotated, or the habit for Jobs; None is until deleted."""
-    podstatus.exit_code(pod)
-    annotated = podstatus.annotated_seconds(pod, names.RUN_SECONDS)
+    pod_status.exit_code(pod)
+    annotated = pod_status.annotated_seconds(pod, names.RUN_SECONDS)
     if annotated is not None:
         return None if annotated == spans.NEVER else annotated
-    return habits.job_seconds if podstatus.is_job_pod(pod) else None
+    return settings.job_seconds if pod_status.is_job_pod(pod) else None
 
 
 def _stop_seconds(pod: Object, usual: float) -> float:
@@ -275,5 +274,5 @@ def _stop_seconds(pod: Object, usual: float) -> float:
     grace = float(pod["metadata"].get("deletionGracePeriodSeconds", _DEFAULT_GRACE))
     annotated = None
     with contextlib.suppress(ValueError):
-        annotated = podstatus.annotated_seconds(pod, names.STOP_SECONDS)
+        annotated = pod_status.annotated_seconds(pod, names.STOP_SECONDS)
     return min(grace, usual if annotated is None else annotated)

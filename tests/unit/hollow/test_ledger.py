@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykai.local.ledger import NodeLedger, RefusalError, pod_requests
-from pykai.local.shapes import GpuShape, NodeShape, allocatable, devices
+from pykai.hollow.ledger import NodeLedger, RefusalError, pod_requests
+from pykai.hollow.shapes import GpuShape, NodeShape, allocatable, devices
 
 
 def ledger(shape: NodeShape) -> NodeLedger:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from pykai.local import podstatus
-from pykai.local.addresses import pod_ip
+from pykai.hollow import pod_status
+from pykai.hollow.addresses import pod_ip
 from pykai.objects import names
 
 NOW, LATER = "2030-01-01T00:00:00Z", "2030-01-01T00:01:00Z"
@@ -36,7 +36,7 @@ def states(status: dict[str, Any], key: str) -> dict[str, str]:
 
 
 def test_running() -> None:
-    patch = podstatus.running(pod(), NOW)
+    patch = pod_status.running(pod(), NOW)
     status = patch["status"]
     assert status["phase"] == "Running"
     assert status["startTime"] == NOW
@@ -49,18 +49,18 @@ def test_running() -> None:
 
 
 def test_a_pod_made_on_its_node_is_scheduled_by_its_kubelet() -> None:
-    assert by_type(podstatus.running(pod(status={"conditions": []}), NOW))["PodScheduled"] == "True"
+    assert by_type(pod_status.running(pod(status={"conditions": []}), NOW))["PodScheduled"] == "True"
 
 
 def test_restart_keeps_the_start_time() -> None:
-    status = podstatus.running(pod(status={"startTime": NOW}), LATER, restarts=2)["status"]
+    status = pod_status.running(pod(status={"startTime": NOW}), LATER, restarts=2)["status"]
     assert "startTime" not in status
     assert status["containerStatuses"][0]["restartCount"] == 2
 
 
 @pytest.mark.parametrize(("code", "phase", "word"), [(0, "Succeeded", "Completed"), (7, "Failed", "Error")])
 def test_ended(code: int, phase: str, word: str) -> None:
-    patch = podstatus.ended(pod(), code, NOW, LATER)
+    patch = pod_status.ended(pod(), code, NOW, LATER)
     assert patch["status"]["phase"] == phase
     ended = patch["status"]["containerStatuses"][0]["state"]["terminated"]
     assert ended == {"exitCode": code, "reason": word, "startedAt": NOW, "finishedAt": LATER}
@@ -69,13 +69,13 @@ def test_ended(code: int, phase: str, word: str) -> None:
 
 
 def test_stopped_is_the_end_by_sigterm() -> None:
-    status = podstatus.stopped(pod(), NOW, LATER)["status"]
+    status = pod_status.stopped(pod(), NOW, LATER)["status"]
     assert status["phase"] == "Failed"
     assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 143
 
 
 def test_refused() -> None:
-    status = podstatus.refused("OutOfcpu", "too much")["status"]
+    status = pod_status.refused("OutOfcpu", "too much")["status"]
     assert status == {"phase": "Failed", "reason": "OutOfcpu", "message": "Pod was rejected: too much"}
 
 
@@ -88,14 +88,14 @@ def test_annotated_seconds(text: str | None, value: float | type[Exception] | No
     given = pod(metadata={"annotations": annotations})
     if isinstance(value, type):
         with pytest.raises(value, match=r"annotation pykai\.io/run-seconds"):
-            podstatus.annotated_seconds(given, names.RUN_SECONDS)
+            pod_status.annotated_seconds(given, names.RUN_SECONDS)
     else:
-        assert podstatus.annotated_seconds(given, names.RUN_SECONDS) == value
+        assert pod_status.annotated_seconds(given, names.RUN_SECONDS) == value
 
 
 def test_a_range_of_seconds_is_drawn_by_the_pod() -> None:
     def drawn(uid: str) -> float:
-        found = podstatus.annotated_seconds({"metadata": {"uid": uid, "annotations": {"x": "10-90"}}}, "x")
+        found = pod_status.annotated_seconds({"metadata": {"uid": uid, "annotations": {"x": "10-90"}}}, "x")
         assert found is not None
         return found
 
@@ -105,12 +105,12 @@ def test_a_range_of_seconds_is_drawn_by_the_pod() -> None:
 
 @pytest.mark.parametrize(("text", "code"), [(None, 0), ("0", 0), ("7", 7), ("256", None), ("-1", None), ("x", None)])
 def test_exit_code(text: str | None, code: int | None) -> None:
-    given = pod(metadata={"annotations": {} if text is None else {podstatus.EXIT_CODE: text}})
+    given = pod(metadata={"annotations": {} if text is None else {pod_status.EXIT_CODE: text}})
     if code is None:
         with pytest.raises(ValueError, match=r"annotation pykai\.io/exit-code"):
-            podstatus.exit_code(given)
+            pod_status.exit_code(given)
     else:
-        assert podstatus.exit_code(given) == code
+        assert pod_status.exit_code(given) == code
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_exit_code(text: str | None, code: int | None) -> None:
     ],
 )
 def test_is_job_pod(owners: list[dict[str, str]], is_job: bool) -> None:
-    assert podstatus.is_job_pod(pod(metadata={"ownerReferences": owners})) is is_job
+    assert pod_status.is_job_pod(pod(metadata={"ownerReferences": owners})) is is_job
 
 
 def test_addresses_are_of_the_pod_network() -> None:

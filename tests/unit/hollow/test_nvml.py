@@ -5,8 +5,8 @@ from __future__ import annotations
 import pynvml
 import pytest
 
-from pykai.local.nvml import FakeNvml, NVMLError
-from pykai.local.shapes import GpuShape, NodeShape, devices
+from pykai.hollow.nvml import FakeNvml, NVMLError
+from pykai.hollow.shapes import GpuShape, NodeShape, devices
 
 FUNCTIONS = [name for name in vars(FakeNvml) if name.startswith("nvml")]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pykai.config.fields import FieldError
-from pykai.local.shapes import GpuShape, NodeShape, allocatable, devices, node_object, read_shapes, repeat
+from pykai.hollow.shapes import GpuShape, NodeShape, allocatable, devices, node_object, read_shapes, repeat
 
 WHOLE = NodeShape("a100", GpuShape(2, 40960, "NVIDIA-A100-SXM4-40GB"))
 SLICED = NodeShape("l4", GpuShape(1, 23034, "NVIDIA-L4", time_slices=4), cpu="4", memory="16Gi")

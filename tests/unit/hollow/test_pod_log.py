@@ -8,8 +8,8 @@ import time
 import aiohttp
 import pytest
 
+from pykai.hollow.pod_log import ContainerLog, PodLog, Wish
 from pykai.local.kubelet_server import serving, wish_of
-from pykai.local.podlog import ContainerLog, PodLog, Wish
 from tests.patience import PATIENCE_SECONDS
 
 
