@@ -132,7 +132,8 @@ def compare(case: Timed, actions: tuple[str, ...]) -> None:
         plan = decide(snapshot, policy, now)
         twin = TimedCycle(cluster, snapshot, policy, Runtimes(cluster.queues, arguments), now)
         assert read(plan) == twin.run(actions)
-        served = {decision.pod[1].split("-")[0] for decision in (*plan.binds, *plan.pipelines)}
+        pods = [*(bind.pod for bind in plan.binds), *(pipeline.pod for pipeline in plan.pipelines)]
+        served = {pod[1].split("-")[0] for pod in pods}
         assert told_to_wait(plan) | served == twin.delayed | served
         cluster = carried_out(cluster, plan)
 

@@ -115,8 +115,8 @@ def test_a_group_without_node_pool_stays_without() -> None:
 def test_a_topology_somebody_set_stays_unless_the_workload_names_one(
     new: Topology, old: Topology, kept: Object
 ) -> None:
-    both = (pod_group(spec(topology=topology)) for topology in (new, old))
-    assert keeping_decisions(*both, Settings())["spec"]["topologyConstraint"] == kept
+    groups = [pod_group(spec(topology=topology)) for topology in (new, old)]
+    assert keeping_decisions(groups[0], groups[1], Settings())["spec"]["topologyConstraint"] == kept
 
 
 def test_merging_adds_metadata_and_replaces_the_rest() -> None:
@@ -163,6 +163,7 @@ def test_create_update_or_leave() -> None:
     assert pod_group_to_write(wanted, created, Settings()) is None
     before = copy.deepcopy(created)
     updated = pod_group_to_write(spec(min_member=4, queue="other"), created, Settings())
+    assert updated is not None
     assert (updated["spec"]["minMember"], updated["spec"]["queue"]) == (4, "q")
     assert created == before
 
