@@ -27,7 +27,7 @@ from pykai.local.habits import Habits, Runtime, Tenant
 from pykai.local.ledger import NodeLedger, RefusalError, pod_requests
 from pykai.local.podlog import ContainerLog, PodLog
 from pykai.local.shapes import Device
-from pykai.objects import names, timestamps
+from pykai.objects import names, units
 from pykai.sim import spans
 
 _logger = structlog.get_logger(__name__)
@@ -159,9 +159,9 @@ class PodLives:
         while True:
             if since is None:
                 since = time.time()
-                life.started = timestamps.rfc3339(since)
+                life.started = units.rfc3339(since)
                 await self._patch(life, podstatus.running(life.pod, life.started, restarts))
-            life.started = timestamps.rfc3339(since)
+            life.started = units.rfc3339(since)
             code = await self._run_containers(life, since, seconds)
             if code is None:
                 return
@@ -249,7 +249,7 @@ def _close_logs(life: Life) -> None:
 
 
 def _now() -> str:
-    return timestamps.rfc3339(time.time())
+    return units.rfc3339(time.time())
 
 
 def _taken_up(pod: Object) -> tuple[int, float | None]:
@@ -257,7 +257,7 @@ def _taken_up(pod: Object) -> tuple[int, float | None]:
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
     for status in statuses:
         started = ((status.get("state") or {}).get("running") or {}).get("startedAt")
-        return int(status.get("restartCount", 0)), timestamps.seconds(started)
+        return int(status.get("restartCount", 0)), units.parse_timestamp(started)
     return 0, None
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from pykai.cli.simulate import group
 from pykai.config import scheduler
-from pykai.config.usage import UsageConfig
-from pykai.config.windows import Window, WindowType
+from pykai.config.usage import UsageConfig, Window, WindowType
 from pykai.plugins import registry
 from pykai.sim.document import document
 from pykai.sim.history import Outcome, QueueSample, Sample
