@@ -11,7 +11,6 @@ import gc
 import os
 import signal
 import socket
-import time
 import uuid
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
@@ -22,6 +21,7 @@ import click
 import structlog
 
 from pykai.kube.api import Api
+from pykai.kube.clock import wall
 from pykai.kube.credentials import CredentialsError, find_access
 from pykai.kube.errors import ApiError
 from pykai.kube.http import HttpApi
@@ -141,7 +141,7 @@ async def _until_signal(process: Process, compose: Compose) -> None:
 def _election(api: Api, process: Process) -> Election | None:
     if not process.lease:
         return None
-    return Election(api, LEASE.ref(process.lease, process.namespace or own_namespace()), identity(), time.time)
+    return Election(api, LEASE.ref(process.lease, process.namespace or own_namespace()), identity(), wall)
 
 
 async def live(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -26,6 +25,7 @@ from pykai.controllers.usage.lister import QUERY_LATENCY
 from pykai.engine.policy import Policy
 from pykai.engine.verify import verify
 from pykai.kube.api import Api
+from pykai.kube.clock import wall
 from pykai.kube.lease import scheduler_lease
 from pykai.kube.transport import Settings as ClientSettings
 from pykai.kube.watches import Watches
@@ -173,7 +173,7 @@ def policy_of(config: SchedulerConfig) -> Policy:
 def usage_config_of(config: SchedulerConfig) -> UsageConfig | None:
     """Where past use is read from; None where it does not count."""
     try:
-        return read_usage_config(config.usage_db, time.time()) if config.usage_db else None
+        return read_usage_config(config.usage_db, wall()) if config.usage_db else None
     except FieldError as error:
         raise click.BadParameter(str(error), param_hint="--scheduler-conf") from error
 
