@@ -24,7 +24,7 @@ from bench import live_load, machine, sections
 from bench.live_cluster import SCHEDULER, LiveCluster, component, live_cluster
 from bench.measure import BenchError
 from bench.page import markdown
-from pykai.apps.install import install
+from pykai.cli.install import install
 from pykai.kube.api import Api, Object, Patch
 from pykai.kube.resources import NODE, POD, POD_GROUP
 from pykai.local import parts

@@ -38,7 +38,7 @@ Eventually = Callable[..., Awaitable[Any]]
 def local_up(state: Path, *options: str) -> Iterator[Path]:
     """`kai local up` until the end of the block; gives the kubeconfig. `state` is where the cluster keeps its files."""
     environment = {**os.environ, "XDG_STATE_HOME": str(state)}
-    command = [sys.executable, "-m", "pykai.apps.cli", "local"]
+    command = [sys.executable, "-m", "pykai.cli.main", "local"]
     subprocess.run([*command, "up", f"--name={NAME}", *options], env=environment, check=True)
     directory = state / "pykai" / "clusters" / NAME
     try:

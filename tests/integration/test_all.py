@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from pykai.apps.on_local import Product
-from pykai.apps.reservation import on_hollow_nodes
+from pykai.cli.on_local import Product
+from pykai.cli.reservation import on_hollow_nodes
 from pykai.kube.api import Object, Selection
 from pykai.kube.errors import NotFound
 from pykai.kube.http import HttpApi

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from pykai.apps.install import install
-from pykai.apps.reservation import on_hollow_nodes
+from pykai.cli.install import install
+from pykai.cli.reservation import on_hollow_nodes
 from pykai.controllers.binder import Binder
 from pykai.kube.api import Object, Selection
 from pykai.kube.errors import AlreadyExists, NotFound

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pykai.apps.on_local import Product
+from pykai.cli.on_local import Product
 from pykai.kube.api import Object
 from pykai.kube.http import HttpApi
 from pykai.kube.resources import DEVICE_CLASS, POD, QUEUE, RESOURCE_CLAIM, RESOURCE_SLICE

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from pykai.apps.install import install
+from pykai.cli.install import install
 from pykai.kube.api import Api, EventType, Object, Selection
 from pykai.kube.http import HttpApi
 from pykai.kube.replica import Change

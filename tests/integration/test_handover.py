@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pykai.apps.install import install
-from pykai.apps.on_local import Product
-from pykai.apps.reservation import on_hollow_nodes
+from pykai.cli.install import install
+from pykai.cli.on_local import Product
+from pykai.cli.reservation import on_hollow_nodes
 from pykai.kube.api import Object, Selection
 from pykai.kube.http import HttpApi
 from pykai.kube.resources import POD, POD_GROUP, QUEUE

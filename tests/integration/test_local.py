@@ -303,7 +303,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, control_plane_binary:
 
 
 def kai(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "pykai.apps.local", *arguments], capture_output=True, text=True)
+    return subprocess.run([sys.executable, "-m", "pykai.cli.local", *arguments], capture_output=True, text=True)
 
 
 def known(name: str) -> clusters.Record:
@@ -375,7 +375,7 @@ async def test_no_part_outlives_a_killed_owner(state: Path) -> None:
 async def test_a_signal_ends_run_and_leaves_nothing(
     state: Path, eventually: Eventually, number: signal.Signals, early: bool
 ) -> None:
-    command = [sys.executable, "-m", "pykai.apps.local", "run", "--name", "brief", "--nodes", "1"]
+    command = [sys.executable, "-m", "pykai.cli.local", "run", "--name", "brief", "--nodes", "1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
 
         def far_enough() -> bool:

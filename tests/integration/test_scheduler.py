@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from pykai.apps.install import install
-from pykai.apps.replay import Replay
+from pykai.cli.install import install
+from pykai.cli.replay import Replay
 from pykai.config import snapshot as snapshots
 from pykai.config.scheduler import SchedulerConfig, policy
 from pykai.controllers.loop import Pace, ReconcileLoop

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from pykai.apps.install import install
-from pykai.apps.reservation import on_hollow_nodes
+from pykai.cli.install import install
+from pykai.cli.reservation import on_hollow_nodes
 from pykai.controllers.binder.groups import GroupKey
 from pykai.controllers.binder.reservation_pod import name_for
 from pykai.kube.api import Object

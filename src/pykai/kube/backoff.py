@@ -8,9 +8,10 @@
 
 from __future__ import annotations
 
-import random as chance
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+
+from pykai.kube import clock
 
 _MAX_EXPONENT = 60
 """Beyond this power of any useful factor the maximum is reached; larger ones overflow."""
@@ -28,7 +29,7 @@ class Backoff:
     maximum: float = 60.0
     factor: float = 2.0
     jitter: float = 0.0
-    random: Callable[[], float] = chance.random
+    random: Callable[[], float] = clock.jitter
 
     def __post_init__(self) -> None:
         if not 0 < self.initial <= self.maximum:

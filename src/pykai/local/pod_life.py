@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from functools import partial
 import structlog
 
 from pykai.kube.api import Api, Deletion, Object, Patch
+from pykai.kube.clock import wall
 from pykai.kube.errors import ApiError, Conflict, Invalid, NotFound
 from pykai.kube.resources import POD
 from pykai.local import podstatus
@@ -27,7 +27,7 @@ from pykai.local.habits import Habits, Runtime, Tenant
 from pykai.local.ledger import NodeLedger, RefusalError, pod_requests
 from pykai.local.podlog import ContainerLog, PodLog
 from pykai.local.shapes import Device
-from pykai.objects import names, timestamps
+from pykai.objects import names, units
 from pykai.sim import spans
 
 _logger = structlog.get_logger(__name__)
@@ -158,10 +158,10 @@ class PodLives:
             await asyncio.sleep(self._habits.start_seconds)
         while True:
             if since is None:
-                since = time.time()
-                life.started = timestamps.rfc3339(since)
+                since = wall()
+                life.started = units.rfc3339(since)
                 await self._patch(life, podstatus.running(life.pod, life.started, restarts))
-            life.started = timestamps.rfc3339(since)
+            life.started = units.rfc3339(since)
             code = await self._run_containers(life, since, seconds)
             if code is None:
                 return
@@ -188,7 +188,7 @@ class PodLives:
             return 1
         if seconds is None:
             return None
-        await asyncio.sleep(max(0.0, since + seconds - time.time()))
+        await asyncio.sleep(max(0.0, since + seconds - wall()))
         return podstatus.exit_code(life.pod)
 
     def _begin_stop(self, life: Life, pod: Object) -> None:
@@ -249,7 +249,7 @@ def _close_logs(life: Life) -> None:
 
 
 def _now() -> str:
-    return timestamps.rfc3339(time.time())
+    return units.rfc3339(wall())
 
 
 def _taken_up(pod: Object) -> tuple[int, float | None]:
@@ -257,7 +257,7 @@ def _taken_up(pod: Object) -> tuple[int, float | None]:
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
     for status in statuses:
         started = ((status.get("state") or {}).get("running") or {}).get("startedAt")
-        return int(status.get("restartCount", 0)), timestamps.seconds(started)
+        return int(status.get("restartCount", 0)), units.parse_timestamp(started)
     return 0, None
 
 

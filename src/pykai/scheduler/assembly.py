@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -11,6 +10,7 @@ from pykai.cache.assume import Assumptions
 from pykai.cache.cluster import ClusterCache
 from pykai.kube.api import Api
 from pykai.kube.backoff import Backoff, ItemBackoff
+from pykai.kube.clock import wall
 from pykai.kube.events import EventRecorder
 from pykai.kube.watches import Watches
 from pykai.model.params import SchedulerParams
@@ -36,7 +36,7 @@ class Options:
     selective: bool = True
     metrics_namespace: str = "kai"
     more_metrics: tuple[Metric, ...] = ()
-    clock: Callable[[], float] = time.time
+    clock: Callable[[], float] = wall
 
 
 ALONE = Colocated()

@@ -11,8 +11,8 @@ import yaml
 from charts import generate, roles, values
 
 import pykai
-from pykai.apps import upgrade
-from pykai.apps.cli import CommandTable, main
+from pykai.cli import upgrade
+from pykai.cli.main import CommandTable, main
 from pykai.controllers.grouping.kinds import TABLE
 from pykai.controllers.operator.components import COMPONENTS
 from pykai.controllers.operator.desired import desired

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from pykai.apps import local as command
-from pykai.apps.local import local
-from pykai.apps.local_order import Order
+from pykai.cli import local as command
+from pykai.cli.local import local
+from pykai.cli.local_order import Order
 from pykai.local import clusters
 from pykai.local.clusters import Record
 from pykai.local.process import ProcessId, identify

@@ -7,10 +7,9 @@ from itertools import pairwise
 
 import pytest
 
-from pykai.apps.simulate import group
+from pykai.cli.simulate import group
 from pykai.config import scheduler
-from pykai.config.usage import UsageConfig
-from pykai.config.windows import Window, WindowType
+from pykai.config.usage import UsageConfig, Window, WindowType
 from pykai.plugins import registry
 from pykai.sim.document import document
 from pykai.sim.history import Outcome, QueueSample, Sample

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from pykai.apps import reservation
-from pykai.apps.reservation import ReservationError, hold, on_hollow_nodes, own_pod, visible_device
+from pykai.cli import reservation
+from pykai.cli.reservation import ReservationError, hold, on_hollow_nodes, own_pod, visible_device
 from pykai.kube.api import Object, Patch
 from pykai.kube.errors import Unavailable
 from pykai.kube.memory import MemoryApi

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pykai.controllers.grouping import GroupSpec, Settings, SubGroup, Topology, pod_group_to_write, pod_patch
 from pykai.controllers.grouping.pod_group import go_duration, is_same, keeping_decisions, merged, pod_group
-from pykai.objects import duration
+from pykai.objects import units
 
 from .cluster import Object, pod
 
@@ -77,7 +77,7 @@ def test_durations_as_kubernetes_writes_them(seconds: float, text: str) -> None:
 
 @given(st.integers(-(10**14), 10**14))
 def test_written_durations_read_back(microseconds: int) -> None:
-    assert duration.parse(go_duration(microseconds / 10**6)) == pytest.approx(microseconds / 10**6, abs=1e-9)
+    assert units.parse_duration(go_duration(microseconds / 10**6)) == pytest.approx(microseconds / 10**6, abs=1e-9)
 
 
 POOL, QUEUE = "kai.scheduler/node-pool", "kai.scheduler/queue"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from pykai.config.windows import Window, WindowType
+from pykai.config.usage import Window, WindowType
 from pykai.controllers.loop import Pace
 from pykai.controllers.usage import FakeSource, HistorySource, UsageConfig, UsageError, UsageLister, read_usage_config
 from pykai.controllers.usage.queries import use_over_time
