@@ -29,7 +29,7 @@ from pykai.kube.resources import CONFIG, CRD, DEPLOYMENT, MUTATING_WEBHOOK, NAME
 from pykai.kube.watches import Watches
 from pykai.local.cluster import ControlPlane
 from pykai.objects.crds import manifests
-from pykai.observe.work_metrics import WorkMetrics
+from pykai.observe.metrics import WorkMetrics
 from tests.open_definition import open_definition
 from tests.patience import PATIENCE_SECONDS
 from tests.unit.chart.rendering import CHART, VALUE_SETS, helm, objects, render

@@ -26,6 +26,7 @@ from pykai.local.cluster import ClusterError, ControlPlane, PartError, start_clu
 from pykai.local.containers.images import Image
 from pykai.local.containers.pods import Containers, Machine
 from pykai.local.kubelet import hollow_nodes
+from pykai.local.paths import clusters_root
 from pykai.local.process import ProcessId, identify, wait_for_end
 from pykai.local.session import ClusterPlan, Component, live
 from tests.patience import PATIENCE_SECONDS
@@ -338,7 +339,7 @@ async def test_up_status_down_side_by_side(state: Path, eventually: Eventually) 
     assert kai("down", "--name", "one").returncode == 0
     processes = [one.owner, *one.parts.values()]
     assert not any(process.alive() for process in processes)
-    assert [path.name for path in clusters.clusters_root().iterdir()] == ["two"]
+    assert [path.name for path in clusters_root().iterdir()] == ["two"]
     assert kai("status").returncode == 0
     assert kai("down", "--all").returncode == 0
     assert list((state / "pykai").iterdir()) == []
@@ -366,7 +367,7 @@ async def test_no_part_outlives_a_killed_owner(state: Path) -> None:
     assert wait_for_end([record.owner, *record.parts.values()], PATIENCE_SECONDS) == []
     assert known("orphan").state() == "dead"
     assert kai("down", "--name", "orphan").returncode == 0
-    assert not clusters.clusters_root().exists()
+    assert not clusters_root().exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -388,7 +389,7 @@ async def test_a_signal_ends_run_and_leaves_nothing(
         output = process.communicate(timeout=PATIENCE_SECONDS)[0]
     assert process.returncode == 0, output
     assert not any(child.alive() for child in children)
-    assert not clusters.clusters_root().exists()
+    assert not clusters_root().exists()
 
 
 def _children(pid: int) -> list[ProcessId]:

@@ -141,7 +141,7 @@ def offered(site: Site, wanted: list[Fields]) -> list[list[Choice]] | str:
         meta = {"name": name, "namespace": "ns"}
         return kind(kinds.ResourceClaim, {"metadata": meta, "spec": {"devices": asked}, **rest})
 
-    objects = [node("m", {"zone": "u"}), node(site.node, dict(site.labels))]
+    objects: list[Any] = [node("m", {"zone": "u"}), node(site.node, dict(site.labels))]
     for at, spec in enumerate(site.slices):
         objects.append(kind(kinds.ResourceSlice, {"metadata": {"name": f"s{at}"}, "spec": spec}))
     for name, fields in site.classes.items():

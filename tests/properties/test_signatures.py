@@ -31,7 +31,7 @@ def planned(snapshot: Snapshot, actions: tuple[str, ...], signatures: bool) -> P
 
 def memory(name: str, mib: int, on: str = "") -> Any:
     """A pod that takes so much of the device `d`."""
-    found = pod(name, on, **({"device": "d"} if on else {}))
+    found = pod(name, on, None, **({"device": "d"} if on else {}))
     found.metadata.annotations[names.GPU_MEMORY] = str(mib)
     return found
 

@@ -13,7 +13,7 @@ from pykai.admission.pod_draft import ContainerObject, PodObject, containers_wit
 from pykai.admission.verdict import RefusedError
 from pykai.objects.gpu_request import VISIBLE_DEVICES
 from pykai.objects.names import MIG_PREFIX, NVIDIA_GPU
-from pykai.objects.quantity import parse
+from pykai.objects.units import parse_quantity
 
 _NO_DEVICE = "void"
 _HARMLESS = ("", "void", "none")
@@ -56,7 +56,7 @@ def _requests_device(container: ContainerObject) -> bool:
 
 def _is_some(amount: str | int | float) -> bool:
     try:
-        return parse(amount) != 0
+        return parse_quantity(amount) != 0
     except ValueError:
         # Not a quantity: the API server refuses the pod itself.
         return False

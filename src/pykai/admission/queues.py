@@ -13,7 +13,7 @@ from typing import Any
 from pykai.admission import queue_quotas, shapes
 from pykai.admission.shapes import Queue, QueueResources
 from pykai.admission.verdict import RefusedError, Verdict, judged
-from pykai.objects import quantity
+from pykai.objects import units
 
 NO_RESOURCES = "resources must be specified"
 
@@ -63,8 +63,8 @@ def _held(queue: Queue) -> Mapping[str, Any]:
 
 def _is_some(amount: Any) -> bool:
     try:
-        return quantity.parse(amount) > 0
-    except quantity.QuantityError:
+        return units.parse_quantity(amount) > 0
+    except units.QuantityError:
         return False
 
 

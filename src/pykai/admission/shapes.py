@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from msgspec import Meta, Struct, ValidationError, convert
 
 from pykai.admission.verdict import RefusedError
-from pykai.objects import duration
+from pykai.objects import units
 
 Amount = str | int | float
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
@@ -164,7 +164,7 @@ def check_duration(field: str, text: str | None) -> None:
     try:
         if len(text) > _LONGEST_DURATION:
             raise ValueError(text)
-        duration.parse(text)
+        units.parse_duration(text)
     except ValueError:
         raise RefusedError(f"{field}: {text[:_LONGEST_DURATION]!r} is not a duration such as 90s or 1h30m") from None
 

@@ -17,7 +17,7 @@ from pykai.cli.webhooks import PODS, Webhooks, WebhookSettings
 from pykai.kube.api import Api
 from pykai.kube.watches import Watches
 from pykai.objects import names
-from pykai.observe.work_metrics import WorkMetrics
+from pykai.observe.metrics import WorkMetrics
 
 _PURE = "admission keeps no queue of work"
 FLAGS = (

@@ -40,7 +40,7 @@ from pykai.kube.http import HttpApi
 from pykai.kube.resources import POD_GROUP
 from pykai.kube.watches import Watches
 from pykai.objects import names
-from pykai.observe.work_metrics import WorkMetrics
+from pykai.observe.metrics import WorkMetrics
 from pykai.scheduler.expected_groups import ExpectedGroups
 from pykai.scheduler.hands import Colocated
 

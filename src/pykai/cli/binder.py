@@ -16,8 +16,8 @@ from pykai.controllers.binder import Binder, BinderSettings, Plugin, Reservation
 from pykai.controllers.loop import Pace
 from pykai.kube.api import Api
 from pykai.kube.watches import Watches
-from pykai.objects import names, quantity
-from pykai.observe.work_metrics import WorkMetrics
+from pykai.objects import names, units
+from pykai.observe.metrics import WorkMetrics
 
 _USUAL, _POD = BinderSettings(), ReservationTemplate()
 RESERVATION = (
@@ -102,8 +102,8 @@ def _resources(given: Mapping[str, Any], flag: str) -> dict[str, Any]:
 
 def _check_amount(path: str, amount: str | int | float) -> None:
     try:
-        negative = quantity.parse(amount) < 0
-    except quantity.QuantityError as error:
+        negative = units.parse_quantity(amount) < 0
+    except units.QuantityError as error:
         raise FieldError(path, str(error)) from error
     if negative:
         raise FieldError(path, f"{amount} is negative")

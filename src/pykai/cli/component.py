@@ -32,7 +32,7 @@ from pykai.kube.watches import Watches
 from pykai.objects import names
 from pykai.observe import logs
 from pykai.observe.http import AddressError, Maker, health_pages, metrics_page, serving
-from pykai.observe.work_metrics import WorkMetrics
+from pykai.observe.metrics import WorkMetrics
 
 log = structlog.get_logger("component")
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from pykai.objects import duration
+from pykai.objects import units
 
 Check = Callable[[Any], str]
 _METRIC_PREFIX = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
@@ -44,18 +44,22 @@ def at_least(least: float) -> Check:
 
 def time_at_least(least: float) -> Check:
     """A duration of at least so many seconds."""
-    return lambda text: _time_wrong(text) or ("" if duration.parse(text) >= least else f"must be at least {least:g}s")
+    return lambda text: (
+        _time_wrong(text) or ("" if units.parse_duration(text) >= least else f"must be at least {least:g}s")
+    )
 
 
 def time_above(bound: float) -> Check:
     """A duration of more than so many seconds."""
-    return lambda text: _time_wrong(text) or ("" if duration.parse(text) > bound else f"must be longer than {bound:g}s")
+    return lambda text: (
+        _time_wrong(text) or ("" if units.parse_duration(text) > bound else f"must be longer than {bound:g}s")
+    )
 
 
 def _time_wrong(text: str) -> str:
     try:
-        duration.parse(text)
-    except duration.DurationError as error:
+        units.parse_duration(text)
+    except units.DurationError as error:
         return str(error)
     return ""
 

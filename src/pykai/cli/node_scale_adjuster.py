@@ -17,7 +17,7 @@ from pykai.controllers.node_scaler import NodeScalerSettings
 from pykai.kube.api import Api
 from pykai.kube.watches import Watches
 from pykai.objects import names
-from pykai.observe.work_metrics import WorkMetrics
+from pykai.observe.metrics import WorkMetrics
 
 FLAGS = (
     Flag("scaling-pod-image", "registry/local/kai-scheduler/scalingpod", "Image of scaling pods."),

@@ -16,8 +16,8 @@ from pykai.controllers.numa_exporter.cpus import TopologyError, numa_of_cpus
 from pykai.controllers.numa_exporter.exporter import Exporter, ExporterSettings, kubelet
 from pykai.kube.api import Api
 from pykai.kube.watches import Watches
-from pykai.objects import duration
-from pykai.observe.work_metrics import WorkMetrics
+from pykai.objects import units
+from pykai.observe.metrics import WorkMetrics
 
 FLAGS = (
     Flag("node-name", "", "The node; without it the environment variable NODE_NAME."),
@@ -38,7 +38,7 @@ def settings_of(given: dict[str, Any]) -> ExporterSettings:
     node = given["node_name"] or os.environ.get("NODE_NAME", "")
     if not node:
         raise click.UsageError("node name is required: set --node-name or the NODE_NAME environment variable")
-    poll, drift = (duration.parse(given[flag]) for flag in ("poll_interval", "drift_resync_interval"))
+    poll, drift = (units.parse_duration(given[flag]) for flag in ("poll_interval", "drift_resync_interval"))
     try:
         return ExporterSettings(node, numa_of_cpus(Path(given["sysfs_root"])), poll, drift)
     except (TopologyError, OSError) as error:

@@ -26,7 +26,7 @@ from pykai.controllers.operator.webhooks import Endpoint
 from pykai.kube.api import Api
 from pykai.kube.watches import Watches
 from pykai.objects import names
-from pykai.observe.work_metrics import WorkMetrics
+from pykai.observe.metrics import WorkMetrics
 
 FLAGS = (
     Flag("namespace", names.SYSTEM_NAMESPACE, "Namespace of this operator and of everything it deploys."),

@@ -17,7 +17,7 @@ from pykai.controllers.pod_grouper.announcing import Expectations
 from pykai.kube.api import Api, Selection
 from pykai.kube.watches import Watches
 from pykai.objects import names
-from pykai.observe.work_metrics import WorkMetrics
+from pykai.observe.metrics import WorkMetrics
 
 FLAGS = (
     Flag("scheduler-name", names.SCHEDULER_NAME, "Whose pods are grouped (spec.schedulerName)."),

@@ -11,7 +11,7 @@ from pykai.cli import binder, node_scale_adjuster, pod_grouper, queue_controller
 from pykai.cli.main import main
 from pykai.config import scheduler as configuration
 from pykai.config.fields import FieldError
-from pykai.config.remarks import remarks
+from pykai.config.scheduler import remarks
 from pykai.config.usage import read_usage_config
 from pykai.plugins import registry
 

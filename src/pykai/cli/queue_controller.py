@@ -23,7 +23,7 @@ from pykai.kube.api import Api
 from pykai.kube.resources import QUEUE
 from pykai.kube.watches import Watches
 from pykai.objects import kinds, names
-from pykai.observe.work_metrics import WorkMetrics
+from pykai.observe.metrics import WorkMetrics
 
 log = structlog.get_logger("flags")
 FLAGS = (

@@ -30,9 +30,9 @@ from pykai.engine.policy import Policy
 from pykai.engine.record import plan_of
 from pykai.model.params import SchedulerParams
 from pykai.model.plan import Plan
-from pykai.objects import quantity
+from pykai.objects import units
 from pykai.objects.snapshot_file import SnapshotFile
-from pykai.objects.timestamps import seconds
+from pykai.objects.units import parse_timestamp
 from pykai.plugins import registry
 from pykai.scheduler import collector
 from pykai.scheduler.allocator import keep_freed_memory
@@ -181,7 +181,7 @@ class _Refused(click.ClickException):
 
 
 def _instant(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
-    found = seconds(text)
+    found = parse_timestamp(text)
     if text is not None and found is None:
         raise click.BadParameter(f"{text!r} is not a time such as 2026-01-31T12:00:00Z")
     return found
@@ -228,7 +228,7 @@ def refusing(file: Path) -> Iterator[None]:
         yield
     except FieldError as error:
         raise _Refused(str(error)) from error
-    except quantity.QuantityError as error:
+    except units.QuantityError as error:
         raise _Refused(f"{file}: {_first_wrong_amount(file) or error}") from error
     except msgspec.ValidationError as error:
         raise _Refused(f"{file}: {_first_wrong_part(file) or field_error(error, snapshot.MEMBER)}") from error
@@ -269,8 +269,8 @@ def _first_wrong_amount(file: Path) -> FieldError | None:
     """The first amount in the file that is none, with its path: for people who edit snapshots by hand."""
     for path, text in _amounts(_raw_objects(file), "rawObjects"):
         try:
-            quantity.parse(text)
-        except quantity.QuantityError as error:
+            units.parse_quantity(text)
+        except units.QuantityError as error:
             return FieldError(f"{snapshot.MEMBER}: {path}", str(error))
     return None
 
@@ -287,9 +287,9 @@ def _amounts(found: Any, path: str) -> Iterator[tuple[str, str]]:
 
 
 def _show(plan: Plan, figures: list[CycleFigures], rows: int) -> None:
-    from pykai.observe import plans, tables  # rich costs memory that --json must not have
+    from pykai.observe import tables  # rich costs memory that --json must not have
 
-    tables.show(plans.tables(plan, rows))
+    tables.show(tables.plan_tables(plan, rows))
     for number, cycle in enumerate(figures, 1):
         click.echo(_line(number, cycle))
 

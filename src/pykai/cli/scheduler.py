@@ -18,8 +18,7 @@ from pykai.cli.flag_checks import address, at_least, metric_prefix, port
 from pykai.cli.flags import CLIENT, ELECTION, Flag, takes, tell_ineffective
 from pykai.config import scheduler as configuration
 from pykai.config.fields import FieldError
-from pykai.config.remarks import remarks
-from pykai.config.scheduler import SchedulerConfig
+from pykai.config.scheduler import SchedulerConfig, remarks
 from pykai.controllers.loop import Pace, ReconcileLoop
 from pykai.controllers.usage import UsageConfig, UsageLister, read_usage_config, source_of
 from pykai.controllers.usage.lister import QUERY_LATENCY
@@ -31,9 +30,9 @@ from pykai.kube.lease import scheduler_lease
 from pykai.kube.transport import Settings as ClientSettings
 from pykai.kube.watches import Watches
 from pykai.model.params import SchedulerParams
-from pykai.objects import duration, names
+from pykai.objects import names, units
 from pykai.observe import logs
-from pykai.observe.work_metrics import WorkMetrics
+from pykai.observe.metrics import WorkMetrics
 from pykai.plugins import registry
 from pykai.scheduler.agenda import Rhythm
 from pykai.scheduler.allocator import keep_freed_memory
@@ -150,8 +149,8 @@ def params_of(given: dict[str, Any]) -> SchedulerParams:
 
 def _seconds(given: dict[str, Any], flag: str) -> float:
     try:
-        return duration.parse(given[flag.replace("-", "_")])
-    except duration.DurationError as error:
+        return units.parse_duration(given[flag.replace("-", "_")])
+    except units.DurationError as error:
         raise click.BadParameter(str(error), param_hint=f"--{flag}") from error
 
 

@@ -17,14 +17,14 @@ from pykai.admission.pods import PodSettings
 from pykai.cli.flag_checks import no_nan
 from pykai.config import scheduler
 from pykai.config.fields import FieldError, below
-from pykai.config.remarks import remarks
+from pykai.config.scheduler import remarks
 from pykai.config.usage import read_usage_config
 from pykai.controllers import grouping
 from pykai.engine.verify import verify
 from pykai.model.params import SchedulerParams
 from pykai.model.plan import Plan
 from pykai.model.snapshot import Snapshot
-from pykai.objects import duration
+from pykai.objects import units
 from pykai.plugins import registry
 from pykai.sim import admission, generate, installed, manifests
 from pykai.sim.admission import Admitted, ManifestsError
@@ -140,8 +140,8 @@ def remarks_of(file: Path | None) -> list[str]:
 # -------------------------------------------------------------------------------------------------------------- command
 def _duration(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
     try:
-        seconds = None if text is None else duration.parse_long(text)
-    except duration.DurationError as error:
+        seconds = None if text is None else units.parse_long_duration(text)
+    except units.DurationError as error:
         raise click.BadParameter(str(error)) from error
     if seconds is not None and seconds < 0:
         raise click.BadParameter(f"{text} is negative")

@@ -12,14 +12,14 @@ from fractions import Fraction
 from typing import Any
 
 from pykai.hollow.shapes import Device
-from pykai.objects import names, quantity
+from pykai.objects import names, units
 
 Amounts = dict[str, Fraction]
 
 
 def amounts(resources: Mapping[str, Any] | None) -> Amounts:
     """A resource list as exact amounts."""
-    return {name: quantity.parse(text) for name, text in (resources or {}).items()}
+    return {name: units.parse_quantity(text) for name, text in (resources or {}).items()}
 
 
 def _sum(parts: Iterable[Amounts]) -> Amounts:

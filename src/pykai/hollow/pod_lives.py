@@ -27,7 +27,7 @@ from pykai.kube.api import Api, Deletion, Object, Patch
 from pykai.kube.clock import wall
 from pykai.kube.errors import ApiError, Conflict, Invalid, NotFound
 from pykai.kube.resources import POD
-from pykai.objects import names, timestamps
+from pykai.objects import names, units
 
 _logger = structlog.get_logger(__name__)
 _WRITES_AT_ONCE = 64
@@ -158,9 +158,9 @@ class PodLives:
         while True:
             if since is None:
                 since = wall()
-                life.started = timestamps.rfc3339(since)
+                life.started = units.rfc3339(since)
                 await self._patch(life, pod_status.running(life.pod, life.started, restarts))
-            life.started = timestamps.rfc3339(since)
+            life.started = units.rfc3339(since)
             code = await self._run_containers(life, since, seconds)
             if code is None:
                 return
@@ -248,7 +248,7 @@ def _close_logs(life: Life) -> None:
 
 
 def _now() -> str:
-    return timestamps.rfc3339(wall())
+    return units.rfc3339(wall())
 
 
 def _taken_up(pod: Object) -> tuple[int, float | None]:
@@ -256,7 +256,7 @@ def _taken_up(pod: Object) -> tuple[int, float | None]:
     statuses = (pod.get("status") or {}).get("containerStatuses") or ()
     for status in statuses:
         started = ((status.get("state") or {}).get("running") or {}).get("startedAt")
-        return int(status.get("restartCount", 0)), timestamps.seconds(started)
+        return int(status.get("restartCount", 0)), units.parse_timestamp(started)
     return 0, None
 
 

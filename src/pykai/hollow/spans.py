@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pykai.objects import duration
+from pykai.objects import units
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ NEVER = float("inf")
 
 def durations(text: str) -> Span:
     """A duration such as 90s, or a range of them; ValueError tells what is wrong."""
-    return _span(text, duration.parse)
+    return _span(text, units.parse_duration)
 
 
 def seconds(text: str) -> Span:

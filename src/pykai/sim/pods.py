@@ -19,7 +19,7 @@ from pykai.model.pods import GpuKind
 from pykai.model.resources import whole_gpus
 from pykai.objects import kinds, names
 from pykai.objects.pod_template import decode_template
-from pykai.objects.timestamps import rfc3339
+from pykai.objects.units import rfc3339
 from pykai.sim.history import PodLife
 from pykai.sim.manifests import Object
 from pykai.sim.setting import Setting

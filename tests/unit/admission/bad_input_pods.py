@@ -22,7 +22,7 @@ NOT_FOUND = "failed to get fraction container ref: "
 WHOLE = {"limits": {"nvidia.com/gpu": "1"}}
 
 
-def pod(annotations: dict[str, Any] | None = None, /, **spec: Any) -> dict[str, Any]:
+def pod(annotations: Any = None, /, **spec: Any) -> dict[str, Any]:
     """A pod of our scheduler with one container `main`, unless the spec says otherwise."""
     return {
         "metadata": {"name": "train", "namespace": "team", **({"annotations": annotations} if annotations else {})},
@@ -174,7 +174,7 @@ MISFITS: list[Row] = [
     ),
     misfit(
         "a list of annotations", pod(["gpu-fraction"]), "pod.metadata.annotations: Expected object | null, got array"
-    ),  # type: ignore[arg-type]
+    ),
     misfit("no metadata", {"spec": {"schedulerName": "kai-scheduler"}}, "pod: Object missing required field metadata"),
     misfit(
         "containers by name", pod(containers={"main": {}}), "pod.spec.containers: Expected array | null, got object"

@@ -57,7 +57,7 @@ def record(required: dict[str, st.SearchStrategy[Any]] | None = None, **fields: 
 
 names = st.sampled_from(["a", "b", "c", "kai-scheduler"])
 counts = st.integers(-1, 4) | numbers
-annotations = st.dictionaries(st.sampled_from([name for name in NAMES if "gpu" in name or name == "mps"]), texts)
+gpu_annotations = st.dictionaries(st.sampled_from([name for name in NAMES if "gpu" in name or name == "mps"]), texts)
 variables = record(
     name=st.sampled_from(["NVIDIA_VISIBLE_DEVICES", "GPU_PORTION"]),
     value=texts,
@@ -65,7 +65,9 @@ variables = record(
 )
 resources = record(limits=st.dictionaries(st.sampled_from(NAMES), texts), requests=st.just({"nvidia.com/gpu": "x"}))
 containers = st.lists(record({"name": names}, env=st.lists(variables, max_size=3), resources=resources), max_size=3)
-metadata = record({"name": names}, namespace=st.just("team"), annotations=annotations, ownerReferences=st.just([{}]))
+metadata = record(
+    {"name": names}, namespace=st.just("team"), annotations=gpu_annotations, ownerReferences=st.just([{}])
+)
 pod_specs = record(
     {"schedulerName": st.just("kai-scheduler"), "containers": containers},
     initContainers=containers,

@@ -32,7 +32,8 @@ def changed(item: dict[str, Any], settings: PodSettings = SHARING, arrival: Arri
     verdict = mutate_pod(item, arrival, settings)
     assert verdict.allowed, verdict.message
     assert item == before, "the pod that came in was changed"
-    return applied(verdict.patch, item)
+    result: dict[str, Any] = applied(verdict.patch, item)
+    return result
 
 
 def environment(container: dict[str, Any]) -> dict[str, str]:

@@ -20,7 +20,7 @@ from pykai.kube.memory import MemoryApi
 from pykai.kube.resources import LEASE, POD
 from pykai.kube.watches import Watches
 from pykai.objects.kinds import Pod
-from pykai.observe.work_metrics import WorkMetrics
+from pykai.observe.metrics import WorkMetrics
 from tests.patience import PATIENCE_SECONDS
 
 TERM = Term(lease_seconds=40, renew_seconds=30.0, retry_seconds=0.02)

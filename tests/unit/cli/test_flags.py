@@ -13,8 +13,9 @@ from click.testing import CliRunner
 
 from pykai.cli import admission, node_scale_adjuster, pod_group_controller, pod_grouper, queue_controller
 from pykai.cli import all as everything
-from pykai.cli.flags import Flag, pairs, takes
+from pykai.cli.flags import WORKERS, Flag, pairs, takes
 from pykai.cli.main import COMMANDS, main
+from pykai.cli.webhook_flags import WEBHOOK
 from pykai.objects import names
 
 TABLE = (
@@ -126,7 +127,7 @@ def test_the_grouper_reads_its_flags() -> None:
         "--default-priorities-configmap-name=m",
         "--default-priorities-configmap-namespace=n",
         "--pod-label-selector=team=a",
-        tables=(pod_grouper.FLAGS, pod_grouper.WORKERS),
+        tables=(pod_grouper.FLAGS, WORKERS),
     )
     settings = pod_grouper.settings_of(found)
     assert (settings.grouping.scheduler_name, settings.grouping.knative_gang) == ("x", False)
@@ -136,7 +137,7 @@ def test_the_grouper_reads_its_flags() -> None:
 
 
 def test_half_a_config_map_is_refused() -> None:
-    found = given("--default-priorities-configmap-name=m", tables=(pod_grouper.FLAGS, pod_grouper.WORKERS))
+    found = given("--default-priorities-configmap-name=m", tables=(pod_grouper.FLAGS, WORKERS))
     with pytest.raises(click.UsageError, match="must be given together"):
         pod_grouper.settings_of(found)
 
@@ -160,7 +161,7 @@ def test_the_queue_controller_reads_its_labels() -> None:
     found = given(
         "--queue-label-to-metric-label=tier=priority",
         "--enable-webhook=false",
-        tables=(queue_controller.FLAGS, queue_controller.WEBHOOK),
+        tables=(queue_controller.FLAGS, WEBHOOK),
     )
     settings = queue_controller.settings_of(found)
     assert (settings.labels.names, settings.webhook) == ({"tier": "priority"}, None)

@@ -22,7 +22,7 @@ from pykai.config.scheduler import SchedulerConfig
 from pykai.kube.resources import BIND_REQUEST
 from pykai.kube.watches import Watches
 from pykai.model.params import SchedulerParams
-from pykai.observe.work_metrics import WorkMetrics
+from pykai.observe.metrics import WorkMetrics
 from tests.patience import PATIENCE_SECONDS
 from tests.unit.scheduler.rig import RecordingApi, furnish, pod, submit
 

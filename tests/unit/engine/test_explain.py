@@ -14,7 +14,7 @@ from pykai.engine.reasons import ALL_CONSIDERED, NO_NODES, FitError, NodeReason
 from pykai.model.params import SchedulerParams
 from pykai.objects import kinds, names
 from tests.properties.small_world import NOW, PACKING
-from tests.unit.plugins.small_clusters import QUEUE, kind
+from tests.unit.plugins.small_clusters import QUEUE, Fields, kind
 
 from .test_plans import PRIORITIES, bound, gang, node, plan, pod
 
@@ -63,7 +63,7 @@ SLOTS = {
     "whole device": ([node("n", gpus=2, pods=1), *HELD], pod("new-0", gpus=1)),
     "share": ([node("n", gpus=2, pods=1)], pod("new-0", share="0.5")),
     "memory": ([node("n", gpus=2, pods=1)], asking("new-0", {}, {names.GPU_MEMORY: "1000"})),
-    "mig": ([node("n", pods=1, **{MIG: "2"}), *HELD], asking("new-0", {MIG: "1"})),
+    "mig": ([node("n", 0, 1, None, **{MIG: "2"}), *HELD], asking("new-0", {MIG: "1"})),
     "cores": ([node("n", pods=1), *HELD], pod("new-0", cpu="1")),
 }
 
@@ -143,7 +143,7 @@ def test_a_pod_is_told_the_figures_of_each_node(which: str) -> None:
 
 
 def test_several_shortages_and_other_reasons() -> None:
-    more = {"example.com/link": "4", MIG: "1"}
+    more: Fields = {"example.com/link": "4", MIG: "1"}
     taken = {"example.com/link": "3", "memory": "6G", MIG: "1"}
     nodes = [node("a", **more), node("b", cpu="16", memory="16G", **more)]
     cordoned = kind(kinds.Node, {"metadata": {"name": "c"}, "spec": {"unschedulable": True}, "status": nodes[1].status})

@@ -13,7 +13,7 @@ from pykai.model.plan import Plan
 from pykai.model.resources import GPU
 from pykai.model.snapshot import Snapshot
 from pykai.objects import kinds, names
-from pykai.objects.timestamps import rfc3339
+from pykai.objects.units import rfc3339
 from tests.properties import small_world
 from tests.properties.small_world import NOW, PACKING, snapshot_of
 from tests.unit.plugins.small_clusters import QUEUE, Fields, kind

@@ -13,7 +13,7 @@ from pykai.engine.policy import Policy
 from pykai.engine.verify import verify
 from pykai.model.plan import Plan
 from pykai.objects import kinds, names
-from pykai.objects.timestamps import rfc3339
+from pykai.objects.units import rfc3339
 from pykai.plugins.registry import BUILT_IN, make_all
 from tests.properties.small_world import NOW, PACKING, snapshot_of
 from tests.unit.plugins.small_clusters import kind

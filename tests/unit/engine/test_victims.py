@@ -49,7 +49,7 @@ def test_who_moves_takes_nobody_along_who_could_not_start() -> None:
 def test_an_incomplete_gang_gets_back_what_it_had(parts: dict[str, Any]) -> None:
     group = gang("v", "low", **(parts or {"minMember": 3}))
     labels = {"part": "part"} if parts else {}
-    ran, waits = pod("v-0", "n", **labels), pod("v-1", **labels)
+    ran, waits = pod("v-0", "n", None, **labels), pod("v-1", "", None, **labels)
     cycle = Cycle(seen(node("n"), group, ran, waits), PACKING, NOW)
     rows = {name: cycle.snapshot.pods.names.index(name) for name in ("v-0", "v-1")}
     trial, orders = cycle.trial, cycle.orders

@@ -90,7 +90,7 @@ async def test_more_devices_than_there_are_is_refused(api: MemoryApi) -> None:
 
 async def test_a_finished_pod_frees_its_devices(api: MemoryApi) -> None:
     async with playing(api):
-        once = {"annotations": {"pykai.io/run-seconds": "0.05"}, "spec": {"restartPolicy": "Never"}}
+        once: dict[str, Any] = {"annotations": {"pykai.io/run-seconds": "0.05"}, "spec": {"restartPolicy": "Never"}}
         await api.create(POD, pod("first", gpus=2, **once))
         await await_phase(api, "first", "Succeeded")
         await api.create(POD, pod("second", gpus=2))

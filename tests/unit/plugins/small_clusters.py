@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -16,12 +16,14 @@ from pykai.model.params import SchedulerParams
 from pykai.objects import kinds, names
 
 Fields = dict[str, Any]
+K = TypeVar("K")
 FREE = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
-QUEUE = {"metadata": {"name": "q"}, "spec": {"resources": {"cpu": FREE, "memory": FREE, "gpu": FREE}}}
+QUEUE: Fields = {"metadata": {"name": "q"}, "spec": {"resources": {"cpu": FREE, "memory": FREE, "gpu": FREE}}}
 
 
-def kind(cls: type[Any], fields: Fields) -> Any:
-    return kinds.decode(msgspec.json.encode(fields), cls)
+def kind(cls: type[K], fields: Fields) -> K:
+    found: K = kinds.decode(msgspec.json.encode(fields), cls)
+    return found
 
 
 def node(name: str, labels: Fields | None = None, allocatable: Fields | None = None, **rest: Any) -> kinds.Node:

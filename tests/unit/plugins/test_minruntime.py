@@ -9,7 +9,7 @@ import pytest
 from pykai.engine.decide import decide
 from pykai.engine.policy import Policy
 from pykai.objects import kinds, names
-from pykai.objects.timestamps import rfc3339
+from pykai.objects.units import rfc3339
 from pykai.plugins.minruntime import MinRuntimePolicy, MinRuntimes, is_elastic, keeps_minimum, protected
 from pykai.plugins.registry import BUILT_IN, make_all
 from tests.properties.small_world import NOW

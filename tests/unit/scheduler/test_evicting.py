@@ -37,7 +37,7 @@ async def leaving(it: Rig, name: str) -> bool:
     return found is None or "deletionTimestamp" in found["metadata"]
 
 
-async def annotations(it: Rig, name: str) -> dict[str, str]:
+async def annotations_of(it: Rig, name: str) -> dict[str, str]:
     found: Object = await it.api.get(POD_GROUP.ref(name, "team"), Object)
     return found["metadata"].get("annotations") or {}
 
@@ -82,7 +82,7 @@ async def test_a_note_that_was_not_written_is_written_later(error: ApiError) -> 
 
 
 async def _noted(it: Rig, name: str, key: str) -> bool:
-    return key in await annotations(it, name)
+    return key in await annotations_of(it, name)
 
 
 async def test_the_pod_is_marked_as_disrupted_where_the_flag_says_so() -> None:

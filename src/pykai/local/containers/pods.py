@@ -23,7 +23,7 @@ from pykai.local.containers.environment import expanded, variables_of
 from pykai.local.containers.execution import Command
 from pykai.local.containers.images import Images, name_of, words_of
 from pykai.local.containers.sources import NotYetError, Sources
-from pykai.objects import timestamps
+from pykai.objects import units
 
 _REFRESH_SECONDS = 60.0
 _LEAVING_SECONDS = 3.0
@@ -147,7 +147,7 @@ class _Running:
 
     def _status(self, containers: list[Container]) -> Object:
         """The pod's status; of the conditions those that have changed since it was asked last."""
-        now = timestamps.rfc3339(time.time())
+        now = units.rfc3339(time.time())
         rows = self._conditions(containers)
         changed = {kind: row for kind, row in rows.items() if self._told.get(kind) != row}
         self._told = rows

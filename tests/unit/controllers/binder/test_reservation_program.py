@@ -32,7 +32,7 @@ class FailingApi(MemoryApi):
         self.patches = 0
         self.troubles = 0
 
-    async def patch(self, ref: object, patch: Patch) -> Object:  # type: ignore[override]
+    async def patch(self, ref: object, patch: Patch) -> Object:
         if self.troubles:
             self.troubles -= 1
             raise Unavailable("down")

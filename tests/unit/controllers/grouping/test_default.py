@@ -83,7 +83,7 @@ def test_top_owner_metadata_reads_back_as_text(uid: str, written: str) -> None:
     assert f"uid: {written}\n" in grouped(top, pod()).annotations["kai.scheduler/top-owner-metadata"]
 
 
-def defaults(*entries: dict[str, str]) -> tuple[Settings, dict]:
+def defaults(*entries: dict[str, str]) -> tuple[Settings, Object]:
     config_map = obj("v1", "ConfigMap", "defaults", data={"types": json.dumps(entries)})
     return Settings(kind_defaults=("ns", "defaults")), config_map
 

@@ -10,7 +10,7 @@ MIN = "kai.scheduler/batch-min-member"
 
 
 def replicated(name: str, replicas: int | None = None, parallelism: int | None = None, **annotations: str) -> Object:
-    job = {"name": name, "template": {"metadata": {"annotations": annotations}, "spec": {}}}
+    job: Object = {"name": name, "template": {"metadata": {"annotations": annotations}, "spec": {}}}
     if parallelism is not None:
         job["template"]["spec"]["parallelism"] = parallelism
     return job if replicas is None else {**job, "replicas": replicas}
@@ -74,7 +74,7 @@ def test_half_a_topology_is_none(wish: Object) -> None:
         (jobset(), member("w", 0), "jobset ns/js has no replicatedJobs"),
         (jobset(replicated("")), member("w", 0), "has no name"),
         (jobset(replicated("w"), **{MIN: "0"}), member("w", 0), "on JobSet: value 0 must be >= 1"),
-        (jobset(replicated("w", **{MIN: "x"})), member("w", 0), "replicatedJob template: 'x' is not"),
+        (jobset(replicated("w", None, None, **{MIN: "x"})), member("w", 0), "replicatedJob template: 'x' is not"),
         (jobset(replicated("w")), pod(labels={"jobset.sigs.k8s.io/job-index": "0"}), "replicatedjob-name"),
         (jobset(replicated("w")), pod(labels={"jobset.sigs.k8s.io/replicatedjob-name": "w"}), "job-index"),
         (jobset(replicated("w")), member("w", 1), "has no w-replica-1"),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pykai.controllers.grouping import GroupSpec, Settings, SubGroup, Topology, pod_group_to_write, pod_patch
 from pykai.controllers.grouping.pod_group import go_duration, is_same, keeping_decisions, merged, pod_group
-from pykai.objects import duration
+from pykai.objects import units
 
 from .cluster import Object, pod
 
@@ -77,7 +77,7 @@ def test_durations_as_kubernetes_writes_them(seconds: float, text: str) -> None:
 
 @given(st.integers(-(10**14), 10**14))
 def test_written_durations_read_back(microseconds: int) -> None:
-    assert duration.parse(go_duration(microseconds / 10**6)) == pytest.approx(microseconds / 10**6, abs=1e-9)
+    assert units.parse_duration(go_duration(microseconds / 10**6)) == pytest.approx(microseconds / 10**6, abs=1e-9)
 
 
 POOL, QUEUE = "kai.scheduler/node-pool", "kai.scheduler/queue"
@@ -115,8 +115,8 @@ def test_a_group_without_node_pool_stays_without() -> None:
 def test_a_topology_somebody_set_stays_unless_the_workload_names_one(
     new: Topology, old: Topology, kept: Object
 ) -> None:
-    both = (pod_group(spec(topology=topology)) for topology in (new, old))
-    assert keeping_decisions(*both, Settings())["spec"]["topologyConstraint"] == kept
+    groups = [pod_group(spec(topology=topology)) for topology in (new, old)]
+    assert keeping_decisions(groups[0], groups[1], Settings())["spec"]["topologyConstraint"] == kept
 
 
 def test_merging_adds_metadata_and_replaces_the_rest() -> None:
@@ -163,6 +163,7 @@ def test_create_update_or_leave() -> None:
     assert pod_group_to_write(wanted, created, Settings()) is None
     before = copy.deepcopy(created)
     updated = pod_group_to_write(spec(min_member=4, queue="other"), created, Settings())
+    assert updated is not None
     assert (updated["spec"]["minMember"], updated["spec"]["queue"]) == (4, "q")
     assert created == before
 

@@ -113,11 +113,11 @@ def lws(
     template: Object | None = None,
     **spec: str,
 ) -> Object:
-    parts = {"size": size, "workerTemplate": {"metadata": {"annotations": template or {}}}}
+    parts: Object = {"size": size, "workerTemplate": {"metadata": {"annotations": template or {}}}}
     if segment is not None:
         parts["subGroupPolicy"] = {"subGroupSize": segment} | ({"subGroupPolicyType": policy} if policy else {})
-    spec = {"leaderWorkerTemplate": parts, **spec}
-    return obj("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", spec=spec, annotations=annotations or {})
+    fields = {"leaderWorkerTemplate": parts, **spec}
+    return obj("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", spec=fields, annotations=annotations or {})
 
 
 def lws_pod(index: int | str, group: int | None = None, node: str = "", size: int | None = None) -> Object:

@@ -120,7 +120,7 @@ def test_names_that_classes_serve() -> None:
 
 
 def wanting(name: str, **wanted: int) -> list[Any]:
-    return pod(name, {"containers": [container("main", **wanted)]})
+    return pod(name, {"containers": [container("main", "", **wanted)]})
 
 
 def test_gpus_by_claim_where_there_is_no_device_plugin() -> None:
