@@ -36,7 +36,7 @@ def node(
     allocatable: Mapping[str, Any] | None = None,
     **spec: Any,
 ) -> Manifest:
-    """A ready node of 8 cores and `gpus` devices; `allocatable` adds or replaces amounts, `conditions` replace Ready."""
+    """A ready node of 8 cores and `gpus` devices; `allocatable` changes amounts, `conditions` replace Ready."""
     amounts = {"cpu": "8", "memory": "8G", "pods": "110", **({GPU: str(gpus)} if gpus else {}), **(allocatable or {})}
     conditions = spec.pop("conditions", [READY])
     return {
@@ -82,8 +82,8 @@ def pod(
 ) -> Manifest:
     """A pod of namespace `ns` for this scheduler, pending, or running on `node`.
 
-    `group` names its pod group. In `requests` the key `gpu` stands for the resource of whole GPUs; amounts are limits as
-    well, as they must be for devices. `terminating` marks the pod as deleted; what is left goes to its metadata.
+    `group` names its pod group. In `requests` the key `gpu` stands for the resource of whole GPUs; amounts are limits
+    as well, as they must be for devices. `terminating` marks the pod as deleted; what is left goes to its metadata.
     """
     amounts = {GPU if key == "gpu" else key: str(amount) for key, amount in (requests or {}).items()}
     if metadata.pop("terminating", False):
