@@ -7,7 +7,6 @@ functions of their origin, so a pass that is repeated creates nothing twice.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from pykai.controllers.node_scale.scaling import Settings, desired
 from pykai.controllers.node_scale.scaling_pod import UNSCHEDULABLE_STATUS
 from pykai.controllers.plain import Object, plain_pod
 from pykai.kube.api import EVERYTHING, Api, Patch, Selection
+from pykai.kube.clock import steady
 from pykai.kube.errors import AlreadyExists, Conflict, NotFound
 from pykai.kube.replica import Change
 from pykai.kube.resources import POD
@@ -37,7 +37,7 @@ class NodeScalerSettings:
 
     scaling: Settings
     pods: Selection = EVERYTHING
-    clock: Callable[[], float] = field(default=time.monotonic)
+    clock: Callable[[], float] = field(default=steady)
     meters: Meters = unmetered
 
 

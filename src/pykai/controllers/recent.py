@@ -6,9 +6,10 @@ expired is thrown away when something new is put in.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
+
+from pykai.kube.clock import steady
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -17,7 +18,7 @@ V = TypeVar("V")
 class Recent(Generic[K, V]):
     """Values by key, each for `seconds` unless it is put in for another time."""
 
-    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, seconds: float, clock: Callable[[], float] = steady) -> None:
         self._seconds = seconds
         self._clock = clock
         self._entries: dict[K, tuple[float, V]] = {}

@@ -6,13 +6,13 @@ any case: then the watch is believed again.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 from pykai.controllers.plain import Object
 from pykai.controllers.recent import Recent
 from pykai.kube.api import EventType
+from pykai.kube.clock import steady
 from pykai.kube.codec import version_number
 from pykai.kube.replica import Change, Key
 
@@ -22,7 +22,7 @@ UNSEEN_SECONDS = 10.0
 class Unseen:
     """Objects of one kind as the server answered our last write, by (namespace, name)."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = steady) -> None:
         self._written: Recent[Key, Object] = Recent(UNSEEN_SECONDS, clock)
 
     def put(self, key: Key, written: Object) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pykai.controllers.status import pod_group, pods, queue
-from pykai.objects.resource_list import canonical, total
+from pykai.objects.units import canonical, sum_resources
 
 Case = dict[str, Any]
 
@@ -72,7 +72,7 @@ def of_pod(judge: Callable[[Case], Any]) -> Callable[[Case], Any]:
 
 def received(case: Case) -> Any:
     pod = case["input"]["pod"]
-    return total([pods.allocated_share(pod, node(case, pod["spec"].get("nodeName", "")))])
+    return sum_resources([pods.allocated_share(pod, node(case, pod["spec"].get("nodeName", "")))])
 
 
 def terminal(pod: Case) -> bool:

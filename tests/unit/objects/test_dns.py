@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykai.objects.dns import is_subdomain, object_name
+from pykai.objects.names import is_subdomain, object_name
 
 
 @pytest.mark.parametrize("text", ["a", "kai-scheduler", "41fce092.run.ai", "a" * 253])

@@ -7,7 +7,6 @@ for. Loops start when the watches are complete, so the first look after a start 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -23,6 +22,7 @@ from pykai.controllers.binder.requests import Requests, Rules, Sources
 from pykai.controllers.binder.reservation_pod import ReservationTemplate
 from pykai.controllers.binder.reservations import Reservations, Surroundings
 from pykai.controllers.loop import UNMETERED, Meter, Pace, ReconcileLoop
+from pykai.kube import clock
 from pykai.kube.api import Api
 from pykai.kube.events import EventRecorder
 from pykai.kube.resources import BIND_REQUEST, NODE, POD
@@ -59,7 +59,7 @@ class Binder:
         watches: Watches,
         settings: BinderSettings | None = None,
         meters: Mapping[str, Meter] | None = None,
-        wall: Callable[[], float] = time.time,
+        wall: Callable[[], float] = clock.wall,
     ) -> None:
         settings, meters = settings or BinderSettings(), meters or {}
         self._pace = settings.pace

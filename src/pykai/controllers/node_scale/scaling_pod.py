@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pykai.objects import names, quantity
-from pykai.objects.resource_list import total
+from pykai.objects import names, units
+from pykai.objects.units import sum_resources
 
 Object = Mapping[str, Any]
 
@@ -52,7 +52,7 @@ def devices_of(scaling_pod: Object) -> int:
     """The number of GPUs that a scaling pod asks for."""
     containers = scaling_pod["spec"].get("containers") or ()
     requests = [container.get("resources", {}).get("requests") or {} for container in containers]
-    return int(sum(quantity.parse(each.get(names.NVIDIA_GPU, 0)) for each in requests))
+    return int(sum(units.parse_quantity(each.get(names.NVIDIA_GPU, 0)) for each in requests))
 
 
 def manifest(pod: Object, devices: int, template: ScalingPodTemplate) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def manifest(pod: Object, devices: int, template: ScalingPodTemplate) -> dict[st
 
 def _container(pod: Object, devices: int, image: str) -> dict[str, Any]:
     requests = [container.get("resources", {}).get("requests") or {} for container in pod["spec"]["containers"]]
-    plain = total({name: each[name] for name in _SUMMED if name in each} for each in requests)
+    plain = sum_resources({name: each[name] for name in _SUMMED if name in each} for each in requests)
     gpus = {names.NVIDIA_GPU: str(devices)}
     return {
         "name": "scaling-pod",

@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from pykai.config.fields import FieldError, converted
 from pykai.controllers.operator.defaults import filled
 from pykai.objects.crds.config import CONFIG
-from pykai.objects.dns import is_subdomain
+from pykai.objects.names import is_subdomain
 
 Object = dict[str, Any]
 Labels = dict[str, str]

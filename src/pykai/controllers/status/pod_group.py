@@ -13,7 +13,7 @@ from typing import Any
 
 from pykai.cache.gangs import DEFAULT_PRIORITY, effective_preemptibility
 from pykai.controllers.status.pods import Object, PodResourcesError, allocated, is_active, is_allocated, requested
-from pykai.objects.resource_list import ResourceList, total
+from pykai.objects.units import ResourceList, sum_resources
 
 _PREEMPTIBILITIES = frozenset({"preemptible", "non-preemptible"})
 
@@ -31,8 +31,8 @@ class Surroundings:
 def desired(group: Object, pods: Iterable[Object], around: Surroundings) -> dict[str, Any]:
     """The status fields of the group that this controller owns; a list without entries is left out."""
     parts = [_contribution(pod, around) for pod in pods if is_active(pod)]
-    asked = total(chain.from_iterable(asked for asked, _ in parts))
-    held = total(chain.from_iterable(held for _, held in parts))
+    asked = sum_resources(chain.from_iterable(asked for asked, _ in parts))
+    held = sum_resources(chain.from_iterable(held for _, held in parts))
     fixed = {} if is_preemptible(group, around.priority_classes) else held
     lists = {"requested": asked, "allocated": held, "allocatedNonPreemptible": fixed}
     return {"resourcesStatus": {name: resources for name, resources in lists.items() if resources}}

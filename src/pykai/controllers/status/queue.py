@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from pykai.objects.resource_list import total
+from pykai.objects.units import sum_resources
 
 Object = Mapping[str, Any]
 
@@ -29,6 +29,6 @@ def desired(
     members = [each for each in groups if each["spec"].get("queue") == name]
     parts = [each.get("status") or {} for each in children if each["metadata"]["name"] not in above]
     parts += [(each.get("status") or {}).get("resourcesStatus") or {} for each in members]
-    status: dict[str, Any] = {key: total(part.get(key) for part in parts) for key in _LISTS}
+    status: dict[str, Any] = {key: sum_resources(part.get(key) for part in parts) for key in _LISTS}
     status["childQueues"] = sorted(each["metadata"]["name"] for each in children)
     return {key: value for key, value in status.items() if value}

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 from pykai.objects.kinds import PodGroup
-from pykai.objects.resource_list import ResourceList
+from pykai.objects.units import ResourceList
 
 Lists = tuple[tuple[tuple[str, str | int | float], ...], ...]
 

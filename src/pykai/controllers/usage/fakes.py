@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pykai.config.usage import UsageConfig
-from pykai.config.windows import window_seconds
+from pykai.config.usage import UsageConfig, window_seconds
 from pykai.kernels.usage import Amounts, UsageRecord, normalised_use
 
 

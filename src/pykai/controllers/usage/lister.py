@@ -7,7 +7,6 @@ old shares are nearer to the truth than none.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 
 import structlog
@@ -15,6 +14,7 @@ import structlog
 from pykai.config.usage import UsageConfig
 from pykai.controllers.loop import Pace, ReconcileLoop, RetryLater
 from pykai.controllers.usage.source import QueueUsage, UsageError, UsageSource
+from pykai.kube.clock import wall
 from pykai.observe.metrics import Metric, MetricKind, doubling
 
 QUERY_LATENCY = Metric(
@@ -38,7 +38,7 @@ class UsageLister:
         self,
         source: UsageSource,
         config: UsageConfig,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = wall,
         latency: Callable[[float], None] = _unobserved,
         pace: Pace | None = None,
     ) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 
-from pykai.config.usage import UsageConfig
-from pykai.config.windows import window_seconds
-from pykai.objects import duration
+from pykai.config.usage import UsageConfig, window_seconds
+from pykai.objects import units
 
 
 def use_over_time(metric: str, config: UsageConfig, now: float) -> str | None:
@@ -14,7 +13,7 @@ def use_over_time(metric: str, config: UsageConfig, now: float) -> str | None:
     seconds = math.floor(window_seconds(config.window, now))
     if seconds <= 0:
         return None
-    resolution = duration.render(config.queries.resolution)
+    resolution = units.render_duration(config.queries.resolution)
     return f"sum_over_time(({decayed(metric, config.half_life, now)})[{seconds}s:{resolution}])"
 
 
