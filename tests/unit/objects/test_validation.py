@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from pykai.kube.memory.schema import default, prune, violations
 from pykai.objects.crds import DEFINITIONS
-from pykai.objects.crds.shapes import (
+from pykai.objects.schema import (
     array,
     choice,
     decimal,
@@ -22,6 +21,7 @@ from pykai.objects.crds.shapes import (
     text,
     whole,
 )
+from pykai.objects.validation import default, prune, violations
 
 PART = record("d", {"on": switch("d", default=True), "name": text("d", minLength=1)}, required=["name"])
 SPEC = record(

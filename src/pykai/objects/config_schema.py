@@ -1,29 +1,19 @@
-"""Config: how the whole system is deployed. The operator reads the one named kai-config."""
+"""The schema of Config's spec: how the whole system is deployed, one part for every component."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from pykai.objects import names
-from pykai.objects.crds.config_parts import (
-    autoscaler,
-    client_limits,
-    image,
-    port,
-    replicas,
-    resources,
-    service,
-    service_without_default,
-    validation,
-    webhook_port,
-)
-from pykai.objects.crds.definition import Definition
-from pykai.objects.crds.shapes import (
+from pykai.objects.schema import (
     Schema,
-    conditions,
+    choice,
     decimal,
     foreign,
     foreign_list,
     labels,
     mapping,
+    quantities,
     quantity,
     record,
     switch,
@@ -32,10 +22,122 @@ from pykai.objects.crds.shapes import (
     words,
 )
 
+
+def _image(name: str) -> Schema:
+    """A container image."""
+    return record(
+        "The container image, as repository/name:tag.",
+        {
+            "repository": text("The registry and path; the operator's own if absent."),
+            "name": text("The name of the image.", default=name),
+            "tag": text("The tag; the operator's own if absent."),
+            "pullPolicy": choice("When to pull it.", "Always", "IfNotPresent", "Never", default="IfNotPresent"),
+        },
+    )
+
+
+def _resources() -> Schema:
+    """Requests and limits of a container."""
+    return record(
+        "What the container asks for.",
+        {
+            "requests": quantities("What is set aside for it."),
+            "limits": quantities("What it may not exceed."),
+            "claims": foreign_list("Resource claims it uses."),
+        },
+    )
+
+
+def _client_limits(doc: str) -> Schema:
+    """Limits of a component's requests to the API server."""
+    return record(
+        doc, {"qps": whole("Requests per second.", minimum=0), "burst": whole("Requests at once.", minimum=0)}
+    )
+
+
+def _service(name: str, **enabled: bool) -> Schema:
+    """A component's deployment; `enabled` may carry another default than true."""
+    rules = enabled or {"default": True}
+    return record(
+        "How the component is deployed.",
+        {
+            "enabled": switch("Whether the component is deployed.", **rules),
+            "image": _image(name),
+            "resources": _resources(),
+            "k8sClientConfig": _client_limits("Limits of its requests to the API server; 20 and 100 if absent."),
+            "affinity": foreign("Where its pods run (Affinity); goes before the global one."),
+            "podDisruptionBudget": record(
+                "How many of its pods may be taken down at a time; only with more than one replica.",
+                {
+                    "enabled": switch("Whether there is a budget.", default=False),
+                    "maxUnavailable": {
+                        "description": "How many pods, or which part of them, may be missing.",
+                        "anyOf": [{"type": "integer"}, {"type": "string"}],
+                        "x-kubernetes-int-or-string": True,
+                        "default": 1,
+                    },
+                },
+            ),
+        },
+    )
+
+
+def _service_without_default(name: str) -> Schema:
+    """A component's deployment that the operator turns on and off by itself unless told."""
+    part = _service(name)
+    del part["properties"]["enabled"]["default"]
+    return part
+
+
+def _autoscaler() -> Schema:
+    """Vertical autoscaling of a component."""
+    return record(
+        "Vertical autoscaling.",
+        {
+            "enabled": switch("Whether there is an autoscaler.", default=False),
+            "updatePolicy": foreign("How it acts (PodUpdatePolicy)."),
+            "resourcePolicy": foreign("What it may set (PodResourcePolicy)."),
+        },
+    )
+
+
+def _replicas() -> Schema:
+    """How many copies of a component run."""
+    return whole("How many copies run; global.replicaCount if absent.", minimum=0)
+
+
+def _port(doc: str, default: int) -> Schema:
+    """A port number."""
+    return whole(doc, minimum=1, maximum=65535, default=default)
+
+
+def _webhook_port() -> Schema:
+    """The service port of a validating webhook."""
+    return record(
+        "The port of the webhook.",
+        {
+            "port": _port("The port of the service.", 443),
+            "targetPort": _port("The port of the container.", 9443),
+            "name": text("The name of the port.", default="webhook"),
+        },
+    )
+
+
+def _validation(prefix: str) -> Schema:
+    """Whether objects are checked when they are written."""
+    return record(
+        "Checks of objects when they are written.",
+        {
+            "enableValidation": switch("Whether objects are checked.", default=True),
+            "webhookConfigurationNamePrefix": text("How the webhook configuration's name begins.", default=prefix),
+        },
+    )
+
+
 _GLOBAL = record(
     "What holds for all components.",
     {
-        "vpa": autoscaler(),
+        "vpa": _autoscaler(),
         "openshift": switch("Whether the cluster is OpenShift, which sets security contexts by itself.", default=False),
         "affinity": foreign("Where all pods run (Affinity)."),
         "requireDefaultPodAntiAffinityTerm": switch(
@@ -65,7 +167,7 @@ _GLOBAL = record(
 _POD_GROUPER = record(
     "The pod grouper, which finds the pods that belong together.",
     {
-        "service": service("podgrouper"),
+        "service": _service("podgrouper"),
         "args": record(
             "How it groups.",
             {
@@ -79,23 +181,23 @@ _POD_GROUPER = record(
                 "defaultPrioritiesConfigMapNamespace": text("The namespace of that ConfigMap."),
             },
         ),
-        "k8sClientConfig": client_limits("Limits of its requests to the API server."),
+        "k8sClientConfig": _client_limits("Limits of its requests to the API server."),
         "maxConcurrentReconciles": whole("How many pods it handles at a time.", minimum=1),
-        "replicas": replicas(),
-        "vpa": autoscaler(),
+        "replicas": _replicas(),
+        "vpa": _autoscaler(),
     },
 )
 
 _RESERVATION = record(
     "The pods that reserve the GPUs which are shared.",
     {
-        "image": image("resource-reservation"),
+        "image": _image("resource-reservation"),
         "allocationTimeout": whole("Seconds to wait for the reserved device; 40 if absent.", minimum=1),
         "namespace": text("Where the reservation pods run.", default=names.RESERVATION_NAMESPACE),
         "serviceAccountName": text("Their service account.", default=names.RESERVATION_APP),
         "appLabel": text("Their `app` label.", default=names.RESERVATION_APP),
         "runtimeClassName": text("Their runtime class; nvidia if absent, an empty string means none."),
-        "podResources": resources(),
+        "podResources": _resources(),
         "reservationPodSecurityContext": foreign("Their security context (PodSecurityContext)."),
         "reservationContainerSecurityContext": foreign("Their container's security context (SecurityContext)."),
     },
@@ -113,33 +215,33 @@ _PLUGIN = record(
 _BINDER = record(
     "The binder, which carries out the scheduler's decisions.",
     {
-        "service": service("binder"),
+        "service": _service("binder"),
         "resourceReservation": _RESERVATION,
-        "replicas": replicas(),
+        "replicas": _replicas(),
         "maxConcurrentReconciles": whole("How many pods it binds at a time; 10 if absent.", minimum=1),
         "volumeBindingTimeoutSeconds": whole("Seconds to wait for volumes; 120 if absent.", minimum=1),
-        "probePort": port("The port of its health checks.", 8081),
-        "metricsPort": port("The port of its metrics.", 8080),
+        "probePort": _port("The port of its health checks.", 8081),
+        "metricsPort": _port("The port of its metrics.", 8080),
         "cdiEnabled": switch("Whether devices are named by CDI; found out from the GPU operator if absent."),
         "plugins": mapping("Changes to the binder's plugins, by name.", _PLUGIN),
-        "vpa": autoscaler(),
+        "vpa": _autoscaler(),
     },
 )
 
 _ADMISSION = record(
     "The admission webhook, which completes and checks pods.",
     {
-        "service": service("admission"),
+        "service": _service("admission"),
         "webhook": record(
             "Its ports.",
             {
-                "port": port("The port of the service.", 443),
-                "targetPort": port("The port of the container.", 9443),
-                "probePort": port("The port of its health checks.", 8081),
-                "metricsPort": port("The port of its metrics.", 8080),
+                "port": _port("The port of the service.", 443),
+                "targetPort": _port("The port of the container.", 9443),
+                "probePort": _port("The port of its health checks.", 8081),
+                "metricsPort": _port("The port of its metrics.", 8080),
             },
         ),
-        "replicas": replicas(),
+        "replicas": _replicas(),
         "gpuSharing": switch("Whether pods may ask for a part of a GPU.", default=False),
         "blockNvidiaVisibleDevices": switch("Whether pods that set NVIDIA_VISIBLE_DEVICES are refused.", default=False),
         "queueLabelSelector": switch("Whether only namespaces with the queue label are looked at.", default=False),
@@ -153,75 +255,75 @@ _ADMISSION = record(
         "gpuFractionRuntimeClassName": text(
             "The runtime class of pods that share a GPU; nvidia if absent, empty for none."
         ),
-        "vpa": autoscaler(),
+        "vpa": _autoscaler(),
     },
 )
 
 _SCHEDULER = record(
     "The schedulers; what each shard may set is in SchedulingShard.",
     {
-        "service": service("scheduler"),
+        "service": _service("scheduler"),
         "GOGC": whole("Accepted for compatibility; without effect here.", default=400),
         "schedulerService": record(
             "The service of its metrics.",
             {
                 "type": text("The type of the service.", default="ClusterIP"),
-                "port": port("The port of the service.", 8080),
-                "targetPort": port("The port of the container.", 8080),
+                "port": _port("The port of the service.", 8080),
+                "targetPort": _port("The port of the container.", 8080),
             },
         ),
-        "replicas": replicas(),
-        "vpa": autoscaler(),
+        "replicas": _replicas(),
+        "vpa": _autoscaler(),
     },
 )
 
 _QUEUE_CONTROLLER = record(
     "The queue controller, which writes what queues use.",
     {
-        "service": service("queuecontroller"),
+        "service": _service("queuecontroller"),
         "controllerService": record(
             "Its ports.",
             {
                 "metrics": record(
                     "The port of its metrics.",
                     {
-                        "port": port("The port of the service.", 8080),
-                        "targetPort": port("The port of the container.", 8080),
+                        "port": _port("The port of the service.", 8080),
+                        "targetPort": _port("The port of the container.", 8080),
                         "name": text("The name of the port.", default="metrics"),
                     },
                 ),
-                "webhook": webhook_port(),
+                "webhook": _webhook_port(),
             },
         ),
-        "webhooks": validation("kai-queue-validation-"),
+        "webhooks": _validation("kai-queue-validation-"),
         "metricsNamespace": text("The prefix of metric names; kai if absent."),
         "queueLabelToMetricLabel": text("Queue labels to show as metric labels, as label=metric pairs."),
         "queueLabelToDefaultMetricValue": text("Values of those metric labels where a queue has no such label."),
-        "replicas": replicas(),
-        "vpa": autoscaler(),
+        "replicas": _replicas(),
+        "vpa": _autoscaler(),
     },
 )
 
 _POD_GROUP_CONTROLLER = record(
     "The pod group controller, which writes what pod groups use.",
     {
-        "service": service("podgroupcontroller"),
-        "controllerService": record("Its ports.", {"webhook": webhook_port()}),
+        "service": _service("podgroupcontroller"),
+        "controllerService": record("Its ports.", {"webhook": _webhook_port()}),
         "maxConcurrentReconciles": whole("How many pod groups it handles at a time.", minimum=1),
-        "webhooks": validation("kai-podgroup-validation-"),
-        "replicas": replicas(),
-        "vpa": autoscaler(),
+        "webhooks": _validation("kai-podgroup-validation-"),
+        "replicas": _replicas(),
+        "vpa": _autoscaler(),
     },
 )
 
 _NODE_SCALE_ADJUSTER = record(
     "The node scale adjuster, which makes a cluster autoscaler see pods that wait for a part of a GPU.",
     {
-        "service": service("nodescaleadjuster"),
+        "service": _service("nodescaleadjuster"),
         "args": record(
             "How it works.",
             {
-                "scalingPodImage": image("scalingpod"),
+                "scalingPodImage": _image("scalingpod"),
                 "nodeScaleNamespace": text("Where its scaling pods run.", default=names.SCALING_NAMESPACE),
                 "nodeScaleServiceAccount": text("Their service account.", default=names.SCALING_NAMESPACE),
                 "gpuMemoryToFractionRatio": decimal(
@@ -229,7 +331,7 @@ _NODE_SCALE_ADJUSTER = record(
                 ),
             },
         ),
-        "vpa": autoscaler(),
+        "vpa": _autoscaler(),
     },
 )
 
@@ -273,7 +375,7 @@ _PROMETHEUS = record(
 _NUMA_EXPORTER = record(
     "The exporter that tells which NUMA zones pods run on.",
     {
-        "service": service_without_default("numa-placement-exporter"),
+        "service": _service_without_default("numa-placement-exporter"),
         "nodeSelector": labels("Labels of the nodes it runs on."),
         "tolerations": foreign_list("Taints that it tolerates (Toleration)."),
         "pollInterval": text("How often it looks; 1s if absent."),
@@ -298,15 +400,4 @@ _COMPONENTS: dict[str, Schema] = {
     "numaPlacementExporter": _NUMA_EXPORTER,
 }
 
-CONFIG = Definition(
-    group="kai.scheduler",
-    version="v1",
-    kind="Config",
-    plural="configs",
-    namespaced=False,
-    doc="How the whole system is deployed and configured. Only the object named kai-config is used.",
-    spec=record("One part for every component.", _COMPONENTS),
-    status=record(
-        "What the operator made of it.", {"conditions": conditions("Whether the system is deployed and works.")}
-    ),
-)
+SPEC: Final = record("One part for every component.", _COMPONENTS)

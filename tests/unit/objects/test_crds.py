@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import yaml
+from charts.generate import definitions
 
-from pykai.kube.crds import files
 from pykai.kube.memory.kinds import from_definition
 from pykai.kube.resources import PRODUCT
 from pykai.objects.crds import DEFINITIONS, manifests
@@ -17,7 +17,7 @@ PLAIN = ("metadata", "spec.usageDBConfig")
 
 
 def test_yaml_says_what_the_tables_say() -> None:
-    assert [yaml.safe_load(text) for text in files().values()] == manifests()
+    assert [yaml.safe_load(text) for text in definitions().values()] == manifests()
 
 
 def test_kinds_are_those_the_client_knows() -> None:

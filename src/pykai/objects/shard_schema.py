@@ -1,12 +1,13 @@
-"""SchedulingShard: one scheduler and the nodes it is responsible for."""
+"""The schema of SchedulingShard's spec: one scheduler and the nodes it is responsible for."""
 
 from __future__ import annotations
 
-from pykai.objects.crds.definition import Definition
-from pykai.objects.crds.shapes import (
+from typing import Final
+
+from pykai.objects.schema import (
+    DURATION_PATTERN,
     Schema,
     choice,
-    conditions,
     decimal,
     duration,
     labels,
@@ -56,7 +57,7 @@ _USAGE = record(
     },
 )
 
-_SPEC = record(
+SPEC: Final = record(
     "How this shard schedules.",
     {
         "args": labels(
@@ -98,13 +99,16 @@ _SPEC = record(
             "How long a search for workloads to take down may last; 0 is unlimited.",
             {
                 "maxActionSearchDuration": mapping(
-                    "For a whole action, by its name or `default`; 5m if absent.", duration("The most for this action.")
+                    "For a whole action, by its name or `default`; 5m if absent.",
+                    text("The most for this action. A duration such as 90s or 1h30m.", pattern=DURATION_PATTERN),
                 ),
                 "maxJobSearchDuration": duration("For one workload; 4m if absent."),
                 "minJobSearchDuration": duration("What one workload gets at least; 0s if absent."),
                 "maxGeneratorSearchDuration": mapping(
                     "For one way of searching, by its name or `default`; 2m if absent, 30s for `NodeLocalGreedy`.",
-                    duration("The most for this way of searching."),
+                    text(
+                        "The most for this way of searching. A duration such as 90s or 1h30m.", pattern=DURATION_PATTERN
+                    ),
                 ),
             },
         ),
@@ -114,17 +118,4 @@ _SPEC = record(
         ),
         "actions": mapping("Changes to the scheduler's actions, by name.", _override("action", {})),
     },
-)
-
-SHARD = Definition(
-    group="kai.scheduler",
-    version="v1",
-    kind="SchedulingShard",
-    plural="schedulingshards",
-    namespaced=False,
-    doc="A scheduler of its own for a part of the nodes. The operator runs one for every shard.",
-    spec=_SPEC,
-    status=record(
-        "What the operator made of it.", {"conditions": conditions("Whether the shard is deployed and works.")}
-    ),
 )
