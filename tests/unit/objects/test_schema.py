@@ -11,13 +11,13 @@ from pykai.objects import custom_resources, kinds
 from pykai.objects.schema import Amounts, Doc, Duration, Kind, struct_schema
 
 
-class Part(Kind):
+class Part(Kind, frozen=True):
     """A part, in {unit}."""
 
     size: Annotated[int | None, Doc("How many {unit}.", minimum=0, nullable=True)] = None
 
 
-class Whole(Kind):
+class Whole(Kind, frozen=True):
     """All of it."""
 
     name: Annotated[str, Doc("A name.", required=True)] = ""
@@ -54,7 +54,7 @@ def test_rules_do_not_stop_decoding() -> None:
 
 
 def test_a_field_without_a_note_is_an_error() -> None:
-    class Forgotten(Kind):
+    class Forgotten(Kind, frozen=True):
         """A struct with a field that nobody explained."""
 
         name: str = ""
