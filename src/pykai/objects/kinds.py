@@ -74,6 +74,8 @@ class Node(Kind):
 
 
 class PodSpec(Kind):
+    """The fields before `node_name` are the pod's template, read as a whole."""
+
     containers: Raw = ABSENT
     init_containers: Raw = ABSENT
     overhead: Raw = ABSENT
