@@ -25,12 +25,13 @@ def test_pods_get_the_places_that_are_free() -> None:
     assert all(set(steps) == {*STEPS, "all"} for found in measured.values() for steps in found)
 
 
-def test_unequal_queues_have_nothing_to_take_back() -> None:
+def test_unequal_queues_have_nothing_to_take_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_cycle, "MANY", 32)
     measured = play_unequal(nodes=8, rounds=1)
     assert list(measured) == [
-        "unequal: 3 arrive: 0 bound",
-        "unequal: 1 arrives, 3 wait: 0 bound",
-        "unequal: 1 ends, 3 wait: 0 bound",
+        "unequal: 32 arrive: 0 bound",
+        "unequal: 1 arrives, 32 wait: 0 bound",
+        "unequal: 1 ends, 32 wait: 0 bound",
     ]
 
 
