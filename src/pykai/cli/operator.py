@@ -14,8 +14,16 @@ import click
 
 from pykai import __version__
 from pykai.admission import registration as rules
-from pykai.admission.certificate_files import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE
-from pykai.admission.certificates import defect, issue, renewal_reason, service_names, trust_bundle
+from pykai.admission.certificates import (
+    AUTHORITY_FILE,
+    CERTIFICATE_FILE,
+    KEY_FILE,
+    defect,
+    issue,
+    renewal_reason,
+    service_names,
+    trust_bundle,
+)
 from pykai.cli.component import Composition, Part, process_of, run_component
 from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, Flag, takes, tell_ineffective
 from pykai.cli.programs import check_command_line, check_configuration
