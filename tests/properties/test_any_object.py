@@ -20,9 +20,8 @@ from hypothesis import strategies as st
 from pykai.apps import all as everything
 from pykai.apps.component import Process, live
 from pykai.apps.install import install
-from pykai.controllers.node_scale.scaling import Settings as ScalingSettings
-from pykai.controllers.node_scale.scaling_pod import ScalingPodTemplate
-from pykai.controllers.node_scaler import NodeScalerSettings
+from pykai.controllers.node_scale import NodeScalerSettings, ScalingPodTemplate
+from pykai.controllers.node_scale import ScalingSettings as ScalingSettings
 from pykai.kube.api import Object, Patch, Resource
 from pykai.kube.errors import ApiError
 from pykai.kube.memory import MemoryApi

@@ -12,11 +12,18 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from pykai.config.usage import UsageConfig, read_usage_config
 from pykai.config.windows import Window, WindowType
 from pykai.controllers.loop import Pace
-from pykai.controllers.usage import FakeSource, HistorySource, UsageConfig, UsageError, UsageLister, read_usage_config
-from pykai.controllers.usage.queries import use_over_time
-from pykai.controllers.usage.source import PrometheusSource, source_of
+from pykai.controllers.usage import (
+    FakeSource,
+    HistorySource,
+    PrometheusSource,
+    UsageError,
+    UsageLister,
+    source_of,
+    use_over_time,
+)
 from pykai.kernels.usage import UsageRecord
 from tests.patience import PATIENCE_SECONDS
 from tests.unit.controllers.virtual_time import VirtualTime
