@@ -165,6 +165,6 @@ def test_a_queue_sums_its_children_and_its_own_groups() -> None:
     }
     assert queues.desired_status({"metadata": {"name": "empty"}, "spec": {}}, children, groups) == {}
     in_a_circle = queues.desired_status(
-        {"metadata": {"name": "q"}, "spec": {"parentQueue": "b"}}, queues, [], above={"b", "q"}
+        {"metadata": {"name": "q"}, "spec": {"parentQueue": "b"}}, children, [], ancestors={"b", "q"}
     )
     assert in_a_circle == {"childQueues": ["a", "b"], "requested": {"cpu": "500m"}, "allocated": {"cpu": "500m"}}
