@@ -24,7 +24,7 @@ from bench.live_cluster import LiveCluster, component, live_cluster
 from bench.live_cost import Meter
 from bench.measure import BenchError
 from bench.page import markdown
-from pykai.apps.install import install
+from pykai.cli.install import install
 from pykai.kube.api import Api, Selection
 from pykai.kube.replica import Change
 from pykai.kube.resources import JOB, NAMESPACE, POD

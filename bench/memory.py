@@ -24,13 +24,13 @@ from bench import live_load, machine, sections
 from bench.live_cluster import SCHEDULER, LiveCluster, component, live_cluster
 from bench.measure import BenchError
 from bench.page import markdown
-from pykai.apps.install import install
+from pykai.cli.install import install
+from pykai.hollow.shapes import GpuShape, NodeShape, node_object
 from pykai.kube.api import Api, Object, Patch
 from pykai.kube.resources import NODE, POD, POD_GROUP
 from pykai.local import parts
 from pykai.local.process import cpu_seconds
 from pykai.local.session import connect
-from pykai.local.shapes import GpuShape, NodeShape, node_object
 from pykai.objects import names
 from pykai.observe import tables
 

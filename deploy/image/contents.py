@@ -24,7 +24,7 @@ LIBRARY = f"{HOME}/lib/python{sys.version_info.major}.{sys.version_info.minor}"
 SITE = f"{LIBRARY}/site-packages"
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 PROGRAMS = {
-    "kai": "import sys\nfrom pykai.apps.cli import main\nsys.argv[0] = 'kai'\nmain()\n",
+    "kai": "import sys\nfrom pykai.cli.main import main\nsys.argv[0] = 'kai'\nmain()\n",
     "true": "",
 }
 _NOT_SHIPPED = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json")

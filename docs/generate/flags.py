@@ -10,7 +10,7 @@ import click
 
 import pykai
 from docs.generate import markdown
-from pykai.apps.cli import COMMANDS, main
+from pykai.cli.main import COMMANDS, main
 
 HEAD = """# Commands, flags, environment variables
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from docs.generate import markdown
 from pykai.controllers.status import queue_metrics
 from pykai.controllers.usage import QUERY_LATENCY
-from pykai.observe import metrics, work_metrics
+from pykai.observe import metrics
 from pykai.observe.metrics import Metric
 
 HEAD = """# Metrics
@@ -31,7 +31,7 @@ SECTIONS: tuple[tuple[str, str, Iterable[Metric]], ...] = (
     (
         "Every component",
         "What its work queues do, under the names of Go controllers, without a prefix; and the process.",
-        (*work_metrics.TABLE, *metrics.PROCESS),
+        (*metrics.CONTROLLERS, *metrics.PROCESS),
     ),
 )
 NOT_HERE = {

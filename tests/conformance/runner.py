@@ -93,4 +93,4 @@ def main(folder: Path, prefix: str = "", verbose: bool = True) -> int:
 
 if __name__ == "__main__":
     arguments = sys.argv[1:]
-    sys.exit(main(Path(arguments[0]) if arguments else cases_folder(), *arguments[1:2]))
+    sys.exit(main(Path(arguments[0]) if arguments else cases_folder(), arguments[1] if arguments[1:] else ""))

@@ -38,7 +38,7 @@ Eventually = Callable[..., Awaitable[Any]]
 def local_up(state: Path, *options: str) -> Iterator[Path]:
     """`kai local up` until the end of the block; gives the kubeconfig. `state` is where the cluster keeps its files."""
     environment = {**os.environ, "XDG_STATE_HOME": str(state)}
-    command = [sys.executable, "-m", "pykai.apps.cli", "local"]
+    command = [sys.executable, "-m", "pykai.cli.main", "local"]
     subprocess.run([*command, "up", f"--name={NAME}", *options], env=environment, check=True)
     directory = state / "pykai" / "clusters" / NAME
     try:
@@ -81,7 +81,7 @@ class Mission:
         shown = await self.kubectl("get", kind, "-n", namespace or self.namespace, "-o", "json", *chosen)
         return list(json.loads(shown)["items"])
 
-    async def reservations(self) -> list[Object]:
+    async def reservations(self) -> Sequence[Object]:
         """The reservation pods of the cluster."""
         return await self.list("pods", names.RESERVATION_NAMESPACE)
 
@@ -107,7 +107,7 @@ class Mission:
             raise AssertionError(f"no {text!r} in:\n{shown}") from error
         return shown
 
-    async def running(self, labels: str) -> list[Object]:
+    async def running(self, labels: str) -> Sequence[Object]:
         """Pods with labels that run and are not on their way out."""
         pods = await self.list("pods", labels=labels)
         return [pod for pod in pods if pod["status"]["phase"] == "Running" and not is_ending(pod)]

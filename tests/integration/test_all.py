@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from pykai.apps.on_local import Product
-from pykai.apps.reservation import on_hollow_nodes
+from pykai.cli.on_local import Product
+from pykai.cli.reservation import on_hollow_nodes
+from pykai.hollow.settings import KubeletSettings
+from pykai.hollow.shapes import GpuShape, NodeShape
 from pykai.kube.api import Object, Selection
 from pykai.kube.errors import NotFound
 from pykai.kube.http import HttpApi
 from pykai.kube.resources import POD, QUEUE
 from pykai.local.cluster import ControlPlane
-from pykai.local.habits import Habits
 from pykai.local.kubelet import hollow_nodes
-from pykai.local.shapes import GpuShape, NodeShape
 from pykai.objects import names
 
 from .conftest import Eventually, Kubectl
@@ -32,10 +32,10 @@ RESERVATIONS = Selection(namespace=names.RESERVATION_NAMESPACE)
 async def product(real_api: HttpApi, local_cluster: ControlPlane) -> AsyncIterator[None]:
     """All components and one node with two GPUs; what fails closed is unregistered afterwards."""
     whole = Product()
-    habits = Habits(stop_seconds=0.1, on_start=on_hollow_nodes(whole.connection))
+    settings = KubeletSettings(stop_seconds=0.1, on_start=on_hollow_nodes(whole.connection))
     async with (
         at_work(whole, real_api, Path(local_cluster.site.kubeconfig)),
-        hollow_nodes(real_api, [NodeShape("all-0", GpuShape(2))], habits),
+        hollow_nodes(real_api, [NodeShape("all-0", GpuShape(2))], settings),
     ):
         yield
 
@@ -50,14 +50,14 @@ def queue(name: str, parent: str = "") -> Object:
     }
 
 
-def pod(name: str, queue: str, gpus: int = 0, **annotations: str) -> Object:
+def pod(name: str, queue: str, gpus: int = 0, annotations: Mapping[str, str] | None = None) -> Object:
     container: dict[str, Any] = {"name": "main", "image": "x"}
     if gpus:
         container["resources"] = {"limits": {names.NVIDIA_GPU: str(gpus)}}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "labels": {names.QUEUE_LABEL: queue}, "annotations": annotations},
+        "metadata": {"name": name, "labels": {names.QUEUE_LABEL: queue}, "annotations": dict(annotations or {})},
         "spec": {"schedulerName": names.SCHEDULER_NAME, "containers": [container]},
     }
 
@@ -82,7 +82,13 @@ async def test_from_a_pod_to_the_status_of_its_queues(
 ) -> None:
     root, team = f"root-{namespace}", f"team-{namespace}"
     half = {names.GPU_FRACTION: "0.5"}
-    manifests = [queue(root), queue(team, root), pod("whole", team, 1), pod("a", team, **half), pod("b", team, **half)]
+    manifests = [
+        queue(root),
+        queue(team, root),
+        pod("whole", team, 1),
+        pod("a", team, 0, half),
+        pod("b", team, 0, half),
+    ]
     await kubectl("apply", "-n", namespace, "-f", "-", stdin=yaml.safe_dump_all(manifests))
     await eventually(lambda: running(real_api, namespace, "whole", "a", "b"))
     assert len((await real_api.list(POD, Object, RESERVATIONS)).items) == 1, "both halves are of one device"
@@ -93,7 +99,7 @@ async def test_from_a_pod_to_the_status_of_its_queues(
     await eventually(rolled_up)
     parent = await real_api.get(QUEUE.ref(root), Object)
     assert parent["status"]["childQueues"] == [team]
-    both = pod("both", team, **half, **{names.GPU_MEMORY: "2000"})
+    both = pod("both", team, 0, {**half, names.GPU_MEMORY: "2000"})
     with pytest.raises(AssertionError, match="mutually exclusive"):
         await kubectl("apply", "-n", namespace, "-f", "-", stdin=yaml.safe_dump(both))
     for name in ("whole", "a", "b"):

@@ -11,9 +11,11 @@ from typing import Any
 
 import pytest
 
-from pykai.apps.install import install
-from pykai.apps.reservation import on_hollow_nodes
+from pykai.cli.install import install
+from pykai.cli.reservation import on_hollow_nodes
 from pykai.controllers.binder import Binder
+from pykai.hollow.settings import KubeletSettings
+from pykai.hollow.shapes import GpuShape, NodeShape, devices
 from pykai.kube.api import Object, Selection
 from pykai.kube.errors import AlreadyExists, NotFound
 from pykai.kube.http import HttpApi
@@ -28,9 +30,7 @@ from pykai.kube.resources import (
     STORAGE_CLASS,
 )
 from pykai.kube.watches import Watches
-from pykai.local.habits import Habits
 from pykai.local.kubelet import hollow_nodes
-from pykai.local.shapes import GpuShape, NodeShape, devices
 from pykai.objects import names
 
 from .conftest import Eventually, Kubectl
@@ -45,8 +45,8 @@ async def cluster(real_api: HttpApi) -> AsyncIterator[HttpApi]:
     await install(real_api)
     with suppress(AlreadyExists):
         await real_api.create(RUNTIME_CLASS, {"metadata": {"name": "nvidia"}, "handler": "nvidia"})
-    habits = Habits(stop_seconds=0.1, on_start=on_hollow_nodes(lambda: real_api))
-    async with hollow_nodes(real_api, [NODE_SHAPE], habits):
+    settings = KubeletSettings(stop_seconds=0.1, on_start=on_hollow_nodes(lambda: real_api))
+    async with hollow_nodes(real_api, [NODE_SHAPE], settings):
         yield real_api
 
 

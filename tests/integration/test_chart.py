@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pykai.apps.cli import COMMANDS, CommandTable, main
-from pykai.apps.component import Compose, Composition, Process, live
-from pykai.apps.operator import WEBHOOKS
+from pykai.cli.component import Compose, Composition, Process, live
+from pykai.cli.main import COMMANDS, CommandTable, main
+from pykai.cli.operator import WEBHOOKS
 from pykai.controllers import operator
 from pykai.controllers.operator import OperatorSettings, Site, upgrade
 from pykai.controllers.operator.kinds import MONITOR
@@ -29,7 +29,7 @@ from pykai.kube.resources import CONFIG, CRD, DEPLOYMENT, MUTATING_WEBHOOK, NAME
 from pykai.kube.watches import Watches
 from pykai.local.cluster import ControlPlane
 from pykai.objects.crds import manifests
-from pykai.observe.work_metrics import WorkMetrics
+from pykai.observe.metrics import WorkMetrics
 from tests.open_definition import open_definition
 from tests.patience import PATIENCE_SECONDS
 from tests.unit.chart.rendering import CHART, VALUE_SETS, helm, objects, render
@@ -218,7 +218,7 @@ def _as_started(container: Object, monkeypatch: pytest.MonkeyPatch) -> tuple[Pro
     _, subcommand = container["command"]
     command = main.get_command(main.make_context("kai", [], resilient_parsing=True), subcommand)
     assert command is not None
-    module = f"pykai.apps.{COMMANDS[subcommand].module}"
+    module = f"pykai.cli.{COMMANDS[subcommand].module}"
     monkeypatch.setattr(f"{module}.run_component", lambda *parts: started.append(parts))
     command.main(container["args"], standalone_mode=False)
     (found,) = started

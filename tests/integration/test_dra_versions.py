@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pykai.apps.on_local import Product
+from pykai.cli.on_local import Product
+from pykai.hollow.shapes import NodeShape
 from pykai.kube.api import Object
 from pykai.kube.http import HttpApi
 from pykai.kube.resources import DEVICE_CLASS, POD, QUEUE, RESOURCE_CLAIM, RESOURCE_SLICE
@@ -16,7 +17,6 @@ from pykai.local import parts
 from pykai.local.cluster import start_cluster
 from pykai.local.kubelet import hollow_nodes
 from pykai.local.session import connect
-from pykai.local.shapes import NodeShape
 from pykai.objects import names
 from tests.patience import PATIENCE_SECONDS
 

@@ -16,14 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from pykai.apps.install import install
+from pykai.cli.install import install
+from pykai.hollow.shapes import GpuShape, NodeShape, repeat
 from pykai.kube.api import Api, EventType, Object, Selection
 from pykai.kube.http import HttpApi
 from pykai.kube.replica import Change
 from pykai.kube.resources import BIND_REQUEST, EVENT, POD
 from pykai.local.cluster import ControlPlane
 from pykai.local.kubelet import hollow_nodes
-from pykai.local.shapes import GpuShape, NodeShape, repeat
 from pykai.objects import names
 
 from .component_processes import ROUNDS, ComponentProcesses

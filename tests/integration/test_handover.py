@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from pykai.apps.install import install
-from pykai.apps.on_local import Product
-from pykai.apps.reservation import on_hollow_nodes
+from pykai.cli.install import install
+from pykai.cli.on_local import Product
+from pykai.cli.reservation import on_hollow_nodes
+from pykai.hollow.settings import KubeletSettings
+from pykai.hollow.shapes import GpuShape, NodeShape
 from pykai.kube.api import Object, Selection
 from pykai.kube.http import HttpApi
 from pykai.kube.resources import POD, POD_GROUP, QUEUE
 from pykai.local.cluster import ControlPlane
-from pykai.local.habits import Habits
 from pykai.local.kubelet import hollow_nodes
-from pykai.local.shapes import GpuShape, NodeShape
 from pykai.objects import names
 
 from .conftest import Eventually
@@ -63,8 +63,8 @@ async def handed_over(
 ) -> AsyncIterator[HttpApi]:
     """Our components on a cluster in that state."""
     await install(real_api)
-    habits = Habits(stop_seconds=0.1, on_start=on_hollow_nodes(lambda: real_api))
-    async with hollow_nodes(real_api, [NodeShape(NODE, GpuShape(1))], habits):
+    settings = KubeletSettings(stop_seconds=0.1, on_start=on_hollow_nodes(lambda: real_api))
+    async with hollow_nodes(real_api, [NodeShape(NODE, GpuShape(1))], settings):
         await leave_behind(real_api, namespace)
         await eventually(lambda: phase(real_api, "old", namespace, "Running"))
         async with at_work(Product(), real_api, Path(local_cluster.site.kubeconfig)):

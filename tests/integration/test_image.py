@@ -14,7 +14,7 @@ from deploy.image import contents, oci
 from deploy.image.__main__ import ENVIRONMENT, build
 
 from pykai import __version__
-from pykai.apps.cli import COMMANDS
+from pykai.cli.main import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -85,7 +86,7 @@ async def real_api(local_cluster: ControlPlane) -> AsyncIterator[Api]:
             name = definition["metadata"]["name"]
             await api.patch(CRD.ref(name), Patch.apply(definition, "contract"))
         for resource in (QUEUE, POD_GROUP, TOPOLOGY):
-            await eventually(lambda resource=resource: api.list(resource, Object))
+            await eventually(partial(api.list, resource, Object))
         yield api
 
 

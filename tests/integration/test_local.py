@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 
+from pykai.hollow.nvml import FakeNvml
+from pykai.hollow.settings import KubeletSettings, Log
+from pykai.hollow.shapes import Device, GpuShape, NodeShape, devices
 from pykai.kube.api import Object, Patch, Selection
 from pykai.kube.http import HttpApi
 from pykai.kube.pods import bind
@@ -22,12 +25,10 @@ from pykai.local import clusters
 from pykai.local.cluster import ClusterError, ControlPlane, PartError, start_cluster
 from pykai.local.containers.images import Image
 from pykai.local.containers.pods import Containers, Machine
-from pykai.local.habits import Habits, Log
 from pykai.local.kubelet import hollow_nodes
-from pykai.local.nvml import FakeNvml
+from pykai.local.paths import clusters_root
 from pykai.local.process import ProcessId, identify, wait_for_end
 from pykai.local.session import ClusterPlan, Component, live
-from pykai.local.shapes import Device, GpuShape, NodeShape, devices
 from tests.patience import PATIENCE_SECONDS
 
 from .conftest import Eventually, Kubectl, kubectl_on
@@ -121,7 +122,7 @@ async def test_jobs_complete(real_api: HttpApi, namespace: str, kubectl: Kubectl
 
 
 async def test_deleting_a_namespace_takes_its_running_pods(real_api: HttpApi, namespace: str, kubectl: Kubectl) -> None:
-    async with hollow_nodes(real_api, [GPU_NODE], Habits(stop_seconds=0.1)):
+    async with hollow_nodes(real_api, [GPU_NODE], KubeletSettings(stop_seconds=0.1)):
         await kubectl("create", "namespace", f"{namespace}-b")
         await real_api.create(POD, pod("p", f"{namespace}-b", spec={"nodeName": "gpu"}))
         await kubectl("delete", "namespace", f"{namespace}-b", "--timeout=50s")
@@ -142,7 +143,7 @@ async def test_a_program_sees_its_device_and_kubectl_its_log(
 
         return program() if given["metadata"]["name"] == "reserve" else None
 
-    async with hollow_nodes(real_api, [GPU_NODE], Habits(on_start=on_start)):
+    async with hollow_nodes(real_api, [GPU_NODE], KubeletSettings(on_start=on_start)):
         await real_api.create(POD, pod("whole", namespace, gpus=1, spec={"nodeName": "gpu"}))
         await real_api.create(POD, pod("reserve", namespace, gpus=1, spec={"nodeName": "gpu"}))
 
@@ -190,7 +191,7 @@ async def test_containers_that_are_processes_have_logs_of_their_own(
 
 async def test_many_nodes_and_pods(real_api: HttpApi, namespace: str, eventually: Eventually) -> None:
     shapes = [NodeShape(f"n-{number}", GpuShape(8)) for number in range(50)]
-    async with hollow_nodes(real_api, shapes, Habits(stop_seconds=0)):
+    async with hollow_nodes(real_api, shapes, KubeletSettings(stop_seconds=0)):
         nodes = await real_api.list(NODE, Object)
         assert len(nodes.items) == 50
         for number in range(200):
@@ -302,7 +303,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, control_plane_binary:
 
 
 def kai(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "pykai.apps.local", *arguments], capture_output=True, text=True)
+    return subprocess.run([sys.executable, "-m", "pykai.cli.local", *arguments], capture_output=True, text=True)
 
 
 def known(name: str) -> clusters.Record:
@@ -338,7 +339,7 @@ async def test_up_status_down_side_by_side(state: Path, eventually: Eventually) 
     assert kai("down", "--name", "one").returncode == 0
     processes = [one.owner, *one.parts.values()]
     assert not any(process.alive() for process in processes)
-    assert [path.name for path in clusters.clusters_root().iterdir()] == ["two"]
+    assert [path.name for path in clusters_root().iterdir()] == ["two"]
     assert kai("status").returncode == 0
     assert kai("down", "--all").returncode == 0
     assert list((state / "pykai").iterdir()) == []
@@ -366,7 +367,7 @@ async def test_no_part_outlives_a_killed_owner(state: Path) -> None:
     assert wait_for_end([record.owner, *record.parts.values()], PATIENCE_SECONDS) == []
     assert known("orphan").state() == "dead"
     assert kai("down", "--name", "orphan").returncode == 0
-    assert not clusters.clusters_root().exists()
+    assert not clusters_root().exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -374,7 +375,7 @@ async def test_no_part_outlives_a_killed_owner(state: Path) -> None:
 async def test_a_signal_ends_run_and_leaves_nothing(
     state: Path, eventually: Eventually, number: signal.Signals, early: bool
 ) -> None:
-    command = [sys.executable, "-m", "pykai.apps.local", "run", "--name", "brief", "--nodes", "1"]
+    command = [sys.executable, "-m", "pykai.cli.local", "run", "--name", "brief", "--nodes", "1"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
 
         def far_enough() -> bool:
@@ -388,7 +389,7 @@ async def test_a_signal_ends_run_and_leaves_nothing(
         output = process.communicate(timeout=PATIENCE_SECONDS)[0]
     assert process.returncode == 0, output
     assert not any(child.alive() for child in children)
-    assert not clusters.clusters_root().exists()
+    assert not clusters_root().exists()
 
 
 def _children(pid: int) -> list[ProcessId]:

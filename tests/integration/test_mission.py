@@ -289,8 +289,9 @@ async def test_m14_and_m15_priority_in_a_limited_queue_and_the_limit_lifted(miss
 async def test_m16_time_sliced_devices_count_as_often_as_they_are_offered(mission: Mission) -> None:
     async def node() -> Object:
         chosen = ("--selector=nvidia.com/gpu.product=NVIDIA-L4-SHARED", "-o", "json")
-        (found,) = json.loads(await mission.kubectl("get", "node", *chosen))["items"]
-        return found
+        found: list[Object] = json.loads(await mission.kubectl("get", "node", *chosen))["items"]
+        (only,) = found
+        return only
 
     async with mission.cordoned("dgx-0"):
         await mission.apply("gpu-sharing/gpu-sharing.yaml")

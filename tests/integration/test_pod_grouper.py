@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pykai.apps.install import install
+from pykai.cli.install import install
 from pykai.controllers import pod_grouper
 from pykai.controllers.pod_grouper import PodGrouperSettings
 from pykai.kube.api import Object, Selection

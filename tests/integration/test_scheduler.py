@@ -17,19 +17,19 @@ from typing import Any
 
 import pytest
 
-from pykai.apps.install import install
-from pykai.apps.replay import Replay
+from pykai.cli.install import install
+from pykai.cli.replay import Replay
 from pykai.config import snapshot as snapshots
 from pykai.config.scheduler import SchedulerConfig, policy
 from pykai.controllers.loop import Pace, ReconcileLoop
 from pykai.engine.verify import verify
+from pykai.hollow.shapes import GpuShape, NodeShape
 from pykai.kube.api import Object, Patch, Selection
 from pykai.kube.http import HttpApi
 from pykai.kube.pods import bind
 from pykai.kube.resources import BIND_REQUEST, POD, POD_GROUP, QUEUE
 from pykai.kube.watches import Watches
 from pykai.local.kubelet import hollow_nodes
-from pykai.local.shapes import GpuShape, NodeShape
 from pykai.model.params import SchedulerParams
 from pykai.objects import names
 from pykai.plugins import registry

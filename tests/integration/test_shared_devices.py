@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 import yaml
 
-from pykai.apps.install import install
-from pykai.apps.reservation import on_hollow_nodes
+from pykai.cli.install import install
+from pykai.cli.reservation import on_hollow_nodes
 from pykai.controllers.binder.device_index import GroupKey
 from pykai.controllers.binder.reservations import reservation_name
+from pykai.hollow.settings import KubeletSettings
+from pykai.hollow.shapes import GpuShape, NodeShape
 from pykai.kube.api import Object
 from pykai.kube.http import HttpApi
 from pykai.kube.resources import MUTATING_WEBHOOK, VALIDATING_WEBHOOK
 from pykai.local.cluster import ControlPlane
-from pykai.local.habits import Habits
 from pykai.local.kubelet import hollow_nodes
-from pykai.local.shapes import GpuShape, NodeShape
 from pykai.objects import names
 
 from .component_processes import FLAGS, ROUNDS, ComponentProcesses
@@ -85,9 +85,9 @@ async def processes(
     """Every component that a shared GPU needs, each a process, and one node with eight GPUs."""
     await install(real_api)
     parts = ComponentProcesses(Path(local_cluster.site.kubeconfig), tmp_path)
-    habits = Habits(stop_seconds=0.1, on_start=on_hollow_nodes(lambda: real_api))
+    settings = KubeletSettings(stop_seconds=0.1, on_start=on_hollow_nodes(lambda: real_api))
     try:
-        async with hollow_nodes(real_api, [NodeShape("dgx-0", GpuShape(DEVICES))], habits):
+        async with hollow_nodes(real_api, [NodeShape("dgx-0", GpuShape(DEVICES))], settings):
             for name in FLAGS:
                 await parts.start(name)
             await eventually(lambda: "webhooks registered" in parts.log("admission"))

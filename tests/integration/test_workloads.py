@@ -18,7 +18,7 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from pykai.apps.install import install
+from pykai.cli.install import install
 from pykai.controllers import pod_grouper
 from pykai.controllers.grouping.kinds import ANY_VERSION, TABLE
 from pykai.controllers.pod_grouper.kinds import plural_of

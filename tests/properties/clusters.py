@@ -13,8 +13,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from pykai.objects import names
-from pykai.objects.quantity import amount
-from pykai.objects.timestamps import rfc3339
+from pykai.objects.units import amount, rfc3339
 from tests.properties.small_world import LEVELS, NOW, OURS, Cluster, Fields, reservation, running
 
 MIG = "nvidia.com/mig-1g.5gb"

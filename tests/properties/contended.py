@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from hypothesis import strategies as st
 
 from pykai.objects import names
-from pykai.objects.timestamps import rfc3339
+from pykai.objects.units import rfc3339
 from tests.properties.clusters import ASKS, FREE, Ask, Lodging, Shape, created, group_of, leaves, pod_of
 from tests.properties.small_world import NOW, Cluster, Fields
 

@@ -38,7 +38,8 @@ def attribute(driver: str, device: Fields, name: str) -> tuple[str, Any] | None:
     """(type, value) of an attribute by its full name."""
     for key, value in (device.get("attributes") or {}).items():
         if (key if "/" in key else f"{driver}/{key}") == name:
-            return next(iter(value.items()))
+            kind, said = next(iter(value.items()))
+            return str(kind), said
     return None
 
 
@@ -59,7 +60,7 @@ def reaches(where: Fields, node: str, labels: Mapping[str, str]) -> bool:
         return bool(where["nodeName"] == node)
     if where.get("nodeSelector"):
         wanted = where["nodeSelector"]["nodeSelectorTerms"][0]["matchExpressions"][0]
-        return (labels.get(wanted["key"]) in wanted["values"]) == (wanted["operator"] == "In")
+        return bool((labels.get(wanted["key"]) in wanted["values"]) == (wanted["operator"] == "In"))
     return bool(where.get("allNodes"))
 
 

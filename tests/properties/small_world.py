@@ -18,7 +18,7 @@ from pykai.model.params import SchedulerParams
 from pykai.model.plan import Plan
 from pykai.model.snapshot import Snapshot
 from pykai.objects import kinds, names
-from pykai.objects.timestamps import rfc3339
+from pykai.objects.units import rfc3339
 from pykai.plugins.registry import BUILT_IN, make_all
 
 Fields = dict[str, Any]

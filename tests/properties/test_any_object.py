@@ -17,9 +17,10 @@ import structlog.testing
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pykai.apps import all as everything
-from pykai.apps.component import Process, live
-from pykai.apps.install import install
+from pykai.admission.pods import PodSettings
+from pykai.cli import all as everything
+from pykai.cli.component import Process, live
+from pykai.cli.install import install
 from pykai.controllers.node_scale import NodeScalerSettings, ScalingPodTemplate
 from pykai.controllers.node_scale import ScalingSettings as ScalingSettings
 from pykai.kube.api import Object, Patch, Resource
@@ -39,7 +40,6 @@ from pykai.kube.resources import (
 )
 from pykai.objects import names
 from pykai.objects.crds import manifests
-from pykai.webhook.pods import PodSettings
 from tests.anything import texts
 
 SPACE = "default"

@@ -23,7 +23,7 @@ from pykai.model.plan import Plan
 from pykai.model.resources import GPU
 from pykai.model.snapshot import Snapshot
 from pykai.objects import names
-from pykai.objects.timestamps import rfc3339
+from pykai.objects.units import rfc3339
 from tests.properties.clusters import ASKS, FREE, Ask, Lodging, clusters, pod_of
 from tests.properties.small_world import (
     NOW,

@@ -29,8 +29,13 @@ def trees(draw: st.DrawFn) -> tuple[np.ndarray, QueueColumns]:
     scaled = [drawn[:, :, i] for i in range(5)]
     for i in (0, 1, 3):
         scaled[i] = np.where(scaled[i] == -1, -1, scaled[i] * np.array(UNIT)[:, None])
+    deserved, limit, weight, request, usage = scaled
     columns = QueueColumns(
-        *scaled,
+        deserved=deserved,
+        limit=limit,
+        weight=weight,
+        request=request,
+        usage=usage,
         priority=np.array(draw(st.lists(st.integers(0, 2), min_size=count, max_size=count))),
         creation=np.array(draw(st.lists(st.integers(0, 2), min_size=count, max_size=count)), dtype=np.float64),
         rank=np.array(draw(st.permutations(range(count)))),

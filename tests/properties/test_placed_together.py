@@ -12,7 +12,7 @@ from pykai.engine.gang import pods_to_place
 from pykai.engine.order import pending_gangs
 from pykai.engine.place import NodeSet, Placement
 from pykai.objects import names
-from pykai.objects.timestamps import rfc3339
+from pykai.objects.units import rfc3339
 from tests.properties.clusters import ASKS, FREE, Lodging, clusters, pod_of
 from tests.properties.small_world import NOW, OURS, POLICIES, Cluster, Fields
 

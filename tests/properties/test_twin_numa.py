@@ -9,7 +9,7 @@ from pykai.engine.decide import decide
 from pykai.engine.policy import Policy
 from pykai.model.snapshot import Snapshot
 from pykai.model.status import Status
-from pykai.objects.quantity import amount
+from pykai.objects.units import amount
 from pykai.plugins.registry import BUILT_IN, make_all
 from tests.properties.contended import contended, lookalikes, rivals, scattered
 from tests.properties.small_world import NOW

@@ -12,8 +12,7 @@ from itertools import product
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pykai.config.cron import parse_cron
-from pykai.config.windows import Window, WindowType, last_reset
+from pykai.config.usage import Window, WindowType, last_reset, parse_cron
 from pykai.engine.cycle import Cycle
 from pykai.engine.decide import decide
 from pykai.engine.policy import Policy
@@ -21,7 +20,7 @@ from pykai.kernels.usage import UsageRecord, normalised_use
 from pykai.model.plan import Plan
 from pykai.model.snapshot import Snapshot
 from pykai.objects import names
-from pykai.objects.timestamps import rfc3339
+from pykai.objects.units import rfc3339
 from pykai.plugins.minruntime import MinRuntime, MinRuntimes
 from pykai.plugins.registry import BUILT_IN, make_all
 from pykai.scheduler.job_order import job_order
@@ -132,7 +131,8 @@ def compare(case: Timed, actions: tuple[str, ...]) -> None:
         plan = decide(snapshot, policy, now)
         twin = TimedCycle(cluster, snapshot, policy, Runtimes(cluster.queues, arguments), now)
         assert read(plan) == twin.run(actions)
-        served = {decision.pod[1].split("-")[0] for decision in (*plan.binds, *plan.pipelines)}
+        pods = [*(bind.pod for bind in plan.binds), *(pipeline.pod for pipeline in plan.pipelines)]
+        served = {pod[1].split("-")[0] for pod in pods}
         assert told_to_wait(plan) | served == twin.delayed | served
         cluster = carried_out(cluster, plan)
 

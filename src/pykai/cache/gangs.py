@@ -15,9 +15,8 @@ from pykai.model.pods import PodTable
 from pykai.model.queues import QueueTable
 from pykai.model.resources import Rows, cells, flags
 from pykai.objects import names
-from pykai.objects.duration import parse as duration
 from pykai.objects.kinds import PodGroup, PodGroupSpec, PriorityClass, SubGroup, TopologyConstraint
-from pykai.objects.timestamps import seconds
+from pykai.objects.units import parse_duration, parse_timestamp
 
 DEFAULT_PRIORITY = 50
 NON_PREEMPTIBLE_FROM = 100
@@ -199,12 +198,12 @@ def gang_table(
 def _instants(groups: Groups, key: str) -> dict[int, float]:
     """What an annotation says, where it can be read: one that cannot must not make a gang stale since 1970."""
     notes = {row: groups.objects[row].metadata.annotations or {} for row in groups.noted()}
-    return {row: at for row, a in notes.items() if (at := seconds(a.get(key))) is not None}
+    return {row: at for row, a in notes.items() if (at := parse_timestamp(a.get(key))) is not None}
 
 
 def _durations(groups: Groups, text_of: Callable[[PodGroupSpec], str | None]) -> dict[int, float]:
     found: dict[int, float] = {}
     for row in groups.stating(lambda spec: text_of(spec) is not None):
         with suppress(ValueError):
-            found[row] = duration(text_of(groups.objects[row].spec) or "")
+            found[row] = parse_duration(text_of(groups.objects[row].spec) or "")
     return found

@@ -8,8 +8,8 @@ import numpy as np
 
 from pykai.model.queues import QueueTable
 from pykai.model.resources import QUEUE_RESOURCES, UNLIMITED
-from pykai.objects.duration import parse as duration
 from pykai.objects.kinds import ObjectMeta, Queue, QueueResource, QueueResources, QueueSpec
+from pykai.objects.units import parse_duration
 
 DEFAULT_PRIORITY = 100
 MEGABYTE = 1e6
@@ -122,7 +122,7 @@ def _runtime(text: str | None) -> float | None:
     if text is None:
         return None
     try:
-        return duration(text)
+        return parse_duration(text)
     except ValueError:
         return None
 

@@ -9,7 +9,7 @@ from pykai.model.pods import GpuKind
 from pykai.model.resources import FIXED, counted, scale, whole_gpus
 from pykai.objects import names
 from pykai.objects.pod_template import Amount, Container, PodTemplate
-from pykai.objects.quantity import amount, milli
+from pykai.objects.units import amount, milli
 
 Amounts = dict[str, float]
 

@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pykai.objects.dns import is_subdomain
-from pykai.objects.quantity import QuantityError, parse
+from pykai.objects.names import is_subdomain
+from pykai.objects.units import QuantityError, parse_quantity
 
 Problem = tuple[str, str]
 Problems = Iterator[Problem]
@@ -71,7 +71,7 @@ def amount(text: object, path: str) -> Problems:
     try:
         if isinstance(text, bool) or not isinstance(text, str | int | float):
             raise QuantityError(f"expected a quantity such as 500m or 16Gi, got {text!r}")
-        if parse(text) < 0:
+        if parse_quantity(text) < 0:
             raise QuantityError(f"{text} is negative")
     except QuantityError as error:
         yield path, str(error)

@@ -7,18 +7,20 @@ is missing takes the built-in value; a part that is wrong is refused with its pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+from weakref import ref
 
 from msgspec import Struct
 from msgspec import field as named
 
-from pykai.config import budgets, documents
+from pykai.config import documents
 from pykai.config.fields import FieldError, below, converted
-from pykai.engine.budgets import SearchBudgets
+from pykai.engine.budgets import DEFAULT, GENERATOR_SECONDS, SEARCHING, SearchBudgets
 from pykai.engine.policy import ACTIONS, Policy
+from pykai.objects import units
 
 Arguments = Mapping[str, str]
 Make = Callable[[str, Arguments], tuple[object, ...]]
@@ -89,7 +91,7 @@ def read(document: object) -> SchedulerConfig:
         plugins=tuple(_plugins(file.tiers)) if file.tiers else None,
         queue_depth=_depths(file.queue_depth_per_action or {}, actions),
         usage_db=file.usage_db_config,
-        budgets=budgets.read(file.scenario_search_budgets or {}),
+        budgets=read_budgets(file.scenario_search_budgets or {}),
     )
 
 
@@ -149,3 +151,135 @@ def _made(choice: PluginChoice, make: Make) -> tuple[object, ...]:
         return make(choice.name, choice.arguments)
     except ValueError as error:
         raise FieldError(choice.path, str(error)) from error
+
+
+# Search budgets
+_BUDGETS = "scenarioSearchBudgets"
+_ACTIONS, _GENERATORS = "maxActionSearchDuration", "maxGeneratorSearchDuration"
+_JOB, _LEAST_JOB = "maxJobSearchDuration", "minJobSearchDuration"
+_BUDGET_MAPS: dict[str, tuple[str, ...]] = {
+    _ACTIONS: (DEFAULT, *SEARCHING),
+    _GENERATORS: tuple(GENERATOR_SECONDS),
+}
+_JOB_BUDGETS = {_JOB: "job", _LEAST_JOB: "least_job"}
+
+
+def read_budgets(document: Mapping[str, Any]) -> SearchBudgets:
+    """The budgets of a configuration; FieldError names the field that is wrong."""
+    for name in document:
+        if name not in _BUDGET_MAPS and name not in _JOB_BUDGETS:
+            raise FieldError(_BUDGETS, f"unknown field {name!r}")
+    single = {
+        _JOB_BUDGETS[name]: _budget_seconds(f"{_BUDGETS}.{name}", document[name])
+        for name in _JOB_BUDGETS
+        if name in document
+    }
+    budgets = SearchBudgets(
+        actions=_budget_map(document, _ACTIONS), generators=_budget_map(document, _GENERATORS), **single
+    )
+    if budgets.job and budgets.least_job >= budgets.job:
+        raise FieldError(_BUDGETS, f"{_LEAST_JOB} must be less than {_JOB}")
+    return budgets
+
+
+def budgets_document(budgets: SearchBudgets) -> dict[str, Any]:
+    """The budgets as a configuration says them."""
+    return {
+        _ACTIONS: {action: units.render_duration(seconds) for action, seconds in budgets.actions.items()},
+        _JOB: units.render_duration(budgets.job),
+        _LEAST_JOB: units.render_duration(budgets.least_job),
+        _GENERATORS: {generator: units.render_duration(seconds) for generator, seconds in budgets.generators.items()},
+    }
+
+
+def _budget_map(given: Mapping[str, Any], name: str) -> dict[str, float]:
+    path, keys, value = f"{_BUDGETS}.{name}", _BUDGET_MAPS[name], given.get(name, {})
+    if not isinstance(value, Mapping):
+        raise FieldError(path, "expected a map")
+    for key in value:
+        if key not in keys:
+            raise FieldError(path, f"contains invalid key {key!r}; valid keys: {', '.join(keys)}")
+    return {key: _budget_seconds(f"{path}.{key}", text) for key, text in value.items()}
+
+
+def _budget_seconds(path: str, value: object) -> float:
+    try:
+        seconds = (
+            value / 1e9 if isinstance(value, int) and not isinstance(value, bool) else units.parse_duration(str(value))
+        )
+    except units.DurationError as error:
+        raise FieldError(path, str(error)) from error
+    if seconds < 0:
+        raise FieldError(path, "must be non-negative")
+    return seconds
+
+
+# Settings without effect
+def _length_of_time(text: str) -> str:
+    try:
+        return "is negative: 0s is used" if units.parse_long_duration(text) < 0 else ""
+    except units.DurationError:
+        return "is not a duration such as 30m or 1h: 0s is used"
+
+
+def _way_to_resolve(text: str) -> str:
+    return "" if text in ("lca", "queue") else "is neither lca nor queue: lca is used"
+
+
+def _counts(_: str) -> str:
+    return ""
+
+
+_IGNORED_VALUES: Final[Mapping[tuple[str, str], Callable[[str], str]]] = {
+    ("minruntime", "defaultPreemptMinRuntime"): _length_of_time,
+    ("minruntime", "defaultReclaimMinRuntime"): _length_of_time,
+    ("minruntime", "reclaimResolveMethod"): _way_to_resolve,
+}
+"""Arguments with values that count as not given, and what to say of such a value; empty where it counts."""
+
+
+class _Heard(Mapping[str, str]):
+    """Arguments that remember which of them somebody asked for."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = given
+        self.asked: set[str] = set()
+
+    def __getitem__(self, key: str) -> str:
+        self.asked.add(key)
+        return self._given[key]
+
+    def __iter__(self) -> Iterator[str]:
+        self.asked.update(self._given)
+        return iter(self._given)
+
+    def __len__(self) -> int:
+        return len(self._given)
+
+
+def remarks(config: SchedulerConfig, make: Make) -> list[str]:
+    """A line for everything in the configuration that has no effect, with its path; the configuration can be made."""
+    choices = config.plugins or ()
+    return [line for number, choice in enumerate(choices) for line in _of_plugin(choice, choices[:number], make)]
+
+
+def _of_plugin(choice: PluginChoice, before: tuple[PluginChoice, ...], make: Make) -> Iterator[str]:
+    if choice.name in (other.name for other in before):
+        yield f"{choice.path}.name: plugin {choice.name} is named before: its word counts twice"
+    asked = _asked_for(choice, make)
+    known = f"known: {', '.join(sorted(asked))}" if asked else "it takes none"
+    for name, text in choice.arguments.items():
+        path = f"{choice.path}.arguments.{name}"
+        if name not in asked:
+            yield f"{path}: plugin {choice.name} has no such argument ({known}): it has no effect"
+        elif wrong := _IGNORED_VALUES.get((choice.name, name), _counts)(text):
+            yield f"{path}: {text!r} {wrong}"
+
+
+def _asked_for(choice: PluginChoice, make: Make) -> set[str]:
+    """The arguments that the plugin asks for when it is made: all of them if it keeps them, as it may ask later."""
+    heard = _Heard(choice.arguments)
+    asked, kept = heard.asked, ref(heard)
+    made = make(choice.name, heard)
+    del heard
+    return {*choice.arguments} if made and kept() is not None else asked

@@ -15,7 +15,7 @@ from pykai.model.params import SchedulerParams
 from pykai.objects import names
 from pykai.objects.kinds import PodGroup
 from pykai.objects.snapshot_file import SnapshotFile
-from pykai.objects.timestamps import seconds
+from pykai.objects.units import parse_timestamp
 
 MEMBER = "snapshot.json"
 _NANOSECONDS = 1e9
@@ -93,6 +93,6 @@ def _instants(file: SnapshotFile) -> Iterator[float]:
 
 def _noted(annotations: dict[str, Any]) -> Iterator[float]:
     for key in _INSTANTS:
-        instant = seconds(annotations.get(key))
+        instant = parse_timestamp(annotations.get(key))
         if instant is not None:
             yield instant

@@ -5,18 +5,151 @@ A part that is missing takes the usual value; a part that is wrong is refused wi
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import UTC, date, datetime, timedelta
+from enum import StrEnum
 from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from pykai.config.cron import parse_cron
 from pykai.config.fields import FieldError, converted
-from pykai.config.windows import Window, WindowType
-from pykai.objects import duration
+from pykai.objects import units
+
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_FIELDS = (
+    ("minute", 0, 59, ()),
+    ("hour", 0, 23, ()),
+    ("day of month", 1, 31, ()),
+    ("month", 1, 12, _MONTHS),
+    ("day of week", 0, 7, _DAYS),
+)
+_SHORT = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+_FARTHEST = timedelta(days=8 * 366)
+
+
+@dataclass(frozen=True)
+class Cron:
+    """A schedule; `any_day` and `any_weekday`: the field says every day."""
+
+    minutes: frozenset[int]
+    hours: frozenset[int]
+    days: frozenset[int]
+    months: frozenset[int]
+    weekdays: frozenset[int]
+    any_day: bool
+    any_weekday: bool
+
+    def last_before(self, instant: float) -> float | None:
+        """The last firing strictly before an instant (seconds since 1970); None where there was none for years."""
+        now = datetime.fromtimestamp(instant, UTC)
+        day = now.replace(hour=0, minute=0, second=0, microsecond=0)
+        while now - day < _FARTHEST:
+            found = [moment for moment in self._firings(day) if moment < now] if self._fires_on(day) else []
+            if found:
+                return found[-1].timestamp()
+            day -= timedelta(days=1)
+        return None
+
+    def _fires_on(self, day: datetime) -> bool:
+        by_day, by_weekday = day.day in self.days, day.isoweekday() % 7 in self.weekdays
+        either = (by_day or by_weekday) if not (self.any_day or self.any_weekday) else (by_day and by_weekday)
+        return day.month in self.months and either
+
+    def _firings(self, day: datetime) -> list[datetime]:
+        return [day.replace(hour=hour, minute=minute) for hour in sorted(self.hours) for minute in sorted(self.minutes)]
+
+
+def parse_cron(text: str) -> Cron:
+    """The schedule a text describes; ValueError names the field that is wrong."""
+    parts = _SHORT.get(text.strip(), text).split()
+    if len(parts) != len(_FIELDS):
+        raise ValueError(f"{text!r} is not a cron expression (expected 5 fields, such as `0 0 * * 1`, or @weekly)")
+    minutes, hours, days, months, weekdays = (_field(part, *field) for part, field in zip(parts, _FIELDS, strict=True))
+    sundays = weekdays | ({0} if 7 in weekdays else set())
+    return Cron(minutes, hours, days, months, sundays, _restricts_nothing(parts[2]), _restricts_nothing(parts[4]))
+
+
+def _restricts_nothing(field: str) -> bool:
+    return any(part in ("*", "?", "*/1", "?/1") for part in field.split(","))
+
+
+def _field(text: str, name: str, lowest: int, highest: int, words: tuple[str, ...]) -> frozenset[int]:
+    found: set[int] = set()
+    for part in text.lower().split(","):
+        span, slash, step = part.partition("/")
+        if slash and not (step.isdigit() and int(step) > 0):
+            raise ValueError(f"{name}: {part!r} has no step of at least 1")
+        first, last = _span(span, bool(slash), (name, lowest, highest, words))
+        found |= set(range(first, last + 1, int(step) if slash else 1))
+    return frozenset(found)
+
+
+def _span(text: str, stepped: bool, field: tuple[str, int, int, tuple[str, ...]]) -> tuple[int, int]:
+    name, lowest, highest, words = field
+    last_of_all = lowest + len(words) - 1 if words else highest
+    if text in ("*", "?"):
+        return lowest, last_of_all
+    first, dash, last = text.partition("-")
+    begin = _number(first, lowest, words)
+    end = _number(last, lowest, words) if dash else (last_of_all if stepped else begin)
+    if begin is None or end is None or not lowest <= begin <= end <= highest:
+        raise ValueError(f"{name}: {text!r} is not in {lowest}-{highest}")
+    return begin, end
+
+
+def _number(text: str, lowest: int, words: tuple[str, ...]) -> int | None:
+    if text in words:
+        return words.index(text) + lowest
+    return int(text) if text.isdigit() else None
+
+
+class WindowType(StrEnum):
+    """How the part of the past that counts moves on."""
+
+    SLIDING = "sliding"
+    TUMBLING = "tumbling"
+    CRON = "cron"
+
+
+@dataclass(frozen=True)
+class Window:
+    """Which past counts. `start` for tumbling, `cron` for cron windows."""
+
+    type: WindowType = WindowType.SLIDING
+    size: float = 7 * 86400.0
+    start: float | None = None
+    cron: Cron | None = None
+
+
+def window_seconds(window: Window, now: float) -> float:
+    """How far back use counts at `now`; 0 where the window has just begun."""
+    if window.type is WindowType.SLIDING:
+        return window.size
+    return max(0.0, now - last_reset(window, now))
+
+
+def last_reset(window: Window, now: float) -> float:
+    """When a tumbling or cron window last began, strictly before `now`; `now` where none has begun yet."""
+    if window.type is WindowType.CRON:
+        fired = window.cron.last_before(now) if window.cron else None
+        return now if fired is None else fired
+    start = now if window.start is None else window.start
+    if start >= now:
+        return now
+    return start + (math.ceil((now - start) / window.size) - 1) * window.size
+
 
 ROOT = "usageDBConfig"
 CLIENT_TYPES = ("prometheus", "fake", "fake-with-history")
@@ -91,8 +224,8 @@ def read_usage_config(document: Mapping[str, Any], started: float) -> UsageConfi
     params = file.usage_params or _Params()
     _check_client(file)
     path = f"{ROOT}.usageParams"
-    half_life = _read(params.half_life_period, f"{path}.halfLifePeriod", duration.parse, 0.0)
-    fetch = _positive(params.fetch_interval, f"{path}.fetchInterval", duration.parse, 60.0)
+    half_life = _read(params.half_life_period, f"{path}.halfLifePeriod", units.parse_duration, 0.0)
+    fetch = _positive(params.fetch_interval, f"{path}.fetchInterval", units.parse_duration, 60.0)
     return UsageConfig(
         file.client_type,
         file.connection_string,
@@ -100,8 +233,8 @@ def read_usage_config(document: Mapping[str, Any], started: float) -> UsageConfi
         _window(params, started),
         half_life if half_life > 0 else None,
         fetch,
-        max(fetch, _positive(params.staleness_period, f"{path}.stalenessPeriod", duration.parse, 300.0)),
-        _read(params.wait_timeout, f"{path}.waitTimeout", duration.parse, 60.0),
+        max(fetch, _positive(params.staleness_period, f"{path}.stalenessPeriod", units.parse_duration, 300.0)),
+        _read(params.wait_timeout, f"{path}.waitTimeout", units.parse_duration, 60.0),
         _queries(params.extra_params),
     )
 
@@ -146,8 +279,8 @@ def _queries(extra: Mapping[str, str]) -> Queries:
     return Queries(
         {resource: extra.get(f"{resource}AllocationMetric", text) for resource, text in usual.allocation.items()},
         {resource: extra.get(f"{resource}CapacityMetric", text) for resource, text in usual.capacity.items()},
-        _positive(extra.get("usageQueryTimeout"), f"{path}.usageQueryTimeout", duration.parse, usual.timeout),
-        _positive(extra.get("queryResolution"), f"{path}.queryResolution", duration.parse, usual.resolution),
+        _positive(extra.get("usageQueryTimeout"), f"{path}.usageQueryTimeout", units.parse_duration, usual.timeout),
+        _positive(extra.get("queryResolution"), f"{path}.queryResolution", units.parse_duration, usual.resolution),
     )
 
 

@@ -15,13 +15,13 @@ Invariants
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 import structlog
 
+from pykai.kube import clock
 from pykai.kube.errors import ApiError, Conflict
 
 K = TypeVar("K", bound=Hashable)
@@ -96,7 +96,7 @@ class Pace:
     first_seconds: float = 0.2
     longest_seconds: float = 60.0
     timers: Timers | None = None
-    jitter: Callable[[], float] = random.random
+    jitter: Callable[[], float] = clock.jitter
 
     def __post_init__(self) -> None:
         if self.workers < 1:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,12 +20,13 @@ import structlog
 from pykai.controllers.loop import Meters, Pace, ReconcileLoop, unmetered
 from pykai.controllers.unstructured import Object, unstructured_pod
 from pykai.kube.api import EVERYTHING, Api, Patch, Selection
+from pykai.kube.clock import steady
 from pykai.kube.errors import AlreadyExists, Conflict, NotFound
 from pykai.kube.replica import Change
 from pykai.kube.resources import POD
 from pykai.kube.watches import Watches
-from pykai.objects import gpu_request, kinds, names, quantity
-from pykai.objects.resource_list import total
+from pykai.objects import gpu_request, kinds, names, units
+from pykai.objects.units import sum_resources
 
 COOL_DOWN = 60.0
 GATHER_SECONDS = 0.2
@@ -70,7 +70,7 @@ def devices_of(scaling_pod: Object) -> int:
     """The number of GPUs that a scaling pod requests."""
     containers = scaling_pod["spec"].get("containers") or ()
     requests = [container.get("resources", {}).get("requests") or {} for container in containers]
-    return int(sum(quantity.parse(each.get(names.NVIDIA_GPU, 0)) for each in requests))
+    return int(sum(units.parse_quantity(each.get(names.NVIDIA_GPU, 0)) for each in requests))
 
 
 def scaling_manifest(pod: Object, devices: int, template: ScalingPodTemplate) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def scaling_manifest(pod: Object, devices: int, template: ScalingPodTemplate) ->
 
 def _container(pod: Object, devices: int, image: str) -> dict[str, Any]:
     requests = [container.get("resources", {}).get("requests") or {} for container in pod["spec"]["containers"]]
-    plain = total({name: each[name] for name in _SUMMED if name in each} for each in requests)
+    plain = sum_resources({name: each[name] for name in _SUMMED if name in each} for each in requests)
     gpus = {names.NVIDIA_GPU: str(devices)}
     return {
         "name": "scaling-pod",
@@ -261,7 +261,7 @@ class NodeScalerSettings:
 
     scaling: ScalingSettings
     pods: Selection = EVERYTHING
-    clock: Callable[[], float] = field(default=time.monotonic)
+    clock: Callable[[], float] = field(default=steady)
     meters: Meters = unmetered
 
 

@@ -7,12 +7,12 @@ cluster, so nothing is written twice.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
 from pykai.controllers.unstructured import Object
 from pykai.kube.api import EventType
+from pykai.kube.clock import steady
 from pykai.kube.codec import version_number
 from pykai.kube.replica import Change, Key
 
@@ -25,7 +25,7 @@ V = TypeVar("V")
 class TTLCache(Generic[K, V]):
     """Values by key, each for `seconds` unless put with another time; `put` drops expired ones now and then."""
 
-    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, seconds: float, clock: Callable[[], float] = steady) -> None:
         self._seconds = seconds
         self._clock = clock
         self._entries: dict[K, tuple[float, V]] = {}
@@ -58,7 +58,7 @@ class TTLCache(Generic[K, V]):
 class MutationCache:
     """Objects of one kind as the server returned our last write, by (namespace, name)."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = steady) -> None:
         self._written: TTLCache[Key, Object] = TTLCache(MUTATION_SECONDS, clock)
 
     def put(self, key: Key, written: Object) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-import time
 from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
@@ -18,11 +17,11 @@ import aiohttp
 import structlog
 from msgspec import MsgspecError, Raw, Struct, json
 
-from pykai.config.usage import UsageConfig
-from pykai.config.windows import window_seconds
+from pykai.config.usage import UsageConfig, window_seconds
 from pykai.controllers.loop import Pace, ReconcileLoop, RetryLater
 from pykai.kernels.usage import Amounts, UsageRecord, normalised_use
-from pykai.objects import duration
+from pykai.kube.clock import wall
+from pykai.objects import units
 from pykai.observe.metrics import Metric, MetricKind, doubling
 
 
@@ -31,7 +30,7 @@ def use_over_time(metric: str, config: UsageConfig, now: float) -> str | None:
     seconds = math.floor(window_seconds(config.window, now))
     if seconds <= 0:
         return None
-    resolution = duration.render(config.queries.resolution)
+    resolution = units.render_duration(config.queries.resolution)
     return f"sum_over_time(({decayed(metric, config.half_life, now)})[{seconds}s:{resolution}])"
 
 
@@ -207,7 +206,7 @@ class UsageLister:
         self,
         source: UsageSource,
         config: UsageConfig,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float] = wall,
         latency: Callable[[float], None] = _unobserved,
         pace: Pace | None = None,
     ) -> None:

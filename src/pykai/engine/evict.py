@@ -23,8 +23,7 @@ from pykai.engine.search import Search
 from pykai.engine.shapes import ShapedWalk
 from pykai.engine.victims import Passes
 from pykai.engine.waiting import Waiting
-from pykai.objects.duration import render as render_duration
-from pykai.objects.timestamps import rfc3339
+from pykai.objects.units import render_duration, rfc3339
 
 
 @dataclass(frozen=True)

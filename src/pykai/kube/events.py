@@ -20,6 +20,7 @@ from typing import NoReturn, TypeVar
 import structlog
 
 from pykai.kube.api import Api, Object, Patch
+from pykai.kube.backoff import Backoff
 from pykai.kube.errors import AlreadyExists, ApiError, NotFound, TooManyRequests
 from pykai.kube.resources import EVENT
 
@@ -31,7 +32,7 @@ OBJECT_BURST = 25
 OBJECT_REFILL_SECONDS = 300.0
 MESSAGE_BYTES = 1024
 TRIES = 6
-AGAIN_SECONDS = 10.0
+BACKOFF = Backoff(10.0, 3600.0)
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -198,7 +199,7 @@ class EventRecorder:
         passing = error.status == TooManyRequests.status or error.status >= ApiError.status
         if passing and series.tries < TRIES and len(self._queue) < WAITING_LIMIT:
             if not series.waiting:  # it may have happened once more meanwhile
-                self._queue_up(what, series, self._clock() + AGAIN_SECONDS * 2.0 ** (series.tries - 1))
+                self._queue_up(what, series, self._clock() + BACKOFF.after(series.tries))
             return
         series.tries, series.tried_name = 0, ""
         self.dropped += 1

@@ -22,7 +22,7 @@ import structlog
 from pykai.kube.api import Api, Object, Ref
 from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from pykai.kube.events import EventRecorder, Regarding
-from pykai.objects.dns import object_name
+from pykai.objects.names import object_name
 
 log = structlog.get_logger()
 

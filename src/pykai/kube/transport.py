@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import random
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -23,13 +22,14 @@ import aiohttp
 from yarl import URL
 
 from pykai import __version__
+from pykai.kube.backoff import Backoff
 from pykai.kube.codec import error_from
 from pykai.kube.credentials import Access
 from pykai.kube.errors import ApiError, Timeout, Unauthorized, Unavailable
 from pykai.kube.limits import GiveWay, RateLimit
 
 TRIES = 5
-BACKOFF_SECONDS = (0.1, 2.0)
+BACKOFF = Backoff(0.1, 2.0, jitter=0.5)
 LONGEST_WAIT_SECONDS = 30.0
 CONNECT_SECONDS = 10.0
 KEEPALIVE_SECONDS = 60.0
@@ -213,8 +213,6 @@ def _lost(error: Exception) -> Unavailable:
 
 
 def _delay(failure: ApiError, attempt: int) -> float:
-    """Seconds until the next try: what the server asks for, else doubling with jitter."""
+    """Seconds until the next try: what the server asks for, else the backoff."""
     asked = float(failure.details.get("retryAfterSeconds") or 0)
-    first, most = BACKOFF_SECONDS
-    own: float = min(most, first * 2.0 ** (attempt - 1)) * random.uniform(0.5, 1.0)
-    return min(LONGEST_WAIT_SECONDS, max(asked, own))
+    return min(LONGEST_WAIT_SECONDS, max(asked, BACKOFF.after(attempt)))

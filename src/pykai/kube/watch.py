@@ -12,7 +12,6 @@ credentials: then the process must end and come back with new ones.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ import structlog
 from msgspec import Raw
 
 from pykai.kube.api import ALL_AT_ONCE, EVERYTHING, Api, EventType, Paging, Resource, Selection, WatchEvent
+from pykai.kube.backoff import Backoff
 from pykai.kube.codec import identity_of, version_number
 from pykai.kube.errors import ApiError, Gone, NotFound, Timeout, Unauthorized, Unavailable
 from pykai.kube.replica import Change, Held, Key, Replica
@@ -39,13 +39,11 @@ log = structlog.get_logger()
 class Pace:
     """How a watch behaves in trouble; seconds, and how many refused credentials in a row are final."""
 
-    first_seconds: float = 0.2
-    longest_seconds: float = 30.0
+    backoff: Backoff = Backoff(0.2, 30.0, jitter=0.5)
     absent_seconds: float = 300.0
     short_seconds: float = 1.0
     refusals: int = 3
     page: int = 1000
-    jitter: Callable[[], float] = random.random
 
 
 class State(Enum):
@@ -222,16 +220,14 @@ class SharedWatch(Generic[T]):
         self.state = State.ABSENT
         if self.optional:
             self._synced.set()
-            await self._wait(self.pace.absent_seconds * (1 + self.pace.jitter()))
+            await self._wait(self.pace.absent_seconds * (1 + self.pace.backoff.random()))
         else:
             await self._wait(self._backoff())
 
     def _backoff(self) -> float:
-        """Seconds to wait: doubling from one trouble to the next, with jitter."""
-        pace = self.pace
-        longest = min(pace.longest_seconds, pace.first_seconds * 2.0 ** min(self._trouble, 30))
+        """Count a failure; seconds to wait before the next attempt."""
         self._trouble += 1
-        return longest * (0.5 + pace.jitter() / 2)
+        return self.pace.backoff.after(self._trouble)
 
     async def _wait(self, seconds: float) -> None:
         try:

@@ -2,7 +2,7 @@
 
 To the control plane they are kubelets: nodes are registered and stay ready, bound pods are admitted or refused, run and
 end, deleted pods go, `kubectl logs` is answered. What a pod runs is the caller's business: a program of ours
-(`Habits.on_start`) or its containers (a `Runtime`).
+(`KubeletSettings.on_start`) or its containers (a `Runtime`).
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
+from pykai.hollow.ledger import NodeLedger
+from pykai.hollow.pod_lives import PodLives
+from pykai.hollow.pod_log import PodLog
+from pykai.hollow.settings import KubeletSettings, Runtime
+from pykai.hollow.shapes import NodeShape, allocatable, devices
 from pykai.kube.api import Api, EventType, Object, Selection
 from pykai.kube.errors import NotFound
 from pykai.kube.replica import Change
 from pykai.kube.resources import NODE, POD
 from pykai.kube.watch import SharedWatch
-from pykai.local.habits import Habits, Runtime
 from pykai.local.kubelet_server import serving
-from pykai.local.ledger import NodeLedger
-from pykai.local.pod_life import PodLives
-from pykai.local.podlog import PodLog
 from pykai.local.registration import Registration, is_ready
-from pykai.local.shapes import NodeShape, allocatable, devices
 from pykai.objects import names
 
 _BOUND = Selection(fields="spec.nodeName!=")
@@ -32,13 +32,17 @@ class HollowKubelets:
     """The kubelets of `shapes`; `run` plays them until cancelled, `ready` is set once pods can be bound to them."""
 
     def __init__(
-        self, api: Api, shapes: Iterable[NodeShape], habits: Habits | None = None, runtime: Runtime | None = None
+        self,
+        api: Api,
+        shapes: Iterable[NodeShape],
+        settings: KubeletSettings | None = None,
+        runtime: Runtime | None = None,
     ) -> None:
         self.ready = asyncio.Event()
         self._api = api
         self._first = tuple(shapes)
         self._ledgers: dict[str, NodeLedger] = {}
-        self._lives = PodLives(api, self._ledgers, habits or Habits(), runtime)
+        self._lives = PodLives(api, self._ledgers, settings or KubeletSettings(), runtime)
         self._pods = SharedWatch(api, POD, Object, _BOUND)
         self._nodes = SharedWatch(api, NODE, Object)
         self._registration = Registration(api, kubelet_port=0)
@@ -117,10 +121,10 @@ def _claim_on_devices(pod: Object) -> int:
 
 @asynccontextmanager
 async def hollow_nodes(
-    api: Api, shapes: Iterable[NodeShape], habits: Habits | None = None, runtime: Runtime | None = None
+    api: Api, shapes: Iterable[NodeShape], settings: KubeletSettings | None = None, runtime: Runtime | None = None
 ) -> AsyncIterator[HollowKubelets]:
     """Kubelets that play while the block runs; the nodes are removed after it."""
-    kubelets = HollowKubelets(api, shapes, habits, runtime)
+    kubelets = HollowKubelets(api, shapes, settings, runtime)
     playing = asyncio.create_task(kubelets.run())
     try:
         ready = asyncio.create_task(kubelets.ready.wait())

@@ -20,8 +20,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from pykai.local.podlog import PodLog, Wish
-from pykai.local.site import HOST
+from pykai.hollow.addresses import HOST
+from pykai.hollow.pod_log import PodLog, Wish
 
 FindLog = Callable[[str, str, str, bool], PodLog | None]
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from pykai.local.site import HOST, Site
+from pykai.hollow.addresses import HOST
+from pykai.local.site import Site
 
 NODE_GRACE_SECONDS: Final = 120
 _BACKEND_BYTES: Final = 4 * 1024**3

@@ -7,16 +7,16 @@ measures; the control plane's patience (`parts.NODE_GRACE_SECONDS`) is three tim
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Collection, Iterable
 from datetime import UTC, datetime
 
+from pykai.hollow.shapes import NodeShape, conditions, node_object
 from pykai.kube.api import Api, Object, Patch
+from pykai.kube.clock import wall
 from pykai.kube.errors import AlreadyExists, ApiError, NotFound
 from pykai.kube.resources import LEASE, NODE
 from pykai.local.parts import NODE_GRACE_SECONDS
-from pykai.local.shapes import NodeShape, conditions, node_object
-from pykai.objects import timestamps
+from pykai.objects import units
 
 LEASE_NAMESPACE = "kube-node-lease"
 _RENEWALS_PER_SECOND = 20
@@ -33,7 +33,7 @@ def pause_between_renewals(nodes: int) -> float:
 
 
 def _micro_time() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return datetime.fromtimestamp(wall(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def _lease(node: Object) -> Object:
@@ -63,7 +63,7 @@ class Registration:
         return await asyncio.gather(*map(one, shapes))
 
     async def _register(self, shape: NodeShape) -> Object:
-        body = node_object(shape, timestamps.rfc3339(time.time()), self._kubelet_port)
+        body = node_object(shape, units.rfc3339(wall()), self._kubelet_port)
         try:
             node = await self._api.create(NODE, body)
         except AlreadyExists:
@@ -86,7 +86,7 @@ class Registration:
         """Say again that the node is ready, after somebody said that it is not."""
         while True:
             try:
-                await self._patch_status(name, {"conditions": conditions(timestamps.rfc3339(time.time()))})
+                await self._patch_status(name, {"conditions": conditions(units.rfc3339(wall()))})
             except NotFound:
                 return
             except ApiError:

@@ -22,6 +22,8 @@ from typing import Any
 import msgspec
 import structlog
 
+from pykai.hollow.settings import KubeletSettings
+from pykai.hollow.shapes import NodeShape
 from pykai.kube.credentials import from_kubeconfig
 from pykai.kube.http import HttpApi
 from pykai.kube.transport import Settings
@@ -30,10 +32,8 @@ from pykai.local.cluster import ClusterError, ControlPlane, start_cluster
 from pykai.local.clusters import Record, owned, remove, write_record
 from pykai.local.containers.images import Images
 from pykai.local.containers.pods import Containers, Machine
-from pykai.local.habits import Habits
 from pykai.local.kubelet import HollowKubelets
 from pykai.local.process import identify
-from pykai.local.shapes import NodeShape
 
 _CHECK_SECONDS = 0.5
 _LONG_SECONDS = 10.0
@@ -61,7 +61,7 @@ class ClusterPlan:
     name: str
     nodes: Sequence[NodeShape]
     extra_parts: Sequence[str] = ()
-    habits: Habits = field(default_factory=Habits)
+    settings: KubeletSettings = field(default_factory=KubeletSettings)
     components: Sequence[Component] = ()
     images: Images = field(default_factory=dict)
 
@@ -165,7 +165,9 @@ async def live(plan: ClusterPlan, plane: ControlPlane, announce: Callable[[], No
     """Run hollow nodes and components on a started control plane until `stop`; ClusterError if one ends before."""
     async with connect(plane.site.kubeconfig) as api:
         machine = Machine(plane.site.directory / "pods", plane.site.url, plan.images)
-        kubelets = HollowKubelets(api, plan.nodes, plan.habits, Containers(api, machine, plan.habits.restart_seconds))
+        kubelets = HollowKubelets(
+            api, plan.nodes, plan.settings, Containers(api, machine, plan.settings.restart_seconds)
+        )
         ready = {component.name: asyncio.Event() for component in plan.components}
         jobs: dict[str, Coroutine[Any, Any, None]] = {
             "the control plane": _watch_over(plane),

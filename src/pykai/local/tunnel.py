@@ -14,7 +14,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from pykai.local.addresses import on_this_machine
+from pykai.hollow.addresses import on_this_machine
 
 SOCKET = "egress.sock"
 _CONNECT_SECONDS = 10.0

@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pykai.objects.dns import is_subdomain
 from pykai.objects.names import (
     GPU_FRACTION,
     GPU_FRACTION_CONTAINER,
@@ -24,6 +23,7 @@ from pykai.objects.names import (
     GPU_MEMORY,
     MPS,
     SHARED_GPU_CONFIGMAP,
+    is_subdomain,
 )
 
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"

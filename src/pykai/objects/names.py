@@ -1,7 +1,12 @@
-"""Every label, annotation, resource and object name the system shares with its users, written once."""
+"""Every label, annotation, resource and object name the system shares with its users, written once.
+
+Also which names objects may have (RFC 1123), and how any other text becomes one.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import re
 from typing import Final
 
 # Scheduler and namespaces
@@ -127,3 +132,18 @@ POD_GROUPER_LEASE: Final = "54dff599.kai.scheduler"
 POD_GROUP_CONTROLLER_LEASE: Final = "o1x22tjj.kai.scheduler"
 QUEUE_CONTROLLER_LEASE: Final = "ov3xj497.kai.scheduler"
 NODE_SCALE_ADJUSTER_LEASE: Final = "7n7h49uc.kai.scheduler"
+
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LENGTH = 253
+
+
+def is_subdomain(text: str) -> bool:
+    return len(text) <= _LENGTH and _SUBDOMAIN.fullmatch(text) is not None
+
+
+def object_name(text: str) -> str:
+    """The text where it can be a name, else what is left of it and a sum of all: different texts, different names."""
+    if is_subdomain(text):
+        return text
+    readable = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:200].strip("-")
+    return "-".join(filter(None, (readable, hashlib.sha256(text.encode()).hexdigest()[:8])))

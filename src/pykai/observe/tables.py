@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rich import box
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
+
+from pykai.model.plan import Bind, Evict, Key, Plan, Verdict
 
 WIDTH_WITHOUT_TERMINAL = 120
 HEADER = "bold"
@@ -81,3 +83,47 @@ def amount(value: float) -> str:
     if value == -1:
         return "∞"
     return f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+Row = tuple[RenderableType, ...]
+
+
+def plan_tables(plan: Plan, most: int) -> Iterator[Table]:
+    """The tables that have rows, each with at most so many of them."""
+    sections: list[tuple[str, list[Column | str], list[Row]]] = [
+        ("Bound", ["pod", "node", "GPUs"], [_bind(bind) for bind in plan.binds]),
+        ("Evicted", ["pod", "action", "for", Column("why", wide=True)], [_eviction(e) for e in plan.evictions]),
+        ("Pipelined", ["pod", "waits for node"], [(object_title(p.pod), p.node) for p in plan.pipelines]),
+        ("Left pending", ["workload", Column("pods", right=True), Column("why", wide=True)], _waits(plan.verdicts)),
+    ]
+    for heading, columns, rows in sections:
+        if rows:
+            yield table(f"{heading}: {len(rows)}", columns, first(rows, most))
+
+
+def object_title(key: Key | None) -> str:
+    """`namespace/name`; a dash where there is nobody."""
+    return "-" if key is None else "/".join(key)
+
+
+def gpus(bind: Bind) -> str:
+    """What a pod got: whole devices, or shares of devices."""
+    if not bind.devices:
+        return "-"
+    if bind.portion == 1:
+        return str(bind.devices)
+    return f"{bind.devices} x {bind.portion:g}" if bind.devices > 1 else f"{bind.portion:g}"
+
+
+def _bind(bind: Bind) -> Row:
+    return object_title(bind.pod), bind.node, gpus(bind)
+
+
+def _eviction(eviction: Evict) -> Row:
+    why = line(eviction.message).removeprefix(f"Pod {object_title(eviction.pod)} ")
+    moves = f" (moves to {eviction.moves_to})" if eviction.moves_to else ""
+    return object_title(eviction.pod), eviction.action, object_title(eviction.evictor), why + moves
+
+
+def _waits(verdicts: tuple[Verdict, ...]) -> list[Row]:
+    return [(object_title(v.gang), str(len(v.pods)), line(v.message)) for v in verdicts]

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pykai.model.status import Status
-from pykai.objects import duration
+from pykai.objects import units
 
 if TYPE_CHECKING:
     from pykai.engine.cycle import Cycle
@@ -54,8 +54,8 @@ class MinRuntimePolicy:
 def configured_seconds(text: str) -> float:
     """Seconds of a configured minimum (days and weeks allowed); 0 where it is negative or no duration."""
     try:
-        return max(0.0, duration.parse_long(text))
-    except duration.DurationError:
+        return max(0.0, units.parse_long_duration(text))
+    except units.DurationError:
         return 0.0
 
 

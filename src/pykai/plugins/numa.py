@@ -19,7 +19,7 @@ from pykai.model.pods import PodClass
 from pykai.model.resources import CPU, Column, Mask
 from pykai.model.resources import scale as unit_scale
 from pykai.model.status import Status
-from pykai.objects.quantity import render
+from pykai.objects.units import render_quantity
 from pykai.plugins.numa_accounts import Accounts, open_accounts
 
 MISALIGNED = "node cannot NUMA-align the pod's resources under its Topology Manager policy"
@@ -130,7 +130,7 @@ def _positive(row: Column) -> Iterable[tuple[int, float]]:
 
 
 def _quantity(name: str, row: int, value: float) -> str:
-    return f"{round(value)}m" if row == CPU else render(value / unit_scale(name))
+    return f"{round(value)}m" if row == CPU else render_quantity(value / unit_scale(name))
 
 
 def zone_rows(cycle: Cycle, pod: int) -> tuple[int, ...]:

@@ -21,7 +21,7 @@ from pykai.model.resources import Column, Rows
 from pykai.model.snapshot import Key, Snapshot
 from pykai.model.status import IS_ACTIVE_USED
 from pykai.objects.kinds import CSIStorageCapacity, PersistentVolumeClaim
-from pykai.objects.quantity import amount
+from pykai.objects.units import amount
 from pykai.plugins.volume_claims import WAIT_FOR_POD, claim_key, claim_size, claims_of, class_name, owners
 from pykai.plugins.volume_options import largest_volume, pool_nodes, publishes_pools
 

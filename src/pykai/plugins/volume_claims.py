@@ -14,7 +14,7 @@ import numpy as np
 from pykai.model.pods import PodClass
 from pykai.model.snapshot import Key, Snapshot
 from pykai.objects.kinds import PersistentVolumeClaim, StorageClass
-from pykai.objects.quantity import amount
+from pykai.objects.units import amount
 
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"

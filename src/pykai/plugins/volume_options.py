@@ -20,7 +20,7 @@ from pykai.model.resources import Mask
 from pykai.model.snapshot import Key, Snapshot
 from pykai.objects.kinds import ABSENT, CSIStorageCapacity, PersistentVolume, PersistentVolumeClaim, StorageClass
 from pykai.objects.pod_template import Expression, LabelSelector, NodeSelectorTerms, NodeTerm
-from pykai.objects.quantity import amount
+from pykai.objects.units import amount
 from pykai.plugins import node_labels
 from pykai.plugins.volume_claims import claim_key, claim_size, class_name, storage_class
 

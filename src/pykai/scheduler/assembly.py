@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pykai.cache.assume import Assumptions
 from pykai.cache.cluster import ClusterCache
 from pykai.kube.api import Api
+from pykai.kube.backoff import Backoff, ItemBackoff
+from pykai.kube.clock import wall
 from pykai.kube.events import EventRecorder
 from pykai.kube.watches import Watches
 from pykai.model.params import SchedulerParams
@@ -19,7 +20,6 @@ from pykai.scheduler.feed import Feed
 from pykai.scheduler.hands import Colocated, Hands
 from pykai.scheduler.loop import Memory, Mind, Scheduler
 from pykai.scheduler.outbox import Loop, Outbox, Spacing
-from pykai.scheduler.setbacks import Patience, Setbacks
 from pykai.scheduler.telling import Outlets, Teller
 from pykai.scheduler.writer import Reach, Writer
 
@@ -31,12 +31,12 @@ class Options:
     params: SchedulerParams = field(default_factory=SchedulerParams)
     rhythm: Rhythm = field(default_factory=Rhythm)
     reach: Reach = field(default_factory=Reach)
-    patience: Patience = field(default_factory=Patience)
+    backoff: Backoff = Backoff()
     spacing: Spacing = field(default_factory=Spacing)
     selective: bool = True
     metrics_namespace: str = "kai"
     more_metrics: tuple[Metric, ...] = ()
-    clock: Callable[[], float] = time.time
+    clock: Callable[[], float] = wall
 
 
 ALONE = Colocated()
@@ -64,7 +64,9 @@ class LiveScheduler:
             agenda.at_latest(steady() + instant - options.clock())
 
         teller = Teller(outlets, cache, assumptions)
-        hands = Hands(outlets, teller, assumptions, self.metrics, wanted, Setbacks(options.patience), colocated.direct)
+        hands = Hands(
+            outlets, teller, assumptions, self.metrics, wanted, ItemBackoff(options.backoff), colocated.direct
+        )
         feed = Feed(watches, cache, assumptions, agenda.heed, selective=options.selective, expected=colocated.expected)
         self.scheduler = Scheduler(mind, Memory(cache, assumptions, feed), agenda, hands, Writer(hands, options.reach))
 

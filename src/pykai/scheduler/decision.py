@@ -19,6 +19,7 @@ from pykai.engine.plugin_times import PluginTimes
 from pykai.engine.policy import Policy
 from pykai.engine.quota import Triple
 from pykai.engine.record import plan_of
+from pykai.kube.clock import steady
 from pykai.model.plan import GangMark, Plan
 from pykai.model.snapshot import Snapshot
 from pykai.objects.kinds import BindRequest, Pod
@@ -111,7 +112,7 @@ def make_decision(
     watch, timings = _Stopwatch(clock), Timings()
     snapshot = view.snapshot(now, usage)
     timings.snapshot = watch.read()
-    cycle = Cycle(snapshot, policy, now, time.monotonic)
+    cycle = Cycle(snapshot, policy, now, steady)
     timings.opening = timings.snapshot + watch.read()
     started_by = dict(_act(cycle, timings, watch))
     plan = plan_of(cycle)

@@ -15,8 +15,7 @@ from typing import IO, Any
 import structlog
 from msgspec import Raw
 
-from pykai.config import budgets
-from pykai.config.scheduler import SchedulerConfig
+from pykai.config.scheduler import SchedulerConfig, budgets_document
 from pykai.engine.budgets import SearchBudgets
 from pykai.kube import resources
 from pykai.kube.api import Api, Object, Paging
@@ -107,7 +106,7 @@ def config_document(about: Circumstances) -> Object:
     if config.usage_db:
         document["usageDBConfig"] = dict(config.usage_db)
     if config.budgets != SearchBudgets():
-        document["scenarioSearchBudgets"] = budgets.document(config.budgets)
+        document["scenarioSearchBudgets"] = budgets_document(config.budgets)
     return document
 
 

@@ -13,7 +13,7 @@ from pykai.kube.resources import POD
 from pykai.model.params import SchedulerParams
 from pykai.objects import names
 from pykai.objects.kinds import Pod
-from pykai.objects.timestamps import rfc3339
+from pykai.objects.units import rfc3339
 from pykai.scheduler.hands import Hands
 from pykai.scheduler.orders import Eviction
 from pykai.scheduler.requests import reason, until_certain

@@ -10,10 +10,10 @@ from typing import Any, Protocol
 import structlog
 
 from pykai.cache.assume import Assumptions
+from pykai.kube.backoff import ItemBackoff
 from pykai.objects.kinds import BindRequest
 from pykai.observe.metrics import Metrics
 from pykai.scheduler.expected_groups import ExpectedGroups
-from pykai.scheduler.setbacks import Setbacks
 from pykai.scheduler.telling import Outlets, Teller
 
 Key = tuple[str, str]
@@ -49,7 +49,7 @@ class Hands:
     assumptions: Assumptions
     metrics: Metrics
     wanted: Callable[[float], None]
-    setbacks: Setbacks
+    backoff: ItemBackoff
     direct: Direct | None = None
     patience: float = 30.0
     """For how long what was written counts without being seen in a watch."""
@@ -60,7 +60,7 @@ class Hands:
 
     def hold(self, gang: Key, who: object) -> None:
         """Leave a gang alone for a while, for longer the more often the same one failed in a row."""
-        until = self.setbacks.note(who, self.out.clock())
+        until = self.backoff.failed(who, self.out.clock())
         self.assumptions.hold(gang, until)
         self.wanted(until)
 

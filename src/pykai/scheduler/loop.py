@@ -17,6 +17,7 @@ from pykai.cache.assume import Assumptions
 from pykai.cache.cluster import ClusterCache
 from pykai.engine.policy import Policy
 from pykai.kube.api import Api
+from pykai.kube.backoff import Backoff
 from pykai.model.params import SchedulerParams
 from pykai.objects.kinds import Pod
 from pykai.scheduler.agenda import Agenda
@@ -24,7 +25,6 @@ from pykai.scheduler.decision import Decision, Judge, RefusedPlanError, Usage, m
 from pykai.scheduler.feed import Feed
 from pykai.scheduler.figures import record
 from pykai.scheduler.hands import Hands
-from pykai.scheduler.setbacks import Patience
 from pykai.scheduler.takeover import Takeover
 from pykai.scheduler.writer import Writer
 
@@ -66,7 +66,7 @@ class Scheduler:
         self._hands = hands
         self._writer = writer
         self._failures = 0
-        self._patience = Patience()
+        self._backoff = Backoff()
 
     @property
     def params(self) -> SchedulerParams:
@@ -89,7 +89,7 @@ class Scheduler:
     async def take_over(self, api: Api) -> None:
         """Count what an earlier leader wrote last, even if the watch has not shown it yet."""
         await self._memory.feed.synced()
-        takeover = Takeover(api, self._memory.cache, self._patience)
+        takeover = Takeover(api, self._memory.cache, self._backoff)
         await takeover.take(self._memory.assumptions, self._hands)
 
     async def cycle(self) -> None:
@@ -150,6 +150,6 @@ class Scheduler:
 
     def _failed(self, what: str, **facts: object) -> None:
         self._failures += 1
-        wait = self._patience.after(self._failures)
+        wait = self._backoff.after(self._failures)
         log.error(what, next_try_seconds=wait, **facts)
         self._hands.wanted(self._hands.out.clock() + wait)

@@ -21,7 +21,7 @@ from pykai.model.resources import UNLIMITED
 from pykai.model.status import IS_ACTIVE_ALLOCATED, Status
 from pykai.objects import names
 from pykai.objects.kinds import PodGroup
-from pykai.objects.quantity import render
+from pykai.objects.units import render_quantity
 
 Key = tuple[str, str]
 _BEING_PLACED = (Status.ALLOCATED, Status.PIPELINED, Status.BINDING)
@@ -201,4 +201,4 @@ def resource_list(amounts: Triple) -> dict[str, str]:
     """cpu (milli), memory (bytes) and GPUs (devices) as quantities; -1 stays what it is: unlimited."""
     cpu, memory, gpus = amounts
     cores = cpu if cpu == UNLIMITED else cpu / 1000
-    return {"cpu": render(cores), "memory": render(memory), names.NVIDIA_GPU: render(gpus)}
+    return {"cpu": render_quantity(cores), "memory": render_quantity(memory), names.NVIDIA_GPU: render_quantity(gpus)}

@@ -10,12 +10,13 @@ import msgspec
 
 from pykai.cache.pods import request_failed
 from pykai.kube.api import Api, Deletion, Object
+from pykai.kube.backoff import Backoff
 from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Timeout, TooManyRequests
 from pykai.kube.resources import BIND_REQUEST
 from pykai.objects.kinds import BindRequest, ObjectMeta
 
 TRIES = 4
-WAIT_SECONDS = 0.25
+BACKOFF = Backoff(0.25, 2.0)
 Sleep = Callable[[float], Awaitable[None]]
 T = TypeVar("T")
 
@@ -80,7 +81,7 @@ async def until_certain(write: Callable[[], Awaitable[T]], sleep: Sleep = asynci
 
 
 def _pause(attempt: int, error: ApiError) -> float:
-    return max(WAIT_SECONDS * 2.0 ** (attempt - 1), float(error.details.get("retryAfterSeconds") or 0))
+    return max(BACKOFF.after(attempt), float(error.details.get("retryAfterSeconds") or 0))
 
 
 async def _existing(api: Api, body: Object) -> BindRequest | None:

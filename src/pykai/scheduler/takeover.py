@@ -17,11 +17,11 @@ from msgspec import Struct
 from pykai.cache.assume import Assumptions
 from pykai.cache.cluster import ClusterCache
 from pykai.kube.api import Api, Page, Selection
+from pykai.kube.backoff import Backoff
 from pykai.kube.errors import ApiError
 from pykai.kube.resources import BIND_REQUEST, POD
 from pykai.objects.kinds import BindRequest, BindRequestSpec, ObjectMeta, OwnerReference, Pod
 from pykai.scheduler.hands import Hands
-from pykai.scheduler.setbacks import Patience
 
 T = TypeVar("T")
 
@@ -40,10 +40,10 @@ class _BoundPod(Struct, frozen=True):
 class Takeover:
     """What the server has at this moment, beside what the watches show."""
 
-    def __init__(self, api: Api, cache: ClusterCache, patience: Patience) -> None:
+    def __init__(self, api: Api, cache: ClusterCache, backoff: Backoff) -> None:
         self._api = api
         self._cache = cache
-        self._patience = patience
+        self._backoff = backoff
 
     async def take(self, assumptions: Assumptions, hands: Hands) -> None:
         """Assume all of it; pods that were bound without a request only where that is done at all."""
@@ -77,7 +77,7 @@ class Takeover:
             except ApiError as error:
                 log.warning("what an earlier leader wrote is not known yet", error=error.message)
             failures += 1
-            await asyncio.sleep(self._patience.after(failures))
+            await asyncio.sleep(self._backoff.after(failures))
 
 
 def _key(pod: _BoundPod) -> tuple[str, str]:

@@ -22,7 +22,7 @@ from pykai.kube.resources import POD, POD_GROUP
 from pykai.model.plan import GangMark
 from pykai.objects import names
 from pykai.objects.kinds import BindRequest, Pod, PodGroup
-from pykai.objects.timestamps import rfc3339
+from pykai.objects.units import rfc3339
 from pykai.scheduler.homeless import is_homeless
 from pykai.scheduler.notices import GangNotice, Notices, PodNotice
 from pykai.scheduler.outbox import Outbox

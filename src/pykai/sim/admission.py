@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from pykai.config.object_fields import Problems
+from pykai.hollow import spans
+from pykai.hollow.spans import Span
 from pykai.objects import kinds, names
-from pykai.sim import checks, spans
+from pykai.sim import checks
 from pykai.sim.hints import hints
 from pykai.sim.manifests import Manifest, ManifestError, Object
 from pykai.sim.object_checks import problems
-from pykai.sim.spans import Span
 
 DEFAULT_NAMESPACE = "default"
 

@@ -12,8 +12,9 @@ from msgspec import ValidationError, convert, json
 from pykai.cache.gangs import SubGroupError, sub_group_tree
 from pykai.config.fields import named
 from pykai.config.object_fields import Problems, amounts, labels, name, texts
+from pykai.hollow import spans
 from pykai.objects import kinds, names
-from pykai.sim import pod_checks, spans
+from pykai.sim import pod_checks
 from pykai.sim.manifests import Object
 
 _STORY = {names.ARRIVES: spans.durations, names.RUN_SECONDS: spans.seconds, names.STOP_SECONDS: spans.seconds}

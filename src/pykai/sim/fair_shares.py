@@ -14,7 +14,7 @@ from msgspec import DecodeError, Meta, Struct, json
 
 from pykai.config.fields import FieldError, converted
 from pykai.kernels.fairshare import UNLIMITED, Floats, QueueColumns, divide_level
-from pykai.objects.timestamps import seconds
+from pykai.objects.units import parse_timestamp
 
 _TOTALS = {"cpu": "CPU", "memory": "Memory", "gpu": "GPU"}
 RESOURCES = tuple(_TOTALS)
@@ -131,7 +131,7 @@ def _wrong_amounts(share: _Share, path: str) -> Iterator[tuple[str, str]]:
 
 def _columns(queues: Sequence[_Queue], now: float) -> QueueColumns:
     order = {uid: rank for rank, uid in enumerate(sorted(queue.uid for queue in queues))}
-    made = [seconds(queue.creation_timestamp) for queue in queues]
+    made = [parse_timestamp(queue.creation_timestamp) for queue in queues]
     return QueueColumns(
         deserved=_column(queues, "deserved"),
         limit=_column(queues, "max_allowed"),

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from pykai.hollow import spans
 from pykai.objects import names
-from pykai.sim import spans
 from pykai.sim.history import PodLife
 from pykai.sim.manifests import Object
 from pykai.sim.store import Key, key_of

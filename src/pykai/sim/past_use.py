@@ -8,8 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from pykai.config.usage import UsageConfig
-from pykai.config.windows import window_seconds
+from pykai.config.usage import UsageConfig, window_seconds
 from pykai.kernels.usage import UsageRecord, normalised_use
 from pykai.sim.history import Sample, Triple
 

@@ -16,7 +16,7 @@ from pykai.objects import names
 from pykai.objects.gpu_request import GpuRequestError
 from pykai.objects.gpu_request import check as check_gpu_request
 from pykai.objects.pod_template import Affinity, Container, PodClaim, Toleration
-from pykai.objects.quantity import parse
+from pykai.objects.units import parse_quantity
 from pykai.sim.manifests import Object
 
 PARTS: dict[str, Any] = {
@@ -88,9 +88,9 @@ def _container_amounts(resources: Object, path: str) -> Problems:
         for name, text in found.items():
             yield from _resource(name, text, f"{path}.{part}.{name}")
     for name, text in asked.items():
-        if name in most and parse(text) > parse(most[name]):
+        if name in most and parse_quantity(text) > parse_quantity(most[name]):
             yield f"{path}.requests.{name}", f"{text} is more than the limit of {most[name]}"
-        elif _is_extended(name) and (name not in most or parse(text) != parse(most[name])):
+        elif _is_extended(name) and (name not in most or parse_quantity(text) != parse_quantity(most[name])):
             yield f"{path}.limits.{name}", f"must be there and be equal to the request of {text}"
 
 
@@ -98,7 +98,7 @@ def _resource(name: str, text: Any, path: str) -> Problems:
     if not is_label_name(name) or not ("/" in name or name in _NATIVE or name.startswith("hugepages-")):
         hint = f": GPUs are {names.NVIDIA_GPU}" if "gpu" in name.lower() else ""
         yield path, f"there is no such resource (expected {', '.join(_NATIVE)}, or a name such as a.com/b){hint}"
-    elif _is_extended(name) and parse(text).denominator != 1:
+    elif _is_extended(name) and parse_quantity(text).denominator != 1:
         hint = f"; annotation {names.GPU_FRACTION} asks for a part of a GPU" if name == names.NVIDIA_GPU else ""
         yield path, f"must be a whole number, not {text}{hint}"
 

@@ -13,13 +13,13 @@ from msgspec import json
 from msgspec.structs import replace
 
 from pykai.cache.requests import GpuRequest, gpu_request, pod_amounts
+from pykai.hollow import spans
 from pykai.model.plan import Bind
 from pykai.model.pods import GpuKind
 from pykai.model.resources import whole_gpus
 from pykai.objects import kinds, names
 from pykai.objects.pod_template import decode_template
-from pykai.objects.timestamps import rfc3339
-from pykai.sim import spans
+from pykai.objects.units import rfc3339
 from pykai.sim.history import PodLife
 from pykai.sim.manifests import Object
 from pykai.sim.setting import Setting

@@ -12,8 +12,7 @@ from typing import Annotated, NamedTuple
 from msgspec import Meta, Struct
 
 from pykai.config.fields import FieldError, below, converted
-from pykai.config.usage import UsageConfig
-from pykai.config.windows import Window
+from pykai.config.usage import UsageConfig, Window
 from pykai.model.resources import GPU
 from pykai.sim import manifests
 from pykai.sim.history import Outcome

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pykai.hollow import spans
 from pykai.objects import names
-from pykai.sim import generate, spans
+from pykai.sim import generate
 from pykai.sim.manifests import Manifest, Object
 from pykai.sim.time_based import JobWish, QueueWish, Study
 

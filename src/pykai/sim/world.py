@@ -10,8 +10,7 @@ from functools import partial
 from pykai.model.plan import Evict, GangMark, Pipeline, Plan, Verdict
 from pykai.model.snapshot import Snapshot
 from pykai.objects import names
-from pykai.objects.quantity import amount
-from pykai.objects.timestamps import rfc3339
+from pykai.objects.units import amount, rfc3339
 from pykai.sim import pods
 from pykai.sim.admission import Admitted
 from pykai.sim.jobs import Jobs, JobState

@@ -10,15 +10,15 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from pykai.admission import shapes
+from pykai.admission.device_access import check_device_access, hide_devices
+from pykai.admission.gpu_sharing import check_gpu_request, connect_share, limit_memory
+from pykai.admission.pod_draft import container_at, draft_of, fraction_container_of
+from pykai.admission.pod_groups import examine
+from pykai.admission.pods import set_runtime_class
+from pykai.admission.review import VALIDATE_POD_GROUP, VALIDATE_QUEUE, VALIDATE_TOPOLOGY, Admission, Request, judge
+from pykai.admission.verdict import RefusedError, Verdict
 from pykai.objects.gpu_request import INIT_CONTAINER, REGULAR_CONTAINER, ContainerRef
-from pykai.webhook import shapes
-from pykai.webhook.device_access import check_device_access, hide_devices
-from pykai.webhook.gpu_sharing import check_gpu_request, connect_share, limit_memory
-from pykai.webhook.pod_draft import container_at, draft_of, fraction_container_of
-from pykai.webhook.pod_groups import examine
-from pykai.webhook.pods import set_runtime_class
-from pykai.webhook.review import VALIDATE_POD_GROUP, VALIDATE_QUEUE, VALIDATE_TOPOLOGY, Admission, Request, judge
-from pykai.webhook.verdict import RefusedError, Verdict
 
 Case = dict[str, Any]
 SUFFIX = "abc1234"

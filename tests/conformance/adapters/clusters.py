@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -19,13 +19,15 @@ from pykai.model.status import Status
 from pykai.objects import kinds, names
 
 Case = dict[str, Any]
+K = TypeVar("K")
 STATUSES = {status.title: status for status in Status} | {"Unset": Status.PENDING}
 UNITS = {"cpu": "m", "memory": "", "gpu": ""}
 RESOURCE_NAMES = {"gpu": names.NVIDIA_GPU}
 
 
-def as_kind(kind: type[Any], fields: Case) -> Any:
-    return kinds.decode(msgspec.json.encode(fields), kind)
+def as_kind(kind: type[K], fields: Case) -> K:
+    found: K = kinds.decode(msgspec.json.encode(fields), kind)
+    return found
 
 
 def quantities(vector: Mapping[str, float]) -> dict[str, str]:
@@ -42,7 +44,7 @@ def node(given: Case) -> kinds.Node:
     return as_kind(kinds.Node, {"metadata": meta, "status": {"allocatable": allocatable}})
 
 
-def annotations(task: Case) -> dict[str, str]:
+def share_annotations(task: Case) -> dict[str, str]:
     portion, devices, memory = (task.get(key, 0) for key in ("gpu_portion", "gpu_devices", "gpu_memory_mib"))
     if memory:
         return {names.GPU_MEMORY: str(memory), names.GPU_FRACTION_DEVICES: str(devices)}
@@ -53,7 +55,7 @@ def annotations(task: Case) -> dict[str, str]:
 
 def pod(name: str, task: Case, group: str = "", podset: str = "") -> kinds.Pod:
     """A pod that asks for what the task asks for; `podset` empty: no sub-group label."""
-    shared = annotations(task)
+    shared = share_annotations(task)
     request = {r: v for r, v in task.get("request", {}).items() if r != "gpu" or not shared}
     meta = {
         "name": name,

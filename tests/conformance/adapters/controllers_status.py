@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pykai.controllers.status import pod_groups, pod_resources, queues
-from pykai.objects.resource_list import canonical, total
+from pykai.objects.units import canonical, sum_resources
 
 Case = dict[str, Any]
 
@@ -74,7 +74,7 @@ def of_pod(judge: Callable[[Case], Any]) -> Callable[[Case], Any]:
 
 def received(case: Case) -> Any:
     pod = case["input"]["pod"]
-    return total([pod_resources.allocated_share(pod, node(case, pod["spec"].get("nodeName", "")))])
+    return sum_resources([pod_resources.allocated_share(pod, node(case, pod["spec"].get("nodeName", "")))])
 
 
 def terminal(pod: Case) -> bool:

@@ -13,7 +13,11 @@ from pykai.plugins.dra import DynamicResources
 from tests.conformance.adapters.clusters import as_kind
 
 Case = dict[str, Any]
-KINDS = {"ResourceClaim": kinds.ResourceClaim, "ResourceSlice": kinds.ResourceSlice, "DeviceClass": kinds.DeviceClass}
+KINDS: dict[str, type[kinds.Kind]] = {
+    "ResourceClaim": kinds.ResourceClaim,
+    "ResourceSlice": kinds.ResourceSlice,
+    "DeviceClass": kinds.DeviceClass,
+}
 
 
 def cluster(case: Case) -> ClusterCache:

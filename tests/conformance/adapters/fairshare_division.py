@@ -20,8 +20,13 @@ def column(queues: list[dict[str, Any]], key: str) -> np.ndarray:
 
 def columns(queues: list[dict[str, Any]]) -> QueueColumns:
     order = sorted(q["uid"] for q in queues)
+    deserved, limit, weight, request, usage = (column(queues, key) for key in COLUMNS)
     return QueueColumns(
-        *(column(queues, key) for key in COLUMNS),
+        deserved=deserved,
+        limit=limit,
+        weight=weight,
+        request=request,
+        usage=usage,
         priority=np.array([q.get("priority", 0) for q in queues]),
         creation=np.array([q.get("creation_offset_seconds", NEVER) for q in queues]),
         rank=np.array([order.index(q["uid"]) for q in queues]),

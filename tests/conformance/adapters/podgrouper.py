@@ -46,7 +46,7 @@ class Cluster:
     def list(self, api_version: str, kind: str, namespace: str, labels: Mapping[str, str]) -> list[Case]:
         return [o for o in self._of(api_version, kind, namespace) if has_labels(o["metadata"].get("labels"), labels)]
 
-    def _of(self, api_version: str, kind: str, namespace: str) -> list[Case]:
+    def _of(self, api_version: str, kind: str, namespace: str) -> Sequence[Case]:
         return [
             {**obj, "apiVersion": api_version, "kind": kind}
             for (api, _, plural), obj in self.objects
@@ -82,7 +82,7 @@ def workload_of(given: Case) -> Workload:
 # ------------------------------------------------------------------------------------ specs as the cases write them
 def rendered(spec: GroupSpec) -> Case:
     topology = spec.topology
-    return pruned(
+    found: Case = pruned(
         {
             "name": spec.name,
             "namespace": spec.namespace,
@@ -102,6 +102,7 @@ def rendered(spec: GroupSpec) -> Case:
             "annotations": dict(spec.annotations),
         }
     )
+    return found
 
 
 def rendered_sub_group(sub_group: SubGroup) -> Case:
@@ -285,10 +286,12 @@ def hub(case: Case, document: Case) -> list[str]:
         {"/".join(key): plugin for key, plugin in listed.items()},
         "supported_kinds",
     )
-    gvk = tuple(case["input"]["gvk"].get(part, "") for part in ("group", "version", "kind"))
+    group, version, kind = (case["input"]["gvk"].get(part, "") for part in ("group", "version", "kind"))
     if "has_dedicated_plugin" in case["expected"]:
-        return table + differences(known(*gvk) is not None, case["expected"]["has_dedicated_plugin"], "known")
-    chosen = choose(*gvk, case["input"]["karta_fallback_enabled"])
+        return table + differences(
+            known(group, version, kind) is not None, case["expected"]["has_dedicated_plugin"], "known"
+        )
+    chosen = choose(group, version, kind, case["input"]["karta_fallback_enabled"])
     return table + differences(plugin_name(chosen), case["expected"]["plugin_name"], "plugin_name")
 
 

@@ -21,7 +21,7 @@ from pykai.model.params import SchedulerParams
 from pykai.model.resources import GPU
 from pykai.model.status import Status
 from pykai.objects import kinds
-from pykai.objects.timestamps import rfc3339
+from pykai.objects.units import rfc3339
 from pykai.plugins import numa
 from pykai.plugins.dra import claim_statuses
 from pykai.plugins.registry import make_all

@@ -104,7 +104,7 @@ def node_scores(given: Case) -> Case:
     names = [(name, domain["id"]) for domain in found for name in domain.get("nodes", ())]
     tree = domain_tree([[domain for _, domain in names]])
     by_id = sorted(domain["id"] for domain in found)
-    order = np.array([by_id.index(domain["id"]) for domain in found], dtype=np.int64)
+    order = [by_id.index(domain["id"]) for domain in found]
     scores = kernel.position_scores(tree, 1, order)
     return {"scores": {names[row][0]: score for row, score in zip(tree.order.tolist(), scores, strict=True)}}
 

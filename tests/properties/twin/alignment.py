@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 
-from pykai.objects.quantity import amount
+from pykai.objects.units import amount
 from tests.properties.small_world import Fields
 
 Amounts = Mapping[str, float]

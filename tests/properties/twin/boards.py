@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 
 from pykai.objects import names
-from pykai.objects.quantity import amount
-from pykai.objects.timestamps import rfc3339
+from pykai.objects.units import amount, rfc3339
 from tests.properties.clusters import Ask, Lodging
 from tests.properties.contended import OFFERED, deep_forests, gang_of, let_run
 from tests.properties.small_world import NOW, OURS, Cluster, Fields

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pykai.model.snapshot import Snapshot
 from pykai.objects import kinds, names
-from pykai.objects.timestamps import rfc3339
+from pykai.objects.units import rfc3339
 from tests.properties.clusters import ASKS, FREE, Ask, Lodging, Shape, group_of, leaves, pod_of
 from tests.properties.contended import deep_forests
 from tests.properties.small_world import NOW, Cluster, Fields, snapshot_of

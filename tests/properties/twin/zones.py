@@ -11,7 +11,7 @@ import msgspec
 from pykai.model.snapshot import Snapshot
 from pykai.model.status import Status
 from pykai.objects import kinds, names
-from pykai.objects.quantity import amount
+from pykai.objects.units import amount
 from tests.properties.small_world import Cluster, Fields, snapshot_of
 from tests.properties.twin.alignment import (
     Board,

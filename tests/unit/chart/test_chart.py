@@ -11,16 +11,17 @@ import yaml
 from charts import generate, roles, values
 
 import pykai
-from pykai.apps import upgrade
-from pykai.apps.cli import CommandTable, main
+from pykai.cli import upgrade
+from pykai.cli.main import CommandTable, main
 from pykai.controllers.grouping.kinds import TABLE
 from pykai.controllers.operator.components import COMPONENTS
 from pykai.controllers.operator.desired import desired
 from pykai.controllers.operator.scheduler_config import document
 from pykai.controllers.operator.settings import read_config
 from pykai.controllers.operator.shard_settings import read_shard
-from pykai.kube.memory.schema import violations
+from pykai.controllers.pod_grouper.kinds import plural_of
 from pykai.objects.crds import DEFINITIONS
+from pykai.objects.validation import violations
 from tests.unit.controllers.operator.cluster import OWNER, PARTS, container_of, installation
 
 from .rendering import CHART, VALUE_SETS, by_name, helm, objects, render
@@ -336,7 +337,7 @@ def test_the_pod_grouper_may_read_every_workload_it_knows() -> None:
     verbs = allowed("kai-podgrouper")
     for row in TABLE.values():
         if row.group:
-            plural = roles.plural_of(row.kind)
+            plural = plural_of(row.kind)
             assert "get" in verbs.get((row.group, plural), set()) | verbs.get((row.group, "*"), set()), row
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pykai.apps.cli import COMMANDS
+from pykai.cli.main import COMMANDS
 from pykai.controllers.operator import images
 from pykai.controllers.operator.placement import USER
 

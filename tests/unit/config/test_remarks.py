@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pykai.config import scheduler
-from pykai.config.remarks import remarks
+from pykai.config.scheduler import remarks
 from pykai.plugins import registry
 
 USEFUL = [

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pykai.config import budgets, scheduler
+from pykai.config import scheduler
 from pykai.config.fields import FieldError
 from pykai.engine.budgets import SearchBudgets
 from pykai.engine.policy import ACTIONS
@@ -53,7 +53,7 @@ def test_search_budgets_are_part_of_the_policy() -> None:
     config = scheduler.read({"scenarioSearchBudgets": document})
     expected = SearchBudgets({"default": 90.0, "reclaim": 0.0}, 1.5, 0.25, {"MultiNodeGang": 10.0})
     assert scheduler.policy(config, registry.make, ()).budgets == expected
-    assert budgets.read(budgets.document(expected)) == expected
+    assert scheduler.read_budgets(scheduler.budgets_document(expected)) == expected
     assert scheduler.read({}).budgets == SearchBudgets()
 
 

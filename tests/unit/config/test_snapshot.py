@@ -12,7 +12,7 @@ import pytest
 from pykai.config import snapshot
 from pykai.config.fields import FieldError
 from pykai.model.params import SchedulerParams
-from pykai.objects.timestamps import seconds
+from pykai.objects.units import parse_timestamp
 
 
 def write(path: Path, document: Any, member: str = snapshot.MEMBER) -> Path:
@@ -83,7 +83,7 @@ def test_the_newest_instant_is_when_the_file_was_taken(tmp_path: Path) -> None:
     pod = {"metadata": {"name": "p", "deletionTimestamp": "2026-01-03T00:00:00Z"}}
     objects = {"nodes": [node], "podGroups": [group], "pods": [pod], "queues": None}
     file = snapshot.load(write(tmp_path / "s.zip", {"rawObjects": objects}))
-    assert snapshot.observed_at(file) == seconds("2026-01-04T00:00:00Z")
+    assert snapshot.observed_at(file) == parse_timestamp("2026-01-04T00:00:00Z")
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ import pytest
 import yaml
 
 from pykai.config.fields import FieldError
-from pykai.config.usage import read_usage_config
-from pykai.config.windows import WindowType
+from pykai.config.usage import WindowType, read_usage_config
 
 
 def document(**params: Any) -> dict[str, Any]:

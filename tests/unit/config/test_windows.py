@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from pykai.config.cron import parse_cron
-from pykai.config.windows import Window, WindowType, last_reset, window_seconds
+from pykai.config.usage import Window, WindowType, last_reset, parse_cron, window_seconds
 
 TUMBLING = Window(WindowType.TUMBLING, 100.0, start=1000.0)
 

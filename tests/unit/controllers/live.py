@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
 from pykai.kube.api import AS_SERVER_LIKES, Api, Body, Deletion, Object, Patch, Ref, Resource
@@ -16,7 +16,7 @@ from pykai.kube.watches import Watches
 from pykai.objects.crds import manifests
 from tests.patience import PATIENCE_SECONDS
 
-Run = Callable[[Any, Watches, Any, asyncio.Event], Awaitable[None]]
+Run = Callable[[Any, Watches, Any, asyncio.Event], Coroutine[Any, Any, None]]
 UNLIMITED = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
 
 

@@ -122,7 +122,11 @@ def test_a_scaling_pod_that_is_going_already_is_neither_deleted_nor_counted_nor_
 
 
 def test_the_scaling_pod_asks_and_goes_where_its_origin_does() -> None:
-    where = {"nodeSelector": {"pool": "gpu"}, "tolerations": [{"operator": "Exists"}], "affinity": {"nodeAffinity": {}}}
+    where: dict[str, Any] = {
+        "nodeSelector": {"pool": "gpu"},
+        "tolerations": [{"operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+    }
     pod = scaling_manifest(waiting("a", **where), 2, SETTINGS.template)
     assert pod["metadata"]["labels"] == {
         "app": "scaling-pod",

@@ -38,7 +38,8 @@ async def group_of(api: DiaryApi, pod: str) -> Object:
         found = await api.get(POD.ref(pod, "default"), Object)
         return (found["metadata"].get("annotations") or {}).get(names.POD_GROUP_ANNOTATION)
 
-    return await api.get(POD_GROUP.ref(await eventually(name), "default"), Object)
+    group: Object = await api.get(POD_GROUP.ref(await eventually(name), "default"), Object)
+    return group
 
 
 def becomes(look: Callable[[], Awaitable[Any]], wanted: Any) -> Awaitable[Any]:

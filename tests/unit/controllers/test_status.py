@@ -152,7 +152,7 @@ def test_a_queue_sums_its_children_and_its_own_groups() -> None:
         status = {"requested": {"cpu": cpu}, "allocated": {"cpu": cpu}}
         return {"metadata": {"name": name}, "spec": {"parentQueue": parent}, "status": status}
 
-    groups = [
+    groups: list[dict[str, Any]] = [
         {"spec": {"queue": "q"}, "status": {"resourcesStatus": {"requested": {"nvidia.com/gpu": "500m"}}}},
         {"spec": {"queue": "q"}},
         {"spec": {"queue": "other"}, "status": {"resourcesStatus": {"requested": {"cpu": "100"}}}},

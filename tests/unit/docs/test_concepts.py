@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from pykai.apps.cli import COMMANDS, main
+from pykai.cli.main import COMMANDS, main
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "docs" / "concepts"

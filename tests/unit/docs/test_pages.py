@@ -12,8 +12,8 @@ from docs.generate import extension_points, fields, site
 from docs.generate.links import links
 from docs.generate.pages import pages
 
-from pykai.apps.cli import COMMANDS
-from pykai.apps.simulate import simulate
+from pykai.cli.main import COMMANDS
+from pykai.cli.simulate import simulate
 from pykai.engine.points import all_points
 
 ROOT = Path(__file__).parents[3]

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from math import inf
+from typing import Any
 
 import pytest
 
@@ -20,14 +22,14 @@ def quota(amount: float) -> Triple:
     return -1.0, -1.0, amount
 
 
-def book(*queues: dict[str, object]) -> QueueBook:
+def book(*queues: Mapping[str, Any]) -> QueueBook:
     """Queues by column; what is not said is free, unused and without a parent."""
     parents = [queue.get("parent", -1) for queue in queues]
 
     def path(row: int) -> tuple[int, ...]:
         return (row, *path(parents[row])) if row >= 0 else ()
 
-    def column(key: str, default: object) -> list:
+    def column(key: str, default: object) -> list[Any]:
         return [queue.get(key, default) for queue in queues]
 
     return QueueBook(

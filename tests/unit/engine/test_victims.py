@@ -10,7 +10,7 @@ from pykai.engine.cycle import Cycle
 from pykai.engine.gang import pods_to_place, pods_to_return
 from tests.properties.small_world import NOW, PACKING
 
-from .test_plans import bound, evicted, gang, node, plan, pod, promised, seen
+from .clusters import bound, evicted, gang, node, plan, pod, promised, seen
 
 
 def whole(name: str, rank: str, *nodes: str, age: int = 0) -> list[Any]:
@@ -49,7 +49,7 @@ def test_who_moves_takes_nobody_along_who_could_not_start() -> None:
 def test_an_incomplete_gang_gets_back_what_it_had(parts: dict[str, Any]) -> None:
     group = gang("v", "low", **(parts or {"minMember": 3}))
     labels = {"part": "part"} if parts else {}
-    ran, waits = pod("v-0", "n", **labels), pod("v-1", **labels)
+    ran, waits = pod("v-0", "n", None, **labels), pod("v-1", "", None, **labels)
     cycle = Cycle(seen(node("n"), group, ran, waits), PACKING, NOW)
     rows = {name: cycle.snapshot.pods.names.index(name) for name in ("v-0", "v-1")}
     trial, orders = cycle.trial, cycle.orders

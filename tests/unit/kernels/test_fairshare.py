@@ -19,7 +19,8 @@ def gpu_queues(**columns: list[float]) -> QueueColumns:
 
 
 def gpus(total: float, k: float = 0.0, **columns: list[float]) -> list[float]:
-    return divide_level(np.array([0, 0, total]), gpu_queues(**columns), k)[2].tolist()
+    shares: list[float] = divide_level(np.array([0, 0, total]), gpu_queues(**columns), k)[2].tolist()
+    return shares
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,7 @@ def gpus(total: float, k: float = 0.0, **columns: list[float]) -> list[float]:
     ],
 )
 def test_gpus_of_one_level(total: float, columns: dict[str, list[float]], expected: list[float]) -> None:
-    assert gpus(total, **columns) == pytest.approx(expected)
+    assert gpus(total, 0.0, **columns) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("k", "expected"), [(0.0, [5, 5]), (1.0, [3, 7]), (10.0, [0, 10])])

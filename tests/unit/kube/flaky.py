@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar
 
 from pykai.kube.api import ALL_AT_ONCE, EVERYTHING, Object, Page, Paging, Resource, Selection, WatchEvent
+from pykai.kube.backoff import Backoff
 from pykai.kube.errors import ApiError
 from pykai.kube.memory import MemoryApi
 from pykai.kube.watch import Pace
@@ -16,7 +17,7 @@ from pykai.objects.crds import manifests
 from tests.patience import PATIENCE_SECONDS
 
 T = TypeVar("T")
-QUICK = Pace(first_seconds=0.002, longest_seconds=0.01, absent_seconds=30.0, short_seconds=0.0, jitter=lambda: 0.5)
+QUICK = Pace(Backoff(0.002, 0.01), absent_seconds=30.0, short_seconds=0.0)
 
 
 class FlakyApi(MemoryApi):

@@ -14,6 +14,7 @@ from aiohttp.test_utils import TestServer
 
 from pykai.kube import transport
 from pykai.kube.api import Deletion, EventType, Object, Paging, Patch, Selection
+from pykai.kube.backoff import Backoff
 from pykai.kube.credentials import Access, Token
 from pykai.kube.errors import (
     ApiError,
@@ -47,7 +48,9 @@ class Script:
         return await answer(request)
 
 
-def says(status: int, body: Object | None = None, **headers: str) -> Answer:
+def says(status: int, body: Object | None = None, retry_after: str = "") -> Answer:
+    headers = {"Retry-After": retry_after} if retry_after else {}
+
     async def answer(request: web.Request) -> web.StreamResponse:
         return web.json_response(body or {}, status=status, headers=headers)
 
@@ -92,7 +95,7 @@ async def server(script: Script) -> AsyncIterator[TestServer]:
 
 @pytest.fixture
 async def api(server: TestServer, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[HttpApi]:
-    monkeypatch.setattr(transport, "BACKOFF_SECONDS", (0.001, 0.002))
+    monkeypatch.setattr(transport, "BACKOFF", Backoff(0.001, 0.002))
     async with HttpApi(Access(str(server.make_url("")).rstrip("/")), SETTINGS) as api:
         yield api
 
@@ -132,7 +135,7 @@ async def test_requests_as_the_server_expects_them(api: HttpApi, script: Script)
         [says(503), says(500), says(504)],
         [breaks, breaks],
         [hangs],
-        [says(429, **{"Retry-After": "0"})],
+        [says(429, retry_after="0")],
     ],
     ids=["5xx", "lost connection", "no answer", "429"],
 )
@@ -153,13 +156,13 @@ async def test_creates_are_not_tried_again(
 
 
 async def test_a_create_the_server_put_off_is_tried_again(api: HttpApi, script: Script) -> None:
-    script.answers[:0] = [says(429, **{"Retry-After": "0"}), says(503, **{"Retry-After": "0"})]
+    script.answers[:0] = [says(429, retry_after="0"), says(503, retry_after="0")]
     await api.create(CONFIG_MAP, {"metadata": {"name": "a"}}, "ns")
     assert len(script.asked) == 3
 
 
 async def test_a_server_that_is_not_there_is_asked_a_few_times(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "BACKOFF_SECONDS", (0.001, 0.002))
+    monkeypatch.setattr(transport, "BACKOFF", Backoff(0.001, 0.002))
     async with HttpApi(Access("http://127.0.0.1:9"), SETTINGS) as api:
         with pytest.raises(Unavailable, match="cannot be reached"):
             await api.create(CONFIG_MAP, {"metadata": {"name": "a"}}, "ns")
@@ -173,7 +176,7 @@ async def test_trying_again_ends(api: HttpApi, script: Script) -> None:
 
 
 async def test_the_server_is_waited_for(api: HttpApi, script: Script) -> None:
-    script.answers[:0] = [says(429, **{"Retry-After": "1"})]
+    script.answers[:0] = [says(429, retry_after="1")]
     began = time.monotonic()
     await api.get(REF, Object)
     assert time.monotonic() - began >= 1
@@ -331,7 +334,7 @@ async def test_a_stream_says_that_it_is_too_late(api: HttpApi, script: Script) -
 
 
 async def test_a_stream_that_is_put_off_says_for_how_long(api: HttpApi, script: Script) -> None:
-    script.answers = [says(429, **{"Retry-After": "7"})]
+    script.answers = [says(429, retry_after="7")]
     with pytest.raises(TooManyRequests) as refusal:
         await collect(api)
     assert refusal.value.retry_after == 7.0

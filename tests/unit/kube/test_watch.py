@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -49,13 +50,17 @@ async def test_it_follows_in_pages(api: FlakyApi, watch: SharedWatch[Object], to
     assert told == [("ADDED", f"a{index}") for index in range(5)] + [("ADDED", "late")]
 
 
+def _watched(api: FlakyApi, times: int) -> bool:
+    return api.watches > times
+
+
 async def test_a_stream_that_ends_goes_on_without_a_list(
     api: FlakyApi, watch: SharedWatch[Object], told: list[tuple[str, str]]
 ) -> None:
     async with running(watch.run()):
         await watch.synced()
         for index in range(5):
-            await until(lambda index=index: api.watches > index)
+            await until(partial(_watched, api, index))
             api.disconnect()
             await api.create(CONFIG_MAP, config_map(f"a{index}"), "default")
         await until(lambda: len(watch) == 5)

@@ -6,15 +6,18 @@ import os
 import shutil
 import stat
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from pykai.local import build, gotool
+from pykai.local import gotool
 from pykai.local.build import BuildError, Lines, Module, Progress, ensure_binary
+from pykai.local.paths import cache_root
 from tests.patience import PATIENCE_SECONDS
 
+FakeGo = Callable[..., Path]
 GO = """#!/bin/sh
 echo "$*" >> {log}
 case "$1" in
@@ -35,7 +38,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Module:
 
 
 @pytest.fixture
-def fake_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def fake_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeGo:
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
     def install(build: str, version: str = "1.99.0") -> Path:
@@ -68,7 +71,7 @@ def test_key_depends_on_every_file(module: Module, name: str) -> None:
     assert module.key() != before
 
 
-def test_builds_once_and_tells_progress(module: Module, fake_go) -> None:
+def test_builds_once_and_tells_progress(module: Module, fake_go: FakeGo) -> None:
     log = fake_go(COMPILES.format(says=module.kubernetes()))
     seen: list[Progress] = []
     binary = ensure_binary(seen.append, module)
@@ -80,7 +83,7 @@ def test_builds_once_and_tells_progress(module: Module, fake_go) -> None:
     assert sorted(path.name for path in binary.parent.iterdir()) == ["controlplane", "lock"]
 
 
-def test_concurrent_builds_make_one(module: Module, fake_go, tmp_path: Path) -> None:
+def test_concurrent_builds_make_one(module: Module, fake_go: FakeGo, tmp_path: Path) -> None:
     """Two come while the first builds: they wait for it, and then have what it built."""
     log = fake_go(f"until [ -e {tmp_path}/go-on ]; do sleep 0.02; done; " + COMPILES.format(says=module.kubernetes()))
     stages: list[str] = []
@@ -104,16 +107,16 @@ def test_concurrent_builds_make_one(module: Module, fake_go, tmp_path: Path) -> 
         ("shift 3; printf '#!/bin/sh\\nexit 1\\n' > $1; chmod +x $1", "says '' instead"),
     ],
 )
-def test_failed_build_leaves_no_binary(module: Module, fake_go, go_build: str, message: str) -> None:
+def test_failed_build_leaves_no_binary(module: Module, fake_go: FakeGo, go_build: str, message: str) -> None:
     fake_go(go_build)
     with pytest.raises(BuildError, match=message):
         ensure_binary(module=module)
-    assert not (build.cache_root() / "controlplane" / module.key() / "controlplane").exists()
+    assert not (cache_root() / "controlplane" / module.key() / "controlplane").exists()
 
 
-def test_a_cache_that_cannot_be_written_is_named(module: Module, fake_go) -> None:
+def test_a_cache_that_cannot_be_written_is_named(module: Module, fake_go: FakeGo) -> None:
     fake_go(COMPILES.format(says=module.kubernetes()))
-    build.cache_root().parent.write_text("a file where the directory should be")
+    cache_root().parent.write_text("a file where the directory should be")
     with pytest.raises(BuildError, match=r"(?s)cannot be kept in .*pykai: .*XDG_CACHE_HOME"):
         ensure_binary(module=module)
 
@@ -136,7 +139,7 @@ def test_lines_show_that_a_stage_of_unknown_length_goes_on() -> None:
     assert said == [f"control plane: downloading modules{number}" for number in ("", ", 25", ", 50")]
 
 
-def test_old_go_is_not_taken(fake_go, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_go_is_not_taken(fake_go: FakeGo, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_go("", version="1.19.8")
     monkeypatch.setattr(gotool, "_FOUND_IN", ())
     assert gotool.installed_go((1, 26)) is None

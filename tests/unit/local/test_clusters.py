@@ -14,6 +14,7 @@ import pytest
 from pykai.local import clusters
 from pykai.local.cluster import ClusterError
 from pykai.local.clusters import Record
+from pykai.local.paths import clusters_root
 from pykai.local.process import ProcessId, identify
 
 GONE = ProcessId(2**22 + 1, "never")
@@ -85,7 +86,7 @@ def test_down_ends_owner_and_parts_and_removes_all(sleeper: subprocess.Popen[byt
     store(record(owner=process))
     assert clusters.down("demo")
     assert not process.alive()
-    assert not clusters.clusters_root().exists()
+    assert not clusters_root().exists()
     assert not clusters.down("demo")
 
 

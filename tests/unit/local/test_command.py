@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from pykai.apps import local as command
-from pykai.apps.local import local
-from pykai.apps.local_order import Order
+from pykai.cli import local as command
+from pykai.cli.local import local
+from pykai.cli.local_order import Order
 from pykai.local import clusters
 from pykai.local.clusters import Record
 from pykai.local.process import ProcessId, identify
+from pykai.local.session import ClusterPlan
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +42,7 @@ ORDER = Order(name="x", nodes=3, gpus=1, gpu_memory=23034, gpu_product="NVIDIA-L
 
 @pytest.mark.parametrize("order", [ORDER, Order(name="x", nodes=0, gpus=0)])
 def test_an_order_survives_the_command_line(order: Order, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[command.ClusterPlan] = []
+    seen: list[ClusterPlan] = []
     monkeypatch.setattr(command, "_binary", lambda: Path("/bin/true"))
     monkeypatch.setattr(command, "run_cluster", lambda plan, binary, on_ready: seen.append(plan))
     result = kai("run", *order.arguments(), "--kube-scheduler")
@@ -150,7 +151,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         return subprocess.CompletedProcess(words, 0)
 
     monkeypatch.setattr(command, "_binary", lambda: Path("/bin/kai"))
-    monkeypatch.setattr(command.subprocess, "run", run)
+    monkeypatch.setattr(subprocess, "run", run)
     return calls
 
 

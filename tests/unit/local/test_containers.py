@@ -16,10 +16,12 @@ from typing import Any
 
 import pytest
 
+from pykai.hollow.addresses import on_this_machine, pod_ip
+from pykai.hollow.pod_log import PodLog, Wish
+from pykai.hollow.shapes import NodeShape
 from pykai.kube.api import Deletion, Object, Patch
 from pykai.kube.memory.server import MemoryApi
 from pykai.kube.resources import CONFIG_MAP, POD, SECRET
-from pykai.local.addresses import on_this_machine, pod_ip
 from pykai.local.containers import pods, probes
 from pykai.local.containers.environment import expanded
 from pykai.local.containers.images import Image, name_of, words_of
@@ -27,8 +29,6 @@ from pykai.local.containers.pods import Containers, Machine
 from pykai.local.containers.sources import Sources
 from pykai.local.containers.volumes import relocated
 from pykai.local.kubelet import HollowKubelets, hollow_nodes
-from pykai.local.podlog import PodLog, Wish
-from pykai.local.shapes import NodeShape
 from tests.patience import PATIENCE_SECONDS
 
 from .pods import await_gone, await_phase, eventually, pod, status_of

@@ -10,23 +10,23 @@ from typing import Any
 
 import pytest
 
+from pykai.hollow.nvml import FakeNvml
+from pykai.hollow.pod_log import Wish
+from pykai.hollow.settings import KubeletSettings, Log
+from pykai.hollow.shapes import Device, GpuShape, NodeShape, devices
 from pykai.kube.api import Deletion, Object, Patch
 from pykai.kube.errors import Unavailable
 from pykai.kube.memory.server import MemoryApi
 from pykai.kube.pods import bind
 from pykai.kube.resources import JOB, LEASE, NODE, POD
-from pykai.local.habits import Habits, Log
 from pykai.local.kubelet import HollowKubelets, hollow_nodes
-from pykai.local.nvml import FakeNvml
-from pykai.local.podlog import Wish
 from pykai.local.registration import pause_between_renewals
-from pykai.local.shapes import Device, GpuShape, NodeShape, devices
 from tests.patience import PATIENCE_SECONDS
 
 from .pods import await_gone, await_phase, eventually, pod, status_of
 
 NODE_SHAPE = NodeShape("gpu", GpuShape(2))
-QUICK = Habits(stop_seconds=0.05, job_seconds=0.05, restart_seconds=0.01)
+QUICK = KubeletSettings(stop_seconds=0.05, job_seconds=0.05, restart_seconds=0.01)
 
 
 @pytest.fixture
@@ -35,8 +35,8 @@ def api() -> MemoryApi:
 
 
 @asynccontextmanager
-async def playing(api: MemoryApi, habits: Habits = QUICK) -> AsyncIterator[HollowKubelets]:
-    async with hollow_nodes(api, [NODE_SHAPE], habits) as kubelets:
+async def playing(api: MemoryApi, settings: KubeletSettings = QUICK) -> AsyncIterator[HollowKubelets]:
+    async with hollow_nodes(api, [NODE_SHAPE], settings) as kubelets:
         yield kubelets
 
 
@@ -90,7 +90,7 @@ async def test_more_devices_than_there_are_is_refused(api: MemoryApi) -> None:
 
 async def test_a_finished_pod_frees_its_devices(api: MemoryApi) -> None:
     async with playing(api):
-        once = {"annotations": {"pykai.io/run-seconds": "0.05"}, "spec": {"restartPolicy": "Never"}}
+        once: dict[str, Any] = {"annotations": {"pykai.io/run-seconds": "0.05"}, "spec": {"restartPolicy": "Never"}}
         await api.create(POD, pod("first", gpus=2, **once))
         await await_phase(api, "first", "Succeeded")
         await api.create(POD, pod("second", gpus=2))
@@ -196,8 +196,8 @@ async def test_a_changed_allocatable_is_obeyed(api: MemoryApi) -> None:
         assert (await await_phase(api, "p", "Failed"))["reason"] == "OutOfnvidia.com/gpu"
 
 
-def reservation(api: MemoryApi) -> Habits:
-    """Habits with a program that tells its device the way the reservation program does."""
+def reservation(api: MemoryApi) -> KubeletSettings:
+    """KubeletSettings with a program that tells its device the way the reservation program does."""
 
     def on_start(given: Object, node: str, held: tuple[Device, ...], log: Log) -> Any:
         async def program() -> None:
@@ -211,7 +211,7 @@ def reservation(api: MemoryApi) -> Habits:
 
         return program() if given["metadata"]["name"].startswith("gpu-reservation") else None
 
-    return Habits(stop_seconds=0.05, on_start=on_start)
+    return KubeletSettings(stop_seconds=0.05, on_start=on_start)
 
 
 async def told_device(api: MemoryApi, name: str) -> str:
@@ -247,7 +247,7 @@ async def test_kubelets_that_come_back_leave_pods_their_devices(api: MemoryApi) 
     def on_start(given: Object, node: str, held: tuple[Device, ...], log: Log) -> None:
         seen[given["metadata"]["name"]] = held
 
-    async with playing(api, Habits(on_start=on_start)):
+    async with playing(api, KubeletSettings(on_start=on_start)):
 
         async def both() -> bool:
             return len(seen) == 2
@@ -270,7 +270,7 @@ async def test_a_program_that_fails_is_told_in_the_log_and_restarted(api: Memory
     async def tried_again() -> bool:
         return len(attempts) >= 2
 
-    async with playing(api, Habits(restart_seconds=0.01, on_start=on_start)) as kubelets:
+    async with playing(api, KubeletSettings(restart_seconds=0.01, on_start=on_start)) as kubelets:
         await api.create(POD, pod("p"))
         await eventually(tried_again)
         log = kubelets.log_of("default", "p", previous=True)
@@ -290,7 +290,7 @@ async def test_a_program_is_cancelled_when_its_pod_is_deleted(api: MemoryApi) ->
 
         return program()
 
-    async with playing(api, Habits(stop_seconds=60, on_start=on_start)):
+    async with playing(api, KubeletSettings(stop_seconds=60, on_start=on_start)):
         await api.create(POD, pod("p"))
         await await_phase(api, "p", "Running")
         await api.delete(POD.ref("p", "default"))
@@ -334,7 +334,7 @@ async def test_a_refused_start_is_told_like_a_failed_program(api: MemoryApi) -> 
     def on_start(given: Object, node: str, held: tuple[Device, ...], log: Log) -> None:
         raise KeyError("no program for this pod")
 
-    async with playing(api, Habits(on_start=on_start)) as kubelets:
+    async with playing(api, KubeletSettings(on_start=on_start)) as kubelets:
         await api.create(POD, pod("p", spec={"restartPolicy": "Never"}))
         await await_phase(api, "p", "Failed")
         log = kubelets.log_of("default", "p")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from pykai.hollow.shapes import NodeShape
 from pykai.local.session import ClusterPlan, Component
-from pykai.local.shapes import NodeShape
 
 
 async def idle(kubeconfig: Path, ready: asyncio.Event) -> None:

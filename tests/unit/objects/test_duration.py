@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykai.objects import duration
+from pykai.objects import units
 
 
 @pytest.mark.parametrize(
@@ -27,20 +27,20 @@ from pykai.objects import duration
     ],
 )
 def test_go_durations(text: str, seconds: float) -> None:
-    assert duration.parse(text) == pytest.approx(seconds, rel=1e-15)
-    assert duration.parse_long(text) == pytest.approx(seconds, rel=1e-15)
+    assert units.parse_duration(text) == pytest.approx(seconds, rel=1e-15)
+    assert units.parse_long_duration(text) == pytest.approx(seconds, rel=1e-15)
 
 
 @pytest.mark.parametrize(
     "text", ["", "5", "s", ".s", "-", "1h30", "1h-30m", " 5s", "5 s", "5s ", "2x", "1,5s", "٣s", "2562048h"]
 )
 def test_what_is_no_duration_is_refused(text: str) -> None:
-    for parse in (duration.parse, duration.parse_long):
+    for parse in (units.parse_duration, units.parse_long_duration):
         with pytest.raises(ValueError, match="is not a duration"):
             parse(text)
 
 
 def test_days_and_weeks_are_long_durations_only() -> None:
-    assert duration.parse_long("5w4d12h") == 39 * 86400 + 12 * 3600
+    assert units.parse_long_duration("5w4d12h") == 39 * 86400 + 12 * 3600
     with pytest.raises(ValueError, match="unknown unit 'd'"):
-        duration.parse("1d")
+        units.parse_duration("1d")

@@ -5,7 +5,7 @@ from itertools import permutations
 
 import pytest
 
-from pykai.objects.resource_list import canonical, total
+from pykai.objects.units import canonical, sum_resources
 
 
 @pytest.mark.parametrize(
@@ -29,12 +29,14 @@ from pykai.objects.resource_list import canonical, total
     ],
 )
 def test_sums_are_written_as_the_api_server_writes_them(parts: list[str | int], text: str) -> None:
-    assert total({"x": part} for part in parts) == {"x": text}
+    assert sum_resources({"x": part} for part in parts) == {"x": text}
 
 
 def test_the_order_of_the_parts_does_not_matter() -> None:
     parts = [{"memory": "1Gi", "cpu": "1"}, {"memory": "1G"}, {"memory": "0"}, None]
-    assert {tuple(total(order).items()) for order in permutations(parts)} == {(("cpu", "1"), ("memory", "2073741824"))}
+    assert {tuple(sum_resources(order).items()) for order in permutations(parts)} == {
+        (("cpu", "1"), ("memory", "2073741824"))
+    }
 
 
 def test_an_amount_without_end_is_rounded_up_to_a_billionth() -> None:
@@ -43,4 +45,4 @@ def test_an_amount_without_end_is_rounded_up_to_a_billionth() -> None:
 
 def test_what_is_no_quantity_is_refused() -> None:
     with pytest.raises(ValueError, match="'lots' is not a quantity"):
-        total([{"cpu": "lots"}])
+        sum_resources([{"cpu": "lots"}])

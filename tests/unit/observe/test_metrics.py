@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykai.observe.metrics import PROCESS, SCHEDULER, Metric, MetricKind, Metrics
-from pykai.observe.work_metrics import WorkMetrics
+from pykai.observe.metrics import PROCESS, SCHEDULER, Metric, MetricKind, Metrics, WorkMetrics
 
 
 def test_counters_are_shown_under_the_name_of_the_table() -> None:

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from pykai.objects import kinds, names
 from pykai.objects.pod_template import Toleration
 from pykai.plugins import node_filters as nf
-from tests.unit.plugins.small_clusters import cycle, kind, node, pod, rejected
+from tests.builders import as_kind
+from tests.unit.plugins.small_clusters import Fields, cycle, node, pod, rejected
 
 GPU = {names.NVIDIA_GPU: "2"}
 MIG = "nvidia.com/mig-1g.5gb"
@@ -23,7 +25,7 @@ NODES = [
     node("gpu", {names.GPU_MEMORY_LABEL: "16000"}, GPU),
     node("mixed", {names.MIG_STRATEGY_LABEL: "mixed"}, {MIG: "4"}),
     node("single", {names.MIG_STRATEGY_LABEL: "single", names.MIG_WORKER_LABEL: "true"}, GPU),
-    kind(
+    as_kind(
         kinds.ResourceSlice,
         {"metadata": {"name": "s"}, "spec": {"nodeName": "dra", "driver": "gpu.x", "devices": [{}]}},
     ),
@@ -62,7 +64,7 @@ def test_gpu_memory_must_be_known() -> None:
 
 
 def test_conditions_of_the_node() -> None:
-    states = {
+    states: dict[str, Fields] = {
         "ok": {},
         "cordoned": {"unschedulable": True},
         "dead": {"conditions": [{"type": "Ready", "status": "Unknown"}]},
@@ -103,12 +105,11 @@ def test_taints(tolerations: list[dict[str, str]], closed: set[str]) -> None:
 
 
 def test_each_distinct_taint_list_is_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
-    judge = nf.tolerated
-    monkeypatch.setattr(nf, "tolerated", lambda *given: calls.append(given) or judge(*given))
+    calls = Mock(wraps=nf.tolerated)
+    monkeypatch.setattr(nf, "tolerated", calls)
     made = cycle([*(node(f"n{i:03}", taints=TAINTS["v"]) for i in range(100)), pod("p")], ())
     assert len(rejected(made, nf.Taints(), "p")) == 100
-    assert len(calls) == 2
+    assert calls.call_count == 2
     assert nf.tolerated((), [Toleration()])
 
 

@@ -345,6 +345,7 @@ def test_the_next_domain_is_that_of_before_the_attempt() -> None:
     expected, _ = ask(c)
     pods, found = pending(c), []
     for rows in Topology().subsets(c, 0, c.snapshot.gangs.tree(0), pods, None).sets:
+        assert rows is not None
         found.append(" ".join(c.snapshot.nodes.names[row] for row in rows))
         mark = c.trial.mark()
         for at, node in enumerate((0, 0, 2, 3)):

@@ -16,6 +16,7 @@ from pykai.controllers.loop import ReconcileLoop
 from pykai.controllers.pod_grouper import PodGrouper, PodGrouperSettings
 from pykai.engine.verify import verify
 from pykai.kube.api import Api, Body, Deletion, Object, Patch, Ref, Resource
+from pykai.kube.backoff import Backoff
 from pykai.kube.errors import ApiError, NotFound
 from pykai.kube.memory import MemoryApi
 from pykai.kube.pods import bind
@@ -32,14 +33,13 @@ from pykai.scheduler.expected_groups import ExpectedGroups
 from pykai.scheduler.hands import Colocated
 from pykai.scheduler.loop import Mind
 from pykai.scheduler.outbox import Spacing
-from pykai.scheduler.setbacks import Patience
 from tests.patience import PATIENCE_SECONDS
 
-QUICK = Pace(first_seconds=0.002, longest_seconds=0.01, absent_seconds=30.0, short_seconds=0.0, jitter=lambda: 0.5)
+QUICK = Pace(Backoff(0.002, 0.01), absent_seconds=30.0, short_seconds=0.0)
 FAST = Options(
     rhythm=Rhythm(period=0.05, pause=0.001, burst=0.005),
     spacing=Spacing(first=0.01, longest=0.02),
-    patience=Patience(first=0.05, longest=0.1),
+    backoff=Backoff(0.05, 0.1),
 )
 GPU = "nvidia.com/gpu"
 _GLANCES = 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from types import SimpleNamespace
 
@@ -16,7 +17,7 @@ def test_only_glibc_is_asked(monkeypatch: pytest.MonkeyPatch, platform: str, can
     asked: dict[int, int] = {}
     library = SimpleNamespace(mallopt=asked.__setitem__) if can else SimpleNamespace()
     monkeypatch.setattr(sys, "platform", platform)
-    monkeypatch.setattr(allocator.ctypes, "CDLL", lambda _: library)
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: library)
     allocator.keep_freed_memory()
     wanted = {-1: allocator.KEPT_BYTES, -3: allocator.LARGEST_BYTES}
     assert asked == (wanted if can and platform == "linux" else {})

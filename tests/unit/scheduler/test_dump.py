@@ -11,7 +11,7 @@ import aiohttp
 import msgspec
 import pytest
 
-from pykai.apps.replay import Replay
+from pykai.cli.replay import Replay
 from pykai.config import snapshot as snapshots
 from pykai.config.scheduler import PluginChoice, SchedulerConfig, policy, read
 from pykai.engine.budgets import SearchBudgets

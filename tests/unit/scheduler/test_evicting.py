@@ -10,7 +10,7 @@ from pykai.kube.api import Deletion, Object, Patch
 from pykai.kube.errors import ApiError, Conflict, Forbidden, Timeout
 from pykai.kube.resources import POD, POD_GROUP, PRIORITY_CLASS
 from pykai.model.plan import Plan
-from pykai.scheduler.requests import WAIT_SECONDS
+from pykai.scheduler.requests import BACKOFF
 
 from .rig import FAST, RecordingApi, Rig, furnish, params, pod, rig, submit
 
@@ -37,7 +37,7 @@ async def leaving(it: Rig, name: str) -> bool:
     return found is None or "deletionTimestamp" in found["metadata"]
 
 
-async def annotations(it: Rig, name: str) -> dict[str, str]:
+async def annotations_of(it: Rig, name: str) -> dict[str, str]:
     found: Object = await it.api.get(POD_GROUP.ref(name, "team"), Object)
     return found["metadata"].get("annotations") or {}
 
@@ -82,7 +82,7 @@ async def test_a_note_that_was_not_written_is_written_later(error: ApiError) -> 
 
 
 async def _noted(it: Rig, name: str, key: str) -> bool:
-    return key in await annotations(it, name)
+    return key in await annotations_of(it, name)
 
 
 async def test_the_pod_is_marked_as_disrupted_where_the_flag_says_so() -> None:
@@ -107,7 +107,7 @@ async def test_a_pod_that_is_seen_to_leave_is_not_deleted_again() -> None:
         await full_house(it)
         await submit(it.api, pod("build"), priorityClassName=BUILD)
         await it.until(lambda: leaving(it, "train-0"))
-        await it.quiet(WAIT_SECONDS * 2)
+        await it.quiet(BACKOFF.initial * 2)
         assert it.api.count("delete", "Pod") == 1
 
 

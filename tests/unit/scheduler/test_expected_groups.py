@@ -125,12 +125,13 @@ async def groups(it: Rig) -> list[Object]:
 
 
 async def test_a_pod_is_bound_before_its_group_is_written_and_names_it() -> None:
-    async with rig(Slow(), direct=True, grouped=True) as it:
+    api = Slow()
+    async with rig(api, direct=True, grouped=True) as it:
         await furnish(it.api)
         made = await it.api.create(POD, bare("p"))
         await it.until(lambda: bound(it, "p"))
         assert await groups(it) == []
-        it.api.now.set()
+        api.now.set()
         await it.until(lambda: groups(it))
         await it.quiet()
         name = f"pg-p-{made['metadata']['uid']}"
@@ -192,12 +193,13 @@ async def test_a_pod_that_goes_before_its_group_is_written_leaves_none() -> None
 
 
 async def test_a_pod_that_waits_is_told_why_once_its_group_is_there() -> None:
-    async with rig(Slow(), direct=True, grouped=True) as it:
+    api = Slow()
+    async with rig(api, direct=True, grouped=True) as it:
         await furnish(it.api, gpus=0)
         await it.api.create(POD, bare("p"))
         await it.quiet()
         assert it.api.count("patch", "PodGroup") == 0
-        it.api.now.set()
+        api.now.set()
 
         async def told() -> bool:
             return any((each.get("status") or {}).get("schedulingConditions") for each in await groups(it))
@@ -206,7 +208,8 @@ async def test_a_pod_that_waits_is_told_why_once_its_group_is_there() -> None:
 
 
 async def test_the_pods_of_a_gang_are_bound_without_a_write_to_each() -> None:
-    async with rig(Slow(), direct=True, grouped=True) as it:
+    api = Slow()
+    async with rig(api, direct=True, grouped=True) as it:
         await furnish(it.api)
         notes = {"kai.scheduler/batch-min-member": "3"}
         job = await it.api.create(JOB, {"metadata": {"name": "j", "namespace": "team", "annotations": notes}})
@@ -220,7 +223,7 @@ async def test_the_pods_of_a_gang_are_bound_without_a_write_to_each() -> None:
         for name in "abc":
             await it.api.create(POD, bare(name, ownerReferences=[owner]))
         await it.until(lambda: bound(it, *"abc"))
-        it.api.now.set()
+        api.now.set()
         [group] = await it.until(lambda: groups(it))
         assert it.api.count("patch", "Pod") == 0
         found = [await it.seen(POD, name) for name in "abc"]

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from pykai.kube.api import Object, Patch
+from pykai.kube.backoff import Backoff
 from pykai.kube.errors import ApiError, Forbidden, Timeout, Unavailable
 from pykai.kube.resources import BIND_REQUEST, NODE, POD, PRIORITY_CLASS
-from pykai.scheduler.requests import WAIT_SECONDS
-from pykai.scheduler.setbacks import Patience
+from pykai.scheduler.requests import BACKOFF
 
 from .rig import FAST, RecordingApi, Rig, furnish, node, pod, rig, submit
 from .test_telling import condition
@@ -80,7 +80,7 @@ async def test_a_refused_bind_is_told_and_tried_again_later() -> None:
 
 
 async def test_a_failed_request_is_deleted_and_its_gang_waits_a_while() -> None:
-    options = replace(FAST, patience=Patience(first=0.3, longest=1.0))
+    options = replace(FAST, backoff=Backoff(0.3, 1.0))
     async with rig(options=options) as it:
         await furnish(it.api, nodes=1, gpus=1)
         await submit(it.api, pod("a"))
@@ -263,12 +263,12 @@ async def test_a_request_that_failed_while_its_answer_was_lost_is_not_made_again
                 raise Timeout("no answer")
             return made
 
-    options = replace(FAST, patience=Patience(first=60.0, longest=60.0))
+    options = replace(FAST, backoff=Backoff(60.0, 60.0))
     async with rig(Lossy(), options=options) as it:
         await furnish(it.api, nodes=1, gpus=1)
         await submit(it.api, pod("a"))
         await it.until(lambda: it.api.count("delete", "BindRequest"))
-        await it.quiet(WAIT_SECONDS * 2)
+        await it.quiet(BACKOFF.initial * 2)
         assert it.api.count("create", "BindRequest") == 1
 
 

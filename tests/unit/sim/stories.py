@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pykai.apps.simulate import group
+from pykai.cli.simulate import group
 from pykai.config import scheduler
 from pykai.config.scheduler import SchedulerConfig
 from pykai.model.params import SchedulerParams

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ NOW = 1_800_000_000.0
 Queue = dict[str, Any]
 
 
-def queue(uid: str, gpu: dict[str, float] | None = None, **more: Any) -> Queue:
+def queue(uid: str, gpu: Mapping[str, float | None] | None = None, **more: Any) -> Queue:
     return {"uid": uid, "resourceShare": {"gpu": gpu or {}}, **more}
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
+from pykai.hollow import spans
 from pykai.model.plan import Bind
-from pykai.sim import admission, generate, installed, spans
+from pykai.sim import admission, generate, installed
 from pykai.sim.agenda import NEVER, Agenda
 from pykai.sim.devices import DeviceLedger, NoDeviceError
 from pykai.sim.history import PodLife
@@ -22,7 +25,7 @@ def test_entries_happen_in_order_of_time_and_then_of_making() -> None:
             agenda.after(0.0, lambda: happen("made by first"))
 
     for seconds, name in ((5.0, "late"), (1.0, "first"), (1.0, "second")):
-        agenda.after(seconds, lambda name=name: happen(name))
+        agenda.after(seconds, partial(happen, name))
     agenda.advance(101.0)
     assert seen == [(101.0, "first"), (101.0, "second"), (101.0, "made by first")]
     assert agenda.next() == 105.0

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from pykai.apps.simulate import group
+from pykai.cli.simulate import group
 from pykai.model.plan import Plan
 from pykai.model.snapshot import Snapshot
 from pykai.sim.document import document

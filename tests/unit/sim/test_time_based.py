@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pykai.apps.time_based_fairshare_simulator import simulation
+from pykai.cli.time_based_fairshare_simulator import simulation
 from pykai.config.fields import FieldError
 from pykai.sim import time_based
 from pykai.sim.manifests import ManifestError

@@ -7,7 +7,6 @@ successful binds. Loops start after the informers have synced, so the first pass
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -30,6 +29,7 @@ from pykai.controllers.binder.reservations import ReservationClients, Reservatio
 from pykai.controllers.binder.status import StatusUpdater
 from pykai.controllers.binder.volumes import pod_claims
 from pykai.controllers.loop import UNMETERED, Meter, Pace, ReconcileLoop
+from pykai.kube import clock
 from pykai.kube.api import Api
 from pykai.kube.errors import ApiError, Conflict
 from pykai.kube.events import EventRecorder
@@ -69,7 +69,7 @@ class Binder:
         watches: Watches,
         settings: BinderSettings | None = None,
         meters: Mapping[str, Meter] | None = None,
-        wall: Callable[[], float] = time.time,
+        wall: Callable[[], float] = clock.wall,
     ) -> None:
         settings, meters = settings or BinderSettings(), meters or {}
         self._watches = watches

@@ -21,7 +21,7 @@ from pykai.kube.events import EventRecorder, Regarding
 from pykai.kube.resources import BIND_REQUEST, POD
 from pykai.objects import names
 from pykai.objects.kinds import BindRequest, BindRequestStatus, Condition, Pod
-from pykai.objects.timestamps import rfc3339
+from pykai.objects.units import rfc3339
 
 BOUND, BINDING_ERROR = "Bound", "BindingError"
 UNBOUND_SECONDS = 60.0

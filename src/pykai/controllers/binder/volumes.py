@@ -25,7 +25,7 @@ from pykai.kube.resources import PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, STO
 from pykai.kube.watches import Watches
 from pykai.objects.kinds import ABSENT, BindRequest, Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
 from pykai.objects.pod_template import LabelSelector, NodeSelectorTerms, NodeTerm, decode_template
-from pykai.objects.quantity import amount
+from pykai.objects.units import amount
 from pykai.plugins.volume_claims import UNBOUND, WAIT_FOR_POD, claim_size, class_name, is_bound, owners
 from pykai.plugins.volume_options import FILESYSTEM, NO_PROVISIONER, SELECTED_NODE
 

@@ -26,7 +26,7 @@ from pykai.controllers.grouping.fields import (
 from pykai.controllers.grouping.priority import kind_defaults, preemptibility, priority_class
 from pykai.controllers.grouping.spec import GroupSpec, Topology
 from pykai.controllers.grouping.workload import Workload
-from pykai.objects import duration, names
+from pykai.objects import names, units
 
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
 _YAML = yaml.resolver.Resolver()
@@ -106,8 +106,8 @@ def durations(work: Workload, key: str) -> Iterator[float]:
 def readable_seconds(text: str) -> float | None:
     """A duration in seconds; None where the text is not one."""
     try:
-        return duration.parse(text)
-    except duration.DurationError:
+        return units.parse_duration(text)
+    except units.DurationError:
         return None
 
 

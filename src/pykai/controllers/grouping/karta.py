@@ -25,7 +25,7 @@ from pykai.controllers.grouping.fields import (
 from pykai.controllers.grouping.karta_structure import KartaError, Structure, owns, scale, structure, values
 from pykai.controllers.grouping.spec import GroupSpec, SubGroup, Topology
 from pykai.controllers.grouping.workload import Workload
-from pykai.objects.dns import is_subdomain
+from pykai.objects.names import is_subdomain
 
 KARTA_API = "run.ai/v1alpha1"
 _GANG = ("spec", "optimizationInstructions", "gangScheduling")

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pykai.objects import quantity
+from pykai.objects import units
 
 Object = dict[str, Any]
 FINGERPRINT: Final = "kai.scheduler/applied"
@@ -51,7 +51,7 @@ def agrees(live: Any, wanted: Any, key: str = "") -> bool:
 
 def _same_amount(one: Any, other: Any) -> bool:
     try:
-        return quantity.parse(one) == quantity.parse(other)
+        return units.parse_quantity(one) == units.parse_quantity(other)
     except ValueError:
         return bool(one == other)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pykai.objects.timestamps import rfc3339
+from pykai.objects.units import rfc3339
 
 Object = dict[str, Any]
 Condition = dict[str, Any]

@@ -11,8 +11,8 @@ from typing import Any, Final
 from pykai.controllers.operator import attachments
 from pykai.controllers.operator.installation import MONITOR_KIND, PROMETHEUS_KIND, Installation
 from pykai.controllers.operator.settings import Port
-from pykai.objects import duration
-from pykai.objects.timestamps import rfc3339, seconds
+from pykai.objects import units
+from pykai.objects.units import parse_timestamp, rfc3339
 
 Object = dict[str, Any]
 TITLE: Final = "KAI-prometheus"
@@ -47,8 +47,8 @@ def objects(installation: Installation) -> list[Object]:
 def retention_seconds(live: Object) -> float:
     """How long a database keeps what it holds; 30 days where it does not say, or not in a way we can read."""
     try:
-        return duration.parse_long(str((live.get("spec") or {}).get("retention") or ""))
-    except duration.DurationError:
+        return units.parse_long_duration(str((live.get("spec") or {}).get("retention") or ""))
+    except units.DurationError:
         return _USUAL_RETENTION
 
 
@@ -58,7 +58,7 @@ def _parting(installation: Installation) -> list[Object]:
     if live is None:
         return []
     marked = (live["metadata"].get("annotations") or {}).get(DEPRECATED, "")
-    since = seconds(marked)
+    since = parse_timestamp(marked)
     if since is not None and installation.facts.now >= since + retention_seconds(live):
         return []
     mark = {DEPRECATED: rfc3339(installation.facts.now) if since is None else marked}

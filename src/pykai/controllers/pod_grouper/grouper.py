@@ -9,7 +9,6 @@ pods it keeps waiting say why in an event.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -40,6 +39,7 @@ from pykai.controllers.pod_grouper.own_groups import OwnGroups
 from pykai.controllers.pod_grouper.writes import GroupWriter
 from pykai.controllers.unstructured import Object, unstructured_pod
 from pykai.kube.api import EVERYTHING, Api, EventType, Selection
+from pykai.kube.clock import wall
 from pykai.kube.errors import ApiError, Conflict, NotFound, Timeout, TooManyRequests, Unavailable
 from pykai.kube.events import EventRecorder, Regarding
 from pykai.kube.replica import Change, Key
@@ -98,13 +98,13 @@ class PodGrouper:
         self._answers = Answers(api)
         self._doubts = Doubts(self._answers)
         self._watched = Watched(self._pods, self._classes, self._kartas, self._writer.existing)
-        self._events = EventRecorder(api, "pod-grouper", time.time)
+        self._events = EventRecorder(api, "pod-grouper", wall)
         pace = Pace(settings.workers, FIRST_SECONDS, LONGEST_SECONDS)
         self._pod_loop: ReconcileLoop[Key] = ReconcileLoop("pod-grouper", pace, settings.meters("pod-grouper"))
         self._group_loop: ReconcileLoop[Key] = ReconcileLoop("pod-group", pace, settings.meters("pod-group"))
         self._doubt_loop: ReconcileLoop[Key] = ReconcileLoop("pod-group-again", pace)
         self._decisions = Decisions()
-        self._announcer = Announcer(expectations, settings.grouping, time.time)
+        self._announcer = Announcer(expectations, settings.grouping, wall)
         self._own_groups = OwnGroups(self._pods, self._writer, self._announcer, self._not_written)
 
     async def run(self, ready: asyncio.Event) -> None:

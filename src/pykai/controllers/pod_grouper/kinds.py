@@ -7,7 +7,6 @@ is enough; only where the guess is wrong are all definitions read. That a kind i
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -16,6 +15,7 @@ from msgspec import Struct
 from pykai.controllers.ttl_cache import TTLCache
 from pykai.kube import resources
 from pykai.kube.api import Api, Paging, Resource
+from pykai.kube.clock import steady
 from pykai.kube.errors import Forbidden, NotFound
 
 FOUND_SECONDS = 600.0
@@ -59,7 +59,7 @@ class _Definition(Struct, frozen=True):
 class KindDirectory:
     """The addresses of kinds; what was looked up is remembered for a while."""
 
-    def __init__(self, api: Api, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, api: Api, clock: Callable[[], float] = steady) -> None:
         self._api = api
         self._known: TTLCache[tuple[str, str], tuple[Resource | None]] = TTLCache(FOUND_SECONDS, clock)
 

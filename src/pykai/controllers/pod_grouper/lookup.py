@@ -8,7 +8,6 @@ is read once.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -21,6 +20,7 @@ from pykai.controllers.pod_grouper.kinds import KindDirectory
 from pykai.controllers.ttl_cache import TTLCache
 from pykai.controllers.unstructured import Object, to_unstructured, unstructured_pod
 from pykai.kube.api import Api, Resource
+from pykai.kube.clock import steady
 from pykai.kube.errors import Forbidden, NotFound
 from pykai.kube.replica import Key
 from pykai.kube.watch import SharedWatch
@@ -62,7 +62,7 @@ class UnknownError(Exception):
 class Answers:
     """Objects that were read one by one, for a few seconds each."""
 
-    def __init__(self, api: Api, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, api: Api, clock: Callable[[], float] = steady) -> None:
         self._api = api
         self.clock = clock
         self._directory = KindDirectory(api, clock)

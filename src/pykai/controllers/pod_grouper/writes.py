@@ -7,7 +7,6 @@ patches of the fields that differ: what others write to a group at the same time
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -19,6 +18,7 @@ from pykai.controllers.loop import RetryLater
 from pykai.controllers.ttl_cache import MUTATION_SECONDS, MutationCache, TTLCache
 from pykai.controllers.unstructured import Object, merge_patch, to_unstructured, unstructured_pod
 from pykai.kube.api import Api, Patch
+from pykai.kube.clock import steady
 from pykai.kube.codec import version_number
 from pykai.kube.errors import AlreadyExists, NotFound
 from pykai.kube.replica import Change, Key
@@ -51,7 +51,7 @@ class GroupWriter:
         api: Api,
         groups: SharedWatch[kinds.PodGroup],
         settings: Settings,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = steady,
     ) -> None:
         self._api = api
         self._groups = groups

@@ -33,7 +33,7 @@ from pykai.kube.replica import Change, Key
 from pykai.kube.resources import NODE, POD, POD_GROUP, PRIORITY_CLASS, RESOURCE_CLAIM
 from pykai.kube.watches import Watches
 from pykai.objects import kinds, names
-from pykai.objects.resource_list import ResourceList, total
+from pykai.objects.units import ResourceList, sum_resources
 
 _PREEMPTIBILITIES = frozenset({"preemptible", "non-preemptible"})
 
@@ -51,8 +51,8 @@ class ClusterObjects:
 def desired_status(group: Object, pods: Iterable[Object], cluster: ClusterObjects) -> dict[str, Any]:
     """The status fields of the group that this controller owns; empty lists are absent."""
     parts = [_contribution(pod, cluster) for pod in pods if is_active(pod)]
-    asked = total(chain.from_iterable(asked for asked, _ in parts))
-    held = total(chain.from_iterable(held for _, held in parts))
+    asked = sum_resources(chain.from_iterable(asked for asked, _ in parts))
+    held = sum_resources(chain.from_iterable(held for _, held in parts))
     fixed = {} if is_preemptible(group, cluster.priority_classes) else held
     lists = {"requested": asked, "allocated": held, "allocatedNonPreemptible": fixed}
     return {"resourcesStatus": {name: resources for name, resources in lists.items() if resources}}

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from pykai.objects import gpu_request, names, quantity
-from pykai.objects.resource_list import ResourceList, canonical
+from pykai.objects import gpu_request, names, units
+from pykai.objects.units import ResourceList, canonical
 
 Object = Mapping[str, Any]
 
@@ -110,8 +110,8 @@ def _amd_memory(label: str) -> Fraction:
     """
     text = re.sub(r"^[^0-9]*", "", label)
     try:
-        return quantity.parse(text) / _MEGABYTE
-    except quantity.QuantityError:
+        return units.parse_quantity(text) / _MEGABYTE
+    except units.QuantityError:
         return Fraction(0)
 
 

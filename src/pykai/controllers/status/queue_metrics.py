@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from pykai.objects import kinds, quantity
+from pykai.objects import kinds, units
 from pykai.observe.metrics import Metric, MetricKind, Metrics
 
 Value = Callable[[kinds.Queue], float]
@@ -26,7 +26,7 @@ def _quota(queue: kinds.Queue, resource: str, times: float = 1.0, per: float = 1
 
 def _allocated(queue: kinds.Queue, counts: Callable[[str], bool]) -> float:
     held = queue.status.allocated or {}
-    return round(sum(quantity.amount(text) for name, text in held.items() if counts(name)), 4)
+    return round(sum(units.amount(text) for name, text in held.items() if counts(name)), 4)
 
 
 TABLE: tuple[tuple[str, str, Value], ...] = (

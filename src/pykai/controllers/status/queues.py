@@ -27,7 +27,7 @@ from pykai.kube.resources import POD_GROUP, QUEUE
 from pykai.kube.watches import Watches
 from pykai.objects import kinds
 from pykai.objects.kinds import PodGroup
-from pykai.objects.resource_list import ResourceList, total
+from pykai.objects.units import ResourceList, sum_resources
 
 Lists = tuple[tuple[tuple[str, str | int | float], ...], ...]
 
@@ -49,7 +49,7 @@ def desired_status(
     members = [each for each in groups if each["spec"].get("queue") == name]
     parts = [each.get("status") or {} for each in children if each["metadata"]["name"] not in ancestors]
     parts += [(each.get("status") or {}).get("resourcesStatus") or {} for each in members]
-    status: dict[str, Any] = {key: total(part.get(key) for part in parts) for key in _LISTS}
+    status: dict[str, Any] = {key: sum_resources(part.get(key) for part in parts) for key in _LISTS}
     status["childQueues"] = sorted(each["metadata"]["name"] for each in children)
     return {key: value for key, value in status.items() if value}
 

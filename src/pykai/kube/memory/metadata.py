@@ -9,7 +9,7 @@ from typing import Any
 
 from pykai.kube.api import Object, Resource
 from pykai.kube.errors import ApiError, Conflict, Invalid
-from pykai.objects.dns import is_subdomain
+from pykai.objects.names import is_subdomain
 
 SERVER_SET = (
     "uid",

@@ -14,13 +14,13 @@ from typing import Any
 
 import msgspec
 
+from pykai.hollow.pod_log import ContainerLog
+from pykai.hollow.pod_status import container_status, exited
 from pykai.kube.errors import ApiError
 from pykai.local.containers import probes
 from pykai.local.containers.execution import Command, executing
 from pykai.local.containers.sources import NotYetError
-from pykai.local.podlog import ContainerLog
-from pykai.local.podstatus import container_status, exited
-from pykai.objects import timestamps
+from pykai.objects import units
 
 Object = dict[str, Any]
 Prepare = Callable[[Object], Awaitable[Command]]
@@ -135,4 +135,4 @@ class Container:
 
 
 def _now() -> str:
-    return timestamps.rfc3339(time.time())
+    return units.rfc3339(time.time())

@@ -12,18 +12,18 @@ from urllib.parse import urlsplit
 
 import structlog
 
+from pykai.hollow import pod_status
+from pykai.hollow.addresses import on_this_machine, pod_ip
+from pykai.hollow.settings import Tenant
 from pykai.kube.api import Api, Object
 from pykai.kube.errors import ApiError
-from pykai.local import podstatus
-from pykai.local.addresses import on_this_machine, pod_ip
 from pykai.local.containers import volumes
 from pykai.local.containers.container import Container, Terms
 from pykai.local.containers.environment import expanded, variables_of
 from pykai.local.containers.execution import Command
 from pykai.local.containers.images import Images, name_of, words_of
 from pykai.local.containers.sources import NotYetError, Sources
-from pykai.local.habits import Tenant
-from pykai.objects import timestamps
+from pykai.objects import units
 
 _REFRESH_SECONDS = 60.0
 _LEAVING_SECONDS = 3.0
@@ -147,15 +147,15 @@ class _Running:
 
     def _status(self, containers: list[Container]) -> Object:
         """The pod's status; of the conditions those that have changed since it was asked last."""
-        now = timestamps.rfc3339(time.time())
+        now = units.rfc3339(time.time())
         rows = self._conditions(containers)
         changed = {kind: row for kind, row in rows.items() if self._told.get(kind) != row}
         self._told = rows
         status = {
             "phase": _phase(containers),
-            **podstatus.addresses(self._pod),
+            **pod_status.addresses(self._pod),
             "startTime": (self._pod.get("status") or {}).get("startTime") or self._pod["metadata"]["creationTimestamp"],
-            "conditions": podstatus.conditions(changed, now),
+            "conditions": pod_status.conditions(changed, now),
             "containerStatuses": [container.status(self._pod["metadata"]["uid"]) for container in containers],
         }
         return {"status": status}
@@ -166,7 +166,7 @@ class _Running:
         ready = (True, "") if all(container.ready for container in containers) else (False, reason)
         alive = (phase == "Running", "")
         rows = {"PodReadyToStartContainers": alive, "Initialized": (True, ""), "ContainersReady": ready, "Ready": ready}
-        return podstatus.scheduled(self._pod) | rows
+        return pod_status.scheduled(self._pod) | rows
 
 
 def _phase(containers: list[Container]) -> str:

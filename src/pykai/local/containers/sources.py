@@ -8,10 +8,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from pykai.hollow.pod_status import addresses
 from pykai.kube.api import Api, Object, Resource
 from pykai.kube.errors import NotFound
 from pykai.kube.resources import CONFIG_MAP, SECRET, SERVICE_ACCOUNT
-from pykai.local.podstatus import addresses
 
 Content = dict[str, bytes]
 _KEYED = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")

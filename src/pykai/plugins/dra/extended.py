@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from pykai.objects.pod_template import Container, PodTemplate
-from pykai.objects.quantity import amount
+from pykai.objects.units import amount
 from pykai.plugins.dra.demand import ClaimDemand, claim_demand, exact_spec
 
 IMPLICIT_PREFIX = "deviceclass.resource.kubernetes.io/"

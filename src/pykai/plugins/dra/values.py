@@ -6,7 +6,7 @@ import re
 from fractions import Fraction
 from functools import total_ordering
 
-from pykai.objects import quantity
+from pykai.objects import units
 
 _VERSION = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
 Rank = tuple[tuple[int, int, int], bool, tuple[tuple[bool, int, str], ...]]
@@ -53,7 +53,7 @@ class Quantity:
     """A Kubernetes quantity, exact."""
 
     def __init__(self, value: str | int | float | Fraction) -> None:
-        self.value = value if isinstance(value, Fraction) else quantity.parse(value)
+        self.value = value if isinstance(value, Fraction) else units.parse_quantity(value)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Quantity) and self.value == other.value

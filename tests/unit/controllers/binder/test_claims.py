@@ -49,7 +49,7 @@ async def test_a_claim_is_allocated_protected_and_reserved_for_the_pod() -> None
 
 
 async def test_pods_that_share_a_claim_all_use_the_first_allocation() -> None:
-    other = {"devices": {"results": []}}
+    other: Object = {"devices": {"results": []}}
     async with World() as world:
         await claim(world)
         await using(world, "p", ALLOCATION)

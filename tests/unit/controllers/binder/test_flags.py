@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from pykai.apps.binder import binder, settings_of
+from pykai.cli.binder import binder, settings_of
 from pykai.controllers.binder import BinderSettings
 
 

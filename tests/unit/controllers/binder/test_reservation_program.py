@@ -8,14 +8,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from pykai.apps import reservation
-from pykai.apps.reservation import ReservationError, hold, on_hollow_nodes, own_pod, visible_device
+from pykai.cli import reservation
+from pykai.cli.reservation import ReservationError, hold, on_hollow_nodes, own_pod, visible_device
+from pykai.hollow.nvml import FakeNvml
+from pykai.hollow.shapes import Device, GpuShape, NodeShape, devices
 from pykai.kube.api import Object, Patch
 from pykai.kube.errors import Unavailable
 from pykai.kube.memory import MemoryApi
 from pykai.kube.resources import NAMESPACE, POD
-from pykai.local.nvml import FakeNvml
-from pykai.local.shapes import Device, GpuShape, NodeShape, devices
 from pykai.objects import names
 from tests.unit.controllers.virtual_time import settle
 
@@ -32,7 +32,7 @@ class FailingApi(MemoryApi):
         self.patches = 0
         self.troubles = 0
 
-    async def patch(self, ref: object, patch: Patch) -> Object:  # type: ignore[override]
+    async def patch(self, ref: object, patch: Patch) -> Object:
         if self.troubles:
             self.troubles -= 1
             raise Unavailable("down")

@@ -205,7 +205,8 @@ async def test_an_ephemeral_volume_must_be_the_pods_own(owned: bool) -> None:
         await storage(world)
         pod = await world.pod("p", spec={"volumes": [{"name": "scratch", "ephemeral": {}}]})
         owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": pod["metadata"]["uid"]}
-        await claim(world, "p-scratch", **({"ownerReferences": [owner]} if owned else {}))
+        owners: dict[str, Any] = {"ownerReferences": [owner]} if owned else {}
+        await claim(world, "p-scratch", **owners)
         await volume(world, "v", kind=LATE)
         await bound(world, "p-scratch", "v")
         await world.request(pod)

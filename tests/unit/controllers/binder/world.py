@@ -29,6 +29,7 @@ from pykai.kube.api import (
     Selection,
     WatchEvent,
 )
+from pykai.kube.backoff import Backoff
 from pykai.kube.errors import NotFound
 from pykai.kube.memory import MemoryApi
 from pykai.kube.replica import Change
@@ -42,7 +43,7 @@ from tests.unit.controllers.virtual_time import VirtualTime, settle
 
 T = TypeVar("T")
 TEAM = "team"
-QUICK = WatchPace(first_seconds=0.002, longest_seconds=0.01, absent_seconds=30.0, short_seconds=0.0, jitter=lambda: 0.5)
+QUICK = WatchPace(Backoff(0.002, 0.01), absent_seconds=30.0, short_seconds=0.0)
 
 
 class KilledError(BaseException):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pykai.controllers.grouping import ForbiddenError, GroupSpec, Settings, Workload
@@ -30,7 +30,7 @@ class Memory:
         found = self._of(api_version, kind, namespace)
         return [o for o in found if has_labels(o["metadata"].get("labels"), labels)]
 
-    def _of(self, api_version: str, kind: str, namespace: str) -> list[Object]:
+    def _of(self, api_version: str, kind: str, namespace: str) -> Sequence[Object]:
         home = "ns" if kind in CLUSTER_WIDE else namespace
         return [
             o

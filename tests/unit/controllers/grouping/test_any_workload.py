@@ -59,7 +59,7 @@ def spoilt(item: Object, data: st.DataObject) -> Object:
     """The object with something else in one place of its spec or status, and perhaps another wish."""
     found = copy.deepcopy(item)
     where = [place for part in ("spec", "status") if part in found for place in places(found[part], (part,))]
-    if where and data.draw(st.booleans()):
+    if where and data.draw(st.sampled_from([False, True])):
         *way, last = data.draw(st.sampled_from(where))
         holder: Any = found
         for step in way:

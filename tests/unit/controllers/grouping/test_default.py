@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from pykai.controllers.grouping import Settings, Topology, Workload
+from pykai.controllers.grouping import GroupSpec, Settings, Topology, Workload
 from pykai.controllers.grouping.kinds import group_workload
 
-from .cluster import Memory, grouped, obj, pod, priority_class
+from .cluster import Memory, Object, grouped, obj, pod, priority_class
 
 QUEUE, OLD_QUEUE, POOL = "kai.scheduler/queue", "runai/queue", "kai.scheduler/node-pool"
 
@@ -31,11 +32,11 @@ QUEUE, OLD_QUEUE, POOL = "kai.scheduler/queue", "runai/queue", "kai.scheduler/no
         ({}, {}, "default-queue"),
     ],
 )
-def test_queue(owner, member, queue):
+def test_queue(owner: Object, member: Object, queue: str) -> None:
     assert grouped(obj("x/v1", "Thing", labels=owner), pod(labels=member)).queue == queue
 
 
-def test_queue_label_key_is_a_setting_and_the_older_key_still_counts():
+def test_queue_label_key_is_a_setting_and_the_older_key_still_counts() -> None:
     settings = Settings(queue_label="team/queue")
     labels = {QUEUE: "not-ours", OLD_QUEUE: "old", "team/queue": "ours"}
     assert grouped(obj("x/v1", "Thing"), pod(labels=labels), settings=settings).queue == "ours"
@@ -43,7 +44,7 @@ def test_queue_label_key_is_a_setting_and_the_older_key_still_counts():
     assert grouped(obj("x/v1", "Thing"), pod(labels=labels), settings=settings).queue == "old"
 
 
-def test_names_owner_and_metadata_come_from_the_top_owner():
+def test_names_owner_and_metadata_come_from_the_top_owner() -> None:
     top = obj("x.io/v1", "Thing", labels={"a": "1"}, annotations={"b": "2"})
     spec = grouped(top, pod(labels={"user": "ann", "c": "3"}, annotations={"user": "bob", "d": "4"}))
     assert spec.name == "pg-w-u-w"
@@ -55,7 +56,7 @@ def test_names_owner_and_metadata_come_from_the_top_owner():
     assert (spec.min_member, spec.min_sub_group, spec.sub_groups) == (1, None, ())
 
 
-def test_the_owners_own_user_wins():
+def test_the_owners_own_user_wins() -> None:
     top = obj("x/v1", "Thing", labels={"user": "owner"}, annotations={"user": "owner"})
     spec = grouped(top, pod(labels={"user": "pod"}, annotations={"user": "pod"}))
     assert (spec.labels["user"], spec.annotations["user"]) == ("owner", "owner")
@@ -76,18 +77,20 @@ def test_the_owners_own_user_wins():
         ("yn", "yn"),
     ],
 )
-def test_top_owner_metadata_reads_back_as_text(uid, written):
+def test_top_owner_metadata_reads_back_as_text(uid: str, written: str) -> None:
     top = obj("v1", "Thing")
     top["metadata"]["uid"] = uid
     assert f"uid: {written}\n" in grouped(top, pod()).annotations["kai.scheduler/top-owner-metadata"]
 
 
-def defaults(*entries: dict[str, str]) -> tuple[Settings, dict]:
+def defaults(*entries: dict[str, str]) -> tuple[Settings, Object]:
     config_map = obj("v1", "ConfigMap", "defaults", data={"types": json.dumps(entries)})
     return Settings(kind_defaults=("ns", "defaults")), config_map
 
 
-def chained(*owners, member=None, lookup=(), settings=None):
+def chained(
+    *owners: Object, member: Object | None = None, lookup: tuple[Any, ...] = (), settings: Settings | None = None
+) -> GroupSpec:
     work = Workload(owners[-1], member or pod(), owners, settings or Settings(), Memory(*lookup))
     return group_workload(work)
 
@@ -108,7 +111,9 @@ PRIORITY = "priorityClassName"
         ("", "", "", "", "train"),
     ],
 )
-def test_priority_is_the_first_wish_that_exists(near, top, member, spec_class, expected):
+def test_priority_is_the_first_wish_that_exists(
+    near: str, top: str, member: str, spec_class: str, expected: str
+) -> None:
     owners = [
         obj("x/v1", kind, kind.lower(), labels={PRIORITY: value}) for kind, value in (("Near", near), ("Top", top))
     ]
@@ -133,13 +138,13 @@ def test_priority_is_the_first_wish_that_exists(near, top, member, spec_class, e
         ([{"typeName": "Thing", "group": None, "priorityName": "high", "preemptibility": None}], "high"),
     ],
 )
-def test_priority_per_kind(entries, expected):
+def test_priority_per_kind(entries: list[Any], expected: str) -> None:
     settings, config_map = defaults(*entries)
     lookup = (config_map, priority_class("high"), priority_class("low"))
     assert chained(obj("x/v1", "Thing"), lookup=lookup, settings=settings).priority_class == expected
 
 
-def test_the_entry_of_a_group_stands_for_that_of_the_kind():
+def test_the_entry_of_a_group_stands_for_that_of_the_kind() -> None:
     settings, config_map = defaults(
         {"typeName": "Thing", "group": "x", "priorityName": "high"},
         {"typeName": "Thing", "priorityName": "low", "preemptibility": "preemptible"},
@@ -168,7 +173,7 @@ THINGS = (("x/v1", "Thing"), ("y/v1", "Thing"), ("v1", ""))
         {"types": '[{"typeName": "Thing", "priorityName": 7}, {"typeName": "Thing", "preemptibility": "preemptible"}]'},
     ],
 )
-def test_unreadable_defaults_count_as_none(data):
+def test_unreadable_defaults_count_as_none(data: Object) -> None:
     settings, config_map = defaults()
     spec = chained(obj("x/v1", "Thing"), lookup=({**config_map, "data": data},), settings=settings)
     assert (spec.priority_class, spec.preemptibility) == ("train", "")
@@ -189,7 +194,7 @@ PREEMPTIBILITY = "kai.scheduler/preemptibility"
         ({PREEMPTIBILITY: "never"}, {}, {}, "non-preemptible"),
     ],
 )
-def test_preemptibility_by_label_then_by_kind(near, top, member, expected):
+def test_preemptibility_by_label_then_by_kind(near: Object, top: Object, member: Object, expected: str) -> None:
     settings, config_map = defaults({"typeName": "Top", "preemptibility": "Non-Preemptible"})
     owners = (obj("x/v1", "Near", "near", labels=near), obj("x/v1", "Top", "top", labels=top))
     spec = chained(*owners, member=pod(labels=member), lookup=(config_map,), settings=settings)
@@ -203,13 +208,13 @@ DELAY, GRACE = "kai.scheduler/preemption-delay", "kai.scheduler/staleness-grace-
     ("near", "member", "delay", "grace"),
     [("5m", "1s", 300, 300), ("", "90s", 90, 90), ("-1m", "1s", 1, -60), ("5", "2s", 2, 2), ("x", "y", None, None)],
 )
-def test_durations_the_nearest_readable_one(near, member, delay, grace):
+def test_durations_the_nearest_readable_one(near: str, member: str, delay: int | None, grace: int | None) -> None:
     owner = obj("x/v1", "Thing", annotations={DELAY: near, GRACE: near})
     spec = grouped(owner, pod(annotations={DELAY: member, GRACE: member}))
     assert (spec.preemption_delay, spec.staleness_grace_period) == (delay, grace)
 
 
-def test_topology_from_the_top_owner_only():
+def test_topology_from_the_top_owner_only() -> None:
     wishes = {
         "kai.scheduler/topology": "net",
         "kai.scheduler/topology-required-placement": "zone",
@@ -229,24 +234,24 @@ def test_topology_from_the_top_owner_only():
         ("kubevirt.io/v1", "VirtualMachineInstance", "train"),
     ],
 )
-def test_priority_default_of_the_kind(api, kind, expected):
+def test_priority_default_of_the_kind(api: str, kind: str, expected: str) -> None:
     assert grouped(obj(api, kind), pod()).priority_class == expected
 
 
-def test_most_kinds_read_wishes_on_the_top_owner_alone():
+def test_most_kinds_read_wishes_on_the_top_owner_alone() -> None:
     near = obj("x/v1", "Near", labels={PREEMPTIBILITY: "preemptible"})
     for api, kind, expected in (("kubeflow.org/v1beta1", "Notebook", ""), ("apps/v1", "StatefulSet", "preemptible")):
         assert chained(near, obj(api, kind)).preemptibility == expected
 
 
-def test_deployment_pods_stand_alone():
+def test_deployment_pods_stand_alone() -> None:
     top = obj("apps/v1", "Deployment", labels={QUEUE: "q"}, annotations={"kai.scheduler/topology": "net"})
     spec = grouped(top, pod("p-1"))
     assert (spec.name, spec.owner["kind"], spec.owner["name"]) == ("pg-p-1-u-p-1", "Pod", "p-1")
     assert (spec.queue, spec.topology.name, spec.min_member) == ("q", "net", 1)
 
 
-def test_spark_pods_share_the_group_of_their_application():
+def test_spark_pods_share_the_group_of_their_application() -> None:
     labels = {"spark-app-name": "sum", "spark-app-selector": "spark-1"}
     driver = pod("driver", labels=labels)
     assert grouped(driver, driver).name == "spark-1"
@@ -254,14 +259,14 @@ def test_spark_pods_share_the_group_of_their_application():
     assert grouped(pod("lone"), pod("lone", labels={"spark-app-name": "sum"})).name == "pg-lone-u-lone"
 
 
-def test_azure_ml_counts_nodes():
+def test_azure_ml_counts_nodes() -> None:
     job = obj("amlarc.azureml.com/v1alpha1", "AmlJob", spec={"job": {"options": {"envs": {"AZUREML_NODE_COUNT": 4}}}})
     assert grouped(job, pod()).min_member == 4
     with pytest.raises(ValueError, match="count not found"):
         grouped(obj("amlarc.azureml.com/v1alpha1", "AmlJob", spec={}), pod())
 
 
-def test_a_rule_leaves_its_workload_alone():
+def test_a_rule_leaves_its_workload_alone() -> None:
     top = obj("x/v1", "Thing", labels={"a": "1"})
     before = json.dumps(top)
     work = Workload(top, pod(labels={"user": "u"}), (top,), Settings(), Memory())

@@ -1,33 +1,35 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pykai.controllers.grouping import GroupingError, Topology
 
-from .cluster import grouped, home, obj, pod, tree
+from .cluster import Object, grouped, home, obj, pod, tree
 
 MEMBER = {"grove.io/podgang": "gang"}
 
 
-def part(name, replicas, *pods, **more):
+def part(name: str, replicas: int, *pods: str, **more: Object) -> Object:
     references = [{"namespace": "ns", "name": pod_name} for pod_name in pods]
     return {"name": name, "minReplicas": replicas, "podReferences": references, **more}
 
 
-def pack(**levels):
+def pack(**levels: str) -> Object:
     return {"topologyConstraint": {"packConstraint": levels}}
 
 
-def gang(*parts, labels=None, annotations=None, **spec):
+def gang(*parts: Object, labels: Object | None = None, annotations: Object | None = None, **spec: Any) -> Object:
     metadata = {"labels": labels or {}, "annotations": annotations or {}}
     return obj("scheduler.grove.io/v1alpha1", "PodGang", "gang", spec={"podgroups": list(parts), **spec}, **metadata)
 
 
-def top(**parts):
+def top(**parts: Object) -> Object:
     return obj("grove.io/v1alpha1", "PodCliqueSet", "set", **parts)
 
 
-def test_pod_groups_of_the_gang_are_sub_groups():
+def test_pod_groups_of_the_gang_are_sub_groups() -> None:
     spec = grouped(top(), pod("p1", labels=MEMBER), gang(part("a", 2, "p1", "p2"), part("b", 3, "p3")))
     assert (spec.name, spec.owner["kind"], spec.min_member) == ("pg-gang-u-gang", "PodGang", 5)
     assert tree(spec) == [("a", "", 2), ("b", "", 3)]
@@ -35,7 +37,7 @@ def test_pod_groups_of_the_gang_are_sub_groups():
     assert home(spec) == ["a", "b"]
 
 
-def test_topology_at_three_levels():
+def test_topology_at_three_levels() -> None:
     the_gang = gang(
         part("a", 1, **pack(required="rack")),
         part("b", 1),
@@ -52,7 +54,7 @@ def test_topology_at_three_levels():
     assert [g.topology for g in spec.sub_groups] == [Topology("net", "", "zone"), Topology("net", "rack", ""), None]
 
 
-def test_what_the_set_says_counts_where_the_gang_is_silent():
+def test_what_the_set_says_counts_where_the_gang_is_silent() -> None:
     the_gang = gang(part("a", 1), labels={"x": "gang"}, priorityClassName="from-spec")
     owner = top(
         labels={"x": "set", "y": "set", "kai.scheduler/preemptibility": "preemptible"},
@@ -74,12 +76,12 @@ def test_what_the_set_says_counts_where_the_gang_is_silent():
     ("set_label", "spec", "expected"),
     [("high", {}, "high"), (None, {"priorityClassName": "low"}, "low"), ("high", {"priorityClassName": "low"}, "high")],
 )
-def test_priority(set_label, spec, expected):
+def test_priority(set_label: str | None, spec: Object, expected: str) -> None:
     labels = {"priorityClassName": set_label} if set_label else {}
     assert grouped(top(labels=labels), pod(labels=MEMBER), gang(part("a", 1), **spec)).priority_class == expected
 
 
-def test_bad_wishes_on_the_set_change_nothing():
+def test_bad_wishes_on_the_set_change_nothing() -> None:
     owner = top(labels={"kai.scheduler/preemptibility": "never"}, annotations={"kai.scheduler/preemption-delay": "-5m"})
     spec = grouped(owner, pod(labels=MEMBER), gang(part("a", 1)))
     assert (spec.preemptibility, spec.preemption_delay) == ("", None)
@@ -107,12 +109,12 @@ def test_bad_wishes_on_the_set_change_nothing():
         (obj("scheduler.grove.io/v1alpha1", "PodGang", "gang", spec={}), "has no spec.podgroups"),
     ],
 )
-def test_refused_gangs(the_gang, message):
+def test_refused_gangs(the_gang: Object, message: str) -> None:
     with pytest.raises(GroupingError, match=message):
         grouped(top(), pod(labels=MEMBER), the_gang)
 
 
-def test_no_gang():
+def test_no_gang() -> None:
     with pytest.raises(GroupingError, match="missing required label"):
         grouped(top(), pod())
     with pytest.raises(GroupingError, match="PodGang ns/gang of pod ns/p does not exist"):

@@ -1,17 +1,21 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from pykai.controllers.grouping import GroupingError, Settings, Topology, Workload, ignored_wishes
 from pykai.controllers.grouping.karta_structure import MAX_VALUES, scale, structure, values
 
-from .cluster import Memory, grouped, home, obj, pod, tree
+from .cluster import Memory, Object, grouped, home, obj, pod, tree
 
 ROLE = '.metadata.labels["role"]'
 APP = '.metadata.labels["app"]'
 
 
-def component(name, owner="flow", scale_path=None, role=None, **more):
+def component(
+    name: str, owner: str = "flow", scale_path: str | None = None, role: str | None = None, **more: Any
+) -> Object:
     parts = {"name": name, "ownerRef": owner, **more}
     if scale_path:
         parts["scaleDefinition"] = {"replicasPath": scale_path}
@@ -26,7 +30,9 @@ CHILDREN = (
 )
 
 
-def karta(gang, *children, name="flow", root=None, **metadata):
+def karta(
+    gang: Object | None, *children: Object, name: str = "flow", root: Object | None = None, **metadata: str
+) -> Object:
     labels = {"run.ai/karta-group": "jobs.io", "run.ai/karta-version": "v1", "run.ai/karta-kind": "Flow"}
     kind = {"group": "jobs.io", "version": "v1", "kind": "Flow"}
     spec = {
@@ -42,18 +48,18 @@ def karta(gang, *children, name="flow", root=None, **metadata):
 TOP = obj("jobs.io/v1", "Flow", "f", spec={"masters": 1, "workers": 2})
 
 
-def member(role="worker", **labels):
+def member(role: str = "worker", **labels: str) -> Object:
     return pod(labels={"role": role, **labels})
 
 
 ONE_GROUP = {"podGroup": {"name": "job", "subGroups": [{"componentName": "master"}, {"componentName": "worker"}]}}
 
 
-def by_key(*members):
+def by_key(*members: Object) -> Object:
     return {"podGroups": [{"name": "job", "members": list(members)}]}
 
 
-def test_components_as_sub_groups():
+def test_components_as_sub_groups() -> None:
     spec = grouped(TOP, member("worker"), karta(ONE_GROUP))
     assert (spec.name, spec.min_sub_group) == ("pg-u-f-job", 2)
     assert tree(spec) == [("master", "", 1), ("worker", "", 2)]
@@ -61,19 +67,19 @@ def test_components_as_sub_groups():
     assert home(grouped(TOP, member("stray"), karta(ONE_GROUP))) == []
 
 
-def test_one_group_without_sub_groups_counts_everything():
+def test_one_group_without_sub_groups_counts_everything() -> None:
     spec = grouped(TOP, member(), karta({"podGroup": {"name": "job"}}))
     assert (spec.min_member, spec.min_sub_group, spec.sub_groups) == (3, None, ())
 
 
-def test_topology_of_group_and_sub_group():
+def test_topology_of_group_and_sub_group() -> None:
     wish = {"topologyName": "net", "requiredTopologyLevel": "zone", "preferredTopologyLevel": "rack"}
     gang = {"podGroup": {"name": "job", "topology": wish, "subGroups": [{"componentName": "worker", "topology": wish}]}}
     spec = grouped(TOP, member(), karta(gang))
     assert spec.topology == spec.sub_groups[0].topology == Topology("net", "zone", "rack")
 
 
-def test_members_are_grouped_by_what_their_pods_say():
+def test_members_are_grouped_by_what_their_pods_say() -> None:
     both = by_key(*({"componentName": name, "groupByKeyPaths": [APP]} for name in ("master", "worker")))
     spec = grouped(TOP, member("worker", app="a"), karta(both))
     assert (spec.name, spec.min_member) == ("pg-u-f-a", 3)
@@ -83,7 +89,7 @@ def test_members_are_grouped_by_what_their_pods_say():
     assert grouped(TOP, member("master"), karta(apart)).name == "pg-u-f"
 
 
-def test_filters_all_hold():
+def test_filters_all_hold() -> None:
     gang = by_key({"componentName": "flow", "filters": [f'{ROLE} == "worker"', f"{APP} != null"]})
     assert grouped(TOP, member("worker", app="a"), karta(gang)).name == "pg-u-f"
     for stray in (member("worker"), member("master", app="a")):
@@ -91,7 +97,7 @@ def test_filters_all_hold():
             grouped(TOP, stray, karta(gang))
 
 
-def test_instances_grouped_apart_count_only_themselves():
+def test_instances_grouped_apart_count_only_themselves() -> None:
     selector = {"componentInstanceSelector": {"idPath": APP}}
     jobs = component(
         "job", scale_path=".spec.jobs[].replicas", instanceIdPath=".spec.jobs[].name", podSelector=selector
@@ -115,12 +121,12 @@ def test_instances_grouped_apart_count_only_themselves():
         ({"maxReplicasPath": ".spec.n"}, {"n": 3}, 0),
     ],
 )
-def test_scale(definition, spec, expected):
+def test_scale(definition: Object, spec: Object, expected: int) -> None:
     found = structure(karta(None, {"name": "c", "ownerRef": "flow", "scaleDefinition": definition}))
     assert scale(found, "flow", {"spec": spec}) == expected
 
 
-def test_a_component_with_its_own_scale_does_not_ask_its_children():
+def test_a_component_with_its_own_scale_does_not_ask_its_children() -> None:
     inner = component("group", scale_path=".spec.size")
     found = structure(karta(None, inner, component("leaf", owner="group", scale_path=".spec.many")))
     assert scale(found, "flow", {"spec": {"size": 2, "many": 50}}) == 2
@@ -135,12 +141,12 @@ def test_a_component_with_its_own_scale_does_not_ask_its_children():
         (by_key({"componentName": "worker", "filters": ["1 + {}"]}), "jq program '1 \\+ {}'"),
     ],
 )
-def test_refused_instructions(gang, message):
+def test_refused_instructions(gang: Object, message: str) -> None:
     with pytest.raises(GroupingError, match=message):
         grouped(TOP, member(), karta(gang))
 
 
-def test_a_sub_group_needs_a_scale():
+def test_a_sub_group_needs_a_scale() -> None:
     with pytest.raises(GroupingError, match="component master must expose a replica scale definition"):
         grouped(obj("jobs.io/v1", "Flow", spec={}), member(), karta(ONE_GROUP))
 
@@ -159,23 +165,23 @@ def test_a_sub_group_needs_a_scale():
         [karta(ONE_GROUP, component("master", scale_path=".spec["))],
     ],
 )
-def test_without_exactly_one_usable_karta_the_default_applies(kartas):
+def test_without_exactly_one_usable_karta_the_default_applies(kartas: list[Any]) -> None:
     spec = grouped(TOP, member(), *kartas)
     assert (spec.name, spec.min_member, spec.sub_groups) == ("pg-f-u-f", 1, ())
 
 
-def test_several_kartas_are_told():
+def test_several_kartas_are_told() -> None:
     for kartas, lines in (([karta(ONE_GROUP)], 0), ([karta(ONE_GROUP), karta(ONE_GROUP, name="second")], 1)):
         found = ignored_wishes(Workload(TOP, member(), (TOP,), Settings(), Memory(*kartas)))
         assert len(found) == lines
         assert all("flow, second all describe jobs.io/v1/Flow" in line for line in found)
 
 
-def test_an_unusable_karta_does_not_hide_a_good_one():
+def test_an_unusable_karta_does_not_hide_a_good_one() -> None:
     assert grouped(TOP, member(), karta(None, name="empty"), karta(ONE_GROUP)).name == "pg-u-f-job"
 
 
-def test_a_kind_of_the_core_group():
+def test_a_kind_of_the_core_group() -> None:
     described = karta(ONE_GROUP, root={"kind": {"version": "v1", "kind": "ReplicationController"}})
     labels = {"run.ai/karta-group": "", "run.ai/karta-version": "v1", "run.ai/karta-kind": "ReplicationController"}
     described["metadata"]["labels"] = labels
@@ -183,10 +189,10 @@ def test_a_kind_of_the_core_group():
     assert grouped(top, member(), described).name == "pg-u-f-job"
 
 
-def test_off_by_setting():
+def test_off_by_setting() -> None:
     assert grouped(TOP, member(), karta(ONE_GROUP), settings=Settings(karta_fallback=False)).name == "pg-f-u-f"
 
 
-def test_a_program_without_end_is_stopped():
+def test_a_program_without_end_is_stopped() -> None:
     with pytest.raises(GroupingError, match=f"more than {MAX_VALUES} values"):
         values("repeat(1)", {})

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -8,18 +9,18 @@ from hypothesis import strategies as st
 
 from pykai.controllers.grouping import GroupSpec, Settings, SubGroup, Topology, pod_group_to_write, pod_patch
 from pykai.controllers.grouping.pod_group import go_duration, is_same, keeping_decisions, merged, pod_group
-from pykai.objects import duration
+from pykai.objects import units
 
-from .cluster import pod
+from .cluster import Object, pod
 
 OWNER = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u"}
 
 
-def spec(**more):
+def spec(**more: Any) -> GroupSpec:
     return GroupSpec("pg", "ns", OWNER, **{"queue": "q", "priority_class": "train", **more})
 
 
-def test_the_object_of_a_plain_group():
+def test_the_object_of_a_plain_group() -> None:
     assert pod_group(spec(labels={"a": "1"}, annotations={"b": "2"})) == {
         "apiVersion": "scheduling.run.ai/v2alpha2",
         "kind": "PodGroup",
@@ -34,7 +35,7 @@ def test_the_object_of_a_plain_group():
     }
 
 
-def test_the_object_of_a_full_group():
+def test_the_object_of_a_full_group() -> None:
     sub_groups = (
         SubGroup("a", min_sub_group=1, topology=Topology("net", "zone", "")),
         SubGroup("a-0", 0, parent="a", pods=("p",)),
@@ -70,19 +71,19 @@ def test_the_object_of_a_full_group():
         (-120, "-2m0s"),
     ],
 )
-def test_durations_as_kubernetes_writes_them(seconds, text):
+def test_durations_as_kubernetes_writes_them(seconds: float, text: str) -> None:
     assert go_duration(seconds) == text
 
 
 @given(st.integers(-(10**14), 10**14))
-def test_written_durations_read_back(microseconds):
-    assert duration.parse(go_duration(microseconds / 10**6)) == pytest.approx(microseconds / 10**6, abs=1e-9)
+def test_written_durations_read_back(microseconds: int) -> None:
+    assert units.parse_duration(go_duration(microseconds / 10**6)) == pytest.approx(microseconds / 10**6, abs=1e-9)
 
 
 POOL, QUEUE = "kai.scheduler/node-pool", "kai.scheduler/queue"
 
 
-def test_decisions_on_the_existing_group_stay():
+def test_decisions_on_the_existing_group_stay() -> None:
     old = pod_group(spec(queue="moved", labels={QUEUE: "moved", POOL: "gpus"}))
     old["spec"] |= {"markUnschedulable": False, "schedulingBackoff": 1}
     new = pod_group(spec(queue="q", labels={QUEUE: "q", POOL: "cpus", "a": "1"}, priority_class="build"))
@@ -93,7 +94,7 @@ def test_decisions_on_the_existing_group_stay():
     assert kept["metadata"]["labels"] == {QUEUE: "moved", POOL: "gpus", "a": "1"}
 
 
-def test_a_group_without_node_pool_stays_without():
+def test_a_group_without_node_pool_stays_without() -> None:
     kept = keeping_decisions(pod_group(spec(labels={POOL: "gpus", QUEUE: "q"})), pod_group(spec()), Settings())
     assert kept["metadata"]["labels"] == {QUEUE: "q"}
 
@@ -111,12 +112,14 @@ def test_a_group_without_node_pool_stays_without():
         (Topology(), Topology(), {}),
     ],
 )
-def test_a_topology_somebody_set_stays_unless_the_workload_names_one(new, old, kept):
-    both = (pod_group(spec(topology=topology)) for topology in (new, old))
-    assert keeping_decisions(*both, Settings())["spec"]["topologyConstraint"] == kept
+def test_a_topology_somebody_set_stays_unless_the_workload_names_one(
+    new: Topology, old: Topology, kept: Object
+) -> None:
+    groups = [pod_group(spec(topology=topology)) for topology in (new, old)]
+    assert keeping_decisions(groups[0], groups[1], Settings())["spec"]["topologyConstraint"] == kept
 
 
-def test_merging_adds_metadata_and_replaces_the_rest():
+def test_merging_adds_metadata_and_replaces_the_rest() -> None:
     old = pod_group(spec(labels={"a": "old", "b": "old"}, annotations={"c": "old"}))
     old["metadata"]["resourceVersion"] = "7"
     old["status"] = {"x": 1}
@@ -140,26 +143,27 @@ def test_merging_adds_metadata_and_replaces_the_rest():
         ({"owner": {**OWNER, "uid": "other"}}, False),
     ],
 )
-def test_what_is_worth_a_write(change, same):
+def test_what_is_worth_a_write(change: Object, same: bool) -> None:
     basis = {"labels": {"a": "1"}, "annotations": {"b": "2"}}
     owner = change.pop("owner", OWNER)
     new = pod_group(GroupSpec("pg", "ns", owner, **{"queue": "q", "priority_class": "train", **basis, **change}))
     assert is_same(pod_group(spec(**basis)), new) is same
 
 
-def test_empty_fields_make_no_difference():
+def test_empty_fields_make_no_difference() -> None:
     old = pod_group(spec())
     old["spec"] |= {"preemptibility": "", "subGroups": [], "topologyConstraint": None}
     assert is_same(old, pod_group(spec()))
 
 
-def test_create_update_or_leave():
+def test_create_update_or_leave() -> None:
     wanted = spec(min_member=3)
     created = pod_group_to_write(wanted, None, Settings())
     assert created == pod_group(wanted)
     assert pod_group_to_write(wanted, created, Settings()) is None
     before = copy.deepcopy(created)
     updated = pod_group_to_write(spec(min_member=4, queue="other"), created, Settings())
+    assert updated is not None
     assert (updated["spec"]["minMember"], updated["spec"]["queue"]) == (4, "q")
     assert created == before
 
@@ -180,10 +184,10 @@ LABEL = "kai.scheduler/subgroup-name"
         ({GROUP: "pg"}, {}, (SubGroup("s", 1, pods=("other",)),), None),
     ],
 )
-def test_pod_patch(annotations, labels, sub_groups, expected):
+def test_pod_patch(annotations: Object, labels: Object, sub_groups: tuple[Any, ...], expected: Object | None) -> None:
     patch = pod_patch(spec(sub_groups=sub_groups), pod(annotations=annotations, labels=labels))
     assert patch == (None if expected is None else {"metadata": expected})
 
 
-def test_a_pod_of_another_namespace_has_no_sub_group():
+def test_a_pod_of_another_namespace_has_no_sub_group() -> None:
     assert spec(sub_groups=(SubGroup("s", 1, pods=("p",)),)).sub_group_of("elsewhere", "p") is None

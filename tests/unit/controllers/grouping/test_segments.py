@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -8,25 +9,25 @@ from hypothesis import strategies as st
 
 from pykai.controllers.grouping import GroupingError, Topology
 
-from .cluster import grouped, home, obj, pod, tree
+from .cluster import Object, grouped, home, obj, pod, tree
 
 SIZE, TOPOLOGY = "kai.scheduler/segment-size", "kai.scheduler/topology"
 REQUIRED = "kai.scheduler/segment-topology-required-placement"
 PREFERRED = "kai.scheduler/segment-topology-preferred-placement"
 
 
-def pytorch(workers, template=None, annotations=None, **spec):
+def pytorch(workers: int, template: Object | None = None, annotations: Object | None = None, **spec: Object) -> Object:
     worker = {"replicas": workers, "template": {"metadata": {"annotations": template or {}}}}
     specs = {"pytorchReplicaSpecs": {"Master": {"replicas": 1}, "Worker": worker}, **spec}
     return obj("kubeflow.org/v1", "PyTorchJob", spec=specs, annotations=annotations or {})
 
 
-def worker(index, **annotations):
+def worker(index: int | str, **annotations: str) -> Object:
     labels = {"training.kubeflow.org/replica-type": "worker", "training.kubeflow.org/replica-index": str(index)}
     return pod(f"worker-{index}", labels=labels, annotations=annotations)
 
 
-def test_workers_in_segments_the_last_one_partial():
+def test_workers_in_segments_the_last_one_partial() -> None:
     spec = grouped(pytorch(5, {SIZE: "2"}), worker(4))
     assert tree(spec)[1:] == [
         ("worker", "", (3,)),
@@ -37,21 +38,21 @@ def test_workers_in_segments_the_last_one_partial():
     assert home(spec) == ["worker-2"]
 
 
-def test_elastic_segments_need_no_pod():
+def test_elastic_segments_need_no_pod() -> None:
     spec = grouped(pytorch(20, {SIZE: "4"}, elasticPolicy={"minReplicas": 13}), worker(0))
     assert [minimum for _, _, minimum in tree(spec)[2:]] == [4, 4, 4, 0, 0]
 
 
-def test_no_workers_no_segments():
+def test_no_workers_no_segments() -> None:
     policy = {"schedulingPolicy": {"minAvailable": 1}}
     assert tree(grouped(pytorch(0, {SIZE: "2"}, runPolicy=policy), pod())) == [("master", "", 1), ("worker", "", 0)]
 
 
-def test_as_many_segments_as_allowed():
+def test_as_many_segments_as_allowed() -> None:
     assert len(grouped(pytorch(10_000, {SIZE: "1"}), worker(0)).sub_groups) == 10_002
 
 
-def test_the_pods_own_size_comes_first():
+def test_the_pods_own_size_comes_first() -> None:
     assert len(grouped(pytorch(4, {SIZE: "2"}), worker(0, **{SIZE: "1"})).sub_groups) == 2 + 4
 
 
@@ -71,7 +72,7 @@ def test_the_pods_own_size_comes_first():
         ({}, {}, {TOPOLOGY: "net", REQUIRED: "rack"}, None),
     ],
 )
-def test_segment_topology(member, template, top, expected):
+def test_segment_topology(member: Object, template: Object, top: Object, expected: Topology | None) -> None:
     spec = grouped(pytorch(2, {SIZE: "1", **template}, top), worker(0, **member))
     assert [group.topology for group in spec.sub_groups] == [None, None, expected, expected]
 
@@ -87,13 +88,13 @@ def test_segment_topology(member, template, top, expected):
         (10001, {SIZE: "1"}, 0, "10001 is greater than max allowed segmentation 10000"),
     ],
 )
-def test_refused_segments(workers, template, index, message):
+def test_refused_segments(workers: int, template: Object, index: int | str, message: str) -> None:
     with pytest.raises(GroupingError, match=message):
         grouped(pytorch(workers, template), worker(index))
 
 
 @given(st.integers(1, 40), st.integers(1, 12), st.integers(0, 40))
-def test_every_worker_has_one_segment_and_needed_segments_are_full(workers, size, minimum):
+def test_every_worker_has_one_segment_and_needed_segments_are_full(workers: int, size: int, minimum: int) -> None:
     top = pytorch(workers, {SIZE: str(size)}, elasticPolicy={"minReplicas": 1 + min(minimum, workers)})
     specs = [grouped(top, worker(index)) for index in range(workers)]
     homes = Counter(name for spec in specs for name in home(spec))
@@ -104,15 +105,22 @@ def test_every_worker_has_one_segment_and_needed_segments_are_full(workers, size
 
 
 # ------------------------------------------------------------------------------------------------ LeaderWorkerSet
-def lws(size, segment=None, policy=None, annotations=None, template=None, **spec):
-    parts = {"size": size, "workerTemplate": {"metadata": {"annotations": template or {}}}}
+def lws(
+    size: int,
+    segment: int | None = None,
+    policy: str | None = None,
+    annotations: Object | None = None,
+    template: Object | None = None,
+    **spec: str,
+) -> Object:
+    parts: Object = {"size": size, "workerTemplate": {"metadata": {"annotations": template or {}}}}
     if segment is not None:
         parts["subGroupPolicy"] = {"subGroupSize": segment} | ({"subGroupPolicyType": policy} if policy else {})
-    spec = {"leaderWorkerTemplate": parts, **spec}
-    return obj("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", spec=spec, annotations=annotations or {})
+    fields = {"leaderWorkerTemplate": parts, **spec}
+    return obj("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", spec=fields, annotations=annotations or {})
 
 
-def lws_pod(index, group=None, node="", size=None):
+def lws_pod(index: int | str, group: int | None = None, node: str = "", size: int | None = None) -> Object:
     labels = {"leaderworkerset.sigs.k8s.io/worker-index": str(index)}
     if group is not None:
         labels["leaderworkerset.sigs.k8s.io/group-index"] = str(group)
@@ -120,7 +128,7 @@ def lws_pod(index, group=None, node="", size=None):
     return pod(f"p-{index}", labels=labels, annotations=annotations, spec={"nodeName": node} if node else {})
 
 
-def test_each_group_of_the_set_is_a_gang():
+def test_each_group_of_the_set_is_a_gang() -> None:
     spec = grouped(lws(3), lws_pod(1, group=2))
     assert (spec.name, spec.min_member) == ("pg-w-u-w-group-2", 3)
     assert tree(spec) == [("leader", "", 1), ("workers", "", 2)]
@@ -139,13 +147,13 @@ def test_each_group_of_the_set_is_a_gang():
         (lws_pod(0, node="n", size=7), 7),
     ],
 )
-def test_leader_ready_starts_with_the_leader(member, minimum):
+def test_leader_ready_starts_with_the_leader(member: Object, minimum: int) -> None:
     spec = grouped(lws(5, startupPolicy="LeaderReady"), member)
     assert spec.min_member == minimum
     assert len(spec.sub_groups) == (1 if minimum == 1 else 2)
 
 
-def test_leader_ready_with_segments_still_starts_with_the_leader_alone():
+def test_leader_ready_with_segments_still_starts_with_the_leader_alone() -> None:
     spec = grouped(lws(5, 2, startupPolicy="LeaderReady"), lws_pod(0))
     assert tree(spec) == [("leader", "", 1)]
 
@@ -175,11 +183,11 @@ def test_leader_ready_with_segments_still_starts_with_the_leader_alone():
         (5, 1, None, [("leader", "", 1), ("workers", "", 4)]),
     ],
 )
-def test_lws_segments(size, segment, policy, expected):
+def test_lws_segments(size: int, segment: int, policy: str | None, expected: list[Any]) -> None:
     assert tree(grouped(lws(size, segment, policy), lws_pod(0))) == expected
 
 
-def test_lws_segment_size_by_annotation():
+def test_lws_segment_size_by_annotation() -> None:
     assert len(tree(grouped(lws(5, annotations={SIZE: "2"}, template={SIZE: "4"}), lws_pod(0)))) == 4
     assert len(tree(grouped(lws(5, template={SIZE: "2"}), lws_pod(0)))) == 4
     assert len(tree(grouped(lws(5, 2, annotations={SIZE: "nonsense"}), lws_pod(0)))) == 4
@@ -200,13 +208,13 @@ def test_lws_segment_size_by_annotation():
         (lws(20003, 2), lws_pod(0), "10001 is greater than max"),
     ],
 )
-def test_refused_sets(top, member, message):
+def test_refused_sets(top: Object, member: Object, message: str) -> None:
     with pytest.raises(GroupingError, match=message):
         grouped(top, member)
 
 
 @given(st.integers(2, 40), st.integers(2, 12), st.booleans())
-def test_every_pod_of_a_group_has_one_leaf_and_all_leaves_are_full(pods, segment, excluded):
+def test_every_pod_of_a_group_has_one_leaf_and_all_leaves_are_full(pods: int, segment: int, excluded: bool) -> None:
     if segment > pods or (excluded and (pods - 1) % segment):
         return
     top = lws(pods, segment, "LeaderExcluded" if excluded else None)

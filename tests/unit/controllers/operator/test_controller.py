@@ -154,7 +154,7 @@ async def test_an_object_of_somebody_else_is_reported_and_left_alone() -> None:
         await bench.api.delete(SERVICE.ref("binder", HERE))
 
         async def deployed() -> bool:
-            return (await bench.conditions())["Deployed"]["status"] == "True"
+            return bool((await bench.conditions())["Deployed"]["status"] == "True")
 
         await eventually(deployed)
 
@@ -335,7 +335,7 @@ async def test_available_follows_the_deployments() -> None:
             await bench.api.patch(ref.sub("status"), Patch.merge({"status": status}))
 
         async def ready() -> bool:
-            return (await bench.conditions())["Ready"]["message"] == "System is ready"
+            return bool((await bench.conditions())["Ready"]["message"] == "System is ready")
 
         await eventually(ready)
 
@@ -369,7 +369,7 @@ async def test_a_kind_that_comes_later_is_used() -> None:
 
 
 async def _fulfilled(bench: Bench) -> bool:
-    return (await bench.conditions())["DependenciesFulfilled"]["status"] == "True"
+    return bool((await bench.conditions())["DependenciesFulfilled"]["status"] == "True")
 
 
 async def test_the_leader_is_the_endpoint() -> None:

@@ -160,7 +160,7 @@ def test_global_settings_reach_every_pod() -> None:
             assert pod["imagePullSecrets"] == [{"name": "one"}, {"name": "two"}]
 
 
-NODES = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
+NODES: dict[str, Any] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}
 APART = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}
 
 
@@ -317,7 +317,7 @@ def test_a_change_of_configuration_rolls_out() -> None:
 
 
 def test_mistakes_in_shards_are_told_and_harm_no_other() -> None:
-    shards = {
+    shards: dict[str, dict[str, Any]] = {
         "a": {},
         "b": {"partitionLabelValue": "b", "args": {"fly": "true"}},
         "c": {"partitionLabelValue": ""},

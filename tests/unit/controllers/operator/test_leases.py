@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pykai.apps.cli import COMMANDS, CommandTable, main
-from pykai.apps.component import Process
+from pykai.cli.component import Process
+from pykai.cli.main import COMMANDS, CommandTable, main
 from pykai.controllers import operator
 from pykai.controllers.loop import Pace
 from pykai.controllers.operator import OperatorSettings
@@ -40,7 +40,7 @@ def started(container: Object, monkeypatch: pytest.MonkeyPatch) -> Process:
     _, subcommand = container["command"]
     command = main.get_command(main.make_context("kai", [], resilient_parsing=True), subcommand)
     assert command is not None
-    module = f"pykai.apps.{COMMANDS[subcommand].module}"
+    module = f"pykai.cli.{COMMANDS[subcommand].module}"
     monkeypatch.setattr(f"{module}.run_component", lambda process, compose: processes.append(process))
     command.main(container["args"], standalone_mode=False)
     return processes[0]

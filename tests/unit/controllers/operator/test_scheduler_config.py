@@ -50,7 +50,10 @@ def plugin_names(made: dict[str, Any]) -> list[str]:
 
 
 def arguments(made: dict[str, Any], name: str) -> dict[str, str] | None:
-    return next(plugin.get("arguments") for plugin in made["tiers"][0]["plugins"] if plugin["name"] == name)
+    found: dict[str, str] | None = next(
+        plugin.get("arguments") for plugin in made["tiers"][0]["plugins"] if plugin["name"] == name
+    )
+    return found
 
 
 def test_the_default_shard() -> None:

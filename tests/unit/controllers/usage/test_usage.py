@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from pykai.config.usage import UsageConfig, read_usage_config
-from pykai.config.windows import Window, WindowType
+from pykai.config.usage import UsageConfig, Window, WindowType, read_usage_config
 from pykai.controllers.loop import Pace
 from pykai.controllers.usage import (
     FakeSource,
@@ -140,8 +139,8 @@ async def test_records_hold_until_the_next_weigh_less_with_age_and_are_forgotten
     source.append(UsageRecord(990.0, whole, {"b": (0.0, 0.0, 4.0)}))
     usage = await source.usage(1000.0)
     all_time = 1 - 0.5**10
-    assert usage["a"] == (0.0, 0.0, pytest.approx(0.25 / all_time))
-    assert usage["b"] == (0.0, 0.0, pytest.approx(0.5 * 0.5 / all_time))
+    assert usage["a"] == pytest.approx((0.0, 0.0, 0.25 / all_time))
+    assert usage["b"] == pytest.approx((0.0, 0.0, 0.5 * 0.5 / all_time))
     assert "old" not in usage
 
 

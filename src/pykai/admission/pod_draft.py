@@ -1,0 +1,113 @@
+"""A pod under mutation: a copy whose editable parts are fresh and whose other parts are shared with the original.
+
+The pod has passed the shape check, so what is present has the right type. Keys are added only when there is something
+to write: an untouched draft equals its pod, and the difference of the two is exactly what the rules changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pykai.admission.verdict import RefusedError
+from pykai.objects.gpu_request import ContainerRef, GpuRequestError, fraction_container, shares_gpu
+
+PodObject = dict[str, Any]
+ContainerObject = dict[str, Any]
+
+_CONTAINER_LISTS = ("initContainers", "containers")
+
+
+def draft_of(pod: Mapping[str, Any]) -> PodObject:
+    """A copy that may be edited through this module without touching the pod."""
+    metadata, spec = dict(pod["metadata"]), dict(pod["spec"])
+    if metadata.get("annotations") is not None:
+        metadata["annotations"] = dict(metadata["annotations"])
+    for field in _CONTAINER_LISTS:
+        if spec.get(field) is not None:
+            spec[field] = [_container_copy(container) for container in spec[field]]
+    if spec.get("volumes") is not None:
+        spec["volumes"] = list(spec["volumes"])
+    return {**pod, "metadata": metadata, "spec": spec}
+
+
+def _container_copy(container: ContainerObject) -> ContainerObject:
+    lists = {field: list(container[field]) for field in ("env", "envFrom") if container.get(field) is not None}
+    return {**container, **lists}
+
+
+def annotations_of(pod: Mapping[str, Any]) -> dict[str, str]:
+    """The pod's annotations; an empty mapping, not part of the pod, when it has none."""
+    return pod["metadata"].get("annotations") or {}
+
+
+def annotate(draft: PodObject, key: str, value: str) -> None:
+    """Set one annotation of the draft."""
+    draft["metadata"]["annotations"] = {**annotations_of(draft), key: value}
+
+
+def pod_label(pod: Mapping[str, Any]) -> str:
+    """`namespace/name` as messages show a pod."""
+    metadata = pod["metadata"]
+    return f"{metadata.get('namespace') or ''}/{metadata.get('name') or ''}"
+
+
+def regular_containers(pod: Mapping[str, Any]) -> list[ContainerObject]:
+    """The pod's containers without its init containers."""
+    return pod["spec"].get("containers") or []
+
+
+def init_containers(pod: Mapping[str, Any]) -> list[ContainerObject]:
+    """The pod's init containers, native sidecars among them."""
+    return pod["spec"].get("initContainers") or []
+
+
+def fraction_container_of(pod: Mapping[str, Any]) -> ContainerRef:
+    """Which container receives the pod's share of a GPU; refused when the annotations name none."""
+    init_names = [container.get("name") or "" for container in init_containers(pod)]
+    names = [container.get("name") or "" for container in regular_containers(pod)]
+    try:
+        return fraction_container(annotations_of(pod), init_names, names)
+    except GpuRequestError as problem:
+        raise RefusedError(f"failed to get fraction container ref: {problem}") from None
+
+
+def container_at(pod: Mapping[str, Any], place: ContainerRef) -> ContainerObject:
+    """The container at that place of the pod."""
+    return (init_containers(pod) if place.init else regular_containers(pod))[place.index]
+
+
+def containers_without_share(pod: Mapping[str, Any]) -> Iterator[ContainerObject]:
+    """Every init and regular container but the one, if any, that receives the pod's share of a GPU."""
+    holder = _holder(pod)
+    for container in (*init_containers(pod), *regular_containers(pod)):
+        if container is not holder:
+            yield container
+
+
+def _holder(pod: Mapping[str, Any]) -> ContainerObject | None:
+    try:
+        return container_at(pod, fraction_container_of(pod)) if shares_gpu(annotations_of(pod)) else None
+    except RefusedError:
+        return None
+
+
+def set_environment(container: ContainerObject, entry: dict[str, Any]) -> None:
+    """Put the entry where the first of its name stands, drop the others (the last one would win), else append."""
+    entries = container.get("env") or []
+    same = [index for index, old in enumerate(entries) if old.get("name") == entry["name"]]
+    place = same[0] if same else len(entries)
+    rest = [old for old in entries[place:] if old.get("name") != entry["name"]]
+    container["env"] = [*entries[:place], entry, *rest]
+
+
+def set_volume(draft: PodObject, volume: dict[str, Any]) -> None:
+    """Add the volume; one of the same name is replaced unless it already shows the same ConfigMap."""
+    spec = draft["spec"]
+    others = []
+    for old in spec.get("volumes") or []:
+        if old.get("name") != volume["name"]:
+            others.append(old)
+        elif (old.get("configMap") or {}).get("name") == volume["configMap"]["name"]:
+            return
+    spec["volumes"] = [*others, volume]

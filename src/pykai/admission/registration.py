@@ -1,0 +1,244 @@
+"""The webhook configurations to register: what the API server sends to us, and from where.
+
+A pod webhook fails closed, so it must see no pod but ours: a match condition on the scheduler's name and selectors on
+namespaces and labels keep an unready webhook from blocking anything else, and the system's own namespaces are left
+out so that it can come back by itself.
+
+Further match conditions leave out what no rule can object to: pods without a share of a GPU, pod groups without
+structure, and changes of parts that no rule reads. A call costs more than most writes, and most writes are our own.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pykai.admission import review
+from pykai.admission.certificates import still_trusting
+from pykai.objects import names
+from pykai.objects.names import SCHEDULER_NAME, SYSTEM_NAMESPACE
+
+Webhook = dict[str, Any]
+Configuration = dict[str, Any]
+Client = Callable[[str], dict[str, Any]]
+
+MUTATING_NAME = "mutating-kai-admission"
+VALIDATING_NAME = "validating-kai-admission"
+QUEUE_PREFIX = "kai-queue-validation-"
+POD_GROUP_PREFIX = "kai-podgroup-validation-"
+_INHERITED = ("timeoutSeconds", "matchPolicy")
+
+_ASKING = (names.GPU_FRACTION, names.GPU_MEMORY, names.GPU_FRACTION_DEVICES, names.MPS)
+"""Annotations without which a pod does not ask for a share."""
+_READ = (*_ASKING, names.GPU_FRACTION_CONTAINER, names.GPU_FRACTION_CONTAINER_TYPE, names.SHARED_GPU_CONFIGMAP)
+"""All annotations of pods that rules read."""
+_STRUCTURE = ("subGroups", "minSubGroup", "preemptionDelay", "stalenessGracePeriod")
+"""Fields without which nothing can be wrong with a pod group that its schema does not tell."""
+
+
+@dataclass(frozen=True)
+class PodSelection:
+    """Which pods the pod webhooks see; `queue_label_key` set: only those of namespaces that carry that label.
+
+    `guards_devices`: also pods that ask for no share, because the devices their containers see are checked.
+    """
+
+    scheduler_name: str = SCHEDULER_NAME
+    system_namespace: str = SYSTEM_NAMESPACE
+    queue_label_key: str | None = None
+    namespace_labels: Mapping[str, str] = field(default_factory=dict)
+    pod_labels: Mapping[str, str] = field(default_factory=dict)
+    guards_devices: bool = False
+
+
+def service_client(namespace: str, service: str, ca_bundle: bytes, port: int | None = None) -> Client:
+    """Webhooks reached through a Service of the cluster (port None: 443)."""
+    reference: dict[str, Any] = {"namespace": namespace, "name": service}
+    if port is not None:
+        reference["port"] = port
+    return lambda path: {"service": {**reference, "path": path}, "caBundle": _base64(ca_bundle)}
+
+
+def url_client(base_url: str, ca_bundle: bytes) -> Client:
+    """Webhooks reached outside a cluster, such as `https://127.0.0.1:9443`."""
+    return lambda path: {"url": base_url.rstrip("/") + path, "caBundle": _base64(ca_bundle)}
+
+
+def mutating_pods(client: Client, pods: PodSelection, name: str = MUTATING_NAME) -> Configuration:
+    """The MutatingWebhookConfiguration of pods."""
+    webhook = _pod_webhook(client(review.MUTATE_POD), pods, ["CREATE"])
+    webhook["reinvocationPolicy"] = "IfNeeded"
+    return _configuration("MutatingWebhookConfiguration", name, [webhook], {"app": "admission"})
+
+
+def validating_pods(client: Client, pods: PodSelection, name: str = VALIDATING_NAME) -> Configuration:
+    """The ValidatingWebhookConfiguration of pods and topologies."""
+    webhooks = [
+        _pod_webhook(client(review.VALIDATE_POD), pods, ["CREATE", "UPDATE"]),
+        _webhook(
+            f"topology.admission.{pods.system_namespace}.svc",
+            client(review.VALIDATE_TOPOLOGY),
+            _rule("kai.scheduler/v1alpha1/topologies", "Cluster", ["CREATE", "UPDATE"]),
+        ),
+    ]
+    return _configuration("ValidatingWebhookConfiguration", name, webhooks, {"app": "admission"})
+
+
+def validating_queues(client: Client, prefix: str = QUEUE_PREFIX) -> Configuration:
+    """The ValidatingWebhookConfiguration of queues."""
+    webhook = _webhook(
+        "queue-validation.kai.scheduler",
+        client(review.VALIDATE_QUEUE),
+        _rule("scheduling.run.ai/v2/queues", "Cluster", ["CREATE", "UPDATE"]),
+    )
+    return _configuration("ValidatingWebhookConfiguration", f"{prefix}v2", [webhook], {})
+
+
+def validating_pod_groups(client: Client, prefix: str = POD_GROUP_PREFIX) -> Configuration:
+    """The ValidatingWebhookConfiguration of pod groups."""
+    webhook = _webhook(
+        "podgroup-validation.kai.scheduler",
+        client(review.VALIDATE_POD_GROUP),
+        _rule("scheduling.run.ai/v2alpha2/podgroups", "Namespaced", ["CREATE", "UPDATE"]),
+    )
+    structured = " || ".join(f"has(object.spec.{name})" for name in _STRUCTURE)
+    webhook["matchConditions"] = _matters(
+        f"has(object.spec) && ({structured})",
+        f"{_NO_UPDATE} || !has(oldObject.spec) || object.spec != oldObject.spec",
+    )
+    return _configuration("ValidatingWebhookConfiguration", f"{prefix}v2alpha2", [webhook], {})
+
+
+def merged(desired: Configuration, live: Configuration) -> Configuration:
+    """The configuration to write over a live one: annotations, and what others added to the webhooks, survive.
+
+    Cloud providers add requirements to namespace selectors, and the API server fills in defaults; both are kept, but
+    only while the number of webhooks is the same. So are authorities of ours that were trusted until now: a server may
+    still present what they signed.
+    """
+    annotations = {
+        **(live["metadata"].get("annotations") or {}),
+        **(desired["metadata"].get("annotations") or {}),
+    }
+    metadata = {**desired["metadata"], **({"annotations": annotations} if annotations else {})}
+    webhooks, present = desired["webhooks"], live.get("webhooks") or []
+    if len(webhooks) == len(present):
+        webhooks = [_merged_webhook(new, old) for new, old in zip(webhooks, present, strict=True)]
+    return {**desired, "metadata": metadata, "webhooks": webhooks}
+
+
+def _merged_webhook(desired: Webhook, live: Webhook) -> Webhook:
+    merged = {**{key: live[key] for key in _INHERITED if key in live}, **desired}
+    selector = desired.get("namespaceSelector") or {}
+    own = selector.get("matchExpressions") or []
+    keys = {expression["key"] for expression in own}
+    added = (live.get("namespaceSelector") or {}).get("matchExpressions") or []
+    foreign = [expression for expression in added if expression.get("key") not in keys]
+    if foreign:
+        merged["namespaceSelector"] = {**selector, "matchExpressions": [*own, *foreign]}
+    return {**merged, "clientConfig": _merged_client(desired["clientConfig"], live.get("clientConfig") or {})}
+
+
+def _merged_client(desired: dict[str, Any], live: dict[str, Any]) -> dict[str, Any]:
+    wanted, before = (base64.b64decode(each.get("caBundle") or "") for each in (desired, live))
+    bundle = still_trusting(wanted, before)
+    return {**desired, "caBundle": _base64(bundle)} if bundle != wanted else desired
+
+
+def _pod_webhook(client: dict[str, Any], pods: PodSelection, operations: list[str]) -> Webhook:
+    webhook = _webhook(f"admission.{pods.system_namespace}.svc", client, _rule("/v1/pods", "Namespaced", operations))
+    webhook["namespaceSelector"] = _namespace_selector(pods)
+    if pods.pod_labels:
+        webhook["objectSelector"] = {"matchLabels": dict(pods.pod_labels)}
+    ours = {
+        "name": "scheduler-name-match",
+        "expression": f"object.spec.schedulerName == {_cel_string(pods.scheduler_name)}",
+    }
+    asks = f"{_annotated('object')} && {_cel_list(_ASKING)}.exists(k, k in {_ANNOTATIONS['object']})"
+    webhook["matchConditions"] = [ours, *_matters(*(() if pods.guards_devices else (asks,)), *_changed(operations))]
+    return webhook
+
+
+_NO_UPDATE = "request.operation != 'UPDATE'"
+_ANNOTATIONS = {which: f"{which}.metadata.annotations" for which in ("object", "oldObject")}
+
+
+def _matters(*expressions: str) -> list[dict[str, str]]:
+    """The condition that all of these hold, cheap ones first: one condition, because a server evaluates every one of
+    several, also after one of them failed."""
+    joined = " && ".join(f"({expression})" for expression in expressions)
+    return [{"name": "something-to-check", "expression": joined}] if expressions else []
+
+
+def _changed(operations: list[str]) -> list[str]:
+    """The condition that an update changes something that a rule reads; none where updates are not looked at."""
+    if "UPDATE" not in operations:
+        return []
+    differs = f"{_cel_list(_READ)}.exists(k, {_annotation('object')} != {_annotation('oldObject')})"
+    return [f"{_NO_UPDATE} || {differs} || object.spec != oldObject.spec"]
+
+
+def _annotated(which: str) -> str:
+    return f"has({_ANNOTATIONS[which]})"
+
+
+def _annotation(which: str) -> str:
+    """The annotation `k` in CEL, empty where there is none."""
+    held = _ANNOTATIONS[which]
+    return f"({_annotated(which)} && k in {held} ? {held}[k] : '')"
+
+
+def _namespace_selector(pods: PodSelection) -> dict[str, Any]:
+    system = ["kube-system", pods.system_namespace]
+    requirements: list[dict[str, Any]] = [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": system}]
+    if pods.queue_label_key:
+        requirements.append({"key": pods.queue_label_key, "operator": "Exists"})
+    labels = {"matchLabels": dict(pods.namespace_labels)} if pods.namespace_labels else {}
+    return {"matchExpressions": requirements, **labels}
+
+
+def _webhook(name: str, client: dict[str, Any], rule: dict[str, Any]) -> Webhook:
+    return {
+        "name": name,
+        "clientConfig": client,
+        "rules": [rule],
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "failurePolicy": "Fail",
+    }
+
+
+def _rule(resource: str, scope: str, operations: list[str]) -> dict[str, Any]:
+    """`resource` is group/version/plural, the group empty for the core group."""
+    group, version, plural = resource.split("/")
+    return {
+        "apiGroups": [group],
+        "apiVersions": [version],
+        "resources": [plural],
+        "scope": scope,
+        "operations": operations,
+    }
+
+
+def _configuration(kind: str, name: str, webhooks: list[Webhook], labels: dict[str, str]) -> Configuration:
+    metadata: dict[str, Any] = {"name": name, **({"labels": labels} if labels else {})}
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": kind,
+        "metadata": metadata,
+        "webhooks": webhooks,
+    }
+
+
+def _cel_string(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _cel_list(texts: tuple[str, ...]) -> str:
+    return f"[{', '.join(map(_cel_string, texts))}]"
+
+
+def _base64(text: bytes) -> str:
+    return base64.b64encode(text).decode()

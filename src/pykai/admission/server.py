@@ -1,0 +1,141 @@
+"""The HTTPS server in front of the rules: one path per kind of object, answers in AdmissionReview v1.
+
+Rules are pure and take microseconds, so they run on the event loop. The certificate follows its files; where the server
+makes its own, it also renews them. Nothing a client sends ends the server: a body that is no AdmissionReview gets 400.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+from aiohttp import web
+
+from pykai.admission.review import HANDLERS, Admission, MalformedReviewError, Request, judge, request_in, response_of
+from pykai.admission.tls import ReloadingContext
+from pykai.admission.verdict import Verdict
+
+SERVING_CERTIFICATES = Path("/tmp/k8s-webhook-server/serving-certs")
+_LARGEST_BODY = 16 * 1024 * 1024
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Listen:
+    """Where and what to serve; port 0 picks a free one.
+
+    The certificate's files are looked at every `look_every` seconds; `renew`, where the server makes its own, is
+    awaited before each look (`certificate_files.renew`). None: the files are somebody else's.
+    """
+
+    host: str = "0.0.0.0"
+    port: int = 9443
+    paths: Collection[str] = field(default_factory=lambda: tuple(HANDLERS))
+    certificates: Path = SERVING_CERTIFICATES
+    look_every: float = 10.0
+    renew: Callable[[], Awaitable[object]] | None = None
+
+
+class WebhookServer:
+    """Serves the paths until it is stopped; use as `async with WebhookServer(admission, listen) as server`."""
+
+    def __init__(self, admission: Admission, listen: Listen) -> None:
+        unknown = sorted(set(listen.paths) - HANDLERS.keys())
+        if unknown:
+            raise ValueError(f"no webhook is served at {', '.join(unknown)}; known are {', '.join(HANDLERS)}")
+        self._admission = admission
+        self._listen = listen
+        self._runner: web.AppRunner | None = None
+        self._watch: asyncio.Task[None] | None = None
+
+    @property
+    def started(self) -> bool:
+        """Whether requests are being served: what the health and readiness probes report."""
+        return self._runner is not None
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on; only after the start."""
+        if self._runner is None:
+            raise RuntimeError("the webhook server has not been started")
+        return int(self._runner.addresses[0][1])
+
+    async def start(self) -> None:
+        """Listen; raises CertificateError when there is no certificate to serve, OSError when the port is taken."""
+        if self._listen.renew is not None:
+            await self._listen.renew()
+        certificate = ReloadingContext(self._listen.certificates)
+        app = web.Application(client_max_size=_LARGEST_BODY)
+        app.add_routes([web.post(path, self._answer) for path in self._listen.paths])
+        app.add_routes([web.get(path, _healthy) for path in ("/healthz", "/readyz")])
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, self._listen.host, self._listen.port, ssl_context=certificate.context).start()
+        except OSError:
+            await runner.cleanup()
+            raise
+        self._runner = runner
+        self._watch = asyncio.create_task(self._follow(certificate))
+        log.info("webhook server started", port=self.port, paths=sorted(self._listen.paths))
+
+    async def stop(self) -> None:
+        """Finish the requests in hand and stop listening."""
+        if self._watch is not None:
+            self._watch.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._watch
+        if self._runner is not None:
+            runner, self._runner = self._runner, None
+            await runner.cleanup()
+
+    async def __aenter__(self) -> WebhookServer:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.stop()
+
+    async def _follow(self, certificate: ReloadingContext) -> None:
+        while True:
+            await asyncio.sleep(self._listen.look_every)
+            try:
+                await self._look_at(certificate)
+            except Exception as problem:
+                # Whatever `renew` meets (an API server that is away), the certificate in use goes on serving.
+                log.warning("serving certificate kept, it could not be renewed", problem=str(problem))
+
+    async def _look_at(self, certificate: ReloadingContext) -> None:
+        if self._listen.renew is not None:
+            await self._listen.renew()
+        if certificate.reload():
+            log.info("serving certificate reloaded", directory=str(self._listen.certificates))
+
+    async def _answer(self, http: web.Request) -> web.Response:
+        try:
+            request = request_in(await http.read())
+        except MalformedReviewError as problem:
+            return web.Response(status=400, text=str(problem))
+        verdict = judge(http.path, request, self._admission)
+        _report(http.path, request, verdict)
+        return web.Response(body=response_of(request, verdict), content_type="application/json")
+
+
+async def _healthy(http: web.Request) -> web.Response:
+    return web.Response(text="ok")
+
+
+def _report(path: str, request: Request, verdict: Verdict) -> None:
+    item = request.object if isinstance(request.object, dict) else {}
+    metadata = item.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    shown = {"path": path, "operation": request.operation, "namespace": request.namespace, "name": name}
+    if not verdict.allowed:
+        log.info("refused", **shown, reason=verdict.message)
+    elif verdict.patch:
+        log.debug("changed", **shown, operations=len(verdict.patch))

@@ -1,0 +1,27 @@
+"""Validation of Topologies: a level may be called by its label or its alias, so no name may mean two levels."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from pykai.admission import shapes
+from pykai.admission.verdict import RefusedError, Verdict, judged
+
+
+@judged
+def validate_topology(topology: object) -> Verdict:
+    """Admit a topology whose aliases are unique and differ from every level's node label."""
+    spec = shapes.view(shapes.Topology, "topology", topology).spec
+    levels = (spec.levels if spec else None) or []
+    aliases = Counter(level.alias for level in levels if level.alias)
+    labels = {level.node_label for level in levels}
+    repeated = sorted(alias for alias, count in aliases.items() if count > 1)
+    conflicting = sorted(alias for alias in aliases if alias in labels)
+    problems = []
+    if repeated:
+        problems.append(f"aliases must be unique within the topology; duplicated: [{' '.join(repeated)}]")
+    if conflicting:
+        problems.append(f"an alias must not equal a nodeLabel; conflicting: [{' '.join(conflicting)}]")
+    if problems:
+        raise RefusedError("invalid topology aliases: " + "; ".join(problems))
+    return Verdict()

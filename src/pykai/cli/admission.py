@@ -1,0 +1,68 @@
+"""`kai admission`: the webhooks of pods and topologies."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import click
+
+from pykai.admission.pods import PodSettings, fraction_runtime_class
+from pykai.admission.registration import PodSelection
+from pykai.admission.review import Admission
+from pykai.cli.component import Composition, Part, own_namespace, process_of, run_component
+from pykai.cli.flags import CLIENT, LOGS, SERVERS, Flag, takes, tell_ineffective
+from pykai.cli.webhook_flags import WEBHOOK, webhook_settings
+from pykai.cli.webhooks import PODS, Webhooks, WebhookSettings
+from pykai.kube.api import Api
+from pykai.kube.watches import Watches
+from pykai.objects import names
+from pykai.observe.metrics import WorkMetrics
+
+_PURE = "admission keeps no queue of work"
+FLAGS = (
+    Flag("scheduler-name", names.SCHEDULER_NAME, "Whose pods are looked at (spec.schedulerName)."),
+    Flag("gpu-sharing-enabled", False, "Admit pods that ask for part of a GPU."),
+    Flag("hami-core-enabled", False, "Give such pods a limit of GPU memory that HAMi-core enforces."),
+    Flag("block-nvidia-visible-devices", False, "Refuse pods that set NVIDIA_VISIBLE_DEVICES themselves."),
+    Flag(
+        "gpu-fraction-runtime-class-name", "nvidia", "Runtime class of pods that share a GPU; empty: none.", unset=True
+    ),
+    Flag("gpu-pod-runtime-class-name", "nvidia", "Older name of --gpu-fraction-runtime-class-name.", unset=True),
+    Flag("leader-elect", False, "", ineffective="every replica serves"),
+    Flag("rate-limiter-base-delay", 1, "", ineffective=_PURE),
+    Flag("rate-limiter-max-delay", 60, "", ineffective=_PURE),
+    Flag("fake-gpu-nodes", False, "", ineffective="admission does not look at nodes"),
+    Flag("feature-gates", "", "", ineffective="admission has no gated features"),
+)
+
+
+def pod_settings(given: dict[str, Any]) -> PodSettings:
+    """The switches that the flags describe."""
+    return PodSettings(
+        scheduler_name=given["scheduler_name"],
+        gpu_sharing=given["gpu_sharing_enabled"],
+        hami_core=given["hami_core_enabled"],
+        block_visible_devices=given["block_nvidia_visible_devices"],
+        fraction_runtime_class=fraction_runtime_class(
+            given["gpu_fraction_runtime_class_name"], given["gpu_pod_runtime_class_name"]
+        ),
+    )
+
+
+def compose(
+    admission: Admission, webhook: WebhookSettings, api: Api, watches: Watches, work: WorkMetrics
+) -> Composition:
+    """The webhooks as a component."""
+    return Composition([Part("admission", Webhooks(api, admission, webhook).run, elected=False)])
+
+
+@click.command("admission")
+@takes(FLAGS, SERVERS, WEBHOOK, CLIENT, LOGS)
+def admission(**given: Any) -> None:
+    """Serve the webhooks of pods and topologies."""
+    process = process_of("admission", {**given, "leader_elect": False})
+    tell_ineffective((*FLAGS, *LOGS), given)
+    settings = pod_settings(given)
+    selection = PodSelection(settings.scheduler_name, own_namespace(), guards_devices=settings.block_visible_devices)
+    run_component(process, partial(compose, Admission(settings), webhook_settings(given, PODS, selection)))

@@ -1,0 +1,191 @@
+"""`kai all`: every component in one process, on one connection and one set of watches, for small clusters.
+
+A component here is what its own command composes, with one difference: nobody asks the API server for a part of a kind,
+because the watches are shared and the scheduler needs all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import click
+
+from pykai.admission.pods import PodSettings
+from pykai.admission.registration import PodSelection
+from pykai.admission.review import Admission
+from pykai.cli import binder, node_scale_adjuster, pod_group_controller, pod_grouper, queue_controller, scheduler
+from pykai.cli.component import Composition, Part, errors_for_people, own_namespace, process_of, run_component
+from pykai.cli.flag_checks import metric_prefix, port
+from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, Flag, takes, tell_ineffective
+from pykai.cli.install import install
+from pykai.cli.queue_controller import QueueControllerSettings
+from pykai.cli.scheduler import SchedulerSettings, check_config, config_of
+from pykai.cli.webhook_flags import WEBHOOK, webhook_settings
+from pykai.cli.webhooks import POD_GROUPS, PODS, QUEUES, Webhooks, WebhookSettings, watched_queues
+from pykai.controllers.binder import BinderSettings, BindRules, ReservationTemplate
+from pykai.controllers.grouping import Settings as GroupingSettings
+from pykai.controllers.loop import Pace
+from pykai.controllers.node_scale import NodeScalerSettings, ScalingPodTemplate
+from pykai.controllers.node_scale import ScalingSettings as ScalingSettings
+from pykai.controllers.pod_grouper import PodGrouperSettings
+from pykai.controllers.status.pod_groups import PodGroupStatusSettings
+from pykai.kube.api import Api
+from pykai.kube.credentials import find_access
+from pykai.kube.http import HttpApi
+from pykai.kube.resources import POD_GROUP
+from pykai.kube.watches import Watches
+from pykai.objects import names
+from pykai.observe.metrics import WorkMetrics
+from pykai.scheduler.expected_groups import ExpectedGroups
+from pykai.scheduler.hands import Colocated
+
+LEASE = "kai-all"
+AT_ONCE = 32
+"""How many objects a component that pods wait for works on at once: it waits for the API server most of the time."""
+UNHURRIED = frozenset({POD_GROUP.plural})
+"""What is created after the binds it is about: the scheduler of this process knows it before it is written."""
+PATHS = (*PODS, *QUEUES, *POD_GROUPS)
+FLAGS = (
+    Flag("scheduler-name", names.SCHEDULER_NAME, "Whose pods are scheduled (spec.schedulerName)."),
+    Flag("scheduler-conf", "", "File with actions and plugins; without it the built-in ones run."),
+    Flag("queue-label-key", names.QUEUE_LABEL, "Label of pods and workloads that names their queue."),
+    Flag("nodepool-label-key", names.NODE_POOL_LABEL, "Label that names the node pool."),
+    Flag("gpu-sharing-enabled", False, "Admit pods that ask for part of a GPU."),
+    Flag("block-nvidia-visible-devices", False, "Refuse pods that set NVIDIA_VISIBLE_DEVICES themselves."),
+    Flag("gpu-fraction-runtime-class-name", "nvidia", "Runtime class of pods that share a GPU; empty: none."),
+    Flag("runtime-class-name", "nvidia", "Runtime class of reservation pods; empty: none."),
+    Flag("cluster-autoscaling", False, "Also make waiting GPU shares visible to a cluster autoscaler."),
+    Flag("scaling-pod-image", "registry/local/kai-scheduler/scalingpod", "Image of the pods that do that."),
+    Flag("metrics-namespace", "kai", "Prefix of the metrics' names.", check=metric_prefix),
+    Flag("plugin-server-port", 8082, "Port on loopback for /get-snapshot and /get-job-order.", check=port),
+    Flag("always-bind-requests", False, "Bind plain pods by a BindRequest as well, not directly."),
+    Flag("install", False, "First make what a chart would: definitions, namespaces, priority classes, queues."),
+)
+
+
+@dataclass(frozen=True)
+class AllSettings:
+    """The settings of every component; `scaling` and `webhook` None: without them."""
+
+    scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
+    binder: BinderSettings = field(default_factory=BinderSettings)
+    grouper: PodGrouperSettings = field(default_factory=PodGrouperSettings)
+    groups: PodGroupStatusSettings = field(default_factory=PodGroupStatusSettings)
+    queues: QueueControllerSettings = field(default_factory=QueueControllerSettings)
+    scaling: NodeScalerSettings | None = None
+    pods: PodSettings = field(default_factory=PodSettings)
+    webhook: WebhookSettings | None = None
+    always_requests: bool = False
+    """Whether plain pods take a BindRequest, too (docs/adr/0009)."""
+
+
+def compose(settings: AllSettings, api: Api, watches: Watches, work: WorkMetrics) -> Composition:
+    """All components as one."""
+    options = replace(settings.scheduler.options, selective=False)
+    binds = binder.make(settings.binder, api, watches, work)
+    expected = ExpectedGroups()
+    colocated = Colocated(None if settings.always_requests else binds.direct, expected)
+    compositions = [
+        scheduler.compose(replace(settings.scheduler, options=options), api, watches, work, colocated),
+        Composition([binder.part(binds)]),
+        pod_grouper.compose(settings.grouper, api, watches, work, expected),
+        pod_group_controller.compose(settings.groups, None, api, watches, work),
+        queue_controller.compose(settings.queues, api, watches, work),
+    ]
+    if settings.scaling is not None:
+        compositions.append(node_scale_adjuster.compose(settings.scaling, api, watches, work))
+    if settings.webhook is not None:
+        rules = Admission(settings.pods, watched_queues(watches), settings.queues.compare_quotas)
+        webhooks = Webhooks(api, rules, settings.webhook)
+        compositions.append(Composition([Part("admission", webhooks.run, elected=False)]))
+    return _joined(compositions)
+
+
+def _joined(compositions: Sequence[Composition]) -> Composition:
+    return Composition(
+        [part for each in compositions for part in each.parts],
+        [source for each in compositions for source in each.metrics],
+        {path: maker for each in compositions for path, maker in each.pages.items()},
+    )
+
+
+def settings_for(scheduler_name: str, pods: PodSettings, webhook: WebhookSettings | None) -> AllSettings:
+    """Usual settings for a scheduler of this name, with these rules for pods."""
+    usual = SchedulerSettings()
+    params = replace(usual.options.params, scheduler_name=scheduler_name)
+    return AllSettings(
+        scheduler=replace(usual, options=replace(usual.options, params=params)),
+        binder=BinderSettings(BindRules(scheduler_name), pace=Pace(AT_ONCE, 1.0, 60.0)),
+        grouper=PodGrouperSettings(GroupingSettings(scheduler_name), workers=AT_ONCE),
+        groups=PodGroupStatusSettings(scheduler_name),
+        pods=pods,
+        webhook=webhook,
+    )
+
+
+def settings_of(given: dict[str, Any]) -> AllSettings:
+    """The settings that the flags describe; what is wrong is refused with the flag's name."""
+    name = given["scheduler_name"]
+    pods = PodSettings(
+        name,
+        given["gpu_sharing_enabled"],
+        block_visible_devices=given["block_nvidia_visible_devices"],
+        fraction_runtime_class=given["gpu_fraction_runtime_class_name"],
+    )
+    seen = PodSelection(name, own_namespace(), guards_devices=pods.block_visible_devices)
+    usual = settings_for(name, pods, webhook_settings(given, PATHS, seen))
+    scaling = ScalingSettings(ScalingPodTemplate(given["scaling_pod_image"]), name)
+    reservations = ReservationTemplate(runtime_class=given["runtime_class_name"])
+    return replace(
+        usual,
+        scheduler=_scheduler(usual.scheduler, given),
+        binder=replace(usual.binder, reservations=reservations),
+        grouper=replace(
+            usual.grouper, grouping=GroupingSettings(name, given["queue_label_key"], given["nodepool_label_key"])
+        ),
+        queues=QueueControllerSettings(metrics_namespace=given["metrics_namespace"]),
+        scaling=NodeScalerSettings(scaling) if given["cluster_autoscaling"] else None,
+        always_requests=given["always_bind_requests"],
+    )
+
+
+def _scheduler(usual: SchedulerSettings, given: dict[str, Any]) -> SchedulerSettings:
+    pools = given["nodepool_label_key"]
+    params = replace(
+        usual.options.params,
+        queue_label_key=given["queue_label_key"],
+        node_pool_key=pools,
+        partitioned=bool(pools),
+    )
+    options = replace(usual.options, params=params, metrics_namespace=given["metrics_namespace"])
+    return replace(
+        usual,
+        options=options,
+        config=config_of(given["scheduler_conf"]),
+        takes_over=given["leader_elect"],
+        plugin_port=given["plugin_server_port"],
+    )
+
+
+async def _install(kubeconfig: str) -> None:
+    async with HttpApi(find_access(kubeconfig)) as api:
+        await install(api)
+
+
+@click.command("all")
+@takes(FLAGS, ELECTION, SERVERS, WEBHOOK, CLIENT, LOGS)
+def all(**given: Any) -> None:  # noqa: A001 - the command's name
+    """Every component in one process, for small clusters."""
+    process = process_of("all", given, LEASE)
+    process = replace(process, client=replace(process.client, unhurried=UNHURRIED))
+    tell_ineffective(LOGS, given)
+    settings = settings_of(given)
+    check_config(settings.scheduler.config)
+    if given["install"]:
+        with errors_for_people():
+            asyncio.run(_install(given["kubeconfig"]))
+    run_component(process, partial(compose, settings))

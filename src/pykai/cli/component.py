@@ -1,0 +1,226 @@
+"""What every component does around its work: log, connect, serve its pages, be elected, end when told to.
+
+A component is a list of parts that share one connection and one set of watches. The process ends with an error when a
+part ends, whichever: half a component is worse than a restart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import socket
+import uuid
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+import structlog
+
+from pykai.kube.api import Api
+from pykai.kube.clock import wall
+from pykai.kube.credentials import CredentialsError, find_access
+from pykai.kube.errors import ApiError
+from pykai.kube.http import HttpApi
+from pykai.kube.lease import Election, LeadershipLost
+from pykai.kube.resources import LEASE
+from pykai.kube.transport import Settings as ClientSettings
+from pykai.kube.watches import Watches
+from pykai.objects import names
+from pykai.observe import logs
+from pykai.observe.http import AddressError, Maker, health_pages, metrics_page, serving
+from pykai.observe.metrics import WorkMetrics
+
+log = structlog.get_logger("component")
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+COLLECTED_AFTER = (10_000, 20, 20)
+"""Objects after which garbage is looked for: what a watch brings lives long and is in no circle."""
+_LEVELS = {"debug": 5, "info": 3, "warn": 1, "error": 1, "panic": 1}
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of work: `run(ready)` works until cancelled and sets `ready` once it does its job.
+
+    `elected`: where replicas are elected, only the leader runs it.
+    """
+
+    name: str
+    run: Callable[[asyncio.Event], Coroutine[Any, Any, None]]
+    elected: bool = True
+
+
+@dataclass(frozen=True)
+class Composition:
+    """The parts of a component and what it shows beside the usual pages."""
+
+    parts: Sequence[Part]
+    metrics: Sequence[Callable[[], bytes]] = ()
+    pages: Mapping[str, Maker] = field(default_factory=dict)
+
+
+Compose = Callable[[Api, Watches, WorkMetrics], Composition]
+
+
+@dataclass(frozen=True)
+class Process:
+    """What is common to all components; `lease` empty: no election; `namespace` of the lease, empty: our own."""
+
+    name: str
+    client: ClientSettings = ClientSettings()
+    kubeconfig: str = ""
+    metrics_address: str = ":8080"
+    health_address: str = ":8081"
+    lease: str = ""
+    namespace: str = ""
+
+
+def process_of(name: str, given: Mapping[str, Any], lease: str = "") -> Process:
+    """The common settings among a command's flags, with logging set up as they ask."""
+    set_up_logs(given)
+    usual = Process(name)
+    return Process(
+        name,
+        ClientSettings(qps=max(given["qps"], 0.0), burst=given["burst"]),
+        given["kubeconfig"],
+        given.get("metrics_bind_address", usual.metrics_address),
+        given.get("health_probe_bind_address", usual.health_address),
+        lease if given.get("leader_elect") else "",
+    )
+
+
+def set_up_logs(given: Mapping[str, Any]) -> None:
+    """Logging as the zap flags ask; refuses values it does not know."""
+    encoder = given.get("zap_encoder") or ("console" if given.get("zap_devel", True) else "json")
+    if encoder not in ("console", "json"):
+        raise click.BadParameter(f"{encoder!r} is neither console nor json", param_hint="--zap-encoder")
+    level = given.get("zap_log_level") or "info"
+    if level not in _LEVELS and not level.isdigit():
+        known = ", ".join(_LEVELS)
+        raise click.BadParameter(f"{level!r} is neither a number nor one of {known}", param_hint="--zap-log-level")
+    logs.set_up(_LEVELS[level] if level in _LEVELS else 3 + int(level), as_json=encoder == "json")
+
+
+def run_component(process: Process, compose: Compose) -> None:
+    """Run a component until SIGINT or SIGTERM; whatever ends it otherwise is an error of the command."""
+    gc.set_threshold(*COLLECTED_AFTER)
+    with errors_for_people():
+        asyncio.run(_until_signal(process, compose))
+
+
+@contextmanager
+def errors_for_people() -> Iterator[None]:
+    """Turn what a user can mend into one line."""
+    try:
+        yield
+    except (ApiError, CredentialsError, AddressError, LeadershipLost, OSError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+async def _until_signal(process: Process, compose: Compose) -> None:
+    stop = asyncio.Event()
+    for number in _STOP_SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    access = find_access(process.kubeconfig)
+    async with HttpApi(access, process.client) as api:
+        work = asyncio.create_task(live(api, process, compose, _election(api, process)))
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait([work, stopping], return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not work.done():
+            log.info("stopping", component=process.name)
+            work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+        if not work.cancelled():
+            work.result()
+
+
+def _election(api: Api, process: Process) -> Election | None:
+    if not process.lease:
+        return None
+    return Election(api, LEASE.ref(process.lease, process.namespace or own_namespace()), identity(), wall)
+
+
+async def live(
+    api: Api,
+    process: Process,
+    compose: Compose,
+    election: Election | None = None,
+    all_ready: asyncio.Event | None = None,
+) -> None:
+    """Run a component on a connection until cancelled; raises what ended it. `all_ready` is set once every part is."""
+    watches, work = Watches(api), WorkMetrics()
+    composed = compose(api, watches, work)
+    ready = {part.name: asyncio.Event() for part in composed.parts}
+
+    def problems() -> list[str]:
+        waiting = [f"{name}: not started yet" for name, event in ready.items() if not event.is_set()]
+        return watches.problems() + (waiting if election is None or election.leading else [])
+
+    pages = {"/metrics": metrics_page(work.text, *composed.metrics), **composed.pages}
+    async with AsyncExitStack() as servers:
+        for address, shown in pages_by_address(process, pages, health_pages(problems)).items():
+            await servers.enter_async_context(serving(on_own_host(address), shown))
+        always = [part for part in composed.parts if not part.elected or election is None]
+        jobs = [watches.run(), *(part.run(ready[part.name]) for part in always)]
+        led = [part for part in composed.parts if part not in always]
+        if election is not None:
+            jobs.append(election.run(lambda: _together([part.run(ready[part.name]) for part in led])))
+        if all_ready is not None:
+            jobs.append(_announce(list(ready.values()), all_ready))
+        log.info("started", component=process.name, parts=[part.name for part in composed.parts])
+        await _together(jobs)
+
+
+async def _announce(awaited: Sequence[asyncio.Event], all_ready: asyncio.Event) -> None:
+    for event in awaited:
+        await event.wait()
+    all_ready.set()
+    await asyncio.Event().wait()
+
+
+def pages_by_address(
+    process: Process, pages: Mapping[str, Maker], health: Mapping[str, Maker]
+) -> dict[str, dict[str, Maker]]:
+    """Which pages are served where; health is shown beside the metrics too, and one address may have both."""
+    return {process.health_address: dict(health), process.metrics_address: {**health, **pages}}
+
+
+async def _together(jobs: Sequence[Coroutine[Any, Any, Any]]) -> None:
+    """Run jobs until the first ends; what it raised is raised, an end without an error is one."""
+    tasks = [asyncio.ensure_future(job) for job in jobs]
+    try:
+        ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in ended:
+        task.result()
+    raise RuntimeError("a part of the component ended without being asked to")
+
+
+def own_host() -> str:
+    """The one address this process has to listen on, if the environment names one; empty: any.
+
+    Processes that share a machine but not their ports have it, such as the pods of a local cluster.
+    """
+    return os.environ.get("KAI_LISTEN_HOST", "")
+
+
+def on_own_host(address: str) -> str:
+    """An address to listen on; one without a host is on our own."""
+    return f"{own_host()}{address}" if address.startswith(":") else address
+
+
+def identity() -> str:
+    """Who this replica is in elections: the pod's name comes first, as the operator reads it."""
+    return f"{os.environ.get('POD_NAME') or socket.gethostname()}_{uuid.uuid4()}"
+
+
+def own_namespace() -> str:
+    """The namespace this process runs in: told by the environment, else the system's."""
+    return os.environ.get("POD_NAMESPACE") or os.environ.get("NAMESPACE") or names.SYSTEM_NAMESPACE

@@ -1,0 +1,76 @@
+"""`kai fairshare-simulator`: a server that divides a cluster among the queues of a request; for pages and scripts."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from typing import Any
+
+import click
+import msgspec
+import structlog
+from aiohttp import web
+
+from pykai.cli.component import errors_for_people
+from pykai.cli.flag_checks import port
+from pykai.cli.flags import Flag, takes
+from pykai.config.fields import FieldError
+from pykai.observe import logs
+from pykai.scheduler.server import serving
+from pykai.sim.fair_shares import simulated
+
+FLAGS = (
+    Flag("host", "127.0.0.1", "Address to listen on; 0.0.0.0 for all of them.", one_dash=True),
+    Flag("port", 8080, "Port to listen on; 0 for a free one.", one_dash=True, check=port),
+    Flag("enable-cors", False, "Let pages of any origin ask.", one_dash=True),
+)
+CORS = {
+    "Access-Control-Allow-Origin": "*",
+    "Access-Control-Allow-Methods": "POST, OPTIONS",
+    "Access-Control-Allow-Headers": "Content-Type",
+}
+LARGEST_REQUEST = 16 * 1024 * 1024
+
+log = structlog.get_logger("fairshare-simulator")
+
+
+def simulator(cors: bool) -> web.Application:
+    """POST /simulate; `cors`: answers may be read by pages of other origins."""
+    headers = CORS if cors else {}
+
+    async def simulate(request: web.Request) -> web.Response:
+        if cors and request.method == "OPTIONS":
+            return web.Response(headers=headers)
+        if request.method != "POST":
+            return web.Response(status=405, text="Only POST allowed", headers={**headers, "Allow": "POST"})
+        try:
+            shares = simulated(await request.read(), time.time())
+        except FieldError as error:
+            return web.Response(status=400, text=f"Invalid request: {error}", headers=headers)
+        return web.Response(body=msgspec.json.encode(shares), content_type="application/json", headers=headers)
+
+    app = web.Application(client_max_size=LARGEST_REQUEST)
+    app.router.add_route("*", "/simulate", simulate)
+    return app
+
+
+async def _serve(given: dict[str, Any]) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with serving(simulator(given["enable_cors"]), given["port"], given["host"]) as port:
+        log.info("serving", address=f"http://{given['host']}:{port}/simulate")
+        await stop.wait()
+
+
+@click.command("fairshare-simulator")
+@takes(FLAGS)
+def fairshare_simulator(**given: Any) -> None:
+    """Serve POST /simulate: fair shares of queues that divide a cluster, by the scheduler's own arithmetic.
+
+    Flags may be written with one dash, as KAI's.
+    """
+    logs.set_up()
+    with errors_for_people():
+        asyncio.run(_serve(given))

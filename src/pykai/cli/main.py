@@ -1,0 +1,79 @@
+"""The `kai` command: one table of subcommands. A subcommand is imported when it is called, and only then.
+
+So `kai replay` measures the scheduler and not the libraries of its neighbours, and help needs nothing but this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+
+import click
+
+from pykai import __version__
+
+
+@dataclass(frozen=True)
+class Row:
+    """One subcommand: the module of apps it lives in (under its own name, `_` for `-`) and its line of help."""
+
+    module: str
+    help: str
+
+
+COMMANDS: dict[str, Row] = {
+    "simulate": Row("simulate", "Run Kubernetes manifests on a cluster in memory, in virtual time."),
+    "replay": Row("replay", "Run scheduling cycles on a snapshot file of a scheduler."),
+    "snapshot-tool": Row("snapshot_tool", "Time one cycle on a snapshot file, with the flags of KAI's tool."),
+    "fairshare-simulator": Row("fairshare_simulator", "Serve fair shares of queues that a request describes."),
+    "time-based-fairshare-simulator": Row(
+        "time_based_fairshare_simulator", "Play how past use moves a cluster from queue to queue, into a CSV file."
+    ),
+    "local": Row("local", "A real Kubernetes control plane on this machine, with hollow GPU nodes."),
+    "all": Row("all", "Every component in one process, for small clusters."),
+    "scheduler": Row("scheduler", "Component: decide which pod runs where."),
+    "binder": Row("binder", "Component: carry out bind requests and reserve shared GPUs."),
+    "podgrouper": Row("pod_grouper", "Component: put the pods of workloads in PodGroups."),
+    "podgroup-controller": Row("pod_group_controller", "Component: keep the status of PodGroups, and validate them."),
+    "queue-controller": Row("queue_controller", "Component: keep the status of Queues, and validate them."),
+    "admission": Row("admission", "Component: the webhooks of pods and topologies."),
+    "resource-reservation": Row("reservation", "Program of reservation pods: hold a shared GPU and say which it is."),
+    "node-scale-adjuster": Row("node_scale_adjuster", "Component: make waiting GPU shares visible to an autoscaler."),
+    "numa-placement-exporter": Row("numa_placement_exporter", "Component: tell on which NUMA nodes pods really lie."),
+    "operator": Row("operator", "Component: deploy all others, as Config and SchedulingShard objects ask."),
+    "upgrade": Row("upgrade", "Apply the definitions of this version before it starts; the chart does."),
+}
+
+
+class CommandTable(click.Group):
+    """A group whose subcommands are rows of COMMANDS."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The subcommand, imported now; None where there is none of that name."""
+        row = COMMANDS.get(cmd_name)
+        if row is None:
+            return None
+        command = getattr(import_module(f"pykai.cli.{row.module}"), cmd_name.replace("-", "_"))
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The table itself, without importing anything."""
+        rows: Sequence[tuple[str, str]] = [(name, row.help) for name, row in COMMANDS.items()]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+@click.command(cls=CommandTable)
+@click.version_option(__version__, prog_name="kai")
+def main() -> None:
+    """pykai: a Kubernetes scheduler for AI clusters."""
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""`kai node-scale-adjuster`: makes waiting GPU shares visible to a cluster autoscaler."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import click
+
+from pykai.cli.component import Composition, Part, process_of, run_component
+from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, Flag, takes, tell_ineffective
+from pykai.controllers import node_scale
+from pykai.controllers.node_scale import NodeScalerSettings, ScalingPodTemplate, ScalingSettings
+from pykai.kube.api import Api
+from pykai.kube.watches import Watches
+from pykai.objects import names
+from pykai.observe.metrics import WorkMetrics
+
+FLAGS = (
+    Flag("scaling-pod-image", "registry/local/kai-scheduler/scalingpod", "Image of scaling pods."),
+    Flag("scale-adjust-namespace", names.SCALING_NAMESPACE, "Namespace of scaling pods."),
+    Flag("scheduler-name", names.SCHEDULER_NAME, "Whose pods are looked at (spec.schedulerName)."),
+    Flag("scaling-pod-app-label", names.SCALING_APP, "Value of label `app` of scaling pods."),
+    Flag("scaling-pod-service-account", names.SCALING_APP, "Service account of scaling pods."),
+    Flag("gpu-memory-to-fraction-ratio", 0.1, "Part of a GPU that a pod counts as that asks for GPU memory."),
+)
+
+
+def settings_of(given: dict[str, Any]) -> NodeScalerSettings:
+    """The settings that the flags describe; refuses a ratio that is no part of a GPU."""
+    ratio = given["gpu_memory_to_fraction_ratio"]
+    if not 0 < ratio <= 1:
+        raise click.BadParameter(f"{ratio} is not in (0, 1]", param_hint="--gpu-memory-to-fraction-ratio")
+    template = ScalingPodTemplate(
+        given["scaling_pod_image"],
+        given["scale_adjust_namespace"],
+        given["scaling_pod_app_label"],
+        given["scaling_pod_service_account"],
+    )
+    return NodeScalerSettings(ScalingSettings(template, given["scheduler_name"], ratio))
+
+
+def compose(settings: NodeScalerSettings, api: Api, watches: Watches, work: WorkMetrics) -> Composition:
+    """The adjuster as a component."""
+    metered = replace(settings, meters=work.meter)
+    return Composition([Part("node-scale-adjuster", partial(node_scale.run, api, watches, metered))])
+
+
+@click.command("node-scale-adjuster")
+@takes(FLAGS, ELECTION, SERVERS, CLIENT, LOGS)
+def node_scale_adjuster(**given: Any) -> None:
+    """Make waiting GPU shares visible to a cluster autoscaler."""
+    process = process_of("node-scale-adjuster", given, names.NODE_SCALE_ADJUSTER_LEASE)
+    tell_ineffective(LOGS, given)
+    run_component(process, partial(compose, settings_of(given)))

@@ -1,0 +1,61 @@
+"""`kai numa-placement-exporter`: tells on which NUMA nodes the pods of a machine really lie. One per machine."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pykai.cli.component import Composition, Part, process_of, run_component
+from pykai.cli.flag_checks import time_above, time_at_least
+from pykai.cli.flags import LOGS, Flag, client, takes, tell_ineffective
+from pykai.controllers.numa_exporter.cpus import TopologyError, numa_of_cpus
+from pykai.controllers.numa_exporter.exporter import Exporter, ExporterSettings, kubelet
+from pykai.kube.api import Api
+from pykai.kube.watches import Watches
+from pykai.objects import units
+from pykai.observe.metrics import WorkMetrics
+
+FLAGS = (
+    Flag("node-name", "", "The node; without it the environment variable NODE_NAME."),
+    Flag("podresources-socket", "/var/lib/kubelet/pod-resources/kubelet.sock", "Socket of the kubelet."),
+    Flag("sysfs-root", "/sys", "Where the machine's /sys is mounted."),
+    Flag("poll-interval", "1s", "How often the kubelet is asked.", check=time_above(0.0)),
+    Flag(
+        "drift-resync-interval",
+        "60s",
+        "How often annotations are compared with the API server's; 0: never.",
+        check=time_at_least(0.0),
+    ),
+)
+
+
+def settings_of(given: dict[str, Any]) -> ExporterSettings:
+    """The settings that the flags describe; what is wrong is refused with the flag's name."""
+    node = given["node_name"] or os.environ.get("NODE_NAME", "")
+    if not node:
+        raise click.UsageError("node name is required: set --node-name or the NODE_NAME environment variable")
+    poll, drift = (units.parse_duration(given[flag]) for flag in ("poll_interval", "drift_resync_interval"))
+    try:
+        return ExporterSettings(node, numa_of_cpus(Path(given["sysfs_root"])), poll, drift)
+    except (TopologyError, OSError) as error:
+        raise click.BadParameter(str(error), param_hint="--sysfs-root") from error
+
+
+def compose(settings: ExporterSettings, socket: str, api: Api, watches: Watches, work: WorkMetrics) -> Composition:
+    """The exporter as a component."""
+    return Composition([Part("numa-placement-exporter", Exporter(api, kubelet(socket), settings).run)])
+
+
+@click.command("numa-placement-exporter")
+@takes(FLAGS, client(burst=100), LOGS)
+def numa_placement_exporter(**given: Any) -> None:
+    """Tell on which NUMA nodes the pods of this machine really lie."""
+    process = process_of(
+        "numa-placement-exporter", {**given, "metrics_bind_address": "0", "health_probe_bind_address": "0"}
+    )
+    tell_ineffective(LOGS, given)
+    run_component(process, partial(compose, settings_of(given), given["podresources_socket"]))

@@ -1,0 +1,118 @@
+"""`kai operator`: deploys everything else, as Config and SchedulingShard objects ask."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import aiohttp
+import click
+
+from pykai import __version__
+from pykai.admission import registration as rules
+from pykai.admission.certificate_files import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE
+from pykai.admission.certificates import defect, issue, renewal_reason, service_names, trust_bundle
+from pykai.cli.component import Composition, Part, process_of, run_component
+from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, Flag, takes, tell_ineffective
+from pykai.cli.programs import check_command_line, check_configuration
+from pykai.controllers import operator as controller
+from pykai.controllers.operator import OperatorSettings, PodScope, Site, WebhookParts
+from pykai.controllers.operator.programs import Programs
+from pykai.controllers.operator.webhooks import Endpoint
+from pykai.kube.api import Api
+from pykai.kube.watches import Watches
+from pykai.objects import names
+from pykai.observe.metrics import WorkMetrics
+
+FLAGS = (
+    Flag("namespace", names.SYSTEM_NAMESPACE, "Namespace of this operator and of everything it deploys."),
+    Flag("image-registry", "registry/local/kai-scheduler", "Where images come from, unless Config says otherwise."),
+    Flag("image-tag", __version__, "Tag of images, unless Config says otherwise."),
+    Flag("image-name", "pykai", "Name of the image of all components, unless Config says otherwise."),
+    Flag("image-pull-secret", "", "Secret to pull images with, beside those of Config."),
+)
+Secret = Mapping[str, str]
+
+
+def site_of(given: Mapping[str, Any]) -> Site:
+    """Where the operator is, as the flags say."""
+    return Site(
+        namespace=given["namespace"],
+        registry=given["image_registry"].rstrip("/"),
+        tag=given["image_tag"],
+        image=given["image_name"],
+        pull_secret=given["image_pull_secret"],
+    )
+
+
+def issued(service: str, namespace: str, present: Secret | None, now: datetime | None = None) -> Secret:
+    """What the Secret of a serving certificate should hold: `present` itself while that serves."""
+    moment = now or datetime.now(UTC)
+    known = service_names(service, namespace)
+    old = {name: base64.b64decode(text) for name, text in (present or {}).items()}
+    certificate, key, authority = (old.get(name) for name in (CERTIFICATE_FILE, KEY_FILE, AUTHORITY_FILE))
+    usable = renewal_reason(certificate, known, moment) is None and defect(certificate, key, authority) is None
+    if present is not None and key and usable:
+        return present
+    fresh = issue(known, moment)
+    bundle = trust_bundle([fresh.authority, authority or b""], moment)
+    files = {AUTHORITY_FILE: bundle, CERTIFICATE_FILE: fresh.certificate, KEY_FILE: fresh.key}
+    return {name: base64.b64encode(content).decode() for name, content in files.items()}
+
+
+def _pods(at: Endpoint, scope: PodScope, called: tuple[str, str]) -> list[rules.Configuration]:
+    selection = rules.PodSelection(
+        scope.scheduler_name,
+        scope.system_namespace,
+        scope.queue_label_key,
+        scope.namespace_labels,
+        scope.pod_labels,
+        scope.guards_devices,
+    )
+    client, (mutating, validating) = _client(at), called
+    return [rules.mutating_pods(client, selection, mutating), rules.validating_pods(client, selection, validating)]
+
+
+def _client(at: Endpoint) -> rules.Client:
+    return rules.service_client(at.namespace, at.service, at.authority, at.port)
+
+
+WEBHOOKS = WebhookParts(
+    issue=issued,
+    pods=_pods,
+    queues=lambda at, prefix: [rules.validating_queues(_client(at), prefix)],
+    pod_groups=lambda at, prefix: [rules.validating_pod_groups(_client(at), prefix)],
+    merged=rules.merged,
+)
+
+
+async def ping(address: str, seconds: float) -> str:
+    """What went wrong with asking an HTTP server; empty if it answered well."""
+    timeout = aiohttp.ClientTimeout(total=seconds)
+    try:
+        async with aiohttp.ClientSession(timeout=timeout) as session, session.get(address) as answer:
+            return "" if answer.status < 400 else f"{address} answered {answer.status}"
+    except TimeoutError:
+        return f"{address} did not answer within {seconds:g} s"
+    except aiohttp.ClientError as error:
+        return str(error)
+
+
+def compose(settings: OperatorSettings, api: Api, watches: Watches, work: WorkMetrics) -> Composition:
+    """The operator as a component."""
+    metered = replace(settings, meters=work.meter)
+    return Composition([Part("operator", partial(controller.run, api, watches, metered))])
+
+
+@click.command("operator")
+@takes(FLAGS, SERVERS, ELECTION, CLIENT, LOGS)
+def operator(**given: Any) -> None:
+    """Deploy the system as Config and SchedulingShard objects ask."""
+    process = process_of("operator", given, names.OPERATOR_LEASE)
+    tell_ineffective(LOGS, given)
+    settings = OperatorSettings(WEBHOOKS, site_of(given), ping, Programs(check_command_line, check_configuration))
+    run_component(process, partial(compose, settings))

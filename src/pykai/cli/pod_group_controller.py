@@ -1,0 +1,59 @@
+"""`kai podgroup-controller`: keeps the status of PodGroups, and validates them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import click
+
+from pykai.admission.review import Admission
+from pykai.cli.component import Composition, Part, process_of, run_component
+from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, WORKERS, Flag, takes, tell_ineffective
+from pykai.cli.webhook_flags import WEBHOOK, webhook_settings
+from pykai.cli.webhooks import POD_GROUPS, Webhooks, WebhookSettings
+from pykai.controllers.status import pod_groups
+from pykai.controllers.status.pod_groups import PodGroupStatusSettings
+from pykai.kube.api import Api, Selection
+from pykai.kube.watches import Watches
+from pykai.objects import names
+from pykai.observe.metrics import WorkMetrics
+
+FLAGS = (
+    Flag("scheduler-name", names.SCHEDULER_NAME, "Whose pods count (spec.schedulerName)."),
+    Flag("enable-podgroup-webhook", True, "Serve the validation of PodGroups."),
+    Flag("log-level", 3, "How much is logged, unless --zap-log-level is given."),
+    Flag("skip-controller-name-validation", False, "", ineffective="names are not registered anywhere"),
+)
+
+
+def compose(
+    settings: PodGroupStatusSettings,
+    webhook: WebhookSettings | None,
+    api: Api,
+    watches: Watches,
+    work: WorkMetrics,
+) -> Composition:
+    """The controller as a component; `webhook` None: it validates nothing."""
+    metered = replace(settings, meters=work.meter)
+    parts = [Part("podgroup-controller", partial(pod_groups.run, api, watches, metered))]
+    if webhook is not None:
+        parts.append(Part("podgroup-webhook", Webhooks(api, Admission(), webhook).run, elected=False))
+    return Composition(parts)
+
+
+@click.command("podgroup-controller")
+@takes(FLAGS, WORKERS, ELECTION, SERVERS, WEBHOOK, CLIENT, LOGS)
+def podgroup_controller(**given: Any) -> None:
+    """Keep the status of PodGroups, and validate them."""
+    given["zap_log_level"] = given["zap_log_level"] or str(max(0, given["log_level"] - 3))
+    process = process_of("podgroup-controller", given, names.POD_GROUP_CONTROLLER_LEASE)
+    tell_ineffective((*FLAGS, *LOGS), given)
+    settings = PodGroupStatusSettings(
+        given["scheduler_name"],
+        Selection(fields=f"spec.schedulerName={given['scheduler_name']}"),
+        given["max_concurrent_reconciles"],
+    )
+    webhook = webhook_settings(given, POD_GROUPS) if given["enable_podgroup_webhook"] else None
+    run_component(process, partial(compose, settings, webhook))

@@ -1,0 +1,83 @@
+"""`kai podgrouper`: puts the pods of workloads in PodGroups."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import click
+
+from pykai.cli.component import Composition, Part, process_of, run_component
+from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, WORKERS, Flag, pairs, takes, tell_ineffective
+from pykai.controllers import pod_grouper as controller
+from pykai.controllers.grouping import Settings
+from pykai.controllers.pod_grouper import PodGrouperSettings
+from pykai.controllers.pod_grouper.announcing import Expectations
+from pykai.kube.api import Api, Selection
+from pykai.kube.watches import Watches
+from pykai.objects import names
+from pykai.observe.metrics import WorkMetrics
+
+FLAGS = (
+    Flag("scheduler-name", names.SCHEDULER_NAME, "Whose pods are grouped (spec.schedulerName)."),
+    Flag("queue-label-key", names.QUEUE_LABEL, "Label of pods and workloads that names their queue."),
+    Flag("nodepool-label-key", names.NODE_POOL_LABEL, "Label that names the node pool."),
+    Flag("search-legacy-pg", True, "Keep PodGroups with the names that older versions gave them."),
+    Flag("knative-gang-schedule", True, "Group the pods of a Knative revision as a gang."),
+    Flag("generic-karta-fallback", True, "Group unknown kinds as Karta objects describe."),
+    Flag("default-priorities-configmap-name", "", "ConfigMap with priority and preemptibility per kind."),
+    Flag("default-priorities-configmap-namespace", "", "Namespace of that ConfigMap."),
+    Flag("pod-label-selector", "", "Group only pods with these labels (k=v,k2=v2)."),
+    Flag("namespace-label-selector", "", "Group only pods of namespaces with these labels (k=v,k2=v2)."),
+)
+
+
+def settings_of(given: dict[str, Any]) -> PodGrouperSettings:
+    """The settings that the flags describe; refuses half a ConfigMap."""
+    name, namespace = given["default_priorities_configmap_name"], given["default_priorities_configmap_namespace"]
+    if bool(name) != bool(namespace):
+        raise click.UsageError("--default-priorities-configmap-name and -namespace must be given together")
+    grouping = Settings(
+        scheduler_name=given["scheduler_name"],
+        queue_label=given["queue_label_key"],
+        node_pool_label=given["nodepool_label_key"],
+        search_legacy_groups=given["search_legacy_pg"],
+        knative_gang=given["knative_gang_schedule"],
+        karta_fallback=given["generic_karta_fallback"],
+        kind_defaults=(namespace, name) if name else None,
+    )
+    return PodGrouperSettings(
+        grouping,
+        pod_labels=pairs(given["pod_label_selector"], "pod-label-selector"),
+        namespace_labels=pairs(given["namespace_label_selector"], "namespace-label-selector"),
+        workers=given["max_concurrent_reconciles"],
+    )
+
+
+def alone(settings: PodGrouperSettings) -> PodGrouperSettings:
+    """The settings of a grouper with watches of its own: the server sends only the pods that count."""
+    labels = ",".join(f"{key}={value}" for key, value in settings.pod_labels.items())
+    fields = f"spec.schedulerName={settings.grouping.scheduler_name}"
+    return replace(settings, pods=Selection(labels=labels, fields=fields))
+
+
+def compose(
+    settings: PodGrouperSettings,
+    api: Api,
+    watches: Watches,
+    work: WorkMetrics,
+    expectations: Expectations | None = None,
+) -> Composition:
+    """The grouper as a component; `expectations` of a scheduler in the same process."""
+    metered = replace(settings, meters=work.meter)
+    return Composition([Part("pod-grouper", partial(controller.run, api, watches, metered, expectations=expectations))])
+
+
+@click.command("podgrouper")
+@takes(FLAGS, WORKERS, ELECTION, SERVERS, CLIENT, LOGS)
+def podgrouper(**given: Any) -> None:
+    """Put the pods of workloads in PodGroups."""
+    process = process_of("pod-grouper", given, names.POD_GROUPER_LEASE)
+    tell_ineffective(LOGS, given)
+    run_component(process, partial(compose, alone(settings_of(given))))

@@ -1,0 +1,104 @@
+"""`kai queue-controller`: keeps the status of Queues, shows their metrics, and validates them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import click
+import structlog
+
+from pykai.admission.review import Admission
+from pykai.cli.component import Composition, Part, process_of, run_component
+from pykai.cli.flag_checks import address, metric_labels, metric_prefix
+from pykai.cli.flags import CLIENT, ELECTION, LOGS, Flag, pairs, takes, tell_ineffective
+from pykai.cli.webhook_flags import WEBHOOK, webhook_settings
+from pykai.cli.webhooks import QUEUES, Webhooks, WebhookSettings, watched_queues
+from pykai.controllers.status import queues
+from pykai.controllers.status.queue_metrics import LABELS, QueueLabels, QueueMetrics
+from pykai.controllers.status.queues import QueueStatusSettings
+from pykai.kube.api import Api
+from pykai.kube.resources import QUEUE
+from pykai.kube.watches import Watches
+from pykai.objects import kinds, names
+from pykai.observe.metrics import WorkMetrics
+
+log = structlog.get_logger("flags")
+FLAGS = (
+    Flag("enable-webhook", True, "Serve the validation of Queues."),
+    Flag("enable-quota-validation", False, "Warn about quotas that do not add up along the tree of queues."),
+    Flag("metrics-listen-address", ":8080", "Where /metrics is served; 0 for nowhere.", check=address),
+    Flag("metrics-namespace", "kai", "Prefix of the metrics' names.", check=metric_prefix),
+    Flag("queue-label-to-metric-label", "", "Labels of queues to show on metrics (queueLabel=metricLabel,...)."),
+    Flag("queue-label-to-default-metric-value", "", "What stands for a missing label (queueLabel=value,...)."),
+    Flag("skip-controller-name-validation", False, "", ineffective="names are not registered anywhere"),
+)
+
+
+@dataclass(frozen=True)
+class QueueControllerSettings:
+    """The controller, its metrics and, unless None, its webhook."""
+
+    status: QueueStatusSettings = QueueStatusSettings()
+    labels: QueueLabels = QueueLabels()
+    metrics_namespace: str = "kai"
+    webhook: WebhookSettings | None = None
+    compare_quotas: bool = False
+
+
+def settings_of(given: dict[str, Any]) -> QueueControllerSettings:
+    """The settings that the flags describe; what is wrong is refused with the flag's name."""
+    return QueueControllerSettings(
+        labels=_labels(given),
+        metrics_namespace=given["metrics_namespace"],
+        webhook=webhook_settings(given, QUEUES) if given["enable_webhook"] else None,
+        compare_quotas=given["enable_quota_validation"],
+    )
+
+
+def _labels(given: dict[str, Any]) -> QueueLabels:
+    shown, missing = "queue-label-to-metric-label", "queue-label-to-default-metric-value"
+    labels = QueueLabels(
+        pairs(given["queue_label_to_metric_label"], shown), pairs(given["queue_label_to_default_metric_value"], missing)
+    )
+    if wrong := metric_labels(labels.names, LABELS):
+        raise click.BadParameter(wrong, param_hint=f"--{shown}")
+    return labels
+
+
+def tell_unseen(labels: QueueLabels) -> None:
+    """Say in the log which values stand for labels that are not shown."""
+    for label in sorted(set(labels.defaults) - set(labels.names)):
+        why = f"--queue-label-to-metric-label does not name {label}"
+        log.warning("flag has no effect", flag="--queue-label-to-default-metric-value", why=why)
+
+
+def queues_in(watches: Watches) -> Callable[[], Iterable[kinds.Queue]]:
+    """The queues there are when asked."""
+    watch = watches.of(QUEUE, kinds.Queue)
+    return lambda: [queue for _, queue in watch.items()]
+
+
+def compose(settings: QueueControllerSettings, api: Api, watches: Watches, work: WorkMetrics) -> Composition:
+    """The controller as a component."""
+    metered = replace(settings.status, meters=work.meter)
+    parts = [Part("queue-controller", partial(queues.run, api, watches, metered))]
+    if settings.webhook is not None:
+        admission = Admission(queues=watched_queues(watches), compare_quotas=settings.compare_quotas)
+        parts.append(Part("queue-webhook", Webhooks(api, admission, settings.webhook).run, elected=False))
+    metrics = QueueMetrics(queues_in(watches), settings.labels, settings.metrics_namespace)
+    return Composition(parts, [metrics.text])
+
+
+@click.command("queue-controller")
+@takes(FLAGS, ELECTION, WEBHOOK, CLIENT, LOGS)
+def queue_controller(**given: Any) -> None:
+    """Keep the status of Queues, show their metrics, and validate them."""
+    process = process_of("queue-controller", given, names.QUEUE_CONTROLLER_LEASE)
+    tell_ineffective((*FLAGS, *LOGS), given)
+    settings = settings_of(given)
+    tell_unseen(settings.labels)
+    addresses = replace(process, metrics_address=given["metrics_listen_address"], health_address="0")
+    run_component(addresses, partial(compose, settings))

@@ -1,0 +1,301 @@
+"""`kai replay`: one or more scheduling cycles on a snapshot file, each from the file's state; nothing is written.
+
+What is timed is what a scheduler does in a cycle: building the columns from parsed objects, the actions, reading out
+the plan with its reasons, and giving back what all of that took. Reading and parsing the file is not. The cycle is run
+step by step here, because its steps are what is timed; it is the cycle of `engine.decide`.
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+import numpy.ma  # noqa: F401  numpy imports it in the middle of the first `unique`: start-up, not a cycle
+
+from pykai.cache.cluster import Change, ClusterCache
+from pykai.config import scheduler, snapshot
+from pykai.config.fields import FieldError, below, field_error
+from pykai.engine.cycle import Cycle
+from pykai.engine.decide import ACTIONS
+from pykai.engine.efforts import Result, SearchEffort, State
+from pykai.engine.policy import Policy
+from pykai.engine.record import plan_of
+from pykai.model.params import SchedulerParams
+from pykai.model.plan import Plan
+from pykai.objects import units
+from pykai.objects.snapshot_file import SnapshotFile
+from pykai.objects.units import parse_timestamp
+from pykai.plugins import registry
+from pykai.scheduler import collector
+from pykai.scheduler.allocator import keep_freed_memory
+from pykai.sim import pod_checks
+
+_MAPS_OF_AMOUNTS = ("requests", "limits", "allocatable", "capacity", "overhead")
+_MIB_OF_MAXRSS = 1024 * 1024 if sys.platform == "darwin" else 1024
+
+
+class Timing(msgspec.Struct):
+    """Milliseconds of this process: `cpu_ms` user and system time."""
+
+    cpu_ms: float
+    wall_ms: float
+
+
+class SearchFigures(msgspec.Struct):
+    """An action's searches for victims, those that asked a generator. `failed`: simulations that ended no search with a
+    solution; a shorter prefix of a gang that was solved on the way is among them. `most`: simulations of one search."""
+
+    searched: int = 0
+    solved: int = 0
+    simulated: int = 0
+    failed: int = 0
+    most: int = 0
+
+
+class CycleFigures(msgspec.Struct):
+    """One cycle. `pipelined`: waiting pods that get a place others still hold; `moved`: evicted pods that get one."""
+
+    snapshot_cpu_ms: float
+    actions: dict[str, Timing]
+    cycle_cpu_ms: float
+    cycle_wall_ms: float
+    bound: int
+    evicted: int
+    pipelined: int
+    moved: int
+    left_pending: int
+    searches: dict[str, SearchFigures]
+    """By action; an action without a search is not there."""
+
+
+class Stopwatch:
+    """CPU and wall time since the last reading."""
+
+    def __init__(self) -> None:
+        self._cpu, self._wall = time.process_time(), time.perf_counter()
+
+    def read(self) -> Timing:
+        """The time since the last reading, rounded to microseconds."""
+        cpu, wall = time.process_time(), time.perf_counter()
+        passed = Timing(round((cpu - self._cpu) * 1000, 3), round((wall - self._wall) * 1000, 3))
+        self._cpu, self._wall = cpu, wall
+        return passed
+
+
+class Replay:
+    """A parsed file with what its cycles need. `now`: seconds since the epoch."""
+
+    def __init__(self, file: SnapshotFile, now: float) -> None:
+        self.file = file
+        self.now = now
+        self.params: SchedulerParams = snapshot.params(file)
+        with below("config"):
+            self.policy: Policy = scheduler.policy(scheduler.read(file.config), registry.make, registry.BUILT_IN)
+
+    def cycle(self) -> tuple[Plan, CycleFigures]:
+        """One cycle from the file's state, parsed."""
+        return self._cycle(self._loaded)
+
+    def _loaded(self) -> ClusterCache:
+        cache = ClusterCache(self.params)
+        cache.load(self.file.raw_objects.all())
+        return cache
+
+    def warm_cycles(self, count: int) -> list[CycleFigures]:
+        """Cycles from the file's state as a live scheduler has it: in a cache that has seen a cycle before."""
+        cache = ClusterCache(self.params)
+        for obj in self.file.raw_objects.all():
+            cache.apply(Change(obj))
+        return [self._cycle(cache.copy)[1] for _ in range(count + 1)][1:]
+
+    def _cycle(self, known: Callable[[], ClusterCache]) -> tuple[Plan, CycleFigures]:
+        whole, watch = Stopwatch(), Stopwatch()
+        cache = known()
+        cycle = Cycle(cache.snapshot(self.now), self.policy, self.now)
+        opened = watch.read()
+        actions = {}
+        for action in self.policy.actions:
+            ACTIONS[action](cycle)
+            actions[action] = watch.read()
+        plan, efforts = plan_of(cycle), cycle.searches
+        del cycle  # giving its memory back is a part of it; the cache stays with a scheduler
+        return plan, _figures(plan, efforts, opened, actions, whole.read())
+
+
+def search_figures(efforts: Iterable[SearchEffort]) -> dict[str, SearchFigures]:
+    """What the searches of a cycle cost, by action."""
+    found: dict[str, SearchFigures] = {}
+    for effort in (each for each in efforts if each.generators):
+        simulated = sum(part.states.get(State.SIMULATED, 0) for part in effort.generators)
+        solved = int(effort.result is Result.SOLVED)
+        sums = found.setdefault(effort.action, SearchFigures())
+        sums.searched += 1
+        sums.solved += solved
+        sums.simulated += simulated
+        sums.failed += simulated - solved
+        sums.most = max(sums.most, simulated)
+    return found
+
+
+def _figures(
+    plan: Plan, efforts: Iterable[SearchEffort], opened: Timing, actions: dict[str, Timing], whole: Timing
+) -> CycleFigures:
+    moved = sum(1 for eviction in plan.evictions if eviction.moves_to)
+    return CycleFigures(
+        snapshot_cpu_ms=opened.cpu_ms,
+        actions=actions,
+        cycle_cpu_ms=whole.cpu_ms,
+        cycle_wall_ms=whole.wall_ms,
+        bound=len(plan.binds),
+        evicted=len(plan.evictions),
+        pipelined=len(plan.pipelines) - moved,
+        moved=moved,
+        left_pending=plan.pending,
+        searches=search_figures(efforts),
+    )
+
+
+def peak_rss_mb() -> float:
+    """The most memory this process has had, in MiB."""
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _MIB_OF_MAXRSS, 1)
+
+
+def summary(file: SnapshotFile, cycles: list[CycleFigures]) -> dict[str, Any]:
+    """What `--json` prints of cycles from parsed objects."""
+    objects = file.raw_objects
+    counts = {"nodes": objects.nodes, "pods": objects.pods, "groups": objects.pod_groups}
+    sizes = {name: len(found or ()) for name, found in counts.items()}
+    return {**sizes, "peak_rss_mb": peak_rss_mb(), "cycles": cycles}
+
+
+class _Refused(click.ClickException):
+    exit_code = 2
+
+
+def _instant(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
+    found = parse_timestamp(text)
+    if text is not None and found is None:
+        raise click.BadParameter(f"{text!r} is not a time such as 2026-01-31T12:00:00Z")
+    return found
+
+
+@click.command()
+@click.argument("file", metavar="SNAPSHOT.zip", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--cycles", default=1, show_default=True, type=click.IntRange(1), help="How many, each from the file.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object with counts and timings instead of the plan.")
+@click.option("--warm", is_flag=True, help="As many cycles again as a live scheduler has them: with a filled cache.")
+@click.option("--rows", default=20, show_default=True, type=click.IntRange(0), help="Rows to show of each table.")
+@click.option(
+    "--now", callback=_instant, help="The time the cycle takes place at.  [default: the newest time in the file]"
+)
+def replay(file: Path, cycles: int, as_json: bool, warm: bool, rows: int, now: float | None) -> None:
+    """Run scheduling cycles on a snapshot file and show what would be decided.
+
+    The file is what KAI's scheduler serves at /get-snapshot. Nothing is written anywhere.
+    """
+    with refusing(file):
+        run = opened(file, now)
+        plan, figures = played(run, cycles)
+        found = summary(run.file, figures)
+        again = played_warm(run, cycles) if warm else None
+    if as_json:
+        click.echo(msgspec.json.encode({**found, **({} if again is None else {"warm": again})}))
+    else:
+        _show(plan, figures, rows)
+        for number, cycle in enumerate(again or (), 1):
+            click.echo(f"warm {_line(number, cycle)}")
+
+
+def opened(file: Path, now: float | None = None) -> Replay:
+    """The file, ready for its cycles; `now` None: the newest time in it. FieldError names what is wrong with it."""
+    parsed = snapshot.load(file)
+    with below(f"{file}: {snapshot.MEMBER}: "):
+        return Replay(parsed, now or snapshot.observed_at(parsed) or time.time())
+
+
+@contextmanager
+def refusing(file: Path) -> Iterator[None]:
+    """What turns out to be wrong with the file, as a refusal that names the field."""
+    try:
+        yield
+    except FieldError as error:
+        raise _Refused(str(error)) from error
+    except units.QuantityError as error:
+        raise _Refused(f"{file}: {_first_wrong_amount(file) or error}") from error
+    except msgspec.ValidationError as error:
+        raise _Refused(f"{file}: {_first_wrong_part(file) or field_error(error, snapshot.MEMBER)}") from error
+
+
+def played(run: Replay, cycles: int) -> tuple[Plan, list[CycleFigures]]:
+    """The last plan, and the figures of every cycle."""
+    figures = []
+    keep_freed_memory()
+    with collector.at_rest():
+        for _ in range(cycles):
+            plan, measured = run.cycle()
+            figures.append(measured)
+    return plan, figures
+
+
+def played_warm(run: Replay, cycles: int) -> list[CycleFigures]:
+    """The figures of cycles with a filled cache."""
+    with collector.at_rest():
+        return run.warm_cycles(cycles)
+
+
+def _raw_objects(file: Path) -> Any:
+    with zipfile.ZipFile(file) as archive:
+        return msgspec.json.decode(archive.read(snapshot.MEMBER))["rawObjects"]
+
+
+def _first_wrong_part(file: Path) -> FieldError | None:
+    """The first part of a pod's spec that has not its type, with its path: a cycle reads them when it needs them."""
+    for number, pod in enumerate(_raw_objects(file).get("pods") or ()):
+        path = f"{snapshot.MEMBER}: rawObjects.pods[{number}].spec"
+        for part, message in pod_checks.shapes(pod.get("spec") or {}, path):
+            return FieldError(part, message)
+    return None
+
+
+def _first_wrong_amount(file: Path) -> FieldError | None:
+    """The first amount in the file that is none, with its path: for people who edit snapshots by hand."""
+    for path, text in _amounts(_raw_objects(file), "rawObjects"):
+        try:
+            units.parse_quantity(text)
+        except units.QuantityError as error:
+            return FieldError(f"{snapshot.MEMBER}: {path}", str(error))
+    return None
+
+
+def _amounts(found: Any, path: str) -> Iterator[tuple[str, str]]:
+    """The texts in all maps of amounts, with their paths."""
+    named = found.items() if isinstance(found, dict) else ()
+    for key, value in named:
+        if key in _MAPS_OF_AMOUNTS and isinstance(value, dict):
+            yield from ((f"{path}.{key}.{name}", text) for name, text in value.items() if isinstance(text, str))
+        yield from _amounts(value, f"{path}.{key}")
+    for number, value in enumerate(found if isinstance(found, list) else ()):
+        yield from _amounts(value, f"{path}[{number}]")
+
+
+def _show(plan: Plan, figures: list[CycleFigures], rows: int) -> None:
+    from pykai.observe import tables  # rich costs memory that --json must not have
+
+    tables.show(tables.plan_tables(plan, rows))
+    for number, cycle in enumerate(figures, 1):
+        click.echo(_line(number, cycle))
+
+
+def _line(number: int, c: CycleFigures) -> str:
+    return (
+        f"cycle {number}: {c.bound} bound, {c.evicted} evicted, {c.pipelined} pipelined, {c.moved} moved, "
+        f"{c.left_pending} left pending; {c.cycle_cpu_ms:.1f} ms CPU, {c.cycle_wall_ms:.1f} ms"
+    )

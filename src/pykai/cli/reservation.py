@@ -1,0 +1,181 @@
+"""`kai resource-reservation`: holds a GPU that pods share, and says which one it is. Runs in reservation pods.
+
+The pod got one device from its kubelet, which therefore gives that device to nobody else. This program writes the
+device's UUID into the pod's own annotation, where the binder reads it, and then does nothing until the pod is deleted.
+There is one such process per shared GPU, so it loads little.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, Protocol
+
+import click
+import structlog
+
+from pykai.cli.component import errors_for_people, set_up_logs
+from pykai.cli.flags import LOGS, Flag, takes, tell_ineffective
+from pykai.hollow.nvml import FakeNvml
+from pykai.hollow.settings import Log as PodLog
+from pykai.hollow.settings import OnStart, Program
+from pykai.hollow.shapes import Device
+from pykai.kube.api import Api, Object, Patch, Ref
+from pykai.kube.credentials import find_access
+from pykai.kube.errors import ApiError, NotFound
+from pykai.kube.http import HttpApi
+from pykai.kube.resources import POD
+from pykai.objects import names
+
+FLAGS = (Flag("kubeconfig", "", "Path of a kubeconfig; without it $KUBECONFIG, the pod's account, ~/.kube/config."),)
+RETRY_SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+
+Say = Callable[[str], None]
+log = structlog.get_logger("resource-reservation")
+
+
+class Nvml(Protocol):
+    """The functions of NVIDIA's binding (`pynvml`) that are used here."""
+
+    @property
+    def NVMLError(self) -> type[Exception]:  # noqa: N802 - the binding's names
+        """What its functions raise."""
+        ...
+
+    def nvmlInit(self) -> None:  # noqa: N802
+        """Open the library."""
+        ...
+
+    def nvmlShutdown(self) -> None:  # noqa: N802
+        """Close it."""
+        ...
+
+    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+        """How many devices are visible."""
+        ...
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> Any:  # noqa: N802
+        """One of them."""
+        ...
+
+    def nvmlDeviceGetUUID(self, handle: Any) -> str | bytes:  # noqa: N802
+        """Its UUID."""
+        ...
+
+    def nvmlDeviceGetName(self, handle: Any) -> str | bytes:  # noqa: N802
+        """Its product name."""
+        ...
+
+
+class ReservationError(RuntimeError):
+    """The program cannot do its job; the text says why."""
+
+
+def visible_device(nvml: Nvml) -> tuple[str, str]:
+    """UUID and product name of the one device that this container sees."""
+    try:
+        nvml.nvmlInit()
+        try:
+            count = nvml.nvmlDeviceGetCount()
+            if count != 1:
+                raise ReservationError(f"found {count} devices, 1 was expected")
+            handle = nvml.nvmlDeviceGetHandleByIndex(0)
+            return _text(nvml.nvmlDeviceGetUUID(handle)), _text(nvml.nvmlDeviceGetName(handle))
+        finally:
+            nvml.nvmlShutdown()
+    except nvml.NVMLError as error:
+        raise ReservationError(f"NVML: {error}") from error
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+async def hold(api: Api, pod: Ref, nvml: Nvml, say: Say) -> NoReturn:
+    """Make the pod's device known, once in its life, and hold it until cancelled."""
+    known = await _persistently(lambda: _annotated(api, pod), say)
+    if known:
+        say(f"GPU {known} is reserved by pod {pod.namespace}/{pod.name}, which has said so before")
+    else:
+        uuid, product = visible_device(nvml)
+        body = {"metadata": {"annotations": {names.RESERVED_GPU_INDEX: uuid}}}
+        await _persistently(lambda: api.patch(pod, Patch.merge(body)), say)
+        say(f"GPU {uuid} ({product}) is reserved by pod {pod.namespace}/{pod.name}")
+    while True:
+        await asyncio.Event().wait()
+
+
+async def _annotated(api: Api, pod: Ref) -> str:
+    found = await api.get(pod, Object)
+    return str((found["metadata"].get("annotations") or {}).get(names.RESERVED_GPU_INDEX, ""))
+
+
+async def _persistently(ask: Callable[[], Any], say: Say) -> Any:
+    """What the API server answers in the end; a pod that is gone is an error, a server in trouble is asked again."""
+    attempt = 0
+    while True:
+        try:
+            return await ask()
+        except NotFound as error:
+            raise ReservationError(error.message) from error
+        except ApiError as error:
+            wait = RETRY_SECONDS[min(attempt, len(RETRY_SECONDS) - 1)]
+            say(f"the API server refuses, next try in {wait:g} s: {error.message}")
+            await asyncio.sleep(wait)
+            attempt += 1
+
+
+def own_pod(environ: Mapping[str, str]) -> Ref:
+    """The pod this process runs in, as the downward API tells."""
+    for variable, what in (("POD_NAMESPACE", "namespace"), ("POD_NAME", "name")):
+        if not environ.get(variable):
+            raise ReservationError(f"could not find pod {what}: environment variable {variable} is not set")
+    return POD.ref(environ["POD_NAME"], environ["POD_NAMESPACE"])
+
+
+def on_hollow_nodes(connection: Callable[[], Api], app: str = names.RESERVATION_APP) -> OnStart:
+    """The program for hollow kubelets: reservation pods run it against the devices their kubelet gave them.
+
+    `connection` is asked for a client when such a pod starts; `app` is the value of their label `app`.
+    """
+
+    def choose(pod: Object, node: str, devices: tuple[Device, ...], say: PodLog) -> Program | None:
+        metadata = pod["metadata"]
+        if (metadata.get("labels") or {}).get(names.APP_LABEL) != app:
+            return None
+        return hold(connection(), POD.ref(metadata["name"], metadata["namespace"]), FakeNvml(devices), say)
+
+    return choose
+
+
+async def _until_signal(kubeconfig: str, nvml: Nvml) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with HttpApi(find_access(kubeconfig)) as api:
+        holding = asyncio.create_task(hold(api, own_pod(os.environ), nvml, log.info))
+        stopping = asyncio.create_task(stop.wait())
+        await asyncio.wait([holding, stopping], return_when=asyncio.FIRST_COMPLETED)
+        holding.cancel()
+        stopping.cancel()
+        await asyncio.gather(holding, return_exceptions=True)
+        if not holding.cancelled():
+            holding.result()
+    log.info("GPU reservation ends")
+
+
+@click.command("resource-reservation")
+@takes(FLAGS, LOGS)
+def resource_reservation(**given: Any) -> None:
+    """Hold the GPU of this pod for the pods that share it, and say which it is."""
+    import pynvml  # it needs NVIDIA's library, which only nodes with GPUs have
+
+    set_up_logs(given)
+    tell_ineffective(LOGS, given)
+    with errors_for_people():
+        try:
+            asyncio.run(_until_signal(given["kubeconfig"], pynvml))
+        except ReservationError as error:
+            raise click.ClickException(str(error)) from error

@@ -1,0 +1,282 @@
+"""`kai scheduler`: decides which pod runs where, for one node pool."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+import click
+import structlog
+
+from pykai import __version__
+from pykai.cli.component import Composition, Part, Process, own_host, run_component
+from pykai.cli.flag_checks import address, at_least, metric_prefix, port
+from pykai.cli.flags import CLIENT, ELECTION, Flag, takes, tell_ineffective
+from pykai.config import scheduler as configuration
+from pykai.config.fields import FieldError
+from pykai.config.scheduler import SchedulerConfig, remarks
+from pykai.config.usage import UsageConfig, read_usage_config
+from pykai.controllers.loop import Pace, ReconcileLoop
+from pykai.controllers.usage import QUERY_LATENCY, UsageLister, source_of
+from pykai.engine.policy import Policy
+from pykai.engine.verify import verify
+from pykai.kube.api import Api
+from pykai.kube.clock import wall
+from pykai.kube.lease import scheduler_lease
+from pykai.kube.transport import Settings as ClientSettings
+from pykai.kube.watches import Watches
+from pykai.model.params import SchedulerParams
+from pykai.objects import names, units
+from pykai.observe import logs
+from pykai.observe.metrics import WorkMetrics
+from pykai.plugins import registry
+from pykai.scheduler.agenda import Rhythm
+from pykai.scheduler.allocator import keep_freed_memory
+from pykai.scheduler.assembly import ALONE, LiveScheduler, Options
+from pykai.scheduler.dump import Circumstances, write_snapshot
+from pykai.scheduler.hands import Colocated
+from pykai.scheduler.job_order import job_order
+from pykai.scheduler.loop import Mind
+from pykai.scheduler.server import plugin_doors, serving
+
+_NO_PROFILER = "profile the process with a sampling profiler from outside, such as py-spy"
+FLAGS = (
+    Flag("scheduler-name", names.SCHEDULER_NAME, "Whose pods are scheduled (spec.schedulerName)."),
+    Flag("namespace", names.SYSTEM_NAMESPACE, "Where the lease of the leader is."),
+    Flag("scheduler-conf", "", "File with actions and plugins; without it the built-in ones run."),
+    Flag("schedule-period", "1s", "Longest time between a change that matters and a cycle."),
+    Flag("partition-label-value", "", "The node pool to schedule; empty: everything without the label."),
+    Flag("nodepool-label-key", names.NODE_POOL_LABEL, "Label that names the node pool; empty: there are no pools."),
+    Flag("queue-label-key", names.QUEUE_LABEL, "Label that names the queue of a shared claim."),
+    Flag("restrict-node-scheduling", False, "GPU pods only on GPU workers, others only on CPU workers."),
+    Flag("cpu-worker-node-label-key", names.CPU_WORKER_LABEL, "Label of CPU workers."),
+    Flag("gpu-worker-node-label-key", names.GPU_WORKER_LABEL, "Label of GPU workers."),
+    Flag("mig-worker-node-label-key", names.MIG_WORKER_LABEL, "Label of nodes with MIG devices."),
+    Flag("resource-reservation-app-label", names.RESERVATION_APP, "Label `app` of reservation pods."),
+    Flag(
+        "max-consolidation-preemptees",
+        16,
+        "Most workloads moved for one other; -1: no bound, 0: none.",
+        check=at_least(-1),
+    ),
+    Flag("allow-consolidating-reclaim", True, "A reclaim may move workloads instead of ending them."),
+    Flag("full-hierarchy-fairness", True, "Share fairly on every level of queues, not only among leaves."),
+    Flag("use-scheduling-signatures", True, "Do not try what failed for an equal workload."),
+    Flag("default-staleness-grace-period", "60s", "How long half a gang may stay; negative: for ever."),
+    Flag("stuck-in-releasing-threshold", "2m", "How long a pod may take to end before it counts as staying."),
+    Flag("schedule-csi-storage", False, "Take the storage capacity of nodes into account."),
+    Flag("detailed-fit-errors", False, "Tell for every node why it does not fit."),
+    Flag("update-pod-eviction-condition", False, "Mark evicted pods with the condition DisruptionTarget."),
+    Flag("num-of-status-recording-workers", 5, "How many status writes are under way at once.", check=at_least(1)),
+    Flag("listen-address", ":8080", "Where /metrics, /healthz and /readyz are served; 0 for nowhere.", check=address),
+    Flag("plugin-server-port", 8081, "Port on loopback for /get-snapshot and /get-job-order.", check=port),
+    Flag("metrics-namespace", "kai", "Prefix of the metrics' names.", check=metric_prefix),
+    Flag("v", logs.DEFAULT_VERBOSITY, "How much to log: 1 warnings, 3 what is done, 4 and more what is considered."),
+    Flag("log-json", False, "Log JSON lines."),
+    Flag("version", True, "Log the version at the start."),
+    Flag("log-flush-frequency", "5s", "", ineffective="lines are written at once"),
+    Flag("feature-gates", "", "", ineffective="what the cluster serves decides"),
+    Flag("enable-profiler", False, "", ineffective=_NO_PROFILER),
+    Flag("profiler-port", 8182, "", ineffective=_NO_PROFILER),
+    Flag("pyroscope-address", "", "", ineffective=_NO_PROFILER),
+    Flag("pyroscope-mutex-profiler-rate", 5, "", ineffective=_NO_PROFILER),
+    Flag("pyroscope-block-profiler-rate", 5, "", ineffective=_NO_PROFILER),
+)
+BIND_SHARE = 4
+"""Binds may run so many times faster than other requests."""
+
+log = structlog.get_logger(component="scheduler")
+
+
+@dataclass(frozen=True)
+class SchedulerSettings:
+    """A scheduler as its flags describe it. `plugin_port` None: no doors on loopback."""
+
+    options: Options = field(default_factory=Options)
+    config: SchedulerConfig = field(default_factory=SchedulerConfig)
+    status_workers: int = 5
+    plugin_port: int | None = 8081
+    takes_over: bool = False
+    """Whether another replica may have led before."""
+
+
+def settings_of(given: dict[str, Any]) -> SchedulerSettings:
+    """The settings that the flags describe; what is wrong is refused with the flag's name."""
+    period = _seconds(given, "schedule-period")
+    if period <= 0:
+        raise click.BadParameter("must be positive", param_hint="--schedule-period")
+    return SchedulerSettings(
+        options=Options(
+            params=params_of(given),
+            rhythm=replace(Rhythm(), period=period),
+            metrics_namespace=given["metrics_namespace"],
+        ),
+        config=config_of(given["scheduler_conf"]),
+        status_workers=given["num_of_status_recording_workers"],
+        plugin_port=given["plugin_server_port"],
+        takes_over=given["leader_elect"],
+    )
+
+
+def params_of(given: dict[str, Any]) -> SchedulerParams:
+    """The parameters of decisions."""
+    return SchedulerParams(
+        scheduler_name=given["scheduler_name"],
+        node_pool_key=given["nodepool_label_key"],
+        node_pool=given["partition_label_value"],
+        partitioned=bool(given["nodepool_label_key"]),
+        restrict_nodes=given["restrict_node_scheduling"],
+        cpu_worker_key=given["cpu_worker_node_label_key"],
+        gpu_worker_key=given["gpu_worker_node_label_key"],
+        mig_worker_key=given["mig_worker_node_label_key"],
+        reservation_app=given["resource_reservation_app_label"],
+        queue_label_key=given["queue_label_key"],
+        max_consolidation_victims=given["max_consolidation_preemptees"],
+        schedule_csi_storage=given["schedule_csi_storage"],
+        use_signatures=given["use_scheduling_signatures"],
+        full_hierarchy_fairness=given["full_hierarchy_fairness"],
+        allow_consolidating_reclaim=given["allow_consolidating_reclaim"],
+        staleness_grace=_seconds(given, "default-staleness-grace-period"),
+        stuck_in_releasing=_seconds(given, "stuck-in-releasing-threshold"),
+        detailed_fit_errors=given["detailed_fit_errors"],
+        update_eviction_condition=given["update_pod_eviction_condition"],
+    )
+
+
+def _seconds(given: dict[str, Any], flag: str) -> float:
+    try:
+        return units.parse_duration(given[flag.replace("-", "_")])
+    except units.DurationError as error:
+        raise click.BadParameter(str(error), param_hint=f"--{flag}") from error
+
+
+def config_of(path: str) -> SchedulerConfig:
+    """The configuration in a file, the built-in one without; what is wrong with it is refused."""
+    try:
+        return configuration.load(Path(path)) if path else SchedulerConfig()
+    except FieldError as error:
+        raise click.BadParameter(str(error), param_hint="--scheduler-conf") from error
+
+
+def policy_of(config: SchedulerConfig) -> Policy:
+    """The configured policy; what is wrong with it is refused."""
+    try:
+        return configuration.policy(config, registry.make, registry.BUILT_IN)
+    except FieldError as error:
+        raise click.BadParameter(str(error), param_hint="--scheduler-conf") from error
+
+
+def usage_config_of(config: SchedulerConfig) -> UsageConfig | None:
+    """Where past use is read from; None where it does not count."""
+    try:
+        return read_usage_config(config.usage_db, wall()) if config.usage_db else None
+    except FieldError as error:
+        raise click.BadParameter(str(error), param_hint="--scheduler-conf") from error
+
+
+def check_config(config: SchedulerConfig) -> None:
+    """Refuse what is wrong with the configuration before anything starts; say in the log what it asks for in vain."""
+    policy_of(config)
+    usage = usage_config_of(config)
+    try:
+        source_of(usage) if usage else None
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--scheduler-conf") from error
+    for line in remarks(config, registry.make):
+        log.warning("note on the configuration", note=line)
+
+
+def compose(
+    settings: SchedulerSettings, api: Api, watches: Watches, work: WorkMetrics, colocated: Colocated = ALONE
+) -> Composition:
+    """The scheduler as a component; every plan is judged before it is written. `colocated`: others in the process."""
+    keep_freed_memory()
+    policy, usage_config = policy_of(settings.config), usage_config_of(settings.config)
+    loop = ReconcileLoop[Hashable]("scheduler-status", Pace(settings.status_workers), work.meter("scheduler-status"))
+    past: list[UsageLister] = []
+    plugins = configuration.plugin_names(settings.config, registry.BUILT_IN)
+    judge = partial(verify, plugins=plugins, everything=False)
+    mind = Mind(policy, judge, lambda: past[0].current() if past else {})
+    options = replace(settings.options, more_metrics=(QUERY_LATENCY,) if usage_config else ())
+    live = LiveScheduler(api, watches, mind, loop, options, colocated)
+    known = asyncio.Event()
+    parts = [Part("scheduler", partial(_schedule, live, known, settings.takes_over))]
+    if usage_config is None:
+        known.set()
+    else:
+        latency = partial(live.metrics.observe, QUERY_LATENCY.name)
+        past.append(UsageLister(source_of(usage_config), usage_config, latency=latency))
+        parts.append(Part("scheduler-usage", partial(_follow_usage, past[0], known), elected=False))
+    if settings.plugin_port is not None:
+        parts.append(Part("scheduler-doors", partial(_doors, settings, api, live, policy), elected=False))
+    return Composition(parts, [live.metrics.text])
+
+
+async def _schedule(live: LiveScheduler, known: asyncio.Event, takes_over: bool, ready: asyncio.Event) -> None:
+    """Schedule once the past is known, or was waited for long enough."""
+    await known.wait()
+    await live.run(ready, takes_over)
+
+
+async def _follow_usage(lister: UsageLister, known: asyncio.Event, ready: asyncio.Event) -> None:
+    ready.set()
+    await lister.run(known)
+
+
+async def _doors(
+    settings: SchedulerSettings, api: Api, live: LiveScheduler, policy: Policy, ready: asyncio.Event
+) -> None:
+    """Serve what the configured plugins show."""
+    choices = settings.config.plugins
+    shown = set(registry.BUILT_IN) if choices is None else {choice.name for choice in choices}
+    about = Circumstances(settings.config, registry.BUILT_IN, settings.options.rhythm.period, settings.status_workers)
+
+    async def snapshot() -> IO[bytes]:
+        return await write_snapshot(api, live.params, about)
+
+    def order() -> dict[str, Any] | None:
+        last = live.scheduler.last
+        return None if last is None else job_order(last.snapshot, policy, last.snapshot.observed_at)
+
+    app = plugin_doors(snapshot if "snapshot" in shown else None, order if "reflectjoborder" in shown else None)
+    assert settings.plugin_port is not None
+    host = own_host() or "127.0.0.1"
+    async with serving(app, settings.plugin_port, host) as port:
+        log.info("doors open", address=f"{host}:{port}", plugins=sorted(shown & {"snapshot", "reflectjoborder"}))
+        ready.set()
+        await asyncio.Event().wait()
+
+
+def process_of(given: dict[str, Any]) -> Process:
+    """What the scheduler has in common with other components."""
+    pool, qps, burst = given["partition_label_value"], max(given["qps"], 0.0), given["burst"]
+    limits = ClientSettings(qps=qps, burst=burst, bind_qps=BIND_SHARE * qps, bind_burst=burst)
+    lease = scheduler_lease(given["scheduler_name"], pool)
+    return Process(
+        "scheduler",
+        limits,
+        given["kubeconfig"],
+        metrics_address=given["listen_address"],
+        health_address="0",
+        lease=lease if given["leader_elect"] else "",
+        namespace=given["namespace"],
+    )
+
+
+@click.command()
+@takes(FLAGS, ELECTION, CLIENT)
+def scheduler(**given: Any) -> None:
+    """Decide which pod runs where, for one node pool."""
+    logs.set_up(given["v"], given["log_json"])
+    if given["version"]:
+        log.info("pykai scheduler", version=__version__)
+    for flag in (*FLAGS, *ELECTION, *CLIENT):
+        log.info(f'FLAG: --{flag.name}="{given[flag.parameter]}"')
+    tell_ineffective(FLAGS, given)
+    settings = settings_of(given)
+    check_config(settings.config)
+    run_component(process_of(given), partial(compose, settings))

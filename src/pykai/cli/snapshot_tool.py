@@ -1,0 +1,92 @@
+"""`kai snapshot-tool`: one cycle on a snapshot file with the flags and output of KAI's tool, for scripts that use it.
+
+The cycle is that of `kai replay`, which also shows what was decided. Profiles are in Python's own formats.
+"""
+
+from __future__ import annotations
+
+import cProfile
+import tracemalloc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+import structlog
+
+from pykai.cli.flags import Flag, takes
+from pykai.cli.replay import CycleFigures, opened, played, refusing
+from pykai.observe import logs
+
+FLAGS = (
+    Flag("filename", "", "Snapshot file: a zip archive, whatever its name.", one_dash=True),
+    Flag("verbosity", 4, "How much is logged; from 2 on, how long each action took.", one_dash=True),
+    Flag("cpuprofile", "", "Write where the cycle's time goes to this file, for pstats.", one_dash=True),
+    Flag("memprofile", "", "Write what memory the cycle leaves to this file, for tracemalloc.", one_dash=True),
+)
+
+log = structlog.get_logger("snapshot-tool")
+
+
+@click.command("snapshot-tool")
+@takes(FLAGS)
+def snapshot_tool(**given: Any) -> None:
+    """Run one scheduling cycle on a snapshot file and print how many milliseconds it and its actions took.
+
+    Flags may be written with one dash, as KAI's.
+    """
+    file = _existing(given["filename"])
+    logs.set_up(given["verbosity"])
+    with refusing(file):
+        run = opened(file)
+        with _memory_profile(given["memprofile"]), _cpu_profile(given["cpuprofile"]):
+            _, (figures,) = played(run, cycles=1)
+    for action, took in figures.actions.items():
+        log.info(f"Action {action} completed in {took.wall_ms:g}ms")
+    click.echo(msgspec.json.encode(durations(figures)))
+
+
+def durations(figures: CycleFigures) -> dict[str, Any]:
+    """What is printed: whole milliseconds, as KAI counts them."""
+    actions = {action: int(took.wall_ms) for action, took in figures.actions.items()}
+    return {"total_duration_ms": int(figures.cycle_wall_ms), "action_durations_ms": actions}
+
+
+def _existing(filename: str) -> Path:
+    if not filename:
+        raise click.UsageError("--filename is required")
+    file = Path(filename)
+    if not file.is_file():
+        raise click.BadParameter(f"there is no file {filename}", param_hint="--filename")
+    return file
+
+
+@contextmanager
+def _cpu_profile(file: str) -> Iterator[None]:
+    profile = cProfile.Profile()
+    with profile if file else nullcontext():
+        yield
+    if file:
+        _write("--cpuprofile", lambda: profile.dump_stats(file))
+
+
+@contextmanager
+def _memory_profile(file: str) -> Iterator[None]:
+    if not file:
+        yield
+        return
+    tracemalloc.start()
+    try:
+        yield
+        _write("--memprofile", lambda: tracemalloc.take_snapshot().dump(file))
+    finally:
+        tracemalloc.stop()
+
+
+def _write(flag: str, dump: Callable[[], None]) -> None:
+    try:
+        dump()
+    except OSError as error:
+        raise click.BadParameter(f"the profile cannot be written: {error}", param_hint=flag) from error

@@ -1,0 +1,114 @@
+"""`kai time-based-fairshare-simulator`: a study of time-based fair share in virtual time, as a table for plots."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any, TextIO
+
+import click
+
+from pykai.cli.flags import Flag, takes, tell_ineffective
+from pykai.cli.simulate import RefusedError, group, judge, play, write_report
+from pykai.config import scheduler
+from pykai.config.fields import FieldError
+from pykai.config.scheduler import PluginChoice, SchedulerConfig
+from pykai.engine.policy import Policy
+from pykai.model.params import SchedulerParams
+from pykai.observe import logs
+from pykai.plugins import registry
+from pykai.sim import admission, installed, time_based
+from pykai.sim.admission import ManifestsError
+from pykai.sim.manifests import ManifestError
+from pykai.sim.run import Simulation
+from pykai.sim.time_based import Figures, Study
+from pykai.sim.time_based_objects import objects
+
+STANDARD = "-"
+EXAMPLE = "examples/time-based-fairshare/simulation-config.yaml"
+FLAGS = (
+    Flag("input", EXAMPLE, "YAML file with the study; - is standard input.", one_dash=True),
+    Flag("output", "simulation_results.csv", "CSV file to write; - is standard output.", one_dash=True),
+    Flag("report", "", "Also write plots and a page to this folder.", one_dash=True),
+    Flag("enable-controller-logs", False, "", ineffective="there are no controllers here", one_dash=True),
+)
+HEADER = ("Time", "QueueID", "Allocation", "FairShare")
+
+
+def simulation(study: Study, source: str) -> Simulation:
+    """The run of a study; `source`: where it comes from, for messages."""
+    found = objects(study, source)
+    rules = partial(judge, registry.BUILT_IN)
+    setting = replace(time_based.setting(study), group=group, judge=rules)
+    return Simulation(admission.admit([*installed.missing(found), *found]), _policy(study), SchedulerParams(), setting)
+
+
+def _policy(study: Study) -> Policy:
+    """The built-in policy, with the study's k."""
+    arguments = {"proportion": {"kValue": str(study.k_value)}}
+    choices = tuple(PluginChoice("", name, arguments.get(name, {})) for name in registry.BUILT_IN)
+    return scheduler.policy(SchedulerConfig(plugins=choices), registry.make, registry.BUILT_IN)
+
+
+@click.command("time-based-fairshare-simulator")
+@takes(FLAGS)
+def time_based_fairshare_simulator(**given: Any) -> None:
+    """Play how past use moves a cluster from queue to queue, and write every queue's figures after every cycle.
+
+    Jobs never end; pods that lose their GPUs to another queue come back and wait. Flags may be written with one dash,
+    as KAI's.
+    """
+    logs.set_up()
+    tell_ineffective(FLAGS, given)
+    try:
+        study = time_based.read(_text(given["input"]), given["input"])
+        run = simulation(study, given["input"])
+    except (FieldError, ManifestError, ManifestsError) as error:
+        raise RefusedError(str(error)) from error
+    outcome = play(run, time_based.duration(study))
+    found = list(time_based.figures(study, outcome))
+    _write(found, given["output"])
+    if given["report"]:
+        write_report(outcome, Path(given["report"]))
+    for line in _averages(study, found):
+        click.echo(line, err=True)
+
+
+def _text(file: str) -> str:
+    try:
+        return sys.stdin.read() if file == STANDARD else Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.BadParameter(f"{file} cannot be read: {error}", param_hint="-input") from error
+
+
+def _write(found: Iterable[Figures], file: str) -> None:
+    with _opened(file) as target:
+        rows = csv.writer(target, lineterminator="\n")
+        rows.writerow(HEADER)
+        rows.writerows((cycle, queue, f"{held:f}", f"{fair:f}") for cycle, queue, held, fair in found)
+
+
+@contextmanager
+def _opened(file: str) -> Iterator[TextIO]:
+    if file == STANDARD:
+        yield sys.stdout
+        return
+    try:
+        with Path(file).open("w", encoding="utf-8", newline="") as target:
+            yield target
+    except OSError as error:
+        raise click.BadParameter(f"{file} cannot be written: {error}", param_hint="-output") from error
+
+
+def _averages(study: Study, found: Iterable[Figures]) -> Iterator[str]:
+    held: dict[str, list[float]] = {queue.name: [] for queue in study.queues}
+    for row in found:
+        held[row.queue].append(row.allocation)
+    for queue, amounts in held.items():
+        yield f"{queue}: {fmean(amounts):.2f} GPUs on average over {study.cycles} cycles"

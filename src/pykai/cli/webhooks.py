@@ -1,0 +1,145 @@
+"""The webhook server of a component: certificates, registration with the API server, and the queues rules ask about.
+
+Two ways. In an installation, somebody else makes the certificate (it lies in a directory, from a Secret) and registers
+the webhooks. Outside of one (`kai local`, a developer's machine) the component does both itself: it is told under which
+host the API server reaches it, keeps a certificate for that name and registers what it serves before it is ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from pykai.admission import registration as rules
+from pykai.admission import review
+from pykai.admission.certificate_files import ca_bundle, renew
+from pykai.admission.server import SERVING_CERTIFICATES, Listen, WebhookServer
+from pykai.controllers.unstructured import UnstructuredView
+from pykai.kube.api import Api, Object, Resource
+from pykai.kube.errors import AlreadyExists, Conflict, NotFound
+from pykai.kube.resources import MUTATING_WEBHOOK, QUEUE, VALIDATING_WEBHOOK
+from pykai.kube.watches import Watches
+from pykai.objects import kinds
+
+_TRIES = 10
+log = structlog.get_logger("webhook")
+
+PODS = (review.MUTATE_POD, review.VALIDATE_POD, review.VALIDATE_TOPOLOGY)
+QUEUES = (review.VALIDATE_QUEUE,)
+POD_GROUPS = (review.VALIDATE_POD_GROUP,)
+
+Register = Callable[[rules.Client, rules.PodSelection], rules.Configuration]
+REGISTRATIONS: Mapping[str, tuple[Resource, Register]] = {
+    review.MUTATE_POD: (MUTATING_WEBHOOK, rules.mutating_pods),
+    review.VALIDATE_POD: (VALIDATING_WEBHOOK, rules.validating_pods),
+    review.VALIDATE_QUEUE: (VALIDATING_WEBHOOK, lambda client, pods: rules.validating_queues(client)),
+    review.VALIDATE_POD_GROUP: (VALIDATING_WEBHOOK, lambda client, pods: rules.validating_pod_groups(client)),
+}
+"""Which configuration each path is registered by; topologies are registered together with pods."""
+
+
+@dataclass(frozen=True)
+class WebhookSettings:
+    """What is served, where, and with which files; port 0 picks a free one.
+
+    `own_host`: the host under which the API server calls; certificate and registration are then this server's affair.
+    """
+
+    paths: Sequence[str]
+    pods: rules.PodSelection = rules.PodSelection()
+    host: str = "0.0.0.0"
+    port: int = 9443
+    certificates: Path = SERVING_CERTIFICATES
+    own_host: str = ""
+
+
+class Webhooks:
+    """The server of one component; `run` serves until it is cancelled."""
+
+    def __init__(self, api: Api, admission: review.Admission, settings: WebhookSettings) -> None:
+        self._api = api
+        self._settings = settings
+        listen = Listen(
+            settings.host,
+            settings.port,
+            settings.paths,
+            settings.certificates,
+            renew=self._renew if settings.own_host else None,
+        )
+        self._server = WebhookServer(admission, listen)
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """Serve, and register where that is ours to do; `ready` is set when the API server knows where to call."""
+        async with self._server:
+            if self._settings.own_host:
+                await self._register(ca_bundle(self._settings.certificates))
+            ready.set()
+            await asyncio.Event().wait()
+
+    async def _renew(self) -> None:
+        names = [self._settings.own_host]
+        reason = await renew(self._settings.certificates, names, datetime.now(UTC), self._trust)
+        if reason:
+            log.info("serving certificate made", why=reason, host=self._settings.own_host)
+
+    async def _trust(self, bundle: bytes) -> None:
+        """Tell the API server of a new authority; at the start there is nothing to call yet."""
+        if self._server.started:
+            await self._register(bundle)
+
+    async def _register(self, bundle: bytes) -> None:
+        url = f"https://{self._settings.own_host}:{self._server.port}"
+        client = rules.url_client(url, bundle)
+        for resource, configuration in configurations(self._settings, client):
+            await put(self._api, resource, configuration)
+        log.info("webhooks registered", url=url, paths=sorted(self._settings.paths))
+
+
+def configurations(settings: WebhookSettings, client: rules.Client) -> list[tuple[Resource, rules.Configuration]]:
+    """The webhook configurations for what is served."""
+    rows = [REGISTRATIONS[path] for path in settings.paths if path in REGISTRATIONS]
+    return [(resource, make(client, settings.pods)) for resource, make in rows]
+
+
+async def put(api: Api, resource: Resource, wanted: rules.Configuration) -> None:
+    """Make a configuration what it should be, keeping what others added; no write where it is."""
+    ref = resource.ref(wanted["metadata"]["name"])
+    for _ in range(_TRIES):
+        try:
+            live = await api.get(ref, Object)
+            merged = rules.merged(wanted, live)
+            if not covers(live, merged):
+                version = {"resourceVersion": live["metadata"]["resourceVersion"]}
+                await api.update(ref, {**merged, "metadata": {**merged["metadata"], **version}})
+            return
+        except NotFound:
+            try:
+                await api.create(resource, wanted)
+                return
+            except AlreadyExists:
+                continue
+        except Conflict:
+            continue
+    raise Conflict(f"{resource.kind} {ref.name} is being written by others all the time")
+
+
+def covers(live: Any, wanted: Any) -> bool:
+    """Whether everything wanted is there; what the server or others added does not count."""
+    if isinstance(wanted, dict):
+        return isinstance(live, dict) and all(key in live and covers(live[key], wanted[key]) for key in wanted)
+    if isinstance(wanted, list):
+        same = isinstance(live, list) and len(live) == len(wanted)
+        return same and all(covers(one, other) for one, other in zip(live, wanted, strict=True))
+    return bool(live == wanted)
+
+
+def watched_queues(watches: Watches) -> Callable[[], Mapping[str, Any]]:
+    """The queues there are, as the rules for queues read them."""
+    view: UnstructuredView[str] = UnstructuredView(watches.of(QUEUE, kinds.Queue), lambda name: ("", name))
+    return lambda: view

@@ -1,0 +1,278 @@
+"""The life of pods on hollow nodes: refused or started, run, restarted, ended, deleted.
+
+    bound ─► admitted ─► Running ─► Succeeded | Failed        deleted ─► (stop seconds) ─► containers ended ─► gone
+         └─► Failed (OutOf...)      └─► restarted, by restartPolicy
+
+Invariants: admission happens in the order of the events, in one place; a pod holds its devices from admission until it
+is over or gone; only the pod with the uid that was seen is written to or deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import structlog
+
+from pykai.hollow import pod_status, spans
+from pykai.hollow.ledger import NodeLedger, RefusalError, pod_requests
+from pykai.hollow.pod_log import ContainerLog, PodLog
+from pykai.hollow.settings import KubeletSettings, Runtime, Tenant
+from pykai.hollow.shapes import Device
+from pykai.kube.api import Api, Deletion, Object, Patch
+from pykai.kube.clock import wall
+from pykai.kube.errors import ApiError, Conflict, Invalid, NotFound
+from pykai.kube.resources import POD
+from pykai.objects import names, units
+
+_logger = structlog.get_logger(__name__)
+_WRITES_AT_ONCE = 64
+_RETRY_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
+_DEFAULT_GRACE = 30
+_LONGEST_BACKOFF = 64
+
+
+@dataclass(slots=True)
+class Life:
+    """One pod that this kubelet has taken or refused; the containers of one that `pretends` speak with one voice.
+
+    `works`: it pretends, but one of our programs runs in it.
+    """
+
+    pod: Object
+    pretends: bool
+    logs: dict[str, ContainerLog]
+    devices: tuple[Device, ...] = ()
+    task: asyncio.Task[None] | None = None
+    started: str = ""
+    works: bool = False
+    stopping: bool = False
+
+    @property
+    def log(self) -> ContainerLog:
+        """What its first container says."""
+        return next(iter(self.logs.values()))
+
+
+class PodLives:
+    """All pods of all hollow nodes; `seen` and `gone` are told what the watch says."""
+
+    def __init__(
+        self, api: Api, ledgers: Mapping[str, NodeLedger], settings: KubeletSettings, runtime: Runtime | None = None
+    ) -> None:
+        self._api = api
+        self._ledgers = ledgers
+        self._settings = settings
+        self._runtime = runtime
+        self._lives: dict[str, Life] = {}
+        self._uids: dict[tuple[str, str], str] = {}
+        self._writing = asyncio.Semaphore(_WRITES_AT_ONCE)
+
+    def log_of(self, namespace: str, name: str, container: str = "", previous: bool = False) -> PodLog | None:
+        """The log of a container (the first, if not named) or of its run before this one; None if there is none."""
+        life = self._lives.get(self._uids.get((namespace, name), ""))
+        if life is None:
+            return None
+        log = life.logs.get(container) if container else life.log
+        if log is None:
+            return None
+        return log.previous if previous else log.current
+
+    def seen(self, pod: Object) -> None:
+        """A pod is as it says; whatever must follow is begun."""
+        ledger = self._ledgers.get(pod["spec"].get("nodeName") or "")
+        if ledger is None:
+            return
+        uid = pod["metadata"]["uid"]
+        if pod_status.is_over(pod):
+            ledger.release(uid)
+        life = self._lives.get(uid)
+        if "deletionTimestamp" in pod["metadata"]:
+            self._begin_stop(life or self._enter(pod), pod)
+        elif life is None and not pod_status.is_over(pod):
+            self._begin(self._enter(pod), ledger)
+        elif life is not None:
+            life.pod = pod
+
+    def gone(self, pod: Object) -> None:
+        """A pod does not exist any more."""
+        metadata = pod["metadata"]
+        life = self._lives.pop(metadata["uid"], None)
+        if life is None:
+            return
+        if life.task and life.task is not asyncio.current_task():
+            life.task.cancel()
+        _close_logs(life)
+        self._release(life)
+        if self._uids.get((metadata["namespace"], metadata["name"])) == metadata["uid"]:
+            del self._uids[metadata["namespace"], metadata["name"]]
+
+    async def close(self) -> None:
+        """Stop following pods; they stay as they are."""
+        tasks = [life.task for life in self._lives.values() if life.task]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _enter(self, pod: Object) -> Life:
+        metadata = pod["metadata"]
+        pretends = self._runtime is None or not self._runtime.takes(pod)
+        life = Life(pod, pretends, _logs(pod, shared=pretends))
+        self._lives[metadata["uid"]] = life
+        self._uids[metadata["namespace"], metadata["name"]] = metadata["uid"]
+        return life
+
+    def _release(self, life: Life) -> None:
+        ledger = self._ledgers.get(life.pod["spec"]["nodeName"])
+        if ledger is not None:
+            ledger.release(life.pod["metadata"]["uid"])
+
+    def _begin(self, life: Life, ledger: NodeLedger) -> None:
+        metadata = life.pod["metadata"]
+        had = (metadata.get("annotations") or {}).get(names.RESERVED_GPU_INDEX, "")
+        try:
+            life.devices = ledger.admit(metadata["uid"], pod_requests(life.pod["spec"]), had)
+            seconds = _run_seconds(life.pod, self._settings)
+        except RefusalError as refusal:
+            life.task = asyncio.create_task(self._patch(life, pod_status.refused(refusal.reason, str(refusal))))
+        except ValueError as error:
+            life.task = asyncio.create_task(self._patch(life, pod_status.refused("InvalidAnnotation", str(error))))
+        else:
+            life.task = asyncio.create_task(self._run(life, seconds) if life.pretends else self._run_for_real(life))
+
+    async def _run_for_real(self, life: Life) -> None:
+        assert self._runtime is not None
+        life.started = _now()
+        await self._runtime.run(Tenant(lambda: life.pod, life.logs, partial(self._patch, life)))
+
+    async def _run(self, life: Life, seconds: float | None) -> None:
+        """Start the pod, run it until it is over; a pod that already runs is taken up where it is."""
+        policy = life.pod["spec"].get("restartPolicy", "Always")
+        restarts, since = _taken_up(life.pod)
+        if since is None:
+            await asyncio.sleep(self._settings.start_seconds)
+        while True:
+            if since is None:
+                since = wall()
+                life.started = units.rfc3339(since)
+                await self._patch(life, pod_status.running(life.pod, life.started, restarts))
+            life.started = units.rfc3339(since)
+            code = await self._run_containers(life, since, seconds)
+            if code is None:
+                return
+            life.log.current.close()
+            if policy == "Never" or (policy == "OnFailure" and code == 0):
+                await self._patch(life, pod_status.ended(life.pod, code, life.started, _now()))
+                return
+            restarts, since = restarts + 1, None
+            await self._patch(life, pod_status.waiting_to_restart(life.pod, code, _now(), restarts))
+            await asyncio.sleep(self._settings.restart_seconds * min(2 ** (restarts - 1), _LONGEST_BACKOFF))
+            life.log.begin()
+
+    async def _run_containers(self, life: Life, since: float, seconds: float | None) -> int | None:
+        """The exit code once the containers have ended; None if they run until the pod is deleted."""
+        say = life.log.current.write
+        try:
+            program = self._settings.on_start(life.pod, life.pod["spec"]["nodeName"], life.devices, say)
+            life.works = program is not None
+            if program is not None:
+                await program
+                return 0
+        except Exception:
+            say(traceback.format_exc())
+            return 1
+        if seconds is None:
+            return None
+        await asyncio.sleep(max(0.0, since + seconds - wall()))
+        return pod_status.exit_code(life.pod)
+
+    def _begin_stop(self, life: Life, pod: Object) -> None:
+        life.pod = pod
+        if not life.stopping:
+            life.stopping = True
+            life.task = asyncio.create_task(self._stop(life, life.task))
+
+    async def _stop(self, life: Life, running: asyncio.Task[None] | None) -> None:
+        """End the containers within the pod's grace, then let the API server forget the pod."""
+        if running is not None:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+        if life.started and not pod_status.is_over(life.pod):
+            if life.pretends:
+                await asyncio.sleep(_stop_seconds(life.pod, 0.0 if life.works else self._settings.stop_seconds))
+            await self._patch(life, pod_status.stopped(life.pod, life.started, _now()))
+        _close_logs(life)
+        self._release(life)
+        metadata = life.pod["metadata"]
+        ref = POD.ref(metadata["name"], metadata["namespace"])
+        await self._write(lambda: self._api.delete(ref, Deletion(grace_seconds=0, uid=metadata["uid"])))
+
+    async def _patch(self, life: Life, status: Object) -> None:
+        metadata = life.pod["metadata"]
+        ref = POD.ref(metadata["name"], metadata["namespace"]).sub("status")
+        body = {"metadata": {"uid": metadata["uid"]}, **status}
+        await self._write(lambda: self._api.patch(ref, Patch.strategic(body)))
+
+    async def _write(self, write: Callable[[], Awaitable[object]]) -> None:
+        """Write until it is written, or the pod is gone or another one."""
+        attempt = 0
+        while True:
+            try:
+                async with self._writing:
+                    await write()
+                return
+            except (NotFound, Conflict):
+                return
+            except Invalid as error:
+                _logger.error("the API server refuses what a hollow kubelet writes", error=error.message)
+                return
+            except ApiError:
+                await asyncio.sleep(_RETRY_SECONDS[min(attempt, len(_RETRY_SECONDS) - 1)])
+                attempt += 1
+
+
+def _logs(pod: Object, *, shared: bool) -> dict[str, ContainerLog]:
+    """A log for every container, or one for all of them."""
+    containers = (*pod["spec"]["containers"], *(pod["spec"].get("initContainers") or ()))
+    one = ContainerLog()
+    return {container["name"]: one if shared else ContainerLog() for container in containers}
+
+
+def _close_logs(life: Life) -> None:
+    for log in life.logs.values():
+        log.current.close()
+
+
+def _now() -> str:
+    return units.rfc3339(wall())
+
+
+def _taken_up(pod: Object) -> tuple[int, float | None]:
+    """(restarts, running since) of a pod that another kubelet process started; (0, None) for a new one."""
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    for status in statuses:
+        started = ((status.get("state") or {}).get("running") or {}).get("startedAt")
+        return int(status.get("restartCount", 0)), units.parse_timestamp(started)
+    return 0, None
+
+
+def _run_seconds(pod: Object, settings: KubeletSettings) -> float | None:
+    """How long the containers run: as annotated, or the habit for Jobs; None is until deleted."""
+    pod_status.exit_code(pod)
+    annotated = pod_status.annotated_seconds(pod, names.RUN_SECONDS)
+    if annotated is not None:
+        return None if annotated == spans.NEVER else annotated
+    return settings.job_seconds if pod_status.is_job_pod(pod) else None
+
+
+def _stop_seconds(pod: Object, usual: float) -> float:
+    """How long the containers take to end, as annotated or as usual; the pod's grace is the limit."""
+    grace = float(pod["metadata"].get("deletionGracePeriodSeconds", _DEFAULT_GRACE))
+    annotated = None
+    with contextlib.suppress(ValueError):
+        annotated = pod_status.annotated_seconds(pod, names.STOP_SECONDS)
+    return min(grace, usual if annotated is None else annotated)

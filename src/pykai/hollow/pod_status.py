@@ -1,0 +1,155 @@
+"""What a kubelet writes into a pod's status, as strategic merge patches: conditions of others stay untouched."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pykai.hollow import spans
+from pykai.hollow.addresses import HOST, pod_ip
+
+Object = dict[str, Any]
+EXIT_CODE = "pykai.io/exit-code"
+
+_STOPPED_BY_SIGNAL = 143
+_LARGEST_CODE = 255
+
+
+def conditions(rows: Mapping[str, tuple[bool, str]], now: str) -> list[Object]:
+    """Conditions as of `now`, from (whether it holds, reason) by type."""
+    return [
+        {"type": kind, "status": str(holds), "lastTransitionTime": now, **({"reason": reason} if reason else {})}
+        for kind, (holds, reason) in rows.items()
+    ]
+
+
+def container_status(uid: str, spec: Object, state: Object, restarts: int) -> Object:
+    """The status of a container that is in `state` after `restarts` ends, and ready if it runs."""
+    running = "running" in state
+    name, image = str(spec["name"]), str(spec.get("image", ""))
+    digest = hashlib.sha256(f"{uid}/{name}/{restarts}".encode()).hexdigest()
+    return {
+        "name": name,
+        "image": image,
+        "imageID": f"hollow://{image}",
+        "containerID": f"hollow://{digest}",
+        "ready": running,
+        "started": running,
+        "restartCount": restarts,
+        "state": state,
+    }
+
+
+def exited(code: int, started: str, now: str) -> Object:
+    """The state of a container that has ended with `code`."""
+    reason = "Completed" if code == 0 else "Error"
+    return {"terminated": {"exitCode": code, "reason": reason, "startedAt": started, "finishedAt": now}}
+
+
+def _init_statuses(pod: Object, now: str, *, over: bool) -> list[Object]:
+    """Ordinary init containers are done; sidecars run as long as the pod does."""
+    uid = pod["metadata"]["uid"]
+    running: Object = {"running": {"startedAt": now}}
+    return [
+        container_status(
+            uid, spec, running if spec.get("restartPolicy") == "Always" and not over else exited(0, now, now), 0
+        )
+        for spec in pod["spec"].get("initContainers") or ()
+    ]
+
+
+def _container_statuses(pod: Object, state: Object, restarts: int) -> list[Object]:
+    uid = pod["metadata"]["uid"]
+    return [container_status(uid, spec, state, restarts) for spec in pod["spec"].get("containers") or ()]
+
+
+def scheduled(pod: Object) -> dict[str, tuple[bool, str]]:
+    """A pod created with its node named was scheduled by nobody: its kubelet says that it is."""
+    known = {condition["type"] for condition in (pod.get("status") or {}).get("conditions") or ()}
+    return {} if "PodScheduled" in known else {"PodScheduled": (True, "")}
+
+
+def addresses(pod: Object) -> Object:
+    """Where the pod and its node are."""
+    address = pod_ip(pod["metadata"]["uid"])
+    return {"hostIP": HOST, "hostIPs": [{"ip": HOST}], "podIP": address, "podIPs": [{"ip": address}]}
+
+
+def running(pod: Object, now: str, restarts: int = 0) -> Object:
+    """All containers run since `now`, after `restarts` ends."""
+    ready = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady")
+    status: Object = {
+        "phase": "Running",
+        **addresses(pod),
+        "conditions": conditions(scheduled(pod) | dict.fromkeys(ready, (True, "")), now),
+        "containerStatuses": _container_statuses(pod, {"running": {"startedAt": now}}, restarts),
+        "initContainerStatuses": _init_statuses(pod, now, over=False),
+    }
+    if "startTime" not in (pod.get("status") or {}):
+        status["startTime"] = now
+    return {"status": status}
+
+
+def ended(pod: Object, code: int, started: str, now: str) -> Object:
+    """All containers have ended with `code`: the pod Succeeded (0) or Failed."""
+    reason = "PodCompleted" if code == 0 else "PodFailed"
+    rows = {"PodReadyToStartContainers": (False, ""), "Initialized": (True, reason if code == 0 else "")}
+    rows |= {"Ready": (False, reason), "ContainersReady": (False, reason)}
+    return {
+        "status": {
+            "phase": "Succeeded" if code == 0 else "Failed",
+            "conditions": conditions(rows, now),
+            "containerStatuses": _container_statuses(pod, exited(code, started, now), 0),
+            "initContainerStatuses": _init_statuses(pod, started, over=True),
+        }
+    }
+
+
+def stopped(pod: Object, started: str, now: str) -> Object:
+    """The containers of a deleted pod have ended at SIGTERM."""
+    return ended(pod, _STOPPED_BY_SIGNAL, started, now)
+
+
+def waiting_to_restart(pod: Object, code: int, now: str, restarts: int) -> Object:
+    """The containers ended with `code` and will be started again."""
+    state: Object = {"waiting": {"reason": "CrashLoopBackOff" if code else "Completed"}}
+    rows = {"Ready": (False, "ContainersNotReady"), "ContainersReady": (False, "ContainersNotReady")}
+    statuses = _container_statuses(pod, state, restarts)
+    return {"status": {"conditions": conditions(rows, now), "containerStatuses": statuses}}
+
+
+def refused(reason: str, message: str) -> Object:
+    """The kubelet does not take the pod."""
+    return {"status": {"phase": "Failed", "reason": reason, "message": f"Pod was rejected: {message}"}}
+
+
+def is_over(pod: Object) -> bool:
+    """Whether the pod has ended for good."""
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
+
+
+def annotated_seconds(pod: Object, key: str) -> float | None:
+    """A time from an annotation as `kai simulate` reads it, drawn by the pod's uid where it is a range; None if absent;
+    ValueError names the annotation."""
+    text = (pod["metadata"].get("annotations") or {}).get(key)
+    if text is None:
+        return None
+    try:
+        return spans.seconds(text).draw(f"{pod['metadata'].get('uid', '')}/{key}")
+    except ValueError as error:
+        raise ValueError(f"annotation {key}: {error}") from error
+
+
+def exit_code(pod: Object) -> int:
+    """With what its containers end, 0 unless annotated; ValueError names the annotation."""
+    text = (pod["metadata"].get("annotations") or {}).get(EXIT_CODE, "0")
+    if not text.isdecimal() or int(text) > _LARGEST_CODE:
+        raise ValueError(f"annotation {EXIT_CODE}: {text!r} is not a number from 0 to {_LARGEST_CODE}")
+    return int(text)
+
+
+def is_job_pod(pod: Object) -> bool:
+    """Whether a Job made the pod."""
+    owners: Sequence[Object] = pod["metadata"].get("ownerReferences") or ()
+    return any(owner.get("kind") == "Job" and owner.get("apiVersion") == "batch/v1" for owner in owners)

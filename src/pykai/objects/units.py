@@ -1,0 +1,204 @@
+"""How Kubernetes objects write amounts and times: quantities, resource lists, durations and timestamps.
+
+A quantity ("500m", "16Gi", "2e3") is an exact rational amount; `amount` and `milli` give the floats that most callers
+want and cache them, because a cluster has thousands of objects and a few dozen distinct quantities. Sums of resource
+lists are exact down to a billionth of a unit, the finest a quantity can be, and the text of a sum depends only on the
+amount and on its family (binary suffixes where a part had one), not on the order of the parts: the same state always
+gives the same text.
+
+A duration ("1h30m", "250ms", "-2m") follows Go's syntax with units up to hours, as the API server reads it; some
+settings accept days and weeks as well and use `parse_long_duration`. Durations and timestamps are seconds.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from fractions import Fraction
+from functools import lru_cache
+
+_NUMBER = r"[+-]?(?:[0-9]{1,64}(?:\.[0-9]{0,64})?|\.[0-9]{1,64})"
+_FORM = re.compile(rf"({_NUMBER})(?:[eE]([+-]?[0-9]{{1,3}})|([numkMGTPE]|[KMGTPE]i)?)")
+_SCALE: dict[str | None, Fraction] = {
+    None: Fraction(1),
+    "n": Fraction(1, 10**9),
+    "u": Fraction(1, 10**6),
+    "m": Fraction(1, 1000),
+    "k": Fraction(10**3),
+    **{s: Fraction(10 ** (6 + 3 * i)) for i, s in enumerate("MGTPE")},
+    **{s + "i": Fraction(1024 ** (1 + i)) for i, s in enumerate("KMGTPE")},
+}
+_WHOLE = re.compile(r"([0-9]{1,18})(m|[kMGTPE]|[KMGTPE]i)?")
+_THOUSANDTHS = {suffix: int(scale * 1000) for suffix, scale in _SCALE.items() if suffix not in ("n", "u")}
+
+
+class QuantityError(ValueError):
+    """The text is not a Kubernetes quantity."""
+
+
+def parse_quantity(text: str | int | float) -> Fraction:
+    """The exact amount in base units (cores, bytes, devices); refuses what the API server would refuse."""
+    match = _FORM.fullmatch(str(text))
+    if match is None:
+        raise QuantityError(
+            f"{text!r} is not a quantity (expected a number with an optional suffix, such as 500m or 16Gi)"
+        )
+    number, exponent, suffix = match.groups()
+    scale = Fraction(10) ** int(exponent) if exponent else _SCALE[suffix]
+    return Fraction(number) * scale
+
+
+def _thousandths(text: str | int | float) -> int | None:
+    """A whole number of thousandths, exact, for the way nearly all quantities are written; None: it takes `parse`.
+
+    Where every pod has a request of its own, a rational number for each takes longer than anything else about it.
+    """
+    match = _WHOLE.fullmatch(str(text))
+    return None if match is None else int(match[1]) * _THOUSANDTHS[match[2]]
+
+
+@lru_cache(maxsize=65536)
+def amount(text: str | int | float) -> float:
+    """The amount in base units as a float."""
+    exact = _thousandths(text)
+    return float(parse_quantity(text)) if exact is None else exact / 1000
+
+
+@lru_cache(maxsize=65536)
+def milli(text: str | int | float) -> float:
+    """The amount in thousandths, rounded up to a whole one, as the API server does."""
+    exact = _thousandths(text)
+    return float(-((-parse_quantity(text) * 1000) // 1)) if exact is None else float(exact)
+
+
+def render_quantity(value: float) -> str:
+    """A quantity for an amount: plain where it is whole, milli where it is not."""
+    if value == int(value):
+        return str(int(value))
+    return f"{round(value * 1000)}m"
+
+
+ResourceList = Mapping[str, str | int | float]
+
+_DECIMAL_SUFFIXES = ("n", "u", "m", "", "k", "M", "G", "T", "P", "E")
+_BINARY_SUFFIXES = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_NANOS = 10**9
+
+
+def sum_resources(lists: Iterable[ResourceList | None]) -> dict[str, str]:
+    """The sum by resource name, names in order; a resource that some list names stays, even at 0."""
+    sums: dict[str, int] = {}
+    binary: set[str] = set()
+    for resources in lists:
+        for name, text in (resources or {}).items():
+            amount, is_binary = _nanos(text)
+            sums[name] = sums.get(name, 0) + amount
+            if is_binary:
+                binary.add(name)
+    return {name: _text(sums[name], name in binary) for name in sorted(sums)}
+
+
+def canonical(value: Fraction) -> str:
+    """The shortest decimal quantity of an amount; what is finer than a nano unit is rounded up to one."""
+    return _text(math.ceil(value * _NANOS), False)
+
+
+@lru_cache(maxsize=65536)
+def _nanos(text: str | int | float) -> tuple[int, bool]:
+    """Billionths of a unit, rounded up, and whether the text has a binary suffix."""
+    return math.ceil(parse_quantity(text) * _NANOS), str(text).endswith("i")
+
+
+def _text(nanos: int, binary: bool) -> str:
+    """The amount in the largest unit in which it is whole; small amounts are decimal also in the binary family."""
+    if binary and nanos % _NANOS == 0 and abs(nanos) >= 1024 * _NANOS:
+        return _scaled(nanos // _NANOS, 1024, _BINARY_SUFFIXES)
+    return _scaled(nanos, 1000, _DECIMAL_SUFFIXES)
+
+
+def _scaled(number: int, step: int, suffixes: tuple[str, ...]) -> str:
+    if number == 0:
+        return "0"
+    power = 0
+    while number % step == 0 and power < len(suffixes) - 1:
+        number, power = number // step, power + 1
+    return f"{number}{suffixes[power]}"
+
+
+_SECONDS: dict[str, Fraction] = {
+    "ns": Fraction(1, 10**9),
+    "us": Fraction(1, 10**6),
+    "µs": Fraction(1, 10**6),  # micro sign
+    "μs": Fraction(1, 10**6),  # Greek mu
+    "ms": Fraction(1, 1000),
+    "s": Fraction(1),
+    "m": Fraction(60),
+    "h": Fraction(3600),
+}
+_LONG_SECONDS = {**_SECONDS, "d": Fraction(86400), "w": Fraction(7 * 86400)}
+_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([^0-9.+-]+)", re.ASCII)
+_NANOSECONDS_MAX = 2**63 - 1
+
+
+class DurationError(ValueError):
+    """The text is not a duration."""
+
+
+@lru_cache(maxsize=4096)
+def parse_duration(text: str) -> float:
+    """Seconds of a Go duration such as 1h30m, may be negative; raises DurationError (a ValueError)."""
+    return _seconds(text, _SECONDS)
+
+
+@lru_cache(maxsize=4096)
+def parse_long_duration(text: str) -> float:
+    """Seconds of a duration that may also count days and weeks, such as 5w4d12h; raises DurationError."""
+    return _seconds(text, _LONG_SECONDS)
+
+
+def _seconds(text: str, units: Mapping[str, Fraction]) -> float:
+    sign, unsigned = (-1 if text.startswith("-") else 1), text[1:] if text[:1] in {"-", "+"} else text
+    if unsigned == "0":
+        return 0.0
+    parts = _PART.findall(unsigned)
+    if not parts or "".join(number + unit for number, unit in parts) != unsigned:
+        raise DurationError(f"{text!r} is not a duration (expected numbers with units, such as 1h30m or 10s)")
+    unknown = [unit for _, unit in parts if unit not in units]
+    if unknown:
+        raise DurationError(f"{text!r} is not a duration: unknown unit {unknown[0]!r}, use one of {', '.join(units)}")
+    total = sum((Fraction(number) * units[unit] for number, unit in parts), Fraction(0))
+    if total * 10**9 > _NANOSECONDS_MAX:
+        raise DurationError(f"{text!r} is not a duration: longer than 2^63 nanoseconds")
+    return sign * float(total)
+
+
+def render_duration(seconds: float) -> str:
+    """The duration as Go writes it: 1h30m0s, 45s, 500ms."""
+    if seconds == 0:
+        return "0s"
+    sign, whole = ("-" if seconds < 0 else ""), abs(seconds)
+    if whole < 1:
+        return f"{sign}{whole * 1000:g}ms"
+    hours, rest = divmod(whole, 3600)
+    minutes, left = divmod(rest, 60)
+    text = f"{left:g}s"
+    if hours or minutes:
+        text = f"{int(minutes)}m{text}"
+    return f"{sign}{int(hours)}h{text}" if hours else sign + text
+
+
+def parse_timestamp(text: str | None) -> float | None:
+    """The instant a timestamp names; None where there is none or it cannot be read."""
+    if not text:
+        return None
+    try:
+        return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+    except ValueError:
+        return None
+
+
+def rfc3339(instant: float) -> str:
+    """The instant in UTC with whole seconds, as Kubernetes writes it."""
+    return datetime.fromtimestamp(int(instant), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,249 @@
+"""What admission does to the pods of our scheduler, as the API server sees it: the pod after the patch."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from pykai.admission.pods import (
+    Arrival,
+    PodSettings,
+    fraction_runtime_class,
+    mutate_pod,
+    validate_pod,
+    validate_pod_update,
+)
+from pykai.admission.verdict import Verdict
+from tests.unit.admission.bad_input_pods import pod
+from tests.unit.admission.json_patches import applied
+
+ARRIVAL = Arrival("team", "abc1234")
+SHARING = PodSettings(gpu_sharing=True, fraction_runtime_class="")
+ALL = PodSettings(gpu_sharing=True, hami_core=True, block_visible_devices=True)
+INIT = {"initContainers": [{"name": "load"}, {"name": "warm"}]}
+HALF = {"gpu-fraction": "0.5"}
+
+
+def changed(item: dict[str, Any], settings: PodSettings = SHARING, arrival: Arrival = ARRIVAL) -> dict[str, Any]:
+    before = deepcopy(item)
+    verdict = mutate_pod(item, arrival, settings)
+    assert verdict.allowed, verdict.message
+    assert item == before, "the pod that came in was changed"
+    result: dict[str, Any] = applied(verdict.patch, item)
+    return result
+
+
+def environment(container: dict[str, Any]) -> dict[str, str]:
+    """Variable -> its literal value, or the ConfigMap its value comes from."""
+    return {
+        entry["name"]: entry["valueFrom"]["configMapKeyRef"]["name"] if "valueFrom" in entry else entry["value"]
+        for entry in container.get("env", [])
+    }
+
+
+@pytest.mark.parametrize(
+    ("annotations", "field", "index", "mark"),
+    [
+        ({}, "containers", 0, "0"),
+        ({"gpu-fraction-container-name": "side"}, "containers", 1, "1"),
+        ({"gpu-fraction-container-name": "warm"}, "initContainers", 1, "i1"),
+        ({"gpu-fraction-container-type": "InitContainer"}, "initContainers", 0, "i0"),
+        (
+            {"gpu-fraction-container-type": "InitContainer", "gpu-fraction-container-name": "warm"},
+            "initContainers",
+            1,
+            "i1",
+        ),
+    ],
+)
+@pytest.mark.parametrize("share", [HALF, {"gpu-memory": "2000"}])
+def test_one_container_and_only_that_one_is_connected(
+    share: dict[str, str], annotations: dict[str, str], field: str, index: int, mark: str
+) -> None:
+    after = changed(pod({**share, **annotations}, containers=[{"name": "main"}, {"name": "side"}], **INIT))
+    capabilities = f"train-abc1234-shared-gpu-{mark}"
+    holder = after["spec"][field][index]
+    assert environment(holder) == dict.fromkeys(
+        ["NVIDIA_VISIBLE_DEVICES", "RUNAI_NUM_OF_GPUS", "GPU_PORTION"], capabilities
+    )
+    assert holder["envFrom"] == [{"configMapRef": {"name": f"{capabilities}-evar", "optional": False}}]
+    assert after["spec"]["volumes"] == [{"name": f"{capabilities}-vol", "configMap": {"name": capabilities}}]
+    others = [c for c in after["spec"]["initContainers"] + after["spec"]["containers"] if c is not holder]
+    assert all(set(container) == {"name"} for container in others)
+
+
+def test_a_second_pass_changes_nothing() -> None:
+    settings = replace(ALL, fraction_runtime_class="nvidia")
+    once = changed(pod(HALF, containers=[{"name": "main"}, {"name": "side"}]), settings)
+    # What the API server fills in between two passes.
+    once["spec"]["volumes"][0]["configMap"]["defaultMode"] = 420
+    assert mutate_pod(once, Arrival("team", "zzz9999"), settings) == Verdict()
+
+
+def test_what_the_container_brought_is_replaced_in_place_and_the_rest_is_kept() -> None:
+    env = [
+        {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},
+        {"name": "HOME", "value": "/home/me"},
+        {"name": "NVIDIA_VISIBLE_DEVICES", "value": "0"},
+        {"name": "GPU_PORTION", "value": "1"},
+    ]
+    volumes = [{"name": "data", "emptyDir": {}}, {"name": "train-abc1234-shared-gpu-0-vol", "emptyDir": {}}]
+    sources = [{"secretRef": {"name": "s"}}]
+    after = changed(pod(HALF, containers=[{"name": "main", "env": env, "envFrom": sources}], volumes=volumes))
+    container = after["spec"]["containers"][0]
+    assert [entry["name"] for entry in container["env"]] == [
+        "NVIDIA_VISIBLE_DEVICES",
+        "HOME",
+        "GPU_PORTION",
+        "RUNAI_NUM_OF_GPUS",
+    ]
+    assert environment(container)["HOME"] == "/home/me"
+    assert container["envFrom"][0] == {"secretRef": {"name": "s"}}
+    assert [volume["name"] for volume in after["spec"]["volumes"]] == ["data", "train-abc1234-shared-gpu-0-vol"]
+    assert after["spec"]["volumes"][1]["configMap"] == {"name": "train-abc1234-shared-gpu-0"}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "prefix"),
+    [
+        ({"name": "p", "ownerReferences": [{"name": "rs-1"}, {"name": "other"}]}, "rs-1-abc1234-shared-gpu"),
+        ({"generateName": "worker-"}, "worker-abc1234-shared-gpu"),
+        ({}, "abc1234-shared-gpu"),
+        ({"name": "p", "annotations": {**HALF, "runai/shared-gpu-configmap": "mine"}}, "mine"),
+        ({"name": "p", "annotations": {**HALF, "runai/shared-gpu-configmap": ""}}, "p-abc1234-shared-gpu"),
+    ],
+)
+def test_the_prefix_of_the_names(metadata: dict[str, Any], prefix: str) -> None:
+    item = {**pod(), "metadata": {"annotations": HALF, **metadata}}
+    assert changed(item)["metadata"]["annotations"]["runai/shared-gpu-configmap"] == prefix
+
+
+def test_a_prefix_by_hand_that_cannot_be_a_name_is_refused() -> None:
+    verdict = mutate_pod(pod({**HALF, "runai/shared-gpu-configmap": "Not A Name"}), ARRIVAL, SHARING)
+    assert not verdict.allowed
+    assert verdict.message.endswith("of at most 56 characters, given value: Not A Name")
+
+
+@pytest.mark.parametrize(
+    ("own", "requested", "after"), [("team", "team", "team"), (None, "team", "team"), ("team", "", "team")]
+)
+def test_the_namespace_is_written_into_the_pod(own: str | None, requested: str, after: str) -> None:
+    item = {**pod(), "metadata": {"name": "p", **({"namespace": own} if own else {})}}
+    assert changed(item, arrival=Arrival(requested, "abc1234"))["metadata"]["namespace"] == after
+
+
+def test_a_pod_for_another_namespace_is_refused() -> None:
+    verdict = mutate_pod(pod(), Arrival("other", "abc1234"), SHARING)
+    expected = "error: the namespace from the provided object team does not match the namespace other"
+    assert verdict == Verdict(False, expected)
+
+
+def test_hami_core_limits_memory() -> None:
+    after = changed(pod(HALF), replace(SHARING, hami_core=True))
+    entry = after["spec"]["containers"][0]["env"][-1]
+    reference = {"name": "train-abc1234-shared-gpu-0", "key": "CUDA_DEVICE_MEMORY_LIMIT", "optional": True}
+    assert entry == {"name": "CUDA_DEVICE_MEMORY_LIMIT", "valueFrom": {"configMapKeyRef": reference}}
+
+
+GPU = {"requests": {"nvidia.com/gpu": "1"}}
+BLOCK = replace(SHARING, block_visible_devices=True)
+
+
+@pytest.mark.parametrize(
+    ("resources", "hidden"),
+    [
+        ({}, True),
+        ({"requests": {"cpu": "1"}}, True),
+        (GPU, False),
+        ({"requests": {"nvidia.com/gpu": 1}}, False),
+        ({"requests": {"nvidia.com/gpu": "0"}}, True),
+        ({"requests": {"nvidia.com/mig-1g.5gb": "2"}}, False),
+        ({"requests": {"nvidia.com/mig-1g.5gb": "0"}}, True),
+        ({"requests": {"nvidia.com/gpu": "what"}}, True),
+        ({"limits": {"nvidia.com/gpu": "1"}}, True),
+    ],
+)
+def test_containers_without_device_see_none(resources: dict[str, Any], hidden: bool) -> None:
+    after = changed(pod(containers=[{"name": "main", "resources": resources}]), BLOCK)
+    assert environment(after["spec"]["containers"][0]) == ({"NVIDIA_VISIBLE_DEVICES": "void"} if hidden else {})
+
+
+def test_devices_named_by_hand_are_hidden_however_often_they_are_named() -> None:
+    reference = {"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+    env = [reference, {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+    after = changed(pod(containers=[{"name": "main", "env": env}]), BLOCK)
+    assert after["spec"]["containers"][0]["env"] == [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
+
+
+def test_the_container_with_the_share_keeps_its_devices() -> None:
+    after = changed(pod(HALF, containers=[{"name": "main"}, {"name": "side"}]), BLOCK)
+    holder, side = after["spec"]["containers"]
+    assert environment(holder)["NVIDIA_VISIBLE_DEVICES"] == "train-abc1234-shared-gpu-0"
+    assert environment(side) == {"NVIDIA_VISIBLE_DEVICES": "void"}
+    assert validate_pod(after, BLOCK) == Verdict()
+
+
+@pytest.mark.parametrize("entry", [{"value": "void"}, {"value": "none"}, {"value": ""}, {}])
+def test_harmless_values_are_admitted(entry: dict[str, str]) -> None:
+    env = [{"name": "NVIDIA_VISIBLE_DEVICES", **entry}]
+    assert validate_pod(pod(containers=[{"name": "main", "resources": GPU, "env": env}]), BLOCK) == Verdict()
+
+
+@pytest.mark.parametrize(
+    ("annotations", "own", "after"),
+    [
+        (HALF, None, "nvidia"),
+        ({"gpu-memory": "5"}, "", "nvidia"),
+        (HALF, "kata", "kata"),
+        ({}, None, None),
+    ],
+)
+def test_runtime_class(annotations: dict[str, str], own: str | None, after: str | None) -> None:
+    item = pod(annotations, **({} if own is None else {"runtimeClassName": own}))
+    assert changed(item, PodSettings(gpu_sharing=True))["spec"].get("runtimeClassName") == after
+
+
+def test_a_share_that_will_be_refused_gets_no_runtime_class() -> None:
+    """Kubernetes would complain first about a class that is not there, and not say that sharing is off."""
+    assert "runtimeClassName" not in changed(pod({"gpu-fraction": "0.5"}), PodSettings(gpu_sharing=False))["spec"]
+
+
+@pytest.mark.parametrize(
+    ("given", "deprecated", "expected"),
+    [(None, None, "nvidia"), (None, "old", "old"), ("", "old", ""), ("new", "old", "new"), (None, "", "")],
+)
+def test_which_flag_decides_the_runtime_class(given: str | None, deprecated: str | None, expected: str) -> None:
+    assert fraction_runtime_class(given, deprecated) == expected
+
+
+@pytest.mark.parametrize("annotations", [HALF, {"gpu-memory": "2000"}])
+def test_sharing_must_be_enabled_and_the_message_names_the_switch(annotations: dict[str, str]) -> None:
+    verdict = validate_pod(pod(annotations), PodSettings())
+    assert verdict == Verdict(
+        False,
+        "attempting to create a pod team/train with gpu sharing request, while GPU sharing is disabled"
+        "; enable it with the chart value global.gpuSharing=true (flag --gpu-sharing-enabled)",
+    )
+
+
+@pytest.mark.parametrize(
+    "item", [pod(), pod(containers=[{"name": "m", "resources": {"limits": {"nvidia.com/gpu": "2"}}}])]
+)
+def test_pods_without_share_need_no_switch(item: dict[str, Any]) -> None:
+    assert validate_pod(item, PodSettings()) == Verdict()
+
+
+def test_other_schedulers_pods_pass_unchanged() -> None:
+    item = pod({"gpu-fraction": "7"}, schedulerName="default-scheduler")
+    assert mutate_pod(item, ARRIVAL, ALL) == validate_pod(item, ALL) == Verdict()
+
+
+def test_an_update_is_refused_only_for_what_it_breaks_itself() -> None:
+    old, labelled = pod(HALF), pod(HALF)
+    labelled["metadata"]["labels"] = {"runai-gpu-group": "g"}
+    assert validate_pod_update(labelled, old, PodSettings()) == Verdict()
+    assert not validate_pod_update(labelled, pod(), PodSettings()).allowed
+    assert not validate_pod_update(pod({"gpu-fraction": "2"}), old, SHARING).allowed

@@ -1,0 +1,127 @@
+"""Queues: what is admitted, what may not be deleted, and warnings about quotas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pykai.admission.queues import QueueRules, validate_queue, validate_queue_deletion
+from pykai.admission.verdict import Verdict
+from tests.unit.admission.bad_input_objects import queue
+
+
+def quotas(cpu: float = 0, gpu: float = 0, memory: float = 0) -> dict[str, Any]:
+    return {"cpu": {"quota": cpu}, "gpu": {"quota": gpu}, "memory": {"quota": memory}}
+
+
+def with_children(item: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {**item, "status": {"childQueues": list(names)}}
+
+
+AMOUNTS = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        queue({}),
+        queue({"gpu": AMOUNTS, "cpu": AMOUNTS, "memory": AMOUNTS}, parentQueue="default", priority=-5),
+        queue({"gpu": {"quota": 0.7, "limit": 1e300}}, preemptMinRuntime="1h30m", reclaimMinRuntime="0"),
+        queue({"gpu": None}, parentQueue="", displayName="Team"),
+    ],
+)
+def test_admitted(item: dict[str, Any]) -> None:
+    assert validate_queue(item, None, QueueRules()) == Verdict()
+
+
+def test_a_cycle_elsewhere_is_not_this_queues_fault() -> None:
+    others = {"a": queue({}, name="a", parentQueue="b"), "b": queue({}, name="b", parentQueue="a")}
+    assert validate_queue(queue({}, parentQueue="a"), None, QueueRules(others)) == Verdict()
+
+
+def test_a_queue_with_children_stays() -> None:
+    assert validate_queue_deletion(queue({})) == Verdict()
+    verdict = validate_queue_deletion(with_children(queue({}), "c1", "c2"))
+    assert verdict == Verdict(False, "cannot delete queue team: it has child queues [c1 c2]")
+
+
+PARENT = with_children(queue(quotas(1000, 2, 5000), name="p"), "team", "twin", "ghost")
+TWIN = queue(quotas(600, 1, 100), name="twin", parentQueue="p")
+ITSELF_BEFORE = queue(quotas(999, 2, 999), parentQueue="p")
+THERE_ARE = {"p": PARENT, "twin": TWIN, "team": ITSELF_BEFORE}
+
+
+@pytest.mark.parametrize(
+    ("resources", "warnings"),
+    [
+        (quotas(400, 2, 5000), ()),
+        (quotas(401), ("total children CPU quota (1001) exceeds parent queue p CPU quota (1000)",)),
+        (
+            quotas(1500, 2.5, 5001),
+            (
+                "child queue CPU quota (1500) exceeds parent queue p CPU quota (1000)",
+                "total children CPU quota (2100) exceeds parent queue p CPU quota (1000)",
+                "child queue GPU quota (2.50) exceeds parent queue p GPU quota (2.00)",
+                "child queue Memory quota (5001) exceeds parent queue p Memory quota (5000)",
+            ),
+        ),
+    ],
+)
+def test_quotas_are_compared_with_the_parents(resources: dict[str, Any], warnings: tuple[str, ...]) -> None:
+    item = queue(resources, parentQueue="p")
+    assert validate_queue(item, None, QueueRules(THERE_ARE, compare_quotas=True)) == Verdict(warnings=warnings)
+    assert validate_queue(item, None, QueueRules(THERE_ARE)) == Verdict()
+
+
+@pytest.mark.parametrize(
+    ("parent", "message"),
+    [
+        ("gone", 'failed to get parent queue gone: queues.scheduling.run.ai "gone" not found'),
+        ("bare", "parent queue bare has no resources defined"),
+    ],
+)
+def test_comparing_needs_a_parent_with_quotas(parent: str, message: str) -> None:
+    rules = QueueRules({"bare": {"metadata": {"name": "bare"}, "spec": {}}}, compare_quotas=True)
+    assert validate_queue(queue({}, parentQueue=parent), None, rules) == Verdict(False, message)
+
+
+def test_quotas_are_compared_with_the_childrens_on_update() -> None:
+    there_are = {
+        "a": queue(quotas(700, 1, 10), name="a"),
+        "b": queue(quotas(200, 1.5, 10), name="b"),
+    }
+    old = with_children(queue(quotas(1000, 5, 50)), "a", "b")
+    new = with_children(queue(quotas(500, 2, 15)), "a", "b")
+    rules = QueueRules(there_are, compare_quotas=True)
+    assert validate_queue(new, old, rules).warnings == (
+        "child queue a CPU quota (700) exceeds parent CPU quota (500)",
+        "total children CPU quota (900) exceeds parent CPU quota (500)",
+        "total children GPU quota (2.50) exceeds parent GPU quota (2.00)",
+        "total children Memory quota (20) exceeds parent Memory quota (15)",
+    )
+    assert validate_queue(new, queue({}), rules) == Verdict()
+
+
+def test_unlimited_is_compared_as_a_plain_number() -> None:
+    rules = QueueRules({"p": queue(quotas(-1, -1, -1), name="p")}, compare_quotas=True)
+    verdict = validate_queue(queue(quotas(gpu=5), parentQueue="p"), None, rules)
+    assert "child queue GPU quota (5.00) exceeds parent queue p GPU quota (-1.00)" in verdict.warnings
+
+
+HOLDING = {"cpu": "2", "nvidia.com/gpu": "3", "memory": "0"}
+
+
+@pytest.mark.parametrize(
+    ("allocated", "told"),
+    [
+        (HOLDING, ["workloads of queue q still hold cpu: 2, nvidia.com/gpu: 3"]),
+        ({"cpu": "0"}, []),
+        ({"cpu": "lots", "memory": None}, []),
+        (None, []),
+    ],
+)
+def test_who_deletes_a_queue_in_use_is_warned(allocated: dict[str, Any] | None, told: list[str]) -> None:
+    verdict = validate_queue_deletion({"metadata": {"name": "q"}, "spec": {}, "status": {"allocated": allocated}})
+    assert verdict.allowed
+    assert [line[: len(start)] for line, start in zip(verdict.warnings, told, strict=True)] == told

@@ -1,0 +1,39 @@
+"""Backoff: the delays, their jitter, and failures counted per item."""
+
+from __future__ import annotations
+
+import pytest
+
+from pykai.kube.backoff import Backoff, ItemBackoff
+
+
+@pytest.mark.parametrize(
+    ("failures", "seconds"), [(0, 0.0), (1, 0.5), (2, 1.5), (3, 4.5), (4, 10.0), (5, 10.0), (10_000, 10.0)]
+)
+def test_delays_grow_by_the_factor_up_to_the_maximum(failures: int, seconds: float) -> None:
+    assert Backoff(0.5, 10.0, factor=3.0).after(failures) == seconds
+
+
+@pytest.mark.parametrize(("chance", "seconds"), [(0.0, 3.0), (0.5, 3.5), (1.0, 4.0)])
+def test_jitter_is_the_part_left_to_chance(chance: float, seconds: float) -> None:
+    assert Backoff(1.0, 60.0, jitter=0.25, random=lambda: chance).after(3) == seconds
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"initial": 0.0}, {"initial": 61.0}, {"factor": 0.5}, {"jitter": 1.5}, {"jitter": -0.1}]
+)
+def test_impossible_settings_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="must hold"):
+        Backoff(**wrong)  # type: ignore[arg-type]
+
+
+def test_items_fail_independently() -> None:
+    items = ItemBackoff(Backoff(1.0, 8.0))
+    assert [items.failed("a", 0.0), items.failed("a", 0.0), items.failed("b", 0.0)] == [1.0, 2.0, 1.0]
+
+
+def test_an_item_starts_anew_after_a_quiet_time() -> None:
+    items = ItemBackoff(Backoff(1.0, 8.0))
+    items.failed("a", 0.0)
+    assert items.failed("a", 16.9) == 18.9, "the delay ended at 1.0: 16 s later it still counts"
+    assert items.failed("a", 18.9 + 16.0) == 35.9, "after twice the maximum it does not"
