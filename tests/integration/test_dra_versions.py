@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests import builders
+
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -23,7 +25,6 @@ from tests.patience import PATIENCE_SECONDS
 from .conftest import Eventually
 
 NODE, DRIVER = "dra-0", "gpu.example.com"
-SHARE = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
 LABELS = {names.QUEUE_LABEL: "team"}
 SLICE = {
     "driver": DRIVER,
@@ -71,9 +72,8 @@ async def test_a_claim_is_allocated_in_the_version_of_the_server(
 ) -> None:
     device, request = FORMS[version]
     api_version = f"resource.k8s.io/{version}"
-    resources = dict.fromkeys(("cpu", "memory", "gpu"), SHARE)
-    await api.create(QUEUE, {"metadata": {"name": "root"}, "spec": {"resources": resources}})
-    await api.create(QUEUE, {"metadata": {"name": "team"}, "spec": {"parentQueue": "root", "resources": resources}})
+    await api.create(QUEUE, builders.queue("root"))
+    await api.create(QUEUE, builders.queue("team", "root"))
     await api.create(DEVICE_CLASS, {"metadata": {"name": DRIVER}, "spec": {}})
     offered = {"apiVersion": api_version, "metadata": {"name": NODE}, "spec": {**SLICE, "devices": [device]}}
     await api.create(RESOURCE_SLICE, offered)

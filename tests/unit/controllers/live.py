@@ -14,10 +14,10 @@ from pykai.kube.memory import MemoryApi
 from pykai.kube.resources import JOB, POD, PRIORITY_CLASS, QUEUE
 from pykai.kube.watches import Watches
 from pykai.objects.crds import manifests
+from tests import builders
 from tests.patience import PATIENCE_SECONDS
 
 Run = Callable[[Any, Watches, Any, asyncio.Event], Coroutine[Any, Any, None]]
-UNLIMITED = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
 
 
 class DiaryApi(MemoryApi):
@@ -117,9 +117,7 @@ async def make_job(api: MemoryApi, name: str, **metadata: Any) -> Object:
 
 async def make_queue(api: MemoryApi, name: str, parent: str = "", **spec: Any) -> Object:
     """A queue without limits."""
-    resources = {kind: dict(UNLIMITED) for kind in ("cpu", "memory", "gpu")}
-    body = {"metadata": {"name": name}, "spec": {"parentQueue": parent, "resources": resources, **spec}}
-    return await api.create(QUEUE, body)
+    return await api.create(QUEUE, builders.queue(name, parent, **spec))
 
 
 async def make_priority_classes(api: MemoryApi) -> None:
