@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from tests import builders
-
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -20,7 +18,8 @@ from pykai.local.cluster import start_cluster
 from pykai.local.kubelet import hollow_nodes
 from pykai.local.session import connect
 from pykai.objects import names
-from tests.patience import PATIENCE_SECONDS
+from tests import builders
+from tests.timeouts import TIMEOUT_SECONDS
 
 from .conftest import Eventually
 
@@ -60,7 +59,7 @@ async def api(kubeconfig: Path) -> AsyncIterator[HttpApi]:
     ready = asyncio.Event()
     work = asyncio.create_task(Product().run(kubeconfig, ready))
     async with connect(kubeconfig) as api:
-        await asyncio.wait_for(ready.wait(), PATIENCE_SECONDS)
+        await asyncio.wait_for(ready.wait(), TIMEOUT_SECONDS)
         async with hollow_nodes(api, [NodeShape(NODE)]):
             yield api
         work.cancel()

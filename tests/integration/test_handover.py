@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from tests import builders
-
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from pykai.kube.resources import POD, POD_GROUP, QUEUE
 from pykai.local.cluster import ControlPlane
 from pykai.local.kubelet import hollow_nodes
 from pykai.objects import names
+from tests import builders
 
 from .conftest import Eventually
 from .whole_product import at_work

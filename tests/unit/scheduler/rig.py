@@ -34,7 +34,7 @@ from pykai.scheduler.hands import Colocated
 from pykai.scheduler.loop import Mind
 from pykai.scheduler.outbox import Spacing
 from tests import builders
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 QUICK = Pace(Backoff(0.002, 0.01), absent_seconds=30.0, short_seconds=0.0)
 FAST = Options(
@@ -100,7 +100,7 @@ class Rig:
         except NotFound:
             return None
 
-    async def until(self, check: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
+    async def until(self, check: Callable[[], Any], seconds: float = TIMEOUT_SECONDS) -> Any:
         async with asyncio.timeout(seconds):
             while True:
                 value = check()
