@@ -40,7 +40,7 @@ from pykai.kube.resources import (
 )
 from pykai.objects import names
 from pykai.objects.crds import manifests
-from tests.anything import texts
+from tests.hostile_values import texts
 
 SPACE = "default"
 LABELS = [

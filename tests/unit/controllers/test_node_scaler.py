@@ -11,7 +11,7 @@ from pykai.kube.api import AS_SERVER_LIKES, Deletion, Object, Patch, Ref, Select
 from pykai.kube.errors import Timeout, Unavailable
 from pykai.kube.resources import NAMESPACE, POD
 from pykai.objects import names
-from tests.jumping_time import in_no_time
+from tests.virtual_loop import in_virtual_time
 
 from .live import DiaryApi, eventually, make_pod, running
 
@@ -42,7 +42,7 @@ async def scaling_pods(api: DiaryApi) -> list[Object]:
     return list((await api.list(POD, Object, Selection(namespace=names.SCALING_NAMESPACE))).items)
 
 
-@in_no_time
+@in_virtual_time
 async def test_waiting_shares_get_scaling_pods_that_go_when_their_pods_are_placed(api: DiaryApi) -> None:
     clock = Clock()
     settings = NodeScalerSettings(ScalingSettings(ScalingPodTemplate("image")), clock=clock)
@@ -70,7 +70,7 @@ async def test_waiting_shares_get_scaling_pods_that_go_when_their_pods_are_place
         await eventually(lambda: scaling_pods(api))
 
 
-@in_no_time
+@in_virtual_time
 async def test_a_deletion_whose_answer_is_lost_starts_the_cool_down(api: DiaryApi) -> None:
     settings = NodeScalerSettings(ScalingSettings(ScalingPodTemplate("image")), clock=Clock())
     async with running(api, run, settings):
@@ -90,7 +90,7 @@ async def test_a_deletion_whose_answer_is_lost_starts_the_cool_down(api: DiaryAp
         assert not await scaling_pods(api)
 
 
-@in_no_time
+@in_virtual_time
 async def test_a_scaling_pod_whose_mark_was_not_written_gets_it(api: DiaryApi) -> None:
     settings = NodeScalerSettings(ScalingSettings(ScalingPodTemplate("image")))
     async with running(api, run, settings):
@@ -105,7 +105,7 @@ async def test_a_scaling_pod_whose_mark_was_not_written_gets_it(api: DiaryApi) -
         await eventually(marked)
 
 
-@in_no_time
+@in_virtual_time
 async def test_a_scaling_pod_that_is_there_is_not_made_again(api: DiaryApi) -> None:
     settings = NodeScalerSettings(ScalingSettings(ScalingPodTemplate("image")))
     async with running(api, run, settings):
