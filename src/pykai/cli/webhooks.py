@@ -23,7 +23,7 @@ from pykai.admission.server import SERVING_CERTIFICATES, Listen, WebhookServer
 from pykai.cli.component import own_host
 from pykai.cli.flag_checks import port
 from pykai.cli.flags import Flag
-from pykai.controllers.plain import PlainView
+from pykai.controllers.unstructured import UnstructuredView
 from pykai.kube.api import Api, Object, Resource
 from pykai.kube.errors import AlreadyExists, Conflict, NotFound
 from pykai.kube.resources import MUTATING_WEBHOOK, PRIORITY_CLASS, QUEUE, VALIDATING_WEBHOOK
@@ -144,7 +144,7 @@ def covers(live: Any, wanted: Any) -> bool:
 
 def watched_queues(watches: Watches) -> Callable[[], Mapping[str, Any]]:
     """The queues there are, as the rules for queues read them."""
-    view: PlainView[str] = PlainView(watches.of(QUEUE, kinds.Queue), lambda name: ("", name))
+    view: UnstructuredView[str] = UnstructuredView(watches.of(QUEUE, kinds.Queue), lambda name: ("", name))
     return lambda: view
 
 

@@ -15,7 +15,7 @@ from pykai.engine.ring import Ring
 from pykai.engine.scenario import Cause, Scenario
 from pykai.engine.search import Search
 from pykai.engine.victims import Passes
-from pykai.model.resources import GPU
+from pykai.model.resources import GPU, Mask, Rows
 from pykai.model.status import IS_ACTIVE_USED
 
 
@@ -27,7 +27,7 @@ def consolidate(cycle: Cycle) -> None:
 def _search(cycle: Cycle, cause: Cause, pool: VictimPool) -> Search | None:
     if not _enough_free(cycle, cause.pods):
         return None
-    passes = _movable(cycle, cause)
+    passes = _movable(cycle, cause, pool)
     most = cycle.snapshot.params.max_consolidation_victims
     if most < 0:
         return Search(cycle, cause, VictimLine(pool, {queue: pool.leaf(queue) for queue in pool.queues}, passes))
@@ -37,13 +37,13 @@ def _search(cycle: Cycle, cause: Cause, pool: VictimPool) -> Search | None:
     return Search(cycle, cause, VictimLine(pool, {queue: np.array(mine) for queue, mine in sample.items()}, passes))
 
 
-def _movable(cycle: Cycle, cause: Cause) -> Passes:
+def _movable(cycle: Cycle, cause: Cause, pool: VictimPool) -> Passes | None:
     """Which gangs may be moved: not who was evicted since the other one came, or it could go in circles.
 
     Who is evicted is made anew and placed by the ordinary rules, which may lead it back to where it was. As long as it
     has no more than the promise of such a place, nobody needs to leave for it to be moved.
     """
-    passes, gangs, before = evict.filtered(cycle, cause), cycle.snapshot.gangs, cycle.snapshot.pods.status
+    passes, gangs, before = evict.filtered(cycle, cause, pool), cycle.snapshot.gangs, cycle.snapshot.pods.status
     evicted, came = gangs.last_eviction, gangs.created(cause.gang)
 
     def rests(gang: int) -> bool:
@@ -51,7 +51,12 @@ def _movable(cycle: Cycle, cause: Cause) -> Passes:
 
     if not evicted:
         return passes
-    return lambda rows: passes(rows) & np.array([not rests(gang) for gang in rows.tolist()], dtype=bool)
+
+    def may_move(rows: Rows) -> Mask:
+        rested = np.array([not rests(gang) for gang in rows.tolist()], dtype=bool)
+        return rested if passes is None else rested & passes(rows)
+
+    return may_move
 
 
 def _rested(cycle: Cycle, gang: int) -> int:

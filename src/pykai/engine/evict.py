@@ -155,11 +155,11 @@ def _refused(cycle: Cycle, gang: int, pods: Sequence[int]) -> bool:
     return False
 
 
-def filtered(cycle: Cycle, cause: Cause) -> Passes:
-    """Which gangs may be considered as victims at all; remembered per gang for this search."""
+def filtered(cycle: Cycle, cause: Cause, pool: VictimPool) -> Passes | None:
+    """Which gangs may be considered as victims at all, remembered per gang for this search; None: all of them."""
     filters = [f for f in cycle.victim_filters if f.judges(cycle, cause.action)]
     if not filters:
-        return lambda gangs: gangs != cause.gang
+        return (lambda gangs: gangs != cause.gang) if pool.has(cause.gang) else None
     known: dict[int, bool] = {}
 
     def may_go(gang: int) -> bool:

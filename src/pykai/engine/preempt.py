@@ -30,7 +30,7 @@ def _search(cycle: Cycle, cause: Cause, pool: VictimPool) -> Search | None:
     queue, priority = gangs.queue[cause.gang], gangs.priority[cause.gang]
     if pool.lowest_priority(queue) >= priority:
         return None
-    passes = evict.filtered(cycle, cause)
+    passes = evict.filtered(cycle, cause, pool)
     below = pool.leaf(queue)
     leaves = {queue: below[pool.priority[below] < priority]}
     return Search(cycle, cause, VictimLine(pool, leaves, passes, cause.request))

@@ -23,7 +23,7 @@ from pykai.admission.review import (
     judge,
     response_of,
 )
-from tests.anything import anything, leaves, numbers, texts
+from tests.hostile_values import anything, leaves, numbers, texts
 
 NAMES = [
     *["metadata", "spec", "status", "annotations", "name", "namespace", "containers", "initContainers", "env"],

@@ -1,7 +1,7 @@
-"""An event loop whose time jumps: when every task waits, it is at once as late as the first of them waits for.
+"""An event loop in virtual time: when every task waits, its clock jumps to the first deadline.
 
-What takes seconds takes none, and a busy machine makes nothing late. For code that asks the loop for the time and talks
-to no socket, thread or process: what comes from outside would always come too late.
+Sleeping costs no time, and a busy machine makes nothing late. For code that reads the clock of its loop and uses no
+socket, thread or process: input from outside would always come too late.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, ParamSpec
 Given = ParamSpec("Given")
 
 
-class _JumpingSelector(selectors.SelectSelector):
+class _VirtualSelector(selectors.SelectSelector):
     """Instead of waiting for a time it moves `now` there."""
 
     now = 0.0
@@ -28,23 +28,23 @@ class _JumpingSelector(selectors.SelectSelector):
         return found
 
 
-class JumpingLoop(asyncio.SelectorEventLoop):
+class VirtualLoop(asyncio.SelectorEventLoop):
     """Seconds since its beginning, none of which passes while something runs."""
 
     def __init__(self) -> None:
-        self._jumping = _JumpingSelector()
-        super().__init__(self._jumping)
+        self._virtual_selector = _VirtualSelector()
+        super().__init__(self._virtual_selector)
 
     def time(self) -> float:
-        return self._jumping.now
+        return self._virtual_selector.now
 
 
-def in_no_time(test: Callable[Given, Coroutine[Any, Any, None]]) -> Callable[Given, None]:
+def in_virtual_time(test: Callable[Given, Coroutine[Any, Any, None]]) -> Callable[Given, None]:
     """Run an asynchronous test on a loop of this kind."""
 
     @functools.wraps(test)
     def run(*arguments: Given.args, **named: Given.kwargs) -> None:
-        with asyncio.Runner(loop_factory=JumpingLoop) as runner:
+        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
             runner.run(test(*arguments, **named))
 
     return run

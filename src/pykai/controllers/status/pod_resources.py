@@ -1,8 +1,8 @@
-"""What one pod contributes to its group: the resources it asks for and those it holds.
+"""The resources of one pod in the status of its group: those it requests and those it holds.
 
-A pod asks until it ends and holds from the moment it is scheduled. Beside the requests of its containers it counts its
-share of a GPU, which is written in annotations, and the GPUs of its resource claims, by device class. Init containers
-do not count.
+A pod requests until it ends and holds from the moment it is scheduled. Besides the requests of its containers count its
+share of a GPU, which is in annotations, and the GPUs of its resource claims, by device class. Init containers do not
+count.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _MEGABYTE = 10**6
 
 
 class PodResourcesError(ValueError):
-    """The resources of a pod cannot be told yet; the text says which annotation, label or object is at fault."""
+    """The resources of a pod are not known yet; the text names the annotation, label or object at fault."""
 
 
 def is_active(pod: Object) -> bool:
-    """Whether the pod asks for resources: it has not ended."""
+    """Whether the pod requests resources: it has not ended."""
     return pod.get("status", {}).get("phase") in _ACTIVE_PHASES
 
 
@@ -41,17 +41,17 @@ def is_allocated(pod: Object) -> bool:
 
 
 def requested(pod: Object, claims: Sequence[Object]) -> list[ResourceList]:
-    """The resources an active pod asks for, its resource claims given, as lists to be summed."""
+    """The resources that an active pod requests, its claims included, as lists to sum."""
     return [*_container_requests(pod), requested_share(pod), *claimed_gpus(claims)]
 
 
 def allocated(pod: Object, claims: Sequence[Object], node: Object | None) -> list[ResourceList]:
-    """The resources an allocated pod holds, as lists to be summed; `node` is its own, None where it is not known."""
+    """The resources that an allocated pod holds, as lists to sum; `node` is its own, None if unknown."""
     return [*_container_requests(pod), allocated_share(pod, node), *claimed_gpus(claims)]
 
 
 def requested_share(pod: Object) -> ResourceList:
-    """The part of GPUs that the annotations ask for: devices, or MiB of device memory."""
+    """The GPU share in the annotations: devices, or MiB of device memory."""
     annotations = _annotations(pod)
     if annotations.get(names.GPU_FRACTION):
         return {names.NVIDIA_GPU: canonical(_portion(annotations) * _devices(annotations))}
@@ -62,7 +62,7 @@ def requested_share(pod: Object) -> ResourceList:
 
 
 def allocated_share(pod: Object, node: Object | None) -> ResourceList:
-    """The part of GPUs, in devices, that the binder gave the pod; nothing for pods that share no GPU."""
+    """The GPU share, in devices, that the binder gave the pod; empty for pods that share no GPU."""
     annotations = _annotations(pod)
     if annotations.get(names.RECEIVED_RESOURCE_TYPE) != names.RECEIVED_FRACTION:
         return {}
@@ -74,7 +74,9 @@ def device_share(annotations: Mapping[str, str], node: Object | None) -> Fractio
     if annotations.get(names.GPU_FRACTION):
         return _portion(annotations)
     if not annotations.get(names.GPU_MEMORY):
-        raise PodResourcesError(f"neither annotation {names.GPU_FRACTION} nor {names.GPU_MEMORY} says how large it is")
+        raise PodResourcesError(
+            f"neither annotation {names.GPU_FRACTION} nor {names.GPU_MEMORY} gives the size of the share"
+        )
     memory = _count(annotations, names.GPU_MEMORY)
     if node is None:
         raise PodResourcesError("the node of the pod does not exist, so its GPU memory is not known")
@@ -141,7 +143,7 @@ def _portion(annotations: Mapping[str, str]) -> Fraction:
     portion = 1.0 if text in _WHOLE_DEVICE else gpu_request.portion(text)
     if portion is None:
         raise PodResourcesError(f"annotation {names.GPU_FRACTION} holds no part of a device: {text!r}")
-    return Fraction(str(portion))  # As written: a float's own fraction would end in dust.
+    return Fraction(str(portion))  # the decimal text: the exact value of the float is not what was written
 
 
 def _devices(annotations: Mapping[str, str]) -> int:

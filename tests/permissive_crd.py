@@ -5,7 +5,7 @@ from __future__ import annotations
 from pykai.kube.api import Object, Resource
 
 
-def open_definition(resource: Resource) -> Object:
+def permissive_crd(resource: Resource) -> Object:
     """A definition that accepts every object of a kind, for kinds whose own definition is not at hand."""
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {"name": resource.version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}

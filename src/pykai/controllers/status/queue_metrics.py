@@ -1,7 +1,7 @@
-"""What the queue controller shows about queues, as a table; made from the watched queues at the moment of asking.
+"""Metrics of queues, one row each, computed from the watched queues at every scrape.
 
-So a queue that is gone, or whose labels changed, leaves nothing behind. Names and units are those dashboards and the
-usage source of time-based fair share know: cores, bytes, devices; -1 is unlimited and stays -1.
+A deleted queue, or one whose labels changed, therefore leaves no series behind. Names and units are those that
+dashboards and time-based fair share expect: cores, bytes, devices; -1 is unlimited and stays -1.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ROWS = tuple(Metric(name, MetricKind.GAUGE, text, LABELS) for name, text, _ in T
 
 @dataclass(frozen=True)
 class QueueLabels:
-    """Further labels of the metrics: from a queue's label to the metric's, and what stands for a missing one."""
+    """Further labels of the metrics: metric labels by queue label, and the defaults for missing ones."""
 
     names: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, str] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class QueueLabels:
 
 
 class QueueMetrics:
-    """The metrics of the queues that `queues` gives when asked."""
+    """The metrics of the queues that `queues()` returns."""
 
     def __init__(
         self, queues: Callable[[], Iterable[kinds.Queue]], labels: QueueLabels | None = None, namespace: str = "kai"
