@@ -19,8 +19,7 @@ from pykai.admission.registration import PodSelection
 from pykai.admission.review import Admission
 from pykai.cli import binder, node_scale_adjuster, pod_group_controller, pod_grouper, queue_controller, scheduler
 from pykai.cli.component import Composition, Part, errors_for_people, own_namespace, process_of, run_component
-from pykai.cli.flag_checks import metric_prefix, port
-from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, Flag, takes, tell_ineffective
+from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, Flag, metric_prefix, port, takes, tell_ineffective
 from pykai.cli.install import install
 from pykai.cli.queue_controller import QueueControllerSettings
 from pykai.cli.scheduler import SchedulerSettings, check_config, config_of
