@@ -22,7 +22,7 @@ import msgspec
 import numpy.ma  # noqa: F401  numpy imports it in the middle of the first `unique`: start-up, not a cycle
 
 from bench import machine
-from pykai.cache.assume import Assumptions
+from pykai.cache.assumed import Assumptions
 from pykai.cache.cluster import ClusterCache
 from pykai.config import scheduler as configuration
 from pykai.config.scheduler import SchedulerConfig

@@ -1,4 +1,4 @@
-"""The result of a cycle: what to write, as values. Whoever executes it needs nothing else."""
+"""The result of a cycle: what to write, as values. Carrying it out needs nothing else."""
 
 from __future__ import annotations
 

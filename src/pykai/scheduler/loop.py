@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import structlog
 
-from pykai.cache.assume import Assumptions
+from pykai.cache.assumed import Assumptions
 from pykai.cache.cluster import ClusterCache
 from pykai.engine.policy import Policy
 from pykai.kube.api import Api

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from pykai.cache.assume import Assumptions
+from pykai.cache.assumed import Assumptions
 from pykai.cache.cluster import ClusterCache
 from pykai.cache.pods import request_failed, request_is_for
 from pykai.kube.api import Api, Object, Patch

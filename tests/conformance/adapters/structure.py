@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pykai.cache.gangs import SubGroupError, effective_preemptibility, sub_group_tree
+from pykai.cache.podgroups import SubGroupError, effective_preemptibility, sub_group_tree
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import active_pods, next_victims, pods_to_place
 from pykai.engine.policy import Policy
