@@ -135,8 +135,8 @@ class Scheduler:
         plan, self.last = decision.plan, decision
         self.cycles += 1
         held = self._memory.assumptions.next_end()
-        self._agenda.somebody_waits = bool(plan.pending or plan.pipelines)
-        for instant in (decision.wake, held):
+        self._agenda.somebody_waits = bool(plan.pending or plan.nominations)
+        for instant in (plan.deadline, held):
             if instant is not None:
                 self._hands.wanted(instant)
         record(decision, self._hands.metrics)
