@@ -141,7 +141,7 @@ def compare(case: Timed, actions: tuple[str, ...]) -> None:
         now = NOW + number * STEP
         snapshot = snapshot_of(cluster, now)
         plan = decide(snapshot, policy, now)
-        twin = TimedCycle(cluster, snapshot, policy, Runtimes(cluster.queues, arguments), now)
+        twin = TimedCycle(cluster, snapshot, Runtimes(cluster.queues, arguments), now)
         decisions, notes = twin.run(actions)
         assert read(plan) == (decisions, replace(notes, started=written(plan, snapshot, policy, notes.started)))
         pods = [*(bind.pod for bind in plan.binds), *(nomination.pod for nomination in plan.nominations)]
@@ -185,7 +185,7 @@ def test_the_twin_finds_the_same_protected(case: Timed, action: str) -> None:
     cluster, arguments = case
     policy = policy_of(arguments, (action,))
     cycle = Cycle(snapshot_of(cluster, NOW), policy, NOW)
-    twin = TimedCycle(cluster, cycle.snapshot, policy, Runtimes(cluster.queues, arguments), NOW)
+    twin = TimedCycle(cluster, cycle.snapshot, Runtimes(cluster.queues, arguments), NOW)
     gangs = list(twin.world.members)
     plugin = plugin_of(policy)
     for pair in product(gangs, gangs):
@@ -199,7 +199,7 @@ def test_the_twin_tells_the_same_order(case: Timed, depth: int | None) -> None:
     depths = {} if depth is None else {"allocate": depth}
     policy = replace(policy_of(arguments, ("allocate",)), queue_depth=depths)
     snapshot = cluster.snapshot()
-    assert job_order(snapshot, policy, NOW) == turns(snapshot, policy, NOW, depth)
+    assert job_order(snapshot, policy, NOW) == turns(snapshot, depth)
 
 
 # ------------------------------------------------------------------------------------------------------------- past use

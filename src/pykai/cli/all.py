@@ -19,21 +19,28 @@ from pykai.admission.registration import PodSelection
 from pykai.admission.review import Admission
 from pykai.cli import binder, node_scale_adjuster, pod_group_controller, pod_grouper, queue_controller, scheduler
 from pykai.cli.component import Composition, Part, errors_for_people, own_namespace, process_of, run_component
-from pykai.cli.flag_checks import metric_prefix, port
-from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, Flag, takes, tell_ineffective
+from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, Flag, metric_prefix, port, takes, tell_ineffective
 from pykai.cli.install import install
 from pykai.cli.queue_controller import QueueControllerSettings
 from pykai.cli.scheduler import SchedulerSettings, check_config, config_of
-from pykai.cli.webhook_flags import WEBHOOK, webhook_settings
-from pykai.cli.webhooks import POD_GROUPS, PODS, QUEUES, Webhooks, WebhookSettings, watched_queues
-from pykai.controllers.binder import BinderSettings, ReservationTemplate, Rules
+from pykai.cli.webhooks import (
+    POD_GROUPS,
+    PODS,
+    QUEUES,
+    WEBHOOK,
+    Webhooks,
+    WebhookSettings,
+    watched_priority_classes,
+    watched_queues,
+    webhook_settings,
+)
+from pykai.controllers.binder import BinderSettings, BindRules, ReservationTemplate
 from pykai.controllers.grouping import Settings as GroupingSettings
 from pykai.controllers.loop import Pace
-from pykai.controllers.node_scale.scaling import Settings as ScalingSettings
-from pykai.controllers.node_scale.scaling_pod import ScalingPodTemplate
-from pykai.controllers.node_scaler import NodeScalerSettings
-from pykai.controllers.pod_group_status import PodGroupStatusSettings
+from pykai.controllers.node_scale import NodeScalerSettings, ScalingPodTemplate
+from pykai.controllers.node_scale import ScalingSettings as ScalingSettings
 from pykai.controllers.pod_grouper import PodGrouperSettings
+from pykai.controllers.status.pod_groups import PodGroupStatusSettings
 from pykai.kube.api import Api
 from pykai.kube.credentials import find_access
 from pykai.kube.http import HttpApi
@@ -100,7 +107,12 @@ def compose(settings: AllSettings, api: Api, watches: Watches, work: WorkMetrics
     if settings.scaling is not None:
         compositions.append(node_scale_adjuster.compose(settings.scaling, api, watches, work))
     if settings.webhook is not None:
-        rules = Admission(settings.pods, watched_queues(watches), settings.queues.compare_quotas)
+        rules = Admission(
+            settings.pods,
+            watched_queues(watches),
+            settings.queues.compare_quotas,
+            watched_priority_classes(watches),
+        )
         webhooks = Webhooks(api, rules, settings.webhook)
         compositions.append(Composition([Part("admission", webhooks.run, elected=False)]))
     return _joined(compositions)
@@ -120,7 +132,7 @@ def settings_for(scheduler_name: str, pods: PodSettings, webhook: WebhookSetting
     params = replace(usual.options.params, scheduler_name=scheduler_name)
     return AllSettings(
         scheduler=replace(usual, options=replace(usual.options, params=params)),
-        binder=BinderSettings(Rules(scheduler_name), pace=Pace(AT_ONCE, 1.0, 60.0)),
+        binder=BinderSettings(BindRules(scheduler_name), pace=Pace(AT_ONCE, 1.0, 60.0)),
         grouper=PodGrouperSettings(GroupingSettings(scheduler_name), workers=AT_ONCE),
         groups=PodGroupStatusSettings(scheduler_name),
         pods=pods,

@@ -14,14 +14,13 @@ import structlog
 
 from pykai import __version__
 from pykai.cli.component import Composition, Part, Process, own_host, run_component
-from pykai.cli.flag_checks import address, at_least, metric_prefix, port
-from pykai.cli.flags import CLIENT, ELECTION, Flag, takes, tell_ineffective
+from pykai.cli.flags import CLIENT, ELECTION, Flag, address, at_least, metric_prefix, port, takes, tell_ineffective
 from pykai.config import scheduler as configuration
 from pykai.config.fields import FieldError
 from pykai.config.scheduler import SchedulerConfig, remarks
+from pykai.config.usage import UsageConfig, read_usage_config
 from pykai.controllers.loop import Pace, ReconcileLoop
-from pykai.controllers.usage import UsageConfig, UsageLister, read_usage_config, source_of
-from pykai.controllers.usage.lister import QUERY_LATENCY
+from pykai.controllers.usage import QUERY_LATENCY, UsageLister, source_of
 from pykai.engine.policy import Policy
 from pykai.engine.verify import verify
 from pykai.kube.api import Api

@@ -55,7 +55,7 @@ def job_order(snapshot: Snapshot, policy: Policy, now: float) -> dict[str, Any]:
     entries = [(rows[key], {"id": "/".join(key), "priority": gangs.priority[rows[key]]}) for key in order]
     by_queue: dict[str, list[dict[str, object]]] = {}
     for row, entry in entries:
-        by_queue.setdefault(gangs.queue_names[row], []).append(entry)
+        by_queue.setdefault(gangs.queue_name(row), []).append(entry)
     return {"global_order": [entry for _, entry in entries], "queue_order": by_queue}
 
 

@@ -12,11 +12,17 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from pykai.config.usage import Window, WindowType
+from pykai.config.usage import UsageConfig, Window, WindowType, read_usage_config
 from pykai.controllers.loop import Pace
-from pykai.controllers.usage import FakeSource, HistorySource, UsageConfig, UsageError, UsageLister, read_usage_config
-from pykai.controllers.usage.queries import use_over_time
-from pykai.controllers.usage.source import PrometheusSource, source_of
+from pykai.controllers.usage import (
+    FakeSource,
+    HistorySource,
+    PrometheusSource,
+    UsageError,
+    UsageLister,
+    source_of,
+    use_over_time,
+)
 from pykai.kernels.usage import UsageRecord
 from tests.timeouts import TIMEOUT_SECONDS
 from tests.unit.controllers.virtual_time import VirtualTime
