@@ -27,11 +27,11 @@ from pykai.cli.scheduler import SchedulerSettings, check_config, config_of
 from pykai.cli.webhook_flags import WEBHOOK, webhook_settings
 from pykai.cli.webhooks import POD_GROUPS, PODS, QUEUES, Webhooks, WebhookSettings, watched_queues
 from pykai.controllers.binder import BinderSettings, BindRules, ReservationTemplate
-from pykai.controllers.grouping import Settings as GroupingSettings
 from pykai.controllers.loop import Pace
 from pykai.controllers.node_scale import NodeScalerSettings, ScalingPodTemplate
 from pykai.controllers.node_scale import ScalingSettings as ScalingSettings
-from pykai.controllers.pod_grouper import PodGrouperSettings
+from pykai.controllers.podgrouper.grouper import PodGrouperSettings
+from pykai.controllers.podgrouper.rules.workload import GroupingSettings as GroupingSettings
 from pykai.controllers.status.pod_groups import PodGroupStatusSettings
 from pykai.kube.api import Api
 from pykai.kube.credentials import find_access
