@@ -14,7 +14,7 @@ import msgspec
 
 from pykai.admission import review
 from pykai.admission.pods import PodSettings
-from pykai.cli.flag_checks import no_nan
+from pykai.cli.flags import no_nan
 from pykai.config import scheduler
 from pykai.config.fields import FieldError, below
 from pykai.config.scheduler import remarks

@@ -14,9 +14,16 @@ from pykai.kube.memory import MemoryApi
 from pykai.kube.resources import CRD, EVENT, NAMESPACE, POD, POD_GROUP, REPLICA_SET
 from pykai.objects import names
 from tests.permissive_crd import permissive_crd
+from tests.unit.controllers.live import (
+    DiaryApi,
+    eventually,
+    make_job,
+    make_pod,
+    make_priority_classes,
+    owned_by,
+    running,
+)
 from tests.virtual_loop import in_virtual_time
-
-from .live import DiaryApi, eventually, make_job, make_pod, make_priority_classes, owned_by, running
 
 PYTORCH = Resource("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")
 ODD = Resource("example.com", "v1", "thingies", "Thing")

@@ -12,9 +12,16 @@ from pykai.kube.errors import Unavailable
 from pykai.kube.pods import bind
 from pykai.kube.resources import POD, POD_GROUP
 from pykai.objects import names
+from tests.unit.controllers.live import (
+    DiaryApi,
+    eventually,
+    make_job,
+    make_pod,
+    make_priority_classes,
+    owned_by,
+    running,
+)
 from tests.virtual_loop import in_virtual_time
-
-from .live import DiaryApi, eventually, make_job, make_pod, make_priority_classes, owned_by, running
 
 A_WHILE = 3.0
 

@@ -14,9 +14,8 @@ from pykai.kube.errors import Unavailable
 from pykai.kube.resources import POD, POD_GROUP
 from pykai.kube.watches import Watches
 from pykai.objects import kinds, names
+from tests.unit.controllers.live import DiaryApi, make_job, make_pod, make_priority_classes, owned_by, running
 from tests.virtual_loop import in_virtual_time
-
-from .live import DiaryApi, make_job, make_pod, make_priority_classes, owned_by, running
 
 POD_P = POD.ref("p", "default")
 A_WHILE = 30.0

@@ -15,9 +15,16 @@ from pykai.kube.errors import Forbidden, Unavailable
 from pykai.kube.resources import CRD, EVENT, JOB, POD, POD_GROUP
 from pykai.objects import names
 from tests.permissive_crd import permissive_crd
+from tests.unit.controllers.live import (
+    DiaryApi,
+    eventually,
+    make_job,
+    make_pod,
+    make_priority_classes,
+    owned_by,
+    running,
+)
 from tests.virtual_loop import in_virtual_time
-
-from .live import DiaryApi, eventually, make_job, make_pod, make_priority_classes, owned_by, running
 
 RAY = Resource("ray.io", "v1", "rayclusters", "RayCluster")
 KNATIVE = Resource("serving.knative.dev", "v1", "services", "Service")
