@@ -35,11 +35,11 @@ from pykai.cli.webhooks import (
     webhook_settings,
 )
 from pykai.controllers.binder import BinderSettings, BindRules, ReservationTemplate
-from pykai.controllers.grouping import Settings as GroupingSettings
 from pykai.controllers.loop import Pace
 from pykai.controllers.node_scale import NodeScalerSettings, ScalingPodTemplate
 from pykai.controllers.node_scale import ScalingSettings as ScalingSettings
-from pykai.controllers.pod_grouper import PodGrouperSettings
+from pykai.controllers.podgrouper.grouper import PodGrouperSettings
+from pykai.controllers.podgrouper.rules.workload import GroupingSettings as GroupingSettings
 from pykai.controllers.status.pod_groups import PodGroupStatusSettings
 from pykai.kube.api import Api
 from pykai.kube.credentials import find_access

@@ -25,8 +25,8 @@ from pykai.config.fields import FieldError
 from pykai.hollow.settings import KubeletSettings
 from pykai.hollow.shapes import GpuShape, NodeShape, read_shapes, repeat
 from pykai.local import build, clusters
+from pykai.local.build import GoMissingError
 from pykai.local.cluster import ClusterError, tail
-from pykai.local.gotool import GoMissingError
 from pykai.local.process import identify, resident_bytes
 from pykai.local.site import checked_name
 

@@ -23,7 +23,7 @@ from pykai.hollow.settings import Log, Object, OnStart
 from pykai.hollow.settings import Program as PodProgram
 from pykai.hollow.shapes import Device
 from pykai.kube.api import Api
-from pykai.local.containers.images import Image, Images
+from pykai.local.containers.environment import Image, Images
 from pykai.local.session import Component, connect
 from pykai.objects import names
 

@@ -38,9 +38,8 @@ from pykai.scheduler.allocator import keep_freed_memory
 from pykai.scheduler.assembly import ALONE, LiveScheduler, Options
 from pykai.scheduler.dump import Circumstances, write_snapshot
 from pykai.scheduler.hands import Colocated
-from pykai.scheduler.job_order import job_order
 from pykai.scheduler.loop import Mind
-from pykai.scheduler.server import plugin_doors, serving
+from pykai.scheduler.server import job_order, plugin_doors, serving
 
 _NO_PROFILER = "profile the process with a sampling profiler from outside, such as py-spy"
 FLAGS = (

@@ -23,7 +23,7 @@ SUB_GROUPS = [{"name": "a", "minMember": 1}, {"name": "b", "minMember": 1}]
 STALE = {"kai.scheduler/stale-podgroup-timestamp": "2026-01-01T00:00:00Z"}
 
 
-def writeable(value: Any, path: str) -> Iterator[str]:
+def writeable(value: Any, path: str) -> Iterator[str]:  # noqa: C901 - one branch per kind of container
     """Paths to what can be written to. Kubernetes objects are values: frozen structs, not walked further."""
     if isinstance(value, np.ndarray):
         yield from [path] if value.flags.writeable else []
