@@ -44,14 +44,14 @@ def decided(snapshot: Snapshot, policy: Policy) -> Decisions:
     plan = decide(snapshot, policy, NOW)
     return Decisions(
         binds={bind.pod[1]: lodging(bind.node, bind.gpu_groups) for bind in plan.binds},
-        promises={promise.pod[1]: lodging(promise.node, promise.gpu_groups) for promise in plan.pipelines},
+        promises={promise.pod[1]: lodging(promise.node, promise.gpu_groups) for promise in plan.nominations},
         evictions={eviction.pod[1]: eviction.moves_to for eviction in plan.evictions},
     )
 
 
 def compare(cluster: Cluster, actions: tuple[str, ...]) -> None:
     snapshot, policy = snapshot_of(cluster), policy_of(actions)
-    assert decided(snapshot, policy) == decide_slowly(snapshot, policy, NOW)
+    assert decided(snapshot, policy) == decide_slowly(snapshot, policy.actions)
 
 
 @given(contended(), st.sampled_from(ACTIONS))
