@@ -28,6 +28,8 @@ from pykai.controllers.grouping.assignment import with_node_pool
 from pykai.controllers.grouping.fields import group_version_kind
 from pykai.controllers.grouping.kinds import DEFAULT, KARTA, TABLE, Kind, choose, group_workload, known
 from pykai.controllers.grouping.owners import has_labels, ownership, skips_grouping
+from tests.conformance.cases import Record
+from tests.conformance.cases import choose as pick
 
 Case = dict[str, Any]
 
@@ -48,7 +50,7 @@ class Cluster:
 
     def _of(self, api_version: str, kind: str, namespace: str) -> Sequence[Case]:
         return [
-            {**obj, "apiVersion": api_version, "kind": kind}
+            Record({**obj, "apiVersion": api_version, "kind": kind})
             for (api, _, plural), obj in self.objects
             if api == api_version
             and plural in (kind.lower() + "s", kind.lower() + "es")
@@ -249,7 +251,8 @@ def grouping(case: Case, document: Case) -> list[str]:
             expected,
             "sub_groups",
         )
-    return compared(lambda: rendered(GROUPERS[grouper](given, work)), expected, "metadata")
+    group = pick(GROUPERS, grouper)
+    return compared(lambda: rendered(group(given, work)), expected, "metadata")
 
 
 # ------------------------------------------------------------------------------------------------------------------ hub
@@ -334,7 +337,7 @@ def assign(given: Case, expected: Case) -> list[str]:
     for part, entries in patch["metadata"].items():
         metadata[part] = {**(metadata.get(part) or {}), **entries}
     wanted = expected.get("cluster_objects_after") or given["cluster_objects"]
-    return differences({**given["pod"], "metadata": metadata}, wanted[0]["object"], "pod")
+    return differences({**given["pod"], "metadata": metadata}, [*wanted, Record()][0]["object"], "pod")
 
 
 def find_sub_group(given: Case, expected: Case) -> list[str]:
@@ -399,7 +402,7 @@ HELPERS: dict[str, Callable[[Case, Case], list[str]]] = {
 
 
 def helpers(case: Case, document: Case) -> list[str]:
-    return HELPERS[case["input"]["operation"]](case["input"], case["expected"])
+    return pick(HELPERS, case["input"]["operation"])(case["input"], case["expected"])
 
 
 SUITES = {
