@@ -158,7 +158,7 @@ class Shell:
         decision = make_decision(view, self.policy, self.judge, NOW, clock=clock)
         for binding in decision.bindings:
             self.assumptions.bind(binding.request, binding.pod.metadata.uid)
-        self.teller.mark(decision.marks)
+        self.teller.mark(decision.plan.timestamps)
         self.teller.tell(decision.notices)
         record(decision, self.metrics)
         return decision, _steps(decision, 1000 * (told - began), 1000 * (copied - told), 1000 * (clock() - began))
@@ -166,13 +166,14 @@ class Shell:
 
 def _steps(decision: Decision, events: float, copy: float, whole: float) -> dict[str, float]:
     timings = decision.timings
+    actions = {name: 1000 * action.seconds for name, action in decision.plan.actions.items()}
     known = {
         "events": events,
         "copy": copy,
         "snapshot": timings.snapshot,
         "open": timings.opening - timings.snapshot,
-        "allocate": timings.actions["allocate"],
-        "victims": sum(took for action, took in timings.actions.items() if action != "allocate"),
+        "allocate": actions["allocate"],
+        "victims": sum(took for action, took in actions.items() if action != "allocate"),
         "judge": timings.judging,
     }
     return {**known, "rest": whole - sum(known.values()), "all": whole}

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pykai.controllers.grouping.kinds import TABLE as WORKLOADS
 from pykai.controllers.operator.kinds import CLUSTER_POLICY, MADE, WEBHOOKS
 from pykai.controllers.operator.upgrade import KUEUE
-from pykai.controllers.pod_grouper.kinds import plural_of
+from pykai.controllers.podgrouper.reader import plural_of
+from pykai.controllers.podgrouper.rules.kinds import TABLE as WORKLOADS
 from pykai.kube.api import Resource
 from pykai.objects import names as known
 from pykai.objects.crds import DEFINITIONS
@@ -153,6 +153,7 @@ ROLES: tuple[Role, ...] = (
         scaling=(("", "pods", "create delete"), ("", "pods/status", "patch")),
         lease=known.NODE_SCALE_ADJUSTER_LEASE,
     ),
+    Role("kai-admission", "admission", cluster=(("scheduling.k8s.io", "priorityclasses", FOLLOW),)),
     Role("kai-numa-placement-exporter", "numa-placement-exporter", cluster=(("", "pods", "list patch"),)),
     Role("kai-resource-reservation", "", reservation=(("", "pods", "get patch"),)),
     Role(

@@ -15,8 +15,8 @@ from pathlib import Path
 import structlog
 from aiohttp import web
 
+from pykai.admission.certificates import ReloadingContext
 from pykai.admission.review import HANDLERS, Admission, MalformedReviewError, Request, judge, request_in, response_of
-from pykai.admission.tls import ReloadingContext
 from pykai.admission.verdict import Verdict
 
 SERVING_CERTIFICATES = Path("/tmp/k8s-webhook-server/serving-certs")
@@ -30,7 +30,7 @@ class Listen:
     """Where and what to serve; port 0 picks a free one.
 
     The certificate's files are looked at every `look_every` seconds; `renew`, where the server makes its own, is
-    awaited before each look (`certificate_files.renew`). None: the files are somebody else's.
+    awaited before each look (`certificates.renew`). None: the files come from a Secret.
     """
 
     host: str = "0.0.0.0"
@@ -106,8 +106,7 @@ class WebhookServer:
             await asyncio.sleep(self._listen.look_every)
             try:
                 await self._look_at(certificate)
-            except Exception as problem:
-                # Whatever `renew` meets (an API server that is away), the certificate in use goes on serving.
+            except Exception as problem:  # noqa: BLE001 - whatever `renew` meets, the certificate in use serves on
                 log.warning("serving certificate kept, it could not be renewed", problem=str(problem))
 
     async def _look_at(self, certificate: ReloadingContext) -> None:

@@ -14,8 +14,7 @@ import structlog
 
 from pykai import __version__
 from pykai.cli.component import Composition, Part, Process, own_host, run_component
-from pykai.cli.flag_checks import address, at_least, metric_prefix, port
-from pykai.cli.flags import CLIENT, ELECTION, Flag, takes, tell_ineffective
+from pykai.cli.flags import CLIENT, ELECTION, Flag, address, at_least, metric_prefix, port, takes, tell_ineffective
 from pykai.config import scheduler as configuration
 from pykai.config.fields import FieldError
 from pykai.config.scheduler import SchedulerConfig, remarks
@@ -39,9 +38,8 @@ from pykai.scheduler.allocator import keep_freed_memory
 from pykai.scheduler.assembly import ALONE, LiveScheduler, Options
 from pykai.scheduler.dump import Circumstances, write_snapshot
 from pykai.scheduler.hands import Colocated
-from pykai.scheduler.job_order import job_order
 from pykai.scheduler.loop import Mind
-from pykai.scheduler.server import plugin_doors, serving
+from pykai.scheduler.server import job_order, plugin_doors, serving
 
 _NO_PROFILER = "profile the process with a sampling profiler from outside, such as py-spy"
 FLAGS = (

@@ -30,7 +30,7 @@ from pykai.kube.transport import Settings
 from pykai.local.build import Module
 from pykai.local.cluster import ClusterError, ControlPlane, start_cluster
 from pykai.local.clusters import Record, owned, remove, write_record
-from pykai.local.containers.images import Images
+from pykai.local.containers.environment import Images
 from pykai.local.containers.pods import Containers, Machine
 from pykai.local.kubelet import HollowKubelets
 from pykai.local.process import identify

@@ -80,7 +80,7 @@ def bound(found: Plan) -> dict[str, str]:
 
 
 def promised(found: Plan) -> dict[str, str]:
-    return {pipeline.pod[1]: pipeline.node for pipeline in found.pipelines}
+    return {each.pod[1]: each.node for each in found.nominations}
 
 
 def evicted(found: Plan) -> set[str]:

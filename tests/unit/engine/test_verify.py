@@ -12,7 +12,7 @@ import pykai.engine.verify
 from pykai.cache.cluster import ClusterCache
 from pykai.engine.verify import verify
 from pykai.model.params import SchedulerParams
-from pykai.model.plan import Bind, Evict, GangMark, Pipeline, Plan, Verdict
+from pykai.model.plan import Bind, Evict, Nomination, Plan, Timestamp, Verdict
 from pykai.model.snapshot import Snapshot
 from pykai.objects import kinds, names
 from tests import builders
@@ -97,8 +97,8 @@ def bind(name: str, on: str = "n1", *groups: str, **fields: Any) -> Bind:
     return Bind(("ns", name), on, "Regular", **{**shared, **fields}, gpu_groups=groups)
 
 
-def wait(name: str, on: str = "n1", *groups: str) -> Pipeline:
-    return Pipeline(("ns", name), on, groups)
+def wait(name: str, on: str = "n1", *groups: str) -> Nomination:
+    return Nomination(("ns", name), on, groups)
 
 
 def evict(name: str, action: str = "preempt", by: str | None = "high", **fields: Any) -> Evict:
@@ -135,7 +135,7 @@ BAD: list[tuple[str, Plan, str]] = [
     ("a pod nobody knows", Plan((bind("ghost-0"),)), UNKNOWN),
     ("a node nobody knows", Plan((bind("next-0", "n9"),)), UNKNOWN),
     ("an evictor nobody knows", Plan((), (HIGH,), (evict("low-0", by="ghost"),)), UNKNOWN),
-    ("a mark on nobody", Plan(marks=(GangMark(("ns", "ghost"), "stale", None),)), UNKNOWN),
+    ("a mark on nobody", Plan(timestamps=(Timestamp(("ns", "ghost"), "stale", None),)), UNKNOWN),
     (
         "the wrong gang",
         Plan((), (HIGH,), (Evict(("ns", "low-0"), ("ns", "duo"), "preempt", "", ("ns", "high"), 1),)),

@@ -18,11 +18,8 @@ from pykai.hollow.settings import Tenant
 from pykai.kube.api import Api, Object
 from pykai.kube.errors import ApiError
 from pykai.local.containers import volumes
-from pykai.local.containers.container import Container, Terms
-from pykai.local.containers.environment import expanded, variables_of
-from pykai.local.containers.execution import Command
-from pykai.local.containers.images import Images, name_of, words_of
-from pykai.local.containers.sources import NotYetError, Sources
+from pykai.local.containers.container import Command, Container, Terms
+from pykai.local.containers.environment import Images, NotYetError, Sources, expanded, name_of, variables_of, words_of
 from pykai.objects import units
 
 _REFRESH_SECONDS = 60.0

@@ -1,0 +1,109 @@
+"""Validation of PodGroups: the minimum of every level of the sub-group tree must have a meaning.
+
+A broken tree (two minimums, two sub-groups of one name, an unknown parent, a cycle) is refused at once. Everything
+else is collected, and some findings only warn: a minimum above the number of children may be ahead of children still to
+come, and a minimum of pods on a mid-level sub-group is tolerated in groups that already exist.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from pykai.admission.verdict import RefusedError, Verdict, declared, judged
+from pykai.objects import crds
+from pykai.objects.kinds import PodGroup, PodGroupSpec, SubGroup
+
+
+class Weight(Enum):
+    """When a finding refuses the group; otherwise it warns."""
+
+    ALWAYS = "always"
+    ON_CREATE = "on create"
+    NEVER = "never"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong with the minimums of a group."""
+
+    message: str
+    weight: Weight = Weight.ALWAYS
+
+
+@judged
+def validate_pod_group(pod_group: object, creating: bool) -> Verdict:
+    """Admit a group whose tree is sound; `creating` is False for an update, which forgives a little more."""
+    findings = examine(declared(crds.POD_GROUP, PodGroup, "podGroup", pod_group).spec)
+    refusing = (Weight.ALWAYS, Weight.ON_CREATE) if creating else (Weight.ALWAYS,)
+    errors = [finding.message for finding in findings if finding.weight in refusing]
+    warnings = tuple(finding.message for finding in findings if finding.weight not in refusing)
+    if errors:
+        raise RefusedError("\n".join(errors), warnings)
+    return Verdict(warnings=warnings)
+
+
+def examine(spec: PodGroupSpec) -> list[Finding]:
+    """What is wrong with the minimums, by sub-group name, the group itself last; a broken tree is refused."""
+    if spec.min_member is not None and spec.min_sub_group is not None:
+        raise RefusedError(
+            f"minMember and minSubGroup are mutually exclusive: set minMember ({spec.min_member}) to schedule a fixed "
+            "number of pods, or set minSubGroup to require a minimum number of child SubGroups, but not both"
+        )
+    sub_groups = sorted(spec.sub_groups or [], key=lambda sub_group: sub_group.name)
+    _check_tree(spec.sub_groups or [])
+    children = Counter(sub_group.parent or "" for sub_group in sub_groups)
+    findings = [finding for each in sub_groups for finding in _examine_sub_group(each, children[each.name])]
+    return findings + _examine_count("", spec.min_sub_group, children[""])
+
+
+def _check_tree(sub_groups: Sequence[SubGroup]) -> None:
+    parents: dict[str, str] = {}
+    for sub_group in sub_groups:
+        if sub_group.name in parents:
+            raise RefusedError(f"duplicate subgroup name {sub_group.name}")
+        parents[sub_group.name] = sub_group.parent or ""
+    for name, parent in parents.items():
+        if parent and parent not in parents:
+            raise RefusedError(f"parent {parent} of {name} was not found")
+    if _has_cycle(parents):
+        raise RefusedError("cycle detected in subgroups")
+
+
+def _has_cycle(parents: Mapping[str, str]) -> bool:
+    """Whether following parents (empty: none) ever comes back; every name is walked once."""
+    settled: set[str] = {""}
+    for start in parents:
+        walked: set[str] = set()
+        name = start
+        while name not in settled:
+            if name in walked:
+                return True
+            walked.add(name)
+            name = parents[name]
+        settled |= walked
+    return False
+
+
+def _examine_sub_group(sub_group: SubGroup, children: int) -> list[Finding]:
+    prefix = f'subgroup "{sub_group.name}": '
+    if sub_group.min_member is not None and sub_group.min_sub_group is not None:
+        raise RefusedError(f"{prefix}minMember and minSubGroup are mutually exclusive")
+    findings = []
+    if not children and sub_group.min_sub_group is not None:
+        findings.append(Finding(f"{prefix}minSubGroup cannot be set on a leaf SubGroup (no child SubGroups)"))
+    if not children and sub_group.min_member is None:
+        findings.append(Finding(f"subgroup {sub_group.name}: minMember is required"))
+    if children and sub_group.min_member is not None:
+        message = "minMember cannot be set on a mid-level SubGroup (has child SubGroups); use minSubGroup instead"
+        findings.append(Finding(prefix + message, Weight.ON_CREATE))
+    return findings + (_examine_count(prefix, sub_group.min_sub_group, children) if children else [])
+
+
+def _examine_count(prefix: str, minimum: int | None, children: int) -> list[Finding]:
+    if minimum is None or minimum <= children:
+        return []
+    message = f"{prefix}minSubGroup ({minimum}) exceeds the number of direct child SubGroups ({children})"
+    return [Finding(message, Weight.NEVER)]
