@@ -19,7 +19,7 @@ from pykai.engine.accumulated import Accumulated
 from pykai.engine.budgets import Deadline
 from pykai.engine.capacity import OVER_LIMIT, OverCapacity
 from pykai.engine.cycle import Cycle
-from pykai.engine.fit_after import FitAfter
+from pykai.engine.fit_after import FitAfter, Leaving
 from pykai.engine.line import VictimLine
 from pykai.engine.points import VictimChoice
 from pykai.engine.prospects import Prospects, Victims
@@ -148,7 +148,7 @@ class Attempt:
 
     def _grow(self, pods: Sequence[int]) -> Scenario | None:
         """Solve for longer and longer prefixes, keeping the victims found; the whole must be solved in the end, once
-        more where not all who were supposed to go had to: with fewer victims fewer may have to move."""
+        more where some move and others stay: with fewer victims fewer may have to move."""
         cycle = self.search.cycle
         total, solved, size = len(pods), 0, len(pods) if self.choice.for_gangs else 1
         possible = total
@@ -159,7 +159,7 @@ class Attempt:
             found = probe.run()
             if found is None:
                 possible = 0 if self.choice.for_gangs else size - 1
-            elif size == total and probe.supposed == set(found.victims):
+            elif size == total and (probe.supposed == set(found.victims) or probe.settled(found)):
                 return self._kept_if_whole(found, mark)
             else:
                 recorded, solved = batches_of(cycle, found), size
@@ -212,11 +212,11 @@ class Probe:
         self.cycle = attempt.search.cycle
         self.pods = pods
         self.recorded = list(recorded)
-        self.room = Room(self.cycle, pods, freed_by(self.cycle, recorded), self.search.domains)
+        self.room = Room(self.search.line.pool, pods, freed_by(self.cycle, recorded), self.search.domains)
         self.known = {pod for batch in recorded for pod in batch.pods}
         self.taken = victims_of(self.cycle, recorded)
         self.needs = [float(self.cycle.trial.of_class(pod).request[GPU]) for pod in pods]
-        self._fit = FitAfter(self.cycle, pods[0]) if len(pods) == 1 and not recorded else None
+        self._fit = FitAfter(self.search.line.pool, pods[0]) if len(pods) == 1 and not recorded else None
         self.seen: set[frozenset[int]] = set()
         """Batches that were chosen together before."""
         self.tried: set[frozenset[int]] = set()
@@ -230,9 +230,9 @@ class Probe:
             return every, every
         return self.search.prospects.judge(self.request, victims, nodes)
 
-    def opening(self, pods: Rows, nodes: Rows, goes: Mask) -> Mask:
+    def opening(self, leaving: Leaving) -> Mask:
         """After which pods a node is open to a single pod, if only those of one node go."""
-        return np.ones(len(pods), dtype=bool) if self._fit is None else self._fit.opening(pods, nodes, goes)
+        return np.ones(len(leaving.pods), dtype=bool) if self._fit is None else self._fit.opening(leaving)
 
     @cached_property
     def _over(self) -> OverCapacity | None:
@@ -262,7 +262,7 @@ class Probe:
 
     def run(self) -> Scenario | None:
         """The first scenario that works; it is left in the trial."""
-        if self.room.holds:
+        if self.room.holds and (self.recorded or len(self.pods) < len(self.search.cause.pods)):
             scenario = self._try([])
             if scenario is not None:
                 return scenario
@@ -281,6 +281,14 @@ class Probe:
             states[ScenarioState.FILTERED] += len(line) - done
             done = len(line)
         return None
+
+    def settled(self, found: Scenario) -> bool:
+        """Whether the same is decided if only those go that have to: a single pod gets whole devices of the one node
+        that is left, and nobody moves."""
+        trial = self.cycle.trial
+        if len(self.pods) > 1 or found.moved or trial.of_class(self.pods[0]).shared:
+            return False
+        return {trial.node[pod] for pod in self.supposed} == {trial.node[self.pods[0]]}
 
     def _choices(self, found: Accumulated, latest: int) -> Scenario | None:
         """The first choice that works; one that would tear a gang apart is tried again with all of the gang."""
@@ -309,7 +317,9 @@ class Probe:
 
     def _chosen(self, batches: Sequence[Batch]) -> Scenario | None:
         if self.room.enough(batches) and (self._fit is None or self._fit.possible(_pods(batches))):
-            return self._try(batches)
+            gone = _pods([*self.recorded, *batches])
+            if not self.search.cause.keep_all or self.room.packs(gone, gone):
+                return self._try(batches)
         self.attempt.states[ScenarioState.FILTERED] += 1
         return None
 
