@@ -26,7 +26,6 @@ from pykai.cache.assumed import Assumptions
 from pykai.cache.cluster import ClusterCache
 from pykai.config import scheduler as configuration
 from pykai.config.scheduler import SchedulerConfig
-from pykai.engine.verify import verify
 from pykai.kube import resources
 from pykai.kube.api import EventType, Object, Resource, Selection
 from pykai.kube.watch import SharedWatch
@@ -41,6 +40,7 @@ from pykai.scheduler.feed import Feed
 from pykai.scheduler.figures import record
 from pykai.scheduler.outbox import Outbox
 from pykai.scheduler.telling import Outlets, Teller
+from pykai.verify.judge import verify
 
 GPUS = 8
 QUEUES, DEPARTMENTS = 16, 4

@@ -18,12 +18,12 @@ from msgspec import structs
 from pykai.engine.cycle import Cycle
 from pykai.engine.decide import decide
 from pykai.engine.policy import Policy
-from pykai.engine.verify import verify
 from pykai.model.plan import Plan
 from pykai.model.resources import GPU
 from pykai.model.snapshot import Snapshot
 from pykai.objects import names
 from pykai.objects.units import rfc3339
+from pykai.verify.judge import verify
 from tests.properties.clusters import ASKS, FREE, Ask, Lodging, clusters, pod_of
 from tests.properties.small_world import (
     NOW,

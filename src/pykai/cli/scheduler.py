@@ -22,7 +22,6 @@ from pykai.config.usage import UsageConfig, read_usage_config
 from pykai.controllers.loop import Pace, ReconcileLoop
 from pykai.controllers.usage import QUERY_LATENCY, UsageLister, source_of
 from pykai.engine.policy import Policy
-from pykai.engine.verify import verify
 from pykai.kube.api import Api
 from pykai.kube.clock import wall
 from pykai.kube.lease import scheduler_lease
@@ -40,6 +39,7 @@ from pykai.scheduler.dump import Circumstances, write_snapshot
 from pykai.scheduler.hands import Colocated
 from pykai.scheduler.loop import Mind
 from pykai.scheduler.server import job_order, plugin_doors, serving
+from pykai.verify.judge import verify
 
 _NO_PROFILER = "profile the process with a sampling profiler from outside, such as py-spy"
 FLAGS = (

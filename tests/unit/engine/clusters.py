@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from pykai.engine.decide import decide
-from pykai.engine.verify import verify
 from pykai.model.plan import Plan
 from pykai.model.snapshot import Snapshot
 from pykai.objects import names
 from pykai.objects.units import rfc3339
+from pykai.verify.judge import verify
 from tests import builders
 from tests.builders import NOW, decoded
 from tests.properties import small_world

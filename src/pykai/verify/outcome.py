@@ -1,6 +1,6 @@
 """A plan against its snapshot, as rows: who goes where, who leaves, what is held before and after.
 
-Part of the judge (`engine/verify.py`): read from the tables and the plan in the most obvious way, with nothing of the
+Part of the judge (`verify/judge.py`): read from the tables and the plan in the most obvious way, with nothing of the
 engine. What names nobody known, or contradicts itself, is a violation and is left out of the rest.
 """
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import ast
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-import pykai.engine.verify
 from pykai.cache.cluster import ClusterCache
-from pykai.engine.verify import verify
 from pykai.model.params import SchedulerParams
 from pykai.model.plan import Bind, Evict, Nomination, Plan, Timestamp, Verdict
 from pykai.model.snapshot import Snapshot
 from pykai.objects import kinds, names
+from pykai.verify.judge import verify
 from tests import builders
 from tests.builders import as_kind, decoded
 from tests.unit.plugins.small_clusters import Fields
@@ -213,12 +210,3 @@ def test_a_rule_holds_where_its_plugin_runs(snapshot: Snapshot) -> None:
     assert {v.rule for v in verify(snapshot, plan)} == {PLACE, "a queue keeps its limit"}
     assert {v.rule for v in verify(snapshot, plan, ["proportion"])} == {"a queue keeps its limit"}
     assert verify(snapshot, plan, ["topology"]) == []
-
-
-def test_it_shares_nothing_with_the_engine() -> None:
-    files = sorted(Path(pykai.engine.verify.__file__).parent.glob("verify*.py"))
-    assert len(files) > 1
-    for file in files:
-        for statement in ast.walk(ast.parse(file.read_text())):
-            if isinstance(statement, ast.ImportFrom) and str(statement.module).startswith("pykai."):
-                assert str(statement.module).startswith(("pykai.model.", "pykai.objects.", "pykai.engine.verify"))
