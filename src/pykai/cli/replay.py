@@ -194,9 +194,9 @@ def replay(  # noqa: PLR0913 - one parameter for each option
     """
     with refusing(file):
         run = opened(file, now)
-        plan, figures = played(run, cycles)
+        plan, figures = run_cycles(run, cycles)
         found = summary(run.file, figures)
-        again = played_warm(run, cycles) if warm else None
+        again = run_warm_cycles(run, cycles) if warm else None
     if as_json:
         click.echo(msgspec.json.encode({**found, **({} if again is None else {"warm": again})}))
     else:
@@ -225,7 +225,7 @@ def refusing(file: Path) -> Iterator[None]:
         raise _Refused(f"{file}: {_first_wrong_part(file) or field_error(error, snapshot.MEMBER)}") from error
 
 
-def played(run: Replay, cycles: int) -> tuple[Plan, list[CycleFigures]]:
+def run_cycles(run: Replay, cycles: int) -> tuple[Plan, list[CycleFigures]]:
     """The last plan, and the figures of every cycle."""
     figures = []
     keep_freed_memory()
@@ -236,7 +236,7 @@ def played(run: Replay, cycles: int) -> tuple[Plan, list[CycleFigures]]:
     return plan, figures
 
 
-def played_warm(run: Replay, cycles: int) -> list[CycleFigures]:
+def run_warm_cycles(run: Replay, cycles: int) -> list[CycleFigures]:
     """The figures of cycles with a filled cache."""
     with collector.at_rest():
         return run.warm_cycles(cycles)

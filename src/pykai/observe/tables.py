@@ -51,7 +51,7 @@ def table(title: str, columns: Sequence[Column | str], rows: Iterable[Sequence[R
 
 
 def first(rows: Sequence[Sequence[RenderableType]], most: int) -> list[Sequence[RenderableType]]:
-    """At most so many rows, and a last one that tells how many there are more."""
+    """At most so many rows, and a last one with the number of those left out."""
     if len(rows) <= most:
         return list(rows)
     rest: Sequence[RenderableType] = [Text(f"... {len(rows) - most} more", style=FAINT)]

@@ -89,7 +89,7 @@ async def _start(command: Command, output: int) -> asyncio.subprocess.Process:
 
 
 async def _log(output: int, say: Callable[[str], None]) -> None:
-    """Say every line that comes out of a pipe, until nobody holds its other end."""
+    """Log every line that comes out of a pipe, until its other end is closed."""
     lines = asyncio.StreamReader(_LONGEST_LINE)
     protocol = asyncio.StreamReaderProtocol(lines)
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, os.fdopen(output, "rb"))
@@ -143,16 +143,16 @@ async def probe_answers(url: str, seconds: float) -> bool:
         return False
 
 
-async def probe(rhythm: ProbeSettings, ask: Callable[[], Awaitable[bool]], tell: Callable[[bool], None]) -> None:
-    """Ask until cancelled, and `tell` each time enough equal answers came in a row."""
-    await asyncio.sleep(rhythm.initial_delay_seconds)
+async def probe(settings: ProbeSettings, ask: Callable[[], Awaitable[bool]], report: Callable[[bool], None]) -> None:
+    """Ask until cancelled, and `report` each time enough equal answers came in a row."""
+    await asyncio.sleep(settings.initial_delay_seconds)
     last, streak = False, 0
     while True:
         good = await ask()
         last, streak = good, streak + 1 if good == last else 1
-        if streak == (rhythm.success_threshold if good else rhythm.failure_threshold):
-            tell(good)
-        await asyncio.sleep(rhythm.period_seconds)
+        if streak == (settings.success_threshold if good else settings.failure_threshold):
+            report(good)
+        await asyncio.sleep(settings.period_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,11 +249,11 @@ class Container:
                 task.cancel()
             await asyncio.gather(*ends, *followed, return_exceptions=True)
 
-    async def _probe(self, kind: str, tell: Callable[[bool], None]) -> None:
+    async def _probe(self, kind: str, report: Callable[[bool], None]) -> None:
         url = self._asked.get(kind)
         if url is not None:
-            rhythm = msgspec.convert(self._spec[kind], ProbeSettings)
-            await probe(rhythm, partial(probe_answers, url, rhythm.timeout_seconds), tell)
+            settings = msgspec.convert(self._spec[kind], ProbeSettings)
+            await probe(settings, partial(probe_answers, url, settings.timeout_seconds), report)
 
     def _is_ready(self, good: bool) -> None:
         self._become(self.state, ready=good)
