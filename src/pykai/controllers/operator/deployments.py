@@ -1,22 +1,58 @@
-"""The Deployment of a component: `kai <component>` with its flags, in the one image.
+"""The Deployment of a component, `kai <component>` with its flags in the one image, and the objects that go with it.
 
-Copies beyond the first are elected. A component of which two at work are one too many is stopped before its successor
-starts, elected or not: the pods that a change from one copy to several replaces know of no election.
+Further replicas are elected. A component of which two must not work at once is stopped before its successor starts,
+elected or not: the pods that a change from one replica to several replaces know of no election.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-from pykai.controllers.operator import images
-from pykai.controllers.operator.installation import Installation
-from pykai.controllers.operator.placement import affinity, container_security
-from pykai.controllers.operator.settings import Service
+from pykai.controllers.operator.config import Autoscaler, Port, Service
+from pykai.controllers.operator.installation import VPA_KIND, Installation, SecretData, image_reference
+from pykai.kube.api import Object
 from pykai.objects import names
 
-Object = dict[str, Any]
+RUN_AS_USER: Final = 10000
+_PARTS = ("nodeAffinity", "podAffinity", "podAntiAffinity")
+_WEIGHT = 100
+
+
+def affinity(installation: Installation, own: Object, labels: dict[str, str]) -> Object:
+    """Each part of the component's own affinity, else of the global one; copies keep apart unless either says how."""
+    general = installation.config.shared.affinity
+    merged = {part: own.get(part) or general.get(part) for part in _PARTS}
+    if not merged["podAntiAffinity"]:
+        merged["podAntiAffinity"] = _apart(labels, installation.config.shared.require_default_pod_anti_affinity_term)
+    return {part: value for part, value in merged.items() if value}
+
+
+def _apart(labels: dict[str, str], required: bool) -> Object:
+    term = {"labelSelector": {"matchLabels": labels}, "topologyKey": names.HOSTNAME_LABEL}
+    preferred = [{"weight": _WEIGHT, "podAffinityTerm": term}]
+    apart: Object = {"preferredDuringSchedulingIgnoredDuringExecution": preferred}
+    return {**apart, "requiredDuringSchedulingIgnoredDuringExecution": [term]} if required else apart
+
+
+def container_security(installation: Installation) -> Object:
+    """The security context of containers: the one Config gives, else one that the restricted profile admits.
+
+    OpenShift chooses the user of a namespace's pods by itself and refuses any other.
+    """
+    shared = installation.config.shared
+    if shared.security_context:
+        return shared.security_context
+    user = {} if shared.openshift else {"runAsUser": RUN_AS_USER}
+    return {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+        "runAsNonRoot": True,
+        **user,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
 
 PROGRAM: Final = "kai"
 CERTIFICATES: Final = "/tmp/k8s-webhook-server/serving-certs"
@@ -105,7 +141,7 @@ def container(workload: Workload, installation: Installation) -> Object:
     usual = RESOURCES.get(workload.command, USUAL_RESOURCES)
     parts = {
         "name": workload.name,
-        "image": images.reference(service.image, installation.site),
+        "image": image_reference(service.image, installation.site),
         "imagePullPolicy": service.image.pull_policy,
         "command": [PROGRAM, workload.command],
         "args": [*workload.arguments, *([f"--webhook-cert-dir={CERTIFICATES}"] if workload.secret else [])],
@@ -165,3 +201,65 @@ def _volumes(workload: Workload) -> list[Object]:
 
 def _present(parts: Object) -> Object:
     return {key: value for key, value in parts.items() if value not in ({}, [], "")}
+
+
+def account(name: str, installation: Installation) -> Object:
+    """A service account."""
+    secrets = pull_secrets(installation)
+    more: Object = {"imagePullSecrets": secrets} if secrets else {}
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}, **more}
+
+
+def service(name: str, selector: Mapping[str, str], ports: Sequence[Port]) -> Object:
+    """A Service; an empty selector leaves its endpoints to others."""
+    rows = [{"name": port.name, "port": port.port, "targetPort": port.target_port, "protocol": "TCP"} for port in ports]
+    spec: Object = {"type": "ClusterIP", "ports": rows}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "labels": dict(selector) or {"app": name}},
+        "spec": {**spec, "selector": dict(selector)} if selector else spec,
+    }
+
+
+def lease(name: str, workload: Workload) -> list[Object]:
+    """The Lease of copies that are elected; it has no spec, because who holds it and since when is theirs to write."""
+    if not workload.elected:
+        return []
+    metadata = {"name": name, "labels": workload.pod_labels}
+    return [{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}]
+
+
+def budget(workload: Workload) -> list[Object]:
+    """A disruption budget, where there is more than one copy and one is asked for."""
+    asked = workload.service.pod_disruption_budget
+    if workload.replicas <= 1 or not asked.enabled:
+        return []
+    spec = {"maxUnavailable": asked.max_unavailable, "selector": {"matchLabels": workload.pod_labels}}
+    return [_of("policy/v1", "PodDisruptionBudget", workload, spec)]
+
+
+def autoscaler(workload: Workload, asked: Autoscaler, installation: Installation) -> list[Object]:
+    """A vertical autoscaler, where one is asked for and the cluster knows them."""
+    if not asked.enabled or VPA_KIND not in installation.facts.installed:
+        return []
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": workload.name}
+    policies = {"updatePolicy": asked.update_policy, "resourcePolicy": asked.resource_policy}
+    spec = {"targetRef": target, **{key: value for key, value in policies.items() if value}}
+    return [_of("autoscaling.k8s.io/v1", "VerticalPodAutoscaler", workload, spec)]
+
+
+def certificate(name: str, data: SecretData) -> Object:
+    """The Secret with a serving certificate."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name},
+        "type": "kubernetes.io/tls",
+        "data": dict(data),
+    }
+
+
+def _of(version: str, kind: str, workload: Workload, spec: Object) -> Object:
+    metadata = {"name": workload.name, "labels": workload.pod_labels}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}

@@ -1,16 +1,73 @@
-"""The flags each component is started with. What nobody set is left out, because the component has the default."""
+"""The flags of every component. Flags that nobody set are absent, because the component has the default.
+
+`changed` merges overrides into tables of plugins and actions, for the scheduler and the binder alike: `enabled` and
+`priority` one by one, `arguments` as a whole. A name that no table has is enabled with priority 0.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
-from pykai.controllers.operator import images
-from pykai.controllers.operator.binder_plugins import HAMI_CORE, merged
-from pykai.controllers.operator.installation import Installation
-from pykai.controllers.operator.placement import container_security
-from pykai.controllers.operator.settings import ClientLimits
+from pykai.controllers.operator.config import Binder, ClientLimits, Override
+from pykai.controllers.operator.deployments import container_security
+from pykai.controllers.operator.installation import Facts, Installation, image_reference
+
+
+@dataclass(frozen=True)
+class Row:
+    """A plugin or an action, complete."""
+
+    enabled: bool
+    priority: int
+    arguments: Mapping[str, str]
+
+
+UNKNOWN = Row(True, 0, {})
+
+
+def changed(usual: Mapping[str, Row], changes: Mapping[str, Override]) -> dict[str, Row]:
+    """The table after the changes."""
+    return {**usual, **{name: _row(usual.get(name, UNKNOWN), change) for name, change in changes.items()}}
+
+
+def _row(row: Row, change: Override) -> Row:
+    return Row(
+        row.enabled if change.enabled is None else change.enabled,
+        row.priority if change.priority is None else change.priority,
+        row.arguments if change.arguments is None else change.arguments,
+    )
+
+
+def in_order(rows: Mapping[str, Row]) -> list[tuple[str, Row]]:
+    """Those that are on: higher priority first, then by name."""
+    return sorted(
+        ((name, row) for name, row in rows.items() if row.enabled), key=lambda item: (-item[1].priority, item[0])
+    )
+
+
+HAMI_CORE: Final = "hamicore"
+BIND_SECONDS: Final = 120
+
+
+def binder_plugins(binder: Binder, facts: Facts) -> dict[str, dict[str, Any]]:
+    """Every plugin with `enabled`, `priority` and `arguments`, as the binder's flag takes them."""
+    seconds = str(binder.volume_binding_timeout_seconds or BIND_SECONDS)
+    cdi = facts.cdi if binder.cdi_enabled is None else binder.cdi_enabled
+    waits = {"bindTimeoutSeconds": seconds}
+    usual = {
+        "volumebinding": Row(True, 300, waits),
+        "dynamicresources": Row(True, 200, waits),
+        "gpusharing": Row(True, 100, {"cdiEnabled": "true" if cdi else "false"}),
+        HAMI_CORE: Row(False, 50, {}),
+    }
+    rows = sorted(changed(usual, binder.plugins).items())
+    return {
+        name: {"enabled": row.enabled, "priority": row.priority, "arguments": dict(row.arguments)} for name, row in rows
+    }
+
 
 Given = Mapping[str, Any]
 USUAL_LIMITS = ClientLimits(20, 100)
@@ -82,13 +139,13 @@ def binder(installation: Installation) -> list[str]:
             "resource-reservation-namespace": reservation.namespace,
             "resource-reservation-service-account": reservation.service_account_name,
             "resource-reservation-app-label": reservation.app_label,
-            "resource-reservation-pod-image": images.reference(reservation.image, installation.site),
+            "resource-reservation-pod-image": image_reference(reservation.image, installation.site),
             "scale-adjust-namespace": installation.config.node_scale_adjuster.args.node_scale_namespace,
             "health-probe-bind-address": f":{own.probe_port}",
             "metrics-bind-address": f":{own.metrics_port}",
             "max-concurrent-reconciles": own.max_concurrent_reconciles,
             "resource-reservation-allocation-timeout": reservation.allocation_timeout,
-            "plugins": merged(own, installation.facts),
+            "plugins": binder_plugins(own, installation.facts),
             "fake-gpu-nodes": True if installation.facts.fake_gpu_nodes else None,
             **_elected(installation, own.replicas),
             **_limits(own.service.k8s_client_config),
@@ -105,7 +162,7 @@ def admission(installation: Installation) -> list[str]:
     """Of `kai admission`."""
     own = installation.config.admission
     older, fraction = own.gpu_pod_runtime_class_name, own.gpu_fraction_runtime_class_name
-    hami = merged(installation.config.binder, installation.facts)[HAMI_CORE]["enabled"]
+    hami = binder_plugins(installation.config.binder, installation.facts)[HAMI_CORE]["enabled"]
     return flags(
         {
             "scheduler-name": installation.config.shared.scheduler_name,
@@ -164,7 +221,7 @@ def node_scale_adjuster(installation: Installation) -> list[str]:
         {
             "scheduler-name": installation.config.shared.scheduler_name,
             "scaling-pod-service-account": own.args.node_scale_service_account,
-            "scaling-pod-image": images.reference(own.args.scaling_pod_image, installation.site),
+            "scaling-pod-image": image_reference(own.args.scaling_pod_image, installation.site),
             "scale-adjust-namespace": own.args.node_scale_namespace,
             "gpu-memory-to-fraction-ratio": own.args.gpu_memory_to_fraction_ratio,
             **_elected(installation, own.replicas),

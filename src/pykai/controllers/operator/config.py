@@ -1,21 +1,48 @@
-"""Config as a typed value, complete with its defaults.
+"""Config and SchedulingShard as typed values, complete with the defaults of their schemas.
 
-Only the fields the operator reads. Defaults are those of the schema (`objects/config_schema.py`); a field that may be
-absent has None, or an empty value where the two mean the same. A component without `vpa` has the global one.
+Only the fields that the operator reads. The schemas are the only place that has the defaults; the API server applies
+them only inside parts that are present, so absent parts are created first, and a spec of `{}` comes out complete. A
+component without `vpa` has the global one. `usage_db_config` and `scenario_search_budgets` pass to the scheduler
+unchanged.
 """
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct, field
 
 from pykai.config.fields import FieldError, converted
-from pykai.controllers.operator.defaults import filled
-from pykai.objects.crds import CONFIG
+from pykai.kube.api import Object
+from pykai.objects.crds import CONFIG, SHARD
 from pykai.objects.names import is_subdomain
 
-Object = dict[str, Any]
+Schema = Mapping[str, Any]
+
+
+def with_defaults(value: Any, schema: Schema) -> Any:
+    """The value with every default of the schema; parts made of fields exist afterwards, even if empty."""
+    if not isinstance(value, dict):
+        return value
+    known = schema.get("properties") or {}
+    others = schema.get("additionalProperties")
+    result = {
+        name: with_defaults(item, known.get(name) or (others if isinstance(others, Mapping) else {}))
+        for name, item in value.items()
+        if item is not None
+    }
+    for name, part in known.items():
+        if name in result:
+            continue
+        if "default" in part:
+            result[name] = copy.deepcopy(part["default"])
+        elif part.get("properties"):
+            result[name] = with_defaults({}, part)
+    return result
+
+
 Labels = dict[str, str]
 
 
@@ -289,7 +316,7 @@ _WITH_AUTOSCALER = tuple(
 
 def read_config(spec: Object) -> Config:
     """A Config's spec with all defaults; FieldError names the field that is wrong."""
-    config = converted(filled(_with_global_autoscaler(spec), CONFIG.spec), Config, "spec")
+    config = converted(with_defaults(_with_global_autoscaler(spec), CONFIG.spec), Config, "spec")
     name = config.shared.scheduler_name
     if not is_subdomain(name):
         raise FieldError("spec.global.schedulerName", f"{name!r} cannot be part of names")
@@ -302,3 +329,45 @@ def _with_global_autoscaler(spec: Object) -> Object:
         return spec
     parts = {name: {"vpa": autoscaler, **(spec.get(name) or {})} for name in _WITH_AUTOSCALER}
     return {**spec, **parts}
+
+
+class Strategy(Struct, frozen=True):
+    """binpack or spread, for workloads with and without GPUs."""
+
+    gpu: str
+    cpu: str
+
+
+class MinRuntime(Struct, rename="camel", frozen=True):
+    preempt_min_runtime: str = ""
+    reclaim_min_runtime: str = ""
+
+
+class ShardSpec(Struct, rename="camel", frozen=True):
+    placement_strategy: Strategy
+    min_runtime: MinRuntime
+    args: Labels = {}
+    partition_label_value: str = ""
+    queue_depth_per_action: dict[str, int] = {}
+    k_value: float | None = None
+    usage_db_config: Object | None = field(default=None, name="usageDBConfig")
+    scenario_search_budgets: Object = {}
+    plugins: dict[str, Override] = {}
+    actions: dict[str, Override] = {}
+
+
+class Shard(Struct, frozen=True):
+    """A SchedulingShard by its name."""
+
+    name: str
+    spec: ShardSpec
+
+
+_AS_WRITTEN = ("usageDBConfig", "scenarioSearchBudgets")
+
+
+def read_shard(name: str, spec: Object) -> Shard:
+    """A SchedulingShard with all defaults; FieldError names the field that is wrong."""
+    complete = {key: part for key, part in with_defaults(spec, SHARD.spec).items() if key not in _AS_WRITTEN}
+    as_written = {key: spec[key] for key in _AS_WRITTEN if spec.get(key) is not None}
+    return Shard(name, converted({**complete, **as_written}, ShardSpec, "spec"))
