@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from pykai.config import scheduler as configuration
 from pykai.config.fields import FieldError
 from pykai.config.scheduler import SchedulerConfig, remarks
 from pykai.controllers.loop import Pace, ReconcileLoop
-from pykai.controllers.usage import UsageConfig, UsageLister, read_usage_config, source_of
+from pykai.controllers.usage import UsageConfig, UsageLister, UsageSource, read_usage_config, source_of
 from pykai.controllers.usage.lister import QUERY_LATENCY
 from pykai.engine.policy import Policy
 from pykai.engine.verify import verify
@@ -37,10 +37,11 @@ from pykai.plugins import registry
 from pykai.scheduler.agenda import Rhythm
 from pykai.scheduler.allocator import keep_freed_memory
 from pykai.scheduler.assembly import ALONE, LiveScheduler, Options
+from pykai.scheduler.decision import Decision
 from pykai.scheduler.dump import Circumstances, write_snapshot
 from pykai.scheduler.hands import Colocated
 from pykai.scheduler.job_order import job_order
-from pykai.scheduler.loop import Mind
+from pykai.scheduler.loop import Mind, unobserved
 from pykai.scheduler.server import plugin_doors, serving
 
 _NO_PROFILER = "profile the process with a sampling profiler from outside, such as py-spy"
@@ -102,6 +103,8 @@ class SchedulerSettings:
     plugin_port: int | None = 8081
     takes_over: bool = False
     """Whether another replica may have led before."""
+    observe: Callable[[Decision], None] = unobserved
+    usage_source: Callable[[UsageConfig], UsageSource] = source_of
 
 
 def settings_of(given: dict[str, Any]) -> SchedulerSettings:
@@ -200,7 +203,7 @@ def compose(
     past: list[UsageLister] = []
     plugins = configuration.plugin_names(settings.config, registry.BUILT_IN)
     judge = partial(verify, plugins=plugins, everything=False)
-    mind = Mind(policy, judge, lambda: past[0].current() if past else {})
+    mind = Mind(policy, judge, lambda: past[0].current() if past else {}, settings.observe)
     options = replace(settings.options, more_metrics=(QUERY_LATENCY,) if usage_config else ())
     live = LiveScheduler(api, watches, mind, loop, options, colocated)
     known = asyncio.Event()
@@ -209,7 +212,7 @@ def compose(
         known.set()
     else:
         latency = partial(live.metrics.observe, QUERY_LATENCY.name)
-        past.append(UsageLister(source_of(usage_config), usage_config, latency=latency))
+        past.append(UsageLister(settings.usage_source(usage_config), usage_config, latency=latency))
         parts.append(Part("scheduler-usage", partial(_follow_usage, past[0], known), elected=False))
     if settings.plugin_port is not None:
         parts.append(Part("scheduler-doors", partial(_doors, settings, api, live, policy), elected=False))

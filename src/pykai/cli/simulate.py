@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,31 +15,31 @@ import click
 import msgspec
 
 from pykai.admission import review
+from pykai.admission.in_process import webhooks
 from pykai.admission.pods import PodSettings
+from pykai.cli import all as everything
+from pykai.cli.component import Process, live
 from pykai.cli.flag_checks import no_nan
+from pykai.cli.reservation import on_hollow_nodes
 from pykai.config import scheduler
 from pykai.config.fields import FieldError, below
-from pykai.config.scheduler import remarks
+from pykai.config.scheduler import SchedulerConfig, remarks
 from pykai.config.usage import read_usage_config
-from pykai.controllers import grouping
-from pykai.engine.verify import verify
+from pykai.hollow.settings import OnStart
+from pykai.kube.api import Api
+from pykai.kube.memory import Admission
 from pykai.model.params import SchedulerParams
-from pykai.model.plan import Plan
-from pykai.model.snapshot import Snapshot
-from pykai.objects import units
+from pykai.objects import crds, names, units
+from pykai.observe import logs
 from pykai.plugins import registry
-from pykai.sim import admission, generate, installed, manifests
-from pykai.sim.admission import Admitted, ManifestsError
-from pykai.sim.devices import NoDeviceError
-from pykai.sim.document import document
-from pykai.sim.history import Event, Outcome
-from pykai.sim.manifests import Manifest, ManifestError, Object
-from pykai.sim.run import Progress, Simulation
-from pykai.sim.setting import Grouped, Setting
-from pykai.sim.store import Store
-from pykai.sim.world import PlanRefusedError
+from pykai.simulate import generate, installed, manifests, validation
+from pykai.simulate.cluster import BrokenError, Hooks, Progress, Setting, Simulation
+from pykai.simulate.document import document
+from pykai.simulate.history import Event, Outcome
+from pykai.simulate.manifests import Manifest, ManifestError, Object
+from pykai.simulate.validation import Admitted, ManifestsError
 
-_POD_GROUP = ("scheduling.run.ai/v2alpha2", "PodGroup")
+_PROCESS = Process("kai", metrics_address="0", health_address="0")
 
 
 class RefusedError(click.ClickException):
@@ -59,49 +61,44 @@ class Order(msgspec.Struct, frozen=True):
 
 
 # --------------------------------------------------------------------------------------------------------- composition
-def group(pod: Object, store: Store) -> Grouped:
-    """The pod grouper's own logic, on the simulated cluster."""
-    settings = grouping.Settings()
-    try:
-        work = grouping.workload_of(pod, store, settings)
-        if work is None:
-            return Grouped(pod)
-        spec = grouping.group_of(work)
-    except grouping.GroupingError as error:
-        return Grouped(pod, problem=f"it cannot be grouped: {error}")
-    existing = store.get(*_POD_GROUP, spec.namespace, spec.name)
-    wanted = grouping.pod_group_to_write(spec, existing, settings)
-    return Grouped(_patched(pod, grouping.pod_patch(spec, pod)), wanted, remarks=grouping.ignored_wishes(work))
+class SimulatedProduct:
+    """All components as `kai all` composes them, without ports: the product of a simulation."""
 
+    def __init__(self, config: SchedulerConfig, params: SchedulerParams | None = None) -> None:
+        self._config = config
+        self._params = params or SchedulerParams()
+        self._pods = PodSettings(gpu_sharing=True, fraction_runtime_class="")
+        self._faults = logs.collect_errors()
 
-_WEBHOOKS = {
-    "Pod": review.VALIDATE_POD,
-    "Job": review.VALIDATE_POD,
-    "Queue": review.VALIDATE_QUEUE,
-    "PodGroup": review.VALIDATE_POD_GROUP,
-    "Topology": review.VALIDATE_TOPOLOGY,
-}
-_ADMISSION = review.Admission(PodSettings(gpu_sharing=True))
+    def admission(self, queues: Callable[[], Mapping[str, Object]], warn: Callable[[str], None]) -> Sequence[Admission]:
+        """See `cluster.Product`."""
+        return [webhooks(review.Admission(self._pods, queues), warn)]
 
+    def definitions(self) -> Sequence[Object]:
+        """See `cluster.Product`."""
+        return crds.manifests()
 
-def webhook(obj: Object) -> str:
-    """Why the product's webhooks would refuse an object, or the pods of a Job; empty where they would not."""
-    if obj["kind"] not in _WEBHOOKS:
-        return ""
-    judged = {"metadata": {}, **obj["spec"]["template"]} if obj["kind"] == "Job" else obj
-    request = review.Request(uid="", operation="CREATE", object=judged)
-    return review.judge(_WEBHOOKS[obj["kind"]], request, _ADMISSION).message
+    def faults(self) -> Sequence[str]:
+        """See `cluster.Product`: what components log as errors."""
+        return self._faults
 
+    def programs(self, api: Api) -> OnStart:
+        """See `cluster.Product`."""
+        return on_hollow_nodes(lambda: api)
 
-def judge(plugins: Container[str], snapshot: Snapshot, plan: Plan) -> list[str]:
-    """What the independent judge of plans finds wrong, by the rules of the plugins that run."""
-    return [str(violation) for violation in verify(snapshot, plan, plugins)]
+    async def run(self, api: Api, hooks: Hooks, ready: asyncio.Event) -> None:
+        """See `cluster.Product`."""
+        await live(api, _PROCESS, partial(everything.compose, self._settings(hooks)), all_ready=ready)
 
-
-def _patched(pod: Object, patch: Object | None) -> Object:
-    meta = pod["metadata"]
-    more = {part: {**(meta.get(part) or {}), **entries} for part, entries in (patch or {}).get("metadata", {}).items()}
-    return {**pod, "metadata": {**meta, **more}}
+    def _settings(self, hooks: Hooks) -> everything.AllSettings:
+        usual = everything.settings_for(names.SCHEDULER_NAME, self._pods, None)
+        options = replace(usual.scheduler.options, params=self._params)
+        chosen = replace(usual.scheduler, options=options, config=self._config, plugin_port=None, observe=hooks.observe)
+        if hooks.past is not None:
+            past = hooks.past
+            chosen = replace(chosen, usage_source=lambda _: past)
+        reservations = replace(usual.binder.reservations, runtime_class="")
+        return replace(usual, scheduler=chosen, binder=replace(usual.binder, reservations=reservations))
 
 
 def cluster(order: Order) -> list[Admitted]:
@@ -112,7 +109,7 @@ def cluster(order: Order) -> list[Admitted]:
         if not any(one.obj.get("kind") == "Queue" for one in found):
             found += generate.queues(gpus)
         found += generate.jobs(order.jobs, _leaf_queues(found), gpus, order.seed)
-    return admission.admit([*installed.missing(found), *found], webhook)
+    return validation.admit([*installed.missing(found), *found])
 
 
 def _leaf_queues(found: Sequence[Manifest]) -> list[str]:
@@ -125,11 +122,11 @@ def simulation(order: Order) -> Simulation:
     """The run an order asks for; what is wrong with it is refused."""
     config = scheduler.load(order.config) if order.config else scheduler.SchedulerConfig()
     with below(f"{order.config}: "):
-        policy = scheduler.policy(config, registry.make, registry.BUILT_IN)
+        scheduler.policy(config, registry.make, registry.BUILT_IN)
         past = read_usage_config(config.usage_db, Setting().start) if config.usage_db else None
-    rules = partial(judge, scheduler.plugin_names(config, registry.BUILT_IN))
-    setting = Setting(seed=order.seed, job_runs=order.job_seconds, usage=past, group=group, judge=rules)
-    return Simulation(cluster(order), policy, SchedulerParams(), setting)
+    setting = Setting(seed=order.seed, job_runs=order.job_seconds, usage=past)
+    arrivals = [one.arrival(order.seed) for one in cluster(order)]
+    return Simulation(SimulatedProduct(config), arrivals, setting)
 
 
 def remarks_of(file: Path | None) -> list[str]:
@@ -206,9 +203,9 @@ def play(run: Simulation, until: float | None) -> Outcome:
     """The outcome of a run of so many seconds, with a bar on a terminal; a plan that is wrong ends the command."""
     try:
         with _progress(until) as progress:
-            return run.run(until, progress)
-    except (PlanRefusedError, NoDeviceError) as error:
-        raise click.ClickException(f"the scheduler made a wrong decision {error}") from error
+            return run.play(until, progress)
+    except BrokenError as error:
+        raise click.ClickException(str(error)) from error
 
 
 @contextmanager
@@ -242,7 +239,7 @@ def _write_events(events: Sequence[Event], file: Any) -> None:
 def write_report(outcome: Outcome, folder: Path) -> None:
     """Write plots and a page, and say where they are."""
     try:
-        from pykai.sim import report
+        from pykai.simulate import report
     except ModuleNotFoundError as error:
         raise click.ClickException(f"--report needs {error.name}: install pykai[report]") from error
     try:
@@ -260,7 +257,7 @@ def _show(outcome: Outcome, seed: int, output: str, rows: int) -> None:
         click.echo(yaml.safe_dump(document(outcome, seed), sort_keys=False, allow_unicode=True), nl=False)
     else:
         from pykai.observe.tables import console, show
-        from pykai.sim.tables import tables
+        from pykai.simulate.tables import tables
 
         out = console()
         show(tables(outcome, rows, out.width), out)

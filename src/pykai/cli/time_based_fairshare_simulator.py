@@ -23,12 +23,12 @@ from pykai.engine.policy import Policy
 from pykai.model.params import SchedulerParams
 from pykai.observe import logs
 from pykai.plugins import registry
-from pykai.sim import admission, installed, time_based
-from pykai.sim.admission import ManifestsError
-from pykai.sim.manifests import ManifestError
-from pykai.sim.run import Simulation
-from pykai.sim.time_based import Figures, Study
-from pykai.sim.time_based_objects import objects
+from pykai.simulate import admission, installed, time_based
+from pykai.simulate.admission import ManifestsError
+from pykai.simulate.manifests import ManifestError
+from pykai.simulate.run import Simulation
+from pykai.simulate.time_based import Figures, Study
+from pykai.simulate.time_based_objects import objects
 
 STANDARD = "-"
 EXAMPLE = "examples/time-based-fairshare/simulation-config.yaml"
