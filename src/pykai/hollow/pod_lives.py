@@ -52,7 +52,7 @@ class Life:
     works: bool = False
     stopping: bool = False
     endless: bool = False
-    """It runs until it is deleted."""
+    """It runs, or is started again, until it is deleted."""
 
     @property
     def log(self) -> ContainerLog:
@@ -77,9 +77,7 @@ class PodLives:
     @property
     def will_change(self) -> bool:
         """Whether a pod is about to start, to end or to leave by the clock alone."""
-        return any(
-            life.stopping or not (life.endless or pod_status.is_over(life.pod)) for life in self._lives.values()
-        )
+        return any(life.stopping or not (life.endless or pod_status.is_over(life.pod)) for life in self._lives.values())
 
     def log_of(self, namespace: str, name: str, container: str = "", previous: bool = False) -> PodLog | None:
         """The log of a container (the first, if not named) or of its run before this one; None if there is none."""
@@ -161,6 +159,7 @@ class PodLives:
     async def _run(self, life: Life, seconds: float | None) -> None:
         """Start the pod, run it until it is over; a pod that already runs is taken up where it is."""
         policy = life.pod["spec"].get("restartPolicy", "Always")
+        life.endless = policy == "Always"
         restarts, since = _taken_up(life.pod)
         if since is None:
             await asyncio.sleep(self._settings.start_seconds)
@@ -187,8 +186,9 @@ class PodLives:
         say = life.log.current.write
         try:
             program = self._settings.on_start(life.pod, life.pod["spec"]["nodeName"], life.devices, say)
-            life.works = life.endless = program is not None
+            life.works = program is not None
             if program is not None:
+                life.endless = True
                 await program
                 return 0
         except Exception:

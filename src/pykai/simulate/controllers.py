@@ -263,9 +263,15 @@ def timed(child: Object, workload: Object, seed: int) -> Object:
 
 
 def settled(pod: Object, namespace: str, seed: int) -> Object:
-    """The pod with its times drawn, where its annotations give ranges: by seed and name, so that they stay the same."""
+    """The pod with its times drawn, where its annotations give ranges: by seed and name, so that they stay the same.
+
+    A pod that says how long it runs, but not what follows, ends then.
+    """
     notes = dict(pod["metadata"].get("annotations") or {})
     for key in (names.RUN_SECONDS, names.STOP_SECONDS):
         if text := notes.get(key):
             notes[key] = spans.written(spans.seconds(text).draw(f"{seed}/{namespace}/{pod['metadata']['name']}/{text}"))
-    return {**pod, "metadata": {**pod["metadata"], "annotations": notes}} if notes else pod
+    spec = pod["spec"]
+    if notes.get(names.RUN_SECONDS, spans.FOREVER) != spans.FOREVER:
+        spec = {"restartPolicy": "Never", **spec}
+    return {**pod, "metadata": {**pod["metadata"], "annotations": notes}, "spec": spec} if notes else pod

@@ -30,6 +30,8 @@ from pykai.simulate.controllers import controller_of
 from pykai.simulate.history import History, Key, PodLife, QueueSample, Sample, Triple
 
 SYSTEM = (names.RESERVATION_NAMESPACE, names.SCALING_NAMESPACE)
+_COMMENTS = ("Waits", "Pipelined", "Event")
+"""Entries of the log that change nothing."""
 NOTHING: Triple = (0.0, 0.0, 0.0)
 
 
@@ -126,7 +128,7 @@ class QueueTotals:
 
 
 class Recorder:
-    """Fills `history`; `last_change` is when a pod changed last, in seconds since the start."""
+    """Fills `history`; `last_change` is when something happened last, in seconds since the start."""
 
     def __init__(self, watches: Watches, now: Callable[[], float], past_counts: bool) -> None:
         self.history = History()
@@ -186,6 +188,8 @@ class Recorder:
     def log(self, kind: str, about: str, message: str = "") -> None:
         """Note what happens now."""
         self.history.log(self._at(), kind, about, " ".join(message.split()))
+        if kind not in _COMMENTS:
+            self.last_change = self._now()
 
     def _at(self) -> float:
         return round(self._now(), 3)
@@ -229,7 +233,6 @@ class Recorder:
             self._system_pod_changed(change)
             return
         uid = meta["uid"]
-        self.last_change = self._now()
         if change.type is EventType.DELETED:
             self._gone(uid, pod)
             return
@@ -308,6 +311,7 @@ class Recorder:
             self.log("Started", f"Pod {life.title}", place_text(life))
         if "deletionTimestamp" in pod["metadata"] and life.evicted_at is None and life.ended_at is None:
             life.evicted_at, life.state = at, "Leaving"
+            self._give_back(life, uid)
             self.log("Evicted" if life.evicted_by else "Deleted", f"Pod {life.title}", life.reason)
         if phase in ("Succeeded", "Failed") and life.ended_at is None and life.evicted_at is None:
             life.state = "Finished" if phase == "Succeeded" else "Failed"
@@ -330,13 +334,18 @@ class Recorder:
 
     def _end(self, life: PodLife, uid: str, event: str, message: str = "") -> None:
         life.ended_at = self._at()
-        if (held := self._held.pop(uid, None)) is not None:
-            self._allocated.add(life.queue, held, -1)
+        self._give_back(life, uid)
         if (asked := self._amounts.pop(uid, None)) is not None:
             self._requested.add(life.queue, asked, -1)
         self.history.ended += 1
         self.log(event, f"Pod {life.title}", message)
         self._touch()
+
+    def _give_back(self, life: PodLife, uid: str) -> None:
+        """What a pod holds counts for its queue until it is told to leave, as the scheduler counts."""
+        if (held := self._held.pop(uid, None)) is not None:
+            self._allocated.add(life.queue, held, -1)
+            self._touch()
 
     def _wait_for(self, life: PodLife, reason: str) -> bool:
         """The pod waits for this reason from now on; False where it did before."""
