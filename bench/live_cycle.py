@@ -2,14 +2,16 @@
 
 Everything is the scheduler's own, in this process: raw watch events go through the local copies and the feed into the
 cache, a copy of it is decided on and judged, and what follows is assumed, told and counted. Only the API server is not
-there: nothing is written. The cluster is full of pods with one GPU, each a PodGroup of its own.
+there: nothing is written. The cluster is full of pods with one GPU, each a PodGroup of its own. In the first half every
+queue has its quota, so no search for victims begins; in the second half queues stand above and below it, and pending
+pods of many sizes are searched victims for in every cycle, in vain.
 """
 
 from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
@@ -48,6 +50,10 @@ NOW = 1767229200.0
 _SINCE = "2026-01-01T00:00:00Z"
 _OFFERED = {"cpu": "128", "memory": "1024Gi", names.NVIDIA_GPU: str(GPUS), "pods": "110"}
 _ASKED = {"cpu": "4", "memory": "16Gi", names.NVIDIA_GPU: "1"}
+DRIFT = 3
+"""GPUs that every second queue has above its quota, and every other below, where queues are unequal."""
+SIZES = 5
+"""Pods that wait there in vain ask for more GPUs than that, in so many sizes, and each for another amount of CPU."""
 STEPS = ("events", "copy", "snapshot", "open", "allocate", "victims", "judge", "rest")
 """`victims`: consolidation, reclaim, preempt and stale gangs. `rest`: the plan, orders, notices, metrics."""
 
@@ -68,16 +74,16 @@ def queue(name: str, parent: str, quota: float) -> Object:
     return {"metadata": {"name": name}, "spec": {"resources": amounts, **({"parentQueue": parent} if parent else {})}}
 
 
-def group(number: int) -> Object:
+def group(number: int, of: int) -> Object:
     meta = {"name": f"group-{number:06}", "namespace": SPACE, "creationTimestamp": _SINCE}
-    return {"metadata": meta, "spec": {"minMember": 1, "queue": f"queue-{number % QUEUES}"}}
+    return {"metadata": meta, "spec": {"minMember": 1, "queue": f"queue-{of}"}}
 
 
-def pod(number: int, on: str = "") -> Object:
-    """A pod with one GPU that runs on a node, or waits for one."""
+def pod(number: int, on: str = "", asked: Mapping[str, str] = _ASKED) -> Object:
+    """A pod that runs on a node, or waits for one."""
     notes = {names.POD_GROUP_ANNOTATION: f"group-{number:06}"}
     meta = {"name": f"pod-{number:06}", "namespace": SPACE, "creationTimestamp": _SINCE, "annotations": notes}
-    containers = [{"name": "main", "resources": {"requests": _ASKED}}]
+    containers = [{"name": "main", "resources": {"requests": asked}}]
     spec = {"schedulerName": names.SCHEDULER_NAME, "containers": containers, **({"nodeName": on} if on else {})}
     return {"metadata": meta, "spec": spec, "status": {"phase": "Running" if on else "Pending"}}
 
@@ -172,12 +178,17 @@ def _steps(decision: Decision, events: float, copy: float, whole: float) -> dict
     return {**known, "rest": whole - sum(known.values()), "all": whole}
 
 
+Events = list[Callable[[], None]]
+
+
 @dataclass
 class Scene:
-    """A full cluster in which something happens; `next`: the number of the next pod."""
+    """A full cluster in which something happens. `unequal`: queues stand above and below their quota, and what arrives
+    asks for more than the difference. `next`: the number of the next pod."""
 
     shell: Shell
     nodes: int
+    unequal: bool = False
     next: int = 0
     measured: dict[str, list[dict[str, float]]] = field(default_factory=dict)
 
@@ -197,30 +208,48 @@ class Scene:
         shell.cycle()
         shell.cycle()
 
-    def _arrival(self, number: int, on: str = "") -> list[Callable[[], None]]:
-        groups = self.shell.added(resources.POD_GROUP, group(number))
-        return [*groups, *self.shell.added(resources.POD, pod(number, on))]
+    def _queue(self, number: int) -> int:
+        drifts = self.unequal and number < QUEUES * DRIFT and number % 2
+        return (number - 1 if drifts else number) % QUEUES
 
-    def ending(self, number: int) -> list[Callable[[], None]]:
+    def _pod(self, number: int, on: str = "") -> Object:
+        if not self.unequal or number < self.nodes * GPUS:
+            return pod(number, on)
+        gpus, cpus = DRIFT + 1 + number % SIZES, 4000 + number % MANY
+        return pod(number, on, {**_ASKED, "cpu": f"{cpus}m", names.NVIDIA_GPU: str(gpus)})
+
+    def _arrival(self, number: int, on: str = "") -> Events:
+        groups = self.shell.added(resources.POD_GROUP, group(number, self._queue(number)))
+        return [*groups, *self.shell.added(resources.POD, self._pod(number, on))]
+
+    def ending(self, number: int) -> Events:
         """The events of a pod of the beginning that ends and is cleared away."""
-        body = pod(number, node_name(number // GPUS))
-        events = ((resources.POD, body), (resources.POD_GROUP, group(number)))
+        body = self._pod(number, node_name(number // GPUS))
+        events = ((resources.POD, body), (resources.POD_GROUP, group(number, self._queue(number))))
         return [self.shell.event(EventType.DELETED, resource, body) for resource, body in events]
 
-    def arrivals(self, count: int) -> list[Callable[[], None]]:
+    def arrivals(self, count: int) -> Events:
         """The events of pods that come, each with its PodGroup."""
         numbers = range(self.next, self.next + count)
         self.next += count
         return [event for number in numbers for event in self._arrival(number)]
 
-    def measure(self, title: str, events: Sequence[Callable[[], None]]) -> None:
+    def measure(self, title: str, events: Events) -> None:
+        """One cycle after the events; what it decides comes true before the next."""
         decision, steps = self.shell.cycle(events)
-        self.measured.setdefault(f"{title}: {len(decision.bindings):,} bound", []).append(steps)
+        evicted = f", {len(decision.evictions):,} evicted" if decision.evictions else ""
+        self.measured.setdefault(f"{title}: {len(decision.bindings):,} bound{evicted}", []).append(steps)
         for binding in decision.bindings:
-            self.shell.event(
-                EventType.MODIFIED, resources.POD, pod(int(binding.bind.pod[1].removeprefix("pod-")), binding.bind.node)
-            )()
+            body = self._pod(_number(binding.bind.pod[1]), binding.bind.node)
+            self.shell.event(EventType.MODIFIED, resources.POD, body)()
+        for eviction in decision.evictions:
+            for event in self.ending(_number(eviction.evict.pod[1])):
+                event()
         self.shell.cycle()
+
+
+def _number(name: str) -> int:
+    return int(name.removeprefix("pod-"))
 
 
 def play(nodes: int, rounds: int) -> dict[str, list[dict[str, float]]]:
@@ -241,6 +270,18 @@ def play(nodes: int, rounds: int) -> dict[str, list[dict[str, float]]]:
     return scene.measured
 
 
+def play_unequal(nodes: int, rounds: int) -> dict[str, list[dict[str, float]]]:
+    """The same where queues are unequal, so that victims are searched for in every cycle and none are found."""
+    scene = Scene(Shell(), nodes, unequal=True)
+    scene.fill()
+    scene.measure(f"unequal: {MANY:,} arrive", scene.arrivals(MANY))
+    for _ in range(rounds):
+        scene.measure(f"unequal: 1 arrives, {MANY:,} wait", scene.arrivals(1))
+    for number in range(rounds):
+        scene.measure(f"unequal: 1 ends, {MANY:,} wait", scene.ending(GPUS * (number + 1)))
+    return scene.measured
+
+
 @click.command()
 @click.option("--nodes", default=5000, show_default=True, type=click.IntRange(1), help="Nodes with eight GPUs each.")
 @click.option("--rounds", default=5, show_default=True, type=click.IntRange(1), help="How often each thing happens.")
@@ -248,7 +289,7 @@ def main(nodes: int, rounds: int) -> None:
     """Measure cycles of a live scheduler after a change, in a cluster full of pods with one GPU."""
     began = machine.now()
     keep_freed_memory()
-    measured = play(nodes, rounds)
+    measured = play(nodes, rounds) | play_unequal(nodes, rounds)
     columns = [tables.Column("what"), *(tables.Column(step, right=True) for step in (*STEPS, "all", "least"))]
     rows = [[title, *_figures(found)] for title, found in measured.items()]
     heading = f"CPU of a cycle in milliseconds: {nodes:,} nodes, {nodes * GPUS:,} pods"

@@ -9,9 +9,10 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from pykai.objects.crds.config import CONFIG
-from pykai.objects.crds.queue import QUEUE
-from pykai.objects.crds.shapes import (
+from pykai.objects.crds import CONFIG, QUEUE, SHARD
+from pykai.objects.schema import (
+    DURATION_PATTERN,
+    DURATION_RULES,
     Schema,
     array,
     choice,
@@ -22,7 +23,6 @@ from pykai.objects.crds.shapes import (
     text,
     whole,
 )
-from pykai.objects.crds.shard import SHARD
 
 DRAFT = "http://json-schema.org/draft-07/schema#"
 _POLICIES = ("Always", "IfNotPresent", "Never")
@@ -295,6 +295,8 @@ def schema() -> Schema:
 def _closed(part: Schema) -> Schema:
     """A part of a definition as JSON schema: no unknown fields, no keywords of Kubernetes' own."""
     made = {key: value for key, value in part.items() if not key.startswith("x-kubernetes") and key not in _DROPPED}
+    if part.get("x-kubernetes-validations") == DURATION_RULES["x-kubernetes-validations"]:
+        made["pattern"] = DURATION_PATTERN
     if part.get("exclusiveMinimum") is True:
         made["exclusiveMinimum"] = made.pop("minimum")
     if part.get("properties"):

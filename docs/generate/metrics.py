@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from docs.generate import markdown
-from pykai.controllers import queue_metrics
-from pykai.controllers.usage.lister import QUERY_LATENCY
+from pykai.controllers.status import queue_metrics
+from pykai.controllers.usage import QUERY_LATENCY
 from pykai.observe import metrics
 from pykai.observe.metrics import Metric
 

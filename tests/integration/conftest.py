@@ -25,7 +25,7 @@ from pykai.kube.resources import NAMESPACE, SERVICE_ACCOUNT
 from pykai.local.build import Lines, ensure_binary
 from pykai.local.cluster import ControlPlane, start_cluster
 from pykai.local.session import connect
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 from .mission_cluster import EXAMPLES, Mission, at_work, local_up
 
@@ -105,13 +105,13 @@ def eventually() -> Eventually:
 
 
 async def _await(check: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while True:
         value = check()
         value = await value if inspect.isawaitable(value) else value
         if value:
             return value
-        assert time.monotonic() < deadline, f"still {value!r} after {PATIENCE_SECONDS} s"
+        assert time.monotonic() < deadline, f"still {value!r} after {TIMEOUT_SECONDS} s"
         await asyncio.sleep(0.05)
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from pykai.objects import names
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -88,7 +88,7 @@ class Mission:
     async def runs(self, *pods: str, namespace: str = "") -> None:
         """Wait until pods are ready."""
         targets = [f"pod/{pod}" for pod in pods]
-        where = ("-n", namespace or self.namespace, f"--timeout={PATIENCE_SECONDS}s")
+        where = ("-n", namespace or self.namespace, f"--timeout={TIMEOUT_SECONDS}s")
         await self.kubectl("wait", "--for=condition=Ready", *targets, *where)
 
     async def described(self, kind: str, name: str, text: str) -> str:

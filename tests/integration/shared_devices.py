@@ -17,7 +17,7 @@ from pykai.kube.replica import Change
 from pykai.kube.resources import BIND_REQUEST, POD
 from pykai.local.session import connect
 from pykai.objects import names
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 from .following import followed
 from .mission_cluster import gpu_groups
@@ -74,7 +74,7 @@ class DeviceBook:
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Return at the moment when something holds."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while not holds():
                 self._changed.clear()
                 await self._changed.wait()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -20,11 +19,12 @@ from pykai.kube.resources import POD, QUEUE
 from pykai.local.cluster import ControlPlane
 from pykai.local.kubelet import hollow_nodes
 from pykai.objects import names
+from tests import builders
+from tests.builders import queue
 
 from .conftest import Eventually, Kubectl
 from .whole_product import at_work
 
-SHARE = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
 RESERVATIONS = Selection(namespace=names.RESERVATION_NAMESPACE)
 
 
@@ -40,26 +40,10 @@ async def product(real_api: HttpApi, local_cluster: ControlPlane) -> AsyncIterat
         yield
 
 
-def queue(name: str, parent: str = "") -> Object:
-    resources = {kind: dict(SHARE) for kind in ("cpu", "memory", "gpu")}
-    return {
-        "apiVersion": "scheduling.run.ai/v2",
-        "kind": "Queue",
-        "metadata": {"name": name},
-        "spec": {"parentQueue": parent, "resources": resources},
-    }
-
-
 def pod(name: str, queue: str, gpus: int = 0, annotations: Mapping[str, str] | None = None) -> Object:
-    container: dict[str, Any] = {"name": "main", "image": "x"}
-    if gpus:
-        container["resources"] = {"limits": {names.NVIDIA_GPU: str(gpus)}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": {names.QUEUE_LABEL: queue}, "annotations": dict(annotations or {})},
-        "spec": {"schedulerName": names.SCHEDULER_NAME, "containers": [container]},
-    }
+    made = builders.pod(name, requests={"gpu": gpus} if gpus else {}, labels={names.QUEUE_LABEL: queue})
+    made["metadata"] = {"name": name, "labels": made["metadata"]["labels"], "annotations": dict(annotations or {})}
+    return made
 
 
 async def running(api: HttpApi, namespace: str, *pods: str) -> bool:

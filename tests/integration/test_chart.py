@@ -30,8 +30,8 @@ from pykai.kube.watches import Watches
 from pykai.local.cluster import ControlPlane
 from pykai.objects.crds import manifests
 from pykai.observe.metrics import WorkMetrics
-from tests.open_definition import open_definition
-from tests.patience import PATIENCE_SECONDS
+from tests.permissive_crd import permissive_crd
+from tests.timeouts import TIMEOUT_SECONDS
 from tests.unit.chart.rendering import CHART, VALUE_SETS, helm, objects, render
 from tests.unit.controllers.live import running
 from tests.unit.controllers.operator.cluster import container_of, wanted
@@ -76,7 +76,7 @@ async def test_the_server_accepts_every_object_of_every_set(
     real_api: HttpApi, kubectl: Kubectl, tmp_path: Path
 ) -> None:
     await define(real_api, manifests())
-    await real_api.patch(CRD.ref(MONITOR.qualified), Patch.apply(open_definition(MONITOR), "tests"))
+    await real_api.patch(CRD.ref(MONITOR.qualified), Patch.apply(permissive_crd(MONITOR), "tests"))
     await ensure(real_api, *SPACES)
     texts = [render(tmp_path, values, "--include-crds") for values in VALUE_SETS.values()]
     different = dict.fromkeys(part.strip() for text in texts for part in text.split("\n---\n") if "kind:" in part)
@@ -236,7 +236,7 @@ async def _follows(api: HttpApi, process: Process, compose: Compose) -> None:
     silent = replace(process, metrics_address="0", health_address="0", lease="")
     task = asyncio.create_task(live(api, silent, noted))
     try:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while not seen and not task.done():
                 await asyncio.sleep(0.05)
             await asyncio.sleep(0.3)  # until it has asked for everything
@@ -261,7 +261,7 @@ async def test_the_hook_has_the_rights_it_needs(
     await kubectl("apply", "-f", "-", stdin=text)
     token = (await kubectl("create", "token", "crd-upgrader", "-n", HERE)).strip()
     access = replace(from_kubeconfig(local_cluster.site.kubeconfig), token=Token(token))
-    await real_api.patch(CRD.ref(upgrade.KUEUE.qualified), Patch.apply(open_definition(upgrade.KUEUE), "tests"))
+    await real_api.patch(CRD.ref(upgrade.KUEUE.qualified), Patch.apply(permissive_crd(upgrade.KUEUE), "tests"))
     try:
         async with HttpApi(access) as api:
             await define(api, manifests())

@@ -18,12 +18,12 @@ from pykai.local.cluster import start_cluster
 from pykai.local.kubelet import hollow_nodes
 from pykai.local.session import connect
 from pykai.objects import names
-from tests.patience import PATIENCE_SECONDS
+from tests import builders
+from tests.timeouts import TIMEOUT_SECONDS
 
 from .conftest import Eventually
 
 NODE, DRIVER = "dra-0", "gpu.example.com"
-SHARE = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
 LABELS = {names.QUEUE_LABEL: "team"}
 SLICE = {
     "driver": DRIVER,
@@ -59,7 +59,7 @@ async def api(kubeconfig: Path) -> AsyncIterator[HttpApi]:
     ready = asyncio.Event()
     work = asyncio.create_task(Product().run(kubeconfig, ready))
     async with connect(kubeconfig) as api:
-        await asyncio.wait_for(ready.wait(), PATIENCE_SECONDS)
+        await asyncio.wait_for(ready.wait(), TIMEOUT_SECONDS)
         async with hollow_nodes(api, [NodeShape(NODE)]):
             yield api
         work.cancel()
@@ -71,9 +71,8 @@ async def test_a_claim_is_allocated_in_the_version_of_the_server(
 ) -> None:
     device, request = FORMS[version]
     api_version = f"resource.k8s.io/{version}"
-    resources = dict.fromkeys(("cpu", "memory", "gpu"), SHARE)
-    await api.create(QUEUE, {"metadata": {"name": "root"}, "spec": {"resources": resources}})
-    await api.create(QUEUE, {"metadata": {"name": "team"}, "spec": {"parentQueue": "root", "resources": resources}})
+    await api.create(QUEUE, builders.queue("root"))
+    await api.create(QUEUE, builders.queue("team", "root"))
     await api.create(DEVICE_CLASS, {"metadata": {"name": DRIVER}, "spec": {}})
     offered = {"apiVersion": api_version, "metadata": {"name": NODE}, "spec": {**SLICE, "devices": [device]}}
     await api.create(RESOURCE_SLICE, offered)

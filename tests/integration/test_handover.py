@@ -18,13 +18,13 @@ from pykai.kube.resources import POD, POD_GROUP, QUEUE
 from pykai.local.cluster import ControlPlane
 from pykai.local.kubelet import hollow_nodes
 from pykai.objects import names
+from tests import builders
 
 from .conftest import Eventually
 from .whole_product import at_work
 
 NODE, GROUP = "handed-over-0", "f1e2d3c4-0000-4000-8000-000000000001"
 RESERVATION = f"gpu-reservation-{NODE}-x7k2p"
-SHARE = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
 GPU = {"limits": {names.NVIDIA_GPU: "1"}}
 HALF = {names.GPU_FRACTION: "0.5"}
 
@@ -40,8 +40,7 @@ def half(name: str, queue: str, annotations: dict[str, str] | None = None, **lab
 
 async def leave_behind(api: HttpApi, namespace: str) -> None:
     """A running pod that shares the node's only GPU, its group, and a reservation under a name that we do not give."""
-    resources = dict.fromkeys(("cpu", "memory", "gpu"), SHARE)
-    await api.create(QUEUE, {"metadata": {"name": namespace}, "spec": {"resources": resources}})
+    await api.create(QUEUE, builders.queue(namespace))
     group = {"metadata": {"name": "pg-old"}, "spec": {"queue": namespace, "minMember": 1}}
     await api.create(POD_GROUP, group, namespace)
     labels = {names.APP_LABEL: names.RESERVATION_APP, names.GPU_GROUP_LABEL: GROUP}

@@ -58,8 +58,8 @@ from pykai.kube.watch import SharedWatch
 from pykai.kube.watches import Watches
 from pykai.local.cluster import ControlPlane
 from pykai.objects.crds import manifests
-from tests.open_definition import open_definition
-from tests.patience import PATIENCE_SECONDS
+from tests.permissive_crd import permissive_crd
+from tests.timeouts import TIMEOUT_SECONDS
 
 
 class Meta(msgspec.Struct, rename="camel"):
@@ -124,7 +124,7 @@ def fresh(prefix: str) -> str:
 
 async def eventually(attempt: Callable[[], Awaitable[Any]]) -> Any:
     """The result of `attempt` once it neither raises an ApiError nor fails an assertion."""
-    end = time.monotonic() + PATIENCE_SECONDS
+    end = time.monotonic() + TIMEOUT_SECONDS
     while True:
         try:
             return await attempt()
@@ -158,7 +158,7 @@ async def bind(api: Api, ref: Ref, **how: Any) -> str:
     await pods.bind(api, ref, node, **how)
     where = Selection(ref.namespace, fields=f"metadata.name={ref.name}")
     version = before["metadata"]["resourceVersion"]
-    async with asyncio.timeout(PATIENCE_SECONDS), aclosing(api.watch(POD, Object, where, version)) as events:
+    async with asyncio.timeout(TIMEOUT_SECONDS), aclosing(api.watch(POD, Object, where, version)) as events:
         async for event in events:
             if event.type is EventType.MODIFIED and event.object["spec"].get("nodeName") == node:
                 return node
@@ -615,7 +615,7 @@ async def take(
 ) -> list[tuple[EventType, str, WatchEvent[Object]]]:
     """The next events of a watch, as (type, name, event); bookmarks are left out."""
     found: list[tuple[EventType, str, WatchEvent[Object]]] = []
-    async with asyncio.timeout(PATIENCE_SECONDS), aclosing(api.watch(resource, Object, where, version)) as events:
+    async with asyncio.timeout(TIMEOUT_SECONDS), aclosing(api.watch(resource, Object, where, version)) as events:
         async for event in events:
             if event.type is not EventType.BOOKMARK:
                 found.append((event.type, event.object["metadata"]["name"], event))
@@ -648,7 +648,7 @@ async def test_a_watch_from_nowhere_begins_with_what_is(api: Api, space: str) ->
 
 async def test_a_watch_opens_with_a_bookmark(api: Api, space: str) -> None:
     version = (await api.list(POD_GROUP, Object, Selection(space))).version
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         async with aclosing(api.watch(POD_GROUP, Object, Selection(space), version)) as events:
             first = await anext(events)
     assert (first.type, first.object["metadata"]["resourceVersion"]) == (EventType.BOOKMARK, version)
@@ -685,7 +685,7 @@ async def test_a_shared_watch_sees_every_life(api: Api, space: str) -> None:
     watch.subscribe(lambda change: told.append((change.type.value, change.object.metadata.name)))
     task = asyncio.create_task(watch.run())
     try:
-        await asyncio.wait_for(watch.synced(), PATIENCE_SECONDS)
+        await asyncio.wait_for(watch.synced(), TIMEOUT_SECONDS)
         await api.create(CONFIG_MAP, config_map("second"), space)
         await api.patch(CONFIG_MAP.ref("second", space), Patch.merge({"data": {"k": "v"}}))
         await api.delete(CONFIG_MAP.ref("first", space))
@@ -709,11 +709,11 @@ async def test_a_kind_installed_later_is_picked_up(api: Api) -> None:
     watch = watches.of(resource, Object, optional=True)
     task = asyncio.create_task(watches.run())
     try:
-        await asyncio.wait_for(watches.synced(), PATIENCE_SECONDS)
+        await asyncio.wait_for(watches.synced(), TIMEOUT_SECONDS)
         assert watches.ready
         assert len(watch) == 0
         await asyncio.sleep(0.5)
-        await api.create(CRD, open_definition(resource))
+        await api.create(CRD, permissive_crd(resource))
         await eventually(lambda: api.create(resource, {"metadata": {"name": "w"}}))
 
         async def seen() -> None:
@@ -818,7 +818,7 @@ async def test_one_leader_at_a_time(api: Api, space: str) -> None:
     first = asyncio.create_task(one.run(lead_briefly))
     while not one.leading:
         await asyncio.sleep(0.02)
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         await two.run(lead)
     await first
     assert reign == ["one", "one ends", "two"]

@@ -29,7 +29,7 @@ from pykai.local.kubelet import hollow_nodes
 from pykai.local.paths import clusters_root
 from pykai.local.process import ProcessId, identify, wait_for_end
 from pykai.local.session import ClusterPlan, Component, live
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 from .conftest import Eventually, Kubectl, kubectl_on
 
@@ -228,7 +228,7 @@ def test_a_crash_is_reported_by_name(control_plane_binary: Path, tmp_path: Path)
         plane.check()
         victim = plane.processes()["kube-controller-manager"]
         victim.send(signal.SIGKILL)
-        wait_for_end([victim], PATIENCE_SECONDS)
+        wait_for_end([victim], TIMEOUT_SECONDS)
         with pytest.raises(PartError, match="kube-controller-manager was killed by signal 9") as failure:
             plane.check()
         assert failure.value.log.read_text()
@@ -258,10 +258,10 @@ async def test_components_run_on_the_cluster(local_cluster: ControlPlane) -> Non
     components = [Component("slow", slow), Component("quick", quick)]
     plan = ClusterPlan("tests", [NodeShape("only")], components=components)
     running = asyncio.create_task(live(plan, local_cluster, announce, stop))
-    await asyncio.wait_for(ready.wait(), PATIENCE_SECONDS)
+    await asyncio.wait_for(ready.wait(), TIMEOUT_SECONDS)
     assert seen == ["kubeconfig", "component", "announced"]
     stop.set()
-    await asyncio.wait_for(running, PATIENCE_SECONDS)
+    await asyncio.wait_for(running, TIMEOUT_SECONDS)
 
 
 async def _crash(kubeconfig: Path, ready: asyncio.Event) -> None:
@@ -289,7 +289,7 @@ async def test_the_end_of_a_component_is_reported_by_name(
 ) -> None:
     plan = ClusterPlan("tests", [], components=[component])
     with pytest.raises(ClusterError, match=message):
-        await asyncio.wait_for(live(plan, local_cluster, lambda: None, asyncio.Event()), PATIENCE_SECONDS)
+        await asyncio.wait_for(live(plan, local_cluster, lambda: None, asyncio.Event()), TIMEOUT_SECONDS)
 
 
 # -------------------------------------------------------------------------------------------------- the command
@@ -351,7 +351,7 @@ async def test_a_crash_ends_the_cluster_and_stays_visible(state: Path, eventuall
     assert kai("up", "--name", "frail", "--nodes", "1").returncode == 0
     record = known("frail")
     record.parts["etcd"].send(signal.SIGKILL)
-    assert wait_for_end([record.owner, *record.parts.values()], PATIENCE_SECONDS) == []
+    assert wait_for_end([record.owner, *record.parts.values()], TIMEOUT_SECONDS) == []
     status = kai("status", "--name", "frail")
     assert status.returncode == 1
     assert "etcd was killed by signal 9" in status.stdout
@@ -364,7 +364,7 @@ async def test_no_part_outlives_a_killed_owner(state: Path) -> None:
     assert kai("up", "--name", "orphan", "--bare").returncode == 0
     record = known("orphan")
     record.owner.send(signal.SIGKILL)
-    assert wait_for_end([record.owner, *record.parts.values()], PATIENCE_SECONDS) == []
+    assert wait_for_end([record.owner, *record.parts.values()], TIMEOUT_SECONDS) == []
     assert known("orphan").state() == "dead"
     assert kai("down", "--name", "orphan").returncode == 0
     assert not clusters_root().exists()
@@ -386,7 +386,7 @@ async def test_a_signal_ends_run_and_leaves_nothing(
         await eventually(far_enough)
         children = _children(process.pid)
         process.send_signal(number)
-        output = process.communicate(timeout=PATIENCE_SECONDS)[0]
+        output = process.communicate(timeout=TIMEOUT_SECONDS)[0]
     assert process.returncode == 0, output
     assert not any(child.alive() for child in children)
     assert not clusters_root().exists()

@@ -37,7 +37,7 @@ from pykai.scheduler.agenda import Rhythm
 from pykai.scheduler.assembly import LiveScheduler, Options
 from pykai.scheduler.dump import Circumstances, write_snapshot
 from pykai.scheduler.loop import Mind
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 from .conftest import Eventually, Kubectl
 
@@ -122,7 +122,7 @@ async def scheduler(ground: Ground, rhythm: Rhythm = USUAL) -> AsyncIterator[Liv
     ready = asyncio.Event()
     tasks = [asyncio.create_task(watches.run()), asyncio.create_task(live.run(ready))]
     try:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             await ready.wait()
         yield live
         assert watches.ready, watches.problems()
@@ -141,7 +141,7 @@ async def test_pods_are_scheduled_at_once_and_seen_by_kubectl(
         for number in range(5):
             begun = time.monotonic()
             await ground.submit(ground.pod(f"one-{number}"))
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with asyncio.timeout(TIMEOUT_SECONDS):
                 while len(await ground.requests()) <= number:
                     await asyncio.sleep(0.005)
             waited.append(time.monotonic() - begun)

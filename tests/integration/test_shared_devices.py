@@ -15,8 +15,8 @@ import yaml
 
 from pykai.cli.install import install
 from pykai.cli.reservation import on_hollow_nodes
-from pykai.controllers.binder.groups import GroupKey
-from pykai.controllers.binder.reservation_pod import name_for
+from pykai.controllers.binder.device_index import GroupKey
+from pykai.controllers.binder.reservations import reservation_name
 from pykai.hollow.settings import KubeletSettings
 from pykai.hollow.shapes import GpuShape, NodeShape
 from pykai.kube.api import Object
@@ -57,7 +57,7 @@ def check_places(book: DeviceBook) -> None:
     groups = sharers(book.pods(app=APP))
     assert list(groups.values()) == [2] * DEVICES
     reservations = book.reservations()
-    assert {pod["metadata"]["name"] for pod in reservations} == {name_for(GroupKey(*group)) for group in groups}
+    assert {pod["metadata"]["name"] for pod in reservations} == {reservation_name(GroupKey(*group)) for group in groups}
     devices = [pod["metadata"]["annotations"][names.RESERVED_GPU_INDEX] for pod in reservations]
     assert len(set(devices)) == len(devices) == DEVICES
 

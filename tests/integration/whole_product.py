@@ -11,7 +11,7 @@ from pykai.cli.on_local import Product
 from pykai.kube.api import Object
 from pykai.kube.http import HttpApi
 from pykai.kube.resources import MUTATING_WEBHOOK, VALIDATING_WEBHOOK
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 
 @asynccontextmanager
@@ -21,7 +21,7 @@ async def at_work(product: Product, api: HttpApi, kubeconfig: Path) -> AsyncIter
     work = asyncio.create_task(product.run(kubeconfig, ready))
     try:
         waiting = asyncio.create_task(ready.wait())
-        await asyncio.wait([work, waiting], timeout=PATIENCE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([work, waiting], timeout=TIMEOUT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         assert ready.is_set(), work
         yield
         assert not work.done(), work.exception()

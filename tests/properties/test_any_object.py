@@ -21,9 +21,8 @@ from pykai.admission.pods import PodSettings
 from pykai.cli import all as everything
 from pykai.cli.component import Process, live
 from pykai.cli.install import install
-from pykai.controllers.node_scale.scaling import Settings as ScalingSettings
-from pykai.controllers.node_scale.scaling_pod import ScalingPodTemplate
-from pykai.controllers.node_scaler import NodeScalerSettings
+from pykai.controllers.node_scale import NodeScalerSettings, ScalingPodTemplate
+from pykai.controllers.node_scale import ScalingSettings as ScalingSettings
 from pykai.kube.api import Object, Patch, Resource
 from pykai.kube.errors import ApiError
 from pykai.kube.memory import MemoryApi
@@ -41,7 +40,7 @@ from pykai.kube.resources import (
 )
 from pykai.objects import names
 from pykai.objects.crds import manifests
-from tests.anything import texts
+from tests.hostile_values import texts
 
 SPACE = "default"
 LABELS = [

@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from pykai.objects import kinds
 from pykai.plugins.dra import DynamicResources
 from pykai.plugins.dra.plugin import books_of
-from pykai.plugins.dra.selectors import selects
+from pykai.plugins.dra.selectors import Selectors
+from tests.builders import as_kind
 from tests.properties.dra_twin import Choice, Device, Fields, Meanings, Site, allocations, attribute, capacity
-from tests.unit.plugins.small_clusters import cycle, kind, node, pod, row
+from tests.unit.plugins.small_clusters import cycle, node, pod, row
 
 DRIVERS = ("a.example.com", "b.example.com")
 A = DRIVERS[0]
@@ -42,7 +43,9 @@ MEANINGS: Meanings = {
     f"'idx' in device.attributes['{A}'] && device.attributes['{A}'].idx > 1": above_one,
     f"has(device.capacity['{A}'].mem) && device.capacity['{A}'].mem.compareTo(quantity('20Gi')) >= 0": large,
 }
-selects("true", A, {})  # the CEL library changes the recursion limit when it is first used: not during an example
+Selectors().selects(
+    "true", A, {}
+)  # the CEL library changes the recursion limit when it is first used: not during an example
 ZONES = [{"key": "zone", "operator": operator, "values": ["u"]} for operator in ("In", "NotIn")]
 PLACES: list[Fields] = [
     {"nodeName": "n"},
@@ -139,13 +142,13 @@ def offered(site: Site, wanted: list[Fields]) -> list[list[Choice]] | str:
 
     def made(name: str, asked: Fields, **rest: Any) -> Any:
         meta = {"name": name, "namespace": "ns"}
-        return kind(kinds.ResourceClaim, {"metadata": meta, "spec": {"devices": asked}, **rest})
+        return as_kind(kinds.ResourceClaim, {"metadata": meta, "spec": {"devices": asked}, **rest})
 
     objects: list[Any] = [node("m", {"zone": "u"}), node(site.node, dict(site.labels))]
     for at, spec in enumerate(site.slices):
-        objects.append(kind(kinds.ResourceSlice, {"metadata": {"name": f"s{at}"}, "spec": spec}))
+        objects.append(as_kind(kinds.ResourceSlice, {"metadata": {"name": f"s{at}"}, "spec": spec}))
     for name, fields in site.classes.items():
-        objects.append(kind(kinds.DeviceClass, {"metadata": {"name": name}, "spec": fields}))
+        objects.append(as_kind(kinds.DeviceClass, {"metadata": {"name": name}, "spec": fields}))
     objects += [made(f"c{at}", asked) for at, asked in enumerate(wanted)]
     objects.append(made("held", {"requests": []}, status=in_use(site.held)))
     named = [{"name": f"c{at}", "resourceClaimName": f"c{at}"} for at in range(len(wanted))]

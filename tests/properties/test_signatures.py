@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from pykai.engine.decide import decide
 from pykai.model.plan import Plan
 from pykai.model.snapshot import Snapshot
-from pykai.objects import kinds, names
+from pykai.objects import names
+from tests import builders
 from tests.properties.clusters import clusters
 from tests.properties.contended import contended, rivals, scattered
 from tests.properties.small_world import NOW, PACKING, Cluster
-from tests.unit.engine.test_plans import evicted, gang, node, pod, promised, seen
-from tests.unit.plugins.small_clusters import FREE, kind
+from tests.unit.engine.clusters import evicted, gang, node, pod, promised, seen
 
 PREEMPT, CONSOLIDATE = ("allocate", "preempt"), ("allocate", "consolidation")
 EVERYTHING = ("allocate", "consolidation", "reclaim", "preempt")
@@ -37,9 +37,7 @@ def memory(name: str, mib: int, on: str = "") -> Any:
 
 
 def queue(name: str, **gpu: int) -> Any:
-    resources = {"cpu": FREE, "memory": FREE, "gpu": {"quota": 0, "limit": -1, "overQuotaWeight": 1, **gpu}}
-    priority = 200 if "limit" in gpu else 100
-    return kind(kinds.Queue, {"metadata": {"name": name}, "spec": {"resources": resources, "priority": priority}})
+    return builders.queue(name, gpu={"quota": 0, **gpu}, priority=200 if "limit" in gpu else 100)
 
 
 TORN = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykai.plugins.dra.selectors import selects
+from pykai.plugins.dra.selectors import Selectors
 from tests.properties.contended import contended, rivals, scattered
 from tests.properties.small_world import NOW
 from tests.properties.test_twin import CONTESTS, EVERYTHING, decided, examples, policy_of
@@ -13,7 +13,9 @@ from tests.properties.twin.claims import Claims, Devices
 from tests.properties.twin.decide import decide as decide_slowly
 from tests.properties.twin.racks import MEANINGS, racks
 
-selects("true", "", {})  # the CEL library changes the recursion limit when it is first used: not during an example
+Selectors().selects(
+    "true", "", {}
+)  # the CEL library changes the recursion limit when it is first used: not during an example
 
 
 def compare(devices: Devices, actions: tuple[str, ...]) -> None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+from msgspec import json
 
 from pykai.cache.numbering import Numbers, Readings, by_first, finer
 from pykai.cache.requests import (
@@ -70,17 +72,23 @@ class Template:
         decoded = self.decoded
         ports = [port for c in decoded.containers for port in c.ports or () if port.host_port]
         claims = [v for v in decoded.volumes if "persistentVolumeClaim" in v or "ephemeral" in v]
-        return repr(
+        return json.encode(
             (
-                sorted(self.amounts.items()),
-                sorted(self.overhead.items()),
-                sorted(decoded.node_selector.items()),
+                self.amounts,
+                self.overhead,
+                decoded.node_selector,
                 (decoded.affinity, decoded.tolerations, decoded.claims, decoded.gated, ports, claims),
                 sorted(self.config_maps),
-                qos_class(decoded),
+                self.qos,
                 numa_shape(decoded),
-            )
+            ),
+            order="deterministic",
         )
+
+    @cached_property
+    def qos(self) -> str:
+        """The QoS class of pods that do not state theirs."""
+        return qos_class(self.decoded)
 
 
 @dataclass(frozen=True)
@@ -236,7 +244,7 @@ def _pod_class(row: int, draft: _Draft, context: ClassContext) -> PodClass:
         namespace=pod.metadata.namespace,
         labels=pod.metadata.labels or _NOTHING if draft.labels_matter else _NOTHING,
         config_maps=template.config_maps,
-        qos=pod.status.qos_class or qos_class(template.decoded),
+        qos=pod.status.qos_class or template.qos,
         dims=np.flatnonzero(fitted),
         overhead={rows[name]: value for name, value in template.overhead.items()},
     )

@@ -19,7 +19,6 @@ from pykai.model.resources import Rows
 from pykai.objects.kinds import PodGroup, PodGroupSpec
 from pykai.objects.names import LAST_EVICTION_TIMESTAMP, STALE_TIMESTAMP
 
-_NO_LABELS: dict[str, str] = {}
 _NUMBER, _SPEC, _NOTED, _FOREIGN, _BLAMED = range(5)
 
 
@@ -89,7 +88,7 @@ class GroupMemo:
         return found.without(np.flatnonzero(block[_FOREIGN]).tolist())
 
     def _read(self, groups: Sequence[PodGroup]) -> Rows:
-        known, named, namespace = self._spec_numbers, dict[str, NamedRows](), None
+        known, named, namespace = self._spec_numbers, NamedRows(), None
         specs: list[int] = []
         noted: list[int] = []
         foreign: list[int] = []
@@ -99,14 +98,14 @@ class GroupMemo:
             meta, spec = group.metadata, group.spec
             if meta.namespace != namespace:
                 namespace = meta.namespace
-                rows, group_names = named.setdefault(namespace, ([], []))
+                rows, group_names = named.of(namespace)
             rows.append(row)
             group_names.append(meta.name)
             found = known.get(spec) if spec.sub_groups is None else None
             specs.append(self._learn(spec) if found is None else found)
             if (notes := meta.annotations) and (STALE_TIMESTAMP in notes or LAST_EVICTION_TIMESTAMP in notes):
                 noted.append(row)
-            if (meta.labels or _NO_LABELS).get(pool_key) != pool:
+            if (labels.get(pool_key) if (labels := meta.labels) else None) != pool:
                 foreign.append(row)
             if group.status.scheduling_conditions:
                 blamed.append(row)

@@ -96,13 +96,22 @@ class MachineMemo:
         return np.asarray(self._readings.block(nodes, self._read)[0])
 
     def _read(self, nodes: Sequence[Node]) -> Rows:
-        return np.array([[self.number(node) for node in nodes]], dtype=np.int64)
+        """Neighbours are mostly alike: a node that reports the same as the one before is the same machine."""
+        found: list[int] = []
+        last: object = None
+        for node in nodes:
+            status, spec, labels = node.status, node.spec, node.metadata.labels or _NO_LABELS
+            said = (status.conditions, status.allocatable, spec.unschedulable, *map(labels.get, self._labels))
+            if said != last:
+                number, last = self.number(node), said
+            found.append(number)
+        return np.array([found], dtype=np.int64)
 
     def number(self, node: Node) -> int:
         """The machine of a node."""
         written, conditions = bytes(node.status.allocatable), reasons_not_ready(node)
         labels = node.metadata.labels or _NO_LABELS
-        memory, count, strategy, mig = said = tuple([labels.get(key) for key in self._labels])
+        memory, count, strategy, mig = said = tuple(map(labels.get, self._labels))
         number = self._numbers[written, said, conditions]
         if number == len(self.machines):
             amounts = _amounts(written)

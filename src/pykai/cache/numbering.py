@@ -6,8 +6,9 @@ numbers: names, templates and specs are numbered when they are first met, and ke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,8 +17,6 @@ from pykai.model.lookup import rows_of_ids
 from pykai.model.resources import Rows
 
 Thing = TypeVar("Thing", bound=Hashable)
-NamedRows = tuple[list[int], list[str]]
-"""Rows, and the name at each."""
 GROWTH = 8
 """A block that has to grow does so by this part, so that it need not each time."""
 Read = Callable[[Sequence[Any]], Rows]
@@ -62,6 +61,20 @@ class Numbers(dict[Thing, int]):
         return number
 
 
+class NamedRows:
+    """Rows with a namespaced name, by namespace."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, tuple[list[int], list[str]]] = {}
+
+    def of(self, namespace: str) -> tuple[list[int], list[str]]:
+        """Rows and names of a namespace, to be added to."""
+        return self._names.setdefault(namespace, ([], []))
+
+    def __iter__(self) -> Iterator[tuple[str, list[int], list[str]]]:
+        return ((namespace, *found) for namespace, found in self._names.items())
+
+
 class NumberedNames:
     """Namespaced names by number: no two have the same, whatever their namespaces."""
 
@@ -72,22 +85,19 @@ class NumberedNames:
     def __len__(self) -> int:
         return self._count
 
-    def column(self, length: int, named: Mapping[str, NamedRows]) -> Rows:
+    def column(self, length: int, named: NamedRows) -> Rows:
         """The number at each row, -1 at rows without a name; what is new gets one."""
         found = np.full(length, -1, dtype=np.int64)
-        for namespace, (rows, names) in named.items():
-            found[column(rows)] = column(self._numbers(namespace, names))
+        for namespace, rows, names in named:
+            found[column(rows)] = self._numbers(namespace, names)
         return found
 
-    def _numbers(self, namespace: str, names: Sequence[str]) -> list[int]:
-        known, found, new = self._by_namespace.setdefault(namespace, {}), [], self._count
-        for name in names:
-            number = known.setdefault(name, new)
-            if number == new:
-                new += 1
-            found.append(number)
-        self._count = new
-        return found
+    def _numbers(self, namespace: str, names: Sequence[str]) -> Rows:
+        known = self._by_namespace.setdefault(namespace, {})
+        if new := [name for name in dict.fromkeys(names) if name not in known]:
+            known.update(zip(new, count(self._count), strict=False))
+            self._count += len(new)
+        return np.fromiter(map(known.__getitem__, names), dtype=np.int64, count=len(names))
 
 
 class Readings:

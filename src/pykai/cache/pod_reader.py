@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec.structs import astuple
 
 from pykai.cache.classes import KindMemo
 from pykai.cache.numbering import NamedRows, NumberedNames, Numbers, column
@@ -17,8 +18,8 @@ from pykai.model.params import SchedulerParams
 from pykai.model.resources import Rows
 from pykai.model.status import Status
 from pykai.objects import names
-from pykai.objects.kinds import Pod
-from pykai.objects.pod_template import template_parts
+from pykai.objects.kinds import Pod, PodSpec
+from pykai.objects.pod_template import TEMPLATE_PARTS
 
 KIND, GANG, NODE, STATUS, MARKS = range(5)
 """Fields: numbers of the kind, of the PodGroup (-1: none, or not ours to schedule) and of the node; the status that the
@@ -28,6 +29,7 @@ IN_SUBGROUP, RESERVATION, FOREIGN = 1, 2, 4
 of ours. The last two are set where there is no PodGroup."""
 
 _NOTHING: dict[str, str] = {}
+_NODE_NAME, _SCHEDULER_NAME = map(PodSpec.__struct_fields__.index, ("node_name", "scheduler_name"))
 _PHASES = {
     "Running": Status.RUNNING,
     "Pending": Status.PENDING,
@@ -43,8 +45,8 @@ class _Found:
 
     kind: list[int] = field(default_factory=list)
     node: list[str] = field(default_factory=list)
-    gang: dict[str, NamedRows] = field(default_factory=dict)
-    """Names of PodGroups of ours by namespace."""
+    gang: NamedRows = field(default_factory=NamedRows)
+    """Names of PodGroups of ours."""
     unsteady: list[int] = field(default_factory=list)
     """Pods that do not simply run."""
     labelled: list[int] = field(default_factory=list)
@@ -67,20 +69,24 @@ class PodReader:
         found, last, namespace = _Found(), None, None
         add_kind, add_node = found.kind.append, found.node.append
         for row, pod in enumerate(pods):
-            meta, spec = pod.metadata, pod.spec
-            annotations, labels, parts = meta.annotations, meta.labels, template_parts(spec)
+            meta, fields = pod.metadata, astuple(pod.spec)
+            annotations, labels, parts = meta.annotations, meta.labels, fields[:TEMPLATE_PARTS]
             if parts != last:
                 template, last = kinds.template(parts, pod), parts
-            relevant = key_sets[tuple(annotations)] if annotations else ()
-            plain = template.kind >= 0 and not relevant
-            add_kind(template.kind if plain else kinds.number(pod, template, relevant))
-            add_node(spec.node_name)
-            if annotations and group_key in annotations and spec.scheduler_name == ours:
-                if meta.namespace != namespace:
-                    namespace = meta.namespace
-                    members, groups = found.gang.setdefault(namespace, ([], []))
-                members.append(row)
-                groups.append(annotations[group_key])
+                kind = template.kind
+            add_node(fields[_NODE_NAME])
+            relevant: Sequence[str] = ()
+            if annotations:
+                group = annotations.get(group_key)
+                if group is None or len(annotations) > 1:
+                    relevant = key_sets[tuple(annotations)]
+                if group is not None and fields[_SCHEDULER_NAME] == ours:
+                    if meta.namespace != namespace:
+                        namespace = meta.namespace
+                        members, groups = found.gang.of(namespace)
+                    members.append(row)
+                    groups.append(group)
+            add_kind(kinds.number(pod, template, relevant) if relevant or kind < 0 else kind)
             if pod.status.phase != "Running" or meta.deletion_timestamp is not None:
                 found.unsteady.append(row)
             if labels and label_key in labels:
@@ -89,7 +95,8 @@ class PodReader:
 
     def _block(self, pods: Sequence[Pod], found: _Found) -> Rows:
         block = np.zeros((5, len(pods)), dtype=np.int64)
-        block[KIND], block[NODE] = column(found.kind), column([self.nodes[name] for name in found.node])
+        nodes = map(self.nodes.__getitem__, found.node)
+        block[KIND], block[NODE] = column(found.kind), np.fromiter(nodes, dtype=np.int64, count=len(pods))
         block[GANG], block[STATUS] = self.gangs.column(len(pods), found.gang), Status.RUNNING
         block[STATUS, found.unsteady] = [self._status(pods[row], found.kind[row]) for row in found.unsteady]
         alone = np.flatnonzero(block[GANG] < 0).tolist()

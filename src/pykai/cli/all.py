@@ -26,14 +26,13 @@ from pykai.cli.queue_controller import QueueControllerSettings
 from pykai.cli.scheduler import SchedulerSettings, check_config, config_of
 from pykai.cli.webhook_flags import WEBHOOK, webhook_settings
 from pykai.cli.webhooks import POD_GROUPS, PODS, QUEUES, Webhooks, WebhookSettings, watched_queues
-from pykai.controllers.binder import BinderSettings, ReservationTemplate, Rules
+from pykai.controllers.binder import BinderSettings, BindRules, ReservationTemplate
 from pykai.controllers.grouping import Settings as GroupingSettings
 from pykai.controllers.loop import Pace
-from pykai.controllers.node_scale.scaling import Settings as ScalingSettings
-from pykai.controllers.node_scale.scaling_pod import ScalingPodTemplate
-from pykai.controllers.node_scaler import NodeScalerSettings
-from pykai.controllers.pod_group_status import PodGroupStatusSettings
+from pykai.controllers.node_scale import NodeScalerSettings, ScalingPodTemplate
+from pykai.controllers.node_scale import ScalingSettings as ScalingSettings
 from pykai.controllers.pod_grouper import PodGrouperSettings
+from pykai.controllers.status.pod_groups import PodGroupStatusSettings
 from pykai.kube.api import Api
 from pykai.kube.credentials import find_access
 from pykai.kube.http import HttpApi
@@ -120,7 +119,7 @@ def settings_for(scheduler_name: str, pods: PodSettings, webhook: WebhookSetting
     params = replace(usual.options.params, scheduler_name=scheduler_name)
     return AllSettings(
         scheduler=replace(usual, options=replace(usual.options, params=params)),
-        binder=BinderSettings(Rules(scheduler_name), pace=Pace(AT_ONCE, 1.0, 60.0)),
+        binder=BinderSettings(BindRules(scheduler_name), pace=Pace(AT_ONCE, 1.0, 60.0)),
         grouper=PodGrouperSettings(GroupingSettings(scheduler_name), workers=AT_ONCE),
         groups=PodGroupStatusSettings(scheduler_name),
         pods=pods,

@@ -12,7 +12,7 @@ from msgspec import DecodeError, Struct, json
 from pykai.cli.component import Composition, Part, process_of, run_component
 from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, WORKERS, Flag, takes, tell_ineffective
 from pykai.config.fields import FieldError, converted
-from pykai.controllers.binder import Binder, BinderSettings, Plugin, ReservationTemplate, Rules, read_plugins
+from pykai.controllers.binder import Binder, BinderSettings, BindRules, Plugin, ReservationTemplate, read_plugins
 from pykai.controllers.loop import Pace
 from pykai.kube.api import Api
 from pykai.kube.watches import Watches
@@ -51,7 +51,7 @@ class _Resources(Struct, frozen=True, forbid_unknown_fields=True):
 def settings_of(given: Mapping[str, Any]) -> BinderSettings:
     """The settings that the flags describe; what is wrong is refused with the flag's name."""
     return BinderSettings(
-        rules=Rules(given["scheduler_name"], _seconds(given, "resource-reservation-allocation-timeout")),
+        rules=BindRules(given["scheduler_name"], _seconds(given, "resource-reservation-allocation-timeout")),
         reservations=_template(given),
         scaling_namespace=given["scale_adjust_namespace"],
         plugins=_plugins(given["plugins"]),

@@ -10,10 +10,8 @@ import click
 
 from pykai.cli.component import Composition, Part, process_of, run_component
 from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, Flag, takes, tell_ineffective
-from pykai.controllers import node_scaler
-from pykai.controllers.node_scale.scaling import Settings
-from pykai.controllers.node_scale.scaling_pod import ScalingPodTemplate
-from pykai.controllers.node_scaler import NodeScalerSettings
+from pykai.controllers import node_scale
+from pykai.controllers.node_scale import NodeScalerSettings, ScalingPodTemplate, ScalingSettings
 from pykai.kube.api import Api
 from pykai.kube.watches import Watches
 from pykai.objects import names
@@ -40,13 +38,13 @@ def settings_of(given: dict[str, Any]) -> NodeScalerSettings:
         given["scaling_pod_app_label"],
         given["scaling_pod_service_account"],
     )
-    return NodeScalerSettings(Settings(template, given["scheduler_name"], ratio))
+    return NodeScalerSettings(ScalingSettings(template, given["scheduler_name"], ratio))
 
 
 def compose(settings: NodeScalerSettings, api: Api, watches: Watches, work: WorkMetrics) -> Composition:
     """The adjuster as a component."""
     metered = replace(settings, meters=work.meter)
-    return Composition([Part("node-scale-adjuster", partial(node_scaler.run, api, watches, metered))])
+    return Composition([Part("node-scale-adjuster", partial(node_scale.run, api, watches, metered))])
 
 
 @click.command("node-scale-adjuster")

@@ -13,8 +13,8 @@ from pykai.cli.component import Composition, Part, process_of, run_component
 from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, WORKERS, Flag, takes, tell_ineffective
 from pykai.cli.webhook_flags import WEBHOOK, webhook_settings
 from pykai.cli.webhooks import POD_GROUPS, Webhooks, WebhookSettings
-from pykai.controllers import pod_group_status
-from pykai.controllers.pod_group_status import PodGroupStatusSettings
+from pykai.controllers.status import pod_groups
+from pykai.controllers.status.pod_groups import PodGroupStatusSettings
 from pykai.kube.api import Api, Selection
 from pykai.kube.watches import Watches
 from pykai.objects import names
@@ -37,7 +37,7 @@ def compose(
 ) -> Composition:
     """The controller as a component; `webhook` None: it validates nothing."""
     metered = replace(settings, meters=work.meter)
-    parts = [Part("podgroup-controller", partial(pod_group_status.run, api, watches, metered))]
+    parts = [Part("podgroup-controller", partial(pod_groups.run, api, watches, metered))]
     if webhook is not None:
         parts.append(Part("podgroup-webhook", Webhooks(api, Admission(), webhook).run, elected=False))
     return Composition(parts)

@@ -16,9 +16,9 @@ from pykai.cli.flag_checks import address, metric_labels, metric_prefix
 from pykai.cli.flags import CLIENT, ELECTION, LOGS, Flag, pairs, takes, tell_ineffective
 from pykai.cli.webhook_flags import WEBHOOK, webhook_settings
 from pykai.cli.webhooks import QUEUES, Webhooks, WebhookSettings, watched_queues
-from pykai.controllers import queue_status
-from pykai.controllers.queue_metrics import LABELS, QueueLabels, QueueMetrics
-from pykai.controllers.queue_status import QueueStatusSettings
+from pykai.controllers.status import queues
+from pykai.controllers.status.queue_metrics import LABELS, QueueLabels, QueueMetrics
+from pykai.controllers.status.queues import QueueStatusSettings
 from pykai.kube.api import Api
 from pykai.kube.resources import QUEUE
 from pykai.kube.watches import Watches
@@ -84,7 +84,7 @@ def queues_in(watches: Watches) -> Callable[[], Iterable[kinds.Queue]]:
 def compose(settings: QueueControllerSettings, api: Api, watches: Watches, work: WorkMetrics) -> Composition:
     """The controller as a component."""
     metered = replace(settings.status, meters=work.meter)
-    parts = [Part("queue-controller", partial(queue_status.run, api, watches, metered))]
+    parts = [Part("queue-controller", partial(queues.run, api, watches, metered))]
     if settings.webhook is not None:
         admission = Admission(queues=watched_queues(watches), compare_quotas=settings.compare_quotas)
         parts.append(Part("queue-webhook", Webhooks(api, admission, settings.webhook).run, elected=False))

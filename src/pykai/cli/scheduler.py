@@ -19,9 +19,9 @@ from pykai.cli.flags import CLIENT, ELECTION, Flag, takes, tell_ineffective
 from pykai.config import scheduler as configuration
 from pykai.config.fields import FieldError
 from pykai.config.scheduler import SchedulerConfig, remarks
+from pykai.config.usage import UsageConfig, read_usage_config
 from pykai.controllers.loop import Pace, ReconcileLoop
-from pykai.controllers.usage import UsageConfig, UsageLister, UsageSource, read_usage_config, source_of
-from pykai.controllers.usage.lister import QUERY_LATENCY
+from pykai.controllers.usage import QUERY_LATENCY, UsageLister, UsageSource, source_of
 from pykai.engine.policy import Policy
 from pykai.engine.verify import verify
 from pykai.kube.api import Api

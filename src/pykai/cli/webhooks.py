@@ -20,7 +20,7 @@ from pykai.admission import registration as rules
 from pykai.admission import review
 from pykai.admission.certificate_files import ca_bundle, renew
 from pykai.admission.server import SERVING_CERTIFICATES, Listen, WebhookServer
-from pykai.controllers.plain import PlainView
+from pykai.controllers.unstructured import UnstructuredView
 from pykai.kube.api import Api, Object, Resource
 from pykai.kube.errors import AlreadyExists, Conflict, NotFound
 from pykai.kube.resources import MUTATING_WEBHOOK, QUEUE, VALIDATING_WEBHOOK
@@ -141,5 +141,5 @@ def covers(live: Any, wanted: Any) -> bool:
 
 def watched_queues(watches: Watches) -> Callable[[], Mapping[str, Any]]:
     """The queues there are, as the rules for queues read them."""
-    view: PlainView[str] = PlainView(watches.of(QUEUE, kinds.Queue), lambda name: ("", name))
+    view: UnstructuredView[str] = UnstructuredView(watches.of(QUEUE, kinds.Queue), lambda name: ("", name))
     return lambda: view

@@ -74,7 +74,7 @@ class PodAmounts:
             gpus = 0.0 if c.gpu_kind is GpuKind.MEMORY else float(c.request[GPU])
             if c.gpu_kind is GpuKind.MIG:
                 gpus += sum(float(c.request[row]) * each for row, each in self._mig_rows.items())
-            known = self._of_queue[c.row] = float(c.request[0]), float(c.request[1]), gpus
+            known = self._of_queue[c.row] = float(c.request[0]), float(c.request[1]), round(gpus, 6)
         return known
 
 

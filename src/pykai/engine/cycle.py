@@ -184,6 +184,8 @@ class Cycle:
     def queue_request(self, pods: Sequence[int], memory_of_device: float) -> Triple:
         """What pods would count against their queue; gpu-memory requests in devices of the given memory (MiB)."""
         amounts, klass, classes = self.trial.amounts, self.trial.klass, self.snapshot.pods.classes
+        if len(pods) == 1 and (c := classes[klass[pods[0]]]).gpu_kind is not BY_MEMORY:
+            return amounts.of_queue(c, -1)
         cpu = memory = gpus = 0.0
         row = -1
         for pod in pods:

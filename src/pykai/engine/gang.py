@@ -116,8 +116,12 @@ def pods_to_place(trial: Trial, orders: GangOrders, gang: int) -> list[int]:
     """The pods to place next: what the gang misses, or one more where it has its minimum. Read only."""
     gangs = trial.snapshot.gangs
     if trial.virtual or gang not in gangs.trees:
-        if not trial.virtual and not trial.pending[gangs.first_podset[gang]]:
-            return []
+        if not trial.virtual:
+            if not trial.pending[gangs.first_podset[gang]]:
+                return []
+            pods = orders.pods(trial, gang)
+            if len(pods) == 1:
+                return pods
         return _next(trial, orders, gang, _waiting(trial, orders, gang))
     known = orders.next_pods(trial)
     found = known.get(gang)
@@ -187,7 +191,10 @@ def _wanted(trial: Trial, orders: GangOrders, member: Member, waiting: dict[int,
 def must_wait(trial: Trial, gang: int) -> bool:
     """Whether the gang's minimum is only reached with pods that wait for a release: then all of it waits."""
     pipelined, gangs = trial.pipelined, trial.snapshot.gangs
-    for row in range(gangs.first_podset[gang], gangs.first_podset[gang + 1]):
+    first = gangs.first_podset[gang]
+    if gang not in gangs.trees and not pipelined[first]:
+        return False
+    for row in range(first, gangs.first_podset[gang + 1]):
         if pipelined[row] and trial.active_allocated[row] - pipelined[row] < gangs.podset_min[row]:
             return True
     return False
@@ -195,7 +202,10 @@ def must_wait(trial: Trial, gang: int) -> bool:
 
 def has_allocated(trial: Trial, gang: int) -> bool:
     """Whether the gang holds a place, or was given one that it need not wait for."""
-    active, pipelined, first = trial.active_allocated, trial.pipelined, trial.snapshot.gangs.first_podset
+    active, pipelined, gangs = trial.active_allocated, trial.pipelined, trial.snapshot.gangs
+    first = gangs.first_podset
+    if gang not in gangs.trees:
+        return bool(active[first[gang]] > pipelined[first[gang]])
     return any(active[row] > pipelined[row] for row in range(first[gang], first[gang + 1]))
 
 

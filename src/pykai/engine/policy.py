@@ -10,6 +10,7 @@ from pykai.engine.budgets import SearchBudgets
 
 Point = TypeVar("Point")
 
+
 ACTIONS = ("allocate", "consolidation", "reclaim", "preempt", "stalegangeviction")
 
 
@@ -36,10 +37,17 @@ class Policy:
     _by_point: dict[type[Any], tuple[Any, ...]] = field(init=False, default_factory=dict, repr=False, compare=False)
 
     def of(self, point: type[Point]) -> tuple[Point, ...]:
-        """The plugins that implement an extension point, in order; found once, because asking a Protocol is slow."""
-        if point not in self._by_point:
-            self._by_point[point] = tuple(plugin for plugin in self.plugins if isinstance(plugin, point))
-        return self._by_point[point]
+        """The plugins that implement an extension point, in order.
+
+        A plugin implements a point if it has all of its methods. `isinstance` would give the same answer, but asks a
+        Protocol for its members anew each time: all plugins and points together took 10 ms of the first cycle.
+        """
+        found = self._by_point.get(point)
+        if found is None:
+            members = [name for name in vars(point) if not name.startswith("_")]
+            found = tuple(plugin for plugin in self.plugins if all(hasattr(plugin, name) for name in members))
+            self._by_point[point] = found
+        return found
 
     def first(self, point: type[Point]) -> Point | None:
         found = self.of(point)

@@ -1,4 +1,6 @@
-"""The Kubernetes objects the scheduler reads, as msgspec structs: only the fields we read.
+"""The Kubernetes objects that components read, as msgspec structs: only the fields we read.
+
+Our own kinds are declared in `custom_resources.py`, from which their definitions are generated as well.
 
 The parts of a pod's spec that only matter as a whole (containers, affinity, tolerations, volumes ...) stay
 `msgspec.Raw`: pods made from one template carry the same bytes, so the cache decodes them once per template
@@ -7,39 +9,38 @@ The parts of a pod's spec that only matter as a whole (containers, affinity, tol
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
-from msgspec import Raw, Struct, field, json
+from msgspec import Raw, json
 from msgspec.structs import force_setattr
 
 from pykai.objects import dra_versions
+from pykai.objects.custom_resources import (  # noqa: F401 - all kinds are imported from here
+    BindRequest,
+    BindRequestSpec,
+    BindRequestStatus,
+    ClaimAllocation,
+    NumaZone,
+    PodGroup,
+    PodGroupSpec,
+    PodGroupStatus,
+    Queue,
+    QueueResource,
+    QueueResources,
+    QueueSpec,
+    QueueStatus,
+    ReceivedGpu,
+    ResourcesStatus,
+    SchedulingCondition,
+    SubGroup,
+    Topology,
+    TopologyConstraint,
+    TopologyLevel,
+    TopologySpec,
+)
+from pykai.objects.schema import Kind, ObjectMeta, OwnerReference  # noqa: F401
 
 ABSENT = Raw(b"")
-
-
-class Kind(Struct, rename="camel", gc=False, kw_only=True, omit_defaults=True, frozen=True):
-    """What every struct here shares: immutable, camelCase on the wire, unknown fields ignored."""
-
-
-class OwnerReference(Kind):
-    name: str = ""
-    kind: str = ""
-    uid: str = ""
-    api_version: str = ""
-    controller: bool = False
-
-
-class ObjectMeta(Kind):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    creation_timestamp: datetime | None = None
-    deletion_timestamp: datetime | None = None
-    owner_references: list[OwnerReference] | None = None
 
 
 # --------------------------------------------------------------------------------------------------------- core
@@ -73,6 +74,8 @@ class Node(Kind):
 
 
 class PodSpec(Kind):
+    """The fields before `node_name` are the pod's template, read as a whole."""
+
     containers: Raw = ABSENT
     init_containers: Raw = ABSENT
     overhead: Raw = ABSENT
@@ -173,152 +176,6 @@ class CSIDriverSpec(Kind):
 class CSIDriver(Kind):
     metadata: ObjectMeta
     spec: CSIDriverSpec = CSIDriverSpec()
-
-
-# ------------------------------------------------------------------------------------------------ scheduling.run.ai
-class QueueResource(Kind):
-    quota: float = 0.0
-    limit: float = 0.0
-    over_quota_weight: float = 0.0
-
-
-class QueueResources(Kind):
-    cpu: QueueResource = QueueResource()
-    memory: QueueResource = QueueResource()
-    gpu: QueueResource = QueueResource()
-
-
-class QueueSpec(Kind):
-    display_name: str = ""
-    parent_queue: str = ""
-    resources: QueueResources | None = None
-    priority: int | None = None
-    preempt_min_runtime: str | None = None
-    reclaim_min_runtime: str | None = None
-
-
-Amounts = dict[str, str | int | float]
-
-
-class QueueStatus(Kind):
-    child_queues: list[str] | None = None
-    requested: Amounts | None = None
-    allocated: Amounts | None = None
-    allocated_non_preemptible: Amounts | None = None
-
-
-class Queue(Kind):
-    metadata: ObjectMeta
-    spec: QueueSpec = QueueSpec()
-    status: QueueStatus = QueueStatus()
-
-
-class TopologyConstraint(Kind):
-    topology: str = ""
-    required_topology_level: str = ""
-    preferred_topology_level: str = ""
-
-
-class SubGroup(Kind):
-    name: str = ""
-    parent: str | None = None
-    min_member: int | None = None
-    min_sub_group: int | None = None
-    topology_constraint: TopologyConstraint | None = None
-
-
-class PodGroupSpec(Kind):
-    queue: str = ""
-    min_member: int | None = None
-    min_sub_group: int | None = None
-    priority_class_name: str = ""
-    preemptibility: str = ""
-    topology_constraint: TopologyConstraint | None = None
-    sub_groups: list[SubGroup] | None = None
-    mark_unschedulable: bool | None = None
-    scheduling_backoff: int | None = None
-    preemption_delay: str | None = None
-    staleness_grace_period: str | None = None
-
-
-class SchedulingCondition(Kind):
-    type: str = ""
-    node_pool: str = ""
-    reason: str = ""
-    message: str = ""
-    status: str = ""
-    transition_id: str = field(default="", name="transitionID")
-
-
-class ResourcesStatus(Kind):
-    requested: Amounts | None = None
-    allocated: Amounts | None = None
-    allocated_non_preemptible: Amounts | None = None
-
-
-class PodGroupStatus(Kind):
-    scheduling_conditions: list[SchedulingCondition] | None = None
-    resources_status: ResourcesStatus | None = None
-
-
-class PodGroup(Kind):
-    metadata: ObjectMeta
-    spec: PodGroupSpec = PodGroupSpec()
-    status: PodGroupStatus = PodGroupStatus()
-
-
-class ReceivedGpu(Kind):
-    count: int = 0
-    portion: str = ""
-
-
-class ClaimAllocation(Kind):
-    name: str = ""
-    allocation: dict[str, Any] | None = None
-
-
-class NumaZone(Kind):
-    zone: str = ""
-    amount: dict[str, str | int | float] | None = None
-
-
-class BindRequestSpec(Kind):
-    pod_name: str = ""
-    selected_node: str = ""
-    received_resource_type: str = ""
-    received_gpu: ReceivedGpu | None = field(default=None, name="receivedGPU")
-    selected_gpu_groups: list[str] | None = field(default=None, name="selectedGPUGroups")
-    resource_claim_allocations: list[ClaimAllocation] | None = None
-    extended_resource_claim_allocation: dict[str, Any] | None = None
-    predicted_numa_zones: list[NumaZone] | None = field(default=None, name="predictedNUMAZones")
-    backoff_limit: int | None = None
-
-
-class BindRequestStatus(Kind):
-    phase: str = ""
-    reason: str = ""
-    failed_attempts: int = 0
-
-
-class BindRequest(Kind):
-    metadata: ObjectMeta
-    spec: BindRequestSpec = BindRequestSpec()
-    status: BindRequestStatus = BindRequestStatus()
-
-
-# ----------------------------------------------------------------------------------------------------- kai.scheduler
-class TopologyLevel(Kind):
-    node_label: str = ""
-    alias: str = ""
-
-
-class TopologySpec(Kind):
-    levels: list[TopologyLevel] = []
-
-
-class Topology(Kind):
-    metadata: ObjectMeta
-    spec: TopologySpec = TopologySpec()
 
 
 # ------------------------------------------------------------------------------------ resource.k8s.io, topology.node

@@ -6,8 +6,6 @@ ordinary init container needs on top of the sidecars declared before it, plus ov
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from operator import attrgetter
 from typing import Any
 
 from msgspec import Raw, Struct, field, json
@@ -128,18 +126,8 @@ def _part(decoder: json.Decoder[Any], raw: Raw, empty: Any) -> Any:
     return empty if raw is ABSENT or bytes(raw) == b"null" else decoder.decode(raw)
 
 
-template_parts: Callable[[PodSpec], Parts] = attrgetter(
-    "containers",
-    "init_containers",
-    "overhead",
-    "node_selector",
-    "affinity",
-    "tolerations",
-    "volumes",
-    "resource_claims",
-    "scheduling_gates",
-)
-"""What a pod's template is made of: equal parts mean equal templates."""
+TEMPLATE_PARTS = PodSpec.__struct_fields__.index("node_name")
+"""The fields of a pod's spec before its node make up its template: equal parts mean equal templates."""
 
 
 def template_key(parts: Parts) -> bytes:

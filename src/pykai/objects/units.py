@@ -30,6 +30,8 @@ _SCALE: dict[str | None, Fraction] = {
     **{s: Fraction(10 ** (6 + 3 * i)) for i, s in enumerate("MGTPE")},
     **{s + "i": Fraction(1024 ** (1 + i)) for i, s in enumerate("KMGTPE")},
 }
+_WHOLE = re.compile(r"([0-9]{1,18})(m|[kMGTPE]|[KMGTPE]i)?")
+_THOUSANDTHS = {suffix: int(scale * 1000) for suffix, scale in _SCALE.items() if suffix not in ("n", "u")}
 
 
 class QuantityError(ValueError):
@@ -48,16 +50,27 @@ def parse_quantity(text: str | int | float) -> Fraction:
     return Fraction(number) * scale
 
 
+def _thousandths(text: str | int | float) -> int | None:
+    """A whole number of thousandths, exact, for the way nearly all quantities are written; None: it takes `parse`.
+
+    Where every pod has a request of its own, a rational number for each takes longer than anything else about it.
+    """
+    match = _WHOLE.fullmatch(str(text))
+    return None if match is None else int(match[1]) * _THOUSANDTHS[match[2]]
+
+
 @lru_cache(maxsize=65536)
 def amount(text: str | int | float) -> float:
     """The amount in base units as a float."""
-    return float(parse_quantity(text))
+    exact = _thousandths(text)
+    return float(parse_quantity(text)) if exact is None else exact / 1000
 
 
 @lru_cache(maxsize=65536)
 def milli(text: str | int | float) -> float:
     """The amount in thousandths, rounded up to a whole one, as the API server does."""
-    return float(-((-parse_quantity(text) * 1000) // 1))
+    exact = _thousandths(text)
+    return float(-((-parse_quantity(text) * 1000) // 1)) if exact is None else float(exact)
 
 
 def render_quantity(value: float) -> str:

@@ -21,14 +21,15 @@ from pykai.kube.memory import Admission, MemoryApi
 from pykai.kube.resources import NAMESPACE, NODE, POD
 from pykai.kube.watches import Watches
 from pykai.objects import names
-from pykai.simulate import loop
-from pykai.simulate.controllers import WorkloadControllers, settled
+from pykai.simulate import checks, loop
+from pykai.simulate.controllers import WorkloadControllers, continued, settled
 from pykai.simulate.history import Outcome, PodLife
+from pykai.simulate.installed import SOURCE as INSTALLED
 from pykai.simulate.kubelets import Kubelets
 from pykai.simulate.manifests import Arrival
 from pykai.simulate.past_use import PastUse
 from pykai.simulate.recorder import Decision, Recorder
-from pykai.simulate.workloads import definitions
+from pykai.simulate.workloads import definitions, templated
 
 Progress = Callable[[float, int, int], None]
 """Seconds simulated so far, pods that have ended, pods there have been."""
@@ -110,6 +111,14 @@ class Simulation:
 
         return loop.run(playing(), self.setting.start, self.setting.seed)
 
+    def refusals(self) -> list[str]:
+        """What the API server and admission refuse of the arrivals, each with where it was written; nothing runs."""
+
+        async def trying() -> list[str]:
+            return await _Run(self.product, self.arrivals, self.setting).refusals()
+
+        return loop.run(trying(), self.setting.start, self.setting.seed)
+
 
 class _Run:
     """The parts of a run; made on its loop."""
@@ -136,6 +145,7 @@ class _Run:
             self._recorder.on_sample = lambda sample: past.record(self._setting.start + sample.at, sample)
         for name in _NAMESPACES:
             await self._api.create(NAMESPACE, {"metadata": {"name": name}})
+        self._take_over()
         await self._arrive_until(0.0)
         ready = asyncio.Event()
         parts = [
@@ -154,6 +164,32 @@ class _Run:
             await asyncio.gather(*tasks, return_exceptions=True)
         self._recorder.finish()
         return self._outcome()
+
+    async def refusals(self) -> list[str]:
+        """Apply everything, and the pods of templates, to a server on which nothing runs."""
+        self._take_over()
+        found: list[str] = []
+        for arrival in self._arrivals:
+            try:
+                await self._apply(arrival.resource, arrival.obj)
+                for number, (below, template) in enumerate(checks.pods_in(arrival.obj)):
+                    if below and not arrival.exists:
+                        await self._apply(POD, _of_template(arrival.obj, template, number))
+            except ApiError as error:
+                found.append(f"{arrival.source}: {error.message}")
+        return found
+
+    def _take_over(self) -> None:
+        """Store what was read from a cluster."""
+        for arrival in [arrival for arrival in self._arrivals if arrival.exists]:
+            self._arrivals.remove(arrival)
+            obj = continued(arrival.obj) if arrival.resource == POD else arrival.obj
+            namespace = arrival.key[0]
+            if namespace:
+                self._api.load(NAMESPACE, _namespace(namespace))
+            self._api.load(arrival.resource, obj)
+            if arrival.resource == POD:
+                self._controllers.adopt(obj)
 
     async def _conducted(self, tasks: Sequence[asyncio.Task[None]], until: float | None, progress: Progress) -> None:
         """Bring the arrivals and wait for the end; a part that ends before is an error."""
@@ -191,7 +227,7 @@ class _Run:
                 self._recorder.log("Refused", title, error.message)
                 self._warn(f"{arrival.source}: refused: {error.message}")
                 continue
-            if arrival.resource != POD:
+            if arrival.resource != POD and not arrival.source.startswith(INSTALLED):
                 self._recorder.log("Changed" if changed else "Arrived", title)
 
     async def _apply(self, resource: Resource, obj: Object) -> bool:
@@ -226,7 +262,7 @@ class _Run:
         if not groups:
             return self._kubelets.held(node, pod["metadata"]["uid"])
         found = [self._recorder.reservations[group] for group in groups if group in self._recorder.reservations]
-        return tuple(number for each in found for number in self._kubelets.held(node, each["metadata"]["uid"]))
+        return tuple(sorted(n for each in found for n in self._kubelets.held(node, each["metadata"]["uid"])))
 
     def _outcome(self) -> Outcome:
         holders: dict[str, list[list[tuple[PodLife, float]]]] = {
@@ -236,4 +272,16 @@ class _Run:
             for number in life.devices if life.ended_at is None else ():
                 holders[life.node][number].append((life, life.portion if life.shared else 1.0))
         assert self._recorder.queue_table is not None, "the scheduler never ran"
-        return Outcome(self._recorder.history, self._recorder.queue_table, holders)
+        left = sum(1 for _ in self._recorder.living())
+        return Outcome(self._recorder.history, self._recorder.queue_table, holders, left)
+
+
+def _namespace(name: str) -> Object:
+    meta = {"name": name, "uid": f"namespace-{name}", "labels": {"kubernetes.io/metadata.name": name}}
+    return {"metadata": meta, "status": {"phase": "Active"}}
+
+
+def _of_template(obj: Object, template: Object, number: int) -> Object:
+    """A pod of a workload's template, to try whether it is admitted."""
+    pod = templated(template, f"{obj['metadata']['name']}-template-{number}")
+    return {**pod, "metadata": {**pod["metadata"], "namespace": obj["metadata"]["namespace"]}}

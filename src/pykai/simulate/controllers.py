@@ -27,6 +27,7 @@ KEPT_SECONDS = 60.0
 """How long a finished Job, or a finished pod without a controller, stays where it does not say so itself."""
 MINUTE = 60.0
 _OVER = ("Succeeded", "Failed")
+_DEVICE_LABEL, _RECEIVED = names.GPU_GROUP_LABEL, names.RECEIVED_RESOURCE_TYPE
 _BACKGROUND = Deletion(propagation=Propagation.BACKGROUND)
 Item = tuple[str, str, str]
 """Kind, namespace and name of a workload."""
@@ -59,6 +60,8 @@ class WorkloadControllers:
         self._counts: dict[str, JobCount] = {}
         self._done: set[tuple[str, str]] = set()
         """(Uid of the workload, name of the child) whose work is done: it is not made again."""
+        self._adopted: set[str] = set()
+        """Uids of pods whose controller was left behind in the cluster they were read from."""
         self._queue: asyncio.Queue[Item] = asyncio.Queue()
         self._queued: set[Item] = set()
         self._begun: set[asyncio.Future[None]] = set()
@@ -83,6 +86,11 @@ class WorkloadControllers:
         """Whether a CronJob exists: such a run never ends by itself."""
         return len(self._followed[CRON_JOB.kind]) > 0
 
+    def adopt(self, pod: Object) -> None:
+        """Replace a pod that was read from a cluster when it is evicted, if a controller did so there."""
+        if controller_of(pod) is not None:
+            self._adopted.add(pod["metadata"]["uid"])
+
     # ----------------------------------------------------------------------------------------------------- changes
     def _workload_changed(self, kind: str, change: Change[Object]) -> None:
         if change.type is EventType.DELETED:
@@ -96,6 +104,9 @@ class WorkloadControllers:
     def _pod_changed(self, change: Change[Object]) -> None:
         pod = change.object
         owner = controller_of(pod)
+        if pod["metadata"]["uid"] in self._adopted:
+            self._replace_adopted(change)
+            return
         over = (pod.get("status") or {}).get("phase") in _OVER
         if owner is None:
             if over and change.type is not EventType.DELETED:
@@ -108,6 +119,18 @@ class WorkloadControllers:
             self._done.add((owner["uid"], change.key[1]))
         if over or leaving:
             self._wake_owner(change.key[0], owner)
+
+    def _replace_adopted(self, change: Change[Object]) -> None:
+        pod = change.object
+        over = (pod.get("status") or {}).get("phase") in _OVER
+        if over or change.type is EventType.DELETED or "deletionTimestamp" in pod["metadata"]:
+            self._adopted.discard(pod["metadata"]["uid"])
+            if not over:
+                self._begin(self._make_again(pod))
+
+    async def _make_again(self, pod: Object) -> None:
+        made = await self._api.create(POD, successor(pod), pod["metadata"]["namespace"])
+        self._adopted.add(made["metadata"]["uid"])
 
     def _count(self, uid: str, pod: Object, over: bool, leaving: bool) -> None:
         """Take a pod off its Job's list; one that succeeded has done a part of the work."""
@@ -275,3 +298,23 @@ def settled(pod: Object, namespace: str, seed: int) -> Object:
     if notes.get(names.RUN_SECONDS, spans.FOREVER) != spans.FOREVER:
         spec = {"restartPolicy": "Never", **spec}
     return {**pod, "metadata": {**pod["metadata"], "annotations": notes}, "spec": spec} if notes else pod
+
+
+def continued(pod: Object) -> Object:
+    """A pod that was read from a cluster: it stays in its group, and runs on unless it says how long."""
+    meta = pod["metadata"]
+    notes = {names.RUN_SECONDS: spans.FOREVER, **(meta.get("annotations") or {})}
+    if names.POD_GROUP_ANNOTATION in notes:
+        notes[names.SKIP_PODGROUPER] = "true"
+    return {**pod, "metadata": {**meta, "annotations": notes}}
+
+
+def successor(pod: Object) -> Object:
+    """The pod that a controller makes in place of an evicted one: as that was before it was bound."""
+    meta = pod["metadata"]
+    labels = {key: value for key, value in (meta.get("labels") or {}).items() if not key.startswith(_DEVICE_LABEL)}
+    notes = {key: value for key, value in (meta.get("annotations") or {}).items() if key != _RECEIVED}
+    stem, _, number = meta["name"].rpartition("-again-")
+    name = f"{stem or meta['name']}-again-{int(number) + 1 if stem else 1}"
+    spec = {key: value for key, value in pod["spec"].items() if key not in ("nodeName", "priority")}
+    return {"metadata": {"name": name, "labels": labels, "annotations": notes}, "spec": spec}

@@ -1,7 +1,8 @@
 """Clusters and workloads made up from a few numbers and a seed, as manifests: what is generated can be written by hand.
 
 The mix of work is that of a shared GPU cluster: many small jobs, shares of devices, a few gangs; most are of priority
-train, some build. Arrivals are spread so that the work would fill LOAD of the GPUs if it came evenly.
+train, some build. The cluster is busy: work comes LOAD times as fast as it can be done until the last job has arrived,
+and most of the first jobs are of one team, so that others reclaim their share when they come.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from pykai.objects import names
 from pykai.simulate.manifests import Manifest, Object, Origin
 
 GPU_MEMORY_MIB = 81920
-LOAD = 0.9
+LOAD = 1.6
+FIRST_JOBS, FIRST_TEAM_SHARE = 0.4, 0.8
+"""Which part of the jobs comes first, and which part of those the first team has."""
 MEDIAN_SECONDS = 300.0
 SPREAD = 0.8
 """Sigma of the logarithm of run times."""
@@ -89,7 +92,8 @@ def jobs(count: int, among: Sequence[str], gpus: float, seed: int) -> list[Manif
         shape = draw.choices(fitting, weights)[0]
         story = (round(clock, 1), round(MEDIAN_SECONDS * draw.lognormvariate(0, SPREAD)))
         priority = "build" if draw.random() < BUILD_SHARE else "train"
-        job = _job(f"job-{number:05d}", shape, (draw.choice(among), priority), story)
+        owner = among[0] if number < FIRST_JOBS * count and draw.random() < FIRST_TEAM_SHARE else draw.choice(among)
+        job = _job(f"job-{number:05d}", shape, (owner, priority), story)
         made.append(manifest("--jobs", number, job))
         clock += draw.expovariate(1 / spacing)
     return made

@@ -36,6 +36,7 @@ KINDS: dict[str, str] = {
     "Evicted": "a pod has to leave; the message tells for whom",
     "Gone": "an evicted pod has left its node",
     "Finished": "a pod did all its work",
+    "Completed": "a Job did all its work",
     "Failed": "a pod ended with an error, or its kubelet refused it",
     "Deleted": "a pod has to leave, not because of the scheduler",
     "Requested": "the scheduler asked the binder to bind a pod",
@@ -147,3 +148,5 @@ class Outcome:
     queues: QueueTable
     devices: Mapping[str, Sequence[Sequence[tuple[PodLife, float]]]]
     """By node, in the order of their numbers: the pods that hold a device, each with its portion."""
+    left_pods: int = 0
+    """Pods that exist at the end."""

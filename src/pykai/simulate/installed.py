@@ -18,6 +18,8 @@ PRIORITIES = {
 }
 """Those of the chart, and those that every cluster has."""
 PARENT_QUEUE = "default-parent-queue"
+SOURCE = "installed"
+"""Where these objects come from, in messages."""
 
 
 def missing(among: Sequence[Manifest]) -> list[Manifest]:
@@ -26,7 +28,7 @@ def missing(among: Sequence[Manifest]) -> list[Manifest]:
     objects = [_priority_class(name, value) for name, value in PRIORITIES.items()]
     if not any(one.obj.get("kind") == "Queue" for one in among):
         objects += [queue(PARENT_QUEUE, "", 0), queue(names.DEFAULT_QUEUE, PARENT_QUEUE, 0)]
-    found = [manifest("installed", number, obj) for number, obj in enumerate(objects)]
+    found = [manifest(SOURCE, number, obj) for number, obj in enumerate(objects)]
     return [one for one in found if one.title not in known]
 
 

@@ -44,12 +44,16 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Arrival:
-    """An object that comes into the cluster `at` seconds after the start; `source`: where it was written."""
+    """An object that comes into the cluster `at` seconds after the start; `source`: where it was written.
+
+    `exists`: it was read from a cluster and is taken over as it is.
+    """
 
     at: float
     resource: Resource
     obj: Object
     source: str = ""
+    exists: bool = False
 
     @property
     def key(self) -> tuple[str, str]:
@@ -71,6 +75,12 @@ class ManifestError(ValueError):
 
 STANDARD = Path("-")
 """Standard input."""
+
+
+def is_read_from_a_cluster(obj: Object) -> bool:
+    """Whether an object is what `kubectl get -o yaml` shows, not what a person wrote."""
+    meta = obj.get("metadata")
+    return isinstance(meta, dict) and bool(meta.get("uid")) and "creationTimestamp" in meta
 
 
 def read(paths: Iterable[Path], recursive: bool = False) -> list[Manifest]:

@@ -8,8 +8,8 @@ from functools import cache
 from typing import Any
 
 from pykai.config.object_fields import Problem, Problems
-from pykai.kube.memory.schema import violations
 from pykai.objects.crds import DEFINITIONS
+from pykai.objects.validation import violations
 from pykai.simulate import checks, core_fields
 from pykai.simulate.manifests import Object
 

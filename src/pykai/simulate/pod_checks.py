@@ -5,7 +5,7 @@ Each check yields (path of the field, what is wrong with it); paths begin with `
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from msgspec import ValidationError, convert
@@ -13,8 +13,6 @@ from msgspec import ValidationError, convert
 from pykai.config.fields import named
 from pykai.config.object_fields import Problems, amounts, is_label_name
 from pykai.objects import names
-from pykai.objects.gpu_request import GpuRequestError
-from pykai.objects.gpu_request import check as check_gpu_request
 from pykai.objects.pod_template import Affinity, Container, PodClaim, Toleration
 from pykai.objects.units import parse_quantity
 from pykai.simulate.manifests import Object
@@ -43,7 +41,6 @@ def template(obj: Object, below: str) -> Problems:
     for path, resources in _resources(spec):
         yield from _container_amounts(resources, f"{below}{path}")
     yield from amounts(spec.get("overhead"), f"{below}spec.overhead")
-    yield from _gpu_request(obj, spec, below)
 
 
 def shapes(spec: Object, path: str) -> Problems:
@@ -105,12 +102,3 @@ def _resource(name: str, text: Any, path: str) -> Problems:
 
 def _is_extended(name: str) -> bool:
     return "/" in name and not name.partition("/")[0].endswith("kubernetes.io")
-
-
-def _gpu_request(obj: Object, spec: Object, below: str) -> Problems:
-    annotations: Mapping[str, str] = (obj.get("metadata") or {}).get("annotations") or {}
-    whole = any(names.NVIDIA_GPU in (resources.get("limits") or {}) for _, resources in _resources(spec))
-    try:
-        check_gpu_request(annotations, whole)
-    except GpuRequestError as error:
-        yield f"{below}metadata.annotations", str(error)

@@ -16,7 +16,7 @@ from msgspec import json
 from pykai.cache.requests import GpuRequest, gpu_request, pod_amounts
 from pykai.kube.api import EventType, Object
 from pykai.kube.replica import Change
-from pykai.kube.resources import BIND_REQUEST, EVENT, NODE, POD, POD_GROUP, QUEUE
+from pykai.kube.resources import BIND_REQUEST, EVENT, JOB, NODE, POD, POD_GROUP, QUEUE
 from pykai.kube.watches import Watches
 from pykai.model.plan import Plan, Verdict
 from pykai.model.pods import GpuKind
@@ -157,6 +157,7 @@ class Recorder:
         self._groups = watches.of(POD_GROUP, Object)
         self._nodes = watches.of(NODE, Object)
         self._pods = watches.of(POD, Object)
+        self._jobs = watches.of(JOB, Object)
         self._events = watches.of(EVENT, Object)
         self._requests = watches.of(BIND_REQUEST, Object)
         self._shares: Mapping[str, QueueShare] = {}
@@ -170,6 +171,7 @@ class Recorder:
             (self._groups, self._group_changed),
             (self._pods, self._pod_changed),
             (self._requests, self._request_changed),
+            (self._jobs, self._job_changed),
             (self._events, self._event_changed),
         ):
             await watch.synced()
@@ -226,6 +228,11 @@ class Recorder:
             spec = change.object["spec"]
             self.log("Requested", f"Pod {change.key[0]}/{spec.get('podName')}", f"bind to {spec.get('selectedNode')}")
 
+    def _job_changed(self, change: Change[Object]) -> None:
+        done, before = ((obj.get("status") or {}).get("completionTime") for obj in (change.object, change.old or {}))
+        if done and not before and change.type is not EventType.DELETED:
+            self.log("Completed", f"Job {'/'.join(change.key)}")
+
     # ----------------------------------------------------------------------------------------------------- pods
     def _pod_changed(self, change: Change[Object]) -> None:
         pod, meta = change.object, change.object["metadata"]
@@ -275,6 +282,9 @@ class Recorder:
         if scheduler != names.SCHEDULER_NAME:
             why = f"spec.schedulerName is {scheduler!r}: only {names.SCHEDULER_NAME!r} runs here"
             self._wait_for(life, why)
+        named = (meta.get("annotations") or {}).get(names.POD_GROUP_ANNOTATION)
+        if named and self._groups.get(named, meta["namespace"]) is None:
+            self._wait_for(life, f"there is no PodGroup {named!r}")
         self.log("Arrived", f"Pod {life.title}", f"queue {queue}" if queue else "")
         self._touch()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from statistics import median
 
@@ -18,9 +19,11 @@ from pykai.simulate.timeline import EMPTY, MARKS, Workload, axis, cells, clock, 
 COLOURS = ("cyan", "magenta", "green", "blue", "bright_red", "bright_green", "bright_blue", "bright_magenta")
 BARS = "▁▂▃▄▅▆▇█"
 PAST_USE = "past use"
-SPARK_CELLS, BESIDE_SPARK = (8, 32), 70
-TIMELINE_CELLS, BESIDE_TIMELINE = (24, 72), 38
-"""The fewest and the most cells of a curve, and the columns that stand beside it."""
+SPARK_CELLS = (8, 32)
+TIMELINE_CELLS = (16, 72)
+"""The fewest and the most cells of a curve."""
+GAP, AXIS_END = 3, 4
+"""Columns between two columns of a table, and those by which the last time on the axis sticks out."""
 Row = Sequence[RenderableType]
 Columns = list[Column | str]
 
@@ -28,10 +31,9 @@ Columns = list[Column | str]
 def tables(outcome: Outcome, rows: int, width: int) -> Iterator[RenderableType]:
     """Everything worth a look for a terminal of so many columns, each table with at most so many rows."""
     yield Text(headline(outcome), style="bold")
-    beside = BESIDE_SPARK + (len(PAST_USE) + 3 if outcome.history.samples[-1].past_counts else 0)
-    yield queues(outcome, _fitting(width - beside, SPARK_CELLS))
+    yield queues(outcome, width)
     yield from devices(outcome, rows)
-    yield timeline(outcome, rows, _fitting(width - BESIDE_TIMELINE, TIMELINE_CELLS))
+    yield timeline(outcome, rows, width)
     yield from evictions(outcome, rows)
     yield from waits(outcome, rows)
 
@@ -43,15 +45,32 @@ def _fitting(room: int, cells: tuple[int, int]) -> int:
 
 # ------------------------------------------------------------------------------------------------------------- queues
 def queues(outcome: Outcome, width: int) -> Table:
-    """Quota, fair share and use of every queue, as a tree; in GPUs, or in CPU cores where there are none."""
+    """Quota, fair share and use of every queue, as a tree; in GPUs, or in CPU cores where there are none.
+
+    The curve is left out where the terminal has no room for it.
+    """
     last = outcome.history.samples[-1]
     row = GPU if last.gpus_total else CPU
     unit, scale = ("GPUs", 1.0) if row == GPU else ("CPU cores", 1000.0)
     past = [PAST_USE] if last.past_counts else []
     titles = ("quota", "limit", "weight", *past, "fair share", "in use", "most")
-    columns: Columns = ["queue", *(Column(title, right=True) for title in titles), "use over time"]
+    columns: Columns = ["queue", *(Column(title, right=True) for title in titles)]
     ordered = _tree_order(outcome)
-    return table(f"Queues ({unit})", columns, [_queue(outcome, queue, (row, scale), width) for queue in ordered])
+    room = width - _width_of_names(outcome) - sum(max(len(title), 6) + GAP for title in titles) - GAP
+    cells = min(room, SPARK_CELLS[1])
+    if cells < SPARK_CELLS[0]:
+        body = [_queue(outcome, queue, (row, scale), 1)[:-1] for queue in ordered]
+        return table(f"Queues ({unit})", columns, body)
+    body = [_queue(outcome, queue, (row, scale), cells) for queue in ordered]
+    return table(f"Queues ({unit})", [*columns, "use over time"], body)
+
+
+def _width_of_names(outcome: Outcome) -> int:
+    """The longest name of a queue, with what it is set in by."""
+    found = outcome.queues
+    return max(
+        (2 * len(path) - 2 + len(title) for path, title in zip(found.paths, found.titles, strict=True)), default=5
+    )
 
 
 def _tree_order(outcome: Outcome) -> list[int]:
@@ -127,14 +146,20 @@ def _holder(outcome: Outcome, life: PodLife, portion: float) -> Text:
 
 # ----------------------------------------------------------------------------------------------------------- timeline
 def timeline(outcome: Outcome, rows: int, width: int) -> Group:
-    """One bar per workload."""
+    """One bar per workload, in a table of so many columns."""
     end = outcome.history.ended_at
     every = workloads(outcome.history)
+    sizes = [_size(workload) for workload in every[:rows]]
+    names = max((len(workload.title) for workload in every[:rows]), default=0)
+    beside = max(names, len("workload")) + max((len(size) for size in sizes), default=0) + 2 * GAP
+    cells_ = _fitting(width - max(beside, len("asks for")) - AXIS_END, TIMELINE_CELLS)
     body: list[Row] = [
-        [Text(w.title, style=colour(outcome, w.queue)), _size(w), _bar(outcome, w, width)] for w in every
+        [Text(w.title, style=colour(outcome, w.queue)), size, _bar(outcome, w, cells_)]
+        for w, size in zip(every[:rows], sizes, strict=True)
     ]
-    shown = first(body, rows)
-    shown.append(["", "", Text(axis(end, width), style=FAINT)])
+    if len(every) > rows:
+        body.append([Text(f"... {len(every) - rows} more", style=FAINT), "", ""])
+    shown: list[Row] = [*body, ["", "", Text(axis(end, cells_), style=FAINT)]]
     legend = Text("  ").join(
         Text(f"{mark.character} ", style=mark.style).append(mark.state, style="default") for mark in reversed(MARKS)
     )
@@ -187,15 +212,20 @@ def _workload(outcome: Outcome, life: PodLife) -> Text:
 
 
 def waits(outcome: Outcome, rows: int) -> Iterator[Table]:
-    """Who waits or has waited, and why; those who still do first, then the longest."""
+    """Who waits or has waited, and which reason lasted longest; equal reasons are one line.
+
+    Those who still wait come first, then those who waited longest.
+    """
     end = outcome.history.ended_at
     found = [(workload, pods) for workload in workloads(outcome.history) for pods in _waiting(workload)]
     found.sort(key=lambda pair: (pair[1][0].scheduled_at is not None, -waited(pair[1][0], end), pair[0].title))
     if not found:
         return
     times = sorted(waited(life, end) for life in outcome.history.lives)
-    who = many(len(found), "workload")
-    title = f"Waited: {who}; half of all pods waited at most {clock(median(times))}, none more than "
+    title = (
+        f"Waited: {many(len({workload.title for workload, _ in found}), 'workload')}; half of all pods waited at most "
+    )
+    title += f"{clock(median(times))}, none more than {clock(times[-1])}"
     columns: Columns = [
         "workload",
         Column("pods", right=True),
@@ -203,28 +233,38 @@ def waits(outcome: Outcome, rows: int) -> Iterator[Table]:
         "to",
         Column("why", wide=True),
     ]
-    body = [_wait(outcome, workload, pods) for workload, pods in found]
-    yield table(title + clock(times[-1]), columns, first(body, rows))
+    alike: dict[tuple[bool, str], list[tuple[Workload, list[PodLife]]]] = {}
+    for workload, pods in found:
+        alike.setdefault((pods[0].scheduled_at is None, _kind_of_reason(_why(pods[0]))), []).append((workload, pods))
+    yield table(title, columns, first([_wait(outcome, group) for group in alike.values()], rows))
+
+
+def _why(life: PodLife) -> str:
+    return life.waited_for or life.reason
+
+
+def _kind_of_reason(reason: str) -> str:
+    """The reason without the name of the pod and the figures of the moment."""
+    return re.sub(r"\d+(\.\d+)?", "#", re.sub(r"for pod \S+", "for a pod", reason))
 
 
 def _waiting(workload: Workload) -> Iterator[list[PodLife]]:
     """The workload's pods that had to wait, by when and why."""
     by_story: dict[tuple[float, float | None, str], list[PodLife]] = {}
     for life in workload.pods:
-        why = life.reason if life.state == "Waiting" else life.waited_for
-        if why:
-            by_story.setdefault((life.arrived_at, life.scheduled_at, why), []).append(life)
+        if _why(life) and (life.scheduled_at is None or life.scheduled_at > life.arrived_at):
+            by_story.setdefault((life.arrived_at, life.scheduled_at, _why(life)), []).append(life)
     yield from by_story.values()
 
 
-def _wait(outcome: Outcome, workload: Workload, pods: list[PodLife]) -> Row:
-    life = pods[0]
-    until = Text("waits", style="yellow") if life.scheduled_at is None else Text(clock(life.scheduled_at))
+def _wait(outcome: Outcome, group: list[tuple[Workload, list[PodLife]]]) -> Row:
+    """One reason: the workload that waited longest, and how many others."""
+    workload, pods = group[0]
+    lives = [life for _, found in group for life in found]
+    still = pods[0].scheduled_at is None
+    until = Text("waits", style="yellow") if still else Text(clock(max(life.scheduled_at or 0.0 for life in lives)))
     title = Text(workload.title, style=colour(outcome, workload.queue))
-    return [
-        title,
-        str(len(pods)),
-        clock(life.arrived_at),
-        until,
-        life.reason if life.state == "Waiting" else life.waited_for,
-    ]
+    others = len({other.title for other, _ in group}) - 1
+    if others:
+        title.append(f"\nand {many(others, 'other')}", style=FAINT)
+    return [title, str(len(lives)), clock(min(life.arrived_at for life in lives)), until, _why(pods[0])]

@@ -7,12 +7,12 @@ decides once, knowing what queues held up to then, and what they hold afterwards
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from msgspec import Meta, Struct
 
 from pykai.config.fields import FieldError, below, converted
-from pykai.config.usage import UsageConfig, Window
+from pykai.config.usage import read_usage_config
 from pykai.model.resources import GPU
 from pykai.simulate import manifests
 from pykai.simulate.cluster import Setting
@@ -134,20 +134,23 @@ def _check(study: Study) -> None:
 
 
 # ----------------------------------------------------------------------------------------------------------------- run
+def usage_document(study: Study) -> dict[str, Any]:
+    """The study's `usageDBConfig`: a new answer for every cycle."""
+    params = {"windowSize": f"{study.window_size * CYCLE_SECONDS:g}s", "fetchInterval": f"{CYCLE_SECONDS:g}s"}
+    if study.half_life_period:
+        params["halfLifePeriod"] = f"{study.half_life_period * CYCLE_SECONDS:g}s"
+    return {"clientType": "fake-with-history", "usageParams": params}
+
+
 def setting(study: Study) -> Setting:
-    """One cycle a second, whatever happens; pods start and stop in no time."""
-    usage = UsageConfig(
-        "fake-with-history",
-        window=Window(size=study.window_size * CYCLE_SECONDS),
-        half_life=study.half_life_period * CYCLE_SECONDS if study.half_life_period else None,
-        fetch_interval=CYCLE_SECONDS,
-    )
+    """Pods start and stop in no time."""
+    usage = read_usage_config(usage_document(study), Setting().start)
     return Setting(starting=0.0, stopping=0.0, usage=usage)
 
 
 def duration(study: Study) -> float:
-    """Seconds from the first cycle to the last."""
-    return (study.cycles - 1) * CYCLE_SECONDS
+    """Seconds until the last cycle; in the first second the cluster comes up."""
+    return study.cycles * CYCLE_SECONDS
 
 
 def figures(study: Study, outcome: Outcome) -> Iterator[Figures]:
@@ -155,7 +158,7 @@ def figures(study: Study, outcome: Outcome) -> Iterator[Figures]:
     *decided, _ = outcome.history.samples
     at = 0
     for cycle in range(study.cycles):
-        while at + 1 < len(decided) and decided[at + 1].at <= cycle * CYCLE_SECONDS:
+        while at + 1 < len(decided) and decided[at + 1].at <= (cycle + 1) * CYCLE_SECONDS:
             at += 1
         for queue in study.queues:
             found = decided[at].queues[queue.name]

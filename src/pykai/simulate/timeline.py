@@ -84,11 +84,13 @@ def cells(pods: Sequence[PodLife], end: float, width: int) -> list[Mark | None]:
 
 def axis(end: float, width: int, labels: int = 4) -> str:
     """Times below the cells, each under the cell it names."""
-    line = [" "] * (width + 8)
+    line, shown = [" "] * (width + 8), ""
     for number in range(labels + 1):
         at = round(number * (width - 1) / labels)
         text = clock(end * number / labels)
-        line[at : at + len(text)] = text
+        if text != shown:
+            line[at : at + len(text)] = text
+            shown = text
     return "".join(line).rstrip()
 
 

@@ -18,7 +18,7 @@ from pykai.kube.api import Resource
 from pykai.objects import kinds, names
 from pykai.simulate import checks
 from pykai.simulate.hints import hints
-from pykai.simulate.manifests import Arrival, Manifest, ManifestError, Object
+from pykai.simulate.manifests import Arrival, Manifest, ManifestError, Object, is_read_from_a_cluster
 from pykai.simulate.object_checks import problems
 from pykai.simulate.workloads import WORKLOADS
 
@@ -100,7 +100,8 @@ class Admitted:
     def arrival(self, seed: int) -> Arrival:
         """When it arrives by this seed."""
         at = self.arrives.draw(f"{seed}/{'/'.join(self.key)}/arrives")
-        return Arrival(at, self.row.resource, self.obj, str(self.manifest.origin))
+        exists = is_read_from_a_cluster(self.obj)
+        return Arrival(at, self.row.resource, self.obj, f"{self.manifest.origin} ({self.manifest.title})", exists)
 
 
 def admit(manifests: Sequence[Manifest]) -> list[Admitted]:
@@ -145,12 +146,16 @@ def _is_kind(kind: str, group: str) -> bool:
 def _admitted(manifest: Manifest) -> Admitted:
     row = _kind_row(manifest)
     obj = _filled(manifest, row)
-    for path, message in problems(obj, row.shape or kinds.ConfigMap, row.check):
+    found = checks.shaped(obj, row.shape) if row.shape else iter(())
+    if not is_read_from_a_cluster(obj):
+        found = problems(obj, row.shape or kinds.ConfigMap, row.check)
+    for path, message in found:
         raise ManifestError(manifest, path, message)
     if obj["kind"] == "Node":
         obj = _offering(obj)
     annotations = obj["metadata"].get("annotations") or {}
-    remarks = [str(ManifestError(manifest, path, message)) for path, message in hints(obj)]
+    written = [] if is_read_from_a_cluster(obj) else hints(obj)
+    remarks = [str(ManifestError(manifest, path, message)) for path, message in written]
     return Admitted(manifest, row, obj, spans.durations(annotations.get(names.ARRIVES, "0s")), remarks)
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pykai.controllers.node_scale.scaling import Settings, devices_needed, waiting_shares
-from pykai.controllers.node_scale.scaling_pod import ScalingPodTemplate, devices_of
+from pykai.controllers.node_scale import ScalingPodTemplate, ScalingSettings, devices_needed, devices_of, waiting_shares
 
 Case = dict[str, Any]
 
 
 def needed(given: Case) -> Case:
     ratio = given["config"].get("gpu_memory_to_fraction_ratio", 0.0)
-    settings = Settings(ScalingPodTemplate("image"), gpu_memory_to_fraction_ratio=ratio)
+    settings = ScalingSettings(ScalingPodTemplate("image"), gpu_memory_to_fraction_ratio=ratio)
     shares = waiting_shares(given["unschedulable_pods"] or [], settings)
     return {"result": devices_needed(shares.values()), "pods": [name for _, name in shares]}
 

@@ -22,7 +22,7 @@ from pykai.admission.review import (
     judge,
     response_of,
 )
-from tests.anything import anything, leaves, numbers, texts
+from tests.hostile_values import anything, leaves, numbers, texts
 from tests.unit.admission.json_patches import applied
 
 NAMES = [

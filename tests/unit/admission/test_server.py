@@ -18,7 +18,7 @@ from pykai.admission.certificates import CertificateError, ServingCredentials, i
 from pykai.admission.pods import PodSettings
 from pykai.admission.review import MUTATE_POD, VALIDATE_POD, VALIDATE_QUEUE, Admission
 from pykai.admission.server import Listen, WebhookServer
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 from tests.unit.admission.bad_input_objects import queue
 from tests.unit.admission.bad_input_pods import pod
 
@@ -100,7 +100,7 @@ async def presented(server: WebhookServer, number: int) -> bool:
 
 
 async def until_presented(server: WebhookServer, number: int) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while not await presented(server, number):
             await asyncio.sleep(0.02)
 
@@ -141,7 +141,7 @@ async def test_a_server_that_makes_its_own_certificates(tmp_path: Path) -> None:
         async with client(made) as session:
             await ask(session, server, VALIDATE_QUEUE, review(queue({})))
         (tmp_path / "tls.crt").unlink()
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while len(bundles) < 2:
                 await asyncio.sleep(0.02)
         async with client(ServingCredentials(bundles[1], b"", b"")) as session:
@@ -160,7 +160,7 @@ async def test_a_renewal_that_fails_does_not_end_the_service(tmp_path: Path) -> 
 
     listen = Listen("127.0.0.1", 0, certificates=tmp_path, look_every=0.01, renew=failing)
     async with WebhookServer(ADMISSION, listen) as server:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while calls <= 2:
                 await asyncio.sleep(0.01)
         assert await presented(server, 1)

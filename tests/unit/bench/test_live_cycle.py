@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from bench import live_cycle
-from bench.live_cycle import STEPS, main, play
+from bench.live_cycle import STEPS, main, play, play_unequal
 from click.testing import CliRunner
 
 
@@ -23,6 +23,16 @@ def test_pods_get_the_places_that_are_free() -> None:
         "1 ends, 3 wait: 1 bound": 2,
     }
     assert all(set(steps) == {*STEPS, "all"} for found in measured.values() for steps in found)
+
+
+def test_unequal_queues_have_nothing_to_take_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_cycle, "MANY", 32)
+    measured = play_unequal(nodes=8, rounds=1)
+    assert list(measured) == [
+        "unequal: 32 arrive: 0 bound",
+        "unequal: 1 arrives, 32 wait: 0 bound",
+        "unequal: 1 ends, 32 wait: 0 bound",
+    ]
 
 
 def test_every_step_is_shown() -> None:

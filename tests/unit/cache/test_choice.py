@@ -9,7 +9,9 @@ import pytest
 from pykai.cache.cluster import Change, ClusterCache
 from pykai.model.params import SchedulerParams
 from pykai.objects import kinds, names
-from tests.unit.plugins.small_clusters import kind, node
+from tests import builders
+from tests.builders import as_kind, decoded
+from tests.unit.plugins.small_clusters import node
 
 POOLS = [(True, ["worker"]), (False, ["far", "worker"])]
 
@@ -26,15 +28,11 @@ def test_only_workers_count_with_and_without_node_pools(partitioned: bool, expec
 
 
 def pod(name: str, phase: str, group: str = "near") -> Any:
-    meta = {"name": name, "namespace": "ns", "annotations": {names.POD_GROUP_ANNOTATION: group}}
-    spec = {"schedulerName": names.SCHEDULER_NAME}
-    return kind(kinds.Pod, {"metadata": meta, "spec": spec, "status": {"phase": phase}})
+    return decoded({**builders.pod(name, group), "status": {"phase": phase}})
 
 
 def group(name: str, **labels: str) -> Any:
-    return kind(
-        kinds.PodGroup, {"metadata": {"name": name, "namespace": "ns", "labels": labels}, "spec": {"queue": "q"}}
-    )
+    return decoded(builders.pod_group(name, metadata={"labels": labels}))
 
 
 OBJECTS = [
@@ -68,7 +66,7 @@ def tried(*conditions: tuple[str, str]) -> Any:
     fields = [{"type": "UnschedulableOnNodePool", "transitionID": n, "nodePool": pool} for n, pool in conditions]
     spec = {"queue": "q", "schedulingBackoff": 1}
     meta = {"name": "g", "namespace": "ns"}
-    return kind(kinds.PodGroup, {"metadata": meta, "spec": spec, "status": {"schedulingConditions": fields}})
+    return as_kind(kinds.PodGroup, {"metadata": meta, "spec": spec, "status": {"schedulingConditions": fields}})
 
 
 NUMBERS = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -10,24 +9,20 @@ import pytest
 from pykai.cache.cluster import Change, ClusterCache
 from pykai.model.nodes import NodeTable
 from pykai.model.params import SchedulerParams
-from pykai.objects import kinds
-
-OFFERED = {"cpu": "8", "pods": "110", "nvidia.com/gpu": "4"}
+from tests import builders
+from tests.builders import decoded
 
 
 def node(*, seen: str = "00:00", ready: str = "True", offered: Any = None, labels: Any = None, spec: Any = None) -> Any:
     condition = {"type": "Ready", "status": ready, "lastHeartbeatTime": f"2026-01-01T{seen}:00Z"}
-    written = {
-        "metadata": {"name": "n1", "labels": labels or {"rack": "a"}, "annotations": {"seen": seen}},
-        "spec": spec or {},
-        "status": {"allocatable": offered or OFFERED, "conditions": [condition]},
-    }
-    return kinds.decode(json.dumps(written), kinds.Node)
+    made = builders.node("n1", 4, labels or {"rack": "a"}, offered, conditions=[condition], **(spec or {}))
+    made["metadata"]["annotations"] = {"seen": seen}
+    return decoded(made)
 
 
 def device_slice() -> Any:
     spec = {"driver": "gpu.example.com", "nodeName": "n1", "devices": [{"name": "gpu-0"}]}
-    return kinds.decode(json.dumps({"metadata": {"name": "s1"}, "spec": spec}), kinds.ResourceSlice)
+    return decoded({"kind": "ResourceSlice", "metadata": {"name": "s1"}, "spec": spec})
 
 
 def tables(*states: Any) -> list[NodeTable]:
@@ -48,7 +43,7 @@ def test_a_heartbeat_makes_no_new_table() -> None:
     "changed",
     [
         node(ready="False"),
-        node(offered={**OFFERED, "cpu": "4"}),
+        node(offered={"cpu": "4"}),
         node(labels={"rack": "b"}),
         node(spec={"taints": [{"key": "k", "effect": "NoSchedule"}]}),
         node(spec={"unschedulable": True}),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -11,25 +10,18 @@ from pykai.cache.cluster import ClusterCache
 from pykai.engine.trial import Trial
 from pykai.model.params import SchedulerParams
 from pykai.model.resources import GPU
-from pykai.objects import kinds
+from tests import builders
+from tests.builders import decoded
 
 
 def node() -> Any:
-    data = {
-        "metadata": {"name": "n", "labels": {"nvidia.com/gpu.count": "2", "nvidia.com/gpu.memory": "40000"}},
-        "status": {"allocatable": {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "2", "pods": "110"}},
-    }
-    return kinds.decode(json.dumps(data), kinds.Node)
+    return decoded(builders.node("n", 2, {"nvidia.com/gpu.count": "2", "nvidia.com/gpu.memory": "40000"}))
 
 
 def pod(name: str, labels: dict[str, str], annotations: dict[str, str], gpus: int) -> Any:
-    requests = {"cpu": "1"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
-    data = {
-        "metadata": {"name": name, "namespace": "x", "uid": name, "labels": labels, "annotations": annotations},
-        "spec": {"nodeName": "n", "containers": [{"name": "c", "resources": {"requests": requests}}]},
-        "status": {"phase": "Running"},
-    }
-    return kinds.decode(json.dumps(data), kinds.Pod)
+    requests = {"cpu": "1"} | ({"gpu": gpus} if gpus else {})
+    spec = {"schedulerName": "default-scheduler"}
+    return decoded(builders.pod(name, "", "n", requests, spec, labels=labels, annotations=annotations))
 
 
 RESERVATION = pod("r", {"app": "kai-resource-reservation", "runai-gpu-group": "g"}, {}, 1)

@@ -20,8 +20,8 @@ from pykai.controllers.operator.scheduler_config import document
 from pykai.controllers.operator.settings import read_config
 from pykai.controllers.operator.shard_settings import read_shard
 from pykai.controllers.pod_grouper.kinds import plural_of
-from pykai.kube.memory.schema import violations
 from pykai.objects.crds import DEFINITIONS
+from pykai.objects.validation import violations
 from tests.unit.controllers.operator.cluster import OWNER, PARTS, container_of, installation
 
 from .rendering import CHART, VALUE_SETS, by_name, helm, objects, render

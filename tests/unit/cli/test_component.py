@@ -21,7 +21,7 @@ from pykai.kube.resources import LEASE, POD
 from pykai.kube.watches import Watches
 from pykai.objects.kinds import Pod
 from pykai.observe.metrics import WorkMetrics
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 TERM = Term(lease_seconds=40, renew_seconds=30.0, retry_seconds=0.02)
 
@@ -59,7 +59,7 @@ async def fetch(address: str, path: str) -> tuple[int, str]:
 
 
 async def until(check: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while not check():
             await asyncio.sleep(0.002)
 
@@ -80,7 +80,7 @@ async def test_ready_means_that_watches_are_alive_and_parts_have_started() -> No
         await until(lambda: work.running)
         assert await fetch(process.health_address, "/readyz") == (503, "work: not started yet")
         work.go.set()
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while (answer := await fetch(process.health_address, "/readyz"))[0] != 200:
                 await asyncio.sleep(0.01)
         assert answer == (200, "ok")
@@ -126,7 +126,7 @@ async def test_a_part_that_ends_ends_the_component() -> None:
         work.go.set()
         work.end.set()
         with pytest.raises(RuntimeError, match="ended without being asked"):
-            await asyncio.wait_for(task, PATIENCE_SECONDS)
+            await asyncio.wait_for(task, TIMEOUT_SECONDS)
 
 
 async def test_only_the_leader_works() -> None:

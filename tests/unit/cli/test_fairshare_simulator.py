@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 from pykai.cli.fairshare_simulator import CORS, fairshare_simulator, simulator
 from pykai.scheduler.server import serving
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 REQUEST = {
     "totalResource": {"GPU": 100, "CPU": 16000, "Memory": 32_000_000},
@@ -87,7 +87,7 @@ async def test_it_serves_on_loopback_until_it_is_told_to_stop(dash: str) -> None
     command = [sys.executable, "-m", "pykai.cli.main", "fairshare-simulator", f"{dash}port", "0", f"{dash}enable-cors"]
     process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
     assert process.stderr is not None
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         line = (await process.stderr.readline()).decode()
         address = line.split("address=")[1].strip()
         assert address.startswith("http://127.0.0.1:")

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from pykai.cli.replay import SearchFigures, replay, search_figures
 from pykai.engine.efforts import GeneratorEffort, SearchEffort, State
 from pykai.engine.efforts import Result as Ended
+from tests import builders
 
 PLUGINS = [
     "predicates",
@@ -42,28 +43,22 @@ CREATED = "2026-01-01T00:00:00Z"
 
 
 def node(name: str, gpus: int) -> dict[str, Any]:
-    amounts = {"cpu": "64", "memory": "256Gi", "pods": "110", "nvidia.com/gpu": str(gpus)}
-    return {"metadata": {"name": name, "creationTimestamp": CREATED}, "spec": {}, "status": {"allocatable": amounts}}
+    made = builders.node(name, gpus, allocatable={"cpu": "64", "memory": "256Gi"})
+    made["metadata"]["creationTimestamp"] = CREATED
+    return made
 
 
 def queue(name: str, parent: str | None = None, limit: float = -1) -> dict[str, Any]:
-    share = {"quota": -1, "limit": limit, "overQuotaWeight": 1}
-    free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
-    spec = {"parentQueue": parent or "", "resources": {"cpu": free, "memory": free, "gpu": share}}
-    return {"metadata": {"name": name, "creationTimestamp": CREATED}, "spec": spec}
+    made = builders.queue(name, parent or "", gpu={"limit": limit})
+    made["metadata"]["creationTimestamp"] = CREATED
+    return made
 
 
 def work(name: str, gpus: int, home: str = "", priority: str = "train") -> tuple[dict[str, Any], dict[str, Any]]:
     """A PodGroup and its pod; with a home, it runs there."""
-    meta = {"name": name, "namespace": "team", "uid": name, "creationTimestamp": CREATED}
-    group = {"metadata": meta, "spec": {"queue": "leaf", "minMember": 1, "priorityClassName": priority}}
-    limits = {"cpu": "1", "nvidia.com/gpu": str(gpus)}
-    pod = {
-        "metadata": {**meta, "annotations": {"pod-group-name": name}},
-        "spec": {"schedulerName": "kai-scheduler", "nodeName": home, "containers": [{"resources": {"limits": limits}}]},
-        "status": {"phase": "Running" if home else "Pending"},
-    }
-    return group, pod
+    meta: dict[str, Any] = {"namespace": "team", "uid": name, "creationTimestamp": CREATED}
+    group = builders.pod_group(name, "leaf", metadata=meta, priorityClassName=priority)
+    return group, builders.pod(name, name, home, {"cpu": "1", "gpu": gpus}, **meta)
 
 
 def snapshot_file(path: Path, nodes: list[Any], works: list[Any], **more: Any) -> Path:

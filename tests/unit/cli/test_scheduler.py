@@ -23,7 +23,7 @@ from pykai.kube.resources import BIND_REQUEST
 from pykai.kube.watches import Watches
 from pykai.model.params import SchedulerParams
 from pykai.observe.metrics import WorkMetrics
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 from tests.unit.scheduler.rig import RecordingApi, furnish, pod, submit
 
 CHANGED = {
@@ -163,7 +163,7 @@ async def test_the_component_schedules_and_shows_itself() -> None:
     with structlog.testing.capture_logs() as logged:
         process = Process("scheduler", metrics_address="127.0.0.1:0", health_address="0")
         task = asyncio.create_task(live(api, process, partial(app.compose, settings)))
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while not (await api.list(BIND_REQUEST, dict)).items:
                 await asyncio.sleep(0.01)
             pages = next(line["port"] for line in logged if line["event"] == "serving")
@@ -193,7 +193,7 @@ async def test_past_use_counts_where_it_is_configured() -> None:
     assert [part.name for part in composed.parts] == ["scheduler", "scheduler-usage"]
     tasks = [asyncio.create_task(part.run(asyncio.Event())) for part in composed.parts]
     tasks.append(asyncio.create_task(watches.run()))
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while not (await api.list(BIND_REQUEST, dict)).items:
             await asyncio.sleep(0.01)
     assert b"kai_usage_query_latency_milliseconds_count 1.0" in composed.metrics[0]()

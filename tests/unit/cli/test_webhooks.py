@@ -20,7 +20,7 @@ from pykai.kube.api import Object, Patch
 from pykai.kube.errors import Conflict
 from pykai.kube.resources import MUTATING_WEBHOOK, VALIDATING_WEBHOOK
 from pykai.kube.watches import Watches
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 from tests.unit.controllers.live import DiaryApi, make_queue
 
 MUTATING = MUTATING_WEBHOOK.ref("mutating-kai-admission")
@@ -36,7 +36,7 @@ async def serving(api: DiaryApi, admission: Admission, folder: Path) -> AsyncIte
     ready = asyncio.Event()
     task = asyncio.create_task(Webhooks(api, admission, settings(folder)).run(ready))
     try:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             await ready.wait()
         yield
     finally:

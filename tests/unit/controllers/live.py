@@ -14,10 +14,10 @@ from pykai.kube.memory import MemoryApi
 from pykai.kube.resources import JOB, POD, PRIORITY_CLASS, QUEUE
 from pykai.kube.watches import Watches
 from pykai.objects.crds import manifests
-from tests.patience import PATIENCE_SECONDS
+from tests import builders
+from tests.timeouts import TIMEOUT_SECONDS
 
 Run = Callable[[Any, Watches, Any, asyncio.Event], Coroutine[Any, Any, None]]
-UNLIMITED = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
 
 
 class DiaryApi(MemoryApi):
@@ -82,13 +82,13 @@ async def running(api: Api, run: Run, settings: object) -> AsyncIterator[Watches
 
 async def first(*tasks: asyncio.Task[Any]) -> None:
     """Wait for the first task, not for ever; raises what it raised."""
-    done, _ = await asyncio.wait(tasks, timeout=PATIENCE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+    done, _ = await asyncio.wait(tasks, timeout=TIMEOUT_SECONDS, return_when=asyncio.FIRST_COMPLETED)
     assert done, "nothing happened"
     for task in done:
         task.result()
 
 
-async def eventually(check: Callable[[], Awaitable[Any]], seconds: float = PATIENCE_SECONDS) -> Any:
+async def eventually(check: Callable[[], Awaitable[Any]], seconds: float = TIMEOUT_SECONDS) -> Any:
     """The first true value of `check()`."""
     clock = asyncio.get_running_loop().time
     deadline = clock() + seconds
@@ -117,9 +117,7 @@ async def make_job(api: MemoryApi, name: str, **metadata: Any) -> Object:
 
 async def make_queue(api: MemoryApi, name: str, parent: str = "", **spec: Any) -> Object:
     """A queue without limits."""
-    resources = {kind: dict(UNLIMITED) for kind in ("cpu", "memory", "gpu")}
-    body = {"metadata": {"name": name}, "spec": {"parentQueue": parent, "resources": resources, **spec}}
-    return await api.create(QUEUE, body)
+    return await api.create(QUEUE, builders.queue(name, parent, **spec))
 
 
 async def make_priority_classes(api: MemoryApi) -> None:

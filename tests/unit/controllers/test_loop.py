@@ -10,7 +10,7 @@ import pytest
 
 from pykai.controllers.loop import Pace, ReconcileLoop
 from pykai.kube.errors import Conflict, TooManyRequests
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 from .virtual_time import VirtualTime, settle
 
@@ -49,7 +49,7 @@ async def running(loop: ReconcileLoop[str], reconcile: Run) -> AsyncIterator[Non
     await settle()
     yield
     loop.stop()
-    await asyncio.wait_for(task, PATIENCE_SECONDS)
+    await asyncio.wait_for(task, TIMEOUT_SECONDS)
 
 
 async def test_a_key_added_many_times_runs_once(time: VirtualTime) -> None:
@@ -193,7 +193,7 @@ async def test_stop_lets_runs_end_and_begins_no_more(time: VirtualTime) -> None:
     await settle()
     assert not task.done()
     gate.set()
-    await asyncio.wait_for(task, PATIENCE_SECONDS)
+    await asyncio.wait_for(task, TIMEOUT_SECONDS)
     assert ended == ["a"]
 
 
@@ -225,9 +225,9 @@ async def test_time_is_the_event_loops_unless_told_otherwise() -> None:
 
     task = asyncio.create_task(loop.run(reconcile))
     loop.add_after("a", 0.01)
-    await asyncio.wait_for(ran.wait(), PATIENCE_SECONDS)
+    await asyncio.wait_for(ran.wait(), TIMEOUT_SECONDS)
     loop.stop()
-    await asyncio.wait_for(task, PATIENCE_SECONDS)
+    await asyncio.wait_for(task, TIMEOUT_SECONDS)
 
 
 class Counted:

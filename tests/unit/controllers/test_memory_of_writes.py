@@ -1,4 +1,4 @@
-"""Short memories, and the ways between typed and plain objects."""
+"""Short memories, and the ways between typed and to_unstructured objects."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from pykai.controllers.plain import difference, plain, plain_pod
-from pykai.controllers.recent import Recent
-from pykai.controllers.unseen import UNSEEN_SECONDS, Unseen
+from pykai.controllers.ttl_cache import MUTATION_SECONDS, MutationCache, TTLCache
+from pykai.controllers.unstructured import merge_patch, to_unstructured, unstructured_pod
 from pykai.kube.api import EventType
 from pykai.kube.replica import Change
 from pykai.objects import kinds
@@ -23,7 +22,7 @@ class Clock:
 
 def test_values_are_forgotten_in_time_and_thrown_away() -> None:
     clock = Clock()
-    recent: Recent[int, str] = Recent(10.0, clock)
+    recent: TTLCache[int, str] = TTLCache(10.0, clock)
     recent.put(1, "one")
     recent.put(2, "two", seconds=1.0)
     clock.now += 5
@@ -52,18 +51,18 @@ def shown(version: str, uid: str = "u", kind: EventType = EventType.MODIFIED) ->
     ],
 )
 def test_a_write_counts_until_the_watch_shows_it(change: Change[Any], forgotten: bool) -> None:
-    unseen = Unseen(Clock())
-    unseen.put(("n", "g"), {"metadata": {"uid": "u", "resourceVersion": "10"}})
-    unseen.seen(change)
-    assert (unseen.get(("n", "g")) is None) is forgotten
+    mutations = MutationCache(Clock())
+    mutations.put(("n", "g"), {"metadata": {"uid": "u", "resourceVersion": "10"}})
+    mutations.observe(change)
+    assert (mutations.get(("n", "g")) is None) is forgotten
 
 
 def test_a_write_that_is_never_shown_is_not_believed_for_ever() -> None:
     clock = Clock()
-    unseen = Unseen(clock)
-    unseen.put(("n", "g"), {"metadata": {"uid": "u", "resourceVersion": "10"}})
-    clock.now += UNSEEN_SECONDS + 1
-    assert unseen.get(("n", "g")) is None
+    mutations = MutationCache(clock)
+    mutations.put(("n", "g"), {"metadata": {"uid": "u", "resourceVersion": "10"}})
+    clock.now += MUTATION_SECONDS + 1
+    assert mutations.get(("n", "g")) is None
 
 
 @pytest.mark.parametrize(
@@ -78,10 +77,10 @@ def test_a_write_that_is_never_shown_is_not_believed_for_ever() -> None:
     ],
 )
 def test_the_patch_between_two_states(old: Any, new: Any, patch: Any) -> None:
-    assert difference(old, new) == patch
+    assert merge_patch(old, new) == patch
 
 
 def test_a_pods_phase_is_there_even_at_its_default() -> None:
     pod = kinds.Pod(metadata=kinds.ObjectMeta(name="p"))
-    assert plain_pod(pod)["status"] == {"phase": "Pending"}
-    assert plain(pod)["spec"] == {}
+    assert unstructured_pod(pod)["status"] == {"phase": "Pending"}
+    assert to_unstructured(pod)["spec"] == {}

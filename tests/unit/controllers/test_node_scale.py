@@ -4,10 +4,16 @@ from typing import Any
 
 import pytest
 
-from pykai.controllers.node_scale.scaling import Settings, desired
-from pykai.controllers.node_scale.scaling_pod import ScalingPodTemplate, devices_of, manifest, origin
+from pykai.controllers.node_scale import (
+    ScalingPodTemplate,
+    ScalingSettings,
+    desired,
+    devices_of,
+    origin,
+    scaling_manifest,
+)
 
-SETTINGS = Settings(ScalingPodTemplate("registry.example/scaling-pod:1"))
+SETTINGS = ScalingSettings(ScalingPodTemplate("registry.example/scaling-pod:1"))
 UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
 PLACED = {"type": "PodScheduled", "status": "True"}
 
@@ -31,7 +37,7 @@ def placed(pod: dict[str, Any]) -> dict[str, Any]:
 
 
 def scaling(pod: dict[str, Any], devices: int = 1, phase: str = "Pending") -> dict[str, Any]:
-    return {**manifest(pod, devices, SETTINGS.template), "status": {"phase": phase}}
+    return {**scaling_manifest(pod, devices, SETTINGS.template), "status": {"phase": phase}}
 
 
 def created(pods: list[dict[str, Any]], last_scale_up: float | None = None) -> list[tuple[str, int]]:
@@ -121,7 +127,7 @@ def test_the_scaling_pod_asks_and_goes_where_its_origin_does() -> None:
         "tolerations": [{"operator": "Exists"}],
         "affinity": {"nodeAffinity": {}},
     }
-    pod = manifest(waiting("a", **where), 2, SETTINGS.template)
+    pod = scaling_manifest(waiting("a", **where), 2, SETTINGS.template)
     assert pod["metadata"]["labels"] == {
         "app": "scaling-pod",
         "shared-gpu-pod-name": "a",
@@ -137,7 +143,7 @@ def test_the_scaling_pod_asks_and_goes_where_its_origin_does() -> None:
 
 def test_a_long_name_finds_its_origin_again() -> None:
     pod = waiting("x" * 63 + "." + "y" * 180)
-    made = manifest(pod, 1, SETTINGS.template)
+    made = scaling_manifest(pod, 1, SETTINGS.template)
     assert origin(made) == ("ns", pod["metadata"]["name"])
     assert len(made["metadata"]["labels"]["shared-gpu-pod-name"]) == 63
     assert created([pod, made]) == []

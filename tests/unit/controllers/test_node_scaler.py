@@ -6,14 +6,12 @@ import asyncio
 
 import pytest
 
-from pykai.controllers.node_scale.scaling import Settings
-from pykai.controllers.node_scale.scaling_pod import ScalingPodTemplate
-from pykai.controllers.node_scaler import NodeScalerSettings, run
+from pykai.controllers.node_scale import NodeScalerSettings, ScalingPodTemplate, ScalingSettings, run
 from pykai.kube.api import AS_SERVER_LIKES, Deletion, Object, Patch, Ref, Selection
 from pykai.kube.errors import Timeout, Unavailable
 from pykai.kube.resources import NAMESPACE, POD
 from pykai.objects import names
-from tests.jumping_time import in_no_time
+from tests.virtual_loop import in_virtual_time
 
 from .live import DiaryApi, eventually, make_pod, running
 
@@ -29,7 +27,7 @@ class Clock:
 
 @pytest.fixture
 async def api(monkeypatch: pytest.MonkeyPatch) -> DiaryApi:
-    monkeypatch.setattr("pykai.controllers.node_scaler.GATHER_SECONDS", 0.01)
+    monkeypatch.setattr("pykai.controllers.node_scale.GATHER_SECONDS", 0.01)
     server = DiaryApi()
     await server.create(NAMESPACE, {"metadata": {"name": names.SCALING_NAMESPACE}})
     return server
@@ -44,10 +42,10 @@ async def scaling_pods(api: DiaryApi) -> list[Object]:
     return list((await api.list(POD, Object, Selection(namespace=names.SCALING_NAMESPACE))).items)
 
 
-@in_no_time
+@in_virtual_time
 async def test_waiting_shares_get_scaling_pods_that_go_when_their_pods_are_placed(api: DiaryApi) -> None:
     clock = Clock()
-    settings = NodeScalerSettings(Settings(ScalingPodTemplate("image")), clock=clock)
+    settings = NodeScalerSettings(ScalingSettings(ScalingPodTemplate("image")), clock=clock)
     async with running(api, run, settings):
         for name in ("a", "b", "c"):
             await wait_for_share(api, name)
@@ -72,9 +70,9 @@ async def test_waiting_shares_get_scaling_pods_that_go_when_their_pods_are_place
         await eventually(lambda: scaling_pods(api))
 
 
-@in_no_time
+@in_virtual_time
 async def test_a_deletion_whose_answer_is_lost_starts_the_cool_down(api: DiaryApi) -> None:
-    settings = NodeScalerSettings(Settings(ScalingPodTemplate("image")), clock=Clock())
+    settings = NodeScalerSettings(ScalingSettings(ScalingPodTemplate("image")), clock=Clock())
     async with running(api, run, settings):
         await wait_for_share(api, "a")
         await eventually(lambda: scaling_pods(api))
@@ -92,9 +90,9 @@ async def test_a_deletion_whose_answer_is_lost_starts_the_cool_down(api: DiaryAp
         assert not await scaling_pods(api)
 
 
-@in_no_time
+@in_virtual_time
 async def test_a_scaling_pod_whose_mark_was_not_written_gets_it(api: DiaryApi) -> None:
-    settings = NodeScalerSettings(Settings(ScalingPodTemplate("image")))
+    settings = NodeScalerSettings(ScalingSettings(ScalingPodTemplate("image")))
     async with running(api, run, settings):
         await make_pod(api, "a", annotations={names.GPU_FRACTION: "0.5"})
         condition = Patch.merge({"status": {"conditions": [UNSCHEDULABLE]}})
@@ -107,9 +105,9 @@ async def test_a_scaling_pod_whose_mark_was_not_written_gets_it(api: DiaryApi) -
         await eventually(marked)
 
 
-@in_no_time
+@in_virtual_time
 async def test_a_scaling_pod_that_is_there_is_not_made_again(api: DiaryApi) -> None:
-    settings = NodeScalerSettings(Settings(ScalingPodTemplate("image")))
+    settings = NodeScalerSettings(ScalingSettings(ScalingPodTemplate("image")))
     async with running(api, run, settings):
         await wait_for_share(api, "a")
         await eventually(lambda: scaling_pods(api))

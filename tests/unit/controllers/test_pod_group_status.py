@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from pykai.controllers.pod_group_status import PodGroupStatusSettings, run
+from pykai.controllers.status.pod_groups import PodGroupStatusSettings, run
 from pykai.kube.api import Object, Patch
 from pykai.kube.errors import Unavailable
 from pykai.kube.resources import NODE, POD, POD_GROUP, PRIORITY_CLASS, RESOURCE_CLAIM
 from pykai.objects import names
-from tests.jumping_time import in_no_time
+from tests.virtual_loop import in_virtual_time
 
 from .live import DiaryApi, eventually, make_pod, make_priority_classes, running
 
@@ -56,7 +56,7 @@ async def becomes(api: DiaryApi, expected: Object) -> None:
         assert await resources(api) == expected
 
 
-@in_no_time
+@in_virtual_time
 async def test_a_pod_that_starts_quickly_costs_one_write(api: DiaryApi) -> None:
     async with running(api, run, QUICK):
         await make_group(api, priorityClassName="build")
@@ -68,7 +68,7 @@ async def test_a_pod_that_starts_quickly_costs_one_write(api: DiaryApi) -> None:
         assert api.count("patch", "PodGroup/status") == 1
 
 
-@in_no_time
+@in_virtual_time
 async def test_sums_follow_pods_as_they_come_change_and_go(api: DiaryApi) -> None:
     async with running(api, run, QUICK):
         await make_group(api, priorityClassName="train")
@@ -84,7 +84,7 @@ async def test_sums_follow_pods_as_they_come_change_and_go(api: DiaryApi) -> Non
         await becomes(api, {})
 
 
-@in_no_time
+@in_virtual_time
 async def test_pods_of_others_do_not_count(api: DiaryApi) -> None:
     async with running(api, run, QUICK):
         await make_group(api)
@@ -93,7 +93,7 @@ async def test_pods_of_others_do_not_count(api: DiaryApi) -> None:
         await becomes(api, {"requested": {"cpu": "3"}})
 
 
-@in_no_time
+@in_virtual_time
 async def test_nothing_changes_means_nothing_is_written(api: DiaryApi) -> None:
     await make_group(api)
     await make_member(api, "p")
@@ -106,7 +106,7 @@ async def test_nothing_changes_means_nothing_is_written(api: DiaryApi) -> None:
         assert api.count("patch", "PodGroup/status") == 0
 
 
-@in_no_time
+@in_virtual_time
 async def test_a_class_that_comes_later_decides_what_may_be_preempted(api: DiaryApi) -> None:
     async with running(api, run, QUICK):
         await make_group(api, priorityClassName="late")
@@ -120,7 +120,7 @@ async def test_a_class_that_comes_later_decides_what_may_be_preempted(api: Diary
         await becomes(api, {"requested": one, "allocated": one})
 
 
-@in_no_time
+@in_virtual_time
 async def test_a_class_that_ceases_to_be_the_default_decides_no_more(api: DiaryApi) -> None:
     await api.create(PRIORITY_CLASS, {"metadata": {"name": "usual"}, "value": 200, "globalDefault": True})
     one = {"cpu": "1"}
@@ -133,7 +133,7 @@ async def test_a_class_that_ceases_to_be_the_default_decides_no_more(api: DiaryA
         await becomes(api, {"requested": one, "allocated": one})
 
 
-@in_no_time
+@in_virtual_time
 async def test_shares_of_memory_are_told_by_the_node(api: DiaryApi) -> None:
     await api.create(NODE, {"metadata": {"name": "n", "labels": {names.GPU_MEMORY_LABEL: "8000"}}})
     async with running(api, run, QUICK):
@@ -144,9 +144,9 @@ async def test_shares_of_memory_are_told_by_the_node(api: DiaryApi) -> None:
         await becomes(api, {"requested": {names.GPU_MEMORY_RESOURCE: "2k"}, "allocated": {names.NVIDIA_GPU: "250m"}})
 
 
-@in_no_time
+@in_virtual_time
 async def test_a_claim_that_is_missing_is_waited_for(api: DiaryApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pykai.controllers.pod_group_status.FIRST_SECONDS", 0.05)
+    monkeypatch.setattr("pykai.controllers.status.pod_groups.FIRST_SECONDS", 0.05)
     async with running(api, run, QUICK):
         await make_group(api)
         claims = [{"name": "gpu", "resourceClaimName": "c"}]
@@ -159,9 +159,9 @@ async def test_a_claim_that_is_missing_is_waited_for(api: DiaryApi, monkeypatch:
         await becomes(api, {"requested": {"gpu.nvidia.com": "2"}})
 
 
-@in_no_time
+@in_virtual_time
 async def test_a_failed_write_is_tried_again(api: DiaryApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pykai.controllers.pod_group_status.FIRST_SECONDS", 0.01)
+    monkeypatch.setattr("pykai.controllers.status.pod_groups.FIRST_SECONDS", 0.01)
     api.refusals["patch", "PodGroup/status"] = [Unavailable("restarting")]
     async with running(api, run, QUICK):
         await make_group(api)

@@ -13,8 +13,8 @@ from pykai.kube.errors import AlreadyExists, Forbidden, NotFound, Unavailable
 from pykai.kube.memory import MemoryApi
 from pykai.kube.resources import CRD, EVENT, NAMESPACE, POD, POD_GROUP, REPLICA_SET
 from pykai.objects import names
-from tests.jumping_time import in_no_time
-from tests.open_definition import open_definition
+from tests.permissive_crd import permissive_crd
+from tests.virtual_loop import in_virtual_time
 
 from .live import DiaryApi, eventually, make_job, make_pod, make_priority_classes, owned_by, running
 
@@ -56,7 +56,7 @@ async def settled(api: DiaryApi) -> None:
         await asyncio.sleep(0.05)
 
 
-@in_no_time
+@in_virtual_time
 async def test_a_bare_pod_costs_one_create_and_one_patch(api: DiaryApi) -> None:
     async with running(api, run, PodGrouperSettings()):
         await make_pod(api, "p", labels={names.QUEUE_LABEL: "team"})
@@ -67,7 +67,7 @@ async def test_a_bare_pod_costs_one_create_and_one_patch(api: DiaryApi) -> None:
         assert api.writes[1:] == [("create", "PodGroup", group["metadata"]["name"]), ("patch", "Pod", "p")]
 
 
-@in_no_time
+@in_virtual_time
 async def test_a_burst_of_pods_of_one_group_is_one_group_written_once(api: DiaryApi) -> None:
     job = await make_job(api, "j", annotations={names.BATCH_MIN_MEMBER: "50"})
     async with running(api, run, PodGrouperSettings()):
@@ -84,7 +84,7 @@ async def test_a_burst_of_pods_of_one_group_is_one_group_written_once(api: Diary
         assert api.reads.count(("Job", "j")) == 1
 
 
-@in_no_time
+@in_virtual_time
 async def test_our_own_write_is_no_reason_to_look_again_and_that_of_somebody_else_is(
     api: DiaryApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,7 +112,7 @@ async def _is_in(api: DiaryApi, pod: str, group: str) -> bool:
     return await group_name(api, pod) == group
 
 
-@in_no_time
+@in_virtual_time
 async def test_pods_that_were_there_before_are_grouped_and_ready_means_they_were_looked_at(api: DiaryApi) -> None:
     await make_pod(api, "p")
     async with running(api, run, PodGrouperSettings()):
@@ -123,7 +123,7 @@ async def test_pods_that_were_there_before_are_grouped_and_ready_means_they_were
         assert api.writes == []
 
 
-@in_no_time
+@in_virtual_time
 async def test_a_deployments_pods_are_grouped_one_by_one(api: DiaryApi) -> None:
     deployment = await api.create(
         Resource("apps", "v1", "deployments", "Deployment"),
@@ -151,9 +151,9 @@ async def _pytorch_job(api: DiaryApi, replicas: int = 2) -> Object:
     return await api.create(PYTORCH, body)
 
 
-@in_no_time
+@in_virtual_time
 async def test_roles_of_a_custom_kind_become_sub_groups(api: DiaryApi) -> None:
-    await api.create(CRD, open_definition(PYTORCH))
+    await api.create(CRD, permissive_crd(PYTORCH))
     job = await _pytorch_job(api)
     async with running(api, run, PodGrouperSettings()):
         label = "training.kubeflow.org/replica-type"
@@ -168,7 +168,7 @@ async def test_roles_of_a_custom_kind_become_sub_groups(api: DiaryApi) -> None:
         assert api.count("patch", "Pod") == 2
 
 
-@in_no_time
+@in_virtual_time
 async def test_a_kind_that_is_installed_later_is_found_without_a_restart(
     api: DiaryApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,13 +180,13 @@ async def test_a_kind_that_is_installed_later_is_found_without_a_restart(
         await eventually(lambda: events(api))
         assert "failed to find PyTorchJob: <default/t>" in (await events(api))[0]
         assert not await group_name(api, "w")
-        await api.create(CRD, open_definition(PYTORCH))
+        await api.create(CRD, permissive_crd(PYTORCH))
         job = await _pytorch_job(api)
         await api.patch(POD.ref("w", "default"), Patch.merge({"metadata": {"ownerReferences": owned_by(job)}}))
         await grouped(api, "w")
 
 
-@in_no_time
+@in_virtual_time
 async def test_kinds_that_are_not_installed_cost_nothing(api: DiaryApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pykai.controllers.pod_grouper.grouper.FIRST_SECONDS", 0.01)
     owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "t", "uid": "1"}
@@ -204,16 +204,16 @@ async def test_kinds_that_are_not_installed_cost_nothing(api: DiaryApi, monkeypa
         assert len([each for each in api.writes if each[:2] == ("create", "Event")]) <= 20
 
 
-@in_no_time
+@in_virtual_time
 async def test_a_plural_nobody_could_guess_is_found_in_the_definitions(api: DiaryApi) -> None:
-    await api.create(CRD, open_definition(ODD))
+    await api.create(CRD, permissive_crd(ODD))
     thing = await api.create(ODD, {"metadata": {"name": "t", "namespace": "default", "labels": {"project": "x"}}})
     async with running(api, run, PodGrouperSettings()):
         await make_pod(api, "p", ownerReferences=owned_by(thing))
         assert (await grouped(api, "p"))["spec"]["queue"] == "x"
 
 
-@in_no_time
+@in_virtual_time
 async def test_pods_of_others_and_pods_that_want_no_group_are_left_alone(api: DiaryApi) -> None:
     job = await make_job(api, "j", annotations={names.SKIP_PODGROUPER: "true"})
     async with running(api, run, PodGrouperSettings()):
@@ -233,7 +233,7 @@ async def test_pods_of_others_and_pods_that_want_no_group_are_left_alone(api: Di
         ]
 
 
-@in_no_time
+@in_virtual_time
 async def test_only_selected_pods_and_namespaces_are_grouped(api: DiaryApi) -> None:
     settings = PodGrouperSettings(pod_labels={"team": "a"}, namespace_labels={"kai": "on"})
     async with running(api, run, settings):
@@ -246,7 +246,7 @@ async def test_only_selected_pods_and_namespaces_are_grouped(api: DiaryApi) -> N
         assert await group_name(api, "unlabelled") is None
 
 
-@in_no_time
+@in_virtual_time
 async def test_a_group_that_exists_keeps_what_users_decided(api: DiaryApi) -> None:
     job = await make_job(api, "j")
     async with running(api, run, PodGrouperSettings()):
@@ -265,7 +265,7 @@ async def test_a_group_that_exists_keeps_what_users_decided(api: DiaryApi) -> No
         assert (after["spec"]["queue"], after["metadata"]["finalizers"]) == ("two", ["example.com/x"])
 
 
-@in_no_time
+@in_virtual_time
 async def test_a_group_another_replica_made_first_is_taken_over(api: DiaryApi) -> None:
     api.refusals["create", "PodGroup"] = [AlreadyExists("there")]
     async with running(api, run, PodGrouperSettings()):
@@ -277,7 +277,7 @@ async def test_a_group_another_replica_made_first_is_taken_over(api: DiaryApi) -
 
 
 @pytest.mark.parametrize("verb", [("create", "PodGroup"), ("patch", "Pod")])
-@in_no_time
+@in_virtual_time
 async def test_a_write_that_fails_is_tried_again(
     api: DiaryApi, verb: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -290,7 +290,7 @@ async def test_a_write_that_fails_is_tried_again(
         assert await events(api) == []
 
 
-@in_no_time
+@in_virtual_time
 async def test_a_refusal_is_told_on_the_pod(api: DiaryApi) -> None:
     api.refusals["create", "PodGroup"] = [Forbidden("quota exceeded")] * 9
     async with running(api, run, PodGrouperSettings()):
@@ -298,7 +298,7 @@ async def test_a_refusal_is_told_on_the_pod(api: DiaryApi) -> None:
         assert await eventually(lambda: events(api)) == ["PodGrouperWarning p: quota exceeded"]
 
 
-@in_no_time
+@in_virtual_time
 async def test_wrong_wishes_are_told_and_the_pod_is_grouped_all_the_same(api: DiaryApi) -> None:
     async with running(api, run, PodGrouperSettings()):
         await make_pod(api, "p", labels={names.PREEMPTIBILITY_LABEL: "perhaps"})
@@ -306,7 +306,7 @@ async def test_wrong_wishes_are_told_and_the_pod_is_grouped_all_the_same(api: Di
         assert "preemptibility=perhaps ignored" in (await eventually(lambda: events(api)))[0]
 
 
-@in_no_time
+@in_virtual_time
 async def test_a_workload_with_an_error_is_tried_again_once_it_is_mended(api: DiaryApi) -> None:
     job = await make_job(api, "j", annotations={names.BATCH_MIN_MEMBER: "many"})
     async with running(api, run, PodGrouperSettings()):
@@ -317,7 +317,7 @@ async def test_a_workload_with_an_error_is_tried_again_once_it_is_mended(api: Di
         assert (await grouped(api, "p"))["spec"]["minMember"] == 3
 
 
-@in_no_time
+@in_virtual_time
 async def test_a_pod_that_goes_while_it_is_grouped_does_no_harm(api: DiaryApi) -> None:
     api.refusals["patch", "Pod"] = [NotFound("gone")]
     async with running(api, run, PodGrouperSettings()):
@@ -327,12 +327,12 @@ async def test_a_pod_that_goes_while_it_is_grouped_does_no_harm(api: DiaryApi) -
         assert await events(api) == []
 
 
-@in_no_time
+@in_virtual_time
 async def test_a_karta_may_read_fields_that_watches_do_not_keep(api: DiaryApi) -> None:
-    await api.create(CRD, open_definition(ODD))
+    await api.create(CRD, permissive_crd(ODD))
     thing = await api.create(ODD, {"metadata": {"name": "t", "namespace": "default"}, "spec": {"size": 2}})
     async with running(api, run, PodGrouperSettings()):
-        await api.create(CRD, open_definition(KARTA))
+        await api.create(CRD, permissive_crd(KARTA))
         await api.create(KARTA, _karta())
         await asyncio.sleep(0.05)
         await make_pod(api, "p", ownerReferences=owned_by(thing), spec={"hostname": "blue"})

@@ -14,7 +14,7 @@ from pykai.kube.errors import Unavailable
 from pykai.kube.resources import POD, POD_GROUP
 from pykai.kube.watches import Watches
 from pykai.objects import kinds, names
-from tests.jumping_time import in_no_time
+from tests.virtual_loop import in_virtual_time
 
 from .live import DiaryApi, make_job, make_pod, make_priority_classes, owned_by, running
 
@@ -38,7 +38,7 @@ async def groups(api: DiaryApi) -> list[str]:
     return [group["metadata"]["name"] for group in (await api.list(POD_GROUP, Object)).items]
 
 
-@in_no_time
+@in_virtual_time
 async def test_a_pod_that_comes_back_without_its_owner_is_not_put_in_the_old_group(api: DiaryApi) -> None:
     job = await make_job(api, "j")
     async with running(api, run, PodGrouperSettings()):
@@ -51,7 +51,7 @@ async def test_a_pod_that_comes_back_without_its_owner_is_not_put_in_the_old_gro
         assert await group_name(api) == f"pg-p-{pod['metadata']['uid']}"
 
 
-@in_no_time
+@in_virtual_time
 async def test_a_pod_that_got_another_owner_meanwhile_stays_in_the_new_group(api: DiaryApi) -> None:
     one, two = await make_job(api, "one"), await make_job(api, "two")
     async with running(api, run, PodGrouperSettings()):
@@ -63,7 +63,7 @@ async def test_a_pod_that_got_another_owner_meanwhile_stays_in_the_new_group(api
         assert await group_name(api) == f"pg-two-{two['metadata']['uid']}"
 
 
-@in_no_time
+@in_virtual_time
 async def test_a_pod_of_its_own_that_got_an_owner_is_not_put_back_into_its_own_group(api: DiaryApi) -> None:
     job = await make_job(api, "j")
     async with running(api, run, PodGrouperSettings()):
@@ -76,7 +76,7 @@ async def test_a_pod_of_its_own_that_got_an_owner_is_not_put_back_into_its_own_g
         assert api.count("patch", "Pod") == 2, "the owner, and the group"
 
 
-@in_no_time
+@in_virtual_time
 async def test_no_group_is_made_for_pods_that_have_gone(api: DiaryApi) -> None:
     job = await make_job(api, "j")
     async with running(api, run, PodGrouperSettings()):
@@ -88,7 +88,7 @@ async def test_no_group_is_made_for_pods_that_have_gone(api: DiaryApi) -> None:
         assert await groups(api) == []
 
 
-@in_no_time
+@in_virtual_time
 async def test_what_others_undid_is_written_again_however_soon(api: DiaryApi) -> None:
     writer = GroupWriter(api, Watches(api).of(POD_GROUP, kinds.PodGroup), Settings())
     spec = GroupSpec("g", "default", {}, "", "")
@@ -116,7 +116,7 @@ class HeldApi(DiaryApi):
         return written
 
 
-@in_no_time
+@in_virtual_time
 async def test_a_write_that_another_followed_is_seen_as_news_when_it_shows() -> None:
     api = HeldApi()
     writer = GroupWriter(api, Watches(api).of(POD_GROUP, kinds.PodGroup), Settings())

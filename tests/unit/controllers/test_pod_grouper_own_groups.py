@@ -12,7 +12,7 @@ from pykai.kube.errors import Unavailable
 from pykai.kube.pods import bind
 from pykai.kube.resources import POD, POD_GROUP
 from pykai.objects import names
-from tests.jumping_time import in_no_time
+from tests.virtual_loop import in_virtual_time
 
 from .live import DiaryApi, eventually, make_job, make_pod, make_priority_classes, owned_by, running
 
@@ -46,7 +46,7 @@ async def annotate(api: DiaryApi, group: str) -> None:
     await api.patch(POD.ref("p", "default"), Patch.merge(note))
 
 
-@in_no_time
+@in_virtual_time
 async def test_a_bind_that_names_the_group_leaves_nothing_to_write(api: DiaryApi) -> None:
     async with running(api, run, PodGrouperSettings()):
         await make_pod(api, "p")
@@ -56,7 +56,7 @@ async def test_a_bind_that_names_the_group_leaves_nothing_to_write(api: DiaryApi
         assert (await group_name(api), api.count("patch", "Pod"), api.count("patch", "PodGroup")) == (group, 0, 0)
 
 
-@in_no_time
+@in_virtual_time
 async def test_a_bind_that_does_not_is_made_up_for(api: DiaryApi) -> None:
     async with running(api, run, PodGrouperSettings()):
         await make_pod(api, "p")
@@ -66,7 +66,7 @@ async def test_a_bind_that_does_not_is_made_up_for(api: DiaryApi) -> None:
         assert (await group_name(api), api.count("patch", "Pod")) == (group, 1)
 
 
-@in_no_time
+@in_virtual_time
 async def test_a_pod_that_waits_longer_is_told_within_a_second(api: DiaryApi) -> None:
     async with running(api, run, PodGrouperSettings()):
         await make_pod(api, "p")
@@ -76,7 +76,7 @@ async def test_a_pod_that_waits_longer_is_told_within_a_second(api: DiaryApi) ->
         assert (await group_name(api), api.count("patch", "Pod")) == (group, 1)
 
 
-@in_no_time
+@in_virtual_time
 async def test_a_pod_whose_user_chooses_a_group_meanwhile_stays_there(api: DiaryApi) -> None:
     async with running(api, run, PodGrouperSettings()):
         await make_pod(api, "p")
@@ -86,7 +86,7 @@ async def test_a_pod_whose_user_chooses_a_group_meanwhile_stays_there(api: Diary
         assert (await group_name(api), api.count("patch", "Pod")) == ("chosen", 1)
 
 
-@in_no_time
+@in_virtual_time
 async def test_a_write_that_fails_is_tried_again(api: DiaryApi) -> None:
     api.refusals["patch", "Pod"] = [Unavailable("not now")]
     async with running(api, run, PodGrouperSettings()):
@@ -96,7 +96,7 @@ async def test_a_write_that_fails_is_tried_again(api: DiaryApi) -> None:
         assert (await group_name(api), api.count("patch", "Pod")) == (group, 2)
 
 
-@in_no_time
+@in_virtual_time
 async def test_a_grouper_that_starts_anew_finishes_what_was_left(api: DiaryApi) -> None:
     async with running(api, run, PodGrouperSettings()):
         await make_pod(api, "p")
@@ -107,7 +107,7 @@ async def test_a_grouper_that_starts_anew_finishes_what_was_left(api: DiaryApi) 
         assert (await group_name(api), await _groups(api)) == (group, [group])
 
 
-@in_no_time
+@in_virtual_time
 async def test_pods_of_a_workload_are_told_at_once(api: DiaryApi) -> None:
     job = await make_job(api, "j")
     async with running(api, run, PodGrouperSettings()):

@@ -14,8 +14,8 @@ from pykai.kube.api import Object, Patch, Ref, Resource
 from pykai.kube.errors import Forbidden, Unavailable
 from pykai.kube.resources import CRD, EVENT, JOB, POD, POD_GROUP
 from pykai.objects import names
-from tests.jumping_time import in_no_time
-from tests.open_definition import open_definition
+from tests.permissive_crd import permissive_crd
+from tests.virtual_loop import in_virtual_time
 
 from .live import DiaryApi, eventually, make_job, make_pod, make_priority_classes, owned_by, running
 
@@ -26,7 +26,7 @@ KNATIVE = Resource("serving.knative.dev", "v1", "services", "Service")
 @pytest.fixture
 async def api(monkeypatch: pytest.MonkeyPatch) -> DiaryApi:
     monkeypatch.setattr("pykai.controllers.pod_grouper.grouper.SECOND_LOOK_SECONDS", 0.05)
-    server = DiaryApi([open_definition(RAY), open_definition(KNATIVE)])
+    server = DiaryApi([permissive_crd(RAY), permissive_crd(KNATIVE)])
     await make_priority_classes(server)
     return server
 
@@ -85,7 +85,7 @@ async def test_pods_of_a_ray_group_added_meanwhile_find_their_sub_group(api: Dia
         assert (await group_of(api, "two"))["spec"]["minMember"] == 3
 
 
-@in_no_time
+@in_virtual_time
 async def test_a_gang_costs_one_more_read_and_a_lone_pod_none(api: DiaryApi) -> None:
     gang, lone = await make_job(api, "gang"), await make_job(api, "lone")
     async with running(api, run, PodGrouperSettings()):
@@ -100,7 +100,7 @@ async def test_a_gang_costs_one_more_read_and_a_lone_pod_none(api: DiaryApi) -> 
         assert api.writes == []
 
 
-@in_no_time
+@in_virtual_time
 async def test_pods_that_were_grouped_before_are_not_looked_at_twice(api: DiaryApi) -> None:
     job = await make_job(api, "j")
     async with running(api, run, PodGrouperSettings()):
@@ -129,7 +129,7 @@ async def test_a_gang_whose_first_pod_is_gone_is_looked_at_through_the_others(ap
         await becomes(minimum, 3)
 
 
-@in_no_time
+@in_virtual_time
 async def test_a_workload_that_goes_meanwhile_is_no_reason_for_a_warning(api: DiaryApi) -> None:
     job = await make_job(api, "j")
     async with running(api, run, PodGrouperSettings()):
@@ -198,8 +198,8 @@ async def test_defaults_that_may_not_be_read_are_told_and_keep_no_pod_from_its_g
 
 async def test_an_object_that_a_rule_needs_and_may_not_read_is_told_on_the_pod() -> None:
     revision = Resource("serving.knative.dev", "v1", "revisions", "Revision")
-    api = Guarded([open_definition(KNATIVE)])
-    await api.create(CRD, open_definition(revision))
+    api = Guarded([permissive_crd(KNATIVE)])
+    await api.create(CRD, permissive_crd(revision))
     api.hidden = "Revision"
     await make_priority_classes(api)
     service = await api.create(KNATIVE, {"metadata": {"name": "s", "namespace": "default"}})

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from pykai.controllers.status import pod_group, queue
-from pykai.controllers.status.pod_group import Surroundings
-from pykai.controllers.status.pods import PodResourcesError, node_gpu_memory
+from pykai.controllers.status import pod_groups, queues
+from pykai.controllers.status.pod_groups import ClusterObjects
+from pykai.controllers.status.pod_resources import PodResourcesError, node_gpu_memory
 
 SCHEDULED = {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}]}
 NODES = {"n1": {"metadata": {"name": "n1", "labels": {"nvidia.com/gpu.memory": "8000"}}}}
@@ -22,7 +22,7 @@ CLAIM = {
         }
     }
 }
-AROUND = Surroundings(NODES, {("ns", "claim"): CLAIM}, [{"metadata": {"name": "build"}, "value": 100}])
+AROUND = ClusterObjects(NODES, {("ns", "claim"): CLAIM}, [{"metadata": {"name": "build"}, "value": 100}])
 
 
 def pod(status: dict[str, Any], annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def pod(status: dict[str, Any], annotations: dict[str, str] | None = None, **spe
 
 
 def resources(*pods: dict[str, Any], **spec: Any) -> dict[str, Any]:
-    status: dict[str, Any] = pod_group.desired({"spec": spec}, pods, AROUND)["resourcesStatus"]
+    status: dict[str, Any] = pod_groups.desired_status({"spec": spec}, pods, AROUND)["resourcesStatus"]
     return status
 
 
@@ -157,12 +157,14 @@ def test_a_queue_sums_its_children_and_its_own_groups() -> None:
         {"spec": {"queue": "q"}},
         {"spec": {"queue": "other"}, "status": {"resourcesStatus": {"requested": {"cpu": "100"}}}},
     ]
-    queues = [child("b", "q", "1"), child("a", "q", "500m"), child("c", "elsewhere", "7")]
-    assert queue.desired({"metadata": {"name": "q"}, "spec": {}}, queues, groups) == {
+    children = [child("b", "q", "1"), child("a", "q", "500m"), child("c", "elsewhere", "7")]
+    assert queues.desired_status({"metadata": {"name": "q"}, "spec": {}}, children, groups) == {
         "childQueues": ["a", "b"],
         "requested": {"cpu": "1500m", "nvidia.com/gpu": "500m"},
         "allocated": {"cpu": "1500m"},
     }
-    assert queue.desired({"metadata": {"name": "empty"}, "spec": {}}, queues, groups) == {}
-    in_a_circle = queue.desired({"metadata": {"name": "q"}, "spec": {"parentQueue": "b"}}, queues, [], above={"b", "q"})
+    assert queues.desired_status({"metadata": {"name": "empty"}, "spec": {}}, children, groups) == {}
+    in_a_circle = queues.desired_status(
+        {"metadata": {"name": "q"}, "spec": {"parentQueue": "b"}}, children, [], ancestors={"b", "q"}
+    )
     assert in_a_circle == {"childQueues": ["a", "b"], "requested": {"cpu": "500m"}, "allocated": {"cpu": "500m"}}

@@ -11,12 +11,12 @@ from pykai.engine.cycle import cluster_resources
 from pykai.engine.trial import Trial
 from pykai.model.params import SchedulerParams
 from pykai.objects import kinds, names
-from tests.unit.plugins.small_clusters import kind
+from tests.builders import as_kind
 
-from .test_plans import node
+from .clusters import node
 
 THEIRS = node("theirs", gpus=8, labels={names.NODE_POOL_LABEL: "other"})
-BROKEN = kind(
+BROKEN = as_kind(
     kinds.Node,
     {
         "metadata": {"name": "broken"},
@@ -29,7 +29,7 @@ def daemon(on: str) -> Any:
     """A pod of another scheduler: a core and two GPUs."""
     spec = {"schedulerName": "default-scheduler", "nodeName": on}
     requests = {"requests": {"cpu": "1", names.NVIDIA_GPU: 2}}
-    return kind(
+    return as_kind(
         kinds.Pod,
         {
             "metadata": {"name": f"daemon-{on}", "namespace": "ns", "uid": f"daemon-{on}"},

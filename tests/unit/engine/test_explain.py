@@ -13,10 +13,12 @@ from pykai.engine.explain import fit_error
 from pykai.engine.reasons import ALL_CONSIDERED, NO_NODES, FitError, NodeReason
 from pykai.model.params import SchedulerParams
 from pykai.objects import kinds, names
+from tests import builders
+from tests.builders import as_kind, decoded
 from tests.properties.small_world import NOW, PACKING
-from tests.unit.plugins.small_clusters import QUEUE, Fields, kind
+from tests.unit.plugins.small_clusters import Fields
 
-from .test_plans import PRIORITIES, bound, gang, node, plan, pod
+from .clusters import PRIORITIES, bound, gang, node, plan, pod
 
 MIG = "nvidia.com/mig-1g.5gb"
 SHORT = "node(s) didn't have enough resources: "
@@ -29,13 +31,13 @@ def asking(name: str, requests: dict[str, Any], notes: dict[str, str] | None = N
     annotations = {names.POD_GROUP_ANNOTATION: name.split("-")[0], **(notes or {})}
     containers = [{"name": "main", "resources": {"requests": requests}}]
     fields = {"schedulerName": names.SCHEDULER_NAME, "containers": containers, **spec}
-    return kind(kinds.Pod, {"metadata": {**meta, "annotations": annotations}, "spec": fields})
+    return as_kind(kinds.Pod, {"metadata": {**meta, "annotations": annotations}, "spec": fields})
 
 
 def passed(*objects: Any, detailed: bool = False) -> Cycle:
     """A cycle after an allocate pass."""
     cache = ClusterCache(SchedulerParams(partitioned=False, detailed_fit_errors=detailed))
-    cache.load([kind(kinds.Queue, QUEUE), *PRIORITIES, *objects])
+    cache.load([decoded(builders.queue()), *PRIORITIES, *objects])
     cycle = Cycle(cache.snapshot(NOW), PACKING, NOW)
     allocate(cycle)
     return cycle
@@ -146,7 +148,9 @@ def test_several_shortages_and_other_reasons() -> None:
     more: Fields = {"example.com/link": "4", MIG: "1"}
     taken = {"example.com/link": "3", "memory": "6G", MIG: "1"}
     nodes = [node("a", **more), node("b", cpu="16", memory="16G", **more)]
-    cordoned = kind(kinds.Node, {"metadata": {"name": "c"}, "spec": {"unschedulable": True}, "status": nodes[1].status})
+    cordoned = as_kind(
+        kinds.Node, {"metadata": {"name": "c"}, "spec": {"unschedulable": True}, "status": nodes[1].status}
+    )
     held = [gang("held"), asking("held-0", taken, nodeName="a"), asking("held-1", {MIG: "1"}, nodeName="b")]
     wish = asking("new-0", {"memory": "3G", "example.com/link": "2", MIG: "1"})
     lines = [
@@ -210,7 +214,7 @@ def test_the_parts_of_a_reason(alone: bool, expected: str) -> None:
 
 
 def below(name: str, parent: str) -> Any:
-    return kind(kinds.Queue, {"metadata": {"name": name}, "spec": {"parentQueue": parent}})
+    return as_kind(kinds.Queue, {"metadata": {"name": name}, "spec": {"parentQueue": parent}})
 
 
 WRONG_QUEUES = [

@@ -6,7 +6,7 @@ from pykai.plugins.ports import HostPorts
 from tests.unit.plugins import small_clusters as small
 from tests.unit.plugins.dra.dra_objects import allocated, claim, device, device_class, devices_slice, request
 
-from .test_plans import evicted, gang, node, plan, pod, promised
+from .clusters import evicted, gang, node, plan, pod, promised
 
 MODEL_A = {"cel": {"expression": "device.attributes['gpu.example.com'].model == 'a'"}}
 

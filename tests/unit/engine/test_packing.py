@@ -7,7 +7,7 @@ import pytest
 
 from pykai.objects.kinds import PodStatus
 
-from .test_plans import bound, gang, node, plan, pod
+from .clusters import bound, gang, node, plan, pod
 
 
 @pytest.mark.parametrize(("pods", "expected"), [(1, "a"), (2, "ab"), (3, "abb"), (4, "abbc")])

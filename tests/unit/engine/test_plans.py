@@ -2,87 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from pykai.engine.decide import decide
 from pykai.engine.trial import Trial
-from pykai.engine.verify import verify
-from pykai.model.plan import Plan
 from pykai.model.resources import GPU
-from pykai.model.snapshot import Snapshot
-from pykai.objects import kinds, names
-from pykai.objects.units import rfc3339
-from tests.properties import small_world
-from tests.properties.small_world import NOW, PACKING, snapshot_of
-from tests.unit.plugins.small_clusters import QUEUE, Fields, kind
+from pykai.objects import names
 
-PRIORITIES = [
-    kind(kinds.PriorityClass, {"metadata": {"name": name}, "value": v}) for name, v in (("low", 10), ("high", 90))
-]
-
-
-def node(name: str, gpus: int = 0, pods: int = 10, labels: Fields | None = None, **more: str) -> Any:
-    """A node of 8 cores, or of what `more` says."""
-    offered = {"cpu": "8", "memory": "8G", "pods": str(pods), names.NVIDIA_GPU: str(gpus), **more}
-    meta = {"name": name, "labels": {"name": name, names.GPU_MEMORY_LABEL: "16000", **(labels or {})}}
-    return kind(kinds.Node, {"metadata": meta, "status": {"allocatable": offered}})
-
-
-def gang(name: str, rank: str = "high", age: int = 0, evicted: int | None = None, **spec: Any) -> Any:
-    """A gang made `age` seconds ago and last evicted `evicted` seconds ago."""
-    meta: Fields = {"name": name, "namespace": "ns", "creationTimestamp": rfc3339(NOW - age)}
-    if evicted is not None:
-        meta["annotations"] = {names.LAST_EVICTION_TIMESTAMP: rfc3339(NOW - evicted)}
-    fields = {"queue": "q", "priorityClassName": rank, "preemptibility": "preemptible", **spec}
-    return kind(kinds.PodGroup, {"metadata": meta, "spec": fields})
-
-
-def pod(name: str, on: str = "", spec: Fields | None = None, **asks: Any) -> Any:
-    """A pod of the gang before the dash; it runs `on` a node, and is leaving it after an exclamation mark."""
-    group = name.split("-")[0]
-    notes = {names.GPU_FRACTION: asks["share"]} if "share" in asks else {}
-    notes.update({names.GPU_FRACTION_DEVICES: str(asks["devices"])} if "devices" in asks else {})
-    requests = {"cpu": asks.get("cpu", "0"), names.NVIDIA_GPU: asks.get("gpus", 0)}
-    labels = {key: asks[field] for field, key in LABELS.items() if field in asks}
-    meta: Fields = {"name": name, "namespace": "ns", "uid": name, "labels": labels}
-    meta["annotations"] = {names.POD_GROUP_ANNOTATION: group, **notes}
-    if on.endswith("!"):
-        meta["deletionTimestamp"] = rfc3339(NOW - 1)
-    fields: Fields = {"schedulerName": names.SCHEDULER_NAME, "nodeName": on.strip("!"), **(spec or {})}
-    fields["containers"] = [{"name": "main", "resources": {"requests": requests}}]
-    return kind(kinds.Pod, {"metadata": meta, "spec": fields, "status": {"phase": "Running" if on else "Pending"}})
-
-
-LABELS = {"device": names.GPU_GROUP_LABEL, "part": names.SUBGROUP_LABEL}
-
-
-def seen(*objects: Any) -> Snapshot:
-    return snapshot_of([kind(kinds.Queue, QUEUE), *PRIORITIES, *objects])
-
-
-def reservation(on: str, device: str) -> Any:
-    return kind(kinds.Pod, small_world.reservation(on, device))
-
-
-def plan(*objects: Any) -> Plan:
-    snapshot = seen(*objects)
-    found = decide(snapshot, PACKING, NOW)
-    assert [str(violation) for violation in verify(snapshot, found)] == []
-    return found
-
-
-def bound(found: Plan) -> dict[str, str]:
-    return {bind.pod[1]: bind.node for bind in found.binds}
-
-
-def promised(found: Plan) -> dict[str, str]:
-    return {pipeline.pod[1]: pipeline.node for pipeline in found.pipelines}
-
-
-def evicted(found: Plan) -> set[str]:
-    return {eviction.pod[1] for eviction in found.evictions}
+from .clusters import bound, evicted, gang, node, plan, pod, promised, reservation, seen
 
 
 # ------------------------------------------------------------------------------------------------------ nodes that went

@@ -14,8 +14,8 @@ from pykai.engine.record import plan_of
 from pykai.plugins.registry import make
 from tests.properties.small_world import NOW
 
+from .clusters import gang, node, pod, seen
 from .test_budgets import Clock
-from .test_plans import gang, node, pod, seen
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,14 @@ from pykai.engine.decide import decide
 from pykai.engine.policy import Policy
 from pykai.engine.verify import verify
 from pykai.model.plan import Plan
-from pykai.objects import kinds, names
+from pykai.objects import names
 from pykai.objects.units import rfc3339
 from pykai.plugins.registry import BUILT_IN, make_all
+from tests import builders
+from tests.builders import decoded
 from tests.properties.small_world import NOW, PACKING, snapshot_of
-from tests.unit.plugins.small_clusters import kind
 
-from .test_plans import PRIORITIES, evicted, gang, node, pod, promised, reservation
+from .clusters import PRIORITIES, evicted, gang, node, pod, promised, reservation
 
 PROTECTING = Policy(
     make_all([(name, {"defaultReclaimMinRuntime": "5m"} if name == "minruntime" else {}) for name in BUILT_IN])
@@ -26,13 +27,13 @@ PROTECTING = Policy(
 
 
 def queue(name: str, parent: str = "", weight: float = 1, **quotas: float) -> Any:
-    resources = {n: {"quota": quotas.get(n, 0), "limit": -1, "overQuotaWeight": weight} for n in ("gpu", "cpu")}
-    resources["memory"] = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
-    return kind(kinds.Queue, {"metadata": {"name": name}, "spec": {"parentQueue": parent, "resources": resources}})
+    """A queue with quotas of GPUs and cores, none by default."""
+    shares = {resource: {"quota": quotas.get(resource, 0), "overQuotaWeight": weight} for resource in ("gpu", "cpu")}
+    return decoded(builders.queue(name, parent, **shares))
 
 
 def plan(*objects: Any, policy: Policy = PACKING) -> Plan:
-    return decide(snapshot_of([*PRIORITIES, *objects]), policy, NOW)
+    return decide(builders.snapshot([*PRIORITIES, *objects]), policy, NOW)
 
 
 @pytest.mark.parametrize("minimum", [1, 2, 3])

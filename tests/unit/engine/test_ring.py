@@ -11,6 +11,7 @@ from pykai.engine import ring
 from pykai.engine.cycle import Cycle
 from pykai.engine.pool import VictimPool
 from pykai.engine.ring import Ring, pieces
+from tests import builders
 from tests.properties.small_world import NOW, OURS, PACKING, Cluster, Fields
 
 GANGS, NODES = 60, 20
@@ -32,26 +33,20 @@ def crowd(seed: int) -> tuple[Cycle, Ring]:
 
 
 def node(name: str) -> Fields:
-    offer = {"cpu": "64", "memory": "64Gi", "pods": "110", "nvidia.com/gpu": "8"}
-    ready = [{"type": "Ready", "status": "True"}]
-    return {"metadata": {"name": name}, "status": {"allocatable": offer, "capacity": offer, "conditions": ready}}
+    return builders.node(name, 8, allocatable={"cpu": "64", "memory": "64Gi"})
 
 
 def group(number: int) -> Fields:
-    meta = {"name": f"g{number}", "namespace": OURS, "creationTimestamp": f"2026-01-01T00:00:{number % 7:02}Z"}
-    return {"metadata": meta, "spec": {"queue": "q", "minMember": 2, "priorityClassName": "train"}}
+    created = {"namespace": OURS, "creationTimestamp": f"2026-01-01T00:00:{number % 7:02}Z"}
+    return builders.pod_group(f"g{number}", "q", 2, created, priorityClassName="train")
 
 
 def pods(number: int) -> list[Fields]:
-    note = {"pod-group-name": f"g{number}"}
-    spec = {"schedulerName": "kai-scheduler", "containers": [{"resources": {"requests": {"nvidia.com/gpu": "1"}}}]}
     return [
-        {
-            "metadata": {"name": name, "uid": name, "namespace": OURS, "annotations": note},
-            "spec": {**spec, "nodeName": f"n{(number * 3 + at * 7) % NODES:02}"},
-            "status": {"phase": "Running"},
-        }
-        for at, name in enumerate((f"g{number}-a", f"g{number}-b"))
+        builders.pod(
+            f"g{number}-{name}", f"g{number}", f"n{(number * 3 + at * 7) % NODES:02}", {"gpu": 1}, namespace=OURS
+        )
+        for at, name in enumerate("ab")
     ]
 
 

@@ -13,13 +13,12 @@ from pykai.engine.decide import ACTIONS, decide
 from pykai.engine.efforts import Result, State
 from pykai.engine.policy import Policy
 from pykai.model.snapshot import Snapshot
-from pykai.objects import kinds
 from pykai.plugins.registry import BUILT_IN, make_all
+from tests import builders
 from tests.properties.small_world import NOW, PACKING
-from tests.unit.plugins.small_clusters import QUEUE, kind
 
+from .clusters import gang, node, pod, seen
 from .test_budgets import Clock
-from .test_plans import gang, node, pod, seen
 
 GREEDY, MULTI = "sg-nodelocalgreedy", "sg-multinodegang"
 PART = {GREEDY: "NodeLocalGreedy", MULTI: "MultiNodeGang"}
@@ -218,8 +217,7 @@ def test_what_figures_rule_out_is_not_simulated() -> None:
 
 
 def queue(name: str, gpus: int) -> Any:
-    own = {**QUEUE["spec"]["resources"], "gpu": {"quota": gpus, "limit": -1, "overQuotaWeight": 1}}
-    return kind(kinds.Queue, {"metadata": {"name": name}, "spec": {"resources": own}})
+    return builders.queue(name, gpu={"quota": gpus})
 
 
 def test_figures_may_tell_before_any_generator_is_asked() -> None:

@@ -10,9 +10,10 @@ from pykai.engine.amounts import PodAmounts
 from pykai.engine.trial import Trial
 from pykai.model.resources import GPU
 from pykai.objects import kinds, names
-from tests.unit.plugins.small_clusters import Fields, kind
+from tests.builders import as_kind
+from tests.unit.plugins.small_clusters import Fields
 
-from .test_plans import bound, gang, node, plan, pod, promised, seen
+from .clusters import bound, gang, node, plan, pod, promised, seen
 
 
 def on(name: str) -> dict[str, Any]:
@@ -83,6 +84,6 @@ MEMORY = [(1, 0.01), (7, 0.08), (14, 0.15), (50, 0.5), (55, 0.56), (56, 0.57), (
 def test_portions_of_memory_are_rounded_up_as_kai_does(mebibytes: int, portion: float) -> None:
     asks: Fields = {"metadata": {"annotations": {names.GPU_MEMORY: str(mebibytes), names.POD_GROUP_ANNOTATION: "a"}}}
     asks["metadata"] |= {"name": "a-0", "namespace": "ns", "uid": "a-0"}
-    wish = kind(kinds.Pod, {**asks, "spec": {"schedulerName": names.SCHEDULER_NAME, "containers": [{"name": "c"}]}})
+    wish = as_kind(kinds.Pod, {**asks, "spec": {"schedulerName": names.SCHEDULER_NAME, "containers": [{"name": "c"}]}})
     snapshot = seen(node("n", gpus=1, labels={names.GPU_MEMORY_LABEL: "100"}), gang("a"), wish)
     assert PodAmounts(snapshot).share_portion(snapshot.pods.of_class(0), 0) == portion

@@ -11,16 +11,14 @@ from pykai.engine.allocate import allocate
 from pykai.engine.cycle import Cycle
 from pykai.engine.waiting import Waiting
 from pykai.model.status import Status
-from pykai.objects import kinds
+from tests import builders
 from tests.properties.small_world import NOW, PACKING
-from tests.unit.plugins.small_clusters import FREE, kind
 
-from .test_plans import bound, gang, node, plan, pod, seen
+from .clusters import bound, gang, node, plan, pod, seen
 
 
 def queue(name: str, gpus: int, weight: int) -> Any:
-    own = {"cpu": FREE, "memory": FREE, "gpu": {"quota": gpus, "limit": -1, "overQuotaWeight": weight}}
-    return kind(kinds.Queue, {"metadata": {"name": name}, "spec": {"resources": own}})
+    return builders.queue(name, gpu={"quota": gpus, "overQuotaWeight": weight})
 
 
 def elastic(name: str) -> list[Any]:

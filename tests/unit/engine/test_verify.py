@@ -15,61 +15,44 @@ from pykai.model.params import SchedulerParams
 from pykai.model.plan import Bind, Evict, GangMark, Pipeline, Plan, Verdict
 from pykai.model.snapshot import Snapshot
 from pykai.objects import kinds, names
-from tests.unit.plugins.small_clusters import Fields, kind
+from tests import builders
+from tests.builders import as_kind, decoded
+from tests.unit.plugins.small_clusters import Fields
 
-FREE = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
 GPU = names.NVIDIA_GPU
 
 
 def queue(name: str, parent: str, **gpu: float) -> Any:
-    resources = {"cpu": FREE, "memory": FREE, "gpu": {**FREE, **gpu}}
-    return kind(kinds.Queue, {"metadata": {"name": name}, "spec": {"parentQueue": parent, "resources": resources}})
+    return decoded(builders.queue(name, parent, gpu=gpu))
 
 
 def node(name: str, spec: Fields | None = None, **labels: str) -> Any:
-    offered = {"cpu": "8", "memory": "8G", "pods": "4", GPU: "2"}
-    meta = {"name": name, "labels": {names.GPU_MEMORY_LABEL: "16000", **labels}}
-    return kind(kinds.Node, {"metadata": meta, "spec": spec or {}, "status": {"allocatable": offered}})
+    """A node of four pods with two devices of 16 GB."""
+    return decoded(builders.node(name, 2, {names.GPU_MEMORY_LABEL: "16000", **labels}, {"pods": "4"}, **(spec or {})))
 
 
 def gang(name: str, leaf: str = "a", rank: str = "", **spec: Any) -> Any:
-    full = {"queue": leaf, "minMember": 1, "priorityClassName": rank, **spec}
-    return kind(kinds.PodGroup, {"metadata": {"name": name, "namespace": "ns"}, "spec": full})
+    return decoded(builders.pod_group(name, leaf, **{"priorityClassName": rank, **spec}))
 
 
 def pod(name: str, group: str, on: str = "", spec: Fields | None = None, **asks: str) -> Any:
-    """A pod that runs where `on` names a node and is leaving where it ends with an exclamation mark."""
-    notes = {key.replace("_", "-"): value for key, value in asks.items() if key.startswith("gpu_")}
-    requests = {key: value for key, value in asks.items() if key in ("cpu", "memory")}
-    requests.update({GPU: asks["gpus"]} if "gpus" in asks else {})
+    """A pod that runs where `on` names a node and is terminating where it ends with an exclamation mark."""
+    annotations = {key.replace("_", "-"): value for key, value in asks.items() if key.startswith("gpu_")}
+    requests = {"gpu" if key == "gpus" else key: value for key, value in asks.items() if key in REQUESTS}
     labels = {key: asks[name] for key, name in LABELS.items() if name in asks}
-    meta = {
-        "name": name,
-        "namespace": "ns",
-        "uid": name,
-        "labels": labels,
-        "annotations": {names.POD_GROUP_ANNOTATION: group, **notes},
-    }
-    if on.endswith("!"):
-        meta["deletionTimestamp"] = "1970-01-01T00:00:00Z"
-    containers = [{"name": "main", "resources": {"requests": requests}}]
-    fields = {
-        "schedulerName": names.SCHEDULER_NAME,
-        "nodeName": on.strip("!"),
-        "containers": containers,
-        **(spec or {}),
-    }
-    return kind(kinds.Pod, {"metadata": meta, "spec": fields, "status": {"phase": "Running" if on else "Pending"}})
+    metadata = {"annotations": annotations, "labels": labels, "terminating": on.endswith("!")}
+    return decoded(builders.pod(name, group, on.strip("!"), requests, spec, **metadata))
 
 
+REQUESTS = ("cpu", "memory", "gpus")
 LABELS = {names.GPU_GROUP_LABEL: "device", names.SUBGROUP_LABEL: "part"}
 PARTS = [{"name": "left", "minMember": 1}, {"name": "right", "minMember": 2}]
 TOGETHER = {"topology": "site", "requiredTopologyLevel": "rack"}
 
 CLUSTER = [
-    kind(kinds.PriorityClass, {"metadata": {"name": "low"}, "value": 10}),
-    kind(kinds.PriorityClass, {"metadata": {"name": "high"}, "value": 90}),
-    kind(kinds.Topology, {"metadata": {"name": "site"}, "spec": {"levels": [{"nodeLabel": "rack"}]}}),
+    as_kind(kinds.PriorityClass, {"metadata": {"name": "low"}, "value": 10}),
+    as_kind(kinds.PriorityClass, {"metadata": {"name": "high"}, "value": 90}),
+    as_kind(kinds.Topology, {"metadata": {"name": "site"}, "spec": {"levels": [{"nodeLabel": "rack"}]}}),
     *(
         queue("d", ""),
         queue("a", "d"),

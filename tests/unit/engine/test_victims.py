@@ -10,7 +10,7 @@ from pykai.engine.cycle import Cycle
 from pykai.engine.gang import pods_to_place, pods_to_return
 from tests.properties.small_world import NOW, PACKING
 
-from .test_plans import bound, evicted, gang, node, plan, pod, promised, seen
+from .clusters import bound, evicted, gang, node, plan, pod, promised, seen
 
 
 def whole(name: str, rank: str, *nodes: str, age: int = 0) -> list[Any]:

@@ -10,7 +10,7 @@ import pytest
 
 from pykai.hollow.pod_log import ContainerLog, PodLog, Wish
 from pykai.local.kubelet_server import serving, wish_of
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 
 async def collect(log: PodLog, wish: Wish) -> list[str]:
@@ -46,7 +46,7 @@ async def test_follow_sees_every_line_once_and_ends_with_the_pod() -> None:
         log.write(str(number))
     log.write("last")
     log.close()
-    assert await asyncio.wait_for(reader, PATIENCE_SECONDS) == ["before", "0", "1", "2", "3", "4", "last"]
+    assert await asyncio.wait_for(reader, TIMEOUT_SECONDS) == ["before", "0", "1", "2", "3", "4", "last"]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from pykai.kube.errors import ApiError
 from pykai.kube.memory import MemoryApi
 from pykai.kube.watch import Pace
 from pykai.objects.crds import manifests
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 T = TypeVar("T")
 QUICK = Pace(Backoff(0.002, 0.01), absent_seconds=30.0, short_seconds=0.0)
@@ -54,7 +54,7 @@ class FlakyApi(MemoryApi):
 
 async def until(test: Callable[[], bool]) -> None:
     """Return when the test holds; fails if it does not in time."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while not test():
             await asyncio.sleep(0.001)
 

@@ -8,7 +8,7 @@ import pytest
 
 from pykai.kube.errors import Conflict
 from pykai.kube.memory.apply import applied, built_in_keys, leaves, schema_keys, taken
-from pykai.objects.crds.shapes import array, conditions, record, text
+from pykai.objects.schema import array, conditions, record, text
 
 
 def test_leaves_of_keyed_and_plain_lists() -> None:

@@ -11,7 +11,7 @@ from pykai.kube.errors import Timeout, Unavailable
 from pykai.kube.events import MESSAGE_BYTES, OBJECT_BURST, REPEAT_SECONDS, TRIES, EventRecorder, Regarding
 from pykai.kube.memory import MemoryApi
 from pykai.kube.resources import EVENT
-from tests.jumping_time import in_no_time
+from tests.virtual_loop import in_virtual_time
 
 from .flaky import running, until
 
@@ -125,7 +125,7 @@ async def test_a_server_in_trouble_costs_events_not_the_process(api: CountingApi
     assert api.writes == TRIES
 
 
-@in_no_time
+@in_virtual_time
 async def test_an_event_that_could_not_be_written_is_written_later() -> None:
     clock = asyncio.get_running_loop().time
     api = CountingApi(lambda: 1.7e9 + clock())

@@ -13,7 +13,7 @@ from pykai.kube.events import EventRecorder
 from pykai.kube.lease import Election, LeadershipLost, Term
 from pykai.kube.memory import MemoryApi
 from pykai.kube.resources import EVENT, LEASE, SERVICE_ACCOUNT
-from tests.jumping_time import in_no_time
+from tests.virtual_loop import in_virtual_time
 
 from .flaky import until
 
@@ -41,7 +41,7 @@ async def forever() -> None:
     await asyncio.sleep(60)
 
 
-@in_no_time
+@in_virtual_time
 async def test_the_holder_renews_and_the_others_wait(api: CutOffApi) -> None:
     one, two = Election(api, REF, "one", time.time, TERM), Election(api, REF, "two", time.time, TERM)
     leader = asyncio.create_task(one.run(forever))
@@ -58,7 +58,7 @@ async def test_the_holder_renews_and_the_others_wait(api: CutOffApi) -> None:
     waiting.cancel()
 
 
-@in_no_time
+@in_virtual_time
 async def test_an_expired_lease_is_taken_over_at_once(api: CutOffApi) -> None:
     spec = {"holderIdentity": "dead", "leaseDurationSeconds": 1, "leaseTransitions": 4, "renewTime": None}
     await api.create(LEASE, {"metadata": {"name": "leader"}, "spec": spec}, "default")
@@ -87,7 +87,7 @@ async def gone(api: CutOffApi) -> bool:
     return False
 
 
-@in_no_time
+@in_virtual_time
 async def test_a_lease_made_for_replicas_is_taken_as_it_is(api: CutOffApi) -> None:
     await owned(api)
     before = (await api.get(REF, Object))["metadata"]
@@ -108,7 +108,7 @@ async def test_a_lease_made_for_replicas_is_taken_as_it_is(api: CutOffApi) -> No
     assert (spec["holderIdentity"], spec["leaseTransitions"], after["spec"]["holderIdentity"]) == ("one", 0, "")
 
 
-@in_no_time
+@in_virtual_time
 async def test_nobody_makes_a_lease_anew_whose_owner_is_gone(api: CutOffApi) -> None:
     await owned(api)
     one, two = (Election(api, REF, name, time.time, TERM) for name in ("one", "two"))
@@ -125,7 +125,7 @@ async def test_nobody_makes_a_lease_anew_whose_owner_is_gone(api: CutOffApi) -> 
     waiting.cancel()
 
 
-@in_no_time
+@in_virtual_time
 async def test_a_leader_makes_a_lost_lease_of_its_own_again(api: CutOffApi) -> None:
     one = Election(api, REF, "one", time.time, TERM)
     task = asyncio.create_task(one.run(forever))
@@ -137,7 +137,7 @@ async def test_a_leader_makes_a_lost_lease_of_its_own_again(api: CutOffApi) -> N
     task.cancel()
 
 
-@in_no_time
+@in_virtual_time
 async def test_a_leader_that_cannot_renew_stops_before_its_lease_ends(api: CutOffApi) -> None:
     stopped: list[float] = []
 
@@ -158,7 +158,7 @@ async def test_a_leader_that_cannot_renew_stops_before_its_lease_ends(api: CutOf
     assert not one.leading
 
 
-@in_no_time
+@in_virtual_time
 async def test_somebody_elses_write_ends_a_reign(api: CutOffApi) -> None:
     one = Election(api, REF, "one", time.time, TERM)
     task = asyncio.create_task(one.run(forever))
@@ -205,7 +205,7 @@ class LateApi(MemoryApi):
 LATE = Term(lease_seconds=15, renew_seconds=10.0, retry_seconds=2.0)
 
 
-@in_no_time
+@in_virtual_time
 async def test_a_renewal_counts_from_when_it_was_sent() -> None:
     api, ended = LateApi("one", 9.0), []
     clock = asyncio.get_running_loop().time
@@ -228,7 +228,7 @@ async def test_a_renewal_counts_from_when_it_was_sent() -> None:
     assert ended[0] < began
 
 
-@in_no_time
+@in_virtual_time
 async def test_who_hears_too_late_that_it_holds_the_lease_does_not_lead() -> None:
     api = LateApi("one", 40.0)
     spec = {"holderIdentity": "", "leaseDurationSeconds": 1}
@@ -243,7 +243,7 @@ async def test_who_hears_too_late_that_it_holds_the_lease_does_not_lead() -> Non
     leader.cancel()
 
 
-@in_no_time
+@in_virtual_time
 async def test_a_replica_that_is_stopped_while_it_renews_releases_the_lease() -> None:
     api = SlowApi(time.time)
     one = Election(api, REF, "one", time.time, TERM)
@@ -259,7 +259,7 @@ async def test_a_replica_that_is_stopped_while_it_renews_releases_the_lease() ->
     assert (await api.get(REF, Object))["spec"]["holderIdentity"] == ""
 
 
-@in_no_time
+@in_virtual_time
 async def test_an_error_of_the_work_is_passed_on_and_the_lease_released(api: CutOffApi) -> None:
     async def fail() -> None:
         raise KeyError("work")
@@ -269,7 +269,7 @@ async def test_an_error_of_the_work_is_passed_on_and_the_lease_released(api: Cut
     assert (await api.get(REF, Object))["spec"]["holderIdentity"] == ""
 
 
-@in_no_time
+@in_virtual_time
 async def test_the_new_leader_is_announced(api: CutOffApi) -> None:
     async def work() -> None:
         return

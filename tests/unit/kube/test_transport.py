@@ -28,7 +28,7 @@ from pykai.kube.errors import (
 from pykai.kube.http import HttpApi, lane_of
 from pykai.kube.resources import BIND_REQUEST, CONFIG_MAP, EVENT, LEASE, NODE, POD, POD_GROUP
 from pykai.kube.transport import Lane, Settings
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -252,7 +252,7 @@ async def test_chatter_never_delays_a_bind(server: TestServer, script: Script) -
         writes = [
             asyncio.create_task(api.patch(POD_GROUP.ref("g", "ns").sub("status"), Patch.merge({}))) for _ in range(20)
         ]
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             await begun.wait()
             for _ in range(5):
                 await api.post(POD.ref("p", "ns").sub("binding"), {"target": {"name": "n"}})
@@ -272,7 +272,7 @@ async def test_what_nobody_waits_for_is_created_as_chatter(server: TestServer, s
     settings = Settings(qps=0, unhurried=frozenset({POD_GROUP.plural}))
     async with HttpApi(Access(str(server.make_url("")).rstrip("/")), settings) as api:
         work = [asyncio.create_task(api.post(POD.ref("p", "ns").sub("binding"), {"target": {"name": "n"}}))]
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             await bound.wait()
             body = {"metadata": {"name": "g", "namespace": "ns"}}
             work += [asyncio.create_task(api.create(POD_GROUP, body)) for _ in range(3)]

@@ -18,7 +18,7 @@ from pykai.kube.http import HttpApi
 from pykai.kube.resources import POD, RESOURCE_CLAIM, RESOURCE_SLICE
 from pykai.kube.watch import SharedWatch, State
 from pykai.objects.kinds import ResourceClaim
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 WISH = {"deviceClassName": "gpu", "count": 2}
 CLAIM = {"metadata": {"name": "c"}, "spec": {"devices": {"requests": [{"name": "r", "exactly": WISH}]}}}
@@ -136,7 +136,7 @@ async def test_a_watch_that_the_server_no_longer_serves_lists_anew_at_once() -> 
     server = Upgraded()
     watch = SharedWatch(cast(Any, server), RESOURCE_CLAIM, ResourceClaim, optional=True)
     following = asyncio.create_task(watch.run())
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while server.lists < 2 or not watch.alive:
             await asyncio.sleep(0.01)
     following.cancel()

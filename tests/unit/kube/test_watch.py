@@ -13,7 +13,7 @@ from pykai.kube.replica import Change
 from pykai.kube.resources import CONFIG_MAP, CRD, POD
 from pykai.kube.watch import SharedWatch, State
 from pykai.kube.watches import Watches
-from tests.open_definition import open_definition
+from tests.permissive_crd import permissive_crd
 
 from .flaky import QUICK, FlakyApi, config_map, running, until
 
@@ -211,7 +211,7 @@ async def test_an_absent_kind_costs_nothing_and_is_picked_up(api: FlakyApi) -> N
         lists = api.lists
         await api.create(CONFIG_MAP, config_map("a"), "default")
         assert api.lists == lists
-        await api.create(CRD, open_definition(WIDGET))
+        await api.create(CRD, permissive_crd(WIDGET))
         await api.create(WIDGET, {"metadata": {"name": "w"}})
         await until(lambda: watch.get("w") is not None)
         assert watch.state is State.LIVE
@@ -228,7 +228,7 @@ async def test_a_kind_that_must_be_there_makes_the_process_unready(api: FlakyApi
         await until(lambda: watch.state is State.ABSENT)
         assert not watches.ready
         assert watches.problems() == ["widgets.example.org: the server could not find the requested resource"]
-        await api.create(CRD, open_definition(WIDGET))
+        await api.create(CRD, permissive_crd(WIDGET))
         await until(lambda: watches.ready)
 
 

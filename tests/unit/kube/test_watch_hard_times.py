@@ -14,7 +14,7 @@ from pykai.kube.codec import bookmark
 from pykai.kube.errors import Gone, Timeout
 from pykai.kube.resources import CONFIG_MAP
 from pykai.kube.watch import Pace, SharedWatch, State
-from tests.jumping_time import in_no_time
+from tests.virtual_loop import in_virtual_time
 
 from .flaky import QUICK, FlakyApi, T, config_map, running, until
 
@@ -27,7 +27,7 @@ def watch_of(api: FlakyApi, pace: Pace = QUICK) -> SharedWatch[Object]:
     return shared
 
 
-@in_no_time
+@in_virtual_time
 async def test_a_server_that_calls_its_own_list_too_old_is_not_asked_for_lists_all_the_time() -> None:
     api = FlakyApi()
     api.stream_failures = [Gone("too old")] * 1000

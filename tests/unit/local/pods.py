@@ -11,10 +11,10 @@ from pykai.kube.api import Object
 from pykai.kube.errors import NotFound
 from pykai.kube.memory.server import MemoryApi
 from pykai.kube.resources import POD
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 
-async def eventually(check: Callable[[], Awaitable[Any]], seconds: float = PATIENCE_SECONDS) -> Any:
+async def eventually(check: Callable[[], Awaitable[Any]], seconds: float = TIMEOUT_SECONDS) -> Any:
     """The first true value of `check`; the test fails with its last value if there is none in time."""
     deadline = time.monotonic() + seconds
     while not (value := await check()):

@@ -15,7 +15,7 @@ import pytest
 from pykai.local import gotool
 from pykai.local.build import BuildError, Lines, Module, Progress, ensure_binary
 from pykai.local.paths import cache_root
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 FakeGo = Callable[..., Path]
 GO = """#!/bin/sh
@@ -89,7 +89,7 @@ def test_concurrent_builds_make_one(module: Module, fake_go: FakeGo, tmp_path: P
     stages: list[str] = []
     with ThreadPoolExecutor(3) as pool:
         binaries = [pool.submit(ensure_binary, lambda at: stages.append(at.stage), module) for _ in range(3)]
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while stages.count("waiting for another build") < 2 and time.monotonic() < deadline:
             time.sleep(0.01)
         (tmp_path / "go-on").touch()

@@ -29,7 +29,7 @@ from pykai.local.containers.pods import Containers, Machine
 from pykai.local.containers.sources import Sources
 from pykai.local.containers.volumes import relocated
 from pykai.local.kubelet import HollowKubelets, hollow_nodes
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 from .pods import await_gone, await_phase, eventually, pod, status_of
 
@@ -140,7 +140,7 @@ async def test_answers_count_when_there_are_enough_in_a_row(answers: str, told: 
         return answer == "+"
 
     following = asyncio.create_task(probes.follow(probes.Rhythm(period_seconds=0), ask, heard.append))
-    await asyncio.wait_for(done.wait(), PATIENCE_SECONDS)
+    await asyncio.wait_for(done.wait(), TIMEOUT_SECONDS)
     following.cancel()
     firsts = [good for at, good in enumerate(heard) if at == 0 or heard[at - 1] != good]
     assert firsts == told
@@ -390,7 +390,7 @@ def test_no_process_outlives_a_killed_kubelet() -> None:
         child = int(parent.stdout.readline())
         os.kill(child, 0)
         parent.send_signal(signal.SIGKILL)
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while Path(f"/proc/{child}").exists() and "Z" not in Path(f"/proc/{child}/stat").read_text().split()[2]:
         assert time.monotonic() < deadline
         time.sleep(0.05)

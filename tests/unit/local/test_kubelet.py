@@ -21,7 +21,7 @@ from pykai.kube.pods import bind
 from pykai.kube.resources import JOB, LEASE, NODE, POD
 from pykai.local.kubelet import HollowKubelets, hollow_nodes
 from pykai.local.registration import pause_between_renewals
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 from .pods import await_gone, await_phase, eventually, pod, status_of
 
@@ -294,7 +294,7 @@ async def test_a_program_is_cancelled_when_its_pod_is_deleted(api: MemoryApi) ->
         await api.create(POD, pod("p"))
         await await_phase(api, "p", "Running")
         await api.delete(POD.ref("p", "default"))
-        await asyncio.wait_for(ended.wait(), PATIENCE_SECONDS)
+        await asyncio.wait_for(ended.wait(), TIMEOUT_SECONDS)
         await await_gone(api, "p")
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, TypeVar
-
-import msgspec
+from typing import Any
 
 from pykai.cache.cluster import ClusterCache
 from pykai.engine.allocate import allocate
@@ -13,51 +11,32 @@ from pykai.engine.cycle import Cycle
 from pykai.engine.points import Rejection
 from pykai.engine.policy import Policy
 from pykai.model.params import SchedulerParams
-from pykai.objects import kinds, names
+from pykai.objects import kinds
+from tests import builders
+from tests.builders import as_kind
 
 Fields = dict[str, Any]
-K = TypeVar("K")
-FREE = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
-QUEUE: Fields = {"metadata": {"name": "q"}, "spec": {"resources": {"cpu": FREE, "memory": FREE, "gpu": FREE}}}
-
-
-def kind(cls: type[K], fields: Fields) -> K:
-    found: K = kinds.decode(msgspec.json.encode(fields), cls)
-    return found
 
 
 def node(name: str, labels: Fields | None = None, allocatable: Fields | None = None, **rest: Any) -> kinds.Node:
-    """A node of 8 cores; `rest` are its spec fields and conditions."""
-    status = {"allocatable": {"cpu": "8", "memory": "8G", "pods": "110", **(allocatable or {})}}
-    if "conditions" in rest:
-        status["conditions"] = rest.pop("conditions")
-    return kind(kinds.Node, {"metadata": {"name": name, "labels": labels or {}}, "status": status, "spec": rest})
+    """A node of 8 cores without GPUs; `rest` are its spec fields and conditions."""
+    return as_kind(kinds.Node, builders.node(name, 0, labels, allocatable, **rest))
 
 
 def pod(name: str, spec: Fields | None = None, **meta: Any) -> list[Any]:
-    """A pod of one core with a PodGroup of its own; it runs where its spec has a nodeName, and goes where `leaving`."""
-    namespace = meta.pop("namespace", "ns")
-    leaving = meta.pop("leaving", False)
-    annotations = {names.POD_GROUP_ANNOTATION: name, **meta.pop("annotations", {})}
-    metadata = {"name": name, "namespace": namespace, "uid": name, "annotations": annotations, **meta}
-    if leaving:
-        metadata["deletionTimestamp"] = "1970-01-01T00:00:00Z"
-    fields = {
-        "schedulerName": names.SCHEDULER_NAME,
-        "containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}],
-        **(spec or {}),
-    }
-    status = {"phase": "Running" if fields.get("nodeName") else "Pending"}
+    """A pod of one core with a PodGroup of its own; it runs where its spec has a nodeName."""
+    on = (spec or {}).get("nodeName", "")
+    namespace = {"namespace": meta.get("namespace", "ns")}
     return [
-        kind(kinds.Pod, {"metadata": metadata, "spec": fields, "status": status}),
-        kind(kinds.PodGroup, {"metadata": {"name": name, "namespace": namespace}, "spec": {"queue": "q"}}),
+        builders.decoded(builders.pod(name, name, on, {"cpu": "1"}, spec, **meta)),
+        builders.decoded(builders.pod_group(name, metadata=namespace)),
     ]
 
 
 def cycle(objects: Iterable[Any], plugins: Iterable[object], **params: Any) -> Cycle:
     """A cycle over the objects (pods as lists with their groups) and a queue without bounds."""
     cache = ClusterCache(SchedulerParams(**params))
-    cache.load([kind(kinds.Queue, QUEUE)])
+    cache.load([builders.decoded(builders.queue())])
     for item in objects:
         cache.load(item if isinstance(item, list) else [item])
     return Cycle(cache.snapshot(now=10.0), Policy(tuple(plugins)), now=10.0)

@@ -10,24 +10,25 @@ from pykai.plugins.csi_storage import CLAIMS_DELETED, NO_POOL, NO_ROOM, StorageP
 from pykai.plugins.late_start import LateStart
 from pykai.plugins.scoring import NodeAvailability
 from pykai.plugins.volumes import VolumeChoice, VolumeReach
-from tests.unit.plugins.small_clusters import cycle, kind, node, placed, pod, reason
+from tests.builders import as_kind
+from tests.unit.plugins.small_clusters import cycle, node, placed, pod, reason
 
 PLUGINS = (StoragePools(), VolumeReach(), VolumeChoice(), NodeAvailability(), LateStart())
 BASE = [
     node("a", {"host": "a"}),
     node("b", {"host": "b"}),
-    kind(
+    as_kind(
         kinds.StorageClass,
         {"metadata": {"name": "fast"}, "provisioner": "x.io/disk", "volumeBindingMode": "WaitForFirstConsumer"},
     ),
-    kind(kinds.CSIDriver, {"metadata": {"name": "x.io/disk"}, "spec": {"storageCapacity": True}}),
+    as_kind(kinds.CSIDriver, {"metadata": {"name": "x.io/disk"}, "spec": {"storageCapacity": True}}),
 ]
 
 
 def pool(name: str, host: str, size: str = "10G", **rest: Any) -> Any:
     topology = {"matchLabels": {"host": host}}
     fields = {"metadata": {"name": name}, "storageClassName": "fast", "capacity": size, "nodeTopology": topology}
-    return kind(kinds.CSIStorageCapacity, {**fields, **rest})
+    return as_kind(kinds.CSIStorageCapacity, {**fields, **rest})
 
 
 def claim(name: str, size: str = "6G", owner: str = "", **spec: Any) -> Any:
@@ -35,7 +36,7 @@ def claim(name: str, size: str = "6G", owner: str = "", **spec: Any) -> Any:
     fields = {"storageClassName": "fast", "resources": {"requests": {"storage": size}}, **spec}
     status = {"phase": "Bound" if "volumeName" in spec else "Pending"}
     meta = {"name": name, "namespace": "ns", **owners}
-    return kind(kinds.PersistentVolumeClaim, {"metadata": meta, "spec": fields, "status": status})
+    return as_kind(kinds.PersistentVolumeClaim, {"metadata": meta, "spec": fields, "status": status})
 
 
 def uses(*claims: str, where: str = "") -> dict[str, Any]:
@@ -103,8 +104,8 @@ def test_a_volume_larger_than_the_pool_gives_in_one_piece() -> None:
 
 def test_what_a_leaving_pod_alone_owns_can_be_waited_for() -> None:
     owned = claim("old", owner="o", volumeName="v")
-    volume = kind(kinds.PersistentVolume, {"metadata": {"name": "v"}, "spec": {"storageClassName": "fast"}})
-    leaving = pod("o", uses("old", where="a"), leaving=True)
+    volume = as_kind(kinds.PersistentVolume, {"metadata": {"name": "v"}, "spec": {"storageClassName": "fast"}})
+    leaving = pod("o", uses("old", where="a"), terminating=True)
     full = pool("x", "a", "1G", maximumVolumeSize="20G")
     assert placed(made(full, volume, owned, leaving, *waiting(1))) == {"p0": "~a"}
     kept = claim("old", volumeName="v")
@@ -122,12 +123,16 @@ LEFT = [  # who owns the claim of a pod that leaves before its volume exists, si
 
 @pytest.mark.parametrize(("owner", "size", "where"), LEFT)
 def test_a_claim_is_drawn_until_its_only_owner_is_gone(owner: str, size: str, where: str) -> None:
-    old = [claim("old", owner=owner), pod("o", uses("old", where="a"), leaving=True), pod("other", {"nodeName": "b"})]
+    old = [
+        claim("old", owner=owner),
+        pod("o", uses("old", where="a"), terminating=True),
+        pod("other", {"nodeName": "b"}),
+    ]
     assert placed(made(pool("x", "a", size), *old, *waiting(1))) == {"p0": where}
 
 
 def test_a_node_with_room_is_better_than_one_where_it_is_given_up() -> None:
-    old = [claim("old", owner="o"), pod("o", uses("old", where="a"), leaving=True)]
+    old = [claim("old", owner="o"), pod("o", uses("old", where="a"), terminating=True)]
     assert placed(made(pool("x", "a"), pool("y", "b"), *old, *waiting(1))) == {"p0": "b"}
 
 

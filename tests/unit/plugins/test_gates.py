@@ -11,7 +11,8 @@ from pykai.model.resources import Column, Rows
 from pykai.objects import kinds, names
 from pykai.plugins.conditions import SchedulingConditions
 from pykai.plugins.gates import ConfigMaps, MaxNodePoolResources
-from tests.unit.plugins.small_clusters import cycle, kind, node, pod, row
+from tests.builders import as_kind
+from tests.unit.plugins.small_clusters import cycle, node, pod, row
 
 NODES = [
     node("big", allocatable={"cpu": "16", "memory": "4G", "ephemeral-storage": "50G"}),
@@ -87,7 +88,7 @@ def test_the_pool_is_named() -> None:
     of_pool = node("n", {names.NODE_POOL_LABEL: "blue"})
     group = {"name": "p", "namespace": "ns", "labels": {names.NODE_POOL_LABEL: "blue"}}
     made = cycle(
-        [of_pool, pod("p", asks(**{names.NVIDIA_GPU: "1"})), kind(kinds.PodGroup, {"metadata": group})],
+        [of_pool, pod("p", asks(**{names.NVIDIA_GPU: "1"})), as_kind(kinds.PodGroup, {"metadata": group})],
         (),
         node_pool="blue",
     )
@@ -96,7 +97,7 @@ def test_the_pool_is_named() -> None:
     assert text.endswith("No node in the blue node-pool has GPU resources")
 
 
-MAPS = [kind(kinds.ConfigMap, {"metadata": {"name": "there", "namespace": "ns"}})]
+MAPS = [as_kind(kinds.ConfigMap, {"metadata": {"name": "there", "namespace": "ns"}})]
 SOURCES: list[tuple[dict[str, Any], str | None]] = [  # container and volumes, what is missing
     ({"envFrom": [{"configMapRef": {"name": "there"}}]}, None),
     ({"envFrom": [{"configMapRef": {"name": "b"}}, {"configMapRef": {"name": "a"}}]}, "[a b]"),

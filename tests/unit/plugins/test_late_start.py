@@ -35,10 +35,10 @@ OLD = [  # who leaves node a
 @pytest.mark.parametrize(("_", "old"), OLD)
 def test_nodes_where_the_pod_has_to_wait_are_alike(_: str, old: dict[str, Any]) -> None:
     wanted = pod("p", with_port("1"), labels={"app": "p"})
-    made = cycle([*NODES, pod("old", old, leaving=True), pod("full", FULL, leaving=True), wanted], PLUGINS)
+    made = cycle([*NODES, pod("old", old, terminating=True), pod("full", FULL, terminating=True), wanted], PLUGINS)
     assert placed(made) == {"p": "~a"}
 
 
 def test_a_node_where_it_can_start_is_better() -> None:
-    made = cycle([*NODES, pod("old", OLD[1][1], leaving=True), pod("p", with_port("1"))], PLUGINS)
+    made = cycle([*NODES, pod("old", OLD[1][1], terminating=True), pod("p", with_port("1"))], PLUGINS)
     assert placed(made) == {"p": "b"}

@@ -12,9 +12,9 @@ from pykai.objects import kinds, names
 from pykai.objects.units import rfc3339
 from pykai.plugins.minruntime import MinRuntimePolicy, MinRuntimes, is_elastic, keeps_minimum, protected
 from pykai.plugins.registry import BUILT_IN, make_all
+from tests.builders import as_kind
 from tests.properties.small_world import NOW
-from tests.unit.engine.test_plans import evicted, gang, node, pod, promised, seen
-from tests.unit.plugins.small_clusters import kind
+from tests.unit.engine.clusters import evicted, gang, node, pod, promised, seen
 
 #   0 a (30)      1 b
 #   ├─ 2 (10)     └─ 5
@@ -92,7 +92,9 @@ def test_elastic_workloads(pods: list[int], victims: list[int], minimum: list[in
 def elastic_gang(ago: float, *places: str) -> list[Any]:
     """A gang that needs two pods, started so many seconds ago; a GPU for each of its pods, `!`: it leaves."""
     meta = {"name": "e", "namespace": "ns", "annotations": {names.LAST_START_TIMESTAMP: rfc3339(NOW - ago)}}
-    group = kind(kinds.PodGroup, {"metadata": meta, "spec": {"queue": "q", "priorityClassName": "low", "minMember": 2}})
+    group = as_kind(
+        kinds.PodGroup, {"metadata": meta, "spec": {"queue": "q", "priorityClassName": "low", "minMember": 2}}
+    )
     return [group, *(pod(f"e-{n}", on, gpus=1) for n, on in enumerate(places))]
 
 

@@ -8,7 +8,8 @@ import pytest
 from pykai.objects import kinds, names
 from pykai.objects.pod_template import Toleration
 from pykai.plugins import node_filters as nf
-from tests.unit.plugins.small_clusters import Fields, cycle, kind, node, pod, rejected
+from tests.builders import as_kind
+from tests.unit.plugins.small_clusters import Fields, cycle, node, pod, rejected
 
 GPU = {names.NVIDIA_GPU: "2"}
 MIG = "nvidia.com/mig-1g.5gb"
@@ -24,7 +25,7 @@ NODES = [
     node("gpu", {names.GPU_MEMORY_LABEL: "16000"}, GPU),
     node("mixed", {names.MIG_STRATEGY_LABEL: "mixed"}, {MIG: "4"}),
     node("single", {names.MIG_STRATEGY_LABEL: "single", names.MIG_WORKER_LABEL: "true"}, GPU),
-    kind(
+    as_kind(
         kinds.ResourceSlice,
         {"metadata": {"name": "s"}, "spec": {"nodeName": "dra", "driver": "gpu.x", "devices": [{}]}},
     ),

@@ -5,7 +5,9 @@ import pytest
 from pykai.objects import kinds, names
 from pykai.plugins.node_quota import NodeQuota
 from pykai.plugins.proportion import Proportion
-from tests.unit.plugins.small_clusters import cycle, kind, node, placed, pod, reason
+from tests import builders
+from tests.builders import as_kind
+from tests.unit.plugins.small_clusters import cycle, node, placed, pod, reason
 
 GPU = {names.NVIDIA_GPU: "1"}
 NODES = [
@@ -15,10 +17,7 @@ NODES = [
 
 
 def queue(limit: float) -> kinds.Queue:
-    free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
-    resources = {"cpu": free, "memory": free, "gpu": {"quota": 0, "limit": limit, "overQuotaWeight": 1}}
-    made: kinds.Queue = kind(kinds.Queue, {"metadata": {"name": "q"}, "spec": {"resources": resources}})
-    return made
+    return as_kind(kinds.Queue, builders.queue(gpu={"quota": 0, "limit": limit}))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ from pykai.objects import kinds, names
 from pykai.plugins.late_start import LateStart
 from pykai.plugins.numa import MISALIGNED, Numa, zone_available, zone_rows, zones
 from pykai.plugins.scoring import NodeAvailability
-from tests.unit.plugins.small_clusters import Fields, cycle, kind, node, placed, pod, reason, row
+from tests.builders import as_kind
+from tests.unit.plugins.small_clusters import Fields, cycle, node, placed, pod, reason, row
 
 GPU = "nvidia.com/gpu"
 NUMA = Numa()
@@ -34,7 +35,7 @@ def topology(name: str, policy: str, *zone_amounts: Fields, scope: str = "pod", 
     ]
     attributes = [{"name": "topologyManagerPolicy", "value": policy}, {"name": "topologyManagerScope", "value": scope}]
     fields = {"metadata": {"name": name}, "zones": listed[::-1], "attributes": attributes, **rest}
-    return kind(kinds.NodeResourceTopology, fields)
+    return as_kind(kinds.NodeResourceTopology, fields)
 
 
 def box(name: str, **resources: str) -> Fields:
@@ -170,7 +171,7 @@ def test_observed_beats_the_bind_request_beats_the_prediction() -> None:
         objects = guaranteed(name, box("c", cpu="1", memory="1M"), spec=spec, annotations=annotations)
         if request:
             fields = {"metadata": {"name": name, "namespace": "ns"}, "spec": {**bind["spec"], "podName": name}}
-            objects.append(kind(kinds.BindRequest, fields))
+            objects.append(as_kind(kinds.BindRequest, fields))
         return objects
 
     of = numa_cycle(node("n"), topology("n", "single-numa-node", CPU4, CPU4, CPU4),
@@ -200,7 +201,7 @@ def test_ignored_resources_do_not_count() -> None:
 def test_a_pod_waits_for_a_zone_that_is_being_released() -> None:
     """The node has CPUs to spare, but in no single zone until the leaving pod is gone."""
     of = numa_cycle(node("n", allocatable={"cpu": "32"}), topology("n", "single-numa-node", CPU4, CPU4),
-                    seated("old", 0, 3, leaving=True), seated("s", 1, 3),
+                    seated("old", 0, 3, terminating=True), seated("s", 1, 3),
                     guaranteed("p", box("c", cpu="2", memory="1M")),
                     guaranteed("q", box("c", cpu="1", memory="1M")))  # fmt: skip
     assert placed(of) == {"p": "~n", "q": "n"}
@@ -209,7 +210,7 @@ def test_a_pod_waits_for_a_zone_that_is_being_released() -> None:
 
 def test_a_node_with_a_free_zone_is_better_than_one_where_it_is_given_up() -> None:
     zoned = [(node(name, allocatable={"cpu": "32"}), topology(name, "single-numa-node", CPU4)) for name in "nz"]
-    of = numa_cycle(*(item for pair in zoned for item in pair), seated("old", 0, 3, leaving=True),
+    of = numa_cycle(*(item for pair in zoned for item in pair), seated("old", 0, 3, terminating=True),
                     guaranteed("p", box("c", cpu="2", memory="1M")))  # fmt: skip
     assert placed(of) == {"p": "z"}
 
@@ -217,7 +218,7 @@ def test_a_node_with_a_free_zone_is_better_than_one_where_it_is_given_up() -> No
 def test_who_could_start_does_not_take_what_is_promised() -> None:
     """Zone 0 has a CPU free, but all of it is promised to p; q waits for zone 1."""
     of = numa_cycle(node("n", allocatable={"cpu": "32"}), topology("n", "single-numa-node", CPU4, CPU4),
-                    seated("old", 0, 3, leaving=True), seated("older", 1, 4, leaving=True),
+                    seated("old", 0, 3, terminating=True), seated("older", 1, 4, terminating=True),
                     guaranteed("p", box("c", cpu="4", memory="1M")),
                     guaranteed("q", box("c", cpu="1", memory="1M")))  # fmt: skip
     assert placed(of) == {"p": "~n", "q": "~n"}

@@ -9,7 +9,8 @@ from pykai.plugins import pod_affinity
 from pykai.plugins.late_start import LateStart
 from pykai.plugins.pod_affinity import PreferredPodAffinity, RequiredPodAffinity
 from pykai.plugins.scoring import NodeAvailability
-from tests.unit.plugins.small_clusters import closed, cycle, kind, node, placed, pod, reason, row
+from tests.builders import as_kind
+from tests.unit.plugins.small_clusters import closed, cycle, node, placed, pod, reason, row
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -48,7 +49,7 @@ def verdict(spec: dict[str, Any], *others: Any) -> tuple[str | None, ...] | None
 
 
 DB = pod("db", on("a"), labels={"app": "db"})
-LEAVING = pod("db", on("a"), labels={"app": "db"}, leaving=True)
+LEAVING = pod("db", on("a"), labels={"app": "db"}, terminating=True)
 FAR_DB = pod("far", on("a"), labels={"app": "db"}, namespace="other")
 NEAR, APART, SHUNNED = pod_affinity.NOT_NEAR, pod_affinity.NOT_APART, pod_affinity.SHUNNED
 BOTH = term(labels={"app": "db", "tier": "x"})
@@ -166,5 +167,5 @@ def test_pods_of_one_gang_are_neighbours_to_each_other(side: str, where: dict[st
     group = {"metadata": {"name": "g", "namespace": "ns"}, "spec": {"queue": "q", "minMember": 2}}
     spec, notes = likes(side, 1, term("host", WEB)), {names.POD_GROUP_ANNOTATION: "g"}
     pods = [pod(name, spec, labels=WEB, annotations=notes) for name in ("p0", "p1")]
-    made = cycle([*ZONES, kind(kinds.PodGroup, group), *pods], [PreferredPodAffinity()])
+    made = cycle([*ZONES, as_kind(kinds.PodGroup, group), *pods], [PreferredPodAffinity()])
     assert placed(made) == where

@@ -57,7 +57,7 @@ STARTING = [HostPorts(), NodeAvailability(), LateStart()]
 
 
 def test_ports_of_a_leaving_pod_can_be_waited_for() -> None:
-    leaving = pod("old", listens(80, "a"), leaving=True)
+    leaving = pod("old", listens(80, "a"), terminating=True)
     alone = cycle([node("a"), leaving, pod("p", listens(80))], STARTING)
     assert placed(alone) == {"p": "~a"}
     with_choice = cycle([node("a"), node("b"), leaving, pod("p", listens(80))], STARTING)

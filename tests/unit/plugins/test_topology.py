@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -12,10 +11,12 @@ from pykai.engine.place import Placement
 from pykai.engine.policy import Policy
 from pykai.model.params import SchedulerParams
 from pykai.model.resources import GPU
-from pykai.objects import kinds, names
+from pykai.objects import names
 from pykai.plugins.domain_ask import ask_for
 from pykai.plugins.domain_room import Ground, Grounds
 from pykai.plugins.topology import Topology
+from tests import builders
+from tests.builders import decoded
 
 NODES = {  # name: block, rack, GPUs
     "n0": ("b1", "r1", 4),
@@ -29,30 +30,12 @@ LEVELS = ["block", "rack"]
 GPU_1 = {names.NVIDIA_GPU: "1"}
 
 
-def kind(cls: type[Any], **fields: Any) -> Any:
-    return kinds.decode(msgspec.json.encode(fields), cls)
-
-
 def constraint(required: str = "", preferred: str = "", topology: str = "tree") -> dict[str, str]:
     return {"topology": topology, "requiredTopologyLevel": required, "preferredTopologyLevel": preferred}
 
 
 def pod(name: str, request: dict[str, str], node: str = "", group: str = "job", **meta: Any) -> Any:
-    return kind(
-        kinds.Pod,
-        metadata={
-            "name": name,
-            "uid": name,
-            "labels": meta.get("labels", {}),
-            "annotations": {names.POD_GROUP_ANNOTATION: group, **meta.get("annotations", {})},
-        },
-        spec={
-            "schedulerName": names.SCHEDULER_NAME,
-            "nodeName": node,
-            "containers": [{"name": "main", "resources": {"requests": request}}],
-        },
-        status={"phase": "Running" if node else "Pending"},
-    )
+    return decoded(builders.pod(name, group, node, request, namespace="", **meta))
 
 
 def cycle(spec: dict[str, Any], pods: list[Any], nodes: dict[str, Any] = NODES) -> Cycle:
@@ -60,11 +43,10 @@ def cycle(spec: dict[str, Any], pods: list[Any], nodes: dict[str, Any] = NODES) 
     cache = ClusterCache(SchedulerParams())
     for name, (block, rack, gpus) in nodes.items():
         labels = {"rack": rack, **({"block": block} if block else {}), names.GPU_MEMORY_LABEL: "1000"}
-        allocatable = {"cpu": "64", "memory": "64Gi", "pods": "110", names.NVIDIA_GPU: str(gpus)}
-        cache.load([kind(kinds.Node, metadata={"name": name, "labels": labels}, status={"allocatable": allocatable})])
+        cache.load([decoded(builders.node(name, gpus, labels, {"cpu": "64", "memory": "64Gi"}))])
     levels = [{"nodeLabel": level} for level in LEVELS]
-    cache.load([kind(kinds.Topology, metadata={"name": "tree"}, spec={"levels": levels})])
-    cache.load([kind(kinds.PodGroup, metadata={"name": "job"}, spec={"queue": "q", "minMember": 1, **spec}), *pods])
+    cache.load([decoded({"kind": "Topology", "metadata": {"name": "tree"}, "spec": {"levels": levels}})])
+    cache.load([decoded(builders.pod_group("job", metadata={"namespace": ""}, **spec)), *pods])
     return Cycle(cache.snapshot(now=0.0), Policy((Topology(),)), now=0.0)
 
 

@@ -8,7 +8,8 @@ from pykai.objects import kinds
 from pykai.plugins import volumes
 from pykai.plugins.conditions import SchedulingConditions
 from pykai.plugins.volumes import ClaimsExist, VolumeChoice, VolumeReach
-from tests.unit.plugins.small_clusters import closed, cycle, kind, node, placed, pod, reason, rejected, row
+from tests.builders import as_kind
+from tests.unit.plugins.small_clusters import closed, cycle, node, placed, pod, reason, rejected, row
 
 PLUGINS = (SchedulingConditions((ClaimsExist(),)), VolumeReach(), VolumeChoice())
 NODES = [node("a", {"zone": "1", "host": "a"}), node("b", {"zone": "1", "host": "b"}), node("c", {"zone": "2"})]
@@ -16,14 +17,14 @@ NODES = [node("a", {"zone": "1", "host": "a"}), node("b", {"zone": "1", "host": 
 
 def storage_class(name: str, mode: str = "WaitForFirstConsumer", **rest: Any) -> Any:
     fields = {"metadata": {"name": name}, "provisioner": "x.io/disk", "volumeBindingMode": mode, **rest}
-    return kind(kinds.StorageClass, fields)
+    return as_kind(kinds.StorageClass, fields)
 
 
 def claim(name: str, of: str = "late", size: str = "1G", **rest: Any) -> Any:
     meta = {"name": name, "namespace": "ns", **rest.pop("metadata", {})}
     status = {"phase": rest.pop("phase", "Pending")}
     spec = {"storageClassName": of, "resources": {"requests": {"storage": size}}, **rest}
-    return kind(kinds.PersistentVolumeClaim, {"metadata": meta, "spec": spec, "status": status})
+    return as_kind(kinds.PersistentVolumeClaim, {"metadata": meta, "spec": spec, "status": status})
 
 
 def volume(name: str, host: str = "", of: str = "late", size: str = "1G", **rest: Any) -> Any:
@@ -31,7 +32,7 @@ def volume(name: str, host: str = "", of: str = "late", size: str = "1G", **rest
     if host:
         only = {"matchExpressions": [{"key": "host", "operator": "In", "values": [host]}]}
         spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [only]}}
-    return kind(kinds.PersistentVolume, {"metadata": {"name": name}, "spec": spec, "status": {"phase": "Available"}})
+    return as_kind(kinds.PersistentVolume, {"metadata": {"name": name}, "spec": spec, "status": {"phase": "Available"}})
 
 
 def uses(*claims: str, where: str = "") -> dict[str, Any]:
@@ -183,14 +184,14 @@ def test_a_pod_on_its_way_leaves_its_volume_to_nobody() -> None:
 
 
 def driver(publishes: bool) -> Any:
-    return kind(kinds.CSIDriver, {"metadata": {"name": "x.io/disk"}, "spec": {"storageCapacity": publishes}})
+    return as_kind(kinds.CSIDriver, {"metadata": {"name": "x.io/disk"}, "spec": {"storageCapacity": publishes}})
 
 
 def pool(name: str, size: str, labels: dict[str, str] | None, **rest: Any) -> Any:
     fields = {"metadata": {"name": name, "namespace": "ns"}, "storageClassName": "late", "capacity": size, **rest}
     if labels is not None:
         fields["nodeTopology"] = {"matchLabels": labels}
-    return kind(kinds.CSIStorageCapacity, fields)
+    return as_kind(kinds.CSIStorageCapacity, fields)
 
 
 @pytest.mark.parametrize(

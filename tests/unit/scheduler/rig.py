@@ -33,7 +33,8 @@ from pykai.scheduler.expected_groups import ExpectedGroups
 from pykai.scheduler.hands import Colocated
 from pykai.scheduler.loop import Mind
 from pykai.scheduler.outbox import Spacing
-from tests.patience import PATIENCE_SECONDS
+from tests import builders
+from tests.timeouts import TIMEOUT_SECONDS
 
 QUICK = Pace(Backoff(0.002, 0.01), absent_seconds=30.0, short_seconds=0.0)
 FAST = Options(
@@ -99,7 +100,7 @@ class Rig:
         except NotFound:
             return None
 
-    async def until(self, check: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
+    async def until(self, check: Callable[[], Any], seconds: float = TIMEOUT_SECONDS) -> Any:
         async with asyncio.timeout(seconds):
             while True:
                 value = check()
@@ -175,40 +176,27 @@ def params(**given: Any) -> SchedulerParams:
 
 # ------------------------------------------------------------------------------------------------------------ manifests
 def node(name: str, gpus: int = 8, **labels: str) -> Object:
-    amounts = {"cpu": "32", "memory": "256Gi", "pods": "110", GPU: str(gpus)}
-    labels = {"nvidia.com/gpu.memory": "40000", **{key.replace("__", "/"): value for key, value in labels.items()}}
-    ready = {"type": "Ready", "status": "True"}
-    return {
-        "metadata": {"name": name, "labels": labels},
-        "status": {"allocatable": amounts, "capacity": amounts, "conditions": [ready]},
-    }
+    """A node of 32 cores with devices of 40 GB; `__` stands for the slash of a label."""
+    given = {"nvidia.com/gpu.memory": "40000", **{key.replace("__", "/"): value for key, value in labels.items()}}
+    amounts = {"cpu": "32", "memory": "256Gi", GPU: str(gpus)}
+    return builders.node(name, gpus, given, amounts)
 
 
 def queue(name: str, parent: str = "", **resource: float) -> Object:
-    own = {"quota": -1, "limit": -1, "overQuotaWeight": 1, **resource}
-    return {
-        "metadata": {"name": name},
-        "spec": {"parentQueue": parent, "resources": {"cpu": own, "memory": own, "gpu": own}},
-    }
+    """A queue with the same share of every resource."""
+    return builders.queue(name, parent, cpu=resource, memory=resource, gpu=resource)
 
 
 def group(name: str, least: int = 1, **spec: Any) -> Object:
-    return {"metadata": {"name": name, "namespace": "team"}, "spec": {"minMember": least, "queue": "test", **spec}}
+    return builders.pod_group(name, min_member=least, metadata={"namespace": "team"}, **{"queue": "test", **spec})
 
 
 def pod(name: str, gpus: int = 1, gang: str = "", annotations: Mapping[str, str] | None = None) -> Object:
-    limits = {"limits": {GPU: str(gpus)}} if gpus else {}
-    return {
-        "metadata": {
-            "name": name,
-            "namespace": "team",
-            "annotations": {"pod-group-name": gang or name, **(annotations or {})},
-        },
-        "spec": {
-            "schedulerName": "kai-scheduler",
-            "containers": [{"name": "main", "image": "x", "resources": limits}],
-        },
-    }
+    """A pod of namespace `team`; its uid is the API server's."""
+    made = builders.pod(name, gang or name, requests={"gpu": gpus} if gpus else {}, namespace="team")
+    made["metadata"]["annotations"] |= annotations or {}
+    del made["metadata"]["uid"], made["status"]
+    return made
 
 
 async def furnish(api: Api, nodes: int = 2, gpus: int = 8, limit: float = -1) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from pykai.scheduler.agenda import NEVER, Agenda, Rhythm
 from pykai.scheduler.urgency import Urgency
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 
 class Clock:
@@ -87,7 +87,7 @@ async def test_waiting_ends_when_something_comes_up() -> None:
     await asyncio.sleep(0.01)
     assert not task.done()
     agenda.call()
-    await asyncio.wait_for(task, PATIENCE_SECONDS)
+    await asyncio.wait_for(task, TIMEOUT_SECONDS)
 
 
 def test_a_rhythm_that_makes_no_sense_is_refused() -> None:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pykai.cli.simulate import group
-from pykai.config import scheduler
+from pykai.cli.simulate import SimulatedProduct
 from pykai.config.scheduler import SchedulerConfig
-from pykai.model.params import SchedulerParams
-from pykai.plugins import registry
-from pykai.simulate import admission, installed, manifests
+from pykai.simulate import installed, manifests, validation
+from pykai.simulate.cluster import Setting, Simulation
 from pykai.simulate.history import Outcome, PodLife
-from pykai.simulate.run import Simulation
-from pykai.simulate.setting import Setting
 
 
 def node(name: str, gpus: int = 4) -> str:
@@ -44,7 +40,7 @@ metadata:
   annotations: {{{notes}}}
 spec:
   schedulerName: kai-scheduler
-  containers: [{{name: main, resources: {{limits: {limits}}}}}]
+  containers: [{{name: main, image: train, resources: {{limits: {limits}}}}}]
 """
 
 
@@ -58,15 +54,15 @@ spec:
   template:
     spec:
       schedulerName: kai-scheduler
-      containers: [{{name: main, resources: {{limits: {{cpu: "1", nvidia.com/gpu: "{gpus}"}}}}}}]
+      containers: [{{name: main, image: train, resources: {{limits: {{cpu: "1", nvidia.com/gpu: "{gpus}"}}}}}}]
 """
 
 
 def simulation(*documents: str, setting: Setting | None = None, config: SchedulerConfig | None = None) -> Simulation:
     found = manifests.parse("\n---\n".join(documents), "story.yaml")
-    policy = scheduler.policy(config or SchedulerConfig(), registry.make, registry.BUILT_IN)
-    objects = admission.admit([*installed.missing(found), *found])
-    return Simulation(objects, policy, SchedulerParams(), setting or Setting(group=group))
+    chosen = setting or Setting()
+    arrivals = [one.arrival(chosen.seed) for one in validation.admit([*installed.missing(found), *found])]
+    return Simulation(SimulatedProduct(config or SchedulerConfig()), arrivals, chosen)
 
 
 def play(
@@ -75,11 +71,11 @@ def play(
     setting: Setting | None = None,
     config: SchedulerConfig | None = None,
 ) -> Outcome:
-    return simulation(*documents, setting=setting, config=config).run(until)
+    return simulation(*documents, setting=setting, config=config).play(until)
 
 
 def life(outcome: Outcome, name: str) -> PodLife:
-    return outcome.history.lives["default", name]
+    return next(found for found in outcome.history.lives if found.name == name)
 
 
 def events(outcome: Outcome, kind: str) -> list[tuple[float, str]]:

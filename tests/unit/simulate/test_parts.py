@@ -1,36 +1,14 @@
-"""The small parts: virtual time, spans, devices, the picture of a run, generated clusters."""
+"""The small parts: spans, the picture of a run, generated clusters."""
 
 from __future__ import annotations
-
-from functools import partial
 
 import pytest
 
 from pykai.hollow import spans
-from pykai.model.plan import Bind
-from pykai.simulate import admission, generate, installed
-from pykai.simulate.agenda import NEVER, Agenda
-from pykai.simulate.devices import DeviceLedger, NoDeviceError
+from pykai.simulate import generate, installed, validation
 from pykai.simulate.history import PodLife
 from pykai.simulate.tables import spark
 from pykai.simulate.timeline import axis, cells, clock, phases
-
-
-def test_entries_happen_in_order_of_time_and_then_of_making() -> None:
-    agenda, seen = Agenda(100.0), list[tuple[float, str]]()
-
-    def happen(name: str) -> None:
-        seen.append((agenda.now, name))
-        if name == "first":
-            agenda.after(0.0, lambda: happen("made by first"))
-
-    for seconds, name in ((5.0, "late"), (1.0, "first"), (1.0, "second")):
-        agenda.after(seconds, partial(happen, name))
-    agenda.advance(101.0)
-    assert seen == [(101.0, "first"), (101.0, "second"), (101.0, "made by first")]
-    assert agenda.next() == 105.0
-    agenda.advance(200.0)
-    assert (agenda.now, agenda.next()) == (200.0, NEVER)
 
 
 @pytest.mark.parametrize(
@@ -60,46 +38,6 @@ def test_what_is_drawn_depends_on_the_seed_and_stays_in_range() -> None:
     assert all(10 <= value <= 20 for value in drawn)
     assert span.draw("1") == span.draw("1")
     assert spans.seconds(spans.written(spans.seconds(spans.FOREVER).draw(""))).low == spans.NEVER
-
-
-def whole(name: str, devices: int) -> Bind:
-    return Bind(("ns", name), "n", "Regular", devices, 1.0)
-
-
-def share(name: str, portion: float, *groups: str) -> Bind:
-    return Bind(("ns", name), "n", "Fraction", len(groups), portion, groups)
-
-
-def test_a_device_is_given_out_once() -> None:
-    ledger = DeviceLedger()
-    ledger.add_node("n", 3)
-    assert ledger.take(whole("a", 1)) == (0,)
-    assert ledger.take(share("b", 0.6, "g")) == (1,)
-    assert ledger.take(share("c", 0.4, "g")) == (1,)
-    with pytest.raises(NoDeviceError, match=r"ns/d needs 0.1 of GPU g on n"):
-        ledger.take(share("d", 0.1, "g"))
-    with pytest.raises(NoDeviceError, match="ns/e needs 2 GPUs on n, 1 are free"):
-        ledger.take(whole("e", 2))
-    ledger.release("n", ("ns", "b"))
-    ledger.release("n", ("ns", "c"))
-    assert ledger.take(whole("e", 2)) == (1, 2)
-    with pytest.raises(NoDeviceError):
-        ledger.take(share("f", 0.1, "h"))
-
-
-def test_the_rounding_of_memory_requests_is_no_fault() -> None:
-    ledger = DeviceLedger()
-    ledger.add_node("n", 1)
-    for name in "abc":
-        assert ledger.take(share(name, 0.34, "g")) == (0,)
-
-
-def test_a_node_that_grows_offers_more_devices() -> None:
-    ledger = DeviceLedger()
-    ledger.add_node("n", 1)
-    ledger.take(whole("a", 1))
-    ledger.add_node("n", 2)
-    assert ledger.take(whole("b", 1)) == (1,)
 
 
 def test_the_phases_of_a_life() -> None:
@@ -135,7 +73,7 @@ def test_generated_clusters_are_admitted_and_depend_on_the_seed() -> None:
     nodes, queues = generate.nodes(12, 8), generate.queues(96)
     first, again, other = (generate.jobs(50, generate.TEAMS, 96.0, seed) for seed in (1, 1, 2))
     assert first == again != other
-    found = admission.admit([*installed.missing(queues), *nodes, *queues, *first])
+    found = validation.admit([*installed.missing(queues), *nodes, *queues, *first])
     assert [one.obj["metadata"]["name"] for one in found if one.obj["kind"] == "Node"][:2] == ["node-00", "node-01"]
     arrivals = [one.arrives.low for one in found if one.obj["kind"] == "Job"]
     assert arrivals == sorted(arrivals)

@@ -28,7 +28,7 @@ def study(**document: Any) -> Study:
 
 
 def played(found: Study) -> list[Figures]:
-    outcome = simulation(found, "study.yaml").run(time_based.duration(found))
+    outcome = simulation(found, "study.yaml").play(time_based.duration(found))
     return list(time_based.figures(found, outcome))
 
 
@@ -104,10 +104,10 @@ def test_queues_and_jobs_are_as_they_were_asked_for() -> None:
         Jobs={"a": {"GPUs": 2, "NumPods": 3, "NumJobs": 2}},
         Cycles=3,
     )
-    outcome = simulation(found, "f").run(time_based.duration(found))
+    outcome = simulation(found, "f").play(time_based.duration(found))
     row = outcome.queues.rows["a"]
     assert (outcome.queues.weight[2, row], outcome.queues.deserved[2, row], outcome.queues.priority[row]) == (3, 2, 7)
-    assert len({life.job for life in outcome.history.lives.values()}) == 2
+    assert len({life.job for life in outcome.history.lives}) == 2
     assert [row.allocation for row in time_based.figures(found, outcome)] == [12.0] * 6
 
 

@@ -1,7 +1,7 @@
-"""The binder: two loops on the same watched state, one keyed by pod (bind requests), one by shared device.
+"""The binder: one reconcile loop keyed by pod (bind requests), one keyed by shared device (reservations).
 
-Both read from the shared watches and are woken by the book; neither polls. A third writes outcomes that nobody waits
-for. Loops start when the watches are complete, so the first look after a start is a look at everything.
+Both read from the informers and are woken up by the device index; neither polls. A third loop writes the status of
+successful binds. Loops start after the informers have synced, so the first pass after a start covers everything.
 """
 
 from __future__ import annotations
@@ -12,34 +12,44 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from pykai.controllers.binder.book import Bells, Book, Places
-from pykai.controllers.binder.direct import DirectBinder
-from pykai.controllers.binder.groups import GroupKey, Key
-from pykai.controllers.binder.lookup import Lookup
-from pykai.controllers.binder.outcomes import Outcomes
-from pykai.controllers.binder.plugins import DEFAULTS, Plugin, Tools, build_steps
-from pykai.controllers.binder.requests import Requests, Rules, Sources
-from pykai.controllers.binder.reservation_pod import ReservationTemplate
-from pykai.controllers.binder.reservations import Reservations, Surroundings
+from pykai.controllers.binder.bind_requests import BindRequestReconciler, BindRules, RequestContext, RequestLookup
+from pykai.controllers.binder.binding import Attempt, BindError, bind_pod, is_retryable
+from pykai.controllers.binder.device_index import (
+    DeviceIndex,
+    GroupKey,
+    Key,
+    Scope,
+    WakeUps,
+    is_meant_for,
+    key_of,
+    labelled_groups,
+)
+from pykai.controllers.binder.plugins import DEFAULTS, Plugin, StepContext, build_steps
+from pykai.controllers.binder.reservations import ReservationClients, Reservations, ReservationTemplate
+from pykai.controllers.binder.status import StatusUpdater
+from pykai.controllers.binder.volumes import pod_claims
 from pykai.controllers.loop import UNMETERED, Meter, Pace, ReconcileLoop
 from pykai.kube import clock
 from pykai.kube.api import Api
+from pykai.kube.errors import ApiError, Conflict
 from pykai.kube.events import EventRecorder
 from pykai.kube.resources import BIND_REQUEST, NODE, POD
 from pykai.kube.watches import Watches
 from pykai.objects import names
-from pykai.objects.kinds import BindRequest, Node, Pod
+from pykai.objects.kinds import ABSENT, BindRequest, Node, Pod
 
 COMPONENT = "binder"
+_START: Key = ("", "")
+"""The key of the first reconcile, which finds what an earlier process left behind."""
 
 log = structlog.get_logger(COMPONENT)
 
 
 @dataclass(frozen=True, slots=True)
 class BinderSettings:
-    """How the binder behaves; defaults are those of its command."""
+    """The settings of the binder; defaults are those of its command."""
 
-    rules: Rules = field(default_factory=Rules)
+    rules: BindRules = field(default_factory=BindRules)
     reservations: ReservationTemplate = field(default_factory=ReservationTemplate)
     scaling_namespace: str = names.SCALING_NAMESPACE
     plugins: Mapping[str, Plugin] = field(default_factory=lambda: DEFAULTS)
@@ -47,10 +57,10 @@ class BinderSettings:
 
 
 class Binder:
-    """Made before its watches run, so that they are started with the others of the process.
+    """Create it before the informers run, so that they start with those of the other components.
 
-    `meters` are told what the loops `bindrequest` and `reservation` do; `wall` gives seconds since 1970.
-    `direct` is for a scheduler in the same process.
+    `meters` measure the loops `bindrequest` and `reservation`; `wall` gives seconds since 1970. `direct` serves a
+    scheduler in the same process.
     """
 
     def __init__(
@@ -62,40 +72,100 @@ class Binder:
         wall: Callable[[], float] = clock.wall,
     ) -> None:
         settings, meters = settings or BinderSettings(), meters or {}
+        self._watches = watches
         self._pace = settings.pace
-        self._pods = watches.of(POD, Pod)
-        self._nodes = watches.of(NODE, Node)
+        pods, nodes = watches.of(POD, Pod), watches.of(NODE, Node)
         self._bind_requests = watches.of(BIND_REQUEST, BindRequest)
         self._pods_loop = ReconcileLoop[Key]("bindrequest", settings.pace, meters.get("bindrequest", UNMETERED))
         self._groups_loop = ReconcileLoop[GroupKey]("reservation", settings.pace, meters.get("reservation", UNMETERED))
+        self._status_loop = ReconcileLoop[Key]("bind-status", settings.pace)
         self._recorder = EventRecorder(api, COMPONENT, wall)
-        self._book = Book(
-            self._pods, self._bind_requests, Places(settings.reservations.namespace, settings.scaling_namespace)
-        )
-        around = Surroundings(api, self._recorder, self._nodes, self._clock)
-        self._reservations = Reservations(around, self._book, settings.reservations, self._pods_loop.add)
-        self._steps = build_steps(settings.plugins, Tools(api, watches, self._pods_loop.add))
-        lookup = Lookup(api, self._pods, self._nodes, self._reservations, settings.rules.allocation_seconds)
-        sources = Sources(api, self._book, lookup, self._pods_loop.failures, self._clock)
-        self._outcomes_loop = ReconcileLoop[Key]("bind-outcome", settings.pace)
-        self._outcomes = Outcomes(api, self._recorder, wall, self._outcomes_loop.add)
-        self._requests = Requests(sources, self._steps, self._outcomes, settings.rules)
-        self.direct = DirectBinder(api, watches, self._outcomes)
-        self._watches = watches
+        scope = Scope(settings.rules.scheduler_name, settings.reservations.namespace, settings.scaling_namespace)
+        self._index = DeviceIndex(pods, self._bind_requests, scope)
+        clients = ReservationClients(api, self._recorder, nodes, self._clock)
+        self._reservations = Reservations(clients, self._index, settings.reservations, self._pods_loop.add)
+        self._steps = build_steps(settings.plugins, StepContext(api, watches, self._pods_loop.add))
+        lookup = RequestLookup(api, pods, nodes, self._reservations)
+        context = RequestContext(api, self._index, lookup, self._pods_loop.failures, self._clock)
+        self._status = StatusUpdater(api, self._recorder, wall, self._status_loop.add)
+        self._requests = BindRequestReconciler(context, self._steps, self._status, settings.rules)
+        self.direct = DirectBinder(api, watches, self._status)
 
     async def run(self, ready: asyncio.Event | None = None) -> None:
-        """Bind pods until cancelled; the watches must run beside. `ready` is set when everything is known."""
+        """Bind pods until cancelled; the informers must run beside it. Sets `ready` once they have synced."""
         await self._watches.synced()
         if ready is not None:
             ready.set()
-        self._book.open(Bells(self._pods_loop.add, self._groups_loop.add))
+        self._pods_loop.add(_START)
+        self._index.start(WakeUps(self._pods_loop.add, self._groups_loop.add))
         log.info("binder started", bind_requests=len(self._bind_requests), plugins=[step.name for step in self._steps])
         async with asyncio.TaskGroup() as group:
             group.create_task(self._recorder.run())
             group.create_task(self._groups_loop.run(self._reservations.reconcile))
-            group.create_task(self._pods_loop.run(self._requests.reconcile))
-            group.create_task(self._outcomes_loop.run(self._outcomes.write_success))
+            group.create_task(self._pods_loop.run(self._reconcile_pod))
+            group.create_task(self._status_loop.run(self._status.write_success))
+
+    async def _reconcile_pod(self, key: Key) -> float | None:
+        if key != _START:
+            return await self._requests.reconcile(key)
+        for pod in await self._requests.find_orphans():
+            self._pods_loop.add(pod)
+        return None
 
     def _clock(self) -> float:
         timers = self._pace.timers
         return timers.time() if timers else asyncio.get_running_loop().time()
+
+
+class DirectBinder:
+    """Binds without a BindRequest, for a scheduler in the same process: pods that need nothing but the bind itself.
+
+    A BindRequest carries a decision from one process to another and survives a crash between the steps of a binding. A
+    pod without shares, claims or volumes has no steps: the API server carries out its bind whole or not at all. Every
+    other pod, and every pod whose bind fails here, takes a request, so failures look the same (docs/adr/0009).
+    """
+
+    def __init__(self, api: Api, watches: Watches, status: StatusUpdater) -> None:
+        self._api = api
+        self._nodes = watches.of(NODE, Node)
+        self._pods = watches.of(POD, Pod)
+        self._status = status
+
+    async def bind(self, order: BindRequest) -> str:
+        """Bind the pod of an order and return its node, which may be another one; empty: it takes a request.
+
+        Raises the error of a server that did not answer whether the pod is bound.
+        """
+        pod = self._pods.get(order.spec.pod_name, order.metadata.namespace)
+        node = self._nodes.get(order.spec.selected_node)
+        if pod is None or node is None or not is_meant_for(order, pod):
+            return ""
+        if not needs_only_bind(order, pod) or self._status.shows_unbound(pod):
+            return ""
+        try:
+            bound = await bind_pod(self._api, Attempt(order, pod, node))
+        except (BindError, Conflict):
+            return ""
+        except ApiError as error:
+            if is_retryable(error):
+                raise
+            return ""
+        self._status.bound(pod, bound)
+        log.debug("pod bound", pod="/".join(key_of(pod)), node=bound)  # the scheduler logs that it is scheduled
+        return bound
+
+
+def needs_only_bind(order: BindRequest, pod: Pod) -> bool:
+    """Whether a bind needs no preparation, and no undo of an earlier attempt."""
+    spec = order.spec
+    prepared = (
+        spec.selected_gpu_groups,
+        spec.resource_claim_allocations,
+        spec.extended_resource_claim_allocation,
+        spec.predicted_numa_zones,
+    )
+    if spec.received_resource_type == names.RECEIVED_FRACTION or any(prepared):
+        return False
+    if pod.spec.resource_claims is not ABSENT or labelled_groups(pod.metadata.labels):
+        return False
+    return next(pod_claims(pod), None) is None

@@ -1,7 +1,7 @@
-"""The steps of a binding by name, as `--plugins` configures them: defaults, what may be changed, and what is refused.
+"""The steps of a binding by name, as `--plugins` configures them: defaults, overrides, validation.
 
-`{"name": {"enabled": bool, "priority": int, "arguments": {"key": "value"}}}` is laid over the defaults: `enabled` and
-`priority` one by one, `arguments` as a whole. The higher priority runs first; equal ones by name.
+`{"name": {"enabled": bool, "priority": int, "arguments": {"key": "value"}}}` overrides the defaults: `enabled` and
+`priority` one by one, `arguments` as a whole. Higher priorities run first, equal ones by name.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from msgspec import DecodeError, Struct, json
 
 from pykai.config.fields import FieldError, converted
-from pykai.controllers.binder.attempt import Step
-from pykai.controllers.binder.claims import Claims
-from pykai.controllers.binder.groups import Key
-from pykai.controllers.binder.shares import GpuShares
+from pykai.controllers.binder.binding import Step
+from pykai.controllers.binder.device_index import Key
+from pykai.controllers.binder.gpu_sharing import GpuSharing
+from pykai.controllers.binder.resource_claims import ResourceClaims
 from pykai.controllers.binder.volumes import Volumes
 from pykai.kube.api import Api
 from pykai.kube.watches import Watches
@@ -25,7 +25,7 @@ SHARING, HAMI = "gpusharing", "hamicore"
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """One step and how it is configured."""
+    """The configuration of one step."""
 
     enabled: bool = True
     priority: int = 0
@@ -47,8 +47,8 @@ class _Entry(Struct, forbid_unknown_fields=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Tools:
-    """What steps are built from; `wake` makes a waiting pod's binding go on."""
+class StepContext:
+    """What steps are built from; `wake` enqueues a waiting pod."""
 
     api: Api
     watches: Watches
@@ -56,7 +56,7 @@ class Tools:
 
 
 def read_plugins(text: str) -> dict[str, Plugin]:
-    """The plugins of a `--plugins` value (empty: the defaults); FieldError names what is wrong."""
+    """The plugins of a `--plugins` value (empty: the defaults); FieldError names the wrong field."""
     try:
         document = json.decode(text) if text else {}
     except DecodeError as error:
@@ -66,30 +66,30 @@ def read_plugins(text: str) -> dict[str, Plugin]:
     for name, entry in given.items():
         if name not in DEFAULTS:
             raise FieldError(f"plugins.{name}", f"failed to get binder plugin {name}, known are {', '.join(DEFAULTS)}")
-        plugins[name] = _laid_over(plugins[name], entry)
+        plugins[name] = _overridden(plugins[name], entry)
     _check_order(plugins)
     _check_arguments(plugins)
     return plugins
 
 
-def build_steps(plugins: Mapping[str, Plugin], tools: Tools) -> tuple[Step, ...]:
+def build_steps(plugins: Mapping[str, Plugin], context: StepContext) -> tuple[Step, ...]:
     """The enabled steps in the order in which they run."""
     order = sorted(plugins, key=lambda name: (-plugins[name].priority, name))
     # HAMi core's limit is one more key of a ConfigMap that `gpusharing` writes: one write, not two.
-    return tuple(_step(name, plugins, tools) for name in order if plugins[name].enabled and name != HAMI)
+    return tuple(_step(name, plugins, context) for name in order if plugins[name].enabled and name != HAMI)
 
 
-def _step(name: str, plugins: Mapping[str, Plugin], tools: Tools) -> Step:
+def _step(name: str, plugins: Mapping[str, Plugin], context: StepContext) -> Step:
     arguments = plugins[name].arguments
     match name:
         case "volumebinding":
-            return Volumes(tools.api, tools.watches, _seconds(name, arguments), tools.wake)
+            return Volumes(context.api, context.watches, _seconds(name, arguments), context.wake)
         case "dynamicresources":
-            return Claims(tools.api, _seconds(name, arguments))
-    return GpuShares(tools.api, cdi=_flag(name, arguments, "cdiEnabled"), limits_memory=plugins[HAMI].enabled)
+            return ResourceClaims(context.api, _seconds(name, arguments))
+    return GpuSharing(context.api, cdi=_flag(name, arguments, "cdiEnabled"), limits_memory=plugins[HAMI].enabled)
 
 
-def _laid_over(plugin: Plugin, entry: _Entry) -> Plugin:
+def _overridden(plugin: Plugin, entry: _Entry) -> Plugin:
     return Plugin(
         plugin.enabled if entry.enabled is None else entry.enabled,
         plugin.priority if entry.priority is None else entry.priority,

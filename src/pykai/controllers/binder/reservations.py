@@ -1,35 +1,57 @@
-"""One reservation pod for every shared device in use, and none for any other.
+"""Reservation pods: one for every shared device in use, none for any other.
 
-The only place that makes and deletes reservation pods. It works on one device at a time (the loop never runs a key
-twice at once), from the watched state alone, so it does not matter who was killed when: the next look at the same state
-leads to the same end. Before it deletes anything it asks the API server itself who is on the node.
+A reservation pod holds a whole device on its node, so that the kubelet gives the device to no other pod. This is the
+only module that creates and deletes them. It reconciles one device at a time from the observed state alone, so a crash
+between any two writes costs time and nothing else. Before it deletes anything, it lists the pods of the node from the
+API server instead of the watch.
+
+    pods on the device   reservation   action
+    none                 yes           delete the reservation
+    bound                no            delete the pods: the kubelet may give their device to another pod at any time
+    coming               no            create a reservation, if its name is free and no pod assumes the former one
+    bound or coming      yes           none
+
+A reservation pod that has ended holds nothing. A terminating one still holds the device, but no pod may join.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import structlog
+from msgspec import json
 
-from pykai.controllers.binder.attempt import BindError, is_passing
-from pykai.controllers.binder.book import Book
-from pykai.controllers.binder.groups import GroupKey, Key, is_over, key_of
-from pykai.controllers.binder.reservation_pod import ReservationTemplate, device_of, manifest, name_for
-from pykai.controllers.binder.sharing import Change, Sharing, desired, joinable
-from pykai.controllers.recent import Recent
+from pykai.controllers.binder.binding import BindError, is_retryable
+from pykai.controllers.binder.device_index import (
+    DeviceIndex,
+    DeviceState,
+    GroupKey,
+    Key,
+    is_finished,
+    is_terminating,
+    key_of,
+)
+from pykai.controllers.ttl_cache import TTLCache
 from pykai.kube.api import Api, Deletion, Object, Selection
 from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from pykai.kube.events import EventRecorder, Regarding
 from pykai.kube.resources import POD
 from pykai.kube.watch import SharedWatch
-from pykai.objects.kinds import Node, Pod
+from pykai.objects import names
+from pykai.objects.kinds import ABSENT, Node, Pod
 
+CONTAINER = "resource-reservation"
+FAKE_IMAGE, FAKE_ARGUMENTS = "ubuntu", ("sleep", "infinity")
+_ENVIRONMENT = (("POD_NAME", "metadata.name"), ("POD_NAMESPACE", "metadata.namespace"))
 RESYNC_SECONDS = 120.0
-UNSEEN_SECONDS = 5.0
+CREATED_SECONDS = 5.0
+"""How long a created reservation pod counts before the watch shows it."""
 DELETED_SECONDS = 120.0
-"""For how long a reservation pod that we deleted does not count, though the watch may still show it."""
+"""How long a deleted reservation pod does not count although the watch still shows it."""
 FIRST_REST_SECONDS, LONGEST_REST_SECONDS = 1.0, 16.0
 LOST = "ReservationLost"
 
@@ -37,8 +59,126 @@ log = structlog.get_logger("binder")
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
-    """Why a device could not be reserved. Only a `final` one is a reason to give up before the time is over."""
+class ReservationTemplate:
+    """What all reservation pods share; an empty `runtime_class` sets none, `resources` cannot change the one GPU.
+
+    With `fake_gpus` the pod only sleeps, and the fake GPU operator writes the device into its annotation.
+    """
+
+    namespace: str = names.RESERVATION_NAMESPACE
+    service_account: str = names.RESERVATION_NAMESPACE
+    app: str = names.RESERVATION_APP
+    image: str = "registry/local/kai-scheduler/resource-reservation"
+    runtime_class: str = "nvidia"
+    resources: Mapping[str, Any] = field(default_factory=dict)
+    pod_security: Mapping[str, Any] = field(default_factory=dict)
+    container_security: Mapping[str, Any] = field(default_factory=dict)
+    fake_gpus: bool = False
+
+
+def reservation_name(key: GroupKey) -> str:
+    """The name of the reservation pod, a function of node and group: concurrent creators converge on one pod."""
+    return f"gpu-reservation-{hashlib.sha256(f'{key.node}/{key.group}'.encode()).hexdigest()[:16]}"
+
+
+def reserved_device(reservation: Pod) -> str:
+    """The id of the device that a reservation pod holds; empty while it is unknown."""
+    return (reservation.metadata.annotations or {}).get(names.RESERVED_GPU_INDEX, "")
+
+
+def reservation_manifest(key: GroupKey, user: Pod, template: ReservationTemplate) -> Object:
+    """The reservation pod to create; it tolerates what the pod tolerates that shares the device."""
+    spec: Object = {
+        "nodeName": key.node,
+        "serviceAccountName": template.service_account,
+        "containers": [_container(template)],
+    }
+    optional = {
+        "tolerations": _tolerations(user),
+        "runtimeClassName": template.runtime_class,
+        "securityContext": dict(template.pod_security),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": reservation_name(key),
+            "namespace": template.namespace,
+            "labels": {names.APP_LABEL: template.app, names.GPU_GROUP_LABEL: key.group},
+            "annotations": {names.KARPENTER_DO_NOT_DISRUPT: "true"},
+        },
+        "spec": spec | {field: value for field, value in optional.items() if value},
+    }
+
+
+def _container(template: ReservationTemplate) -> Object:
+    resources = {
+        kind: {**(template.resources.get(kind) or {}), names.NVIDIA_GPU: "1"} for kind in ("requests", "limits")
+    }
+    container: Object = {
+        "name": CONTAINER,
+        "image": FAKE_IMAGE if template.fake_gpus else template.image,
+        "imagePullPolicy": "IfNotPresent",
+        "resources": resources,
+        "env": [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in _ENVIRONMENT],
+    }
+    if template.fake_gpus:
+        container["args"] = list(FAKE_ARGUMENTS)
+    if template.container_security:
+        container["securityContext"] = dict(template.container_security)
+    return container
+
+
+def _tolerations(user: Pod) -> list[Object]:
+    raw = user.spec.tolerations
+    return [] if raw is ABSENT else json.decode(raw, type=list[Object] | None) or []
+
+
+# ------------------------------------------------------------------------------------------------------ decision
+@dataclass(frozen=True, slots=True)
+class ReservationChange:
+    """Reservation pods to delete, pods that lost their device, and the pod for which to create a reservation."""
+
+    release: tuple[Pod, ...] = ()
+    evict: tuple[Pod, ...] = ()
+    reserve_for: Pod | None = None
+
+    @property
+    def deletes(self) -> bool:
+        """Whether it deletes a pod."""
+        return bool(self.release or self.evict)
+
+
+def desired(device: DeviceState) -> ReservationChange:
+    """The change that brings a device to the state of the table above."""
+    staying = tuple(pod for pod in device.reservations if not is_terminating(pod))
+    if not (device.sharers or device.coming):
+        return ReservationChange(release=staying)
+    ended = tuple(pod for pod in staying if is_finished(pod))
+    if any(not is_finished(pod) for pod in device.reservations):
+        return ReservationChange(release=ended)
+    if device.sharers:
+        return ReservationChange(ended, tuple(pod for pod in device.sharers if not is_terminating(pod)))
+    blocked = device.reservations or device.assumed
+    return ReservationChange(ended, reserve_for=None if blocked else device.newcomer)
+
+
+def joinable(key: GroupKey, reservations: tuple[Pod, ...]) -> Pod | None:
+    """The reservation pod whose device a new pod gets; None if none stays.
+
+    There is one. Where an older version left several, all of them stay until the group has no users.
+    """
+    holding = [pod for pod in reservations if not is_finished(pod) and not is_terminating(pod)]
+    own = reservation_name(key)
+    return min(
+        holding, key=lambda pod: (not reserved_device(pod), pod.metadata.name != own, pod.metadata.name), default=None
+    )
+
+
+# ---------------------------------------------------------------------------------------------------- controller
+@dataclass(frozen=True, slots=True)
+class ReservationFailure:
+    """Why a device could not be reserved. Only a `final` one fails binds before their timeout."""
 
     text: str
     final: bool
@@ -47,8 +187,8 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What the service works with; `clock` gives seconds of a steady clock."""
+class ReservationClients:
+    """What the controller reads and writes through; `clock` gives monotonic seconds."""
 
     api: Api
     recorder: EventRecorder
@@ -57,98 +197,99 @@ class Surroundings:
 
 
 class Reservations:
-    """The reservation pods of all shared devices; `wake` is called for a pod whose device cannot be had."""
+    """Reconciles the reservation pods of all shared devices; `wake` gets pods whose device is not available."""
 
     def __init__(
-        self, around: Surroundings, book: Book, template: ReservationTemplate, wake: Callable[[Key], None]
+        self,
+        clients: ReservationClients,
+        index: DeviceIndex,
+        template: ReservationTemplate,
+        wake: Callable[[Key], None],
     ) -> None:
-        self._api = around.api
-        self._recorder = around.recorder
-        self._nodes = around.nodes
-        self._clock = around.clock
-        self._book = book
+        self._api = clients.api
+        self._recorder = clients.recorder
+        self._nodes = clients.nodes
+        self._clock = clients.clock
+        self._index = index
         self._template = template
         self._wake = wake
-        self._troubles: dict[GroupKey, Trouble] = {}
-        self._unseen: Recent[GroupKey, str] = Recent(UNSEEN_SECONDS, around.clock)
-        self._deleted: Recent[str, bool] = Recent(DELETED_SECONDS, around.clock)
+        self._failures: dict[GroupKey, ReservationFailure] = {}
+        self._created: TTLCache[GroupKey, str] = TTLCache(CREATED_SECONDS, clients.clock)
+        self._deleted: TTLCache[str, bool] = TTLCache(DELETED_SECONDS, clients.clock)
 
     def held(self, key: GroupKey) -> str:
-        """The id of the device that the group stands for; empty if it is not known."""
-        holder = self._holder(key)
-        return device_of(holder) if holder else ""
+        """The id of the group's device; empty while it is unknown."""
+        holder = joinable(key, self._state(key).reservations)
+        return reserved_device(holder) if holder else ""
 
     def device(self, key: GroupKey) -> str:
-        """The same for a newcomer: empty while it is not known, BindError if it will not be known soon."""
-        holder = self._holder(key)
+        """The device for a new pod: empty while it is unknown, BindError if it will not become known soon."""
+        holder = joinable(key, self._state(key).reservations)
         if holder is not None:
-            return device_of(holder)
-        if self._book.scaling_up():
+            return reserved_device(holder)
+        if self._index.scaling_up():
             raise BindError("cluster is scaling up, could not create reservation pod")
-        trouble = self._troubles.get(key)
-        if trouble is not None and trouble.final:
-            raise BindError(trouble.text)
+        failure = self._failures.get(key)
+        if failure is not None and failure.final:
+            raise BindError(failure.text)
         return ""
 
-    def _holder(self, key: GroupKey) -> Pod | None:
-        return joinable(key, self._sharing(key).reservations)
-
-    def _sharing(self, key: GroupKey) -> Sharing:
-        """The device as the watches show it, without reservation pods that are gone for all we know."""
-        sharing = self._book.sharing(key)
-        there = tuple(pod for pod in sharing.reservations if not self._deleted.get(pod.metadata.uid))
-        return replace(sharing, reservations=there)
-
-    def overdue(self, key: GroupKey) -> str:
-        """What to say when a device did not become known in time."""
-        trouble = self._troubles.get(key)
+    def timeout_message(self, key: GroupKey) -> str:
+        """The reason for a bind that timed out while it waited for the device."""
+        failure = self._failures.get(key)
         text = f"failed waiting for GPU reservation pod to allocate: {self._title(key)}"
-        return f"{text}: {trouble.text}" if trouble else text
+        return f"{text}: {failure.text}" if failure else text
 
     async def reconcile(self, key: GroupKey) -> float | None:
-        """Bring one device into order; seconds until it is worth another look, None if nothing is left of it."""
-        sharing = self._sharing(key)
-        change = desired(sharing)
-        if sharing.reservations:
-            self._unseen.drop(key)
+        """Bring one device to the desired state; returns seconds until the next resync, None if nothing is left."""
+        device = self._state(key)
+        change = desired(device)
+        if device.reservations:
+            self._created.drop(key)
         if change.deletes:
-            sharing = await self._asked(key)
-            change = desired(sharing)
-            await self._release(key, change, sharing)
+            device = await self._live_state(key)
+            change = desired(device)
+            await self._release(key, change, device)
             await self._evict(key, change)
         if change.reserve_for is not None:
-            return await self._reserve(key, change.reserve_for, sharing.coming)
-        if not sharing.coming or joinable(key, sharing.reservations):
-            self._troubles.pop(key, None)
-        return None if self._book.sharing(key) == Sharing() else RESYNC_SECONDS
+            return await self._reserve(key, change.reserve_for, device.coming)
+        if not device.coming or joinable(key, device.reservations):
+            self._failures.pop(key, None)
+        return None if self._index.state(key) == DeviceState() else RESYNC_SECONDS
 
-    async def _asked(self, key: GroupKey) -> Sharing:
-        """The device as the API server knows it at this moment."""
+    def _state(self, key: GroupKey) -> DeviceState:
+        """The device according to the watches, without reservation pods that we deleted."""
+        device = self._index.state(key)
+        existing = tuple(pod for pod in device.reservations if not self._deleted.get(pod.metadata.uid))
+        return replace(device, reservations=existing)
+
+    async def _live_state(self, key: GroupKey) -> DeviceState:
+        """The device according to a list of the node's pods from the API server."""
         page = await self._api.list(POD, Pod, Selection(fields=f"spec.nodeName={key.node}"))
-        return self._book.sharing_among(key, page.items)
+        return self._index.state_among(key, page.items)
 
     # ------------------------------------------------------------------------------------------------ reserving
     async def _reserve(self, key: GroupKey, user: Pod, waiting: Iterable[Pod]) -> float | None:
-        trouble = self._troubles.get(key)
-        rest = trouble.not_before - self._clock() if trouble else 0.0
+        failure = self._failures.get(key)
+        rest = failure.not_before - self._clock() if failure else 0.0
         if rest > 0:
             return rest
-        if self._unseen.get(key):
-            return UNSEEN_SECONDS
-        if self._nodes.get(key.node) is None or self._book.scaling_up():
+        if self._created.get(key):
+            return CREATED_SECONDS
+        if self._nodes.get(key.node) is None or self._index.scaling_up():
             self._wake_all(waiting)
             return RESYNC_SECONDS
         try:
-            await self._api.create(POD, manifest(key, user, self._template))
+            await self._api.create(POD, reservation_manifest(key, user, self._template))
         except AlreadyExists:
             log.debug("GPU reservation exists", reservation=self._title(key), node=key.node, gpu_group=key.group)
         except ApiError as error:
-            if is_passing(error):
+            if is_retryable(error):
                 raise
-            self._refused(key, f"could not create GPU reservation pod {self._title(key)}: {error.message}", final=True)
+            self._failed(key, f"could not create GPU reservation pod {self._title(key)}: {error.message}", final=True)
             self._wake_all(waiting)
         else:
-            self._unseen.put(key, name_for(key))
+            self._created.put(key, reservation_name(key))
             about = {"reservation": self._title(key), "node": key.node, "gpu_group": key.group}
             log.info("GPU reservation pod created", pod="/".join(key_of(user)), **about)
         return RESYNC_SECONDS
@@ -157,18 +298,18 @@ class Reservations:
         for pod in pods:
             self._wake(key_of(pod))
 
-    def _refused(self, key: GroupKey, text: str, *, final: bool) -> None:
-        before = self._troubles.get(key)
+    def _failed(self, key: GroupKey, text: str, *, final: bool) -> None:
+        before = self._failures.get(key)
         times = before.times + 1 if before else 1
         rest = min(LONGEST_REST_SECONDS, FIRST_REST_SECONDS * 2.0 ** (times - 1))
-        self._troubles[key] = Trouble(text, final, times, self._clock() + rest)
-        log.warning("GPU reservation refused", node=key.node, gpu_group=key.group, reason=text, rest_seconds=rest)
+        self._failures[key] = ReservationFailure(text, final, times, self._clock() + rest)
+        log.warning("GPU reservation failed", node=key.node, gpu_group=key.group, reason=text, retry_seconds=rest)
 
     # ------------------------------------------------------------------------------------------------ releasing
-    async def _release(self, key: GroupKey, change: Change, sharing: Sharing) -> None:
+    async def _release(self, key: GroupKey, change: ReservationChange, device: DeviceState) -> None:
         for pod in change.release:
-            if is_over(pod) and sharing.newcomer is not None:
-                self._refused(key, await self._why_ended(pod), final=False)
+            if is_finished(pod) and device.newcomer is not None:
+                self._failed(key, await self._why_ended(pod), final=False)
             if await self._delete(pod, Deletion(grace_seconds=0, uid=pod.metadata.uid)):
                 self._deleted.put(pod.metadata.uid, True)
             log.info(
@@ -176,18 +317,18 @@ class Reservations:
                 reservation="/".join(key_of(pod)),
                 node=key.node,
                 gpu_group=key.group,
-                gpu=device_of(pod),
-                reason="it has ended" if is_over(pod) else "no pod uses the GPU any more",
+                gpu=reserved_device(pod),
+                reason="the reservation pod has ended" if is_finished(pod) else "no pod uses the GPU",
             )
 
     async def _why_ended(self, pod: Pod) -> str:
         found: Object = {}
         with suppress(NotFound):
             found = await self._api.get(POD.ref(pod.metadata.name, pod.metadata.namespace), Object)
-        words = [(found.get("status") or {}).get(word) for word in ("reason", "message")]
-        return f"the pod is {pod.status.phase}" + "".join(f", {word}" for word in words if word)
+        details = [(found.get("status") or {}).get(field) for field in ("reason", "message")]
+        return f"the pod is {pod.status.phase}" + "".join(f", {detail}" for detail in details if detail)
 
-    async def _evict(self, key: GroupKey, change: Change) -> None:
+    async def _evict(self, key: GroupKey, change: ReservationChange) -> None:
         for pod in change.evict:
             meta = pod.metadata
             text = f"The reservation of GPU group {key.group} on node {key.node} is gone: the pod is deleted, its GPU "
@@ -199,7 +340,7 @@ class Reservations:
             await self._delete(pod, Deletion(uid=meta.uid))
 
     async def _delete(self, pod: Pod, how: Deletion) -> bool:
-        """Delete this very pod; whether it is known to be gone or going."""
+        """Delete this very pod; returns whether it is known to be gone or terminating."""
         try:
             await self._api.delete(POD.ref(pod.metadata.name, pod.metadata.namespace), how)
         except Conflict:
@@ -209,4 +350,4 @@ class Reservations:
         return True
 
     def _title(self, key: GroupKey) -> str:
-        return f"{self._template.namespace}/{name_for(key)}"
+        return f"{self._template.namespace}/{reservation_name(key)}"

@@ -1,32 +1,187 @@
-"""Volumes of claims that wait to learn their node: say which node it is, then wait until they are bound.
+"""Volume binding for claims with WaitForFirstConsumer: select the node or a volume, then wait until they are bound.
 
-Binding itself is the work of Kubernetes' volume controller and of the storage drivers. A driver that gives up takes the
-node off the claim again: that is a failure, and the scheduler may try elsewhere.
+A bound claim must have a volume that the node can reach. An unbound one gets the smallest existing volume that matches
+and is reachable; without one its driver provisions a new volume for the node. Binding itself is the work of
+Kubernetes' volume controller and of the storage drivers. A driver that gives up removes the selected node from the
+claim: the bind fails, and the scheduler may select another node.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import structlog
+from msgspec import Struct, convert, json
 
-from pykai.controllers.binder.attempt import Attempt, BindError, Waiting
-from pykai.controllers.binder.groups import Key
-from pykai.controllers.binder.volume_match import best_volume, check_usable, check_waits, is_settled, pod_claims, settle
+from pykai.controllers.binder.binding import Attempt, BindError, Waiting
+from pykai.controllers.binder.device_index import Key
+from pykai.kernels.selectors import meets, selects
 from pykai.kube.api import Api, Patch
 from pykai.kube.replica import Change
 from pykai.kube.resources import PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, STORAGE_CLASS
 from pykai.kube.watches import Watches
-from pykai.objects.kinds import BindRequest, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
-from pykai.plugins.volume_claims import class_name
-from pykai.plugins.volume_options import SELECTED_NODE
+from pykai.objects.kinds import ABSENT, BindRequest, Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
+from pykai.objects.pod_template import LabelSelector, NodeSelectorTerms, NodeTerm, decode_template
+from pykai.objects.units import amount
+from pykai.plugins.volume_claims import UNBOUND, WAIT_FOR_POD, claim_size, class_name, is_bound, owners
+from pykai.plugins.volume_options import FILESYSTEM, NO_PROVISIONER, SELECTED_NODE
+
+BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
+CONFLICT = "node(s) had volume node affinity conflict"
+
+
+class _VolumeAffinity(Struct):
+    required: NodeSelectorTerms | None = None
+
+
+_AFFINITY = json.Decoder(_VolumeAffinity | None)
+
+
+def pod_claims(pod: Pod) -> Iterator[tuple[str, bool]]:
+    """Names of the PersistentVolumeClaims of the pod's volumes, and whether the pod must own them."""
+    if pod.spec.volumes is ABSENT:
+        return
+    for volume in decode_template(pod.spec).volumes:
+        if volume.get("persistentVolumeClaim"):
+            yield str(volume["persistentVolumeClaim"].get("claimName", "")), False
+        elif volume.get("ephemeral") is not None:
+            yield f"{pod.metadata.name}-{volume.get('name', '')}", True
+
+
+def check_usable(name: str, claim: PersistentVolumeClaim | None, owner: Pod | None) -> PersistentVolumeClaim:
+    """The claim if it exists and is usable, and is owned by `owner` if given; else BindError with the reason."""
+    if claim is None:
+        if owner is not None:
+            raise BindError(f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"')
+        raise BindError(f'persistentvolumeclaim "{name}" not found')
+    if claim.metadata.deletion_timestamp is not None:
+        raise BindError(f'persistentvolumeclaim "{name}" is being deleted')
+    if claim.status.phase == "Lost":
+        raise BindError(
+            f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{claim.spec.volume_name}"'
+        )
+    if owner is not None and owner.metadata.uid not in owners(claim):
+        title = f"{owner.metadata.namespace}/{owner.metadata.name}"
+        raise BindError(f"PVC {claim.metadata.namespace}/{name} was not created for pod {title} (pod is not owner)")
+    return claim
+
+
+def is_bound_on(claim: PersistentVolumeClaim, volumes: Mapping[str, PersistentVolume], node: Node) -> bool:
+    """Whether a claim has its volume; BindError if the node cannot reach it."""
+    if not is_bound(claim):
+        return False
+    volume = volumes.get(claim.spec.volume_name)
+    if volume is None:
+        raise BindError(f'persistentvolume "{claim.spec.volume_name}" not found')
+    if not is_reachable(volume, node):
+        raise BindError(CONFLICT)
+    return True
+
+
+def check_waits(claim: PersistentVolumeClaim, found: StorageClass | None) -> None:
+    """BindError unless the claim waits for its first consumer."""
+    if found is None or found.volume_binding_mode != WAIT_FOR_POD:
+        raise BindError(UNBOUND)
+
+
+def is_reachable(volume: PersistentVolume, node: Node) -> bool:
+    """Whether a volume can be used from a node."""
+    raw = volume.spec.node_affinity
+    affinity = None if raw is ABSENT else _AFFINITY.decode(raw)
+    if affinity is None or affinity.required is None:
+        return True
+    return any(_met(term, node) for term in affinity.required.node_selector_terms)
+
+
+def _met(term: NodeTerm, node: Node) -> bool:
+    labels, fields = node.metadata.labels or {}, {"metadata.name": node.metadata.name}
+    if not (term.match_expressions or term.match_fields):
+        return False
+    return all(meets(labels, each) for each in term.match_expressions) and all(
+        meets(fields, each) for each in term.match_fields
+    )
+
+
+def best_volume(
+    claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume], node: Node
+) -> PersistentVolume | None:
+    """The volume reserved for the claim, else the smallest available match; None if one must be provisioned."""
+    matching = [volume for volume in volumes if _matches(volume, claim) and is_reachable(volume, node)]
+    return min(matching, key=lambda v: (not _is_reserved(v, claim), _size(v), v.metadata.name), default=None)
+
+
+def _matches(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    spec, selector = volume.spec, claim.spec.selector
+    wanted = convert(selector, LabelSelector) if selector else LabelSelector()
+    return (
+        spec.storage_class_name == class_name(claim)
+        and (_is_reserved(volume, claim) or (spec.claim_ref is None and volume.status.phase in ("", "Available")))
+        and volume.metadata.deletion_timestamp is None
+        and _size(volume) >= claim_size(claim)
+        and set(spec.access_modes or ()) >= set(claim.spec.access_modes or ())
+        and (spec.volume_mode or FILESYSTEM) == (claim.spec.volume_mode or FILESYSTEM)
+        and selects(wanted, volume.metadata.labels or {})
+    )
+
+
+def _is_reserved(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    reference = volume.spec.claim_ref or {}
+    mine = (reference.get("namespace"), reference.get("name")) == (claim.metadata.namespace, claim.metadata.name)
+    return mine and reference.get("uid") in (None, "", claim.metadata.uid)
+
+
+def _size(volume: PersistentVolume) -> float:
+    return amount((volume.spec.capacity or {}).get("storage", 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A merge patch to the claim, or to a volume (then `volume` is its name)."""
+
+    body: dict[str, Any]
+    volume: str = ""
+
+
+def start_binding(
+    claim: PersistentVolumeClaim, volume: PersistentVolume | None, found: StorageClass, node: Node
+) -> Write | None:
+    """The write that starts binding or provisioning on the node; None if it was made."""
+    if volume is not None:
+        return None if (volume.spec.claim_ref or {}).get("uid") else _reserve(volume, claim)
+    if found.provisioner in NO_PROVISIONER:
+        raise BindError(f'no volume for persistentvolumeclaim "{claim.metadata.name}" on node {node.metadata.name}')
+    chosen = (claim.metadata.annotations or {}).get(SELECTED_NODE)
+    if chosen == node.metadata.name:
+        return None
+    if chosen:
+        raise BindError(f'a volume for persistentvolumeclaim "{claim.metadata.name}" is being made on node {chosen}')
+    version = {"resourceVersion": claim.metadata.resource_version}
+    return Write({"metadata": {**version, "annotations": {SELECTED_NODE: node.metadata.name}}})
+
+
+def _reserve(volume: PersistentVolume, claim: PersistentVolumeClaim) -> Write:
+    meta = claim.metadata
+    reference = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "uid": meta.uid}
+    return Write(
+        {
+            "metadata": {
+                "resourceVersion": volume.metadata.resource_version,
+                "annotations": {BOUND_BY_CONTROLLER: "yes"},
+            },
+            "spec": {"claimRef": {**reference, "namespace": meta.namespace, "name": meta.name}},
+        },
+        volume.metadata.name,
+    )
+
 
 log = structlog.get_logger("binder")
 
 
 class Volumes:
-    """The step `volumebinding`; `wake` is called for a pod whose claims changed."""
+    """The step `volumebinding`; `wake` enqueues a pod whose claims changed."""
 
     name = "volumebinding"
 
@@ -38,38 +193,42 @@ class Volumes:
         self._limit_seconds = limit_seconds
         self._wake = wake
         self._waiting: defaultdict[Key, set[Key]] = defaultdict(set)
-        self._given_up: set[Key] = set()
+        self._gave_up: set[Key] = set()
         self._claims.subscribe(self._claim_changed)
 
     async def prepare(self, attempt: Attempt) -> Waiting | None:
-        """See that every claim of the pod is bound to a volume that the node can reach."""
-        unsettled = []
+        """Bind every claim of the pod to a volume that the node can reach."""
+        unbound = []
         for name, own in pod_claims(attempt.pod):
             found = self._claims.get(name, attempt.key[0])
             claim = check_usable(name, found, attempt.pod if own else None)
-            if not is_settled(claim, self._by_name(claim), attempt.node):
-                unsettled.append(claim)
-        for claim in unsettled:
-            await self._settle(attempt, claim)
-        if not unsettled:
+            if not is_bound_on(claim, self._by_name(claim), attempt.node):
+                unbound.append(claim)
+        for claim in unbound:
+            await self._start(attempt, claim)
+        if not unbound:
             return None
-        waited = ", ".join(f'"{claim.metadata.name}"' for claim in unsettled)
+        waited = ", ".join(f'"{claim.metadata.name}"' for claim in unbound)
         return Waiting(
             self.name, self._limit_seconds, f"timed out waiting for persistentvolumeclaim {waited} to be bound"
         )
 
     async def undo(self, pod: Pod, request: BindRequest | None) -> None:
-        """Nothing: the node stays chosen until the driver takes it back, as with Kubernetes' own scheduler."""
+        """Nothing: the node stays selected until the driver removes it, as with kube-scheduler."""
+
+    async def orphans(self) -> Iterable[Key]:
+        """None: nothing is undone."""
+        return ()
 
     def forget(self, pod: Key) -> None:
-        """Nobody waits for the pod's claims any more."""
+        """Stop waiting for the pod's claims."""
         for claim in [claim for claim, pods in self._waiting.items() if pod in pods]:
             self._waiting[claim].discard(pod)
             if not self._waiting[claim]:
                 del self._waiting[claim]
-                self._given_up.discard(claim)
+                self._gave_up.discard(claim)
 
-    async def _settle(self, attempt: Attempt, claim: PersistentVolumeClaim) -> None:
+    async def _start(self, attempt: Attempt, claim: PersistentVolumeClaim) -> None:
         meta = claim.metadata
         self._waiting[meta.namespace, meta.name].add(attempt.key)
         found = self._classes.get(class_name(claim))
@@ -78,9 +237,9 @@ class Volumes:
         check_waits(claim, found)
         assert found is not None
         volume = best_volume(claim, (volume for _, volume in self._volumes.items()), attempt.node)
-        if volume is None and (meta.namespace, meta.name) in self._given_up:
+        if volume is None and (meta.namespace, meta.name) in self._gave_up:
             raise BindError(f'provisioning failed for PVC "{meta.name}"')
-        write = settle(claim, volume, found, attempt.node)
+        write = start_binding(claim, volume, found, attempt.node)
         if write is None:
             return
         if write.volume:
@@ -97,12 +256,12 @@ class Volumes:
 
     def _claim_changed(self, change: Change[PersistentVolumeClaim]) -> None:
         waiting = self._waiting.get(change.key, ())
-        if waiting and _chosen(change.old) and not _chosen(change.object):
-            self._given_up.add(change.key)
+        if waiting and _has_node(change.old) and not _has_node(change.object):
+            self._gave_up.add(change.key)
         for pod in waiting:
             self._wake(pod)
 
 
-def _chosen(claim: PersistentVolumeClaim | None) -> bool:
-    """Whether a node is written on the claim."""
+def _has_node(claim: PersistentVolumeClaim | None) -> bool:
+    """Whether a node is selected for the claim."""
     return claim is not None and SELECTED_NODE in (claim.metadata.annotations or {})

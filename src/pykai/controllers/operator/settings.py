@@ -1,6 +1,6 @@
 """Config as a typed value, complete with its defaults.
 
-Only the fields the operator reads. Defaults are those of the schema (`pykai.objects.crds.config`); a field that may be
+Only the fields the operator reads. Defaults are those of the schema (`objects/config_schema.py`); a field that may be
 absent has None, or an empty value where the two mean the same. A component without `vpa` has the global one.
 """
 
@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from pykai.config.fields import FieldError, converted
 from pykai.controllers.operator.defaults import filled
-from pykai.objects.crds.config import CONFIG
+from pykai.objects.crds import CONFIG
 from pykai.objects.names import is_subdomain
 
 Object = dict[str, Any]

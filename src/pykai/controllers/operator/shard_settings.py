@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from pykai.config.fields import converted
 from pykai.controllers.operator.defaults import filled
 from pykai.controllers.operator.settings import Labels, Object, Override
-from pykai.objects.crds.shard import SHARD
+from pykai.objects.crds import SHARD
 
 
 class Strategy(Struct, frozen=True):

@@ -15,8 +15,8 @@ import msgspec
 
 from pykai.controllers.grouping import GroupSpec, Settings, pod_group_to_write
 from pykai.controllers.grouping.default import group_name
-from pykai.controllers.plain import Object
-from pykai.controllers.recent import Recent
+from pykai.controllers.ttl_cache import TTLCache
+from pykai.controllers.unstructured import Object
 from pykai.kube.replica import Key
 from pykai.objects import kinds, names
 
@@ -48,7 +48,7 @@ class Announcer:
         self._expectations = expectations
         self._settings = settings
         self._wall = wall
-        self._groups: Recent[Key, tuple[GroupSpec, kinds.PodGroup]] = Recent(REMEMBERED_SECONDS)
+        self._groups: TTLCache[Key, tuple[GroupSpec, kinds.PodGroup]] = TTLCache(REMEMBERED_SECONDS)
 
     def announce(self, pod: kinds.Pod, spec: GroupSpec) -> None:
         """The pod belongs in this group."""

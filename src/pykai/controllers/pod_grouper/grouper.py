@@ -31,13 +31,13 @@ from pykai.controllers.grouping.fields import group_version_kind
 from pykai.controllers.grouping.kinds import known
 from pykai.controllers.grouping.owners import has_labels
 from pykai.controllers.loop import Meters, Pace, ReconcileLoop, RetryLater, unmetered
-from pykai.controllers.plain import Object, plain_pod
 from pykai.controllers.pod_grouper.announcing import Announcer, Expectations, before_bind, without_unwritten_name
 from pykai.controllers.pod_grouper.decisions import Decisions
 from pykai.controllers.pod_grouper.doubts import Doubt, Doubts
 from pykai.controllers.pod_grouper.lookup import KARTA, Answers, ClusterLookup, UnknownError, Watched
 from pykai.controllers.pod_grouper.own_groups import OwnGroups
 from pykai.controllers.pod_grouper.writes import GroupWriter
+from pykai.controllers.unstructured import Object, unstructured_pod
 from pykai.kube.api import EVERYTHING, Api, EventType, Selection
 from pykai.kube.clock import wall
 from pykai.kube.errors import ApiError, Conflict, NotFound, Timeout, TooManyRequests, Unavailable
@@ -212,7 +212,9 @@ class PodGrouper:
 
     async def _grouped(self, pod: kinds.Pod, lookup: ClusterLookup) -> GroupSpec | None:
         try:
-            found = without_unwritten_name(pod, plain_pod(pod), lambda key: self._writer.existing(key) is not None)
+            found = without_unwritten_name(
+                pod, unstructured_pod(pod), lambda key: self._writer.existing(key) is not None
+            )
             work = await self._asked(lambda: workload_of(found, lookup, self._settings.grouping))
             if work is None:
                 return None

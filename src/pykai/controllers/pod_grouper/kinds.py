@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from pykai.controllers.recent import Recent
+from pykai.controllers.ttl_cache import TTLCache
 from pykai.kube import resources
 from pykai.kube.api import Api, Paging, Resource
 from pykai.kube.clock import steady
@@ -61,7 +61,7 @@ class KindDirectory:
 
     def __init__(self, api: Api, clock: Callable[[], float] = steady) -> None:
         self._api = api
-        self._known: Recent[tuple[str, str], tuple[Resource | None]] = Recent(FOUND_SECONDS, clock)
+        self._known: TTLCache[tuple[str, str], tuple[Resource | None]] = TTLCache(FOUND_SECONDS, clock)
 
     async def find(self, api_version: str, kind: str) -> Resource | None:
         """The address of a kind; None where it is not installed."""

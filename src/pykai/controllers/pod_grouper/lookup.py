@@ -16,9 +16,9 @@ from pykai.controllers.grouping import ForbiddenError
 from pykai.controllers.grouping.karta import KARTA_API
 from pykai.controllers.grouping.owners import has_labels
 from pykai.controllers.grouping.workload import POD_GROUP_API
-from pykai.controllers.plain import Object, plain, plain_pod
 from pykai.controllers.pod_grouper.kinds import KindDirectory
-from pykai.controllers.recent import Recent
+from pykai.controllers.ttl_cache import TTLCache
+from pykai.controllers.unstructured import Object, to_unstructured, unstructured_pod
 from pykai.kube.api import Api, Resource
 from pykai.kube.clock import steady
 from pykai.kube.errors import Forbidden, NotFound
@@ -66,7 +66,7 @@ class Answers:
         self._api = api
         self.clock = clock
         self._directory = KindDirectory(api, clock)
-        self._memory: Recent[Question, Answer] = Recent(OBJECT_SECONDS, clock)
+        self._memory: TTLCache[Question, Answer] = TTLCache(OBJECT_SECONDS, clock)
         self._reading: dict[Question, asyncio.Task[None]] = {}
 
     def get(self, question: Question) -> Answer | None:
@@ -135,7 +135,7 @@ class ClusterLookup:
             return self._watched.group((namespace, name))
         if (api_version, kind) == ("scheduling.k8s.io/v1", "PriorityClass"):
             found = self._watched.priority_classes.get(name)
-            return None if found is None else plain(found, apiVersion=api_version, kind=kind)
+            return None if found is None else to_unstructured(found, apiVersion=api_version, kind=kind)
         return self._read(Question(api_version, kind, namespace, name))
 
     def _read(self, question: Question) -> Object | None:
@@ -150,7 +150,7 @@ class ClusterLookup:
     def list(self, api_version: str, kind: str, namespace: str, labels: Mapping[str, str]) -> Sequence[Object]:
         """See `Lookup.list`; of the kinds that rules list, which are all watched."""
         if (api_version, kind) == ("v1", "Pod"):
-            return [plain_pod(pod) for pod in self._pods(namespace, labels)]
+            return [unstructured_pod(pod) for pod in self._pods(namespace, labels)]
         if (api_version, kind) == (KARTA_API, "Karta"):
             held = self._watched.kartas.items() if self._watched.kartas else ()
             return [karta for _, karta in held if has_labels(karta["metadata"].get("labels"), labels)]

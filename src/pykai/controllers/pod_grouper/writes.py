@@ -15,9 +15,8 @@ import structlog
 from pykai.controllers.grouping import GroupSpec, Settings, pod_group_to_write, pod_patch
 from pykai.controllers.grouping.workload import POD_GROUP_API
 from pykai.controllers.loop import RetryLater
-from pykai.controllers.plain import Object, difference, plain, plain_pod
-from pykai.controllers.recent import Recent
-from pykai.controllers.unseen import UNSEEN_SECONDS, Unseen
+from pykai.controllers.ttl_cache import MUTATION_SECONDS, MutationCache, TTLCache
+from pykai.controllers.unstructured import Object, merge_patch, to_unstructured, unstructured_pod
 from pykai.kube.api import Api, Patch
 from pykai.kube.clock import steady
 from pykai.kube.codec import version_number
@@ -57,12 +56,12 @@ class GroupWriter:
         self._api = api
         self._groups = groups
         self._settings = settings
-        self._unseen = Unseen(clock)
-        self._assigned: Recent[str, Assigned] = Recent(UNSEEN_SECONDS, clock)
+        self._unseen = MutationCache(clock)
+        self._assigned: TTLCache[str, Assigned] = TTLCache(MUTATION_SECONDS, clock)
 
     def seen(self, change: Change[kinds.PodGroup]) -> None:
         """The watch shows a group."""
-        self._unseen.seen(change)
+        self._unseen.observe(change)
 
     def existing(self, key: Key) -> Object | None:
         """The group as it is, None where there is none."""
@@ -70,7 +69,7 @@ class GroupWriter:
         if written is not None:
             return written
         held = self._groups.get(key[1], key[0])
-        return None if held is None else plain(held, apiVersion=POD_GROUP_API, kind="PodGroup")
+        return None if held is None else to_unstructured(held, apiVersion=POD_GROUP_API, kind="PodGroup")
 
     async def write(self, spec: GroupSpec) -> None:
         """Make the PodGroup what the spec asks for, with no write where it is."""
@@ -90,7 +89,7 @@ class GroupWriter:
             self._unseen.put(key, await self._api.create(POD_GROUP, wanted))
         except AlreadyExists:
             found = await self._api.get(POD_GROUP.ref(spec.name, spec.namespace), kinds.PodGroup)
-            existing = plain(found, apiVersion=POD_GROUP_API, kind="PodGroup")
+            existing = to_unstructured(found, apiVersion=POD_GROUP_API, kind="PodGroup")
             wanted_now = pod_group_to_write(spec, existing, self._settings)
             self._unseen.put(key, existing)
             if wanted_now is not None:
@@ -99,8 +98,8 @@ class GroupWriter:
         log.info("pod group created", group=f"{spec.namespace}/{spec.name}", queue=spec.queue, min=spec.min_member)
 
     async def _change(self, key: Key, existing: Object, wanted: Object) -> None:
-        metadata = difference(_own_metadata(existing), _own_metadata(wanted))
-        spec = difference(existing.get("spec") or {}, wanted.get("spec") or {})
+        metadata = merge_patch(_own_metadata(existing), _own_metadata(wanted))
+        spec = merge_patch(existing.get("spec") or {}, wanted.get("spec") or {})
         patch = {name: part for name, part in (("metadata", metadata), ("spec", spec)) if part}
         if not patch:
             return
@@ -113,7 +112,7 @@ class GroupWriter:
 
     async def assign(self, pod: kinds.Pod, spec: GroupSpec, patient: bool = False) -> None:
         """Put the pod in its group; nothing happens if it is there, or gone. `patient`: nobody waits for it."""
-        patch = pod_patch(spec, plain_pod(pod))
+        patch = pod_patch(spec, unstructured_pod(pod))
         meta = pod.metadata
         if patch is None or self._is_on_its_way(pod, patch):
             return

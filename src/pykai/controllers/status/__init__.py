@@ -1,5 +1,1 @@
-"""Status of PodGroups and Queues: what their pods ask for and hold, summed up the tree.
-
-Everything here is a pure function from objects as they are to the status they should have; a reconcile loop fetches
-the objects and writes the difference.
-"""
+"""Status controllers: the status of PodGroups and Queues, summed from pods up the tree, and the metrics of queues."""

@@ -10,8 +10,9 @@ from typing import Any
 
 from pykai.kube.api import Object, Patch, PatchType
 from pykai.kube.errors import BadRequest, Forbidden, NotFound, Unsupported
-from pykai.kube.memory import metadata, patches, pods, schema
+from pykai.kube.memory import metadata, patches, pods
 from pykai.kube.memory.kinds import Kind
+from pykai.objects import validation
 
 STATUS_TAKES = ("labels", "annotations", "finalizers")
 
@@ -70,8 +71,8 @@ def _conformed(kind: Kind, new: Object, old: Object | None) -> Object:
     found: list[tuple[str, str]] = []
     name = new["metadata"].get("name", "")
     if kind.schema is not None:
-        new = schema.default(schema.prune(new, kind.schema), kind.schema)
-        found = list(schema.violations(new, kind.schema, "", old))
+        new = validation.default(validation.prune(new, kind.schema), kind.schema)
+        found = list(validation.violations(new, kind.schema, "", old))
     else:
         new = _without_nulls(new)
         if kind.resource.qualified == "pods":

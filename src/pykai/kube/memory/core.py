@@ -77,6 +77,13 @@ class Core:
         collector.after_creation(self, kind, record)
         return record
 
+    def load(self, resource: Resource, body: Object) -> None:
+        """Store an object of another server, in place of one of the same name."""
+        self.kind(resource)
+        meta = {name: value for name, value in body["metadata"].items() if name != "managedFields"}
+        before = self.store.get(resource, (meta.get("namespace") or "", meta["name"]))
+        self.store.write(resource, {**body, "metadata": meta}, {}, before)
+
     def change(self, kind: Kind, record: Record, sent: Object, subresource: str) -> Record:
         """Store what an update or a patch made of an object."""
         old = record.body()

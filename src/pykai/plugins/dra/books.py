@@ -41,6 +41,7 @@ class Books:
     _pod_of_class: dict[int, int] = field(default_factory=dict)
     _served_rows: dict[int, tuple[str, ...]] = field(default_factory=dict)
     _extended: dict[tuple[int, tuple[str, ...]], ExtendedDemand | None] = field(default_factory=dict)
+    _offered_last: tuple[tuple[int, int, int], Offer | str] = ((-1, -1, -1), "")
 
     # -------------------------------------------------------------------------------------------------- questions
     def refuse(self, pod: int) -> str | None:
@@ -52,10 +53,14 @@ class Books:
         return next((reason for reason in reasons if reason is not None), None)
 
     def offer(self, pod: int, node: int) -> Offer | str:
-        """What the pod's claims get on a node, or why they cannot be had there."""
-        extended = self.extended(pod, node)
-        own = None if extended is None else (own_key(self.trial, pod), extended.demand)
-        return self.desk.offer(self.references.get(pod, ()), node, own)
+        """What the pod's claims get on a node, or why they cannot be had there. Asked again as long as no claim
+        changes, it is not worked out again: whether a node takes a pod, at once or not, and then with what."""
+        asked = (pod, node, self.ledger.version)
+        if self._offered_last[0] != asked:
+            extended = self.extended(pod, node)
+            own = None if extended is None else (own_key(self.trial, pod), extended.demand)
+            self._offered_last = asked, self.desk.offer(self.references.get(pod, ()), node, own)
+        return self._offered_last[1]
 
     def reject(self, pod: int, node: int) -> str | None:
         """Why the pod's claims cannot be had on a node; remembered for pods that ask for the same."""

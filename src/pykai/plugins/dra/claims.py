@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pykai.cache.claims import claim_gpus
@@ -53,6 +53,8 @@ class Gate:
     claims: Mapping[Key, ResourceClaim]
     classes: Mapping[str, Any]
     queue_label: str
+    _problems: dict[Key, str | None] = field(default_factory=dict)
+    """Why a claim can be allocated to nobody, once it was asked for."""
 
     def refuse(self, ledger: Ledger, pod: tuple[str, str, str], reference: Reference) -> str | None:
         """Why a pod (title, uid, queue name) cannot have the claim; None where it can."""
@@ -71,7 +73,9 @@ class Gate:
             wrong = self._wrong_queue(claim, title, queue)
             if wrong is not None:
                 return wrong
-        return self._impossible(claim, shown)
+        if reference.key not in self._problems:
+            self._problems[reference.key] = self._impossible(claim, shown)
+        return self._problems[reference.key]
 
     def _wrong_queue(self, claim: ResourceClaim, title: str, queue: str) -> str | None:
         """A GPU claim that pods share belongs to one queue, which its label names."""

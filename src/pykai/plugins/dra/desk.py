@@ -17,7 +17,7 @@ from pykai.plugins.dra.devices import Counter, Device, DeviceId, Inventory, Pool
 from pykai.plugins.dra.ledger import Key, Ledger
 from pykai.plugins.dra.nodeselector import selector_matches
 from pykai.plugins.dra.results import Allocation, allocation
-from pykai.plugins.dra.selectors import SelectorError, selects
+from pykai.plugins.dra.selectors import SelectorError, Selectors
 
 Offer = list[tuple[Key, Allocation | None]]
 """Claims a pod would hold on a node; None: as the claim is allocated already."""
@@ -35,6 +35,7 @@ class Desk:
     _granted: dict[tuple[Any, ...], Granted] = field(default_factory=dict)
     _matching: dict[tuple[Any, ...], Candidates] = field(default_factory=dict)
     _pools: dict[int, tuple[PoolId, ...]] = field(default_factory=dict)
+    _selectors: Selectors = field(default_factory=Selectors)
 
     def offer(self, references: Sequence[Reference], node: int, own: tuple[Key, ClaimDemand] | None) -> Offer | str:
         """What a pod's claims, and the claim of its own for extended resources, get on a node; or why not."""
@@ -144,25 +145,25 @@ class Desk:
             if device_class is None:
                 raise DemandError(f"device class {request.device_class} does not exist")
             expressions = (*cel_expressions(device_class.spec), *request.selectors)
-            self._matching[key] = _candidates(self.inventory.devices(node), expressions, request)
+            self._matching[key] = self._candidates(self.inventory.devices(node), expressions, request)
         return self._matching[key]
 
-
-def _candidates(devices: Sequence[Device], expressions: Sequence[str], request: DeviceRequest) -> Candidates:
-    found: list[Device] = []
-    failing: dict[DeviceId, str] = {}
-    spoilt = False
-    for device in devices:
-        try:
-            if not all(selects(e, device.driver, device.facts) for e in expressions):
-                continue
-        except SelectorError as error:
-            failing[device.id] = str(error)
-        if device.id in failing or _tolerated(device, request):
-            found.append(device)
-        else:
-            spoilt = True
-    return Candidates(found, spoilt, failing)
+    def _candidates(self, devices: Sequence[Device], expressions: Sequence[str], request: DeviceRequest) -> Candidates:
+        selects = self._selectors.selects
+        found: list[Device] = []
+        failing: dict[DeviceId, str] = {}
+        spoilt = False
+        for device in devices:
+            try:
+                if not all(selects(e, device.driver, device.facts) for e in expressions):
+                    continue
+            except SelectorError as error:
+                failing[device.id] = str(error)
+            if device.id in failing or _tolerated(device, request):
+                found.append(device)
+            else:
+                spoilt = True
+        return Candidates(found, spoilt, failing)
 
 
 def _tolerated(device: Device, request: DeviceRequest) -> bool:

@@ -14,8 +14,8 @@ from typing import Any
 
 from pykai.model.nodes import NodeTable
 from pykai.objects.kinds import ResourceSlice
+from pykai.plugins.dra.cel import Fact
 from pykai.plugins.dra.nodeselector import Terms, selector_matches
-from pykai.plugins.dra.plain_selectors import Fact
 from pykai.plugins.dra.values import Quantity, Semver
 
 DeviceId = tuple[str, str, str]

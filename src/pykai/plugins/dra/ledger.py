@@ -59,6 +59,8 @@ class Ledger:
         self.held: dict[str, tuple[Key, ...]] = {}
         """Pod uid -> claims it holds or held when it was evicted."""
         self.states: dict[PoolId, int] = {}
+        self.version = 0
+        """Another one after every change, also one that is undone."""
         self._last_state = 0
 
     def state(self, key: Key) -> ClaimState:
@@ -73,6 +75,11 @@ class Ledger:
             self._count(tally, before, -1)
             self._count(tally, after, 1)
         self.journal.put_new(self.claims, key, new)
+        self.journal.note(self._changed, None)
+        self.version += 1
+
+    def _changed(self, _: None) -> None:
+        self.version += 1
 
     def _count(self, tally: dict[DeviceId, int], devices: Iterator[DeviceId], by: int) -> None:
         for device in devices:

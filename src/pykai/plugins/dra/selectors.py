@@ -1,51 +1,72 @@
 """CEL selectors of device classes and requests: does this expression pick this device?
 
-An evaluation costs a fraction of a millisecond and a cluster has tens of thousands of devices, most of them alike.
-So an expression is compiled once, and its answers are kept by the facts that it reads: `read_facts` finds those in the
-text, or says that it may read them all. The CEL library is imported when the first selector turns up that is more than
-a few comparisons (`plain_selectors`).
+An evaluation costs a fraction of a millisecond and a cluster has tens of thousands of devices, most of them alike. So
+answers are kept by the facts that an expression reads: `read_facts` finds those in the text, or says that it may read
+them all. Most device classes name nothing but their driver: conditions joined by `&&` that compare the driver or an
+attribute with a constant need no CEL. Where such a comparison has no plain answer (the attribute is missing, or of
+another type) CEL decides, and explains: there is no second meaning of CEL.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import NamedTuple
 
-from pykai.plugins.dra.functions import FUNCTIONS
-from pykai.plugins.dra.plain_selectors import Fact, conditions
-from pykai.plugins.dra.plain_selectors import answer as plain_answer
+from pykai.plugins.dra.cel import Evaluation, Fact, evaluate
 
 Facts = Mapping[Fact, Hashable]
 """Values are bool, int, str, Semver or Quantity."""
+MAX_EXPRESSION_COST = 1_000_000
+"""Of all evaluations of one expression in a cycle: 100 of the most expensive ones, thousands of ordinary ones."""
+DRIVER: Fact = ("driver", "", "")
 
 _QUOTED = r"""(?:"[^"\\]*"|'[^'\\]*')"""
 _ACCESS = re.compile(
     rf"(?:(?P<inside>{_QUOTED})\s+in\s+)?device\.(?P<kind>attributes|capacity)\s*\[\s*(?P<domain>{_QUOTED})\s*\]"
     rf"(?:\s*\.\s*(?P<field>\w+)\b(?!\s*\()|\s*\[\s*(?P<index>{_QUOTED})\s*\])?"
 )
+_CONDITION = re.compile(
+    rf"""\s*device\.(?:(?P<driver>driver)|attributes\s*\[\s*(?P<domain>{_QUOTED})\s*\]\s*\.\s*(?P<name>[A-Za-z_]\w*))
+    \s*==\s*(?P<value>{_QUOTED}|true|false|-?\d{{1,18}})\s*(?P<more>&&|$)""",
+    re.VERBOSE,
+)
 _DEVICE = re.compile(r"\bdevice\b")
 _DRIVER = re.compile(r"\bdevice\.driver\b")
-_BIND = re.compile(r"\bcel\.bind\s*\(")
 
 
 class SelectorError(ValueError):
-    """A selector cannot be compiled, or fails on a device."""
+    """A selector cannot be compiled, fails on a device, or exceeds its cost limit."""
 
 
-def selects(expression: str, driver: str, facts: Facts) -> bool:
-    """Whether the expression is true for a device of the driver with these facts."""
-    plain = conditions(expression)
-    known = None if plain is None else plain_answer(plain, driver, facts)
-    if known is not None:
-        return known
-    read = read_facts(expression)
-    seen = facts.items() if read is None else [(fact, facts[fact]) for fact in read if fact in facts]
-    answer = _answer(expression, driver, frozenset(seen))
-    if isinstance(answer, str):
-        raise SelectorError(f"selector {expression!r} {answer}")
-    return answer
+class Selectors:
+    """Evaluates the selectors of one cycle. The same cycle always gives the same answers: what an evaluation cost
+    counts whether or not an earlier cycle has paid for it."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str, frozenset[tuple[Fact, Hashable]]], Evaluation] = {}
+        self._spent: dict[str, int] = {}
+
+    def selects(self, expression: str, driver: str, facts: Facts) -> bool:
+        """Whether the expression is true for a device of the driver with these facts."""
+        plain = conditions(expression)
+        known = None if plain is None else plain_answer(plain, driver, facts)
+        if known is not None:
+            return known
+        read = read_facts(expression)
+        seen = facts.items() if read is None else [(fact, facts[fact]) for fact in read if fact in facts]
+        key = (expression, driver, frozenset(seen))
+        found = self._known.get(key)
+        if found is None:
+            spent = self._spent.get(expression, 0)
+            if spent >= MAX_EXPRESSION_COST:
+                raise SelectorError(f"selector {expression!r} exceeds the cost limit of a cycle")
+            found = self._known[key] = evaluate(*key)
+            self._spent[expression] = spent + found.cost
+        if isinstance(found.value, str):
+            raise SelectorError(f"selector {expression!r} {found.value}")
+        return found.value
 
 
 @lru_cache(maxsize=4096)
@@ -61,108 +82,40 @@ def read_facts(expression: str) -> tuple[Fact, ...] | None:
     return tuple(sorted(found)) if complete == len(_DEVICE.findall(expression)) else None
 
 
-@lru_cache(maxsize=65536)
-def _answer(expression: str, driver: str, facts: frozenset[tuple[Fact, Hashable]]) -> bool | str:
-    """The value of the expression, or why it has none; kept either way."""
-    from celpy import celtypes
+# ----------------------------------------------------------------------------------------------------- plain conditions
+class Condition(NamedTuple):
+    """A fact of the device, and the value it must have."""
 
-    program = _program(expression)
-    if isinstance(program, str):
-        return program
-    try:
-        result = program.evaluate({"device": _device(driver, facts)})
-    except Exception as error:
-        return f"failed: {_reason(error)}"
-    if not isinstance(result, bool | celtypes.BoolType):
-        return f"must be a condition, its value is {result!r}"
-    return bool(result)
+    fact: Fact
+    value: str | bool | int
 
 
 @lru_cache(maxsize=4096)
-def _program(expression: str) -> Any:
-    """The compiled expression, or why it cannot be compiled."""
-    import celpy
-
-    environment = celpy.Environment()
-    try:
-        return environment.program(environment.compile(expand_bindings(expression)), functions=_functions())
-    except Exception as error:
-        return f"cannot be compiled: {_reason(error)}"
-
-
-def _reason(error: Exception) -> str:
-    """The first line of what the library says, without its dump of everything it knows."""
-    return str(error.args[0] if error.args else error).split(" (in activation")[0].strip().splitlines()[0]
+def conditions(expression: str) -> tuple[Condition, ...] | None:
+    """The conditions that an expression joins; None where it is anything else."""
+    found, at = [], 0
+    while match := _CONDITION.match(expression, at):
+        fact = DRIVER if match["driver"] else ("attributes", match["domain"][1:-1], match["name"])
+        found.append(Condition(fact, _constant(match["value"])))
+        at = match.end()
+        if not match["more"]:
+            return tuple(found)
+    return None
 
 
-def expand_bindings(expression: str) -> str:
-    """`cel.bind(name, value, body)` written with the macros that the CEL library knows."""
-    while (match := _BIND.search(expression)) is not None:
-        arguments, end = _arguments(expression, match.end())
-        if len(arguments) != 3:
-            raise SelectorError("cel.bind takes a name, a value and an expression")
-        name, value, body = arguments
-        expression = f"{expression[: match.start()]}[{value}].map({name.strip()}, {body})[0]{expression[end:]}"
-    return expression
+def _constant(text: str) -> str | bool | int:
+    if text[0] in "\"'":
+        return text[1:-1]
+    return text == "true" if text in ("true", "false") else int(text)
 
 
-def _arguments(text: str, start: int) -> tuple[list[str], int]:
-    """The arguments of a call whose opening parenthesis ends before `start`, and where the call ends."""
-    found: list[str] = []
-    depth, quote, begin = 0, "", start
-    for at in range(start, len(text)):
-        char = text[at]
-        if quote:
-            quote = "" if char == quote and text[at - 1] != "\\" else quote
-        elif char in "\"'":
-            quote = char
-        elif char in "([{":
-            depth += 1
-        elif char in ")]}" and depth:
-            depth -= 1
-        elif char == ")":
-            return [*found, text[begin:at]], at + 1
-        elif char == "," and not depth:
-            found.append(text[begin:at])
-            begin = at + 1
-    raise SelectorError("the call of cel.bind is not closed")
-
-
-def _device(driver: str, facts: frozenset[tuple[Fact, Hashable]]) -> Any:
-    """The variable `device` as Kubernetes gives it: facts by domain and name, an unknown domain being empty."""
-    from celpy import celtypes
-
-    class ByDomain(celtypes.MapType):
-        def __getitem__(self, domain: Any) -> Any:
-            try:
-                return super().__getitem__(domain)
-            except KeyError:
-                return celtypes.MapType({})
-
-    maps: dict[str, dict[str, Any]] = {"attributes": {}, "capacity": {}}
-    for (kind, domain, name), value in facts:
-        inner = maps[kind].setdefault(domain, celtypes.MapType({}))
-        inner[celtypes.StringType(name)] = _cel(value)
-    fields: dict[Any, Any] = {celtypes.StringType("driver"): celtypes.StringType(driver)}
-    for kind, domains in maps.items():
-        fields[celtypes.StringType(kind)] = ByDomain({celtypes.StringType(k): v for k, v in domains.items()})
-    return celtypes.MapType(fields)
-
-
-def _cel(value: Any) -> Any:
-    from celpy import celtypes
-
-    if isinstance(value, bool):
-        return celtypes.BoolType(value)
-    if isinstance(value, list):
-        return celtypes.ListType([_cel(item) for item in value])
-    kinds: dict[type, Any] = {int: celtypes.IntType, float: celtypes.DoubleType, str: celtypes.StringType}
-    return next((as_cel(value) for kind, as_cel in kinds.items() if isinstance(value, kind)), value)
-
-
-@lru_cache(maxsize=1)
-def _functions() -> dict[str, Callable[..., Any]]:
-    def wrapped(function: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *arguments: _cel(function(*arguments))
-
-    return {name: wrapped(function) for name, function in FUNCTIONS.items()}
+def plain_answer(wanted: tuple[Condition, ...], driver: str, facts: Facts) -> bool | None:
+    """Whether a device meets all conditions; None: it takes CEL to say."""
+    unknown = False
+    for fact, value in wanted:
+        have = driver if fact is DRIVER else facts.get(fact)
+        if type(have) is not type(value):
+            unknown = True
+        elif have != value:
+            return False
+    return None if unknown else True

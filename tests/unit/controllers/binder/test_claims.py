@@ -152,6 +152,20 @@ async def test_the_claim_of_a_pod_that_is_not_bound_goes() -> None:
         assert "extendedResourceClaimStatus" not in (await world.now(POD, "p"))["status"]
 
 
+@pytest.mark.parametrize("writes", [1, 2, 3, 4])
+async def test_the_claim_goes_though_its_request_vanished_while_no_binder_ran(writes: int) -> None:
+    async with World() as world:
+        await world.request(await world.pod("p"), extendedResourceClaimAllocation=EXTENDED)
+        await world.start_binder(last=writes, after=True)
+        await world.stop_binder()
+        if (await world.now(POD, "p"))["spec"].get("nodeName"):
+            return  # bound before it was killed
+        await world.api.delete(BIND_REQUEST.ref("p", TEAM))
+        await world.start_binder()
+        assert (await world.api.list(RESOURCE_CLAIM, Object)).items == []
+        assert "extendedResourceClaimStatus" not in (await world.now(POD, "p"))["status"]
+
+
 # ------------------------------------------------------------------------------------- requests that are taken back
 def no_bind(write: str) -> None:
     if write == "post pods/binding":

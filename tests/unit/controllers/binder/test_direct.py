@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from pykai.controllers.binder.direct import is_plain
+from pykai.controllers.binder.binder import needs_only_bind
 from pykai.objects.kinds import BindRequest, Pod
 
 TOKEN = {"name": "kube-api-access", "projected": {"sources": []}}
@@ -35,10 +35,10 @@ def test_what_is_plain(pod: dict[str, Any], order: dict[str, Any], plain: bool) 
     metadata = {"name": "p", "namespace": "team"}
     request = msgspec.convert({"metadata": metadata, "spec": spec}, BindRequest)
     body = {"metadata": metadata, "spec": {"containers": [{"name": "main"}], **pod}}
-    assert is_plain(request, msgspec.json.decode(msgspec.json.encode(body), type=Pod)) is plain
+    assert needs_only_bind(request, msgspec.json.decode(msgspec.json.encode(body), type=Pod)) is plain
 
 
 def test_labels_of_an_earlier_attempt_have_to_go_first() -> None:
     metadata = {"name": "p", "namespace": "team", "labels": {"runai-gpu-group": "left-over"}}
     pod = msgspec.json.decode(msgspec.json.encode({"metadata": metadata, "spec": {"containers": []}}), type=Pod)
-    assert not is_plain(msgspec.convert({"metadata": {"name": "p", "namespace": "team"}}, BindRequest), pod)
+    assert not needs_only_bind(msgspec.convert({"metadata": {"name": "p", "namespace": "team"}}, BindRequest), pod)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from pykai.config.fields import FieldError
-from pykai.controllers.binder.plugins import DEFAULTS, Plugin, Tools, build_steps, read_plugins
+from pykai.controllers.binder.plugins import DEFAULTS, Plugin, StepContext, build_steps, read_plugins
 from pykai.kube.memory import MemoryApi
 from pykai.kube.watches import Watches
 
 
 def order(text: str) -> list[str]:
     api = MemoryApi(lambda: 0.0)
-    return [step.name for step in build_steps(read_plugins(text), Tools(api, Watches(api), lambda pod: None))]
+    return [step.name for step in build_steps(read_plugins(text), StepContext(api, Watches(api), lambda pod: None))]
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from contextlib import suppress
 
 import pytest
 
-from pykai.controllers.binder.groups import GroupKey
-from pykai.controllers.binder.reservation_pod import name_for
+from pykai.controllers.binder.device_index import GroupKey
+from pykai.controllers.binder.reservations import reservation_name
 from pykai.kube.api import Deletion, Object, Patch
 from pykai.kube.errors import Conflict, Forbidden, NotFound, Unavailable
 from pykai.kube.resources import BIND_REQUEST, EVENT, POD
@@ -29,7 +29,7 @@ async def test_pods_whose_reservation_is_lost_are_deleted(loss: str) -> None:
         await world.share("p", ["g"])
         await world.pod("bystander", labels={names.GPU_GROUP_LABEL: "g"}, spec={"nodeName": "n1"})
         await world.start_binder()
-        ref = POD.ref(name_for(GroupKey("n1", "g")), RESERVED)
+        ref = POD.ref(reservation_name(GroupKey("n1", "g")), RESERVED)
         if loss == "deleted":
             await world.api.delete(ref, Deletion(grace_seconds=0))
         else:
@@ -47,7 +47,7 @@ async def test_nobody_joins_a_device_that_is_going() -> None:
         await world.share("p", ["g"])
         await world.start_binder()
         world.kubelets.reserves = False
-        ref = POD.ref(name_for(GroupKey("n1", "g")), RESERVED)
+        ref = POD.ref(reservation_name(GroupKey("n1", "g")), RESERVED)
         held = Patch.merge({"metadata": {"finalizers": ["test/hold"]}})
         await world.api.patch(ref, held)
         await world.api.delete(ref)
@@ -73,7 +73,7 @@ async def test_a_device_that_never_comes_fails_in_time_and_leaves_nothing() -> N
         await world.settle(39)
         assert await world.status("p") == {}
         await world.settle(2)
-        name = name_for(GroupKey("n1", "g"))
+        name = reservation_name(GroupKey("n1", "g"))
         assert (await world.status("p"))["reason"] == (
             "failed to reserve GPUs for pod team/p in gpu group g: "
             f"failed waiting for GPU reservation pod to allocate: {RESERVED}/{name}"
@@ -165,7 +165,7 @@ async def test_a_reservation_that_could_not_be_deleted_is_deleted_later() -> Non
         assert not troubles
         news = Patch.merge({"metadata": {"annotations": {"seen": "again"}}})
         with suppress(NotFound):
-            await world.api.patch(POD.ref(name_for(GroupKey("n1", "g")), RESERVED), news)
+            await world.api.patch(POD.ref(reservation_name(GroupKey("n1", "g")), RESERVED), news)
         await world.settle(300)
         assert await world.reservations() == []
 

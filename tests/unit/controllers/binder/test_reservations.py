@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pykai.controllers.binder import ReservationTemplate
-from pykai.controllers.binder.groups import GroupKey
-from pykai.controllers.binder.reservation_pod import name_for
+from pykai.controllers.binder.device_index import GroupKey
+from pykai.controllers.binder.reservations import reservation_name
 from pykai.kube.api import Object, Patch, Resource
 from pykai.kube.resources import BIND_REQUEST, CONFIG_MAP, POD
 from pykai.objects import names
@@ -24,7 +24,7 @@ def labels(pod: Object) -> Object:
 
 
 async def reservation(world: World, group: str, node: str = "n1") -> Object:
-    return await world.now(POD, name_for(GroupKey(node, group)), RESERVED)
+    return await world.now(POD, reservation_name(GroupKey(node, group)), RESERVED)
 
 
 # ---------------------------------------------------------------------------------------------------- one share
@@ -275,3 +275,25 @@ async def test_the_same_group_on_another_node_is_another_device() -> None:
         await world.remove("p")
         await world.settle()
         assert [each["spec"]["nodeName"] for each in await world.reservations()] == ["n2"]
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "received"),
+    [("default-scheduler", "Fraction"), (names.SCHEDULER_NAME, ""), ("default-scheduler", "")],
+)
+async def test_a_forged_label_keeps_no_reservation(scheduler: str, received: str) -> None:
+    async with World() as world:
+        await world.share("p", ["g"])
+        await world.start_binder()
+        await world.pod(
+            "forged",
+            labels={names.GPU_GROUP_LABEL: "g"},
+            annotations={names.GPU_FRACTION: "0.5", names.RECEIVED_RESOURCE_TYPE: received},
+            spec={"schedulerName": scheduler, "nodeName": "n1"},
+        )
+        await world.settle()
+        assert len(await world.reservations()) == 1
+        await world.remove("p")
+        await world.settle(1)
+        assert await world.reservations() == []
+        assert (await world.now(POD, "forged"))["spec"]["nodeName"] == "n1", "it is not ours to delete"

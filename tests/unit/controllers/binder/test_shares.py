@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from msgspec import json
 
-from pykai.controllers.binder.attempt import Attempt, BindError
-from pykai.controllers.binder.shares import difference, environment, memory_limit
+from pykai.controllers.binder.binding import Attempt, BindError
+from pykai.controllers.binder.gpu_sharing import data_changes, environment, is_created_for, memory_limit
 from pykai.kube.api import Object
-from pykai.kube.resources import CONFIG_MAP
+from pykai.kube.resources import BIND_REQUEST, CONFIG_MAP, POD
 from pykai.objects import names
 from pykai.objects.kinds import BindRequest, BindRequestSpec, Node, ObjectMeta, Pod, ReceivedGpu, decode
 
@@ -98,27 +98,40 @@ def test_memory_limit(memory: str, portion: str, limit: str | None) -> None:
     assert memory_limit(Node(metadata=ObjectMeta(labels={names.GPU_MEMORY_LABEL: memory})), portion) == limit
 
 
-OWNER = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "1"}
-
-
 @pytest.mark.parametrize(
-    ("data", "owner", "expected"),
+    ("data", "expected"),
     [
-        ({"GPU_PORTION": "0.5", "more": "kept"}, "1", {}),
-        ({"GPU_PORTION": "0.2"}, "1", {"data": {"GPU_PORTION": "0.5"}}),
-        ({"GPU_PORTION": "0.5", "CUDA_DEVICE_MEMORY_LIMIT": "1m"}, "1", {"data": {"CUDA_DEVICE_MEMORY_LIMIT": None}}),
-        ({"GPU_PORTION": "0.5"}, "2", {"metadata": {"ownerReferences": [OWNER]}}),
+        ({"GPU_PORTION": "0.5", "more": "kept"}, {}),
+        ({"GPU_PORTION": "0.2"}, {"GPU_PORTION": "0.5"}),
+        ({"GPU_PORTION": "0.5", "CUDA_DEVICE_MEMORY_LIMIT": "1m"}, {"CUDA_DEVICE_MEMORY_LIMIT": None}),
     ],
 )
-def test_an_existing_map_is_brought_up_to_date(data: Object, owner: str, expected: Object) -> None:
-    found = {"metadata": {"ownerReferences": [{**OWNER, "uid": owner}]}, "data": data}
-    assert difference(found, OWNER, {"GPU_PORTION": "0.5", "CUDA_DEVICE_MEMORY_LIMIT": None}) == expected
+def test_an_existing_map_is_brought_up_to_date(data: Object, expected: Object) -> None:
+    assert data_changes({"data": data}, {"GPU_PORTION": "0.5", "CUDA_DEVICE_MEMORY_LIMIT": None}) == expected
 
 
 def test_the_key_of_old_pods_follows_the_devices() -> None:
-    found = {"metadata": {"ownerReferences": [OWNER]}, "data": {"RUNAI-VISIBLE-DEVICES": "old"}}
-    change = difference(found, OWNER, {"NVIDIA_VISIBLE_DEVICES": "GPU-9"})
-    assert change == {"data": {"NVIDIA_VISIBLE_DEVICES": "GPU-9", "RUNAI-VISIBLE-DEVICES": "GPU-9"}}
+    found = {"data": {"RUNAI-VISIBLE-DEVICES": "old"}}
+    changes = data_changes(found, {"NVIDIA_VISIBLE_DEVICES": "GPU-9"})
+    assert changes == {"NVIDIA_VISIBLE_DEVICES": "GPU-9", "RUNAI-VISIBLE-DEVICES": "GPU-9"}
+
+
+@pytest.mark.parametrize(
+    ("owners", "labels", "expected"),
+    [
+        (["1"], {names.MANAGED_BY_LABEL: "kai-binder"}, True),
+        (["1"], {}, True),  # of KAI, or of an earlier version
+        (["1"], {names.MANAGED_BY_LABEL: "Helm"}, False),
+        (["2"], {names.MANAGED_BY_LABEL: "kai-binder"}, False),
+        (["1", "2"], {}, False),
+        ([], {names.MANAGED_BY_LABEL: "kai-binder"}, False),
+    ],
+)
+def test_only_maps_that_the_binder_created_for_the_pod_are_its_own(
+    owners: list[str], labels: dict[str, str], expected: bool
+) -> None:
+    found = {"metadata": {"ownerReferences": [{"uid": uid} for uid in owners], "labels": labels}}
+    assert is_created_for(found, Pod(metadata=ObjectMeta(name="p", uid="1"))) is expected
 
 
 async def test_hami_and_cdi_by_configuration() -> None:
@@ -132,12 +145,27 @@ async def test_hami_and_cdi_by_configuration() -> None:
         assert api.writes.count("create configmaps") == 2
 
 
-async def test_maps_of_another_pod_are_taken_over() -> None:
+async def test_a_foreign_map_is_neither_changed_nor_adopted_nor_deleted() -> None:
     async with World() as world:
-        stale = {"metadata": {"name": "p-abc-shared-gpu-0"}, "data": {"NVIDIA_VISIBLE_DEVICES": "GPU-wrong"}}
-        await world.api.create(CONFIG_MAP, stale, TEAM)
-        pod = await world.share("p", ["g"])
+        foreign = {"metadata": {"name": "p-abc-shared-gpu-0"}, "data": {"NVIDIA_VISIBLE_DEVICES": "secret"}}
+        before = await world.api.create(CONFIG_MAP, foreign, TEAM)
+        await world.share("p", ["g"])
         await world.start_binder()
-        found = await world.now(CONFIG_MAP, "p-abc-shared-gpu-0")
-        assert found["data"]["NVIDIA_VISIBLE_DEVICES"] == "GPU-n1-0"
-        assert [owner["uid"] for owner in found["metadata"]["ownerReferences"]] == [pod["metadata"]["uid"]]
+        assert await world.now(CONFIG_MAP, "p-abc-shared-gpu-0") == before
+        status = await world.status("p")
+        assert status["phase"] == "Failed"
+        assert 'configmap "p-abc-shared-gpu-0" named by annotation' in status["reason"]
+        assert "was not created for this pod by the binder" in status["reason"]
+        assert "nodeName" not in (await world.now(POD, "p"))["spec"]
+
+
+async def test_maps_go_though_the_request_vanished_while_no_binder_ran() -> None:
+    async with World() as world:
+        await world.share("p", ["g"])
+        await world.start_binder(last=4)  # killed between its ConfigMaps and the bind
+        await world.stop_binder()
+        assert len((await world.api.list(CONFIG_MAP, Object)).items) > 0
+        await world.api.delete(BIND_REQUEST.ref("p", TEAM))
+        await world.start_binder()
+        assert (await world.api.list(CONFIG_MAP, Object)).items == []
+        assert names.GPU_GROUP_LABEL not in ((await world.now(POD, "p"))["metadata"].get("labels") or {})

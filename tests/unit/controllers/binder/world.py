@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from pykai.controllers.binder import Binder, BinderSettings, ReservationTemplate, Rules, read_plugins
+from pykai.controllers.binder import Binder, BinderSettings, BindRules, ReservationTemplate, read_plugins
 from pykai.controllers.loop import Pace
 from pykai.kube.api import (
     ALL_AT_ONCE,
@@ -238,7 +238,7 @@ class World:
     def _made(self) -> BinderSettings:
         given = dict(self._settings)
         return BinderSettings(
-            rules=Rules(),
+            rules=BindRules(),
             reservations=given.pop("template", ReservationTemplate()),
             plugins=read_plugins(given.pop("plugins", "")),
             pace=Pace(workers=given.pop("workers", 10), first_seconds=1.0, timers=self.time, jitter=lambda: 0.5),

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from pykai.controllers.grouping import GroupingError, Settings, group_pod, pod_group_to_write, pod_patch
 from pykai.objects import names
-from tests.anything import anything, texts
+from tests.hostile_values import anything, texts
 
 from .cluster import Memory, Object, obj, pod, ref
 

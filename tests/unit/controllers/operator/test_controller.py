@@ -31,7 +31,7 @@ from pykai.kube.resources import (
     SHARD,
     VALIDATING_WEBHOOK,
 )
-from tests.open_definition import open_definition
+from tests.permissive_crd import permissive_crd
 from tests.unit.controllers.live import eventually
 
 from .cluster import Bench, flags_of, operating
@@ -342,7 +342,7 @@ async def test_available_follows_the_deployments() -> None:
 
 # ------------------------------------------------------------------------------------------------ facts of the cluster
 async def test_fake_nodes_and_cdi_reach_the_binder() -> None:
-    async with operating(open_definition(CLUSTER_POLICY)) as bench:
+    async with operating(permissive_crd(CLUSTER_POLICY)) as bench:
         await bench.configure()
         await bench.settled()
         await bench.api.create(NODE, {"metadata": {"name": "n", "labels": {"run.ai/fake.gpu": "true"}}})
@@ -362,7 +362,7 @@ async def test_a_kind_that_comes_later_is_used() -> None:
         await bench.settled()
         assert (await bench.conditions())["DependenciesFulfilled"]["status"] == "False"
         for kind in (PROMETHEUS, MONITOR):
-            await bench.api.create(CRD, open_definition(kind))
+            await bench.api.create(CRD, permissive_crd(kind))
         await eventually(lambda: _fulfilled(bench))
         assert await bench.names(PROMETHEUS) == {"prometheus"}
         assert await bench.names(MONITOR) == {"queue-controller", "kube-state-metrics"}

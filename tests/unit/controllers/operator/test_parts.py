@@ -12,7 +12,7 @@ from pykai.controllers.operator.conditions import Moment, Presence, Standing, me
 from pykai.controllers.operator.observation import uses_cdi
 from pykai.controllers.operator.probe import DatabaseProbe
 from pykai.controllers.operator.settings import read_config
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 
 Object = dict[str, Any]
 
@@ -214,6 +214,6 @@ async def test_an_external_database_is_looked_after() -> None:
 
 
 async def _until(check: Any) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while not check():
             await asyncio.sleep(0)

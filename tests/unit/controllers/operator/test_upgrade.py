@@ -16,7 +16,7 @@ from pykai.kube.errors import Timeout
 from pykai.kube.memory import MemoryApi
 from pykai.kube.resources import CRD, QUEUE, TOPOLOGY
 from pykai.objects.crds import manifests
-from tests.open_definition import open_definition
+from tests.permissive_crd import permissive_crd
 
 
 class SlowApi(MemoryApi):
@@ -44,7 +44,7 @@ async def test_a_definition_that_is_not_in_force_is_an_error() -> None:
 
 
 async def test_topologies_of_kueue_are_copied_once() -> None:
-    api = MemoryApi(time.time, [*manifests(), open_definition(KUEUE)])
+    api = MemoryApi(time.time, [*manifests(), permissive_crd(KUEUE)])
     levels = [{"nodeLabel": "zone"}, {"nodeLabel": "rack"}]
     for name in ("ours", "theirs"):
         await api.create(KUEUE, {"metadata": {"name": name}, "spec": {"levels": levels}})

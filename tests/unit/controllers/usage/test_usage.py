@@ -12,13 +12,19 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from pykai.config.usage import Window, WindowType
+from pykai.config.usage import UsageConfig, Window, WindowType, read_usage_config
 from pykai.controllers.loop import Pace
-from pykai.controllers.usage import FakeSource, HistorySource, UsageConfig, UsageError, UsageLister, read_usage_config
-from pykai.controllers.usage.queries import use_over_time
-from pykai.controllers.usage.source import PrometheusSource, source_of
+from pykai.controllers.usage import (
+    FakeSource,
+    HistorySource,
+    PrometheusSource,
+    UsageError,
+    UsageLister,
+    source_of,
+    use_over_time,
+)
 from pykai.kernels.usage import UsageRecord
-from tests.patience import PATIENCE_SECONDS
+from tests.timeouts import TIMEOUT_SECONDS
 from tests.unit.controllers.virtual_time import VirtualTime
 
 CONFIG = UsageConfig("prometheus")
@@ -189,7 +195,7 @@ async def test_the_start_does_not_wait_for_ever() -> None:
     async with listing(source, time, wait_timeout=0.02) as (lister, ready):
         assert not ready.is_set()
         assert lister.current() == {}
-        await asyncio.wait_for(ready.wait(), PATIENCE_SECONDS)
+        await asyncio.wait_for(ready.wait(), TIMEOUT_SECONDS)
         source.answer = {"a": (0.1, 0.1, 0.1)}
         await time.advance(60)
         assert lister.current() == {"a": (0.1, 0.1, 0.1)}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pykai.objects import kinds
-from tests.unit.plugins.small_clusters import Fields, kind, pod
+from tests.builders import as_kind
+from tests.unit.plugins.small_clusters import Fields, pod
 
 DRIVER = "gpu.example.com"
 CLASS = "gpu-class"
@@ -31,7 +32,7 @@ def devices_slice(
         **where,
         **spec,
     }
-    return kind(kinds.ResourceSlice, {"metadata": {"name": f"{pool}-{generation}-{names}"}, "spec": fields})
+    return as_kind(kinds.ResourceSlice, {"metadata": {"name": f"{pool}-{generation}-{names}"}, "spec": fields})
 
 
 def gpus(node: str, count: int) -> kinds.ResourceSlice:
@@ -40,7 +41,7 @@ def gpus(node: str, count: int) -> kinds.ResourceSlice:
 
 def device_class(name: str = CLASS, *expressions: str, **spec: Any) -> kinds.DeviceClass:
     selectors = [{"cel": {"expression": expression}} for expression in expressions]
-    return kind(kinds.DeviceClass, {"metadata": {"name": name}, "spec": {"selectors": selectors, **spec}})
+    return as_kind(kinds.DeviceClass, {"metadata": {"name": name}, "spec": {"selectors": selectors, **spec}})
 
 
 def request(name: str = "gpu", count: int = 1, **fields: Any) -> Fields:
@@ -53,7 +54,7 @@ def claim(name: str, *requests: Fields, status: Fields | None = None, **devices:
         "metadata": {"name": name, "namespace": "ns", "labels": {"kai.scheduler/queue": "q"}},
         "spec": {"devices": {"requests": list(requests) or [request()], **devices}},
     }
-    return kind(kinds.ResourceClaim, fields | ({"status": status} if status else {}))
+    return as_kind(kinds.ResourceClaim, fields | ({"status": status} if status else {}))
 
 
 def allocated(node: str, *devices: str, holders: tuple[str, ...] = ()) -> Fields:

@@ -11,8 +11,9 @@ from pykai.objects import kinds
 from pykai.objects.pod_template import decode_template
 from pykai.plugins.dra import DynamicResources, extended_allocation
 from pykai.plugins.dra.extended import extended_demand, served_names
+from tests.builders import as_kind
 from tests.unit.plugins.dra.dra_objects import device, device_class, devices_of, devices_slice, gpus
-from tests.unit.plugins.small_clusters import Fields, cycle, kind, node, placed, pod, reason, row
+from tests.unit.plugins.small_clusters import Fields, cycle, node, placed, pod, reason, row
 
 NIC = "example.com/nic"
 GPU = "nvidia.com/gpu"
@@ -25,7 +26,7 @@ def container(name: str, restart: str = "", **wanted: int) -> Fields:
 
 
 def demand(init: list[Fields], containers: list[Fields], classes: dict[str, str]) -> Any:
-    spec = kind(kinds.PodSpec, {"initContainers": init, "containers": containers})
+    spec = as_kind(kinds.PodSpec, {"initContainers": init, "containers": containers})
     return extended_demand(decode_template(spec), classes)
 
 
@@ -153,7 +154,7 @@ def test_the_claim_made_for_a_pod_is_not_counted_beside_its_requests() -> None:
         "ownerReferences": [{"kind": "Pod", "name": "p", "uid": "p", "apiVersion": "v1"}],
     }
     request = {"name": "container-0-request-0", "exactly": {"deviceClassName": "gpus", "count": 1}}
-    own = kind(kinds.ResourceClaim, {"metadata": meta, "spec": {"devices": {"requests": [request]}}})
+    own = as_kind(kinds.ResourceClaim, {"metadata": meta, "spec": {"devices": {"requests": [request]}}})
     served = device_class("gpus", extendedResourceName=GPU)
     running = pod("p", {"containers": [container("main", gpu=1)], "nodeName": "n"})
     of = cycle([served, node("n"), gpus("n", 2), own, running], [DynamicResources()])

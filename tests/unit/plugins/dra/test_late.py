@@ -10,7 +10,8 @@ from pykai.objects import kinds
 from pykai.plugins.dra import DynamicResources
 from pykai.plugins.late_start import LateStart
 from pykai.plugins.scoring import NodeAvailability
-from tests.unit.plugins.small_clusters import Fields, cycle, kind, node, placed, pod
+from tests.builders import as_kind
+from tests.unit.plugins.small_clusters import Fields, cycle, node, placed, pod
 
 PLUGINS = (DynamicResources(), NodeAvailability(), LateStart())
 WIDE, ON_A, ON_B = {"allNodes": True}, {"nodeName": "a"}, {"nodeName": "b"}
@@ -19,7 +20,7 @@ WIDE, ON_A, ON_B = {"allNodes": True}, {"nodeName": "a"}, {"nodeName": "b"}
 def published(name: str, where: Fields) -> Any:
     pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": "card.example.com", "pool": pool, "devices": [{"name": "d"}], **where}
-    return kind(kinds.ResourceSlice, {"metadata": {"name": name}, "spec": spec})
+    return as_kind(kinds.ResourceSlice, {"metadata": {"name": name}, "spec": spec})
 
 
 def claim(name: str, pool: str = "", user: str = "") -> Any:
@@ -30,7 +31,7 @@ def claim(name: str, pool: str = "", user: str = "") -> Any:
         status = {"allocation": {"devices": {"results": results}}}
         status["reservedFor"] = [{"resource": "pods", "name": user, "uid": user}]
     spec = {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}
-    return kind(kinds.ResourceClaim, {"metadata": {"name": name, "namespace": "ns"}, "spec": spec, "status": status})
+    return as_kind(kinds.ResourceClaim, {"metadata": {"name": name, "namespace": "ns"}, "spec": spec, "status": status})
 
 
 def uses(name: str, **rest: Any) -> Fields:
@@ -47,7 +48,7 @@ CASES = [  # where the device is that somebody leaves, where another one is, whe
 
 @pytest.mark.parametrize(("left", "other", "where"), CASES)
 def test_a_free_device_is_better(left: Fields, other: Fields, where: str) -> None:
-    objects = [node("a"), node("b"), kind(kinds.DeviceClass, {"metadata": {"name": "card"}, "spec": {}})]
+    objects = [node("a"), node("b"), as_kind(kinds.DeviceClass, {"metadata": {"name": "card"}, "spec": {}})]
     objects += [published("one", left), published("two", other), claim("old", "one", "o"), claim("new")]
-    pods = [pod("o", uses("old", nodeName="a"), leaving=True), pod("p", uses("new"))]
+    pods = [pod("o", uses("old", nodeName="a"), terminating=True), pod("p", uses("new"))]
     assert placed(cycle([*objects, *pods], PLUGINS)) == {"p": where}

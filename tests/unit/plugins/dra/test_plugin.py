@@ -12,6 +12,7 @@ from pykai.model.resources import GPU
 from pykai.model.status import Status
 from pykai.objects import kinds
 from pykai.plugins.dra import DynamicResources, allocations, claim_statuses
+from tests.builders import as_kind
 from tests.unit.plugins.dra.dra_objects import (
     CLASS,
     allocated,
@@ -24,7 +25,7 @@ from tests.unit.plugins.dra.dra_objects import (
     gpus,
     request,
 )
-from tests.unit.plugins.small_clusters import Fields, cycle, kind, node, placed, pod, reason, row
+from tests.unit.plugins.small_clusters import Fields, cycle, node, placed, pod, reason, row
 
 DRA = DynamicResources()
 
@@ -54,8 +55,8 @@ def test_each_pod_gets_devices_of_its_own() -> None:
 
 def test_a_gang_that_does_not_fit_gives_all_devices_back() -> None:
     gang = {"metadata": {"name": "p", "namespace": "ns"}, "spec": {"queue": "q", "minMember": 2}}
-    both = [kind(kinds.PodGroup, gang)] + [
-        kind(kinds.Pod, {
+    both = [as_kind(kinds.PodGroup, gang)] + [
+        as_kind(kinds.Pod, {
             "metadata": {"name": n, "namespace": "ns", "uid": n, "annotations": {"pod-group-name": "p"}},
             "spec": {"schedulerName": "kai-scheduler", "containers": [],
                      "resourceClaims": [{"name": "c", "resourceClaimName": n}]},
@@ -93,7 +94,7 @@ def test_an_allocated_claim_binds_its_pods_to_where_it_is() -> None:
 
 def test_free_devices_come_before_those_being_released() -> None:
     leaving = claim("old", status=allocated("n", "0", holders=("old",)))
-    going = running("old", "old", leaving=True)
+    going = running("old", "old", terminating=True)
     of = dra_cycle(node("n"), gpus("n", 2), leaving, going, claim("a"), claiming("p", "a"))
     assert placed(of) == {"p": "n"}
     assert got(of, "p") == ["n/1"]
@@ -101,7 +102,7 @@ def test_free_devices_come_before_those_being_released() -> None:
 
 def test_a_pod_waits_for_devices_being_released() -> None:
     leaving = claim("old", status=allocated("n", "0", holders=("old",)))
-    of = dra_cycle(node("n"), gpus("n", 1), leaving, running("old", "old", leaving=True), claim("a"),
+    of = dra_cycle(node("n"), gpus("n", 1), leaving, running("old", "old", terminating=True), claim("a"),
                    claiming("p", "a"))  # fmt: skip
     assert placed(of) == {"p": "~n"}
     assert claim_statuses(of)["ns", "a"] == {}
@@ -111,7 +112,7 @@ def test_devices_that_no_column_counts_are_waited_for_too() -> None:
     """Devices of a class without GPUs: the node looks free, the device is not."""
     nic = {"name": "nic", "exactly": {"deviceClassName": "nics"}}
     leaving = claim("old", nic, status=allocated("n", "0", holders=("old",)))
-    of = dra_cycle(device_class("nics"), node("n"), gpus("n", 1), leaving, running("old", "old", leaving=True),
+    of = dra_cycle(device_class("nics"), node("n"), gpus("n", 1), leaving, running("old", "old", terminating=True),
                    claim("a", nic), claiming("p", "a"))  # fmt: skip
     assert placed(of) == {"p": "~n"}
 
@@ -196,7 +197,7 @@ def parts(*slots: int) -> Any:
 def test_a_part_of_what_is_being_released_is_waited_for() -> None:
     """Device 0 is free, but not the slots it is made of."""
     of = dra_cycle(node("n"), parts(2, 4), claim("old", status=allocated("n", "1", holders=("old",))),
-                   running("old", "old", leaving=True), claim("a"), claiming("p", "a"))  # fmt: skip
+                   running("old", "old", terminating=True), claim("a"), claiming("p", "a"))  # fmt: skip
     assert placed(of) == {"p": "~n"}
     assert got(of, "p") == ["n/0"]
 
@@ -284,7 +285,7 @@ def test_sharers_placed_in_this_cycle_can_all_stay() -> None:
 
 def test_who_was_promised_a_device_still_has_to_wait_for_it() -> None:
     leaving = claim("old", status=allocated("n", "0", holders=("old",)))
-    of = dra_cycle(node("n"), gpus("n", 1), leaving, running("old", "old", leaving=True), claim("a"),
+    of = dra_cycle(node("n"), gpus("n", 1), leaving, running("old", "old", terminating=True), claim("a"),
                    claiming("p", "a"))  # fmt: skip
     assert placed(of) == {"p": "~n"}
     assert DRA.must_wait(of, row(of, "p"), 0)
@@ -305,8 +306,8 @@ def test_binds_under_way_hold_their_devices(spec: Fields, on: str, free: str) ->
         },
     }
     bound, group = claiming("b", "b", spec=spec)
-    bound = structs.replace(bound, status=kind(kinds.PodStatus, {"phase": "Pending"}))
-    of = dra_cycle(node("n"), gpus("n", 2), claim("b"), [bound, group], kind(kinds.BindRequest, bind),
+    bound = structs.replace(bound, status=as_kind(kinds.PodStatus, {"phase": "Pending"}))
+    of = dra_cycle(node("n"), gpus("n", 2), claim("b"), [bound, group], as_kind(kinds.BindRequest, bind),
                    claim("a"), claiming("p", "a"))  # fmt: skip
     assert of.trial.status[row(of, "b")] == (Status.BOUND if spec else Status.BINDING)
     assert placed(of)["p"] == "n"
@@ -345,7 +346,7 @@ def test_generated_claims(template: str, statuses: list[Fields], complaint: str 
         "resourceClaims": [{"name": "c0", "resourceClaimTemplateName": template}],
     }
     meta = {"name": "p", "namespace": "ns", "uid": "p", "annotations": {"pod-group-name": "p"}}
-    waiting = kind(kinds.Pod, {"metadata": meta, "spec": spec, "status": {"resourceClaimStatuses": statuses}})
+    waiting = as_kind(kinds.Pod, {"metadata": meta, "spec": spec, "status": {"resourceClaimStatuses": statuses}})
     of = dra_cycle(node("n"), [waiting, group])
     assert placed(of) == {"p": "n" if complaint is None else ""}
     if complaint is not None:
@@ -363,12 +364,26 @@ def test_claims_that_cannot_be_served_are_refused_by_name() -> None:
     assert "constraints[0]" in reason(of, "r")
 
 
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        ("[1, 2, 3].all(a, " * 8 + "true" + ")" * 8, "it exceeds the cost limit"),
+        (f"'{'a' * 60}!'.find('(a+)+$') == 'a'", "cannot allocate all DRA claims on node(s)"),
+    ],
+)
+def test_an_expensive_selector_is_a_reason_of_its_pod_only(expression: str, text: str) -> None:
+    dear = claim("a", request(selectors=[{"cel": {"expression": expression}}]))
+    of = dra_cycle(node("n"), gpus("n", 2), dear, claim("b"), claiming("p", "a"), claiming("q", "b"))
+    assert placed(of) == {"p": "", "q": "n"}
+    assert text in reason(of, "p")
+
+
 def test_the_older_queue_label_is_read_on_claims() -> None:
     fields = {
         "metadata": {"name": "a", "namespace": "ns", "labels": {"runai/queue": "q"}},
         "spec": {"devices": {"requests": [request()]}},
     }
-    of = dra_cycle(node("n"), gpus("n", 1), kind(kinds.ResourceClaim, fields), claiming("p", "a"))
+    of = dra_cycle(node("n"), gpus("n", 1), as_kind(kinds.ResourceClaim, fields), claiming("p", "a"))
     assert placed(of) == {"p": "n"}
 
 
@@ -400,7 +415,7 @@ def test_a_place_taken_back_in_the_same_cycle_is_free_at_once() -> None:
 
 def test_a_claim_can_be_taken_over_from_a_leaving_pod() -> None:
     of = dra_cycle(node("n"), gpus("n", 2), claim("a", status=allocated("n", "1", holders=("old",))),
-                   running("old", "a", leaving=True), claiming("p", "a"))  # fmt: skip
+                   running("old", "a", terminating=True), claiming("p", "a"))  # fmt: skip
     assert placed(of) == {"p": "n"}
     assert got(of, "p") == ["n/1"]
 
@@ -416,5 +431,5 @@ def test_a_full_claim_still_serves_the_pods_it_is_reserved_for() -> None:
 def test_who_leaves_is_a_consumer_until_it_is_gone() -> None:
     holders = (*(f"x{at}" for at in range(255)), "old")
     of = dra_cycle(node("n"), gpus("n", 1), claim("a", status=allocated("n", "0", holders=holders)),
-                   running("old", "a", leaving=True), claiming("p", "a"))  # fmt: skip
+                   running("old", "a", terminating=True), claiming("p", "a"))  # fmt: skip
     assert placed(of) == {"p": ""}

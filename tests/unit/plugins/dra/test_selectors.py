@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+import time
+from collections.abc import Hashable
+from itertools import pairwise, product
 
 import pytest
 
-from pykai.plugins.dra.selectors import SelectorError, read_facts, selects
+from pykai.plugins.dra import selectors
+from pykai.plugins.dra.cel import MAX_COST, Fact, evaluate
+from pykai.plugins.dra.selectors import Condition, SelectorError, Selectors, conditions, plain_answer, read_facts
 from pykai.plugins.dra.values import Quantity, Semver
 
 D = "gpu.example.com"
-FACTS = {
+FACTS: dict[Fact, Hashable] = {
     ("attributes", D, "model"): "H100",
     ("attributes", D, "index"): 3,
     ("attributes", D, "healthy"): True,
@@ -52,7 +56,7 @@ CASES = [
 
 @pytest.mark.parametrize(("expression", "selected"), CASES)
 def test_expressions(expression: str, selected: bool) -> None:
-    assert selects(expression, D, FACTS) is selected
+    assert Selectors().selects(expression, D, FACTS) is selected
 
 
 @pytest.mark.parametrize(
@@ -69,7 +73,7 @@ def test_expressions(expression: str, selected: bool) -> None:
 )
 def test_bad_expressions_say_what_is_wrong(expression: str, complaint: str) -> None:
     with pytest.raises(SelectorError, match=complaint):
-        selects(expression, D, FACTS)
+        Selectors().selects(expression, D, FACTS)
 
 
 @pytest.mark.parametrize(
@@ -95,3 +99,107 @@ def test_versions_are_ordered_by_precedence() -> None:
     assert Semver("1.0.0+one") == Semver("1.0.0+two")
     with pytest.raises(ValueError, match="semantic version"):
         Semver("1.0")
+
+
+# ---------------------------------------------------------------------------------------------------------- cost limits
+TWENTY = str(list(range(20)))
+DOUBLED = "'ab'" + "".join(f".replace('{letter}', 'abab')" for letter in "ab" * 20)
+
+
+@pytest.mark.parametrize(
+    ("expression", "complaint"),
+    [
+        (f"{TWENTY}.all(a, {TWENTY}.all(b, {TWENTY}.all(c, a + b + c >= 0)))", "exceeds the cost limit"),
+        (f"{DOUBLED}.size() > 0", "too long"),
+        (f"{TWENTY}.map(a, 'x'.replace('', 'y')).join('{'z' * 9000}') == ''", "too long"),
+        ("cel.bind(a, '" + "x" * 5000 + f"', {TWENTY}.all(i, {TWENTY}.all(j, a + a != '')))", "exceeds the cost limit"),
+        (" || ".join(["device.driver == 'x'"] * 1000), "at most 10240 are allowed"),
+    ],
+    ids=["nested loops", "doubled text", "long separator", "long texts in loops", "long expression"],
+)
+def test_an_expensive_expression_is_a_reason_not_a_stall(expression: str, complaint: str) -> None:
+    began = time.process_time()
+    with pytest.raises(SelectorError, match=complaint):
+        Selectors().selects(expression, D, FACTS)
+    assert time.process_time() - began < 1.5
+
+
+@pytest.mark.parametrize("call", ["find('(a+)+$') == ''", "matches('^(a+)+$') == false"])
+def test_regular_expressions_take_linear_time(call: str) -> None:
+    began = time.process_time()
+    assert Selectors().selects(f"'{'a' * 5000}!'.{call}", D, FACTS)
+    assert time.process_time() - began < 1.5
+
+
+def test_a_pattern_outside_re2_is_refused() -> None:
+    with pytest.raises(SelectorError, match="is not a regular expression"):
+        Selectors().selects(r"'aa'.find('(a)\\1') == 'aa'", D, FACTS)
+
+
+def test_ordinary_selectors_are_far_from_the_limit() -> None:
+    assert max(evaluate(expression, D, frozenset(FACTS.items())).cost for expression, _ in CASES) < MAX_COST / 20
+
+
+def test_an_expression_that_is_dear_on_many_devices_ends_with_the_cycle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selectors, "MAX_EXPRESSION_COST", 300)
+    expression, cycle = f'device.attributes["{D}"].index * 2 >= 0', Selectors()
+    devices: list[dict[Fact, Hashable]] = [{("attributes", D, "index"): number} for number in range(100)]
+    cost = evaluate(expression, D, frozenset(devices[0].items())).cost
+    affordable = -(-300 // cost)
+    assert 1 < affordable < 100
+    assert all(cycle.selects(expression, D, facts) for facts in devices[:affordable])
+    for facts in devices[affordable:]:
+        with pytest.raises(SelectorError, match="cost limit of a cycle"):
+            cycle.selects(expression, D, facts)
+    assert cycle.selects(expression, D, devices[0])  # what is known costs nothing more
+    assert Selectors().selects(expression, D, devices[99])  # the next cycle begins anew
+
+
+# ----------------------------------------------------------------------------------------------------- plain conditions
+MODEL = ("attributes", D, "model")
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("device.driver == 'd'", (Condition(("driver", "", ""), "d"),)),
+        (f'  device.attributes["{D}"].model=="a && b"  ', (Condition(MODEL, "a && b"),)),
+        (f"device.attributes['{D}'].model == -7", (Condition(MODEL, -7),)),
+        (f"device.attributes['{D}'].model == 'x' || true", None),
+        (f"device.attributes['{D}'].model != 'x'", None),
+        (f"device.attributes['{D}'].model == 'x' &&", None),
+        (f"device.attributes['{D}'].model == 1.5", None),
+        (f"device.attributes['{D}'].model == r'x'", None),
+        (f"device.attributes['{D}'].model() == 'x'", None),
+        ("'d' == device.driver", None),
+        ("", None),
+    ],
+)
+def test_only_joined_comparisons_with_constants_are_plain(
+    expression: str, expected: tuple[Condition, ...] | None
+) -> None:
+    assert conditions(expression) == expected
+
+
+PARTS = [
+    f"device.driver == '{D}'",
+    'device.driver == "other"',
+    f"device.attributes['{D}'].model == 'H100'",
+    f"device.attributes['{D}'].model == 7",
+    f"device.attributes['{D}'].index == 3",
+    f"device.attributes['{D}'].index == 4",
+    f"device.attributes['{D}'].healthy == true",
+    f"device.attributes['{D}'].healthy == false",
+    f"device.attributes['{D}'].missing == 'x'",
+    f"device.attributes['{D}'].driverVersion == '550.1.0'",
+    "device.attributes['nobody.org'].rack == 'r1'",
+]
+
+
+@pytest.mark.parametrize("pair", list(product(PARTS, PARTS)), ids=" && ".join)
+def test_an_answer_is_that_of_the_library(pair: tuple[str, str]) -> None:
+    expression = " && ".join(pair)
+    plain = conditions(expression)
+    assert plain is not None
+    found = plain_answer(plain, D, FACTS)
+    assert found is None or found is evaluate(expression, D, frozenset(FACTS.items())).value

@@ -8,8 +8,9 @@ import pytest
 
 from pykai.objects import kinds
 from pykai.plugins.dra import DynamicResources, allocations
+from tests.builders import as_kind
 from tests.unit.plugins.dra.dra_objects import CLASS, DRIVER, claiming, device_class, devices_of
-from tests.unit.plugins.small_clusters import Fields, cycle, kind, node, placed, row
+from tests.unit.plugins.small_clusters import Fields, cycle, node, placed, row
 
 FAST = f'device.attributes["{DRIVER}"].fast && device.capacity["{DRIVER}"].memory.isGreaterThan(quantity("10Gi"))'
 WISH = {"deviceClassName": CLASS, "count": 2, "selectors": [{"cel": {"expression": FAST}}]}
@@ -41,10 +42,10 @@ def test_every_version_gives_the_same_plan(version: str) -> None:
     devices = [device(f"g{at}", **features(at != 1, {"value": f"{16 * at + 16}Gi"})) for at in range(4)]
     pool = {"name": "n", "generation": 1, "resourceSliceCount": 1}
     about = {"apiVersion": f"resource.k8s.io/{version}", "metadata": {"name": "s"}}
-    offered = kind(kinds.ResourceSlice, {**about, "spec": {
+    offered = as_kind(kinds.ResourceSlice, {**about, "spec": {
         "driver": DRIVER, "nodeName": "n", "pool": pool, "devices": devices}})  # fmt: skip
     metadata = {"name": "c", "namespace": "ns", "labels": {"kai.scheduler/queue": "q"}}
-    asked = kind(kinds.ResourceClaim, {**about, "metadata": metadata, "spec": {
+    asked = as_kind(kinds.ResourceClaim, {**about, "metadata": metadata, "spec": {
         "devices": {"requests": [request, {"name": "either", "firstAvailable": EITHER}]}}})  # fmt: skip
     of = cycle([device_class(), node("m"), node("n"), offered, asked, claiming("p", "c")], [DynamicResources()])
     assert placed(of) == {"p": "n"}

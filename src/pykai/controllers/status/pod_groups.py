@@ -1,0 +1,263 @@
+"""The PodGroup controller: keeps `status.resourcesStatus` of every PodGroup up to date.
+
+The status is the sum over the group's pods, and how much of it is not preemptible. It is all or nothing: while the
+resources of one pod are unknown (a claim or node has not arrived yet), the reconcile fails and is retried. Events are
+collected for a second, so a pod that is created, scheduled and started meanwhile costs one write, and no group is
+written more often than once a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import structlog
+
+from pykai.cache.gangs import DEFAULT_PRIORITY, effective_preemptibility
+from pykai.controllers.loop import Meters, Pace, ReconcileLoop, RetryLater, unmetered
+from pykai.controllers.status.pod_resources import (
+    PodResourcesError,
+    allocated,
+    is_active,
+    is_allocated,
+    requested,
+)
+from pykai.controllers.ttl_cache import MutationCache
+from pykai.controllers.unstructured import Object, UnstructuredView, merge_patch, to_unstructured, unstructured_pod
+from pykai.kube.api import EVERYTHING, Api, EventType, Patch, Selection
+from pykai.kube.errors import NotFound
+from pykai.kube.replica import Change, Key
+from pykai.kube.resources import NODE, POD, POD_GROUP, PRIORITY_CLASS, RESOURCE_CLAIM
+from pykai.kube.watches import Watches
+from pykai.objects import kinds, names
+from pykai.objects.units import ResourceList, sum_resources
+
+_PREEMPTIBILITIES = frozenset({"preemptible", "non-preemptible"})
+
+
+@dataclass(frozen=True)
+class ClusterObjects:
+    """The cluster objects that the status of a PodGroup depends on, besides its pods."""
+
+    nodes: Mapping[str, Object]
+    claims: Mapping[tuple[str, str], Object]
+    """By (namespace, name)."""
+    priority_classes: Sequence[Object]
+
+
+def desired_status(group: Object, pods: Iterable[Object], cluster: ClusterObjects) -> dict[str, Any]:
+    """The status fields of the group that this controller owns; empty lists are absent."""
+    parts = [_contribution(pod, cluster) for pod in pods if is_active(pod)]
+    asked = sum_resources(chain.from_iterable(asked for asked, _ in parts))
+    held = sum_resources(chain.from_iterable(held for _, held in parts))
+    fixed = {} if is_preemptible(group, cluster.priority_classes) else held
+    lists = {"requested": asked, "allocated": held, "allocatedNonPreemptible": fixed}
+    return {"resourcesStatus": {name: resources for name, resources in lists.items() if resources}}
+
+
+def _contribution(pod: Object, cluster: ClusterObjects) -> tuple[list[ResourceList], list[ResourceList]]:
+    """The requested and the allocated resources of a pod; an error names the pod."""
+    try:
+        claims = _claims_of(pod, cluster.claims)
+        node = cluster.nodes.get(pod["spec"].get("nodeName", ""))
+        return requested(pod, claims), allocated(pod, claims, node) if is_allocated(pod) else []
+    except PodResourcesError as error:
+        name = f"{pod['metadata'].get('namespace', '')}/{pod['metadata'].get('name', '')}"
+        raise PodResourcesError(f"pod {name}: {error}") from error
+
+
+def is_preemptible(group: Object, priority_classes: Sequence[Object]) -> bool:
+    """Whether the group's pods may be evicted: as the group states, else by its priority."""
+    stated = group["spec"].get("preemptibility") or ""
+    priority = _priority(group["spec"].get("priorityClassName", ""), priority_classes)
+    return effective_preemptibility(stated if stated in _PREEMPTIBILITIES else "", priority)
+
+
+def _priority(class_name: str, classes: Sequence[Object]) -> int:
+    """The value of the named class, else of the cluster's default class, else the system's default."""
+    named = [each for each in classes if each["metadata"]["name"] == class_name]
+    default = [each for each in classes if each.get("globalDefault")]
+    found = named or default
+    return int(found[0].get("value", 0)) if found else DEFAULT_PRIORITY
+
+
+def _claims_of(pod: Object, claims: Mapping[tuple[str, str], Object]) -> list[Object]:
+    """The resource claims the pod refers to, those made from a template through its status."""
+    made = {each["name"]: each.get("resourceClaimName") for each in pod["status"].get("resourceClaimStatuses") or ()}
+    found = []
+    for entry in pod["spec"].get("resourceClaims") or ():
+        if entry["name"] in made and made[entry["name"]] is None:
+            continue  # the API server shows in this way that the entry needs no claim
+        name = entry.get("resourceClaimName") or made.get(entry["name"])
+        if name is None:
+            raise PodResourcesError(f"resource claim {entry['name']} has not been made from its template yet")
+        key = (pod["metadata"].get("namespace", ""), name)
+        if key not in claims:
+            raise PodResourcesError(f"resource claim {name} does not exist")
+        found.append(claims[key])
+    return found
+
+
+FIRST_SECONDS, LONGEST_SECONDS = 1.0, 60.0
+log = structlog.get_logger("podgroup-controller")
+
+
+@dataclass(frozen=True)
+class PodGroupStatusSettings:
+    """Whose pods count, which are watched, and for how many seconds events are collected before a write."""
+
+    scheduler_name: str = names.SCHEDULER_NAME
+    pods: Selection = EVERYTHING
+    workers: int = 10
+    gather_seconds: float = 1.0
+    meters: Meters = unmetered
+
+
+class Members:
+    """The pods of every group, by their annotation."""
+
+    def __init__(self, scheduler_name: str) -> None:
+        self._scheduler_name = scheduler_name
+        self._pods: dict[Key, dict[Key, kinds.Pod]] = {}
+
+    def change(self, change: Change[kinds.Pod]) -> set[Key]:
+        """Handle a change of a pod; returns the groups whose status may change."""
+        now = None if change.type is EventType.DELETED else change.object
+        before, after = self._group_of(change.old), self._group_of(now)
+        touched = {group for group in (before, after) if group is not None}
+        if before is not None and before != after:
+            self._remove(before, change.key)
+        if after is not None and now is not None:
+            self._pods.setdefault(after, {})[change.key] = now
+        if (
+            before == after
+            and change.old is not None
+            and now is not None
+            and _status_inputs(change.old) == _status_inputs(now)
+        ):
+            return set()
+        return touched
+
+    def of(self, group: Key) -> Iterator[kinds.Pod]:
+        """The pods of a group."""
+        return iter(self._pods.get(group, {}).values())
+
+    def _group_of(self, pod: kinds.Pod | None) -> Key | None:
+        if pod is None or pod.spec.scheduler_name != self._scheduler_name:
+            return None
+        name = (pod.metadata.annotations or {}).get(names.POD_GROUP_ANNOTATION)
+        return (pod.metadata.namespace, name) if name else None
+
+    def _remove(self, group: Key, pod: Key) -> None:
+        members = self._pods.get(group, {})
+        members.pop(pod, None)
+        if not members:
+            self._pods.pop(group, None)
+
+
+def _status_inputs(pod: kinds.Pod) -> tuple[object, ...]:
+    """The fields of a pod that its group's status depends on."""
+    status = pod.status
+    return (
+        status.phase,
+        [(each.status, each.reason) for each in status.conditions or () if each.type == "PodScheduled"],
+        status.resource_claim_statuses,
+        pod.metadata.annotations,
+        pod.spec.node_name,
+        pod.spec.containers,
+    )
+
+
+class PodGroupController:
+    """The controller; `run` works until cancelled."""
+
+    def __init__(self, api: Api, watches: Watches, settings: PodGroupStatusSettings) -> None:
+        self._api = api
+        self._gather_seconds = settings.gather_seconds
+        self._groups = watches.of(POD_GROUP, kinds.PodGroup)
+        self._pods = watches.of(POD, kinds.Pod, settings.pods)
+        self._nodes = watches.of(NODE, kinds.Node)
+        self._classes = watches.of(PRIORITY_CLASS, kinds.PriorityClass)
+        self._claims = watches.of(RESOURCE_CLAIM, kinds.ResourceClaim, optional=True)
+        self._unstructured_classes: list[Object] = []
+        self._members = Members(settings.scheduler_name)
+        self._mutations = MutationCache()
+        pace = Pace(settings.workers, FIRST_SECONDS, LONGEST_SECONDS)
+        self._loop: ReconcileLoop[Key] = ReconcileLoop("podgroup-controller", pace, settings.meters("podgroup"))
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """Reconcile statuses until cancelled."""
+        for watch in (self._pods, self._nodes, self._classes, self._claims, self._groups):
+            await watch.synced()
+        leave = [
+            self._classes.subscribe(self._class_changed),
+            self._pods.subscribe(self._pod_changed),
+            self._groups.subscribe(self._group_changed),
+        ]
+        ready.set()
+        try:
+            await self._loop.run(self._reconcile)
+        finally:
+            for unsubscribe in leave:
+                unsubscribe()
+
+    def _pod_changed(self, change: Change[kinds.Pod]) -> None:
+        for group in self._members.change(change):
+            self._loop.add_after(group, self._gather_seconds)
+
+    def _group_changed(self, change: Change[kinds.PodGroup]) -> None:
+        own = self._mutations.observe(change)
+        old, new = change.old, change.object
+        if own and old is not None and old.spec == new.spec:
+            return
+        if old is None or old.spec != new.spec or old.status.resources_status != new.status.resources_status:
+            self._loop.add_after(change.key, self._gather_seconds)
+
+    def _class_changed(self, change: Change[kinds.PriorityClass]) -> None:
+        """Enqueue the groups that name a changed class, or fall back to the default one."""
+        self._unstructured_classes = [to_unstructured(each) for _, each in self._classes.items()]
+        default = change.object.global_default or (change.old is not None and change.old.global_default)
+        for key, group in self._groups.items():
+            if default or group.spec.priority_class_name == change.key[1]:
+                self._loop.add_after(key, self._gather_seconds)
+
+    async def _reconcile(self, key: Key) -> None:
+        group = self._groups.get(key[1], key[0])
+        if group is None:
+            return
+        try:
+            wanted = desired_status(
+                to_unstructured(group),
+                (unstructured_pod(pod) for pod in self._members.of(key)),
+                self._cluster_objects(),
+            )
+        except PodResourcesError as error:
+            raise RetryLater(str(error)) from error
+        patch = merge_patch(self._status(key, group), wanted)
+        if not patch:
+            return
+        try:
+            written = await self._api.patch(POD_GROUP.ref(key[1], key[0]).sub("status"), Patch.merge({"status": patch}))
+        except NotFound:
+            return
+        self._mutations.put(key, written)
+        log.info("pod group status written", group=f"{key[0]}/{key[1]}", **wanted["resourcesStatus"])
+
+    def _status(self, key: Key, group: kinds.PodGroup) -> Object:
+        """The fields of the group's status that this controller owns, our last write included."""
+        written = self._mutations.get(key)
+        status = to_unstructured(group)["status"] if written is None else written.get("status") or {}
+        return {"resourcesStatus": status.get("resourcesStatus") or {}}
+
+    def _cluster_objects(self) -> ClusterObjects:
+        nodes: UnstructuredView[str] = UnstructuredView(self._nodes, lambda name: ("", name))
+        claims: UnstructuredView[Key] = UnstructuredView(self._claims, lambda key: key)
+        return ClusterObjects(nodes, claims, self._unstructured_classes)
+
+
+async def run(api: Api, watches: Watches, settings: PodGroupStatusSettings, ready: asyncio.Event) -> None:
+    """Reconcile the status of PodGroups until cancelled."""
+    await PodGroupController(api, watches, settings).run(ready)

@@ -1,0 +1,85 @@
+"""Short-lived knowledge: what this process just read or wrote, until a watch shows it.
+
+`TTLCache` keeps values for a few seconds. `MutationCache` keeps the objects that the server returned for our writes, as
+client-go's mutation cache does: until the informer shows that version or a later one, they count as the state of the
+cluster, so nothing is written twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, Generic, TypeVar
+
+from pykai.controllers.unstructured import Object
+from pykai.kube.api import EventType
+from pykai.kube.clock import steady
+from pykai.kube.codec import version_number
+from pykai.kube.replica import Change, Key
+
+MUTATION_SECONDS = 10.0
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class TTLCache(Generic[K, V]):
+    """Values by key, each for `seconds` unless put with another time; `put` drops expired ones now and then."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = steady) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._entries: dict[K, tuple[float, V]] = {}
+        self._sweep_at = 64
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def put(self, key: K, value: V, seconds: float | None = None) -> None:
+        """Keep a value; `seconds` None means the usual time."""
+        self._entries[key] = self._clock() + (self._seconds if seconds is None else seconds), value
+        if len(self._entries) > self._sweep_at:
+            self._sweep()
+
+    def get(self, key: K) -> V | None:
+        """The value, None if there is none or it has expired."""
+        entry = self._entries.get(key)
+        return entry[1] if entry is not None and entry[0] > self._clock() else None
+
+    def drop(self, key: K) -> None:
+        """Remove a value."""
+        self._entries.pop(key, None)
+
+    def _sweep(self) -> None:
+        now = self._clock()
+        self._entries = {key: entry for key, entry in self._entries.items() if entry[0] > now}
+        self._sweep_at = max(64, 2 * len(self._entries))
+
+
+class MutationCache:
+    """Objects of one kind as the server returned our last write, by (namespace, name)."""
+
+    def __init__(self, clock: Callable[[], float] = steady) -> None:
+        self._written: TTLCache[Key, Object] = TTLCache(MUTATION_SECONDS, clock)
+
+    def put(self, key: Key, written: Object) -> None:
+        """Keep the result of a write."""
+        self._written.put(key, written)
+
+    def get(self, key: Key) -> Object | None:
+        """The object as we wrote it; None if the watch is as new."""
+        return self._written.get(key)
+
+    def drop(self, key: Key) -> None:
+        """Remove an object that the server no longer has."""
+        self._written.drop(key)
+
+    def observe(self, change: Change[Any]) -> bool:
+        """Handle a watch event of a typed object; returns whether it shows exactly our last write."""
+        written = self._written.get(change.key)
+        if written is None:
+            return False
+        shown, own = change.object.metadata, written["metadata"]
+        gone = change.type is EventType.DELETED and shown.uid == own.get("uid")
+        if gone or version_number(shown.resource_version) >= version_number(own.get("resourceVersion", "")):
+            self._written.drop(change.key)
+        return bool(shown.resource_version == own.get("resourceVersion")) and not gone

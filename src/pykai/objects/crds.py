@@ -1,0 +1,102 @@
+"""The custom resource definitions: names, versions and columns of our kinds; their fields are declared elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pykai.objects import config_schema, custom_resources, shard_schema
+from pykai.objects.schema import AGE, Column, Definition, conditions, record, struct_schema
+
+QUEUE: Final = Definition(
+    group="scheduling.run.ai",
+    version="v2",
+    kind="Queue",
+    plural="queues",
+    namespaced=False,
+    doc="A queue: a team, project or department with a guaranteed share of the cluster, a limit, and a weight for what "
+    "is left over. Queues form a tree; workloads name a queue at the bottom of it.",
+    spec=struct_schema(custom_resources.QueueSpec),
+    status=struct_schema(custom_resources.QueueStatus),
+    columns=(
+        Column("Priority", ".spec.priority"),
+        Column("Parent", ".spec.parentQueue"),
+        Column("Children", ".status.childQueues"),
+        Column("DisplayName", ".spec.displayName"),
+    ),
+)
+POD_GROUP: Final = Definition(
+    group="scheduling.run.ai",
+    version="v2alpha2",
+    kind="PodGroup",
+    plural="podgroups",
+    namespaced=True,
+    doc="A group of pods that are scheduled together. The pod grouper makes one for every workload; pods name it in "
+    "the annotation pod-group-name.",
+    spec=struct_schema(custom_resources.PodGroupSpec),
+    status=struct_schema(custom_resources.PodGroupStatus),
+    short_names=("pg",),
+    columns=(
+        Column("Queue", ".spec.queue", doc="The queue whose share the pods use."),
+        Column("MinMember", ".spec.minMember", "integer", "Pods that must be able to run before any starts."),
+        Column("PriorityClass", ".spec.priorityClassName", doc="Decides the order within the queue."),
+        AGE,
+    ),
+)
+BIND_REQUEST: Final = Definition(
+    group="scheduling.run.ai",
+    version="v1alpha2",
+    kind="BindRequest",
+    plural="bindrequests",
+    namespaced=True,
+    doc="The decision to run a pod on a node, written by the scheduler and carried out by the binder. "
+    "It has the name of its pod and goes with it.",
+    spec=struct_schema(custom_resources.BindRequestSpec),
+    status=struct_schema(custom_resources.BindRequestStatus),
+    columns=(
+        Column("Node", ".spec.selectedNode", doc="The node the pod is bound to."),
+        Column("Type", ".spec.receivedResourceType", doc="What kind of GPU share the pod gets."),
+        Column("Phase", ".status.phase", doc="How far the binder got."),
+        AGE,
+    ),
+)
+TOPOLOGY: Final = Definition(
+    group="kai.scheduler",
+    version="v1alpha1",
+    kind="Topology",
+    plural="topologies",
+    namespaced=False,
+    doc="How the nodes of the cluster are arranged, so that workloads can ask to run close together.",
+    spec=struct_schema(custom_resources.TopologySpec),
+    spec_required=True,
+)
+CONFIG: Final = Definition(
+    group="kai.scheduler",
+    version="v1",
+    kind="Config",
+    plural="configs",
+    namespaced=False,
+    doc="How the whole system is deployed and configured. Only the object named kai-config is used.",
+    spec=config_schema.SPEC,
+    status=record(
+        "What the operator made of it.", {"conditions": conditions("Whether the system is deployed and works.")}
+    ),
+)
+SHARD: Final = Definition(
+    group="kai.scheduler",
+    version="v1",
+    kind="SchedulingShard",
+    plural="schedulingshards",
+    namespaced=False,
+    doc="A scheduler of its own for a part of the nodes. The operator runs one for every shard.",
+    spec=shard_schema.SPEC,
+    status=record(
+        "What the operator made of it.", {"conditions": conditions("Whether the shard is deployed and works.")}
+    ),
+)
+
+DEFINITIONS: Final[tuple[Definition, ...]] = (QUEUE, POD_GROUP, BIND_REQUEST, CONFIG, SHARD, TOPOLOGY)
+
+
+def manifests() -> list[dict[str, Any]]:
+    """All CustomResourceDefinition objects."""
+    return [definition.manifest() for definition in DEFINITIONS]

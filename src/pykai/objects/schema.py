@@ -1,0 +1,358 @@
+"""How a custom resource is declared: the msgspec struct that components decode is also its CRD.
+
+A field carries the sentence that `kubectl explain` shows, and the rules that the API server enforces, in its
+annotation:
+
+    quota: Annotated[float, Doc("The guaranteed amount. -1 is unlimited.")] = 0.0
+
+`Definition.manifest` makes the structural schema from the types and these notes. Decoding does not enforce the rules:
+an informer must be able to read whatever the API server stores. A field marked `ClassVar` belongs to the definition but
+is not decoded, because no component reads it.
+
+The functions `text` to `conditions` make parts of a schema by hand, for what has no struct: Config, SchedulingShard and
+the values of the chart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from types import UnionType
+from typing import Annotated, Any, ClassVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Struct
+
+Schema = dict[str, Any]
+
+NAME_PATTERN = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+DURATION_PATTERN = (
+    r"^[-+]?(0|([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h)(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))*)$"
+)
+QUANTITY_PATTERN = (
+    r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
+)
+MAX_DURATION_LENGTH = 64
+DURATION_RULES: Schema = {
+    "maxLength": MAX_DURATION_LENGTH,
+    "x-kubernetes-validations": [
+        {"rule": f"self.matches(r'{DURATION_PATTERN}')", "message": "must be a duration such as 90s or 1h30m"}
+    ],
+}
+"""A rule instead of a pattern: the API server shows its message, and of a pattern the regular expression."""
+QUANTITY_RULES: Schema = {
+    "pattern": QUANTITY_PATTERN,
+    "anyOf": [{"type": "integer"}, {"type": "string"}],
+    "x-kubernetes-int-or-string": True,
+}
+_API_VERSION = "The version of the API this object is written in, as group/version."
+_KIND = "The kind of this object."
+
+
+class Kind(Struct, rename="camel", gc=False, kw_only=True, omit_defaults=True, frozen=True):
+    """What every struct of an object shares: immutable, camelCase on the wire, unknown fields ignored."""
+
+
+class OwnerReference(Kind):
+    name: str = ""
+    kind: str = ""
+    uid: str = ""
+    api_version: str = ""
+    controller: bool = False
+
+
+class ObjectMeta(Kind):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    owner_references: list[OwnerReference] | None = None
+
+
+class Doc:
+    """A note on a field: its description and further keywords of its schema.
+
+    `shape` describes the value where the decoded type says less; `words` fill the placeholders in the descriptions of
+    the struct below; `required`: the object must have the field. A rule that is None removes the keyword.
+    """
+
+    def __init__(
+        self,
+        text: str = "",
+        *,
+        shape: Any = None,
+        words: Mapping[str, str] | None = None,
+        required: bool = False,
+        **rules: Any,
+    ) -> None:
+        self.text = text
+        self.shape = shape
+        self.words = words or {}
+        self.required = required
+        self.rules = rules
+
+
+Duration = Annotated[str, Doc(" A duration such as 90s or 1h30m.", **DURATION_RULES)]
+Quantity = Annotated[str | int | float, Doc("Amount of this resource.", **QUANTITY_RULES)]
+Amounts = dict[str, Quantity]
+_KEYED: Schema = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
+
+
+def keyed_by_type(text: str) -> Doc:
+    """The note on a list with one entry per `type`."""
+    return Doc(text, **_KEYED)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of `kubectl get`; `type` is one of string, integer, number, boolean, date."""
+
+    name: str
+    path: str
+    type: str = "string"
+    doc: str = ""
+
+    def manifest(self) -> dict[str, Any]:
+        """The column as the definition writes it."""
+        row = {"name": self.name, "type": self.type, "jsonPath": self.path}
+        return {**row, "description": self.doc} if self.doc else row
+
+
+AGE = Column("Age", ".metadata.creationTimestamp", "date")
+
+
+@dataclass(frozen=True)
+class Definition:
+    """One kind with its only version; `status` None means that it has no status subresource."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool
+    doc: str
+    spec: Schema
+    status: Schema | None = None
+    short_names: tuple[str, ...] = ()
+    columns: tuple[Column, ...] = ()
+    spec_required: bool = False
+
+    @property
+    def name(self) -> str:
+        """`plural.group`."""
+        return f"{self.plural}.{self.group}"
+
+    def schema(self) -> Schema:
+        """The structural schema of the whole object."""
+        fields: dict[str, Schema] = {
+            "apiVersion": {"type": "string", "description": _API_VERSION},
+            "kind": {"type": "string", "description": _KIND},
+            "metadata": {"type": "object"},
+            "spec": self.spec,
+        }
+        if self.status is not None:
+            fields["status"] = self.status
+        schema: Schema = {"type": "object", "description": self.doc, "properties": fields}
+        return {**schema, "required": ["spec"]} if self.spec_required else schema
+
+    def manifest(self) -> dict[str, Any]:
+        """The CustomResourceDefinition object."""
+        names: dict[str, Any] = {
+            "kind": self.kind,
+            "listKind": f"{self.kind}List",
+            "plural": self.plural,
+            "singular": self.kind.lower(),
+        }
+        if self.short_names:
+            names["shortNames"] = list(self.short_names)
+        version: dict[str, Any] = {"name": self.version, "served": True, "storage": True}
+        if self.columns:
+            version["additionalPrinterColumns"] = [column.manifest() for column in self.columns]
+        if self.status is not None:
+            version["subresources"] = {"status": {}}
+        version["schema"] = {"openAPIV3Schema": self.schema()}
+        scope = "Namespaced" if self.namespaced else "Cluster"
+        return {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": self.name},
+            "spec": {"group": self.group, "names": names, "scope": scope, "versions": [version]},
+        }
+
+
+def struct_schema(struct: type[Struct], words: Mapping[str, str] | None = None) -> Schema:
+    """The schema of an object from the notes on the fields of its struct; every field needs one."""
+    names = {field.name: field.encode_name for field in msgspec.structs.fields(struct)}
+    fields: dict[str, Schema] = {}
+    required: list[str] = []
+    for name, hint in get_type_hints(struct, include_extras=True).items():
+        _, notes = _unwrapped(hint)
+        if not notes:
+            raise TypeError(f"{struct.__name__}.{name} needs a Doc: it is part of a custom resource")
+        wire = names.get(name) or _camel(name)
+        fields[wire] = _field_schema(hint, words or {})
+        if any(note.required for note in notes):
+            required.append(wire)
+    made = record((struct.__doc__ or "").format_map(words or {}), fields)
+    return {**made, "required": required} if required else made
+
+
+def _field_schema(hint: Any, words: Mapping[str, str]) -> Schema:
+    kind, notes = _unwrapped(hint)
+    shape = next((note.shape for note in notes if note.shape is not None), kind)
+    below = {**words, **{key: word for note in notes for key, word in note.words.items()}}
+    made = _type_schema(shape, below)
+    for note in reversed(notes):
+        made |= note.rules
+    description = "".join(note.text for note in notes).format_map(words)
+    if description:
+        made["description"] = description
+    return {key: value for key, value in made.items() if value is not None}
+
+
+def _unwrapped(hint: Any) -> tuple[Any, list[Doc]]:
+    """The type behind ClassVar, Annotated and `| None`, and the notes on the way, the outermost first."""
+    notes: list[Doc] = []
+    while True:
+        origin = get_origin(hint)
+        if origin is ClassVar:
+            (hint,) = get_args(hint)
+        elif origin is Annotated:
+            hint, *found = get_args(hint)
+            notes += [note for note in found if isinstance(note, Doc)]
+        elif origin in (Union, UnionType) and type(None) in get_args(hint):
+            (hint,) = [part for part in get_args(hint) if part is not type(None)][:1]
+        else:
+            return hint, notes
+
+
+_PLAIN: dict[Any, Schema] = {
+    str: {"type": "string"},
+    bool: {"type": "boolean"},
+    int: {"type": "integer", "format": "int32"},
+    float: {"type": "number"},
+    datetime: {"type": "string", "format": "date-time"},
+    Any: {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+}
+
+
+def _type_schema(kind: Any, words: Mapping[str, str]) -> Schema:
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is list:
+        return {"type": "array", "items": _field_schema(arguments[0], words)}
+    if origin is dict and arguments[1] is Any:
+        return dict(_PLAIN[Any])
+    if origin is dict:
+        return {"type": "object", "additionalProperties": _field_schema(arguments[1], words)}
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        return struct_schema(kind, words)
+    return dict(_PLAIN.get(kind, {}))
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part.title() for part in rest)
+
+
+def text(doc: str, **rules: Any) -> Schema:
+    """A string."""
+    return {"type": "string", "description": doc, **rules}
+
+
+def whole(doc: str, **rules: Any) -> Schema:
+    """An integer of 32 bits."""
+    return {"type": "integer", "format": "int32", "description": doc, **rules}
+
+
+def decimal(doc: str, **rules: Any) -> Schema:
+    """A number."""
+    return {"type": "number", "description": doc, **rules}
+
+
+def switch(doc: str, **rules: Any) -> Schema:
+    """True or false."""
+    return {"type": "boolean", "description": doc, **rules}
+
+
+def choice(doc: str, *values: str, **rules: Any) -> Schema:
+    """One of a few strings."""
+    return {"type": "string", "description": doc, "enum": list(values), **rules}
+
+
+def duration(doc: str) -> Schema:
+    """A length of time such as 90s or 1h30m."""
+    return text(f"{doc} A duration such as 90s or 1h30m.", **DURATION_RULES)
+
+
+def moment(doc: str, **rules: Any) -> Schema:
+    """A point in time (RFC 3339)."""
+    return {"type": "string", "format": "date-time", "description": doc, **rules}
+
+
+def quantity(doc: str) -> Schema:
+    """An amount of a resource such as 500m or 16Gi."""
+    return {"description": doc, **QUANTITY_RULES}
+
+
+def quantities(doc: str) -> Schema:
+    """Amounts by the name of the resource."""
+    return mapping(doc, quantity("Amount of this resource."))
+
+
+def record(doc: str, fields: dict[str, Schema], **rules: Any) -> Schema:
+    """An object with these fields."""
+    return {"type": "object", "description": doc, "properties": fields, **rules}
+
+
+def mapping(doc: str, values: Schema, **rules: Any) -> Schema:
+    """An object with keys of the user's choice."""
+    return {"type": "object", "description": doc, "additionalProperties": values, **rules}
+
+
+def array(doc: str, items: Schema, **rules: Any) -> Schema:
+    """A list."""
+    return {"type": "array", "description": doc, "items": items, **rules}
+
+
+def words(doc: str) -> Schema:
+    """A list of strings."""
+    return array(doc, {"type": "string"})
+
+
+def labels(doc: str) -> Schema:
+    """A map from string to string."""
+    return mapping(doc, {"type": "string"})
+
+
+def foreign(doc: str) -> Schema:
+    """An object that belongs to the Kubernetes API and is passed on as it is."""
+    return {**_PLAIN[Any], "description": doc}
+
+
+def foreign_list(doc: str) -> Schema:
+    """A list of objects that belong to the Kubernetes API."""
+    return array(doc, dict(_PLAIN[Any]))
+
+
+def conditions(doc: str) -> Schema:
+    """Standard conditions, one per type."""
+    fields = {
+        "type": text("What the condition is about.", maxLength=316),
+        "status": choice("Whether it holds.", "True", "False", "Unknown"),
+        "observedGeneration": {
+            "type": "integer",
+            "format": "int64",
+            "minimum": 0,
+            "description": "The generation of the spec this was said of.",
+        },
+        "lastTransitionTime": moment("When the status last changed."),
+        "reason": text("Why, as one word for programs.", maxLength=1024),
+        "message": text("Why, in plain words.", maxLength=32768),
+    }
+    item = record("One condition.", fields, required=["type", "status", "lastTransitionTime", "reason", "message"])
+    return array(doc, item, **_KEYED)
