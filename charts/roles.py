@@ -153,6 +153,7 @@ ROLES: tuple[Role, ...] = (
         scaling=(("", "pods", "create delete"), ("", "pods/status", "patch")),
         lease=known.NODE_SCALE_ADJUSTER_LEASE,
     ),
+    Role("kai-admission", "admission", cluster=(("scheduling.k8s.io", "priorityclasses", FOLLOW),)),
     Role("kai-numa-placement-exporter", "numa-placement-exporter", cluster=(("", "pods", "list patch"),)),
     Role("kai-resource-reservation", "", reservation=(("", "pods", "get patch"),)),
     Role(

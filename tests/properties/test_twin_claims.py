@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from pykai.plugins.dra.selectors import Selectors
 from tests.properties.contended import contended, rivals, scattered
-from tests.properties.small_world import NOW
 from tests.properties.test_twin import CONTESTS, EVERYTHING, decided, examples, policy_of
 from tests.properties.twin.claims import Claims, Devices
 from tests.properties.twin.decide import decide as decide_slowly
@@ -20,7 +19,7 @@ Selectors().selects(
 
 def compare(devices: Devices, actions: tuple[str, ...]) -> None:
     snapshot, policy = devices.snapshot(), policy_of(actions)
-    assert decided(snapshot, policy) == decide_slowly(snapshot, policy, NOW, [Claims(devices, MEANINGS)])
+    assert decided(snapshot, policy) == decide_slowly(snapshot, policy.actions, [Claims(devices, MEANINGS)])
 
 
 @given(racks(rivals()), st.sampled_from(CONTESTS))

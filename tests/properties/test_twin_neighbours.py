@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pykai.engine.policy import Policy
 from pykai.plugins.registry import BUILT_IN, make_all
 from tests.properties.contended import contended, lookalikes, rivals, scattered
-from tests.properties.small_world import NOW, Cluster
+from tests.properties.small_world import Cluster
 from tests.properties.test_twin import CONTESTS, EVERYTHING, decided, examples, snapshot_of
 from tests.properties.twin.decide import decide as decide_slowly
 from tests.properties.twin.neighbours import Neighbours
@@ -21,7 +21,7 @@ FRIENDLY = Policy(make_all([(name, {}) for name in (*BUILT_IN, "podaffinity")]))
 
 def compare(cluster: Cluster, actions: tuple[str, ...]) -> None:
     snapshot, policy = snapshot_of(cluster), replace(FRIENDLY, actions=actions)
-    assert decided(snapshot, policy) == decide_slowly(snapshot, policy, NOW, [Neighbours(cluster)])
+    assert decided(snapshot, policy) == decide_slowly(snapshot, policy.actions, [Neighbours(cluster)])
 
 
 @given(towns(st.one_of(contended(7), lookalikes())))

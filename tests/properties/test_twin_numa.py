@@ -37,7 +37,7 @@ def predicted(snapshot: Snapshot, policy: Policy) -> Seats:
 
 def predicted_slowly(found: Boards, snapshot: Snapshot, policy: Policy) -> Seats:
     rule = Zones(found)
-    world, seats = after_cycle(snapshot, policy, NOW, [rule]), Seats()
+    world, seats = after_cycle(snapshot, policy.actions, [rule]), Seats()
     for pod, name in enumerate(snapshot.pods.names):
         if world.status(pod) is Status.ALLOCATED:
             mine = seats[name] = dict[tuple[str, str], float]()
@@ -49,7 +49,7 @@ def predicted_slowly(found: Boards, snapshot: Snapshot, policy: Policy) -> Seats
 
 def compare(found: Boards, actions: tuple[str, ...]) -> None:
     snapshot, policy = found.snapshot(), policy_of(found, actions)
-    assert decided(snapshot, policy) == decide_slowly(snapshot, policy, NOW, [Zones(found)])
+    assert decided(snapshot, policy) == decide_slowly(snapshot, policy.actions, [Zones(found)])
     assert predicted(snapshot, policy) == predicted_slowly(found, snapshot, policy)
 
 

@@ -129,7 +129,7 @@ def compare(case: Timed, actions: tuple[str, ...]) -> None:
         now = NOW + number * STEP
         snapshot = snapshot_of(cluster, now)
         plan = decide(snapshot, policy, now)
-        twin = TimedCycle(cluster, snapshot, policy, Runtimes(cluster.queues, arguments), now)
+        twin = TimedCycle(cluster, snapshot, Runtimes(cluster.queues, arguments), now)
         assert read(plan) == twin.run(actions)
         pods = [*(bind.pod for bind in plan.binds), *(pipeline.pod for pipeline in plan.pipelines)]
         served = {pod[1].split("-")[0] for pod in pods}
@@ -172,7 +172,7 @@ def test_the_twin_finds_the_same_protected(case: Timed, action: str) -> None:
     cluster, arguments = case
     policy = policy_of(arguments, (action,))
     cycle = Cycle(snapshot_of(cluster, NOW), policy, NOW)
-    twin = TimedCycle(cluster, cycle.snapshot, policy, Runtimes(cluster.queues, arguments), NOW)
+    twin = TimedCycle(cluster, cycle.snapshot, Runtimes(cluster.queues, arguments), NOW)
     gangs = list(twin.world.members)
     plugin = plugin_of(policy)
     for pair in product(gangs, gangs):
@@ -186,7 +186,7 @@ def test_the_twin_tells_the_same_order(case: Timed, depth: int | None) -> None:
     depths = {} if depth is None else {"allocate": depth}
     policy = replace(policy_of(arguments, ("allocate",)), queue_depth=depths)
     snapshot = cluster.snapshot()
-    assert job_order(snapshot, policy, NOW) == turns(snapshot, policy, NOW, depth)
+    assert job_order(snapshot, policy, NOW) == turns(snapshot, depth)
 
 
 # ------------------------------------------------------------------------------------------------------------- past use

@@ -36,22 +36,22 @@ def said(plan: Plan) -> dict[str, set[str]]:
 @examples(1.0)
 def test_the_twin_chooses_the_same_domains(cluster: Cluster, actions: tuple[str, ...]) -> None:
     snapshot, policy = snapshot_of(cluster), policy_of(actions)
-    assert decided(snapshot, policy) == decide_slowly(snapshot, policy, NOW)
+    assert decided(snapshot, policy) == decide_slowly(snapshot, policy.actions)
 
 
 @given(crowded_sites(), st.sampled_from(CONTESTS))
 @examples(0.5)
 def test_the_twin_takes_domains_from_the_same(cluster: Cluster, actions: tuple[str, ...]) -> None:
     snapshot, policy = snapshot_of(cluster), policy_of(actions)
-    assert decided(snapshot, policy) == decide_slowly(snapshot, policy, NOW)
+    assert decided(snapshot, policy) == decide_slowly(snapshot, policy.actions)
 
 
 @given(sites_of_lookalikes())
 @examples(1.0)
 def test_the_twin_has_the_same_reasons(cluster: Cluster) -> None:
     snapshot, policy = snapshot_of(cluster), policy_of(("allocate",))
-    assert decided(snapshot, policy) == decide_slowly(snapshot, policy, NOW)
-    plan, world = decide(snapshot, policy, NOW), after_cycle(snapshot, policy, NOW)
+    assert decided(snapshot, policy) == decide_slowly(snapshot, policy.actions)
+    plan, world = decide(snapshot, policy, NOW), after_cycle(snapshot, policy.actions)
     waiting = {verdict.gang[1] for verdict in plan.verdicts}
     told = {world.gangs.names[gang]: about for gang, about in world.notes.items() if about}
     assert said(plan) == {gang: about for gang, about in told.items() if gang in waiting}

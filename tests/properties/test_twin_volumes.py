@@ -11,7 +11,6 @@ from pykai.engine.policy import Policy
 from pykai.plugins.csi_storage import StoragePools
 from pykai.plugins.volumes import VolumeReach
 from tests.properties.contended import contended, rivals, scattered
-from tests.properties.small_world import NOW
 from tests.properties.test_twin import CONTESTS, EVERYTHING, decided, examples, policy_of
 from tests.properties.twin.decide import decide as decide_slowly
 from tests.properties.twin.pools import Pools
@@ -29,7 +28,7 @@ def without_storage(policy: Policy) -> Policy:
 def compare(storage: Storage, actions: tuple[str, ...]) -> None:
     snapshot, policy = storage.snapshot(), policy_of(actions)
     rules = [Volumes(storage), *([Pools(storage)] if storage.by_pools else [])]
-    assert decided(snapshot, policy) == decide_slowly(snapshot, without_storage(policy), NOW, rules)
+    assert decided(snapshot, policy) == decide_slowly(snapshot, policy.actions, rules)
 
 
 @given(warehouses(rivals(), by_pools=False), st.sampled_from(CONTESTS))

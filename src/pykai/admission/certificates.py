@@ -4,16 +4,24 @@ The authority's key is dropped after signing, so nothing that could sign for ano
 a new authority, and the bundle the API server trusts holds the old one beside it until that expires, so servers may
 change over in their own time. A certificate an administrator supplied is recognised by its issuer and never replaced.
 The time is an argument everywhere.
+
+They lie in a directory as `tls.crt`, `tls.key` and `ca.crt`: kept current here (`renew`), or mounted from a Secret and
+only read. `renew` replaces files one by one, each atomically; a reader that meets the moment between them
+(`ReloadingContext`) sees a key that does not belong to the certificate, keeps what it has and looks again. A renewal
+that was cut off there is made up for by the next one.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ipaddress
+import os
 import re
-from collections.abc import Iterable, Sequence
+import ssl
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -229,3 +237,98 @@ def _pem(certificate: x509.Certificate) -> bytes:
 def _key_pem(key: rsa.RSAPrivateKey) -> bytes:
     form = serialization.PrivateFormat.TraditionalOpenSSL
     return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+
+
+CERTIFICATE_FILE = "tls.crt"
+KEY_FILE = "tls.key"
+AUTHORITY_FILE = "ca.crt"
+
+Trust = Callable[[bytes], Awaitable[None]]
+
+
+async def renew(directory: Path, names: Sequence[str], now: datetime, trust: Trust) -> str | None:
+    """Make the directory's credentials anew where that is due; answers why, or None when they still serve.
+
+    `trust` is awaited with the new bundle (old authority included) before the new certificate can be served: it tells
+    the API server. When it raises, the old files stay.
+    """
+    certificate, key, authority = (_read(directory / name) for name in (CERTIFICATE_FILE, KEY_FILE, AUTHORITY_FILE))
+    reason = renewal_reason(certificate, names, now) or defect(certificate, key, authority)
+    if reason is None and not key:
+        reason = "there is no key"
+    if reason is None:
+        return None
+    fresh = issue(names, now)
+    bundle = trust_bundle([fresh.authority, authority or b""], now)
+    await trust(bundle)
+    directory.mkdir(parents=True, exist_ok=True)
+    _replace(directory / AUTHORITY_FILE, bundle, 0o644)
+    _replace(directory / KEY_FILE, fresh.key, 0o600)
+    _replace(directory / CERTIFICATE_FILE, fresh.certificate, 0o644)
+    return reason
+
+
+def ca_bundle(directory: Path) -> bytes:
+    """What an API server must trust to call a server with these files: the authority, else the certificate itself."""
+    bundle = _read(directory / AUTHORITY_FILE) or _read(directory / CERTIFICATE_FILE)
+    if not bundle:
+        raise FileNotFoundError(f"{directory} holds neither {AUTHORITY_FILE} nor {CERTIFICATE_FILE}")
+    return bundle
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def _replace(path: Path, content: bytes, mode: int) -> None:
+    fresh = path.with_suffix(path.suffix + ".new")
+    fresh.unlink(missing_ok=True)
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+    fresh.replace(path)
+
+
+class ReloadingContext:
+    """A server context that follows the files of a directory; `reload` looks at them."""
+
+    def __init__(self, directory: Path) -> None:
+        """Raises CertificateError when the directory holds no usable certificate and key."""
+        self._directory = directory
+        self._loaded = self._fingerprint()
+        self._current = self._load()
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
+        self.context.sni_callback = self._hand_over
+
+    def reload(self) -> bool:
+        """Take up changed files; answers whether they were taken up, raises CertificateError when they do not fit."""
+        fingerprint = self._fingerprint()
+        if fingerprint == self._loaded:
+            return False
+        self._current = self._load()
+        self._loaded = fingerprint
+        return True
+
+    def _hand_over(self, connection: ssl.SSLObject, server_name: str | None, context: ssl.SSLContext) -> None:
+        connection.context = self._current
+
+    def _fingerprint(self) -> tuple[bytes, ...]:
+        try:
+            return tuple((self._directory / name).read_bytes() for name in (CERTIFICATE_FILE, KEY_FILE))
+        except OSError as problem:
+            raise CertificateError(f"cannot read the serving certificate: {problem}") from None
+
+    def _load(self) -> ssl.SSLContext:
+        fresh = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        fresh.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            fresh.load_cert_chain(self._directory / CERTIFICATE_FILE, self._directory / KEY_FILE)
+        except (OSError, ValueError) as problem:
+            raise CertificateError(
+                f"{CERTIFICATE_FILE} and {KEY_FILE} in {self._directory} are no pair that can be served: {problem}"
+            ) from None
+        return fresh

@@ -1,7 +1,11 @@
-"""Pods that share a GPU: connect the one container that gets the share to the ConfigMaps the binder will fill.
+"""What containers see of GPUs: the share that a pod asks for, and no device of which it was given nothing.
 
-The ConfigMaps do not exist yet at admission. The container's references are not optional, so the kubelet holds the
-container back until the binder has written which device it may use. A second pass over the same pod changes nothing.
+A pod that shares a GPU gets the container with the share connected to the ConfigMaps that the binder will fill. They do
+not exist yet at admission. The container's references are not optional, so the kubelet holds the container back until
+the binder has written which device it may use. A second pass over the same pod changes nothing.
+
+The NVIDIA runtime shows a container every device that NVIDIA_VISIBLE_DEVICES names, whether or not the scheduler gave
+it one. On creation the variable is set to `void` where no device was requested; other values are refused.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from pykai.admission.pod_draft import (
     annotate,
     annotations_of,
     container_at,
+    containers_without_share,
     fraction_container_of,
     init_containers,
     pod_label,
@@ -37,7 +42,11 @@ from pykai.objects.gpu_request import (
     shared_gpu_names,
     shares_gpu,
 )
-from pykai.objects.names import NVIDIA_GPU, SHARED_GPU_CONFIGMAP
+from pykai.objects.names import MIG_PREFIX, NVIDIA_GPU, SHARED_GPU_CONFIGMAP
+from pykai.objects.units import parse_quantity
+
+_NO_DEVICE = "void"
+_HARMLESS = ("", "void", "none")
 
 
 def connect_share(draft: PodObject, suffix: str) -> None:
@@ -116,3 +125,46 @@ def _import_environment(container: ContainerObject, names: SharedGpuNames) -> No
     if not any((source.get("configMapRef") or {}).get("name") == names.environment for source in sources):
         reference = {"name": names.environment, "optional": False}
         container["envFrom"] = [*sources, {"configMapRef": reference}]
+
+
+def hide_devices(draft: PodObject) -> None:
+    """Show no device to the containers that requested none, except the one that receives the pod's share."""
+    for container in containers_without_share(draft):
+        if not _requests_device(container):
+            set_environment(container, {"name": VISIBLE_DEVICES, "value": _NO_DEVICE})
+
+
+def check_device_access(pod: Mapping[str, Any]) -> None:
+    """Refuse a container that names devices by hand."""
+    for container in containers_without_share(pod):
+        for entry in container.get("env") or []:
+            if entry.get("name") == VISIBLE_DEVICES:
+                _check_entry(container.get("name") or "", entry)
+
+
+def _check_entry(container: str, entry: Mapping[str, Any]) -> None:
+    what = f"container {container} has an environment variable {VISIBLE_DEVICES} defined with a"
+    value = entry.get("value") or ""
+    if value not in _HARMLESS:
+        raise RefusedError(
+            f"{what} value of {value}. This is forbidden due to conflicts with Nvidia's device plugin. "
+            "The only values that are allowed are 'void' or 'none'"
+        )
+    if not value and entry.get("valueFrom") is not None:
+        raise RefusedError(
+            f"{what} valueFrom reference. This is forbidden due to possible conflicts with Nvidia's device plugin"
+        )
+
+
+def _requests_device(container: ContainerObject) -> bool:
+    requests = (container.get("resources") or {}).get("requests") or {}
+    devices = [amount for name, amount in requests.items() if name == NVIDIA_GPU or name.startswith(MIG_PREFIX)]
+    return any(_is_some(amount) for amount in devices)
+
+
+def _is_some(amount: str | int | float) -> bool:
+    try:
+        return parse_quantity(amount) != 0
+    except ValueError:
+        # Not a quantity: the API server refuses the pod itself.
+        return False

@@ -1,7 +1,10 @@
 """A pod under mutation: a copy whose editable parts are fresh and whose other parts are shared with the original.
 
 The pod has passed the shape check, so what is present has the right type. Keys are added only when there is something
-to write: an untouched draft equals its pod, and the difference of the two is exactly what the rules changed.
+to write: an untouched draft equals its pod, and the difference of the two, a JSON patch (RFC 6902), is exactly what the
+rules changed. Lists are compared by place: what admission does to a list is append and replace, for which that is the
+shortest form. Values are equal when their JSON is: `1` and `true` differ although Python says they do not. Why there is
+no library for it: docs/adr/0014.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pykai.admission.verdict import RefusedError
+from pykai.admission.verdict import PatchOperation, RefusedError
 from pykai.objects.gpu_request import ContainerRef, GpuRequestError, fraction_container, shares_gpu
 
 PodObject = dict[str, Any]
@@ -111,3 +114,39 @@ def set_volume(draft: PodObject, volume: dict[str, Any]) -> None:
         elif (old.get("configMap") or {}).get("name") == volume["configMap"]["name"]:
             return
     spec["volumes"] = [*others, volume]
+
+
+def difference(old: Any, new: Any, path: str = "") -> Iterator[PatchOperation]:
+    """Operations that, applied in order to `old`, give `new`; `path` is the JSON pointer of the two values."""
+    if old is new:
+        return
+    if isinstance(old, dict) and isinstance(new, dict):
+        yield from _object_difference(old, new, path)
+    elif isinstance(old, list) and isinstance(new, list):
+        yield from _list_difference(old, new, path)
+    elif type(old) is not type(new) or old != new:
+        yield {"op": "replace", "path": path, "value": new}
+
+
+def _object_difference(old: dict[str, Any], new: dict[str, Any], path: str) -> Iterator[PatchOperation]:
+    for key in (key for key in old if key not in new):
+        yield {"op": "remove", "path": f"{path}/{_escaped(key)}"}
+    for key, value in new.items():
+        place = f"{path}/{_escaped(key)}"
+        if key in old:
+            yield from difference(old[key], value, place)
+        else:
+            yield {"op": "add", "path": place, "value": value}
+
+
+def _list_difference(old: list[Any], new: list[Any], path: str) -> Iterator[PatchOperation]:
+    for index, (before, after) in enumerate(zip(old, new, strict=False)):
+        yield from difference(before, after, f"{path}/{index}")
+    for index in range(len(old) - 1, len(new) - 1, -1):
+        yield {"op": "remove", "path": f"{path}/{index}"}
+    for value in new[len(old) :]:
+        yield {"op": "add", "path": f"{path}/-", "value": value}
+
+
+def _escaped(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")

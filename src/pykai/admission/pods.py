@@ -2,23 +2,84 @@
 
 Only pods of our scheduler are looked at. Mutation happens on creation; validation on creation and update. An update is
 refused only for what it breaks itself: a pod that was admitted under other settings can still be labelled, bound and
-deleted.
+deleted. A label or annotation that looks like a misspelt one of ours gives a warning: nothing else would tell.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
-from pykai.admission import shapes
-from pykai.admission.device_access import check_device_access, hide_devices
-from pykai.admission.gpu_sharing import check_gpu_request, connect_share, limit_memory
-from pykai.admission.json_patch import difference
-from pykai.admission.pod_draft import PodObject, annotations_of, draft_of
+from msgspec import Struct, ValidationError, convert
+
+from pykai.admission.gpu_sharing import (
+    check_device_access,
+    check_gpu_request,
+    connect_share,
+    hide_devices,
+    limit_memory,
+)
+from pykai.admission.pod_draft import PodObject, annotations_of, difference, draft_of
 from pykai.admission.verdict import RefusedError, Verdict, judged
+from pykai.objects import names
 from pykai.objects.gpu_request import shares_gpu
 from pykai.objects.names import SCHEDULER_NAME
+
+Amount = str | int | float
+
+
+class Shape(Struct, rename="camel", kw_only=True):
+    """What every view shares: camelCase names, unknown fields ignored."""
+
+
+class OwnerReference(Shape):
+    name: str = ""
+
+
+class PodMeta(Shape):
+    name: str | None = None
+    generate_name: str | None = None
+    namespace: str | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[OwnerReference] | None = None
+
+
+class EnvironmentVariable(Shape):
+    name: str = ""
+    value: str | None = None
+    value_from: dict[str, Any] | None = None
+
+
+class NamedEntry(Shape):
+    name: str = ""
+
+
+class ResourceRequirements(Shape):
+    requests: dict[str, Amount] | None = None
+    limits: dict[str, Amount] | None = None
+
+
+class Container(Shape):
+    name: str = ""
+    env: list[EnvironmentVariable] | None = None
+    env_from: list[dict[str, Any]] | None = None
+    resources: ResourceRequirements | None = None
+
+
+class PodSpec(Shape):
+    scheduler_name: str | None = None
+    runtime_class_name: str | None = None
+    containers: list[Container] | None = None
+    init_containers: list[Container] | None = None
+    volumes: list[NamedEntry] | None = None
+
+
+class Pod(Shape):
+    metadata: PodMeta
+    spec: PodSpec
+
 
 DEFAULT_RUNTIME_CLASS = "nvidia"
 
@@ -91,11 +152,12 @@ def mutate_pod(pod: object, arrival: Arrival, settings: PodSettings) -> Verdict:
 @judged
 def validate_pod(pod: object, settings: PodSettings) -> Verdict:
     """Admit a pod that keeps every rule that is switched on."""
-    if isinstance(pod, dict) and _ours(pod, settings):
-        for _, applies, check in RULES:
-            if applies(settings):
-                check(pod, settings)
-    return Verdict()
+    if not isinstance(pod, dict) or not _ours(pod, settings):
+        return Verdict()
+    for _, applies, check in RULES:
+        if applies(settings):
+            check(pod, settings)
+    return Verdict(advice=tuple(name_advice(pod["metadata"])))
 
 
 def validate_pod_update(pod: object, old: object, settings: PodSettings) -> Verdict:
@@ -109,8 +171,20 @@ def _ours(pod: dict[str, Any], settings: PodSettings) -> bool:
     spec = pod.get("spec")
     if not isinstance(spec, dict) or spec.get("schedulerName") != settings.scheduler_name:
         return False
-    shapes.view(shapes.Pod, "pod", pod)
+    try:
+        convert(pod, Pod)
+    except ValidationError as misfit:
+        raise RefusedError(_misfit(str(misfit))) from None
+    except (UnicodeError, RecursionError) as misfit:
+        raise RefusedError(f"pod: {misfit}") from None
     return True
+
+
+def _misfit(text: str) -> str:
+    """msgspec writes "problem - at `$.path`"; the reader wants "pod.path: problem"."""
+    problem, found, place = text.rpartition(" - at ")
+    path = place.removeprefix("key in ").strip("`").removeprefix("$")
+    return (f"pod{path}: {problem}" if found else f"pod: {text}").replace("`", "")
 
 
 def _set_namespace(draft: PodObject, requested: str) -> None:
@@ -121,3 +195,38 @@ def _set_namespace(draft: PodObject, requested: str) -> None:
         )
     if requested and not own:
         draft["metadata"]["namespace"] = requested
+
+
+def looks_like_ours(key: str) -> bool:
+    """Whether a label or annotation may be meant for us; the registration asks the same in CEL."""
+    return key.startswith(names.OWN_PREFIXES)
+
+
+def name_advice(metadata: Mapping[str, Any]) -> Iterator[str]:
+    """A warning for every label and annotation that is one of ours but for a letter or two, or at the wrong place."""
+    found = {"label": metadata.get("labels") or {}, "annotation": metadata.get("annotations") or {}}
+    known = {"label": names.USER_LABELS, "annotation": names.USER_ANNOTATIONS}
+    for place, other in (("label", "annotation"), ("annotation", "label")):
+        for key in found[place]:
+            if key in known[place] or key in names.WRITTEN_NAMES or not looks_like_ours(key):
+                continue
+            if key in known[other]:
+                yield f"{place} {key!r} has no effect: it is read as {_a(other)}"
+            elif close := get_close_matches(key, known[place], n=1, cutoff=0.8):
+                yield f"{place} {key!r} has no effect: did you mean {close[0]!r}?"
+
+
+def priority_advice(pod: object, settings: PodSettings, known: Collection[str]) -> Iterator[str]:
+    """A warning where the label that names the PriorityClass of the pod's group names none."""
+    if not isinstance(pod, dict) or (pod.get("spec") or {}).get("schedulerName") != settings.scheduler_name:
+        return
+    wanted = ((pod.get("metadata") or {}).get("labels") or {}).get(names.PRIORITY_CLASS_LABEL)
+    if wanted is None or wanted in known:
+        return
+    close = get_close_matches(str(wanted), known, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else "the group gets the default priority"
+    yield f"label {names.PRIORITY_CLASS_LABEL!r}: there is no PriorityClass {wanted!r}: {hint}"
+
+
+def _a(noun: str) -> str:
+    return f"an {noun}" if noun[0] in "aeiou" else f"a {noun}"

@@ -87,13 +87,16 @@ def validating_pods(client: Client, pods: PodSelection, name: str = VALIDATING_N
 
 
 def validating_queues(client: Client, prefix: str = QUEUE_PREFIX) -> Configuration:
-    """The ValidatingWebhookConfiguration of queues."""
-    webhook = _webhook(
-        "queue-validation.kai.scheduler",
-        client(review.VALIDATE_QUEUE),
-        _rule("scheduling.run.ai/v2/queues", "Cluster", ["CREATE", "UPDATE"]),
-    )
-    return _configuration("ValidatingWebhookConfiguration", f"{prefix}v2", [webhook], {})
+    """The ValidatingWebhookConfiguration of queues; an absent webhook keeps nobody from deleting one."""
+    queues, path = "scheduling.run.ai/v2/queues", client(review.VALIDATE_QUEUE)
+    webhooks = [
+        _webhook("queue-validation.kai.scheduler", path, _rule(queues, "Cluster", ["CREATE", "UPDATE"])),
+        {
+            **_webhook("queue-deletion.kai.scheduler", path, _rule(queues, "Cluster", ["DELETE"])),
+            "failurePolicy": "Ignore",
+        },
+    ]
+    return _configuration("ValidatingWebhookConfiguration", f"{prefix}v2", webhooks, {})
 
 
 def validating_pod_groups(client: Client, prefix: str = POD_GROUP_PREFIX) -> Configuration:
@@ -156,8 +159,10 @@ def _pod_webhook(client: dict[str, Any], pods: PodSelection, operations: list[st
         "name": "scheduler-name-match",
         "expression": f"object.spec.schedulerName == {_cel_string(pods.scheduler_name)}",
     }
-    asks = f"{_annotated('object')} && {_cel_list(_ASKING)}.exists(k, k in {_ANNOTATIONS['object']})"
-    webhook["matchConditions"] = [ours, *_matters(*(() if pods.guards_devices else (asks,)), *_changed(operations))]
+    reason = f"{_annotated('object')} && {_cel_list(_ASKING)}.exists(k, k in {_ANNOTATIONS['object']})"
+    if "UPDATE" in operations:
+        reason = f"{reason} || ({_odd_names()})"
+    webhook["matchConditions"] = [ours, *_matters(*(() if pods.guards_devices else (reason,)), *_changed(operations))]
     return webhook
 
 
@@ -178,6 +183,24 @@ def _changed(operations: list[str]) -> list[str]:
         return []
     differs = f"{_cel_list(_READ)}.exists(k, {_annotation('object')} != {_annotation('oldObject')})"
     return [f"{_NO_UPDATE} || {differs} || object.spec != oldObject.spec"]
+
+
+def _odd_names() -> str:
+    """The condition that a pod made by hand has names to warn of; nobody reads the warnings that controllers get."""
+    known = {"labels": names.USER_LABELS, "annotations": names.USER_ANNOTATIONS}
+    odd = [
+        f"has(object.metadata.{where}) && object.metadata.{where}.exists(k, "
+        f"{_cel_list(names.OWN_PREFIXES)}.exists(p, k.startsWith(p)) "
+        f"&& !(k in {_cel_list((*ours, *sorted(names.WRITTEN_NAMES)))}))"
+        for where, ours in known.items()
+    ]
+    label = f"object.metadata.labels[{_cel_string(names.PRIORITY_CLASS_LABEL)}]"
+    odd.append(
+        f"has(object.metadata.labels) && {_cel_string(names.PRIORITY_CLASS_LABEL)} in object.metadata.labels "
+        f"&& !({label} in {_cel_list(names.PRIORITY_CLASSES)})"
+    )
+    either = " || ".join(f"({expression})" for expression in odd)
+    return f"request.operation == 'CREATE' && !has(object.metadata.ownerReferences) && ({either})"
 
 
 def _annotated(which: str) -> str:

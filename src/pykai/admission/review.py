@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from msgspec import DecodeError, Struct, ValidationError, json
 
-from pykai.admission.pod_groups import validate_pod_group
-from pykai.admission.pods import Arrival, PodSettings, mutate_pod, validate_pod, validate_pod_update
+from pykai.admission.podgroups import validate_pod_group
+from pykai.admission.pods import Arrival, PodSettings, mutate_pod, priority_advice, validate_pod, validate_pod_update
 from pykai.admission.queues import QueueRules, validate_queue, validate_queue_deletion
 from pykai.admission.topologies import validate_topology
 from pykai.admission.verdict import Verdict
@@ -49,11 +49,15 @@ class Review(Struct, rename="camel", kw_only=True, frozen=True):
 
 @dataclass(frozen=True)
 class Admission:
-    """What the rules need beside the object: switches, and the queues the API server holds at this moment."""
+    """What the rules need beside the object: switches, and what the API server holds at this moment.
+
+    `priority_classes` None: it is not known which there are.
+    """
 
     pods: PodSettings = PodSettings()
     queues: Callable[[], Mapping[str, Any]] = field(default=dict)
     compare_quotas: bool = False
+    priority_classes: Callable[[], Collection[str]] | None = None
 
 
 def _mutate_pod(request: Request, admission: Admission) -> Verdict:
@@ -65,7 +69,13 @@ def _mutate_pod(request: Request, admission: Admission) -> Verdict:
 def _validate_pod(request: Request, admission: Admission) -> Verdict:
     if request.operation == "UPDATE":
         return validate_pod_update(request.object, request.old_object, admission.pods)
-    return validate_pod(request.object, admission.pods) if request.operation == "CREATE" else Verdict()
+    if request.operation != "CREATE":
+        return Verdict()
+    verdict = validate_pod(request.object, admission.pods)
+    if not verdict.allowed or admission.priority_classes is None:
+        return verdict
+    advice = (*verdict.advice, *priority_advice(request.object, admission.pods, admission.priority_classes()))
+    return replace(verdict, advice=advice)
 
 
 def _validate_topology(request: Request, admission: Admission) -> Verdict:
@@ -115,8 +125,8 @@ def response_of(request: Request, verdict: Verdict) -> bytes:
     response: dict[str, Any] = {"uid": request.uid, "allowed": verdict.allowed}
     if not verdict.allowed:
         response["status"] = {"code": 403, "reason": "Forbidden", "message": verdict.message}
-    if verdict.warnings:
-        response["warnings"] = list(verdict.warnings)
+    if verdict.warnings or verdict.advice:
+        response["warnings"] = [*verdict.warnings, *verdict.advice]
     if verdict.patch:
         response["patchType"] = "JSONPatch"
         response["patch"] = base64.b64encode(json.encode(verdict.patch)).decode()

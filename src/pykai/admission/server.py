@@ -15,8 +15,8 @@ from pathlib import Path
 import structlog
 from aiohttp import web
 
+from pykai.admission.certificates import ReloadingContext
 from pykai.admission.review import HANDLERS, Admission, MalformedReviewError, Request, judge, request_in, response_of
-from pykai.admission.tls import ReloadingContext
 from pykai.admission.verdict import Verdict
 
 SERVING_CERTIFICATES = Path("/tmp/k8s-webhook-server/serving-certs")
@@ -30,7 +30,7 @@ class Listen:
     """Where and what to serve; port 0 picks a free one.
 
     The certificate's files are looked at every `look_every` seconds; `renew`, where the server makes its own, is
-    awaited before each look (`certificate_files.renew`). None: the files are somebody else's.
+    awaited before each look (`certificates.renew`). None: the files come from a Secret.
     """
 
     host: str = "0.0.0.0"

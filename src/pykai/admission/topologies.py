@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pykai.admission import shapes
-from pykai.admission.verdict import RefusedError, Verdict, judged
+from pykai.admission.verdict import RefusedError, Verdict, declared, judged
+from pykai.objects import crds
+from pykai.objects.kinds import Topology
 
 
 @judged
 def validate_topology(topology: object) -> Verdict:
     """Admit a topology whose aliases are unique and differ from every level's node label."""
-    spec = shapes.view(shapes.Topology, "topology", topology).spec
-    levels = (spec.levels if spec else None) or []
+    levels = declared(crds.TOPOLOGY, Topology, "topology", topology).spec.levels
     aliases = Counter(level.alias for level in levels if level.alias)
     labels = {level.node_label for level in levels}
     repeated = sorted(alias for alias, count in aliases.items() if count > 1)

@@ -2,6 +2,10 @@
 
 Rules raise `RefusedError` with the text the user will read; the public functions of this package turn it into a
 `Verdict` at one place each, so nothing an object contains escapes as an exception.
+
+An API server with our definitions sends only well-formed objects. A server without them, a simulator or a test may not,
+so `declared` checks an object against the declaration of its kind first; the rules behind it never meet a string where
+a number belongs.
 """
 
 from __future__ import annotations
@@ -9,10 +13,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeVar
+
+from msgspec import ValidationError, convert
+
+from pykai.objects.schema import DURATION_RULES, Definition, Kind, Schema
+from pykai.objects.validation import default, violations
 
 PatchOperation = dict[str, Any]
 Parameters = ParamSpec("Parameters")
+K = TypeVar("K", bound=Kind)
+_RULES = "x-kubernetes-validations"
+_SCHEMAS: dict[str, Schema] = {}
 
 
 class RefusedError(Exception):
@@ -26,12 +38,16 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether an object is admitted, why not, what to tell the user, and how to change the object (JSON patch)."""
+    """Whether an object is admitted, why not, what to tell the user, and how to change the object (JSON patch).
+
+    `warnings` are those that KAI gives as well, `advice` those that only we give; the user sees both.
+    """
 
     allowed: bool = True
     message: str = ""
     warnings: tuple[str, ...] = ()
     patch: tuple[PatchOperation, ...] = ()
+    advice: tuple[str, ...] = ()
 
 
 def judged(rule: Callable[Parameters, Verdict]) -> Callable[Parameters, Verdict]:
@@ -45,3 +61,30 @@ def judged(rule: Callable[Parameters, Verdict]) -> Callable[Parameters, Verdict]
             return Verdict(False, refusal.message, refusal.warnings)
 
     return judge
+
+
+def declared(definition: Definition, kind: type[K], name: str, value: object) -> K:
+    """The object as its kind; refused with the path of the first field that its definition does not allow.
+
+    Rules in CEL are left to the API server, except that of durations.
+    """
+    schema = _SCHEMAS.get(definition.name)
+    if schema is None:
+        schema = _SCHEMAS[definition.name] = _without_rules(definition.schema())
+    try:
+        complete = default(value, schema)
+        for path, problem in violations(complete, schema):
+            raise RefusedError(f"{name}.{path}: {problem}" if path else f"{name}: {problem}")
+        return convert({"metadata": {}, **complete}, kind)
+    except (ValidationError, UnicodeError, RecursionError, OverflowError) as misfit:
+        raise RefusedError(f"{name}: {misfit}") from None
+
+
+def _without_rules(schema: Schema) -> Schema:
+    made = {key: value for key, value in schema.items() if key != _RULES or value == DURATION_RULES[_RULES]}
+    if "properties" in made:
+        made["properties"] = {name: _without_rules(field) for name, field in made["properties"].items()}
+    for name in ("items", "additionalProperties"):
+        if isinstance(made.get(name), dict):
+            made[name] = _without_rules(made[name])
+    return made

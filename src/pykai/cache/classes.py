@@ -7,7 +7,7 @@ labels, QoS classes or claims matter. Templates are known by the bytes of the sp
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -110,6 +110,8 @@ class KindMemo:
         self.key_sets = _KeySets()
         self._labels: Numbers[object] = Numbers()
         self._label_readings = Readings()
+        self._label_keys: tuple[str, ...] = ()
+        """What was read of labels."""
         self._classes: Mapping[object, PodClass] = {}
         self._space: list[str] = []
 
@@ -151,13 +153,34 @@ class KindMemo:
         """Remember the classes of a snapshot for the next one."""
         self._classes = classes
 
-    def labels(self, pods: Sequence[Pod]) -> Rows:
-        """A number for the namespace and labels of each pod."""
+    def labels(self, pods: Sequence[Pod], keys: tuple[str, ...]) -> Rows:
+        """A number for the namespace of each pod and its labels with these keys."""
+        if keys != self._label_keys:
+            self._label_keys, self._label_readings = keys, Readings()
         return np.asarray(self._label_readings.block(pods, self._read_labels)[0])
 
     def _read_labels(self, pods: Sequence[Pod]) -> Rows:
-        keys = [(pod.metadata.namespace, *sorted((pod.metadata.labels or _NOTHING).items())) for pod in pods]
-        return np.array([[self._labels[key] for key in keys]], dtype=np.int64)
+        found = [(pod.metadata.namespace, *read_labels(pod, self._label_keys).items()) for pod in pods]
+        return np.array([[self._labels[self._label_keys, each] for each in found]], dtype=np.int64)
+
+
+def read_labels(pod: Pod, keys: Sequence[str]) -> dict[str, str]:
+    """The labels of a pod with some keys."""
+    labels = pod.metadata.labels or _NOTHING
+    return {key: labels[key] for key in keys if key in labels}
+
+
+def selector_keys(kinds: Iterable[PodKind]) -> tuple[str, ...] | None:
+    """The label keys that the pod affinity terms of some kinds read; None where no kind has any term.
+
+    Pods mostly carry labels of their own, such as the name of their job: only those that a term reads tell them apart.
+    """
+    affinities = [kind.template.decoded.affinity for kind in kinds if kind.template.pod_affinity]
+    halves = [half for each in affinities for half in (each.pod_affinity, each.pod_anti_affinity) if half is not None]
+    terms = [term for half in halves for term in (*half.required, *(w.pod_affinity_term for w in half.preferred))]
+    selectors = [term.label_selector for term in terms if term.label_selector is not None]
+    keys = {key for each in selectors for key in (*each.match_labels, *(e.key for e in each.match_expressions))}
+    return tuple(sorted(keys)) if affinities else None
 
 
 @dataclass(frozen=True)
@@ -172,9 +195,9 @@ class ClassContext:
 def class_table(pods: Sequence[Pod], kind: Rows, memo: KindMemo, context: ClassContext) -> tuple[list[PodClass], Rows]:
     """The classes in order of appearance, and the class of each pod. Resource names get their row in the space."""
     present = [memo.kinds[number] for number in np.flatnonzero(np.bincount(kind)).tolist()]
-    labels_matter = any(found.template.pod_affinity for found in present)
-    klass, first = by_first(_told_apart(pods, kind, memo, labels_matter, context))
-    drafts = [_Draft(memo.kinds[kind[row]], pods[row], labels_matter) for row in first.tolist()]
+    keys = selector_keys(present)
+    klass, first = by_first(_told_apart(pods, kind, memo, keys, context))
+    drafts = [_Draft(memo.kinds[kind[row]], pods[row], keys or ()) for row in first.tolist()]
     for draft in drafts:
         for name in draft.kind.template.amounts:
             context.space.row(name)
@@ -186,11 +209,14 @@ def class_table(pods: Sequence[Pod], kind: Rows, memo: KindMemo, context: ClassC
     return list(made.values()), klass
 
 
-def _told_apart(pods: Sequence[Pod], kind: Rows, memo: KindMemo, labels_matter: bool, context: ClassContext) -> Rows:
-    """Numbers for the kinds, or for finer distinctions where the cluster asks for them."""
+def _told_apart(
+    pods: Sequence[Pod], kind: Rows, memo: KindMemo, keys: tuple[str, ...] | None, context: ClassContext
+) -> Rows:
+    """Numbers for the kinds, or for finer distinctions where the cluster asks for them; `keys`: of labels, None where
+    neither labels nor namespaces matter."""
     found = kind
-    if labels_matter:
-        found = finer(found, memo.labels(pods))
+    if keys is not None:
+        found = finer(found, memo.labels(pods, keys))
     if context.qos_matters:
         found = finer(found, np.unique([pod.status.qos_class for pod in pods], return_inverse=True)[1])
     if context.dra_gpus:
@@ -211,14 +237,13 @@ class _Draft:
 
     kind: PodKind
     pod: Pod
-    labels_matter: bool
+    label_keys: tuple[str, ...]
 
     @property
     def said(self) -> object:
         """What tells it from other classes of the same row, in another snapshot."""
-        meta = self.pod.metadata
-        labels = tuple((meta.labels or _NOTHING).items()) if self.labels_matter else ()
-        return id(self.kind), meta.namespace, self.pod.status.qos_class, labels
+        labels = tuple(read_labels(self.pod, self.label_keys).items()) if self.label_keys else ()
+        return id(self.kind), self.pod.metadata.namespace, self.pod.status.qos_class, labels
 
 
 def _pod_class(row: int, draft: _Draft, context: ClassContext) -> PodClass:
@@ -242,7 +267,7 @@ def _pod_class(row: int, draft: _Draft, context: ClassContext) -> PodClass:
         legacy_mig=gpu.legacy_mig,
         template=template.decoded,
         namespace=pod.metadata.namespace,
-        labels=pod.metadata.labels or _NOTHING if draft.labels_matter else _NOTHING,
+        labels=read_labels(pod, draft.label_keys) if draft.label_keys else _NOTHING,
         config_maps=template.config_maps,
         qos=pod.status.qos_class or template.qos,
         dims=np.flatnonzero(fitted),

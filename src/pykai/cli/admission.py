@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,8 +13,7 @@ from pykai.admission.registration import PodSelection
 from pykai.admission.review import Admission
 from pykai.cli.component import Composition, Part, own_namespace, process_of, run_component
 from pykai.cli.flags import CLIENT, LOGS, SERVERS, Flag, takes, tell_ineffective
-from pykai.cli.webhook_flags import WEBHOOK, webhook_settings
-from pykai.cli.webhooks import PODS, Webhooks, WebhookSettings
+from pykai.cli.webhooks import PODS, WEBHOOK, Webhooks, WebhookSettings, watched_priority_classes, webhook_settings
 from pykai.kube.api import Api
 from pykai.kube.watches import Watches
 from pykai.objects import names
@@ -54,7 +54,8 @@ def compose(
     admission: Admission, webhook: WebhookSettings, api: Api, watches: Watches, work: WorkMetrics
 ) -> Composition:
     """The webhooks as a component."""
-    return Composition([Part("admission", Webhooks(api, admission, webhook).run, elected=False)])
+    rules = replace(admission, priority_classes=watched_priority_classes(watches))
+    return Composition([Part("admission", Webhooks(api, rules, webhook).run, elected=False)])
 
 
 @click.command("admission")

@@ -19,13 +19,21 @@ from pykai.admission.registration import PodSelection
 from pykai.admission.review import Admission
 from pykai.cli import binder, node_scale_adjuster, pod_group_controller, pod_grouper, queue_controller, scheduler
 from pykai.cli.component import Composition, Part, errors_for_people, own_namespace, process_of, run_component
-from pykai.cli.flag_checks import metric_prefix, port
-from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, Flag, takes, tell_ineffective
+from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, Flag, metric_prefix, port, takes, tell_ineffective
 from pykai.cli.install import install
 from pykai.cli.queue_controller import QueueControllerSettings
 from pykai.cli.scheduler import SchedulerSettings, check_config, config_of
-from pykai.cli.webhook_flags import WEBHOOK, webhook_settings
-from pykai.cli.webhooks import POD_GROUPS, PODS, QUEUES, Webhooks, WebhookSettings, watched_queues
+from pykai.cli.webhooks import (
+    POD_GROUPS,
+    PODS,
+    QUEUES,
+    WEBHOOK,
+    Webhooks,
+    WebhookSettings,
+    watched_priority_classes,
+    watched_queues,
+    webhook_settings,
+)
 from pykai.controllers.binder import BinderSettings, BindRules, ReservationTemplate
 from pykai.controllers.grouping import Settings as GroupingSettings
 from pykai.controllers.loop import Pace
@@ -99,7 +107,12 @@ def compose(settings: AllSettings, api: Api, watches: Watches, work: WorkMetrics
     if settings.scaling is not None:
         compositions.append(node_scale_adjuster.compose(settings.scaling, api, watches, work))
     if settings.webhook is not None:
-        rules = Admission(settings.pods, watched_queues(watches), settings.queues.compare_quotas)
+        rules = Admission(
+            settings.pods,
+            watched_queues(watches),
+            settings.queues.compare_quotas,
+            watched_priority_classes(watches),
+        )
         webhooks = Webhooks(api, rules, settings.webhook)
         compositions.append(Composition([Part("admission", webhooks.run, elected=False)]))
     return _joined(compositions)

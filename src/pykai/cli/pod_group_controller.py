@@ -11,8 +11,7 @@ import click
 from pykai.admission.review import Admission
 from pykai.cli.component import Composition, Part, process_of, run_component
 from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, WORKERS, Flag, takes, tell_ineffective
-from pykai.cli.webhook_flags import WEBHOOK, webhook_settings
-from pykai.cli.webhooks import POD_GROUPS, Webhooks, WebhookSettings
+from pykai.cli.webhooks import POD_GROUPS, WEBHOOK, Webhooks, WebhookSettings, webhook_settings
 from pykai.controllers.status import pod_groups
 from pykai.controllers.status.pod_groups import PodGroupStatusSettings
 from pykai.kube.api import Api, Selection

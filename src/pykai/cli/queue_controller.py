@@ -12,10 +12,19 @@ import structlog
 
 from pykai.admission.review import Admission
 from pykai.cli.component import Composition, Part, process_of, run_component
-from pykai.cli.flag_checks import address, metric_labels, metric_prefix
-from pykai.cli.flags import CLIENT, ELECTION, LOGS, Flag, pairs, takes, tell_ineffective
-from pykai.cli.webhook_flags import WEBHOOK, webhook_settings
-from pykai.cli.webhooks import QUEUES, Webhooks, WebhookSettings, watched_queues
+from pykai.cli.flags import (
+    CLIENT,
+    ELECTION,
+    LOGS,
+    Flag,
+    address,
+    metric_labels,
+    metric_prefix,
+    pairs,
+    takes,
+    tell_ineffective,
+)
+from pykai.cli.webhooks import QUEUES, WEBHOOK, Webhooks, WebhookSettings, watched_queues, webhook_settings
 from pykai.controllers.status import queues
 from pykai.controllers.status.queue_metrics import LABELS, QueueLabels, QueueMetrics
 from pykai.controllers.status.queues import QueueStatusSettings

@@ -21,7 +21,7 @@ from pykai.admission.in_process import webhooks
 from pykai.admission.pods import PodSettings
 from pykai.cli import all as everything
 from pykai.cli.component import COLLECTED_AFTER, Process, live
-from pykai.cli.flag_checks import no_nan
+from pykai.cli.flags import no_nan
 from pykai.cli.reservation import on_hollow_nodes
 from pykai.config import scheduler, snapshot
 from pykai.config.fields import FieldError, below
@@ -46,7 +46,7 @@ from pykai.simulate.validation import Admitted, ManifestsError
 
 _PROCESS = Process("kai", metrics_address="0", health_address="0")
 SNAPSHOTS = (".zip", ".gzip")
-GENERATED = ("--nodes", "--jobs", installed.SOURCE)
+GENERATED = ("--nodes", "--jobs")
 LINE_SECONDS = 10.0
 """Between two lines about the progress of a long run."""
 

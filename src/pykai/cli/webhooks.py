@@ -8,7 +8,7 @@ host the API server reaches it, keeps a certificate for that name and registers 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,12 +18,14 @@ import structlog
 
 from pykai.admission import registration as rules
 from pykai.admission import review
-from pykai.admission.certificate_files import ca_bundle, renew
+from pykai.admission.certificates import ca_bundle, renew
 from pykai.admission.server import SERVING_CERTIFICATES, Listen, WebhookServer
+from pykai.cli.component import own_host
+from pykai.cli.flags import Flag, port
 from pykai.controllers.unstructured import UnstructuredView
 from pykai.kube.api import Api, Object, Resource
 from pykai.kube.errors import AlreadyExists, Conflict, NotFound
-from pykai.kube.resources import MUTATING_WEBHOOK, QUEUE, VALIDATING_WEBHOOK
+from pykai.kube.resources import MUTATING_WEBHOOK, PRIORITY_CLASS, QUEUE, VALIDATING_WEBHOOK
 from pykai.kube.watches import Watches
 from pykai.objects import kinds
 
@@ -143,3 +145,35 @@ def watched_queues(watches: Watches) -> Callable[[], Mapping[str, Any]]:
     """The queues there are, as the rules for queues read them."""
     view: UnstructuredView[str] = UnstructuredView(watches.of(QUEUE, kinds.Queue), lambda name: ("", name))
     return lambda: view
+
+
+def watched_priority_classes(watches: Watches) -> Callable[[], Collection[str]]:
+    """The names of the priority classes there are."""
+    watch = watches.of(PRIORITY_CLASS, kinds.PriorityClass)
+    return lambda: [name for (_, name), _ in watch.items()]
+
+
+WEBHOOK = (
+    Flag("webhook-addr", 9443, "Port on which webhooks are served.", check=port),
+    Flag("webhook-cert-dir", str(SERVING_CERTIFICATES), "Directory with tls.crt and tls.key."),
+    Flag(
+        "webhook-own-host",
+        "",
+        "Host under which the API server reaches this process: it then makes its own certificate in the directory and "
+        "registers its webhooks itself. For use outside of an installation.",
+    ),
+)
+
+
+def webhook_settings(
+    given: Mapping[str, Any], paths: Sequence[str], pods: rules.PodSelection | None = None
+) -> WebhookSettings:
+    """What the flags say about serving these paths."""
+    return WebhookSettings(
+        paths,
+        pods or rules.PodSelection(),
+        host=own_host() or WebhookSettings.host,
+        port=given["webhook_addr"],
+        certificates=Path(given["webhook_cert_dir"]),
+        own_host=given["webhook_own_host"],
+    )

@@ -97,7 +97,7 @@ class Accumulated:
 
     def effective(self, numbers: list[int]) -> list[int]:
         """Of some batches those that would not stay where they are if all of them had to go; none where what they leave
-        cannot be enough."""
+        cannot be enough. Those that may leave only because others do, too, stay where the others leave enough."""
         pods = np.flatnonzero(np.isin(self.batch_of, numbers))
         victims = self._victims.take(pods)
         after, useful = self._outlook.judge(victims, None)
@@ -107,7 +107,23 @@ class Accumulated:
             return []
         if not self.single or len(np.unique(self.nodes[pods])) > 1:
             return numbers
-        leaving = set(self.batch_of[pods[after | self._movable[pods]]].tolist())
+        leaving = self._leaving(numbers, pods[useful | self._movable[pods]])
+        if self._last_may_go(leaving):
+            return leaving
+        alone = self._outlook.judge(victims, np.arange(len(pods)))[1]
+        first = self._leaving(numbers, pods[alone | self._movable[pods]])
+        return first if self.room.enough([self.batch(number) for number in first]) else leaving
+
+    def _last_may_go(self, numbers: list[int]) -> bool:
+        """Whether those of some batches that find no place again, which are the last to be served, may lose theirs."""
+        batches = [self.batch(number) for number in sorted(numbers)]
+        size = next((n for n in range(1, len(batches)) if self.room.enough(batches[:n])), len(batches))
+        pods = np.flatnonzero(np.isin(self.batch_of, sorted(numbers)[:size]))
+        return bool((self._outlook.judge(self._victims.take(pods), None)[1] | self._movable[pods]).all())
+
+    def _leaving(self, numbers: list[int], pods: Rows) -> list[int]:
+        """Of some batches those with one of these pods, by position."""
+        leaving = set(self.batch_of[pods].tolist())
         return [number for number in numbers if number in leaving]
 
     def whole_gangs(self, numbers: list[int]) -> list[int]:

@@ -9,13 +9,14 @@ import numpy as np
 
 from pykai.engine import evict
 from pykai.engine.cycle import Cycle
+from pykai.engine.gang import pods_to_place
 from pykai.engine.line import VictimLine
 from pykai.engine.pool import VictimPool
 from pykai.engine.ring import Ring
 from pykai.engine.scenario import Cause, Scenario
 from pykai.engine.search import Search
 from pykai.engine.victims import Passes
-from pykai.model.resources import GPU
+from pykai.model.resources import GPU, Mask, Rows
 from pykai.model.status import IS_ACTIVE_USED
 
 
@@ -24,10 +25,15 @@ def consolidate(cycle: Cycle) -> None:
         evict.run(cycle, CONSOLIDATION)
 
 
+def _may_help(cycle: Cycle, _: VictimPool, gangs: Sequence[int]) -> bool:
+    free = _free_gpus(cycle)
+    return any(_gpus(cycle, pods_to_place(cycle.trial, cycle.orders, gang)) <= free for gang in gangs)
+
+
 def _search(cycle: Cycle, cause: Cause, pool: VictimPool) -> Search | None:
-    if not _enough_free(cycle, cause.pods):
+    if _gpus(cycle, cause.pods) > _free_gpus(cycle):
         return None
-    passes = _movable(cycle, cause)
+    passes = _movable(cycle, cause, pool)
     most = cycle.snapshot.params.max_consolidation_victims
     if most < 0:
         return Search(cycle, cause, VictimLine(pool, {queue: pool.leaf(queue) for queue in pool.queues}, passes))
@@ -37,13 +43,13 @@ def _search(cycle: Cycle, cause: Cause, pool: VictimPool) -> Search | None:
     return Search(cycle, cause, VictimLine(pool, {queue: np.array(mine) for queue, mine in sample.items()}, passes))
 
 
-def _movable(cycle: Cycle, cause: Cause) -> Passes:
+def _movable(cycle: Cycle, cause: Cause, pool: VictimPool) -> Passes | None:
     """Which gangs may be moved: not who was evicted since the other one came, or it could go in circles.
 
     Who is evicted is made anew and placed by the ordinary rules, which may lead it back to where it was. As long as it
     has no more than the promise of such a place, nobody needs to leave for it to be moved.
     """
-    passes, gangs, before = evict.filtered(cycle, cause), cycle.snapshot.gangs, cycle.snapshot.pods.status
+    passes, gangs, before = evict.filtered(cycle, cause, pool), cycle.snapshot.gangs, cycle.snapshot.pods.status
     evicted, came = gangs.last_eviction, gangs.created(cause.gang)
 
     def rests(gang: int) -> bool:
@@ -51,7 +57,12 @@ def _movable(cycle: Cycle, cause: Cause) -> Passes:
 
     if not evicted:
         return passes
-    return lambda rows: passes(rows) & np.array([not rests(gang) for gang in rows.tolist()], dtype=bool)
+
+    def may_move(rows: Rows) -> Mask:
+        rested = np.array([not rests(gang) for gang in rows.tolist()], dtype=bool)
+        return rested if passes is None else rested & passes(rows)
+
+    return may_move
 
 
 def _rested(cycle: Cycle, gang: int) -> int:
@@ -62,15 +73,21 @@ def _rested(cycle: Cycle, gang: int) -> int:
     return len(times) - bisect_left(times, cycle.snapshot.gangs.created(gang)) if times else 0
 
 
-def _enough_free(cycle: Cycle, pods: Sequence[int]) -> bool:
-    """Whether the cluster has the GPUs, if only they were together."""
+def _gpus(cycle: Cycle, pods: Sequence[int]) -> float:
+    """GPUs that pods request together, without errors of floating point."""
+    classes, klass = cycle.snapshot.pods.classes, cycle.trial.klass
+    return round(sum(float(classes[klass[pod]].request[GPU]) for pod in pods), 4)
+
+
+def _free_gpus(cycle: Cycle) -> float:
+    """What would be enough if only it were together."""
     trial, ready = cycle.trial, cycle.snapshot.nodes.ready
     free = (trial.idle[GPU] + trial.releasing[GPU])[ready].sum()
     for node, shares in trial.shares.items():
         if ready[node]:
             capacity = float(cycle.snapshot.nodes.gpu_memory[node])
             free += sum((capacity - s.allocated + s.releasing) / capacity for s in shares.values() if s.used > 0)
-    return bool(np.round(free, 4) >= np.round(sum(trial.of_class(pod).request[GPU] for pod in pods), 4))
+    return round(float(free), 4)
 
 
 def _sample(cycle: Cycle, pool: VictimPool, size: int) -> list[int]:
@@ -92,6 +109,7 @@ CONSOLIDATION = evict.Eviction(
     lambda cycle, gang: cycle.snapshot.gangs.preemptible[gang],
     _search,
     _messages,
+    may_help=_may_help,
     keep_all=True,
     told_apart=_rested,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from types import MappingProxyType
 from typing import NamedTuple
@@ -67,8 +68,11 @@ def _text(cycle: Cycle, gang: int, c: PodClass, looked: Looked) -> str:
 def _shortage_text(cycle: Cycle, c: PodClass) -> str:
     """Where every node is short of something no other reason counts: the text follows from how many lack what."""
     free, memo = cycle.node_facts.states().free, cycle.memo.setdefault("shortage_texts", {})
-    counted = [(row, int(np.count_nonzero(free[row] < need))) for row, need in c.demand]
-    key = tuple([(row, count) for row, count in counted if count])
+    known = _while_nothing_moves(cycle).short
+    for lack in c.demand:
+        if lack not in known:
+            known[lack] = int(np.count_nonzero(free[lack[0]] < lack[1]))
+    key = tuple([(lack[0], known[lack]) for lack in c.demand if known[lack]])
     if key not in memo:
         memo[key] = FitError({_lack(cycle, row).reason: count for row, count in key}).text()
     text: str = memo[key]
@@ -101,7 +105,7 @@ def fit_error(
     """Counts per reason over the nodes; remembered while nothing moves, for the next pod that is alike."""
     where = None if nodes is None else nodes.tobytes()
     key = (cycle.node_facts.reasons_key(c), where, *((reason, mask.tobytes()) for reason, mask in closed))
-    memo = _while_nothing_moves(cycle)
+    memo = _while_nothing_moves(cycle).errors
     known = None if refused else memo.get(key)
     if known is None:
         known = _fit_error(cycle, c, nodes, refused, closed)
@@ -110,13 +114,22 @@ def fit_error(
     return known
 
 
-def _while_nothing_moves(cycle: Cycle) -> dict[Hashable, FitError]:
+@dataclass(frozen=True)
+class _Known:
+    """What was worked out when so many nodes had been touched."""
+
+    touched: int
+    errors: dict[Hashable, FitError] = field(default_factory=dict)
+    short: dict[tuple[int, float], int] = field(default_factory=dict)
+    """Resource and amount -> how many nodes have less."""
+
+
+def _while_nothing_moves(cycle: Cycle) -> _Known:
     """What was worked out since something was last placed or evicted."""
-    read, known = cycle.memo.get("fit_errors", (-1, {}))
-    if read != len(cycle.trial.touched):
-        known = dict[Hashable, FitError]()
-        cycle.memo["fit_errors"] = len(cycle.trial.touched), known
-    return known  # type: ignore[no-any-return]
+    known: _Known | None = cycle.memo.get("fit_errors")
+    if known is None or known.touched != len(cycle.trial.touched):
+        known = cycle.memo["fit_errors"] = _Known(len(cycle.trial.touched))
+    return known
 
 
 def _fit_error(

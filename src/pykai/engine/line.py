@@ -7,18 +7,19 @@ falling sequences. `VictimWalk` is the slow twin, and serves where gangs can los
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping
+from functools import cached_property
 
 import numpy as np
 
 from pykai.engine.pool import VictimPool
-from pykai.engine.quota import BILLION, ZERO
 from pykai.engine.victims import Batch, Passes, VictimWalk
-from pykai.model.resources import GPU, Column, Rows
+from pykai.model.resources import GPU, Column, Mask, Rows
 
-FIRST_CHUNK = 8
-WALKED_AT_ONCE = 32
-"""A walk goes on where it stopped, so little is fetched at a time; merging starts anew and fetches more and more."""
+FIRST = 32
+"""How many candidates are fetched at first; a search that needs more fetches four times as many each time."""
+WALKED = 8
+"""How many batches a walk, which goes on where it stopped, fetches at first; then as many as are known."""
 Front = tuple[Rows, bool]
 """The first candidates of a leaf, and whether these are all."""
 
@@ -29,14 +30,17 @@ class VictimLine:
     `hint` says whose line it is: searches with the same hint tend to look equally far, so that is fetched at once.
     """
 
-    def __init__(self, pool: VictimPool, leaves: Mapping[int, Rows], passes: Passes, hint: Hashable = None) -> None:
+    def __init__(
+        self, pool: VictimPool, leaves: Mapping[int, Rows], passes: Passes | None = None, hint: Hashable = None
+    ) -> None:
         self.cycle = pool.cycle
         self._pool = pool
         self.leaves = leaves
-        self._passes = passes
+        self._all_pass = passes is None
+        self._passes: Passes = passes or _every
         self._walk: VictimWalk | None = None
         self._hint = hint
-        self._chunk = pool.chunks.get(hint, FIRST_CHUNK)
+        self._wanted = pool.chunks.get(hint, FIRST)
         self._complete = False
         self.gangs = self.pods = self.nodes = self.batch_of = np.zeros(0, dtype=np.int64)
 
@@ -48,6 +52,15 @@ class VictimLine:
     def in_parts(self) -> bool:
         """Whether a gang may have several batches."""
         return self._walk is not None
+
+    @property
+    def _chunk(self) -> int:
+        """How many of each leaf are looked at next."""
+        return max(self._wanted // max(len(self.leaves), 1), 1)
+
+    def needed(self, batches: int) -> None:
+        """So many batches were enough for a search: a good guess for the next one with the same hint."""
+        self._pool.chunks[self._hint] = max(2 * batches, FIRST)
 
     def batch(self, number: int) -> Batch:
         start, end = np.searchsorted(self.batch_of, (number, number + 1)).tolist()
@@ -61,8 +74,7 @@ class VictimLine:
                 self._merged()
             else:
                 self._walked(self._walk)
-            self._pool.chunks[self._hint] = self._chunk
-            self._chunk *= 4
+            self._wanted *= 4
         return len(self) > known
 
     def _add(self, gangs: Rows, pods: Rows, counts: Rows) -> None:
@@ -99,7 +111,7 @@ class VictimLine:
     # ---------------------------------------------------------------------------------------------------- slow, always
     def _walked(self, walk: VictimWalk) -> None:
         found: list[Batch] = []
-        while len(found) < WALKED_AT_ONCE and not self._complete:
+        while len(found) < max(len(self), WALKED) and not self._complete:
             batch = walk.pop()
             if batch is None:
                 self._complete = True
@@ -111,68 +123,55 @@ class VictimLine:
     # -------------------------------------------------------------------------------------------- fast, for whole gangs
     def _merged(self) -> None:
         """Add the next batches of the merged line, or start to walk where a gang could lose a part only."""
-        fronts = {queue: self._front(gangs) for queue, gangs in self.leaves.items()}
-        if not all(self._pool.goes_whole[gangs].all() for gangs, _ in fronts.values()):
+        order, self._complete = self._front(-1)
+        if not self._pool.goes_whole[order].all():
+            self._complete = False
             self._walk = VictimWalk(self.cycle, self.leaves, self._passes)
             for _ in range(len(self)):
                 self._walk.pop()
             return
-        order = self._merge(-1, fronts)
-        self._complete = all(complete for _, complete in fronts.values())
-        more = order[len(self) : self._sure(order, fronts)]
+        more = order[len(self) :]
         self._add(more, *self._pool.members.of(more))
 
-    def _sure(self, order: Rows, fronts: Mapping[int, Front]) -> int:
-        """How much of the order holds: up to the last gang of any leaf that was cut off."""
-        ends = [gangs[-1] for gangs, complete in fronts.values() if not complete]
-        return min((int(np.flatnonzero(order == gang)[0]) + 1 for gang in ends), default=len(order))
+    def _front(self, queue: int) -> Front:
+        """The first candidates below a queue in order."""
+        if queue in self.leaves:
+            return self._of_leaf(self.leaves[queue])
+        if queue in self._untouched:
+            order = self._pool.below(queue)
+            return order[: self._wanted], len(order) <= self._wanted
+        children = [q for q in self._pool.children(queue) if q in self._above]
+        fronts = [self._front(q) for q in children]
+        order = self._pool.merged(children, [gangs for gangs, _ in fronts])
+        ends = [gangs[-1] for gangs, complete in fronts if not complete]
+        sure = min((int(np.flatnonzero(order == gang)[0]) + 1 for gang in ends), default=len(order))
+        return order[:sure], not ends
 
-    def _front(self, gangs: Rows) -> Front:
-        """The first candidates of a leaf, and whether these are all."""
+    def _of_leaf(self, gangs: Rows) -> Front:
         found, at = gangs[:0], 0
         while len(found) <= self._chunk and at < len(gangs):
             piece = gangs[at : at + self._chunk + 1]
             found, at = _joined(found, piece[self._passes(piece)]), at + len(piece)
         return found[: self._chunk], len(found) <= self._chunk
 
-    def _merge(self, parent: int, fronts: Mapping[int, Front]) -> Rows:
-        """The gangs below a queue in order."""
-        if parent in fronts:
-            return fronts[parent][0]
-        below = [q for q in self._children(parent) if self._has_leaf(q, fronts)]
-        orders = [self._merge(q, fronts) for q in below]
-        if len(orders) <= 1:
-            return orders[0] if orders else _rows(())
-        first, last = self._ranks(below)
-        sizes = [len(order) for order in orders]
-        shares = np.concatenate([self._shares(q, order) for q, order in zip(below, orders, strict=True)])
-        keys = (-np.repeat(last, sizes), -np.floor(shares * BILLION + 0.5), -np.repeat(first, sizes))
-        return np.concatenate(orders)[np.lexsort(keys)]
-
-    def _children(self, parent: int) -> Sequence[int]:
-        queues = self.cycle.snapshot.queues
-        return queues.children[parent] if parent >= 0 else [q for q, above in enumerate(queues.parent) if above < 0]
-
-    def _has_leaf(self, queue: int, fronts: Mapping[int, Front]) -> bool:
+    @cached_property
+    def _above(self) -> set[int]:
+        """Queues with a leaf of the line below them, the leaves included."""
         paths = self.cycle.snapshot.queues.paths
-        return any(queue in paths[leaf] for leaf in fronts)
+        return {queue for leaf in self.leaves for queue in paths[leaf]}
 
-    def _ranks(self, children: Sequence[int]) -> tuple[list[int], list[int]]:
-        """What of each child's key does not change: before the dominant share, and after it."""
-        cycle = self.cycle
-        if cycle.quota is None:
-            return [0] * len(children), list(range(len(children)))
-        keys = {q: cycle.quota.queue_key(cycle.book, q, ZERO, ZERO) for q in children}
-        first = sorted({key[:4] for key in keys.values()})
-        last = sorted(children, key=lambda q: keys[q][5:])
-        return [first.index(keys[q][:4]) for q in children], [last.index(q) for q in children]
+    @cached_property
+    def _untouched(self) -> set[int]:
+        """Inner queues of which every candidate counts: their order is the same for all searches."""
+        if not self._all_pass:
+            return set()
+        pool, paths = self._pool, self.cycle.snapshot.queues.paths
+        parts = [leaf for leaf in pool.queues if self.leaves.get(leaf) is not pool.leaf(leaf)]
+        return self._above - self.leaves.keys() - {queue for leaf in parts for queue in paths[leaf]}
 
-    def _shares(self, queue: int, order: Rows) -> Column:
-        """A child's dominant share after each of its gangs is gone, in order."""
-        lost = np.cumsum(self._pool.amounts.take(order, axis=1), axis=1)
-        left = np.array(self.cycle.book.allocated[queue])[:, None] - lost
-        left *= self._pool.scale(queue)
-        return np.asarray(np.maximum.reduce(left, initial=0.0))
+
+def _every(gangs: Rows) -> Mask:
+    return np.ones(len(gangs), dtype=bool)
 
 
 def _joined(some: Rows, more: Rows) -> Rows:

@@ -275,6 +275,11 @@ class NodeSubsets(Protocol):
         self, cycle: Cycle, gang: int, group: SubGroupSet | PodSet, pods: Sequence[int], nodes: Rows | None
     ) -> NodeSets: ...
 
+    def domains(self, cycle: Cycle, gang: int, group: SubGroupSet | PodSet) -> Rows | None:
+        """By node: the domain that all members of a sub-group must share, -1 where none of them may be; None: anywhere.
+        Victims are searched within one domain."""
+        ...
+
 
 @runtime_checkable
 class CycleStart(Protocol):

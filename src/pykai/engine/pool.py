@@ -14,6 +14,7 @@ import numpy as np
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import active_in_order
 from pykai.engine.order import in_order
+from pykai.engine.quota import BILLION, ZERO, fits
 from pykai.engine.victims import held_by
 from pykai.model.resources import GPU, QUEUE_RESOURCES, Column, Mask, Rows
 from pykai.model.status import IS_ACTIVE_ALLOCATED
@@ -29,12 +30,17 @@ class VictimPool:
     def __init__(self, cycle: Cycle) -> None:
         self.cycle = cycle
         self.chunks: dict[Hashable, int] = {}
-        """How many gangs of a leaf the last search of a kind had to look at: a good guess for the next one."""
+        """How many gangs the next search of a kind looks at first."""
         self._shrunk: set[int] = set()
         """Leaf queues whose list has gangs in it that have lost everything."""
         self._mixed: set[int] = set()
         """Leaf queues whose list may be in the wrong order."""
         self._figures: dict[int, tuple[float, float]] = {}
+        self._branches: dict[int, tuple[Rows, Rows]] = {}
+        self._over_limit: set[int] | None = None
+        self.turns: dict[int, dict[Hashable, Any]] = {}
+        """By root queue: what is known of the turns of victims below it, until one of them or its queue changes."""
+        self._below: dict[int, Rows] = {}
         self._scales: dict[int, Column] = {}
         self._last_keys: dict[int, tuple[Any, ...] | None] = {}
 
@@ -99,7 +105,7 @@ class VictimPool:
         classes = self.cycle.snapshot.pods.classes
         return np.array([c.request for c in classes]).T.copy(), np.array([c.memory_mib > 0 for c in classes])
 
-    def scale(self, queue: int) -> Column:
+    def _scale(self, queue: int) -> Column:
         """[resource, 1]: what turns use of a queue into a share of what it may use; 0 where that has no bound."""
         found = self._scales.get(queue)
         if found is None:
@@ -108,10 +114,95 @@ class VictimPool:
             found = self._scales[queue] = np.array(scale)[:, None]
         return found
 
+    def children(self, parent: int) -> Sequence[int]:
+        """Of a queue; -1: the roots."""
+        return self.cycle.snapshot.queues.children[parent] if parent >= 0 else self._roots
+
+    @cached_property
+    def _roots(self) -> list[int]:
+        return [queue for queue, above in enumerate(self.cycle.snapshot.queues.parent) if above < 0]
+
+    def below(self, queue: int) -> Rows:
+        """All gangs below a queue, least deserving first."""
+        known = self._below.get(queue)
+        if known is None:
+            children = self.children(queue)
+            if children:
+                known = self.merged(children, [self.below(q) for q in children])
+            else:
+                known = self.leaf(queue) if queue in self._leaves else np.zeros(0, dtype=np.int64)
+            self._below[queue] = known
+        return known
+
+    def merged(self, queues: Sequence[int], orders: Sequence[Rows]) -> Rows:
+        """Gangs of siblings, each in order, in one order: always the next of the least deserving queue."""
+        some = [(q, order) for q, order in zip(queues, orders, strict=True) if len(order)]
+        if len(some) <= 1:
+            return some[0][1] if some else np.zeros(0, dtype=np.int64)
+        first, last = self._ranks([q for q, _ in some])
+        sizes = [len(order) for _, order in some]
+        shares = np.concatenate([self._shares(q, order) for q, order in some])
+        keys = (-np.repeat(last, sizes), -np.floor(shares * BILLION + 0.5), -np.repeat(first, sizes))
+        return np.concatenate([order for _, order in some])[np.lexsort(keys)]
+
+    def _ranks(self, children: Sequence[int]) -> tuple[list[int], list[int]]:
+        """What of each child's key does not change: before the dominant share, and after it."""
+        cycle = self.cycle
+        if cycle.quota is None:
+            return [0] * len(children), list(range(len(children)))
+        keys = {q: cycle.quota.queue_key(cycle.book, q, ZERO, ZERO) for q in children}
+        first = sorted({key[:4] for key in keys.values()})
+        last = sorted(children, key=lambda q: keys[q][5:])
+        ranks = {q: rank for rank, q in enumerate(last)}
+        return [first.index(keys[q][:4]) for q in children], [ranks[q] for q in children]
+
+    def _shares(self, queue: int, order: Rows) -> Column:
+        """A child's dominant share after each of its gangs is gone, in order."""
+        lost = np.cumsum(self.amounts.take(order, axis=1), axis=1)
+        left = np.array(self.cycle.book.allocated[queue])[:, None] - lost
+        left *= self._scale(queue)
+        return np.asarray(np.maximum.reduce(left, initial=0.0))
+
+    def branches(self, leaf: int) -> tuple[Rows, Rows]:
+        """By queue: the depth on the path of a leaf, from there up, at which the two compete, and its own ancestor that
+        does."""
+        found = self._branches.get(leaf)
+        if found is None:
+            above, length = self._ancestors, len(self.cycle.snapshot.queues.paths[leaf])
+            shared = np.cumprod(above == above[leaf], axis=1).sum(axis=1)
+            shared = np.minimum(shared, above.shape[1] - 1)
+            branches = above[np.arange(len(above)), shared]
+            found = self._branches[leaf] = (length - 1 - np.minimum(shared, length), branches)
+        return found
+
+    @cached_property
+    def _ancestors(self) -> Rows:
+        """[queue, depth]: the path from the root to each queue, then -1."""
+        paths = self.cycle.snapshot.queues.paths
+        found = np.full((len(paths), max(map(len, paths), default=0) + 1), -1, dtype=np.int64)
+        for queue, path in enumerate(paths):
+            found[queue, : len(path)] = path[::-1]
+        return found
+
+    @property
+    def within_limits(self) -> bool:
+        """Whether no queue uses more than its limit."""
+        book = self.cycle.book
+        if self._over_limit is None:
+            self._over_limit = {q for q, used in enumerate(book.allocated) if not fits(used, book.limit[q])}
+        return not self._over_limit
+
     def changed(self, gangs: Iterable[int]) -> None:
         """These gangs lost, got or moved pods. Who had nothing to lose before still does not."""
-        table = self.cycle.snapshot.gangs
+        table, book = self.cycle.snapshot.gangs, self.cycle.book
         for gang in gangs:
+            path = book.paths[table.queue[gang]]
+            self.turns.pop(path[-1], None)
+            for queue in path:
+                self._below.pop(queue, None)
+            if self._over_limit is not None:
+                self._over_limit.difference_update(path)
+                self._over_limit.update(q for q in path if not fits(book.allocated[q], book.limit[q]))
             if not self._active[gang]:
                 continue
             self._last_keys.pop(int(self._queue[gang]), None)
@@ -124,6 +215,10 @@ class VictimPool:
             self.amounts[:, gang] = held_by(self.cycle, left)
             self.members.replace(gang, left)
             self.goes_whole[gang] = gang not in table.trees and len(left) <= table.podset_min[table.first_podset[gang]]
+
+    def has(self, gang: int) -> bool:
+        """Whether a gang could lose something."""
+        return bool(self._active[gang])
 
     def rows(self) -> Rows:
         """All gangs that could lose something."""

@@ -10,21 +10,24 @@ the evictor to the front instead, so that is bounded by what can be lost there t
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
+from typing import Any
 
 import numpy as np
 
 from pykai.engine.cycle import Cycle
 from pykai.engine.order import next_request, queue_key
 from pykai.engine.pool import VictimPool
-from pykai.engine.quota import ZERO, QueueKey, Triple
+from pykai.engine.quota import BILLION, ZERO, QueueKey, Triple
+from pykai.engine.room import cumulated
 from pykai.engine.waiting import Turn, Waiting, largest
 from pykai.model.resources import GPU, Column, Mask, Rows
 
 _SLACK = 1e-7
-_HALVINGS = 12
+_STEP = 1e-6
+"""Beyond the amount at which two queues are equal, so that one of them goes first."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +47,6 @@ class Victims:
         return Victims(self.queues, np.where(mask, self.losses, 0.0), np.where(mask, self.blocks, 0.0))
 
 
-NOBODY = Victims(np.zeros(0, dtype=np.int64), np.zeros((3, 0)), np.zeros(0))
-
-
 class Prospects:
     """What one pending gang can expect of victims in other queues."""
 
@@ -56,7 +56,8 @@ class Prospects:
         self._waiting = waiting
         self._gang = gang
         self._path = self.cycle.snapshot.queues.paths[self.cycle.snapshot.gangs.queue[gang]]
-        self._turns: dict[int, Sequence[Turn]] = {}
+        self._levels, self._branches = pool.branches(self._path[0])
+        """By queue: the depth on the gang's path at which the two compete, and the ancestor that does."""
         self._most: dict[tuple[tuple[int, float], Triple, Triple], float] = {}
 
     # -------------------------------------------------------------------------------------------------- one by one
@@ -111,21 +112,41 @@ class Prospects:
         level, branch = self._levels[queues], self._branches[queues]
         total, spared = np.zeros(len(queues)), ZERO
         for depth in range(len(self._path)):
+            here = np.flatnonzero(level == depth)
+            if len(here):
+                total[here] = self._growth((depth, request), (branch[here], losses[GPU, here], blocks[here]), spared)
+            cpu, memory, gpus = _rounded(losses[:, level <= depth].sum(axis=1)).tolist()
+            spared = (cpu, memory, gpus)
+        return np.asarray(np.cumsum(total)[len(taken.queues) :] - taken.losses[GPU].sum())
+
+    def _growth(self, claim: tuple[int, Triple], some: tuple[Rows, Column, Column], spared: Triple) -> Column:
+        """What each of the victims adds to what can be had of its branch, those before it included."""
+        branch, losses, blocks = some
+        groups, of_group = np.unique(branch, return_inverse=True)
+        largest_block = np.zeros(len(groups))
+        np.maximum.at(largest_block, of_group, blocks)
+        pairs = zip(groups.tolist(), largest_block.tolist(), strict=True)
+        most = np.array([max(self._most_gpus(claim, pair, spared) - _SLACK, 0.0) for pair in pairs])[of_group]
+        after = cumulated(of_group, losses)
+        return np.asarray(np.minimum(after, most) - np.minimum(after - losses, most))
+
+    def enough(self, request: Triple, leaves: Collection[int], gpus: float) -> bool:
+        """Whether the gang could take so many GPUs from these leaf queues at all."""
+        held = np.array([self.cycle.book.allocated[leaf] for leaf in leaves]).reshape(-1, 3).T
+        blocks = np.array([self._pool.largest_gpus(leaf) for leaf in leaves])
+        rows = np.array(list(leaves), dtype=np.int64)
+        level, branch, had, spared = self._levels[rows], self._branches[rows], 0.0, ZERO
+        for depth in range(len(self._path)):
             here = level == depth
             for queue in np.unique(branch[here]).tolist():
                 mine = here & (branch == queue)
                 most = self._most_gpus((depth, request), (queue, float(blocks[mine].max())), spared)
-                total += np.minimum(np.cumsum(np.where(mine, losses[GPU], 0.0)), max(most - _SLACK, 0.0))
-            cpu, memory, gpus = _rounded(losses[:, level <= depth].sum(axis=1)).tolist()
-            spared = (cpu, memory, gpus)
-        return np.asarray(total[len(taken.queues) :] - taken.losses[GPU].sum())
-
-    def most(self, request: Triple, leaves: Collection[int]) -> float:
-        """How many GPUs the gang could take from these leaf queues at most."""
-        held = [self.cycle.book.allocated[leaf] for leaf in leaves]
-        blocks = np.array([self._pool.largest_gpus(leaf) for leaf in leaves])
-        victims = Victims(np.array(list(leaves), dtype=np.int64), np.array(held).reshape(-1, 3).T, blocks)
-        return float(self.obtainable(request, NOBODY, victims)[-1]) if leaves else 0.0
+                had += min(float(held[GPU, mine].sum()), max(most - _SLACK, 0.0))
+                if had >= gpus:
+                    return True
+            cpu, memory, lost = _rounded(held[:, level <= depth].sum(axis=1)).tolist()
+            spared = (cpu, memory, lost)
+        return had >= gpus
 
     def _most_gpus(self, claim: tuple[int, Triple], loser: tuple[int, float], spared: Triple) -> float:
         """Of one branch that loses blocks of at most so many GPUs, if the gang's own has lost so much."""
@@ -155,15 +176,22 @@ class Prospects:
         most = held + request[2]
         if not first(most):
             return np.inf
-        low, high = 0.0, most
-        for _ in range(_HALVINGS):
-            middle = (low + high) / 2
-            low, high = (low, middle) if first(middle) else (middle, high)
-        return high
+        _, quota, _, bound = self.cycle.book.bounds[branch][GPU]
+        step = max(_STEP, 2 * bound / BILLION)
+        equal = sorted((most - quota, most - ours.share / BILLION * bound))
+        return next((lost for at in equal if first(lost := min(at + step, most))), most)
 
     def _bystanders(self, depth: int, branch: int) -> Triple:
         """The largest requests of those in a branch that may be popped before its victims."""
-        return reduce(largest, (self._turn_of(leaf, depth).most for leaf in self._leaves(branch)), ZERO)
+        known, key = self._known_turns(branch), (branch, "requests")
+        if key not in known:
+            known[key] = reduce(largest, (self._turn_of(leaf, depth).most for leaf in self._leaves(branch)), ZERO)
+        most: Triple = known[key]
+        return most
+
+    def _known_turns(self, queue: int) -> dict[Hashable, Any]:
+        """What is known of the turns below the root of a queue."""
+        return self._pool.turns.setdefault(self.cycle.snapshot.queues.paths[queue][-1], {})
 
     def _leaves(self, branch: int) -> Sequence[int]:
         """The leaf queues of a branch in which anybody could lose anything."""
@@ -177,29 +205,15 @@ class Prospects:
         return found
 
     # --------------------------------------------------------------------------------------------------------- turns
-    @cached_property
-    def _levels(self) -> Rows:
-        """By queue: the depth on the gang's path, from its leaf up, at which the two compete."""
-        depth_of = {queue: depth for depth, queue in enumerate(self._path)}
-        paths = self.cycle.snapshot.queues.paths
-        meets = [next((depth_of[q] - 1 for q in path if q in depth_of), len(self._path) - 1) for path in paths]
-        return np.array(meets, dtype=np.int64)
-
-    @cached_property
-    def _branches(self) -> Rows:
-        """By queue: its ancestor that competes with one of the gang's."""
-        ours = set(self._path)
-        outside = ([q for q in path if q not in ours] for path in self.cycle.snapshot.queues.paths)
-        return np.array([path[-1] if path else -1 for path in outside], dtype=np.int64)
-
     def _turn_of(self, leaf: int, depth: int) -> Turn:
         """When the last victim of a leaf queue is served at the latest: the more is lost, the sooner."""
-        known = self._turns.get(leaf)
-        if known is None:
+        of_root = self._known_turns(leaf)
+        turns: Sequence[Turn] | None = of_root.get(leaf)
+        if turns is None:
             last = self._pool.last_key(leaf)
             at = bisect_left(self._waiting.leaf(leaf).keys, last) if last is not None else 0
-            known = self._turns[leaf] = self._waiting.turn(leaf, at, ZERO)
-        return known[depth - len(self._path)]
+            turns = of_root[leaf] = self._waiting.turn(leaf, at, ZERO)
+        return turns[depth - len(self._path)]
 
     def _key(self, depth: int, spared: Triple) -> QueueKey:
         """The smallest key with which the gang can be popped from its ancestor at a depth, which loses so much."""

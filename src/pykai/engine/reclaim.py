@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pykai.engine import evict
 from pykai.engine.capacity import human
 from pykai.engine.cycle import Cycle
@@ -10,7 +12,7 @@ from pykai.engine.line import VictimLine
 from pykai.engine.order import next_request
 from pykai.engine.pool import VictimPool
 from pykai.engine.prospects import Prospects
-from pykai.engine.quota import QueueBook, fits
+from pykai.engine.quota import QueueBook
 from pykai.engine.scenario import Cause, Scenario
 from pykai.engine.search import Search
 
@@ -24,21 +26,38 @@ def _may(cycle: Cycle, gang: int) -> bool:
     return cycle.quota is not None and cycle.quota.can_reclaim(cycle, gang, next_request(cycle, gang))
 
 
+def _may_help(cycle: Cycle, _: VictimPool, gangs: Sequence[int]) -> bool:
+    return any(_may(cycle, gang) for gang in gangs)
+
+
 def _search(cycle: Cycle, cause: Cause, pool: VictimPool) -> Search | None:
     gangs = cycle.snapshot.gangs
     claim = Claim(gangs.queue[cause.gang], cause.request, gangs.preemptible[cause.gang])
-    queues = [q for q in pool.queues if q != claim.queue and may_lose(cycle.book, claim, q)]
+    queues = _losing(pool, claim)
     if not queues:
         return None
-    line = VictimLine(pool, {queue: pool.leaf(queue) for queue in queues}, evict.filtered(cycle, cause), cause.request)
-    return Search(cycle, cause, line, Prospects(pool, cause.waiting, cause.gang) if _within_limits(cycle) else None)
+    leaves = {queue: pool.leaf(queue) for queue in queues}
+    line = VictimLine(pool, leaves, evict.filtered(cycle, cause, pool), cause.request)
+    return Search(cycle, cause, line, Prospects(pool, cause.waiting, cause.gang) if _within_limits(pool) else None)
 
 
-def _within_limits(cycle: Cycle) -> bool:
+def _losing(pool: VictimPool, claim: Claim) -> list[int]:
+    """The other leaf queues from which the claim may take something; those of a branch are alike."""
+    book, branches = pool.cycle.book, pool.branches(claim.queue)[1]
+    may = {-1: False}
+    found = []
+    for queue, branch in zip(pool.queues, branches[pool.queues].tolist(), strict=True):
+        if branch not in may:
+            may[branch] = may_lose(book, claim, queue)
+        if may[branch]:
+            found.append(queue)
+    return found
+
+
+def _within_limits(pool: VictimPool) -> bool:
     """Whether victims that are served first return: a queue beyond its limit may not have them back, and what they
     count against their queue must not depend on where they go."""
-    book = cycle.book
-    return cycle.counts_alike and all(map(fits, book.allocated, book.limit))
+    return pool.cycle.counts_alike and pool.within_limits
 
 
 def _messages(cycle: Cycle, scenario: Scenario) -> dict[int, str]:
@@ -74,4 +93,4 @@ def _amounts(amount: tuple[float, float, float]) -> str:
     return f"GPU: {human(gpu)}, CPU: {human(cpu, 1e3)} (cores), memory: {human(memory, 1e9)} (GB)"
 
 
-RECLAIM = evict.Eviction("reclaim", lambda cycle, _: cycle.quota is not None, _search, _messages, _may)
+RECLAIM = evict.Eviction("reclaim", lambda cycle, _: cycle.quota is not None, _search, _messages, _may, _may_help)

@@ -22,10 +22,13 @@ _SLACK = 1e-9
 
 
 class Room:
-    """The bound for some pods, with `freed` already taken into account."""
+    """The bound for some pods, with `freed` already taken into account. `domains`: by node, where all of the pods must
+    share a domain; -1 is none."""
 
-    def __init__(self, cycle: Cycle, pods: Sequence[int], freed: Freed) -> None:
+    def __init__(self, cycle: Cycle, pods: Sequence[int], freed: Freed, domains: Rows | None = None) -> None:
         self.cycle = cycle
+        self.domains = np.zeros(len(cycle.snapshot.nodes), dtype=np.int64) if domains is None else domains
+        self._domain_count = int(self.domains.max(initial=0)) + 1
         trial = cycle.trial
         classes = list({trial.klass[pod]: trial.of_class(pod) for pod in pods}.values())
         need = np.min([self._floor(c) for c in classes], axis=0)
@@ -34,6 +37,7 @@ class Room:
         self._allowed = np.zeros(len(cycle.snapshot.nodes), dtype=bool)
         for c in classes:
             self._allowed |= cycle.node_facts.allowed(c)
+        self._allowed &= self.domains >= 0
         self.free = trial.idle + trial.releasing
         for node, shares in trial.shares.items():
             capacity = float(cycle.snapshot.nodes.gpu_memory[node])
@@ -43,9 +47,20 @@ class Room:
             self.free[:, node] += amount
         self._asked = self.free.take(self._dims, axis=0)
         self.counts = np.where(self._allowed, self._fit(self._asked), 0.0)
-        self.missing = len(pods) - float(self.counts.sum())
-        """How many pods more must fit."""
+        self._missing_in = len(pods) - self._by_domain(self.counts)
+        self.missing: Column = self._missing_in[self.domains]
+        """By node: how many pods more must fit into its domain."""
         self._gpus_short = float(need[GPU]) * len(pods) - float(np.maximum(self.free[GPU], 0.0).sum())
+
+    def _by_domain(self, counts: Column) -> Column:
+        """[domain] sums of figures of nodes; those of nodes without a domain come last."""
+        sums = np.bincount(self.domains + 1, weights=counts, minlength=2)
+        return np.asarray(np.append(sums[1:], sums[0]), dtype=np.float64)
+
+    @property
+    def holds(self) -> bool:
+        """Whether all pods could fit into a domain as things are."""
+        return bool((self._missing_in[:-1] <= 0).any())
 
     def enough_gpus(self, freed: Column | float) -> Mask:
         """Whether so many freed GPUs, wherever they are, and those that are free cover the need."""
@@ -82,14 +97,15 @@ class Room:
         freed = freed_by(self.cycle, batches)
         nodes = np.fromiter((n for n in freed if self._allowed[n]), dtype=np.int64)
         if not len(nodes):
-            return self.missing <= 0
+            return self.holds
         amounts = np.array([freed[node] for node in nodes.tolist()]).T
         after = self._fit(self._asked.take(nodes, axis=1) + amounts.take(self._dims, axis=0))
-        return bool((after - self.counts[nodes]).sum() >= self.missing)
+        gained = np.bincount(self.domains[nodes], weights=after - self.counts[nodes], minlength=self._domain_count)
+        return bool((gained >= self._missing_in[:-1]).any())
 
     def gains(self, nodes: Rows, amounts: Column) -> tuple[Column, Column]:
         """For pods that go one after the other, on `nodes`, freeing `amounts` [resource, pod]: how many more of the
-        wanted pods fit in all after each, and how many more on its own node."""
+        wanted pods fit into its domain after each, and how many more on its own node."""
         if not len(nodes):
             return np.zeros(0), np.zeros(0)
         order = np.argsort(nodes, kind="stable")
@@ -105,7 +121,9 @@ class Room:
         step[1:] -= np.where(first[1:], 0.0, own[:-1])
         back = np.empty(len(order), dtype=np.int64)
         back[order] = np.arange(len(order))
-        return np.cumsum(step[back]), own[back]
+        steps = step[back]
+        total = np.cumsum(steps) if self._domain_count == 1 else cumulated(self.domains[nodes], steps)
+        return total, own[back]
 
 
 def freed_by(cycle: Cycle, batches: Sequence[Batch]) -> Freed:

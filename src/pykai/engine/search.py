@@ -44,6 +44,15 @@ class Search:
     """What victims can be of use; None: all of them."""
     spent: int = 0
 
+    @cached_property
+    def domains(self) -> Rows | None:
+        """By node: the domain that all pods of the gang must share; None: they need not."""
+        tree = self.cycle.snapshot.gangs.trees.get(self.cause.gang)
+        if tree is None:
+            return None
+        found = [plugin.domains(self.cycle, self.cause.gang, tree) for plugin in self.cycle.subset_plugins]
+        return next((domains for domains in found if domains is not None), None)
+
     def solve(self, deadline: Deadline) -> tuple[Scenario | None, SearchEffort]:
         """The scenario that gives the gang all it needs next, None where there is none within the limits; and how the
         search went."""
@@ -88,7 +97,7 @@ class Search:
         trial = self.cycle.trial
         need = sum(float(trial.of_class(pod).request[GPU]) for pod in pods)
         free = float(np.maximum(trial.idle[GPU] + trial.releasing[GPU], 0).sum()) + sum(map(len, trial.shares.values()))
-        return need <= free or need <= free + self.prospects.most(self.cause.request, self.line.leaves) + 1e-9
+        return need <= free or self.prospects.enough(self.cause.request, self.line.leaves, need - free - 1e-9)
 
     def _effort(self, result: Result, deadline: Deadline, attempts: Sequence[Attempt]) -> SearchEffort:
         return SearchEffort(self.cause.action, result, deadline.reduced, tuple(each.effort() for each in attempts))
@@ -141,7 +150,7 @@ class Attempt:
         """Solve for longer and longer prefixes, keeping the victims found; the whole must be solved in the end, once
         more where not all who were supposed to go had to: with fewer victims fewer may have to move."""
         cycle = self.search.cycle
-        total, solved, size = len(pods), 0, 1
+        total, solved, size = len(pods), 0, len(pods) if self.choice.for_gangs else 1
         possible = total
         recorded: list[Batch] = []
         while solved < possible and not self.out_of_time():
@@ -149,7 +158,7 @@ class Attempt:
             probe = Probe(self, pods[:size], recorded)
             found = probe.run()
             if found is None:
-                possible = size - 1
+                possible = 0 if self.choice.for_gangs else size - 1
             elif size == total and probe.supposed == set(found.victims):
                 return self._kept_if_whole(found, mark)
             else:
@@ -203,7 +212,7 @@ class Probe:
         self.cycle = attempt.search.cycle
         self.pods = pods
         self.recorded = list(recorded)
-        self.room = Room(self.cycle, pods, freed_by(self.cycle, recorded))
+        self.room = Room(self.cycle, pods, freed_by(self.cycle, recorded), self.search.domains)
         self.known = {pod for batch in recorded for pod in batch.pods}
         self.taken = victims_of(self.cycle, recorded)
         self.needs = [float(self.cycle.trial.of_class(pod).request[GPU]) for pod in pods]
@@ -253,7 +262,7 @@ class Probe:
 
     def run(self) -> Scenario | None:
         """The first scenario that works; it is left in the trial."""
-        if self.room.missing <= 0:
+        if self.room.holds:
             scenario = self._try([])
             if scenario is not None:
                 return scenario
@@ -265,6 +274,8 @@ class Probe:
                 states[State.FILTERED] += latest - done
                 done = latest + 1
                 scenario = self._choices(found, latest)
+                if scenario is not None:
+                    line.needed(done)
                 if scenario is not None or self.attempt.ended:
                     return scenario
             states[State.FILTERED] += len(line) - done

@@ -110,10 +110,10 @@ class GangTable:
     def namespaces(self) -> list[str]:
         return [group.metadata.namespace for group in self.objects]
 
-    @cached_property
-    def queue_names(self) -> list[str]:
-        """As each group states it, whether the queue exists or not."""
-        return [group.spec.queue for group in self.objects]
+    def queue_name(self, row: int) -> str:
+        """As the group states it, whether the queue exists or not."""
+        name: str = self.objects[row].spec.queue
+        return name
 
     def created(self, row: int) -> float:
         """When it was made, in seconds since the epoch."""

@@ -46,7 +46,7 @@ class PodClass:
     namespace: str
     """Set only where a constraint is namespaced (claims, config maps, pod affinity)."""
     labels: dict[str, str]
-    """Set only where somebody's pod affinity could read them."""
+    """Those that pod affinity terms of the cluster read."""
     config_maps: frozenset[str]
     """Those that must exist before it is bound."""
     qos: str

@@ -22,6 +22,7 @@ from pykai.objects.names import (
     GPU_FRACTION_DEVICES,
     GPU_MEMORY,
     MPS,
+    NVIDIA_GPU,
     SHARED_GPU_CONFIGMAP,
     is_subdomain,
 )
@@ -35,6 +36,7 @@ INIT_CONTAINER: Final = "InitContainer"
 REGULAR_CONTAINER: Final = "RegularContainer"
 
 _MAX_UNSIGNED: Final = 2**64 - 1
+_SHOWN: Final = 64
 _WHOLE = re.compile(r"[0-9]+")
 # No two neighbouring parts of a pattern accept the same character: an annotation may be 256 KiB of digits.
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -127,11 +129,15 @@ def _check_combination(annotations: Mapping[str, str], whole_gpu_limit: bool) ->
 def _check_amounts(annotations: Mapping[str, str]) -> None:
     memory, devices = annotations.get(GPU_MEMORY), annotations.get(GPU_FRACTION_DEVICES)
     if memory is not None and positive_count(memory) is None:
-        raise GpuRequestError("gpu-memory annotation value must be a positive integer greater than 0")
+        raise GpuRequestError(
+            f"gpu-memory annotation value must be a positive integer greater than 0, given value: {memory[:_SHOWN]}; "
+            "it counts MiB, such as 2000"
+        )
     if GPU_FRACTION in annotations:
         _check_portion(annotations[GPU_FRACTION])
     if devices is not None and positive_count(devices) is None:
-        raise GpuRequestError("fraction count annotation value must be a positive integer greater than 0")
+        given = f"given value: {devices[:_SHOWN]}"
+        raise GpuRequestError(f"fraction count annotation value must be a positive integer greater than 0, {given}")
 
 
 def _check_portion(text: str) -> None:
@@ -142,7 +148,10 @@ def _check_portion(text: str) -> None:
             "gpu-fraction annotation value must be a float written with a decimal point or a scientific notation "
             f".given value: {text}"
         )
-    raise GpuRequestError("gpu-fraction annotation value must be a positive number smaller than 1.0")
+    raise GpuRequestError(
+        "gpu-fraction annotation value must be a positive number smaller than 1.0"
+        f", given value: {text[:_SHOWN]}; for whole GPUs set a limit of {NVIDIA_GPU} on the container instead"
+    )
 
 
 def _foreign_notation(text: str) -> bool:

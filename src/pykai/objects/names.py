@@ -133,6 +133,25 @@ POD_GROUP_CONTROLLER_LEASE: Final = "o1x22tjj.kai.scheduler"
 QUEUE_CONTROLLER_LEASE: Final = "ov3xj497.kai.scheduler"
 NODE_SCALE_ADJUSTER_LEASE: Final = "7n7h49uc.kai.scheduler"
 
+# What users write on pods and workloads, and what only components write there
+USER_LABELS: Final = (
+    *(QUEUE_LABEL, LEGACY_QUEUE_LABEL, NODE_POOL_LABEL, SUBGROUP_LABEL, TASK_PRIORITY_LABEL, PREEMPTIBILITY_LABEL),
+    *(PRIORITY_CLASS_LABEL, PROJECT_LABEL, USER_LABEL),
+)
+USER_ANNOTATIONS: Final = (
+    *(GPU_FRACTION, GPU_MEMORY, GPU_FRACTION_DEVICES, GPU_FRACTION_CONTAINER, GPU_FRACTION_CONTAINER_TYPE, MPS),
+    *(POD_GROUP_ANNOTATION, SKIP_PODGROUPER, PREEMPTION_DELAY, STALENESS_GRACE_PERIOD, BATCH_MIN_MEMBER),
+    *(TOPOLOGY, TOPOLOGY_REQUIRED, TOPOLOGY_PREFERRED),
+    *(SEGMENT_SIZE, SEGMENT_TOPOLOGY_REQUIRED, SEGMENT_TOPOLOGY_PREFERRED),
+)
+WRITTEN_NAMES: Final = frozenset(
+    {SHARED_GPU_CONFIGMAP, GPU_GROUP_LABEL, NUMA_PREDICTED, NUMA_OBSERVED, TOP_OWNER_METADATA, RESERVED_GPU_INDEX}
+)
+PRIORITY_CLASSES: Final = ("train", "build-preemptible", "build", "inference")
+"""Those that an installation makes."""
+OWN_PREFIXES: Final = ("kai", "runai", "run.ai", "gpu-", "gpu_", "pod-group", "priorityClass", "priority-class")
+"""How labels and annotations begin that may be meant for us."""
+
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LENGTH = 253
 

@@ -16,11 +16,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
-
-import numpy as np
-import numpy.typing as npt
 
 from pykai.model.status import Status
 from pykai.objects import units
@@ -67,6 +64,7 @@ class MinRuntimes:
     preempt: Sequence[float | None]
     reclaim: Sequence[float | None]
     policy: MinRuntimePolicy
+    _reclaim: dict[tuple[int, int], float] = field(default_factory=dict)
 
     def preempt_min_runtime(self, queue: int) -> float:
         """How long a workload of this queue is safe from others of the queue."""
@@ -74,6 +72,12 @@ class MinRuntimes:
 
     def reclaim_min_runtime(self, reclaimer: int, victim: int) -> float:
         """How long a workload of the victim queue is safe from those of the reclaimer queue."""
+        known = self._reclaim.get((reclaimer, victim))
+        if known is None:
+            known = self._reclaim[reclaimer, victim] = self._reclaim_min_runtime(reclaimer, victim)
+        return known
+
+    def _reclaim_min_runtime(self, reclaimer: int, victim: int) -> float:
         ours, theirs = self.path(reclaimer), self.path(victim)
         decides = victim
         if self.policy.method == "lca":
@@ -99,9 +103,9 @@ class MinRuntimes:
         return next((value for value in upwards if value is not None), default)
 
 
-def protected(last_start: npt.ArrayLike, min_runtime: npt.ArrayLike, now: float) -> npt.NDArray[np.bool_]:
-    """Which workloads have not run for their minimum yet; a `last_start` of NaN never started."""
-    return np.less(now, np.add(last_start, min_runtime))
+def protected(last_start: float, min_runtime: float, now: float) -> bool:
+    """Whether a workload has not run for its minimum yet."""
+    return now < last_start + min_runtime
 
 
 def is_elastic(pods: Sequence[int], minimum: Sequence[int]) -> bool:
@@ -147,16 +151,16 @@ class MinRuntime:
         )
 
     def _protected(self, cycle: Cycle, action: str, gang: int, victim: int) -> bool:
-        if not self.judges(cycle, action):
-            return False
         gangs = cycle.snapshot.gangs
         runtimes = self._runtimes(cycle)
         if action == "preempt":
             minimum = runtimes.preempt_min_runtime(gangs.queue[victim])
-        else:
+        elif action == "reclaim":
             minimum = runtimes.reclaim_min_runtime(gangs.queue[gang], gangs.queue[victim])
+        else:
+            return False
         started = gangs.last_start(victim) if minimum > 0 else None
-        return started is not None and bool(protected(started, minimum, cycle.now))
+        return started is not None and protected(started, minimum, cycle.now)
 
     def _runtimes(self, cycle: Cycle) -> MinRuntimes:
         found: MinRuntimes | None = cycle.memo.get("minruntime")

@@ -49,6 +49,23 @@ class Topology:
         domains = Domains.of(grounds.ground(wish.topology, nodes), grounds.ask(pods), wanted)
         return node_sets(Member(cycle, gang, group, wish), domains)
 
+    def domains(self, cycle: Cycle, gang: int, group: Group) -> Rows | None:
+        """By node: its domain of the required level; only that of the members that have a place already counts."""
+        wish = group.topology
+        if wish is None or not wish.required:
+            return None
+        found = np.full(len(cycle.snapshot.nodes), -1)
+        try:
+            depth = depths(cycle.snapshot.topologies, wish, group.name).required
+        except ConstraintError:
+            return found
+        site = Grounds.of(cycle).ground(wish.topology, None).site
+        found[site.tree.order] = site.tree.around[depth]
+        active = [node for node in Member(cycle, gang, group, wish).active_nodes() if node >= 0]
+        if active:
+            found[~np.isin(found, found[active])] = -1
+        return found
+
     def concerns(self, cycle: Cycle, pod_class: PodClass) -> bool:
         return bool(cycle.snapshot.topologies)
 

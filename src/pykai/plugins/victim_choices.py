@@ -20,8 +20,8 @@ class OneNode:
 
     def worth_a_look(self, found: Accumulated) -> Rows:
         if found.single:
-            return found.where((found.own >= found.room.missing) & found.goes & found.enough)
-        return found.where((found.total >= found.room.missing) & found.enough)
+            return found.where((found.own >= found.room.missing[found.nodes]) & found.goes & found.enough)
+        return found.where((found.total >= found.room.missing[found.nodes]) & found.enough)
 
     def choices(self, found: Accumulated, latest: int, _: Sequence[float]) -> Iterator[list[int]]:
         start, end = np.searchsorted(found.batch_of, (latest, latest + 1)).tolist()
@@ -37,20 +37,22 @@ class FewNodes:
     for_gangs = True
 
     def worth_a_look(self, found: Accumulated) -> Rows:
-        return found.where((found.total >= found.room.missing) & found.enough)
+        return found.where((found.total >= found.room.missing[found.nodes]) & found.enough)
 
     def choices(self, found: Accumulated, latest: int, needs: Sequence[float]) -> Iterator[list[int]]:
-        upto = int(np.searchsorted(found.batch_of, latest, side="right"))
-        free = found.room.free[GPU]
-        freed = np.bincount(found.nodes[:upto], weights=found.amounts[GPU, :upto], minlength=len(free))
-        met, first = np.unique(found.nodes[:upto], return_index=True)
-        capacity = (free + freed)[met]
-        useful = capacity >= min(needs)
-        order = np.lexsort((first[useful], capacity[useful]))
-        nodes, capacity = met[useful][order], capacity[useful][order]
-        baseline = float(np.maximum(free, 0).sum() - np.maximum(free[nodes], 0).sum())
-        for count in _sizes(sum(needs) - baseline, capacity):
-            yield found.batches_on(nodes[:count], latest)
+        start, end = np.searchsorted(found.batch_of, (latest, latest + 1)).tolist()
+        free, domains = found.room.free[GPU], found.room.domains
+        freed = np.bincount(found.nodes[:end], weights=found.amounts[GPU, :end], minlength=len(free))
+        met, first = np.unique(found.nodes[:end], return_index=True)
+        for domain in np.unique(domains[found.nodes[start:end]]).tolist():
+            capacity = (free + freed)[met]
+            useful = (capacity >= min(needs)) & (domains[met] == domain)
+            order = np.lexsort((first[useful], capacity[useful]))
+            nodes, capacity = met[useful][order], capacity[useful][order]
+            there = np.maximum(free[domains == domain], 0).sum()
+            baseline = float(there - np.maximum(free[nodes], 0).sum())
+            for count in _sizes(sum(needs) - baseline, capacity):
+                yield found.batches_on(nodes[:count], latest)
 
 
 def _sizes(need: float, capacities: Column) -> Iterator[int]:

@@ -240,7 +240,8 @@ def waits(outcome: Outcome, rows: int) -> Iterator[Table]:
 
 
 def _why(life: PodLife) -> str:
-    return life.waited_for or life.reason
+    """The reason that kept a pod waiting longest; empty where none did."""
+    return life.waited_for
 
 
 def _kind_of_reason(reason: str) -> str:

@@ -10,15 +10,22 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from pykai.admission import shapes
-from pykai.admission.device_access import check_device_access, hide_devices
-from pykai.admission.gpu_sharing import check_gpu_request, connect_share, limit_memory
+from msgspec import convert
+
+from pykai.admission.gpu_sharing import (
+    check_device_access,
+    check_gpu_request,
+    connect_share,
+    hide_devices,
+    limit_memory,
+)
 from pykai.admission.pod_draft import container_at, draft_of, fraction_container_of
-from pykai.admission.pod_groups import examine
+from pykai.admission.podgroups import examine
 from pykai.admission.pods import set_runtime_class
 from pykai.admission.review import VALIDATE_POD_GROUP, VALIDATE_QUEUE, VALIDATE_TOPOLOGY, Admission, Request, judge
 from pykai.admission.verdict import RefusedError, Verdict
 from pykai.objects.gpu_request import INIT_CONTAINER, REGULAR_CONTAINER, ContainerRef
+from pykai.objects.kinds import PodGroupSpec
 
 Case = dict[str, Any]
 SUFFIX = "abc1234"
@@ -132,7 +139,7 @@ def _pod_group(case: Case) -> list[str]:
 
 def _tree(expected: Case, spec: Case) -> list[str]:
     try:
-        findings = [finding.message for finding in examine(shapes.view(shapes.PodGroupSpec, "spec", spec))]
+        findings = [finding.message for finding in examine(convert(spec, PodGroupSpec))]
         actual: Case = {"valid": not findings, **({"min_definition_errors": findings} if findings else {})}
     except RefusedError as refusal:
         actual = {"valid": False, "structural_error": refusal.message}

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from pykai.engine.cycle import Cycle
-from pykai.engine.policy import Policy
 from pykai.model.snapshot import Snapshot
 from pykai.model.status import Status
 from tests.properties.twin.allocate import allocate
@@ -32,15 +30,15 @@ def lodging(node: str, groups: Iterable[str]) -> Lodging:
     return node, *sorted("new" if group.startswith("new") else group for group in groups)
 
 
-def decide(snapshot: Snapshot, policy: Policy, now: float, rules: Sequence[Rule] = ()) -> Decisions:
+def decide(snapshot: Snapshot, actions: Sequence[str], rules: Sequence[Rule] = ()) -> Decisions:
     """The twin of `pykai.engine.decide.decide`; `rules`: those that matter beside the ones all clusters have."""
-    return _decisions(after_cycle(snapshot, policy, now, rules))
+    return _decisions(after_cycle(snapshot, actions, rules))
 
 
-def after_cycle(snapshot: Snapshot, policy: Policy, now: float, rules: Sequence[Rule] = ()) -> World:
-    world = World(Cycle(snapshot, policy, now))
+def after_cycle(snapshot: Snapshot, actions: Sequence[str], rules: Sequence[Rule] = ()) -> World:
+    world = World(snapshot)
     world.rules = rules
-    for action in policy.actions:
+    for action in actions:
         if action == "allocate":
             allocate(world)
         else:

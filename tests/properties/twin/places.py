@@ -97,11 +97,10 @@ def matching(world: World, c: PodClass, node: int) -> list[str]:
 # ------------------------------------------------------------------------------------------------------- §11 Scoring
 def _by_score(world: World, pod: int, given: Mapping[int, float]) -> list[int]:
     """Nodes that take the pod, by score, then by name."""
-    c = world.of_class(pod)
     fitting = [
         node
         for node in given
-        if world.allowed[c.row][node]
+        if world.allowed[pod][node]
         and _fits(world, pod, node, _idle_and_releasing(world, node))
         and not any(rule.closed(world, pod, node) for rule in world.rules)
     ]

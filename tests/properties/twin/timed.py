@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
-from pykai.engine.cycle import Cycle
-from pykai.engine.policy import Policy
 from pykai.model.snapshot import Snapshot
 from pykai.model.status import Status
 from pykai.objects import names
@@ -118,8 +116,8 @@ class Notes:
 class TimedCycle:
     """The twin of `pykai.engine.decide.decide` for a cluster at an instant."""
 
-    def __init__(self, cluster: Cluster, snapshot: Snapshot, policy: Policy, runtimes: Runtimes, now: float) -> None:
-        self.world = World(Cycle(snapshot, policy, now))
+    def __init__(self, cluster: Cluster, snapshot: Snapshot, runtimes: Runtimes, now: float) -> None:
+        self.world = World(snapshot)
         self.clocks = Clocks(runtimes, {group["metadata"]["name"]: group for group in cluster.groups}, now)
         self.stale: dict[str, float | None] = {}
         self.delayed: set[str] = set()
@@ -173,9 +171,9 @@ class TimedCycle:
             yield 10_000_000
 
 
-def turns(snapshot: Snapshot, policy: Policy, now: float, depth: int | None) -> dict[str, Any]:
+def turns(snapshot: Snapshot, depth: int | None) -> dict[str, Any]:
     """The pop order of the allocate action; `depth`: so many of each queue (§5.5, spec/tools.md §1.4)."""
-    world = World(Cycle(snapshot, policy, now))
+    world = World(snapshot)
     jobs = sorted(pending(world), key=lambda gang: job_key(world, gang, placed(world, gang)))
     queues = [world.gangs.queue[gang] for gang in jobs]
     jobs = [gang for at, gang in enumerate(jobs) if depth is None or queues[:at].count(queues[at]) < depth]

@@ -5,17 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
 
-from pykai.engine.cycle import Cycle
 from pykai.model.gangs import SubGroupSet
 from pykai.model.pods import GpuKind, PodClass
-from pykai.model.resources import CPU, GPU, MEMORY, MIG_PREFIX
+from pykai.model.resources import CPU, GPU, MEMORY, MIG_PREFIX, Column
+from pykai.model.snapshot import Snapshot
 from pykai.model.status import Status
 from pykai.objects import names
 from tests.properties.twin.devices import NodeFigures
+from tests.properties.twin.predicates import allowed
 from tests.properties.twin.rules import Gifts, Rule
+from tests.properties.twin.shares import QueueBook, Sharer, set_fair_share
 
 ALLOCATED = {Status.ALLOCATED, Status.BOUND, Status.BINDING, Status.RUNNING}
 ACTIVE_ALLOCATED = ALLOCATED | {Status.PIPELINED}
@@ -70,14 +73,15 @@ Saved = tuple[list[Whereabouts], list[NodeFigures], int]
 class World:
     """A cluster in the middle of a cycle."""
 
-    def __init__(self, cycle: Cycle) -> None:
-        self.cycle, self.snapshot, self.book = cycle, cycle.snapshot, cycle.book
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
         pods, nodes = self.snapshot.pods, self.snapshot.nodes
         self.gangs, self.queues = self.snapshot.gangs, self.snapshot.queues
         self.gang: list[int] = pods.gang.tolist()
         self.podset: list[int] = pods.podset.tolist()
         self.gpu_memory: list[float] = nodes.gpu_memory.tolist()
-        self.allowed = {c.row: cycle.node_facts.allowed(c).tolist() for c in pods.classes}
+        rows = range(len(nodes))
+        self.allowed = [[allowed(snapshot, pod, node) for node in rows] for pod in range(len(pods.objects))]
         self.start = [
             Whereabouts(Status(status), node, pods.gpu_groups.get(row, ()))
             for row, (status, node) in enumerate(zip(pods.status.tolist(), pods.node.tolist(), strict=True))
@@ -95,6 +99,7 @@ class World:
         for row in sorted(range(len(self.pods)), key=lambda r: (self.of_class(r).shared, pods.names[r])):
             for place in self.pods[row].places():
                 self._charge(row, place, 1)
+        self.book = self._book()
 
     # --------------------------------------------------------------------------------------------------------- changes
     def save(self) -> Saved:
@@ -212,7 +217,7 @@ class World:
         return self._use[preemptible]
 
     def _queue_use(self, preemptible: tuple[bool, ...]) -> list[Amount]:
-        use = [NOTHING for _ in self.book.names]
+        use = [NOTHING for _ in range(len(self.queues))]
         for gang, pods in self.members.items():
             queue = self.gangs.queue[gang]
             if queue < 0 or self.gangs.preemptible[gang] not in preemptible:
@@ -225,3 +230,71 @@ class World:
     def held_use(self) -> list[Amount]:
         """AllocatedNonPreemptible by queue."""
         return self.queue_use((False,))
+
+    # ---------------------------------------------------------------------------------------------------- fair shares
+    def _book(self) -> QueueBook:
+        queues, cluster = self.queues, self._cluster_total()
+        by_resource = [self._fair_shares(r, cluster[r]) for r in range(3)]
+        return QueueBook(
+            paths=queues.paths,
+            priority=queues.priority,
+            creation=queues.creation,
+            deserved=_columns(queues.deserved),
+            limit=_columns(queues.limit),
+            fair=list(zip(*by_resource, strict=True)),
+            total=cluster,
+        )
+
+    def _fair_shares(self, r: int, cluster: float) -> list[float]:
+        queues, requests = self.queues, self._queue_requests()
+        sharers = [
+            Sharer(
+                row=row,
+                deserved=Fraction(queues.deserved[r, row]),
+                limit=Fraction(queues.limit[r, row]),
+                weight=Fraction(queues.weight[r, row]),
+                request=Fraction(requests[row][r]),
+                usage=Fraction(queues.usage[r, row]),
+                priority=queues.priority[row],
+                creation=queues.creation[row],
+            )
+            for row in range(len(queues))
+        ]
+        set_fair_share(Fraction(cluster), -1, queues.parent, sharers)
+        return [round(float(sharer.fair), 4) if r == GPU else float(sharer.fair) for sharer in sharers]
+
+    def _queue_requests(self) -> list[Amount]:
+        """Request: what allocated pods count, and what pending ones ask for; in all queues above them, too."""
+        found = [NOTHING for _ in range(len(self.queues))]
+        for gang, pods in self.members.items():
+            queue = self.gangs.queue[gang]
+            running = [pod for pod in pods if self.status(pod) in ALLOCATED]
+            pending = [pod for pod in pods if self.status(pod) is Status.PENDING]
+            amounts = [*(self.accepted(pod, self.pods[pod].node) for pod in running)]
+            amounts += [self.request([pod], self.snapshot.min_gpu_memory) for pod in pending]
+            for ancestor in self.queues.paths[queue] if queue >= 0 else ():
+                found[ancestor] = plus(found[ancestor], total(amounts))
+        return found
+
+    def _cluster_total(self) -> Amount:
+        """What nodes offer that take pods, less what pods of other schedulers use there."""
+        snapshot = self.snapshot
+        ready = [node for node in range(len(snapshot.nodes)) if not snapshot.nodes.conditions[node]]
+        offers = [self._offer(node) for node in ready]
+        foreign = [pod for pod in snapshot.pods.foreign if self.pods[pod].node in ready]
+        return plus(total(offers), total(self.accepted(pod, self.pods[pod].node) for pod in foreign), -1)
+
+    def _offer(self, node: int) -> Amount:
+        """cpu, memory and GPUs of a node; MIG instances count as the GPUs they are made of."""
+        params, offered = self.snapshot.params, self.snapshot.nodes.allocatable[:, node].tolist()
+        gpus = offered[GPU] + sum(
+            offered[row] * int(name.removeprefix(MIG_PREFIX).split("g")[0])
+            for row, name in enumerate(self.snapshot.space.names)
+            if name.startswith(MIG_PREFIX)
+        )
+        worker = not params.restrict_nodes or params.gpu_worker_key in self.snapshot.nodes.labels[node]
+        return offered[CPU], offered[MEMORY], gpus if worker else 0.0
+
+
+def _columns(table: Column) -> list[Amount]:
+    return [(cpu, memory, gpus) for cpu, memory, gpus in table.T.tolist()]

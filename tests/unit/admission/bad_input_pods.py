@@ -30,16 +30,22 @@ def pod(annotations: Any = None, /, **spec: Any) -> dict[str, Any]:
     }
 
 
-def fraction(text: str, message: str = NOT_A_PORTION) -> Row:
-    return f"fraction {text[:20]!r}", pod({"gpu-fraction": text}), message
+def fraction(text: str, message: str = "") -> Row:
+    said = f", given value: {text[:64]}; for whole GPUs set a limit of nvidia.com/gpu on the container instead"
+    return f"fraction {text[:20]!r}", pod({"gpu-fraction": text}), message or NOT_A_PORTION + said
 
 
 def memory(text: str) -> Row:
-    return f"memory {text[:20]!r}", pod({"gpu-memory": text}), NOT_A_MEMORY
+    return (
+        f"memory {text[:20]!r}",
+        pod({"gpu-memory": text}),
+        f"{NOT_A_MEMORY}, given value: {text[:64]}; it counts MiB, such as 2000",
+    )
 
 
 def devices(text: str) -> Row:
-    return f"devices {text[:20]!r}", pod({"gpu-fraction": "0.5", "gpu-fraction-num-devices": text}), NOT_A_COUNT
+    item = pod({"gpu-fraction": "0.5", "gpu-fraction-num-devices": text})
+    return f"devices {text[:20]!r}", item, f"{NOT_A_COUNT}, given value: {text[:64]}"
 
 
 def container(what: str, annotations: dict[str, str], message: str, **spec: Any) -> Row:
@@ -76,7 +82,7 @@ DEVICES: list[Row] = [
     ("devices without share", pod({"gpu-fraction-num-devices": "1"}), NO_PORTION),
     ("devices with a whole GPU", pod({"gpu-fraction-num-devices": "2"}, containers=[{"resources": WHOLE}]), NO_PORTION),
     ("bad devices without share", pod({"gpu-fraction-num-devices": "x"}), NO_PORTION),
-    ("devices of memory", pod({"gpu-memory": "5", "gpu-fraction-num-devices": "0"}), NOT_A_COUNT),
+    ("devices of memory", pod({"gpu-memory": "5", "gpu-fraction-num-devices": "0"}), f"{NOT_A_COUNT}, given value: 0"),
 ]
 
 COMBINATIONS: list[Row] = [

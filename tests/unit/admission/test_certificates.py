@@ -12,20 +12,21 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from cryptography.x509.verification import PolicyBuilder, Store
 
-from pykai.admission import certificate_files
-from pykai.admission.certificate_files import ca_bundle, renew
+from pykai.admission import certificates
 from pykai.admission.certificates import (
     LIFETIME,
     CertificateError,
+    ReloadingContext,
     ServingCredentials,
+    ca_bundle,
     defect,
     issue,
+    renew,
     renewal_reason,
     service_names,
     still_trusting,
     trust_bundle,
 )
-from pykai.admission.tls import ReloadingContext
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NAMES = service_names("admission", "kai-scheduler")
@@ -173,14 +174,14 @@ async def test_a_renewal_that_was_cut_off_between_key_and_certificate_is_made_up
     await renew(tmp_path, NAMES, NOW, Trusting())
     (tmp_path / "tls.key").unlink()
     with monkeypatch.context() as killed:
-        replace = certificate_files._replace
+        replace = certificates._replace
 
         def until_the_certificate(path: Path, content: bytes, mode: int) -> None:
             if path.name == "tls.crt":
                 raise KeyboardInterrupt
             replace(path, content, mode)
 
-        killed.setattr(certificate_files, "_replace", until_the_certificate)
+        killed.setattr(certificates, "_replace", until_the_certificate)
         with pytest.raises(KeyboardInterrupt):
             await renew(tmp_path, NAMES, NOW, Trusting())
     assert await renew(tmp_path, NAMES, NOW, Trusting()) == "the key is not the certificate's"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pykai.admission.pod_groups import validate_pod_group
+from pykai.admission.podgroups import validate_pod_group
 from pykai.admission.verdict import Verdict
 from tests.unit.admission.bad_input_objects import MID_LEVEL, group, leaf, node
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from jsonpatch import apply_patch
 
 from pykai.admission.pods import (
     Arrival,
@@ -16,9 +17,9 @@ from pykai.admission.pods import (
     validate_pod,
     validate_pod_update,
 )
+from pykai.admission.review import VALIDATE_POD, Admission, Request, judge
 from pykai.admission.verdict import Verdict
 from tests.unit.admission.bad_input_pods import pod
-from tests.unit.admission.json_patches import applied
 
 ARRIVAL = Arrival("team", "abc1234")
 SHARING = PodSettings(gpu_sharing=True, fraction_runtime_class="")
@@ -32,7 +33,7 @@ def changed(item: dict[str, Any], settings: PodSettings = SHARING, arrival: Arri
     verdict = mutate_pod(item, arrival, settings)
     assert verdict.allowed, verdict.message
     assert item == before, "the pod that came in was changed"
-    result: dict[str, Any] = applied(verdict.patch, item)
+    result: dict[str, Any] = apply_patch(item, list(verdict.patch))
     return result
 
 
@@ -247,3 +248,54 @@ def test_an_update_is_refused_only_for_what_it_breaks_itself() -> None:
     assert validate_pod_update(labelled, old, PodSettings()) == Verdict()
     assert not validate_pod_update(labelled, pod(), PodSettings()).allowed
     assert not validate_pod_update(pod({"gpu-fraction": "2"}), old, SHARING).allowed
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "advice"),
+    [
+        ({"kai.scheduler/queue": "a", "app": "x", "gpu-type": "h100"}, {"gpu-fraction": "0.5"}, []),
+        (
+            {"kai-scheduler/queue": "a"},
+            {},
+            ["label 'kai-scheduler/queue' has no effect: did you mean 'kai.scheduler/queue'?"],
+        ),
+        (
+            {"kai.scheduler/queu": "a"},
+            {},
+            ["label 'kai.scheduler/queu' has no effect: did you mean 'kai.scheduler/queue'?"],
+        ),
+        ({}, {"gpu-fractoin": "0.5"}, ["annotation 'gpu-fractoin' has no effect: did you mean 'gpu-fraction'?"]),
+        ({"gpu-fraction": "0.5"}, {}, ["label 'gpu-fraction' has no effect: it is read as an annotation"]),
+        (
+            {},
+            {"kai.scheduler/queue": "a"},
+            ["annotation 'kai.scheduler/queue' has no effect: it is read as a label"],
+        ),
+        ({}, {"runai/shared-gpu-configmap": "x", "kai.scheduler/something-else": "y"}, []),
+    ],
+)
+def test_misspelt_names_give_a_warning(labels: dict[str, str], annotations: dict[str, str], advice: list[str]) -> None:
+    item = pod(annotations)
+    item["metadata"]["labels"] = labels
+    verdict = validate_pod(item, PodSettings(gpu_sharing=True))
+    assert (verdict.allowed, list(verdict.advice)) == (True, advice)
+
+
+@pytest.mark.parametrize(
+    ("label", "advice"),
+    [
+        ("train", []),
+        ("trian", ["label 'priorityClassName': there is no PriorityClass 'trian': did you mean 'train'?"]),
+        (
+            "urgent",
+            ["label 'priorityClassName': there is no PriorityClass 'urgent': the group gets the default priority"],
+        ),
+    ],
+)
+def test_a_priority_class_that_does_not_exist_gives_a_warning(label: str, advice: list[str]) -> None:
+    item = pod()
+    item["metadata"]["labels"] = {"priorityClassName": label}
+    request = Request(uid="1", operation="CREATE", object=item)
+    admission = Admission(priority_classes=lambda: ["train", "build", "inference"])
+    assert list(judge(VALIDATE_POD, request, admission).advice) == advice
+    assert judge(VALIDATE_POD, request, Admission()) == Verdict()

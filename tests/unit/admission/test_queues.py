@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from pykai.admission.queues import QueueRules, validate_queue, validate_queue_deletion
 from pykai.admission.verdict import Verdict
-from tests.unit.admission.bad_input_objects import queue
+from tests.unit.admission.bad_input_objects import UNLIMITED_QUEUE, queue
 
 
 def quotas(cpu: float = 0, gpu: float = 0, memory: float = 0) -> dict[str, Any]:
@@ -19,25 +20,62 @@ def with_children(item: dict[str, Any], *names: str) -> dict[str, Any]:
     return {**item, "status": {"childQueues": list(names)}}
 
 
-AMOUNTS = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
-
-
 @pytest.mark.parametrize(
     "item",
     [
         queue({}),
-        queue({"gpu": AMOUNTS, "cpu": AMOUNTS, "memory": AMOUNTS}, parentQueue="default", priority=-5),
+        queue(UNLIMITED_QUEUE, parentQueue="default", priority=-5),
         queue({"gpu": {"quota": 0.7, "limit": 1e300}}, preemptMinRuntime="1h30m", reclaimMinRuntime="0"),
         queue({"gpu": None}, parentQueue="", displayName="Team"),
     ],
 )
 def test_admitted(item: dict[str, Any]) -> None:
-    assert validate_queue(item, None, QueueRules()) == Verdict()
+    assert admitted(item, None, QueueRules())
+
+
+def admitted(item: dict[str, Any], old: Any, rules: QueueRules) -> bool:
+    """Whether KAI would say nothing; advice of our own does not count."""
+    return replace(validate_queue(item, old, rules), advice=()) == Verdict()
+
+
+@pytest.mark.parametrize(
+    ("item", "advice"),
+    [
+        (queue(UNLIMITED_QUEUE), []),
+        (queue(UNLIMITED_QUEUE, parentQueue="there"), []),
+        (
+            queue({**UNLIMITED_QUEUE, "gpu": {"quota": 4}}),
+            ["spec.resources.gpu.limit is not set and counts as 0: the queue can use no GPUs; -1 is unlimited"],
+        ),
+        (
+            queue({"gpu": {"quota": 4, "limit": -1}}),
+            [
+                "spec.resources.cpu.limit is not set and counts as 0: the queue can use no CPU; -1 is unlimited",
+                "spec.resources.memory.limit is not set and counts as 0: the queue can use no memory; -1 is unlimited",
+            ],
+        ),
+        (
+            queue({**UNLIMITED_QUEUE, "gpu": {"quota": 8, "limit": 4}}),
+            ["spec.resources.gpu.quota (8) is above its limit (4): the queue never gets all of it"],
+        ),
+        (
+            queue({**UNLIMITED_QUEUE, "cpu": {"quota": -1, "limit": 0}}),
+            ["spec.resources.cpu.quota (unlimited) is above its limit (0): the queue never gets all of it"],
+        ),
+        (
+            queue(UNLIMITED_QUEUE, parentQueue="ghost"),
+            ["parent queue 'ghost' does not exist: workloads of this queue wait until it does"],
+        ),
+    ],
+)
+def test_advice_about_queues_that_do_not_say_what_was_meant(item: dict[str, Any], advice: list[str]) -> None:
+    verdict = validate_queue(item, None, QueueRules({"there": queue(UNLIMITED_QUEUE, name="there")}))
+    assert (verdict.allowed, verdict.warnings, list(verdict.advice)) == (True, (), advice)
 
 
 def test_a_cycle_elsewhere_is_not_this_queues_fault() -> None:
     others = {"a": queue({}, name="a", parentQueue="b"), "b": queue({}, name="b", parentQueue="a")}
-    assert validate_queue(queue({}, parentQueue="a"), None, QueueRules(others)) == Verdict()
+    assert admitted(queue({}, parentQueue="a"), None, QueueRules(others))
 
 
 def test_a_queue_with_children_stays() -> None:
@@ -70,8 +108,8 @@ THERE_ARE = {"p": PARENT, "twin": TWIN, "team": ITSELF_BEFORE}
 )
 def test_quotas_are_compared_with_the_parents(resources: dict[str, Any], warnings: tuple[str, ...]) -> None:
     item = queue(resources, parentQueue="p")
-    assert validate_queue(item, None, QueueRules(THERE_ARE, compare_quotas=True)) == Verdict(warnings=warnings)
-    assert validate_queue(item, None, QueueRules(THERE_ARE)) == Verdict()
+    assert validate_queue(item, None, QueueRules(THERE_ARE, compare_quotas=True)).warnings == warnings
+    assert admitted(item, None, QueueRules(THERE_ARE))
 
 
 @pytest.mark.parametrize(
@@ -100,7 +138,7 @@ def test_quotas_are_compared_with_the_childrens_on_update() -> None:
         "total children GPU quota (2.50) exceeds parent GPU quota (2.00)",
         "total children Memory quota (20) exceeds parent Memory quota (15)",
     )
-    assert validate_queue(new, queue({}), rules) == Verdict()
+    assert admitted(new, queue({}), rules)
 
 
 def test_unlimited_is_compared_as_a_plain_number() -> None:
@@ -121,7 +159,7 @@ HOLDING = {"cpu": "2", "nvidia.com/gpu": "3", "memory": "0"}
         (None, []),
     ],
 )
-def test_who_deletes_a_queue_in_use_is_warned(allocated: dict[str, Any] | None, told: list[str]) -> None:
+def test_deleting_a_queue_in_use_gives_a_warning(allocated: dict[str, Any] | None, told: list[str]) -> None:
     verdict = validate_queue_deletion({"metadata": {"name": "q"}, "spec": {}, "status": {"allocated": allocated}})
     assert verdict.allowed
     assert [line[: len(start)] for line, start in zip(verdict.warnings, told, strict=True)] == told

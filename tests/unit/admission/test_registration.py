@@ -102,7 +102,7 @@ def test_queues_and_pod_groups_are_validated() -> None:
     queues, groups = validating_queues(client), validating_pod_groups(client, "p-")
     assert queues["metadata"]["name"] == "kai-queue-validation-v2"
     assert groups["metadata"]["name"] == "p-v2alpha2"
-    (queue,), (group,) = queues["webhooks"], groups["webhooks"]
+    (queue, deletion), (group,) = queues["webhooks"], groups["webhooks"]
     assert queue == {
         **FIXED,
         "name": "queue-validation.kai.scheduler",
@@ -116,6 +116,12 @@ def test_queues_and_pod_groups_are_validated() -> None:
             "caBundle": "Q0E=",
         },
         "rules": [rule("scheduling.run.ai", "v2", "queues", "Cluster", "CREATE", "UPDATE")],
+    }
+    assert deletion == {
+        **queue,
+        "name": "queue-deletion.kai.scheduler",
+        "rules": [rule("scheduling.run.ai", "v2", "queues", "Cluster", "DELETE")],
+        "failurePolicy": "Ignore",
     }
     assert group["name"] == "podgroup-validation.kai.scheduler"
     assert group["rules"] == [rule("scheduling.run.ai", "v2alpha2", "podgroups", "Namespaced", "CREATE", "UPDATE")]
@@ -224,6 +230,32 @@ def test_outside_a_cluster_webhooks_have_a_url_and_every_path_is_served() -> Non
         f"https://127.0.0.1:9443{path}" for path in HANDLERS
     }
     assert all(webhook["clientConfig"]["caBundle"] == "Q0E=" for webhook in webhooks)
+
+
+def labelled(owned: bool = False, **labels: str) -> dict[str, Any]:
+    item = a_pod()
+    item["metadata"]["labels"] = {key.replace("__", "/").replace("_", "."): value for key, value in labels.items()}
+    if owned:
+        item["metadata"]["ownerReferences"] = [{"name": "job"}]
+    return item
+
+
+@pytest.mark.parametrize(
+    ("new", "seen"),
+    [
+        (labelled(kai_scheduler__queue="team"), False),
+        (labelled(kai_scheduler__queu="team"), True),
+        (labelled(owned=True, kai_scheduler__queu="team"), False),
+        (labelled(app="kaiser"), False),
+        (labelled(priorityClassName="train"), False),
+        (labelled(priorityClassName="trian"), True),
+        (a_pod(gpu_fractoin="0.5"), True),
+    ],
+)
+def test_pods_with_odd_names_are_validated_but_not_changed(new: dict[str, Any], seen: bool) -> None:
+    pods, _ = validating_pods(SERVICE, PodSelection())["webhooks"]
+    (mutating,) = mutating_pods(SERVICE, PodSelection())["webhooks"]
+    assert (sees(pods, None, new), sees(mutating, None, new)) == (seen, False)
 
 
 CLOUD = {"key": "control-plane", "operator": "DoesNotExist"}

@@ -6,6 +6,7 @@ import base64
 from typing import Any
 
 import pytest
+from jsonpatch import apply_patch
 from msgspec import json
 
 from pykai.admission.pods import PodSettings
@@ -23,9 +24,9 @@ from pykai.admission.review import (
     response_of,
     suffix_of,
 )
+from tests.unit.admission.bad_input_objects import UNLIMITED_QUEUE as UNLIMITED
 from tests.unit.admission.bad_input_objects import group, leaf, level, queue, topology
 from tests.unit.admission.bad_input_pods import pod
-from tests.unit.admission.json_patches import applied
 
 ADMISSION = Admission(pods=PodSettings(gpu_sharing=True))
 UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
@@ -49,7 +50,7 @@ def test_a_changed_pod_is_answered_with_a_patch() -> None:
     response = answer(MUTATE_POD, object=item, namespace="team")
     assert response.pop("allowed") is True
     assert response.pop("patchType") == "JSONPatch"
-    after = applied(json.decode(base64.b64decode(response.pop("patch"))), item)
+    after = apply_patch(item, json.decode(base64.b64decode(response.pop("patch"))))
     prefix = f"train-{suffix_of(UID)}-shared-gpu"
     assert after["metadata"]["annotations"]["runai/shared-gpu-configmap"] == prefix
     assert after["spec"]["runtimeClassName"] == "nvidia"
@@ -61,7 +62,7 @@ def test_a_changed_pod_is_answered_with_a_patch() -> None:
     [
         (MUTATE_POD, pod()),
         (VALIDATE_POD, pod({"gpu-fraction": "0.5"})),
-        (VALIDATE_QUEUE, queue({})),
+        (VALIDATE_QUEUE, queue(UNLIMITED)),
         (VALIDATE_POD_GROUP, group(leaf("a"))),
         (VALIDATE_TOPOLOGY, topology(level("zone", "z"))),
     ],

@@ -13,8 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from pykai.admission.certificate_files import renew
-from pykai.admission.certificates import CertificateError, ServingCredentials, issue
+from pykai.admission.certificates import CertificateError, ServingCredentials, issue, renew
 from pykai.admission.pods import PodSettings
 from pykai.admission.review import MUTATE_POD, VALIDATE_POD, VALIDATE_QUEUE, Admission
 from pykai.admission.server import Listen, WebhookServer

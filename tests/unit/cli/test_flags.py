@@ -15,7 +15,7 @@ from pykai.cli import admission, node_scale_adjuster, pod_group_controller, pod_
 from pykai.cli import all as everything
 from pykai.cli.flags import WORKERS, Flag, pairs, takes
 from pykai.cli.main import COMMANDS, main
-from pykai.cli.webhook_flags import WEBHOOK
+from pykai.cli.webhooks import WEBHOOK
 from pykai.objects import names
 
 TABLE = (

@@ -71,7 +71,7 @@ def test_rows_outside_the_tree_and_cycles_are_refused() -> None:
 
 
 def test_protection_ends_at_the_minimum() -> None:
-    assert protected([0.0, 1.0, math.nan], [10.0, 10.0, 10.0], 10.0).tolist() == [False, True, False]
+    assert [protected(start, 10.0, 10.0) for start in (0.0, 1.0, math.nan)] == [False, True, False]
 
 
 @pytest.mark.parametrize(

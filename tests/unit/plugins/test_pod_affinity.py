@@ -4,11 +4,14 @@ from typing import Any
 
 import pytest
 
+from pykai.cache.cluster import ClusterCache
+from pykai.model.params import SchedulerParams
 from pykai.objects import kinds, names
 from pykai.plugins import pod_affinity
 from pykai.plugins.late_start import LateStart
 from pykai.plugins.pod_affinity import PreferredPodAffinity, RequiredPodAffinity
 from pykai.plugins.scoring import NodeAvailability
+from tests import builders
 from tests.builders import as_kind
 from tests.unit.plugins.small_clusters import closed, cycle, node, placed, pod, reason, row
 
@@ -169,3 +172,27 @@ def test_pods_of_one_gang_are_neighbours_to_each_other(side: str, where: dict[st
     pods = [pod(name, spec, labels=WEB, annotations=notes) for name in ("p0", "p1")]
     made = cycle([*ZONES, as_kind(kinds.PodGroup, group), *pods], [PreferredPodAffinity()])
     assert placed(made) == where
+
+
+def test_labels_that_no_term_reads_do_not_tell_pods_apart() -> None:
+    spec, expression = apart(term()), {"key": "tier", "operator": "Exists"}
+    by_tier = near({"labelSelector": {"matchExpressions": [expression]}, "topologyKey": "zone"})
+    jobs = [pod(f"p{at}", spec, labels={"app": "web", "job": str(at)}) for at in range(3)]
+    tiers = [pod(f"t{at}", spec, labels={"app": "web", "tier": str(at)}) for at in range(2)]
+    elsewhere = pod("e", spec, labels={"app": "web"}, namespace="other")
+    rows = cycle([*ZONES, *jobs, *tiers, elsewhere], []).snapshot.pods
+    assert len(set(rows.klass.tolist())) == 2  # one for each namespace
+    rows = cycle([*ZONES, *jobs, *tiers, elsewhere, pod("n", by_tier)], []).snapshot.pods
+    of_pod = dict(zip(rows.names, rows.klass.tolist(), strict=True))
+    assert len({of_pod[name] for name in ("p0", "p1", "p2")}) == 1
+    assert len(set(of_pod.values())) == 5
+
+
+def test_a_term_that_comes_later_reads_labels_that_were_passed_over() -> None:
+    cache = ClusterCache(SchedulerParams())
+    cache.load([builders.decoded(builders.queue()), *ZONES, *pod("p", apart(term()), labels={"tier": "1"})])
+    cache.load(pod("q", apart(term()), labels={"tier": "2"}))
+    assert len(cache.snapshot(10.0).pods.classes) == 1
+    cache.load(pod("r", apart(term(labels={"tier": "1"})), labels={"tier": "2"}))
+    labels = [c.labels for c in cache.snapshot(10.0).pods.classes]
+    assert labels == [{"tier": "1"}, {"tier": "2"}, {"tier": "2"}]

@@ -1,4 +1,4 @@
-"""All components on a local cluster: what `kai local` runs beside the control plane and the hollow nodes.
+"""What runs on a local cluster beside the control plane and the hollow nodes: all components, programs in pods, images.
 
 They share the process of the cluster's owner. The cluster is installed first; webhooks are served on loopback under a
 certificate of their own, kept beside the cluster's other files, and registered before the cluster counts as ready.
@@ -7,6 +7,8 @@ certificate of their own, kept beside the cluster's other files, and registered 
 from __future__ import annotations
 
 import asyncio
+import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +19,11 @@ from pykai.cli.component import Process, live
 from pykai.cli.install import install
 from pykai.cli.reservation import on_hollow_nodes
 from pykai.cli.webhooks import WebhookSettings
+from pykai.hollow.settings import Log, Object, OnStart
+from pykai.hollow.settings import Program as PodProgram
+from pykai.hollow.shapes import Device
 from pykai.kube.api import Api
+from pykai.local.containers.images import Image, Images
 from pykai.local.session import Component, connect
 from pykai.objects import names
 
@@ -70,3 +76,20 @@ _PRODUCT = Product()
 KAI = Component("kai", _PRODUCT.run)
 PODS_ONLY = Component("pod-programs", _PRODUCT.run_pods_only)
 RESERVATION = on_hollow_nodes(_PRODUCT.connection)
+
+COMPONENTS: Sequence[Component] = (KAI,)
+"""What runs on every local cluster, started in this order."""
+
+PROGRAMS: Sequence[OnStart] = (RESERVATION,)
+"""What pods run; they are asked in this order and the first program wins."""
+
+IMAGES: Images = {
+    "pykai": Image({"kai": (sys.executable, "-m", "pykai.cli.main")}, ("kai",), {"PYTHONUNBUFFERED": "1"}),
+}
+"""Whose containers run as processes: with `--bare`, the components that the chart and its operator deploy."""
+
+
+def first_program(pod: Object, node: str, devices: tuple[Device, ...], log: Log) -> PodProgram | None:
+    """What a pod on a hollow node runs, if anything."""
+    programs = (choose(pod, node, devices, log) for choose in PROGRAMS)
+    return next((program for program in programs if program is not None), None)

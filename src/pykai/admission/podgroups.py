@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from pykai.admission import shapes
-from pykai.admission.shapes import PodGroupSpec, SubGroup
-from pykai.admission.verdict import RefusedError, Verdict, judged
+from pykai.admission.verdict import RefusedError, Verdict, declared, judged
+from pykai.objects import crds
+from pykai.objects.kinds import PodGroup, PodGroupSpec, SubGroup
 
 
 class Weight(Enum):
@@ -36,10 +36,7 @@ class Finding:
 @judged
 def validate_pod_group(pod_group: object, creating: bool) -> Verdict:
     """Admit a group whose tree is sound; `creating` is False for an update, which forgives a little more."""
-    spec = shapes.view(shapes.PodGroup, "podGroup", pod_group).spec or PodGroupSpec()
-    shapes.check_duration("podGroup.spec.preemptionDelay", spec.preemption_delay)
-    shapes.check_duration("podGroup.spec.stalenessGracePeriod", spec.staleness_grace_period)
-    findings = examine(spec)
+    findings = examine(declared(crds.POD_GROUP, PodGroup, "podGroup", pod_group).spec)
     refusing = (Weight.ALWAYS, Weight.ON_CREATE) if creating else (Weight.ALWAYS,)
     errors = [finding.message for finding in findings if finding.weight in refusing]
     warnings = tuple(finding.message for finding in findings if finding.weight not in refusing)
