@@ -149,6 +149,8 @@ class Recorder:
         self._waits: dict[str, Wait] = {}
         """Uid -> why the pod has no node."""
         self._grouped: set[str] = set()
+        self._awaiting: dict[Key, list[str]] = {}
+        """Key of a PodGroup that was not seen yet -> uids of the pods that name it."""
         self._requested, self._allocated = QueueTotals(), QueueTotals()
         self._capacity: Triple | None = None
         self._own_groups: dict[str, Object] = {}
@@ -198,16 +200,20 @@ class Recorder:
 
     def _table_changed(self, change: Change[Object]) -> None:
         """A queue or a node changed."""
-        self._capacity = None
         self._touch()
+        self._capacity = None
 
     def _group_changed(self, change: Change[Object]) -> None:
+        self._touch()
         group = change.object
         for owner in group["metadata"].get("ownerReferences") or ():
             if owner["kind"] == "Pod":
                 self._own_groups[owner["uid"]] = group
                 if owner["uid"] in self._lives:
                     self._join(owner["uid"], group)
+        for uid in self._awaiting.pop(change.key, ()):
+            if uid in self._lives:
+                self._join(uid, group)
 
     def _event_changed(self, change: Change[Object]) -> None:
         event = change.object
@@ -235,6 +241,7 @@ class Recorder:
 
     # ----------------------------------------------------------------------------------------------------- pods
     def _pod_changed(self, change: Change[Object]) -> None:
+        self._touch()
         pod, meta = change.object, change.object["metadata"]
         if meta["namespace"] in SYSTEM:
             self._system_pod_changed(change)
@@ -286,12 +293,16 @@ class Recorder:
         if named and self._groups.get(named, meta["namespace"]) is None:
             self._wait_for(life, f"there is no PodGroup {named!r}")
         self.log("Arrived", f"Pod {life.title}", f"queue {queue}" if queue else "")
-        self._touch()
 
     def _group_of(self, pod: Object) -> Object | None:
         meta = pod["metadata"]
         name = (meta.get("annotations") or {}).get(names.POD_GROUP_ANNOTATION)
-        return self._groups.get(name, meta["namespace"]) if name else self._own_groups.get(meta["uid"])
+        if not name:
+            return self._own_groups.get(meta["uid"])
+        found = self._groups.get(name, meta["namespace"])
+        if found is None:
+            self._awaiting.setdefault((meta["namespace"], name), []).append(meta["uid"])
+        return found
 
     def _join(self, uid: str, group: Object) -> None:
         life = self._lives[uid]
@@ -303,7 +314,6 @@ class Recorder:
                 totals.add(life.queue, amounts, -1)
                 totals.add(queue, amounts)
         life.queue = queue
-        self._touch()
 
     def _advance(self, life: PodLife, pod: Object) -> None:
         """Note which instants of its life a pod has reached."""
@@ -315,7 +325,6 @@ class Recorder:
             self._held[uid] = self._given(pod, life)
             self._allocated.add(life.queue, self._held[uid])
             self.log("Scheduled", f"Pod {life.title}", f"on {life.node}")
-            self._touch()
         if phase == "Running" and life.started_at is None:
             life.started_at, life.state, life.devices = at, "Running", self.devices_of(pod)
             self.log("Started", f"Pod {life.title}", place_text(life))
@@ -349,13 +358,11 @@ class Recorder:
             self._requested.add(life.queue, asked, -1)
         self.history.ended += 1
         self.log(event, f"Pod {life.title}", message)
-        self._touch()
 
     def _give_back(self, life: PodLife, uid: str) -> None:
         """What a pod holds counts for its queue until it is told to leave, as the scheduler counts."""
         if (held := self._held.pop(uid, None)) is not None:
             self._allocated.add(life.queue, held, -1)
-            self._touch()
 
     def _wait_for(self, life: PodLife, reason: str) -> bool:
         """The pod waits for this reason from now on; False where it did before."""
@@ -387,6 +394,7 @@ class Recorder:
     # ------------------------------------------------------------------------------------------------ decisions
     def observe(self, decision: Decision) -> None:
         """A cycle was decided, and its writes begin."""
+        self._touch()
         self.history.cycles += 1
         self._shares = {queue.name: queue for queue in decision.queues}
         self.queue_table = decision.snapshot.queues
@@ -405,7 +413,6 @@ class Recorder:
                 reason = f"waits for a place on {pipeline.node} that is being freed"
                 if self._wait_for(life, reason):
                     self.log("Pipelined", f"Pod {life.title}", reason)
-        self._touch()
 
     def _living(self, key: Key) -> PodLife | None:
         return self._lives.get(self._uids.get(key, ""))
@@ -422,7 +429,7 @@ class Recorder:
 
     # -------------------------------------------------------------------------------------------------- samples
     def _touch(self) -> None:
-        """Something a sample shows changes now: what it showed until now is kept first."""
+        """Something a sample shows is about to change: what it showed until now is kept first."""
         now = self._now()
         if self._dirty is not None and now > self._dirty:
             self._sample(self._dirty)
