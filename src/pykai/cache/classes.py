@@ -1,4 +1,4 @@
-"""Interns pods to classes: pods that no rule can tell apart share one row of the class table.
+"""Interns pods to classes: pods that no rule distinguishes share one row of the class table.
 
 A pod's kind is what it says itself: its template, the annotations that matter, and its namespace or name where those
 do. Kinds are numbered once and for all; a class is a kind, or a part of one where something else in the cluster makes
@@ -8,13 +8,13 @@ labels, QoS classes or claims matter. Templates are known by the bytes of the sp
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from msgspec import json
 
-from pykai.cache.numbering import Numbers, Readings, by_first, finer
+from pykai.cache.readings import Numbers, Readings, by_first, finer
 from pykai.cache.requests import (
     Amounts,
     GpuRequest,
@@ -67,7 +67,7 @@ class Template:
 
     @property
     def meaning(self) -> object:
-        """What tells templates apart. Names that admission makes up for each pod (its token volume, its config maps
+        """What distinguishes templates. Names that admission makes up for each pod (its token volume, its config maps
         for a shared GPU) do not: pods of one workload share a template although their bytes differ."""
         decoded = self.decoded
         ports = [port for c in decoded.containers for port in c.ports or () if port.host_port]
@@ -113,7 +113,7 @@ class KindMemo:
         self._label_keys: tuple[str, ...] = ()
         """What was read of labels."""
         self._classes: Mapping[object, PodClass] = {}
-        self._space: list[str] = []
+        self._space: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.kinds) + len(self._labels)
@@ -146,7 +146,7 @@ class KindMemo:
     def classes_in(self, space: ResourceSpace) -> Mapping[object, PodClass]:
         """The classes of the last snapshot, if its space had the same rows; a class is sized by it."""
         if self._space != space.names:
-            self._classes, self._space = {}, list(space.names)
+            self._classes, self._space = {}, space.names
         return self._classes
 
     def keep_classes(self, classes: Mapping[object, PodClass]) -> None:
@@ -173,7 +173,7 @@ def read_labels(pod: Pod, keys: Sequence[str]) -> dict[str, str]:
 def selector_keys(kinds: Iterable[PodKind]) -> tuple[str, ...] | None:
     """The label keys that the pod affinity terms of some kinds read; None where no kind has any term.
 
-    Pods mostly carry labels of their own, such as the name of their job: only those that a term reads tell them apart.
+    Pods mostly carry labels of their own, such as the name of their job: only those that a term reads distinguish them.
     """
     affinities = [kind.template.decoded.affinity for kind in kinds if kind.template.pod_affinity]
     halves = [half for each in affinities for half in (each.pod_affinity, each.pod_anti_affinity) if half is not None]
@@ -185,31 +185,32 @@ def selector_keys(kinds: Iterable[PodKind]) -> tuple[str, ...] | None:
 
 @dataclass(frozen=True)
 class ClassContext:
-    """Facts about the whole cluster that decide how finely pods are told apart."""
+    """Facts about the whole cluster that decide how finely pods are distinguished."""
 
     space: ResourceSpace
     qos_matters: bool
     dra_gpus: Mapping[tuple[str, str], float]
 
 
-def class_table(pods: Sequence[Pod], kind: Rows, memo: KindMemo, context: ClassContext) -> tuple[list[PodClass], Rows]:
-    """The classes in order of appearance, and the class of each pod. Resource names get their row in the space."""
+def class_table(
+    pods: Sequence[Pod], kind: Rows, memo: KindMemo, context: ClassContext
+) -> tuple[list[PodClass], Rows, ResourceSpace]:
+    """The classes in order of appearance, the class of each pod, and the space with a row for all that they request."""
     present = [memo.kinds[number] for number in np.flatnonzero(np.bincount(kind)).tolist()]
     keys = selector_keys(present)
-    klass, first = by_first(_told_apart(pods, kind, memo, keys, context))
+    klass, first = by_first(_distinguished(pods, kind, memo, keys, context))
     drafts = [_Draft(memo.kinds[kind[row]], pods[row], keys or ()) for row in first.tolist()]
-    for draft in drafts:
-        for name in draft.kind.template.amounts:
-            context.space.row(name)
-    known, made = memo.classes_in(context.space), dict[object, PodClass]()
+    space = context.space.with_names(name for draft in drafts for name in draft.kind.template.amounts)
+    context = replace(context, space=space)
+    known, made = memo.classes_in(space), dict[object, PodClass]()
     for row, draft in enumerate(drafts):
         key = (row, draft.said, _dra_gpus(draft.pod, context))
         made[key] = known.get(key) or _pod_class(row, draft, context)
     memo.keep_classes(made)
-    return list(made.values()), klass
+    return list(made.values()), klass, space
 
 
-def _told_apart(
+def _distinguished(
     pods: Sequence[Pod], kind: Rows, memo: KindMemo, keys: tuple[str, ...] | None, context: ClassContext
 ) -> Rows:
     """Numbers for the kinds, or for finer distinctions where the cluster asks for them; `keys`: of labels, None where
@@ -241,7 +242,7 @@ class _Draft:
 
     @property
     def said(self) -> object:
-        """What tells it from other classes of the same row, in another snapshot."""
+        """What distinguishes it from other classes of the same row, in another snapshot."""
         labels = tuple(read_labels(self.pod, self.label_keys).items()) if self.label_keys else ()
         return id(self.kind), self.pod.metadata.namespace, self.pod.status.qos_class, labels
 

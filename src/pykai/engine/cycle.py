@@ -14,7 +14,6 @@ import numpy as np
 from pykai.engine import points
 from pykai.engine.amounts import BY_MEMORY
 from pykai.engine.budgets import Clock, standing
-from pykai.engine.efforts import SearchEffort
 from pykai.engine.gang import GangOrders
 from pykai.engine.node_facts import NodeFacts
 from pykai.engine.plugin_times import PluginTimes, TimedDetails
@@ -27,6 +26,7 @@ from pykai.model.gangs import PodSet, SubGroupSet
 from pykai.model.pods import PodClass
 from pykai.model.resources import GPU, QUEUE_RESOURCES, Column
 from pykai.model.snapshot import Snapshot
+from pykai.model.statistics import SearchStatistics
 from pykai.model.status import Status
 
 
@@ -90,9 +90,11 @@ class Cycle:
         self.stale_since: dict[int, float | None] = {}
         self.memo: dict[Any, Any] = {}
         """What plugins derived from the snapshot in this cycle, by plugin name."""
-        self.efforts: Counter[tuple[str, str]] = Counter()
-        """(What, action) -> how many, for metrics: `tried` gangs, budgets of time that were `exhausted`."""
-        self.searches: list[SearchEffort] = []
+        self.tried: Counter[str] = Counter()
+        """Action -> gangs it tried to place."""
+        self.out_of_time: set[str] = set()
+        """Actions whose budget of time was spent before their searches were done."""
+        self.searches: list[SearchStatistics] = []
         for plugin in policy.of(points.CycleStart):  # type: ignore[type-abstract]
             self.opening.of(plugin, partial(plugin.start, self))
         reliefs = [

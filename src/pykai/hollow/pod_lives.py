@@ -191,7 +191,7 @@ class PodLives:
                 life.endless = True
                 await program
                 return 0
-        except Exception:
+        except Exception:  # noqa: BLE001 - a program in a pod may fail in any way
             say(traceback.format_exc())
             return 1
         if seconds is None:

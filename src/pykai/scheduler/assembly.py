@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pykai.cache.assume import Assumptions
+from pykai.cache.assumed import Assumptions
 from pykai.cache.cluster import ClusterCache
 from pykai.kube.api import Api
 from pykai.kube.backoff import Backoff, ItemBackoff
@@ -48,7 +48,7 @@ class LiveScheduler:
     `colocated` are other components in the same process.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a scheduler, put together here only
         self, api: Api, watches: Watches, mind: Mind, loop: Loop, options: Options, colocated: Colocated = ALONE
     ) -> None:
         steady = asyncio.get_running_loop().time

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pykai.cache.assume import Assumptions
+from pykai.cache.assumed import Assumptions
 from pykai.cache.cluster import PARTITIONED, Change, ClusterCache
 from pykai.cache.pods import request_failed
 from pykai.kube import resources
@@ -83,7 +83,7 @@ def selection(source: Source, params: SchedulerParams, selective: bool) -> Selec
 class Feed:
     """Follows all sources into one cache; `heed` is told how much each change matters."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what informers feed
         self,
         watches: Watches,
         cache: ClusterCache,

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import structlog
 
-from pykai.cache.assume import Assumptions
+from pykai.cache.assumed import Assumptions
 from pykai.cache.cluster import ClusterCache
 from pykai.engine.policy import Policy
 from pykai.kube.api import Api
@@ -108,7 +108,7 @@ class Scheduler:
         except RefusedPlanError as error:
             self._hands.metrics.add("refused_plans_total")
             self._failed("plan refused", error=str(error))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a failed cycle is logged, the next one runs
             self._hands.metrics.add("failed_cycles_total")
             self._failed("cycle failed", exc_info=error)
         else:
@@ -140,8 +140,8 @@ class Scheduler:
         plan, self.last = decision.plan, decision
         self.cycles += 1
         held = self._memory.assumptions.next_end()
-        self._agenda.somebody_waits = bool(plan.pending or plan.pipelines)
-        for instant in (decision.wake, held):
+        self._agenda.somebody_waits = bool(plan.pending or plan.nominations)
+        for instant in (plan.deadline, held):
             if instant is not None:
                 self._hands.wanted(instant)
         record(decision, self._hands.metrics)

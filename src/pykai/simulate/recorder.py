@@ -7,7 +7,7 @@ leave comes from the scheduler's plans. What queues hold is counted from the pod
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from math import ceil
 from typing import Protocol
 
@@ -23,6 +23,7 @@ from pykai.model.pods import GpuKind
 from pykai.model.queues import QueueTable
 from pykai.model.resources import GPU, whole_gpus
 from pykai.model.snapshot import Snapshot
+from pykai.model.statistics import QueueFigures
 from pykai.objects import kinds, names
 from pykai.objects.pod_template import decode_template
 from pykai.objects.units import amount, milli
@@ -33,25 +34,6 @@ SYSTEM = (names.RESERVATION_NAMESPACE, names.SCALING_NAMESPACE)
 _COMMENTS = ("Waits", "Pipelined", "Event")
 """Entries of the log that change nothing."""
 NOTHING: Triple = (0.0, 0.0, 0.0)
-
-
-class QueueShare(Protocol):
-    """What a cycle found out about a queue."""
-
-    @property
-    def name(self) -> str:
-        """The queue."""
-        ...
-
-    @property
-    def fair_share(self) -> Triple:
-        """Its fair share: cpu (milli), memory (bytes), gpu (devices)."""
-        ...
-
-    @property
-    def usage(self) -> Triple:
-        """Its part of the cluster in the window of the past."""
-        ...
 
 
 class Decision(Protocol):
@@ -65,11 +47,6 @@ class Decision(Protocol):
     @property
     def plan(self) -> Plan:
         """What it decided."""
-        ...
-
-    @property
-    def queues(self) -> Sequence[QueueShare]:
-        """What it found out about queues."""
         ...
 
 
@@ -162,7 +139,7 @@ class Recorder:
         self._jobs = watches.of(JOB, Object)
         self._events = watches.of(EVENT, Object)
         self._requests = watches.of(BIND_REQUEST, Object)
-        self._shares: Mapping[str, QueueShare] = {}
+        self._shares: Mapping[str, QueueFigures] = {}
         self._dirty: float | None = None
 
     async def run(self) -> None:
@@ -396,7 +373,7 @@ class Recorder:
         """A cycle was decided, and its writes begin."""
         self._touch()
         self.history.cycles += 1
-        self._shares = {queue.name: queue for queue in decision.queues}
+        self._shares = {queue.name: queue for queue in decision.plan.queues}
         self.queue_table = decision.snapshot.queues
         plan = decision.plan
         for evict in plan.evictions:
@@ -407,10 +384,10 @@ class Recorder:
         for verdict in plan.verdicts:
             self._explain(verdict)
         leaving = {evict.pod for evict in plan.evictions}
-        for pipeline in plan.pipelines:
-            life = self._living(pipeline.pod)
-            if life is not None and pipeline.pod not in leaving and life.scheduled_at is None:
-                reason = f"waits for a place on {pipeline.node} that is being freed"
+        for nomination in plan.nominations:
+            life = self._living(nomination.pod)
+            if life is not None and nomination.pod not in leaving and life.scheduled_at is None:
+                reason = f"waits for a place on {nomination.node} that is being freed"
                 if self._wait_for(life, reason):
                     self.log("Pipelined", f"Pod {life.title}", reason)
 
@@ -488,7 +465,7 @@ def waiting_reasons(verdict: Verdict, group: Object | None) -> Mapping[Key, str]
         waits_for = f"{needed} pods" if needed else "more pods"
         return dict.fromkeys(verdict.pods, f"not ready: waiting for {waits_for}, {len(verdict.pods)} exist and wait")
     if len(verdict.pods) > 1 and verdict.reasons:
-        return dict.fromkeys(verdict.pods, _line("; ".join(message for _, message in verdict.reasons)))
+        return dict.fromkeys(verdict.pods, _line("; ".join(reason.message for reason in verdict.reasons)))
     return {pod: _line(message) for pod, message in verdict.pods.items()}
 
 

@@ -13,13 +13,13 @@ from charts import generate, roles, values
 import pykai
 from pykai.cli import install
 from pykai.cli.main import CommandTable, main
-from pykai.controllers.grouping.kinds import TABLE
 from pykai.controllers.operator.components import COMPONENTS
 from pykai.controllers.operator.desired import desired
 from pykai.controllers.operator.scheduler_config import document
 from pykai.controllers.operator.settings import read_config
 from pykai.controllers.operator.shard_settings import read_shard
-from pykai.controllers.pod_grouper.kinds import plural_of
+from pykai.controllers.podgrouper.reader import plural_of
+from pykai.controllers.podgrouper.rules.kinds import TABLE
 from pykai.objects.crds import DEFINITIONS
 from pykai.objects.validation import violations
 from tests.unit.controllers.operator.cluster import OWNER, PARTS, container_of, installation

@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from pykai.engine.cycle import Cycle
-from pykai.engine.decide import ACTIONS
+from pykai.engine.decide import decide
 from pykai.engine.policy import Policy
-from pykai.engine.record import plan_of
 from pykai.plugins.registry import make
 from tests.properties.small_world import NOW
 
@@ -78,19 +76,19 @@ class Sharer:
 def test_times_of_plugins() -> None:
     clock = Clock()
     policy = Policy((Bookkeeper(clock), Sharer(clock), *make("priority")), names=("books", "shares", "priority"))
-    cycle = Cycle(seen(node("n"), gang("g"), pod("g-0", cpu="1")), policy, NOW, clock)
-    assert cycle.opening.seconds == {"books": 7.0, "shares": 2.0, "priority": 0.0}
-    ACTIONS["allocate"](cycle)
-    (bind,) = plan_of(cycle).binds
+    plan = decide(seen(node("n"), gang("g"), pod("g-0", cpu="1")), policy, NOW, clock)
+    assert plan.timings.plugins_opening == {"books": 7.0, "shares": 2.0, "priority": 0.0}
+    assert plan.timings.opening == 9.0
+    (bind,) = plan.binds
     assert (bind.claims, bind.numa_zones, bind.extended_claim) == (
         (("mine", {}),),
         (("zone-0", {}),),
         {"extra": "claim"},
     )
-    assert cycle.closing.seconds == {"books": 15.0, "shares": 0.0, "priority": 0.0}
+    assert plan.timings.plugins_closing == {"books": 15.0, "shares": 0.0, "priority": 0.0}
 
 
 def test_plugins_without_a_name_are_not_told() -> None:
     clock = Clock()
     policy = replace(Policy((Sharer(clock),)), names=())
-    assert Cycle(seen(node("n")), policy, NOW, clock).opening.seconds == {}
+    assert decide(seen(node("n")), policy, NOW, clock).timings.plugins_opening == {}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pykai.cache.claims import claim_gpus
+from pykai.cache.requests import claim_gpus
 from pykai.engine.cycle import Cycle
 from pykai.engine.points import Rejection
 from pykai.engine.trial import Trial

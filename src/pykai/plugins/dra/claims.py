@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pykai.cache.claims import claim_gpus
+from pykai.cache.requests import claim_gpus
 from pykai.objects import names
 from pykai.objects.kinds import Pod, ResourceClaim
 from pykai.objects.pod_template import PodClaim

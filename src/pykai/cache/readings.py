@@ -1,0 +1,259 @@
+"""What was read from an object is kept for as long as the object is there: a snapshot looks only at what is new.
+
+Objects are immutable, so an object that is still the same one still says the same. What is read from it are whole
+numbers: names, templates and specs are numbered when they are first met, and keep their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, TypeVar
+
+import numpy as np
+
+from pykai.cache.store import Layers, Moment, Store
+from pykai.model.lookup import KeptLookup, rows_of_ids
+from pykai.model.resources import Rows
+
+Thing = TypeVar("Thing", bound=Hashable)
+GROWTH = 8
+"""A block that has to grow does so by this part, so that it need not each time."""
+Read = Callable[[Sequence[Any]], Rows]
+"""Objects -> what is read of each, [field, object]."""
+
+
+def column(numbers: Sequence[int]) -> Rows:
+    """A column of a list; numpy takes three times as long if it must find out that these are whole numbers."""
+    return np.fromiter(numbers, dtype=np.int64, count=len(numbers))
+
+
+@dataclass(frozen=True)
+class Edit:
+    """What happened to a list of objects: pairs of the old and the new one, which has its place; those that left; those
+    that came, at the end."""
+
+    replaced: Sequence[tuple[Any, Any]]
+    removed: Sequence[Any]
+    added: Sequence[Any]
+
+    @property
+    def nothing(self) -> bool:
+        return not (self.replaced or self.removed or self.added)
+
+    @classmethod
+    def between(cls, before: Mapping[Any, Any], now: Mapping[Any, Any], keys: Mapping[Any, bool]) -> Edit:
+        """What happened to the objects of these keys; True: it is at the end now, whether it was there or not."""
+        states = [(before.get(key), now.get(key), moved) for key, moved in keys.items()]
+        changed = [state for state in states if state[0] is not state[1] or state[2]]
+        return cls(
+            replaced=[(old, new) for old, new, moved in changed if not (old is None or new is None or moved)],
+            removed=[old for old, new, moved in changed if old is not None and (new is None or moved)],
+            added=[new for old, new, moved in changed if new is not None and (old is None or moved)],
+        )
+
+
+class Numbers(dict[Thing, int]):
+    """Things by number; one that is looked up for the first time gets the next."""
+
+    def __missing__(self, thing: Thing) -> int:
+        number = self[thing] = len(self)
+        return number
+
+
+class NamedRows:
+    """Rows with a namespaced name, by namespace."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, tuple[list[int], list[str]]] = {}
+
+    def of(self, namespace: str) -> tuple[list[int], list[str]]:
+        """Rows and names of a namespace, to be added to."""
+        return self._names.setdefault(namespace, ([], []))
+
+    def __iter__(self) -> Iterator[tuple[str, list[int], list[str]]]:
+        return ((namespace, *found) for namespace, found in self._names.items())
+
+
+class NumberedNames:
+    """Namespaced names by number: no two have the same, whatever their namespaces."""
+
+    def __init__(self) -> None:
+        self._by_namespace: dict[str, dict[str, int]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def column(self, length: int, named: NamedRows) -> Rows:
+        """The number at each row, -1 at rows without a name; what is new gets one."""
+        found = np.full(length, -1, dtype=np.int64)
+        for namespace, rows, names in named:
+            found[column(rows)] = self._numbers(namespace, names)
+        return found
+
+    def _numbers(self, namespace: str, names: Sequence[str]) -> Rows:
+        known = self._by_namespace.setdefault(namespace, {})
+        if new := [name for name in dict.fromkeys(names) if name not in known]:
+            known.update(zip(new, count(self._count), strict=False))
+            self._count += len(new)
+        return np.fromiter(map(known.__getitem__, names), dtype=np.int64, count=len(names))
+
+
+class Readings:
+    """A block [field, object] of whole numbers. It holds its objects, so their ids are not given out again.
+
+    The ids of objects are never written to once they were handed out; a block is good until the next.
+    """
+
+    def __init__(self) -> None:
+        self.objects: tuple[Any, ...] = ()
+        self._ids: Rows | None = None
+        """Of the objects, once there are others to compare them with."""
+        self._block: Rows = np.zeros((0, 0), dtype=np.int64)
+        self._space: Rows = self._block
+        """What the block is the beginning of: objects that come are written behind it."""
+
+    @property
+    def ids(self) -> Rows:
+        """The identity of the object at each row."""
+        if self._ids is None:
+            self._ids = _ids(self.objects)
+        return self._ids
+
+    def block(self, objects: Sequence[Any], read: Read) -> Rows:
+        """The block of these objects; `read` makes it for objects that were not in the last."""
+        if not self.objects:
+            self._block, self._ids = read(objects), None
+        else:
+            known, ids = self.ids, _ids(objects)
+            if not np.array_equal(ids, known):
+                self._block = self._changed(objects, (known, ids), read)
+            self._ids = ids
+        self._space, self.objects = self._block, tuple(objects)
+        return self._block
+
+    def patched(self, edit: Edit, read: Read) -> Rows:
+        """The block after a few objects were replaced, taken out or added at the end."""
+        if edit.nothing:
+            return self._block
+        ids, objects = self.ids, list(self.objects)
+        replaced = rows_of_ids(ids, [id(old) for old, _ in edit.replaced])
+        removed = rows_of_ids(ids, [id(old) for old in edit.removed])
+        for row, (_, new) in zip(replaced, edit.replaced, strict=True):
+            objects[row] = new
+        for row in sorted(removed, reverse=True):
+            del objects[row]
+        objects += edit.added
+        ids = np.concatenate([ids, _ids(edit.added)])
+        ids[replaced] = [id(new) for _, new in edit.replaced]
+        self._ids = np.delete(ids, removed) if removed else ids
+        self._block = self._edited((replaced, removed), read([*(new for _, new in edit.replaced), *edit.added]))
+        self.objects = tuple(objects)
+        return self._block
+
+    def _edited(self, rows: tuple[Sequence[int], Sequence[int]], new: Rows) -> Rows:
+        """The block with what was read anew of replaced objects, without those removed, with those that came."""
+        (replaced, removed), known = rows, self._block.shape[1]
+        added = new[:, len(replaced) :]
+        if known + added.shape[1] > self._space.shape[1]:
+            more = np.empty((len(new), (known + added.shape[1]) // GROWTH), dtype=np.int64)
+            self._space = np.hstack([self._block, added, more])
+        self._space[:, known : known + added.shape[1]] = added
+        self._space[:, replaced] = new[:, : len(replaced)]
+        left = known + added.shape[1]
+        if removed:
+            kept = np.delete(self._space[:, :left], removed, axis=1)
+            left = kept.shape[1]
+            self._space[:, :left] = kept
+        return self._space[:, :left]
+
+    def _changed(self, objects: Sequence[Any], ids: tuple[Rows, Rows], read: Read) -> Rows:
+        known, now = ids
+        order = np.argsort(known)
+        place = order[np.searchsorted(known, now, sorter=order).clip(max=len(order) - 1)]
+        block = self._block[:, place]
+        new = np.flatnonzero(known[place] != now).tolist()
+        if new:
+            block[:, new] = read([objects[row] for row in new])
+        return block
+
+
+def _ids(objects: Sequence[Any]) -> Rows:
+    """Identities of objects that are all held."""
+    return np.fromiter(map(id, objects), dtype=np.int64, count=len(objects))
+
+
+def in_order(column: Rows) -> Rows:
+    """The rows by the number in a column of numbers from -1 on, those with the same as they come. Two passes over half
+    a number each where one is not enough: numpy sorts short numbers in linear time."""
+    shifted = column + 1
+    order = np.argsort((shifted & 0xFFFF).astype(np.uint16), kind="stable")
+    if shifted.max(initial=0) > 0xFFFF:
+        order = order[np.argsort((shifted[order] >> 16).astype(np.uint16), kind="stable")]
+    return np.asarray(order)
+
+
+def by_first(column: Rows) -> tuple[Rows, Rows]:
+    """Numbers in a column replaced by 0, 1, 2 ... in order of appearance; and the row where each appears first."""
+    first = np.full(int(column.max(initial=-1)) + 1, len(column))
+    first[column[::-1]] = np.arange(len(column))[::-1]  # of those that are alike the last one stays
+    found = np.flatnonzero(first < len(column))
+    found = found[np.argsort(first[found])]
+    new = np.zeros(len(first), dtype=np.int64)
+    new[found] = np.arange(len(found))
+    return new[column], first[found]
+
+
+def finer(column: Rows, by: Rows) -> Rows:
+    """Numbers for what two columns distinguish together."""
+    return np.asarray(np.unique(column * (int(by.max(initial=0)) + 1) + by, return_inverse=True)[1], dtype=np.int64)
+
+
+Fact = TypeVar("Fact")
+PART = 4
+"""Where more than this part of the objects changed, all of them are compared."""
+
+
+class Kept:
+    """The objects of one kind as rows in the order in which they came, and a block of what was read of each."""
+
+    def __init__(self) -> None:
+        self._readings = Readings()
+        self._moment: Moment | None = None
+        self._by_key: Layers | None = None
+
+    def follow(self, store: Store, read: Read) -> tuple[Sequence[Any], Rows]:
+        """The objects of a store and their block, neither to be written to."""
+        keys = None if self._by_key is None else store.since(self._moment)
+        if self._by_key is None or keys is None or len(keys) * PART > len(self._readings.objects):
+            block = self._readings.block(store.unchosen(), read)
+        else:
+            block = self._readings.patched(Edit.between(self._by_key, store.by_key, keys), read)
+        self._moment = store.moment
+        self._by_key = store.by_key.copy() if store.keyed else None
+        return self._readings.objects, block
+
+    def lookup(self, rows: int) -> KeptLookup | None:
+        """Where the objects are by name, if a table has a row for each of them; else None."""
+        if self._by_key is None or len(self._readings.objects) != rows:
+            return None
+        return KeptLookup(self._by_key, self._readings.ids)
+
+
+class Derived:
+    """What was derived from stores, by function and kind, as long as nothing happens to them."""
+
+    def __init__(self) -> None:
+        self._facts: dict[tuple[Callable[..., Any], type[Any]], tuple[Moment, tuple[Any, ...], Any]] = {}
+
+    def of(self, function: Callable[..., Fact], kind: type[Any], store: Store, *about: Any) -> Fact:
+        """What a pure function makes of the objects of the store of a kind, and of what else it is asked `about`."""
+        moment, known = store.moment, self._facts.get((function, kind))
+        if known is not None and known[1] == about and moment.is_as(known[0]):
+            fact: Fact = known[2]
+            return fact
+        made = function(store.objects(), *about)
+        self._facts[function, kind] = (moment, about, made)
+        return made

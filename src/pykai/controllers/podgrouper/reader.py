@@ -1,0 +1,346 @@
+"""The cluster as grouping rules read it: informers, a short-lived cache of single reads, evaluated jq programs.
+
+Rules never wait. Where the cache has no entry, `ClusterLookup` raises `NotCachedError` (or `NotEvaluatedError`); the
+grouper fetches it and runs the rule again from the start. Many pods of one workload need the same object at the same
+moment: it is read once.
+
+`RestMapper` finds the address of a kind that an owner reference names: built-in kinds by table, others by their
+CustomResourceDefinition. The name of the definition is guessed, which is right for nearly all kinds; only if the guess
+is wrong are all definitions listed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from msgspec import Struct, json
+
+from pykai.controllers.podgrouper.grouping import has_labels
+from pykai.controllers.podgrouper.rules.jq_sandbox import SANDBOX, JqError, JqEvaluator
+from pykai.controllers.podgrouper.rules.karta import KARTA_API
+from pykai.controllers.podgrouper.rules.workload import POD_GROUP_API, ForbiddenError, GroupSpec
+from pykai.controllers.ttl_cache import TTLCache
+from pykai.controllers.unstructured import Object, to_unstructured, unstructured_pod
+from pykai.kube import resources
+from pykai.kube.api import Api, Paging, Resource
+from pykai.kube.clock import steady
+from pykai.kube.errors import Forbidden, NotFound
+from pykai.kube.replica import Key
+from pykai.kube.watch import SharedWatch
+from pykai.objects import kinds
+
+MAPPING_SECONDS = 600.0
+NO_MAPPING_SECONDS = 60.0
+_PAGE = Paging(limit=100)
+_TABLE: Final = {
+    (known.api_version, known.kind): known
+    for known in (*resources.BUILT_IN, *resources.PRODUCT, resources.NODE_TOPOLOGY)
+}
+
+
+class _Names(Struct, frozen=True):
+    plural: str = ""
+    kind: str = ""
+
+
+class _Version(Struct, frozen=True):
+    name: str = ""
+    served: bool = False
+
+
+class _Spec(Struct, frozen=True):
+    group: str = ""
+    names: _Names = _Names()
+    scope: str = "Namespaced"
+    versions: list[_Version] = []
+
+
+class _Definition(Struct, frozen=True):
+    spec: _Spec = _Spec()
+
+    def resource(self, version: str, kind: str) -> Resource | None:
+        """The address of the kind in this version; None if the definition is about another."""
+        spec = self.spec
+        served = {each.name for each in spec.versions if each.served}
+        if spec.names.kind != kind or version not in served:
+            return None
+        return Resource(spec.group, version, spec.names.plural, kind, spec.scope == "Namespaced")
+
+
+class RestMapper:
+    """The addresses of kinds; results are cached for a while."""
+
+    def __init__(self, api: Api, clock: Callable[[], float] = steady) -> None:
+        self._api = api
+        self._known: TTLCache[tuple[str, str], tuple[Resource | None]] = TTLCache(MAPPING_SECONDS, clock)
+
+    async def find(self, api_version: str, kind: str) -> Resource | None:
+        """The address of a kind; None if it is not installed."""
+        key = (api_version, kind)
+        if key in _TABLE:
+            return _TABLE[key]
+        known = self._known.get(key)
+        if known is None:
+            known = (await self._look(api_version, kind),)
+            self._known.put(key, known, None if known[0] else NO_MAPPING_SECONDS)
+        return known[0]
+
+    async def _look(self, api_version: str, kind: str) -> Resource | None:
+        group, _, version = api_version.rpartition("/")
+        guess = Resource(group, version, plural_of(kind), kind)
+        try:
+            definition = await self._api.get(resources.CRD.ref(guess.qualified), _Definition)
+            return definition.resource(version, kind)
+        except Forbidden:
+            return guess
+        except NotFound:
+            return await self._search(group, version, kind)
+
+    async def _search(self, group: str, version: str, kind: str) -> Resource | None:
+        paging = _PAGE
+        while True:
+            page = await self._api.list(resources.CRD, _Definition, paging=paging)
+            found = _first(each.resource(version, kind) for each in page.items if each.spec.group == group)
+            if found or not page.token:
+                return found
+            paging = Paging(_PAGE.limit, page.token)
+
+
+def _first(found: Iterable[Resource | None]) -> Resource | None:
+    return next((each for each in found if each), None)
+
+
+def plural_of(kind: str) -> str:
+    """The plural that most definitions use."""
+    word = kind.lower()
+    if word.endswith("y") and word[-2:-1] not in "aeiou":
+        return f"{word[:-1]}ies"
+    return f"{word}es" if word.endswith(("s", "x", "ch", "sh")) else f"{word}s"
+
+
+OBJECT_SECONDS = 2.0  # short: an existing group keeps a queue that was read too late
+MISSING_SECONDS = 1.0
+FORBIDDEN_SECONDS = 60.0
+KARTA: Final = Resource("run.ai", "v1alpha1", "kartas", "Karta", False)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectKey:
+    """The object that a rule reads."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CachedRead:
+    """The object, None if it does not exist; `forbidden` if we may not read it. `began`: when the read started."""
+
+    object: Object | None = None
+    forbidden: bool = False
+    began: float = 0.0
+
+
+class NotCachedError(Exception):
+    """The object of `key` is not in the cache."""
+
+    def __init__(self, key: ObjectKey) -> None:
+        super().__init__(f"{key.kind} {key.namespace}/{key.name} has not been read")
+        self.key = key
+
+
+class ObjectCache:
+    """Objects that were read one by one; entries live for a few seconds."""
+
+    def __init__(self, api: Api, clock: Callable[[], float] = steady) -> None:
+        self._api = api
+        self.clock = clock
+        self._mapper = RestMapper(api, clock)
+        self._entries: TTLCache[ObjectKey, CachedRead] = TTLCache(OBJECT_SECONDS, clock)
+        self._reading: dict[ObjectKey, asyncio.Task[None]] = {}
+
+    def get(self, key: ObjectKey) -> CachedRead | None:
+        """The entry, None if there is none."""
+        return self._entries.get(key)
+
+    def forget(self, keys: Iterable[ObjectKey]) -> None:
+        """Drop entries, so that the next use reads them again."""
+        for key in keys:
+            self._entries.drop(key)
+
+    def older(self, keys: Iterable[ObjectKey], than: float) -> set[ObjectKey]:
+        """The keys whose read started before a time of `clock`; the administrator's ConfigMap does not count."""
+        entries = {key: self._entries.get(key) for key in keys if key.kind != "ConfigMap"}
+        return {key for key, entry in entries.items() if entry is None or entry.began < than}
+
+    async def fetch(self, key: ObjectKey) -> None:
+        """Read an object from the API server; concurrent calls for one key share the read."""
+        reading = self._reading.get(key)
+        if reading is None:
+            reading = self._reading[key] = asyncio.create_task(self._read(key))
+            reading.add_done_callback(lambda _: self._reading.pop(key, None))
+        await asyncio.shield(reading)
+
+    async def _read(self, key: ObjectKey) -> None:
+        began = self.clock()
+        try:
+            found = await self._fetch(key)
+            self._entries.put(key, CachedRead(found, began=began), None if found else MISSING_SECONDS)
+        except Forbidden:
+            self._entries.put(key, CachedRead(forbidden=True, began=began), FORBIDDEN_SECONDS)
+
+    async def _fetch(self, key: ObjectKey) -> Object | None:
+        resource = await self._mapper.find(key.api_version, key.kind)
+        if resource is None:
+            return None
+        try:
+            return await self._api.get(resource.ref(key.name, key.namespace if resource.namespaced else ""), Object)
+        except NotFound:
+            return None
+
+
+@dataclass(slots=True)
+class Recheck:
+    """One group: `spec` is how `pod` was grouped, `since` when the last of `pods` was."""
+
+    pod: Key
+    spec: GroupSpec
+    since: float
+    keys: set[ObjectKey] = field(default_factory=set)
+    pods: set[Key] = field(default_factory=set)
+
+
+class Rechecks:
+    """Groups whose pods were grouped by objects that were read before the pods existed.
+
+    An owner is read once for all pods that are created together. A workload that grows within the life of that cache
+    entry gets pods that the cached owner does not know, and no later event may correct them. One pod of such a group is
+    therefore grouped once more with a new read; if the result differs, all of them are reconciled.
+    """
+
+    def __init__(self, cache: ObjectCache) -> None:
+        self._cache = cache
+        self._groups: dict[Key, Recheck] = {}
+
+    def add(self, pod: Key, spec: GroupSpec, read: Set[ObjectKey], began: float) -> bool:
+        """Add a pod whose reconcile began at this time; returns whether its group needs a recheck."""
+        older = self._cache.older(read, began)
+        if not older:
+            return False
+        recheck = self._groups.setdefault((spec.namespace, spec.name), Recheck(pod, spec, began))
+        recheck.since = began
+        recheck.keys |= older
+        recheck.pods.add(pod)
+        return True
+
+    def take(self, group: Key) -> Recheck | None:
+        """The recheck of a group, to be made now; drops the cache entries that are older than its last pod."""
+        recheck = self._groups.pop(group, None)
+        if recheck is not None:
+            self._cache.forget(self._cache.older(recheck.keys, recheck.since))
+        return recheck
+
+
+@dataclass(frozen=True, slots=True)
+class Informers:
+    """The informers that rules read; `group` returns a PodGroup, our last write included."""
+
+    pods: SharedWatch[kinds.Pod]
+    priority_classes: SharedWatch[kinds.PriorityClass]
+    kartas: SharedWatch[Object] | None
+    group: Callable[[Key], Object | None]
+
+
+class NotEvaluatedError(Exception):
+    """The result of a jq program is not known yet; `value` None: only whether it compiles."""
+
+    def __init__(self, program: str, value: Object | None, key: tuple[str, bytes]) -> None:
+        super().__init__(f"jq program {program!r} has not been evaluated")
+        self.program = program
+        self.value = value
+        self.key = key
+
+
+class EvaluatedJq:
+    """A `JqEvaluator` without blocking: results that `fetch` got from the sandbox, for one reconcile."""
+
+    def __init__(self, sandbox: JqEvaluator = SANDBOX) -> None:
+        self._sandbox = sandbox
+        self._results: dict[tuple[str, bytes], list[Any] | JqError] = {}
+
+    def check(self, program: str) -> None:
+        """See `JqEvaluator.check`."""
+        self._result(program, None)
+
+    def evaluate(self, program: str, value: Object) -> list[Any]:
+        """See `JqEvaluator.evaluate`."""
+        return self._result(program, value)
+
+    async def fetch(self, missing: NotEvaluatedError) -> None:
+        """Evaluate a program in the sandbox, in a thread: the event loop does not wait for it."""
+        try:
+            self._results[missing.key] = await asyncio.to_thread(self._run, missing.program, missing.value)
+        except JqError as error:
+            self._results[missing.key] = error
+
+    def _run(self, program: str, value: Object | None) -> list[Any]:
+        if value is not None:
+            return self._sandbox.evaluate(program, value)
+        self._sandbox.check(program)
+        return []
+
+    def _result(self, program: str, value: Object | None) -> list[Any]:
+        key = (program, b"" if value is None else json.encode(value))
+        found = self._results.get(key)
+        if found is None:
+            raise NotEvaluatedError(program, value, key)
+        if isinstance(found, JqError):
+            raise JqError(str(found))
+        return found
+
+
+class ClusterLookup:
+    """A `Lookup` for one reconcile of one pod; `read` collects the keys of the objects that it used."""
+
+    def __init__(self, informers: Informers, cache: ObjectCache) -> None:
+        self._informers = informers
+        self._cache = cache
+        self.jq = EvaluatedJq()
+        self.read: set[ObjectKey] = set()
+
+    def get(self, api_version: str, kind: str, namespace: str, name: str) -> Object | None:
+        """See `Lookup.get`."""
+        if (api_version, kind) == (POD_GROUP_API, "PodGroup"):
+            return self._informers.group((namespace, name))
+        if (api_version, kind) == ("scheduling.k8s.io/v1", "PriorityClass"):
+            found = self._informers.priority_classes.get(name)
+            return None if found is None else to_unstructured(found, apiVersion=api_version, kind=kind)
+        return self._cached(ObjectKey(api_version, kind, namespace, name))
+
+    def _cached(self, key: ObjectKey) -> Object | None:
+        self.read.add(key)
+        entry = self._cache.get(key)
+        if entry is None:
+            raise NotCachedError(key)
+        if entry.forbidden:
+            raise ForbiddenError(f"{key.kind} {key.namespace}/{key.name} may not be read")
+        return entry.object
+
+    def list(self, api_version: str, kind: str, namespace: str, labels: Mapping[str, str]) -> Sequence[Object]:
+        """See `Lookup.list`; for the kinds that rules list, all of which have informers."""
+        if (api_version, kind) == ("v1", "Pod"):
+            return [unstructured_pod(pod) for pod in self._pods(namespace, labels)]
+        if (api_version, kind) == (KARTA_API, "Karta"):
+            held = self._informers.kartas.items() if self._informers.kartas else ()
+            return [karta for _, karta in held if has_labels(karta["metadata"].get("labels"), labels)]
+        raise ValueError(f"{api_version} {kind} has no informer and cannot be listed")
+
+    def _pods(self, namespace: str, labels: Mapping[str, str]) -> Iterable[kinds.Pod]:
+        for (home, _), pod in self._informers.pods.items():
+            if home == namespace and has_labels(pod.metadata.labels, labels):
+                yield pod

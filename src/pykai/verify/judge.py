@@ -1,0 +1,189 @@
+"""The judge: verify(snapshot, plan) -> what is wrong with a plan. It shares nothing with the engine.
+
+It knows the tables of `model` and the objects behind them, and works everything out again in the most obvious way, so
+a mistake of the engine cannot hide in code both use. It runs in tests, in the simulator and before each live write.
+A live scheduler has it add up only the nodes and queues that the plan puts something into: all that can be wrong with a
+plan is there, and an empty plan costs nothing.
+What it does not judge: scores and order (a plan may be valid and unwise), and rules that need more than the tables:
+claims, volumes, NUMA zones, ports, affinity to other pods, minimum run times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator
+
+import numpy as np
+
+from pykai.model.gangs import PodSet, SubGroupSet
+from pykai.model.plan import Evict, Plan
+from pykai.model.resources import UNLIMITED, Rows
+from pykai.model.snapshot import Snapshot
+from pykai.model.status import ACTIVE_USED, Status
+from pykai.verify.capacity import most_used, nodes_hold, queues_hold
+from pykai.verify.outcome import Outcome, Violation, outcome
+from pykai.verify.places import devices_as_asked, places_allowed, topology_kept
+
+__all__ = ["Violation", "verify"]
+
+
+def verify(
+    snapshot: Snapshot, plan: Plan, plugins: Container[str] | None = None, *, everything: bool = True
+) -> list[Violation]:
+    """What is wrong with a plan that was made for this snapshot; empty where nothing is.
+
+    `plugins`: names of those that run. Who runs without one does without its rule; None: all rules hold.
+    `everything`: add up all nodes and queues, not only those the plan touches; the answer is the same.
+    """
+    out = outcome(snapshot, plan, everything)
+    rules = [rule for rule, needs in RULES.items() if not needs or plugins is None or needs in plugins]
+    return [*out.violations, *(violation for rule in rules for violation in rule(out))]
+
+
+# --------------------------------------------------------------------------------------------------------------- gangs
+def gangs_whole(out: Outcome) -> Iterator[Violation]:
+    """Who is given something has its minimum afterwards, and who loses something keeps it or goes whole."""
+    gangs, pods = out.snapshot.gangs, out.snapshot.pods
+    if not out.placements and not out.evicted:
+        return
+    before, after, now = out.members
+    for gang in _suspects(out):
+        tree, came = gangs.tree(gang), [p for p in out.by_gang[gang] if p.pod not in out.evicted]
+        yield from _complete(out, gang, (tree, after), {int(pods.podset[p.pod]) for p in came})
+        yield from _complete(out, gang, (tree, now), {int(pods.podset[p.pod]) for p in came if not p.waits})
+    for gang in sorted({int(pods.gang[row]) for row in out.evicted} - {-1}):
+        torn = None if _torn(gangs.tree(gang), before) else _torn(gangs.tree(gang), after)
+        if torn is not None:
+            about = f"{gangs.title(gang)} {torn.name}".strip()
+            yield Violation("a gang goes whole or keeps its minimum", about, _figures(torn, after))
+
+
+def _suspects(out: Outcome) -> list[int]:
+    """Gangs that were given something, without those with a single podset that has its minimum at once."""
+    gangs, pods = out.snapshot.gangs, out.snapshot.pods
+    rows = np.array([p.pod for p in out.placements], dtype=np.int64)
+    short = out.members[2][pods.podset[rows]] < gangs.columns.podset_min[pods.podset[rows]]
+    return sorted((set(pods.gang[rows[short]].tolist()) | (gangs.trees.keys() & out.by_gang.keys())) - {-1})
+
+
+def _torn(tree: SubGroupSet, count: Rows) -> PodSet | SubGroupSet | None:
+    """The part of a gang with pods, but less than its minimum; None where it is whole, or has nothing."""
+    parts: list[PodSet | SubGroupSet] = [podset for podset in tree.podsets() if count[podset.row]]
+    return next((part for part in (*parts, tree) if not _satisfied(part, count)), None) if parts else None
+
+
+def _complete(out: Outcome, gang: int, holding: tuple[SubGroupSet, Rows], podsets: set[int]) -> Iterator[Violation]:
+    """Every sub-group with one of the podsets has its minimum, up to the whole gang."""
+    group, count = holding
+    for member in [group, *_below(group)]:
+        rows = {member.row} if isinstance(member, PodSet) else {podset.row for podset in member.podsets()}
+        if rows & podsets and not _satisfied(member, count):
+            about = f"{out.snapshot.gangs.title(gang)} {member.name}".strip()
+            yield Violation("a gang gets its minimum", about, _figures(member, count))
+
+
+def _below(group: SubGroupSet) -> Iterator[PodSet | SubGroupSet]:
+    for child in group.children:
+        yield child
+        if isinstance(child, SubGroupSet):
+            yield from _below(child)
+
+
+def _served(group: PodSet | SubGroupSet, count: Rows) -> int:
+    if isinstance(group, PodSet):
+        return int(count[group.row])
+    return sum(_satisfied(child, count) for child in group.children)
+
+
+def _satisfied(group: PodSet | SubGroupSet, count: Rows) -> bool:
+    return _served(group, count) >= (group.min_available if isinstance(group, PodSet) else group.threshold)
+
+
+def _figures(group: PodSet | SubGroupSet, count: Rows) -> str:
+    if isinstance(group, PodSet):
+        return f"{count[group.row]} of {group.min_available} pods"
+    return f"{_served(group, count)} of {group.threshold} sub-groups have their minimum"
+
+
+# ----------------------------------------------------------------------------------------------------------- evictions
+def evictions_justified(out: Outcome) -> Iterator[Violation]:
+    """Nobody is evicted but preemptible work, for somebody who gets a place; or a gang that lost its minimum."""
+    snapshot = out.snapshot
+    gangs = snapshot.gangs
+    for row, eviction in out.evicted.items():
+        about, gang, taker = snapshot.pods.title(row), int(snapshot.pods.gang[row]), eviction.heir or eviction.evictor
+        if taker is None:
+            if not _stale(out, gang):
+                yield Violation("only stale gangs go without an evictor", about, f"action {eviction.action}")
+            continue
+        if not gangs.preemptible[gang]:
+            yield Violation("non-preemptible work stays", about, f"evicted by {eviction.action}")
+        if taker not in out.winners:
+            yield Violation("an eviction makes a place", about, f"{'/'.join(taker)} gets none")
+        yield from _right(out, (about, gang, eviction))
+    yield from _quotas_respected(out)
+
+
+def _stale(out: Outcome, gang: int) -> bool:
+    """Whether the gang has fewer pods than its minimum, since long enough, and none has succeeded."""
+    gangs, pods, rows = out.snapshot.gangs, out.snapshot.pods, out.snapshot.gangs.pods(gang)
+    podset, status = pods.podset[rows], pods.status[rows]
+    grace = gangs.staleness_grace.get(gang, out.snapshot.params.staleness_grace)
+    if (status == Status.SUCCEEDED).any() or grace < 0 or (grace > 0 and gang not in gangs.stale_since):
+        return False
+    used = podset[np.isin(status, [int(s) for s in ACTIVE_USED]) & (podset >= 0)]
+    return not _satisfied(gangs.tree(gang), np.bincount(used, minlength=len(gangs.podset_min)))
+
+
+def _right(out: Outcome, case: tuple[str, int, Evict]) -> Iterator[Violation]:
+    """What each action may do to whom."""
+    gangs, (about, gang, eviction) = out.snapshot.gangs, case
+    by = out.gang_rows.get(eviction.evictor or ("", ""), -1)
+    if by < 0:
+        return
+    same = gangs.queue[by] == gangs.queue[gang]
+    ranks = f"priority {gangs.priority[gang]} in {gangs.queue_name(gang)}"
+    ranks += f", evictor {gangs.priority[by]} in {gangs.queue_name(by)}"
+    if by == gang:
+        yield Violation("nobody evicts itself", about, eviction.action)
+    if eviction.action == "preempt" and not (same and gangs.priority[gang] < gangs.priority[by]):
+        yield Violation("preemption goes down in a queue", about, ranks)
+    if eviction.action == "reclaim" and same:
+        yield Violation("reclaim goes between queues", about, ranks)
+    if eviction.action == "consolidation" and not eviction.moves_to:
+        yield Violation("consolidation moves", about, "it has no new place")
+
+
+def _quotas_respected(out: Outcome) -> Iterator[Violation]:
+    """A queue that never has more than its quota loses nothing to the queues beside it."""
+    snapshot = out.snapshot
+    gangs, queues = snapshot.gangs, snapshot.queues
+    lost = [(row, e) for row, e in out.evicted.items() if e.action == "reclaim" and not e.moves_to]
+    most = most_used(out) if lost else np.zeros((3, 0))
+    for row, eviction in lost:
+        by = out.gang_rows.get(eviction.evictor or ("", ""), -1)
+        if by < 0:
+            continue
+        ours, theirs = gangs.queue[by], gangs.queue[int(snapshot.pods.gang[row])]
+        level = next((a for a, b in zip(_down(out, theirs), _down(out, ours), strict=False) if a != b), theirs)
+        quota, limit = queues.deserved[:, level], queues.limit[:, level]
+        quota = np.where((limit != UNLIMITED) & ((quota == UNLIMITED) | (limit < quota)), limit, quota)
+        if ((quota == UNLIMITED) | (most[:, level] <= quota)).all() and snapshot.pods.of_class(row).request[:3].any():
+            figures = f"{queues.names[level]} has {most[:, level].tolist()} and a quota of {quota.tolist()}"
+            yield Violation("quotas are safe from reclaim", snapshot.pods.title(row), figures)
+
+
+def _down(out: Outcome, queue: int) -> tuple[int, ...]:
+    """From the root to the queue."""
+    return out.snapshot.queues.paths[queue][::-1]
+
+
+RULES: dict[Callable[[Outcome], Iterator[Violation]], str] = {
+    nodes_hold: "",
+    devices_as_asked: "",
+    places_allowed: "predicates",
+    topology_kept: "topology",
+    queues_hold: "proportion",
+    gangs_whole: "",
+    evictions_justified: "",
+}
+"""The rules, and the plugin that sees to each; empty: the engine itself."""

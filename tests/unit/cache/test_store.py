@@ -1,0 +1,41 @@
+"""Objects by key in two layers are like a dict, whatever happens, and so are copies of them."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+import pytest
+
+from pykai.cache.readings import in_order
+from pykai.cache.store import Layers
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_layers_are_like_a_dict(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pykai.cache.store.FEW", seed)
+    random = Random(seed)
+    pairs: list[tuple[Layers, dict[tuple[str, str], object]]] = [(Layers(), {})]
+    for _ in range(400):
+        layers, plain = random.choice(pairs)
+        key = ("", str(random.randrange(30)))
+        if random.random() < 0.6:
+            obj = object()
+            assert layers.put(key, obj) == (key not in plain)
+            plain[key] = obj
+        else:
+            assert layers.drop(key) == (plain.pop(key, None) is not None)
+        if random.random() < 0.05:
+            pairs.append((layers.copy(), dict(plain)))
+        for found, wanted in pairs:
+            assert list(found.items()) == list(wanted.items())
+            assert found.objects() == list(wanted.values())
+            assert len(found) == len(wanted)
+            assert (found.get(key), key in found) == (wanted.get(key), key in wanted)
+
+
+@pytest.mark.parametrize("most", [3, 70_000, 200_000])
+def test_rows_are_in_order_of_their_numbers(most: int) -> None:
+    random = Random(most)
+    numbers = [random.randrange(-1, most) for _ in range(5000)]
+    assert in_order(np.array(numbers)).tolist() == sorted(range(len(numbers)), key=numbers.__getitem__)
