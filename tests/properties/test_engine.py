@@ -81,7 +81,16 @@ def test_a_cycle_is_gone_when_it_is_over(cluster: Cluster, policy: str) -> None:
         for action in cycle.policy.actions:
             ACTIONS[action](cycle)
         plan_of(cycle)
-        parts = (snapshot, snapshot.gangs, cycle, cycle.trial, cycle.book, cycle.rankings, *cycle.memo.values())
+        parts = (
+            snapshot,
+            snapshot.gangs,
+            cycle,
+            cycle.trial,
+            cycle.book,
+            cycle.rankings,
+            *cycle._states.values(),
+            *cycle.resources.states,
+        )
         left = [weakref.ref(part) for part in parts if not isinstance(part, dict | set | list | tuple)]
         del parts, snapshot, cycle
         assert [part() for part in left if part() is not None] == []

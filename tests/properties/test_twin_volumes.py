@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykai.engine.policy import Policy
-from pykai.plugins.csi_storage import StoragePools
+from pykai.plugins.storage import StoragePools
 from pykai.plugins.volumes import VolumeReach
 from tests.properties.contended import contended, rivals, scattered
 from tests.properties.test_twin import CONTESTS, EVERYTHING, decided, examples, policy_of

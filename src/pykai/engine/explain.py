@@ -13,7 +13,7 @@ import numpy as np
 from pykai.engine.capacity import human
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import is_gang
-from pykai.engine.points import Refusal, Rejection
+from pykai.engine.plugin_api import Refusal, Rejection
 from pykai.engine.reasons import POD_ERRORS, FitError, GangError, NodeReason, about_pod
 from pykai.model.pods import GpuKind, PodClass
 from pykai.model.resources import CPU, GPU, MEMORY, MIG_PREFIX, PODS, Mask, Rows, scale
@@ -66,13 +66,12 @@ def _text(cycle: Cycle, gang: int, c: PodClass, looked: Looked) -> str:
 
 def _shortage_text(cycle: Cycle, c: PodClass) -> str:
     """Where every node is short of something no other reason counts: the text follows from how many lack what."""
-    free, memo = cycle.node_facts.states().free, cycle.memo.setdefault("shortage_texts", {})
+    free, memo = cycle.node_facts.states().free, cycle.state(_Known).shortage_texts
     counted = [(row, int(np.count_nonzero(free[row] < need))) for row, need in c.demand]
     key = tuple([(row, count) for row, count in counted if count])
     if key not in memo:
         memo[key] = FitError({_lack(cycle, row).reason: count for row, count in key}).text()
-    text: str = memo[key]
-    return text
+    return memo[key]
 
 
 def _gang_message(cycle: Cycle, gang: int, failed: tuple[int, int], text: str) -> str:
@@ -112,11 +111,10 @@ def fit_error(
 
 def _while_nothing_moves(cycle: Cycle) -> dict[Hashable, FitError]:
     """What was worked out since something was last placed or evicted."""
-    read, known = cycle.memo.get("fit_errors", (-1, {}))
-    if read != len(cycle.trial.touched):
-        known = dict[Hashable, FitError]()
-        cycle.memo["fit_errors"] = len(cycle.trial.touched), known
-    return known  # type: ignore[no-any-return]
+    known, touched = cycle.state(_Known), len(cycle.trial.touched)
+    if known.read != touched:
+        known.read, known.fit_errors = touched, {}
+    return known.fit_errors
 
 
 def _fit_error(
@@ -157,6 +155,16 @@ def _by_reason(refused: Mapping[int, str]) -> dict[str, list[int]]:
     for node, reason in refused.items():
         found.setdefault(reason, []).append(node)
     return found
+
+
+class _Known:
+    """What was worked out in a cycle: texts by what is lacking where; errors since something last moved."""
+
+    def __init__(self, _: Cycle) -> None:
+        self.shortage_texts: dict[tuple[tuple[int, int], ...], str] = {}
+        self.lacks: dict[int, Lack] = {}
+        self.read = -1
+        self.fit_errors: dict[Hashable, FitError] = {}
 
 
 # ------------------------------------------------------------------------------------------------------------ shortages
@@ -208,7 +216,7 @@ def shortages(
 
 
 def _lack(cycle: Cycle, row: int) -> Lack:
-    known: dict[int, Lack] = cycle.memo.setdefault("lacks", {})
+    known = cycle.state(_Known).lacks
     if row not in known:
         known[row] = Lack(NO_SLOT) if row == PODS else Lack(_reason(cycle, row), row)
     return known[row]
