@@ -15,6 +15,8 @@ COPY src ./src
 RUN pip wheel --no-deps --wheel-dir dist . \
     && python -m venv --without-pip /opt/kai \
     && pip --python /opt/kai/bin/python install --no-compile -c constraints.txt dist/*.whl \
+    # `kai local` is for developers' machines.
+    && rm -r /opt/kai/lib/python*/site-packages/pykai/local \
     # Compiled once, by content and not by time: starts fast, and is the same for the same sources.
     && /opt/kai/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/kai/lib
 

@@ -25,8 +25,8 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 run: env
 	@$(BIN)/kai simulate examples/quickstart
 
-# Two halves side by side: what runs on a real control plane, and the rest.
-test: env
+# Lint, types and import contracts first; then two halves side by side: what runs on a real control plane, and the rest.
+test: check
 	@$(BIN)/python -m tests
 
 # What can fail once in many times, often: shared devices and leaders, while components are killed.

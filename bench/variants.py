@@ -46,7 +46,9 @@ def _names(_: click.Context, __: click.Parameter, text: str) -> list[str]:
 @click.option("--seconds", default=CPU_SECONDS, show_default=True, type=click.IntRange(1), help="CPU of each process.")
 @click.option("--perf", default=PERF, type=click.Path(path_type=Path), help="Folder with variants.py and its figures.")
 @click.option("--docs", is_flag=True, help="Write the section of docs/performance.md.")
-def main(nodes: Sequence[int], only: Sequence[str], seed: int, seconds: int, perf: Path, docs: bool) -> None:
+def main(  # noqa: PLR0913 - one parameter for each option
+    nodes: Sequence[int], only: Sequence[str], seed: int, seconds: int, perf: Path, docs: bool
+) -> None:
     """Measure a scheduling cycle on clusters in which much happens at once, and compare it with KAI's."""
     folder = perf if perf.is_absolute() else ROOT / perf
     try:

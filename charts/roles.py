@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pykai.controllers.grouping.kinds import TABLE as WORKLOADS
 from pykai.controllers.operator.kinds import CLUSTER_POLICY, MADE, WEBHOOKS
 from pykai.controllers.operator.upgrade import KUEUE
-from pykai.controllers.pod_grouper.kinds import plural_of
+from pykai.controllers.podgrouper.reader import plural_of
+from pykai.controllers.podgrouper.rules.kinds import TABLE as WORKLOADS
 from pykai.kube.api import Resource
 from pykai.objects import names as known
 from pykai.objects.crds import DEFINITIONS

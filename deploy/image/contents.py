@@ -28,6 +28,8 @@ PROGRAMS = {
     "true": "",
 }
 _NOT_SHIPPED = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json")
+_FOR_DEVELOPERS = "pykai/local/"
+"""`kai local` builds and runs a control plane; no component of an installation needs it."""
 _NOT_NEEDED = (
     "__pycache__", "config-*", "ensurepip", "idlelib", "lib2to3", "pydoc_data", "site-packages", "test", "tests",
     "tkinter", "turtledemo", "turtle.py", "_tkinter*", "_test*", "_xxtestfuzz*", "xxlimited*",
@@ -74,10 +76,10 @@ def _copy_distribution(of: Distribution, site: Path) -> None:
 
 
 def product(target: Path, wheel: Path) -> None:
-    """The files of the wheel, and the programs."""
+    """The files of the wheel without those for developers, and the programs."""
     with zipfile.ZipFile(wheel) as archive:
         for name in archive.namelist():
-            if Path(name).name not in _NOT_SHIPPED:
+            if Path(name).name not in _NOT_SHIPPED and not name.startswith(_FOR_DEVELOPERS):
                 archive.extract(name, target / SITE)
     programs = target / HOME / "bin"
     programs.mkdir(parents=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from docs.generate import markdown
-from pykai.controllers.grouping import default
-from pykai.controllers.grouping.kinds import ANY_VERSION, TABLE, Kind
+from pykai.controllers.podgrouper.rules import defaults
+from pykai.controllers.podgrouper.rules.kinds import ANY_VERSION, TABLE, Kind
 
 HEAD = """# Workloads
 
@@ -61,6 +61,6 @@ def _row(versions: list[Kind]) -> tuple[str, str, str, str]:
 
 def meaning(row: Kind) -> str:
     """What starts together; empty where nobody has said."""
-    if row.rule is default.group:
+    if row.rule is defaults.group:
         return ONE_GROUP
     return GANGS.get(row.kind, INNER if row.all_owners else "")

@@ -61,7 +61,7 @@ def documents(folder: Path, prefix: str = "") -> Iterator[tuple[str, Case]]:
 def run_case(adapter: Adapter, case: Case, document: Case) -> list[str]:
     try:
         return adapter(case, document)
-    except Exception:
+    except Exception:  # noqa: BLE001 - the case fails, the run goes on
         return ["raised\n" + traceback.format_exc(limit=-6)]
 
 

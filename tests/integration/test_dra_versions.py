@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pykai.cli.on_local import Product
+from pykai.cli.local_cluster import Product
 from pykai.hollow.shapes import NodeShape
 from pykai.kube.api import Object
 from pykai.kube.http import HttpApi

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pykai.cli.install import install
-from pykai.cli.on_local import Product
+from pykai.cli.local_cluster import Product
 from pykai.cli.reservation import on_hollow_nodes
 from pykai.hollow.settings import KubeletSettings
 from pykai.hollow.shapes import GpuShape, NodeShape

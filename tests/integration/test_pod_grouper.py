@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from pykai.cli.install import install
-from pykai.controllers import pod_grouper
-from pykai.controllers.pod_grouper import PodGrouperSettings
+from pykai.controllers.podgrouper import grouper as pod_grouper
+from pykai.controllers.podgrouper.grouper import PodGrouperSettings
 from pykai.kube.api import Object, Selection
 from pykai.kube.http import HttpApi
 from pykai.kube.resources import EVENT, POD, POD_GROUP

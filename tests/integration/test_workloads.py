@@ -19,9 +19,9 @@ import pytest_asyncio
 import yaml
 
 from pykai.cli.install import install
-from pykai.controllers import pod_grouper
-from pykai.controllers.grouping.kinds import ANY_VERSION, TABLE
-from pykai.controllers.pod_grouper.kinds import plural_of
+from pykai.controllers.podgrouper import grouper as pod_grouper
+from pykai.controllers.podgrouper.reader import plural_of
+from pykai.controllers.podgrouper.rules.kinds import ANY_VERSION, TABLE
 from pykai.kube.api import Object, Patch, Resource
 from pykai.kube.definitions import define
 from pykai.kube.http import HttpApi

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from pykai.cli.on_local import Product
+from pykai.cli.local_cluster import Product
 from pykai.kube.api import Object
 from pykai.kube.http import HttpApi
 from pykai.kube.resources import MUTATING_WEBHOOK, VALIDATING_WEBHOOK

@@ -23,7 +23,7 @@ from typing import Any
 
 import yaml
 
-from pykai.controllers.pod_grouper.kinds import plural_of
+from pykai.controllers.podgrouper.reader import plural_of
 from pykai.kube.api import Api, Deletion, Object, Patch, Propagation, Resource, Selection
 from pykai.kube.definitions import define
 from pykai.kube.errors import AlreadyExists, NotFound

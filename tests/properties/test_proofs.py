@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from unittest.mock import patch
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykai.engine import reclaim
+from pykai.engine import consolidate, preempt, reclaim
 from pykai.engine.cycle import Cycle
+from pykai.engine.decide import decide
 from pykai.engine.fit_after import FitAfter
 from pykai.engine.order import GangWalk, pending_gangs
 from pykai.engine.service import ServiceOrder
@@ -24,9 +26,21 @@ ACTIONS = (("reclaim",), ("allocate", "reclaim"), ("allocate", "consolidation", 
 
 
 @contextmanager
+def every_gang_gets_a_turn() -> Iterator[None]:
+    """No action is skipped because it can help nobody."""
+    actions = ((consolidate, "CONSOLIDATION"), (reclaim, "RECLAIM"), (preempt, "PREEMPT"))
+    with ExitStack() as patches:
+        for module, name in actions:
+            always = replace(getattr(module, name), may_help=lambda *_: True)
+            patches.enter_context(patch.object(module, name, always))
+        yield
+
+
+@contextmanager
 def without_proofs() -> Iterator[None]:
-    """Every scenario that could make enough room is simulated."""
+    """Every gang gets its turn, and every scenario that could make enough room is simulated."""
     with (
+        every_gang_gets_a_turn(),
         patch.object(reclaim, "_within_limits", return_value=False),
         patch.object(FitAfter, "possible", return_value=True),
         patch.object(FitAfter, "opening", side_effect=lambda pods, *_: np.ones(len(pods), dtype=bool)),
@@ -56,6 +70,15 @@ def test_proofs_change_no_decision_between_rivals(cluster: Cluster, actions: tup
 @given(scattered(), st.sampled_from(ACTIONS))
 def test_proofs_change_no_decision_where_pods_can_move(cluster: Cluster, actions: tuple[str, ...]) -> None:
     compare(cluster, actions)
+
+
+@given(st.one_of(contended(), rivals(), scattered()))
+@examples(2.0)
+def test_an_action_that_can_help_nobody_decides_nothing(cluster: Cluster) -> None:
+    snapshot, policy = snapshot_of(cluster), policy_of(ACTIONS[-1])
+    with every_gang_gets_a_turn():
+        expected = decide(snapshot, policy, NOW)
+    assert replace(decide(snapshot, policy, NOW), verdicts=()) == replace(expected, verdicts=())
 
 
 @given(rivals(), st.data())

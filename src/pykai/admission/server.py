@@ -106,8 +106,7 @@ class WebhookServer:
             await asyncio.sleep(self._listen.look_every)
             try:
                 await self._look_at(certificate)
-            except Exception as problem:
-                # Whatever `renew` meets (an API server that is away), the certificate in use goes on serving.
+            except Exception as problem:  # noqa: BLE001 - whatever `renew` meets, the certificate in use serves on
                 log.warning("serving certificate kept, it could not be renewed", problem=str(problem))
 
     async def _look_at(self, certificate: ReloadingContext) -> None:

@@ -8,7 +8,7 @@ labels, QoS classes or claims matter. Templates are known by the bytes of the sp
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -113,7 +113,7 @@ class KindMemo:
         self._label_keys: tuple[str, ...] = ()
         """What was read of labels."""
         self._classes: Mapping[object, PodClass] = {}
-        self._space: list[str] = []
+        self._space: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.kinds) + len(self._labels)
@@ -146,7 +146,7 @@ class KindMemo:
     def classes_in(self, space: ResourceSpace) -> Mapping[object, PodClass]:
         """The classes of the last snapshot, if its space had the same rows; a class is sized by it."""
         if self._space != space.names:
-            self._classes, self._space = {}, list(space.names)
+            self._classes, self._space = {}, space.names
         return self._classes
 
     def keep_classes(self, classes: Mapping[object, PodClass]) -> None:
@@ -192,21 +192,22 @@ class ClassContext:
     dra_gpus: Mapping[tuple[str, str], float]
 
 
-def class_table(pods: Sequence[Pod], kind: Rows, memo: KindMemo, context: ClassContext) -> tuple[list[PodClass], Rows]:
-    """The classes in order of appearance, and the class of each pod. Resource names get their row in the space."""
+def class_table(
+    pods: Sequence[Pod], kind: Rows, memo: KindMemo, context: ClassContext
+) -> tuple[list[PodClass], Rows, ResourceSpace]:
+    """The classes in order of appearance, the class of each pod, and the space with a row for all that they request."""
     present = [memo.kinds[number] for number in np.flatnonzero(np.bincount(kind)).tolist()]
     keys = selector_keys(present)
     klass, first = by_first(_told_apart(pods, kind, memo, keys, context))
     drafts = [_Draft(memo.kinds[kind[row]], pods[row], keys or ()) for row in first.tolist()]
-    for draft in drafts:
-        for name in draft.kind.template.amounts:
-            context.space.row(name)
-    known, made = memo.classes_in(context.space), dict[object, PodClass]()
+    space = context.space.with_names(name for draft in drafts for name in draft.kind.template.amounts)
+    context = replace(context, space=space)
+    known, made = memo.classes_in(space), dict[object, PodClass]()
     for row, draft in enumerate(drafts):
         key = (row, draft.said, _dra_gpus(draft.pod, context))
         made[key] = known.get(key) or _pod_class(row, draft, context)
     memo.keep_classes(made)
-    return list(made.values()), klass
+    return list(made.values()), klass, space
 
 
 def _told_apart(

@@ -116,7 +116,7 @@ class ClusterCache:
             classes=ClassContext(space, bool(objects.numa_topologies), dra_gpus),
             now=now,
         )
-        table, stray = pod_table(pods, memory.pods.lookup(len(pods[0])), memory.pod_reader, context)
+        table, stray, space = pod_table(pods, memory.pods.lookup(len(pods[0])), memory.pod_reader, context)
         queues = self._derived(queue_table, kinds.Queue, dict(usage or {}), self.params.full_hierarchy_fairness)
         classes = self._derived(priorities, kinds.PriorityClass)
         known = _known_memory(nodes)

@@ -13,7 +13,7 @@ from pykai.cache.numbering import in_order
 from pykai.model.gangs import GangTable, PodSet, SubGroupSet, TopologyRequirement
 from pykai.model.pods import PodTable
 from pykai.model.queues import QueueTable
-from pykai.model.resources import Rows, cells, flags
+from pykai.model.resources import Rows, fixed
 from pykai.objects import names
 from pykai.objects.kinds import PodGroup, PodGroupSpec, PriorityClass, SubGroup, TopologyConstraint
 from pykai.objects.units import parse_duration, parse_timestamp
@@ -175,16 +175,16 @@ def gang_table(
     counts = np.bincount(pod_gang + 1, minlength=len(groups.objects) + 1)
     preemptible = groups.of_spec(lambda spec: effective_preemptibility(spec.preemptibility, priority(spec)))
     return GangTable(
-        queue=cells(groups.of_spec(lambda spec: queues.rows.get(spec.queue, -1)), often),
-        priority=cells(groups.of_spec(priority), often),
-        preemptible=flags(preemptible.astype(bool), often),
+        queue=fixed(groups.of_spec(lambda spec: queues.rows.get(spec.queue, -1)), often),
+        priority=fixed(groups.of_spec(priority), often),
+        preemptible=fixed(preemptible.astype(bool), often),
         trees=rows.trees,
-        first_podset=cells(rows.first_podset, often),
+        first_podset=fixed(rows.first_podset, often),
         podset_gang=rows.podset_gang,
-        podset_min=cells(rows.podset_min, often),
-        pod_order=cells(in_order(pod_gang)[counts[0] :], often),
-        first_pod=cells(np.cumsum(counts) - counts[0], often),
-        stray_pods=stray_pods,
+        podset_min=fixed(rows.podset_min, often),
+        pod_order=fixed(in_order(pod_gang)[counts[0] :], often),
+        first_pod=fixed(np.cumsum(counts) - counts[0], often),
+        stray_pods={gang: tuple(rows) for gang, rows in stray_pods.items()},
         stale_since=_instants(groups, names.STALE_TIMESTAMP),
         last_eviction=_instants(groups, names.LAST_EVICTION_TIMESTAMP),
         staleness_grace=_durations(groups, lambda spec: spec.staleness_grace_period),

@@ -28,14 +28,12 @@ class Kept:
         """The objects of a store and their block, neither to be written to."""
         keys = None if self._by_key is None else store.since(self._moment)
         if self._by_key is None or keys is None or len(keys) * PART > len(self._readings.objects):
-            objects: Sequence[Any] = store.unchosen()
-            block = self._readings.block(objects, read)
+            block = self._readings.block(store.unchosen(), read)
         else:
             block = self._readings.patched(Edit.between(self._by_key, store.by_key, keys), read)
-            objects = self._readings.objects
         self._moment = store.moment
         self._by_key = store.by_key.copy() if store.keyed else None
-        return objects, block
+        return self._readings.objects, block
 
     def lookup(self, rows: int) -> KeptLookup | None:
         """Where the objects are by name, if a table has a row for each of them; None: whoever asks has to collect."""

@@ -141,15 +141,14 @@ class NodeMemo:
         return len(self._machines)
 
     def table(self, store: Store, dra_gpus: Mapping[str, int]) -> tuple[NodeTable, ResourceSpace]:
-        """The table with rows in name order, and a space with a row for every resource name of a node, to be grown.
+        """The table with rows in name order, and the space with a row for every resource name of a node.
 
         `dra_gpus`: how many devices of GPU drivers there are, by node name.
         """
         if not self._only_heartbeats(store, dra_gpus):
             self._look(store.objects(), dra_gpus)
         self._seen = (store.moment, store.by_key.copy(), dra_gpus) if store.keyed else None
-        table, space = self._made
-        return table, space.copy()
+        return self._made
 
     def _look(self, nodes: Sequence[Node], dra_gpus: Mapping[str, int]) -> None:
         nodes = sorted(nodes, key=_NAME)
@@ -187,10 +186,11 @@ def node_table(
     nodes: Sequence[Node], known: Sequence[Machine], machine: Rows, dra: Column
 ) -> tuple[NodeTable, ResourceSpace]:
     """The table of nodes in name order, by the number of each one's machine, and the space of its rows."""
-    node_names, space = list(map(_NAME, nodes)), ResourceSpace()
+    node_names = list(map(_NAME, nodes))
     kind, first = by_first(machine)
     machines = [known[machine[row]] for row in first.tolist()]
     each = [machines[row] for row in kind.tolist()]
+    space = ResourceSpace().with_names(name for machine in machines for name in machine.amounts)
     offered = _allocatable(machines, space)
     allocatable = offered.take(kind, axis=1)
     allocatable[GPU] += dra
@@ -200,7 +200,7 @@ def node_table(
     table = NodeTable(
         names=node_names,
         rows={name: row for row, name in enumerate(node_names)},
-        allocatable=_frozen(allocatable),
+        allocatable=allocatable,
         gpu_memory=np.array([UNKNOWN_GPU_MEMORY if m is None else m for m in memory])[kind],
         gpu_memory_known=np.array([m is not None for m in memory], dtype=bool)[kind],
         gpu_count=np.array(counts)[kind],
@@ -218,11 +218,10 @@ def node_table(
 
 def _allocatable(machines: Sequence[Machine], space: ResourceSpace) -> Column:
     """[resource, machine]."""
-    rows = [[(space.row(name), value) for name, value in machine.amounts.items()] for machine in machines]
     block = np.zeros((space.size, len(machines)))
-    for column, amounts in enumerate(rows):
-        for row, value in amounts:
-            block[row, column] += value
+    for column, machine in enumerate(machines):
+        for name, value in machine.amounts.items():
+            block[space.rows[name], column] += value
     return block
 
 
@@ -231,9 +230,4 @@ def widened(table: NodeTable, size: int) -> NodeTable:
     missing = size - len(table.allocatable)
     if missing == 0:
         return table
-    return replace(table, allocatable=_frozen(np.vstack([table.allocatable, np.zeros((missing, len(table)))])))
-
-
-def _frozen(column: Column) -> Column:
-    column.flags.writeable = False
-    return column
+    return replace(table, allocatable=np.vstack([table.allocatable, np.zeros((missing, len(table)))]))

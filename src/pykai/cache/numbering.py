@@ -103,11 +103,11 @@ class NumberedNames:
 class Readings:
     """A block [field, object] of whole numbers. It holds its objects, so their ids are not given out again.
 
-    Lists of objects and of their ids are never written to once they were handed out; a block is good until the next.
+    The ids of objects are never written to once they were handed out; a block is good until the next.
     """
 
     def __init__(self) -> None:
-        self.objects: Sequence[Any] = ()
+        self.objects: tuple[Any, ...] = ()
         self._ids: Rows | None = None
         """Of the objects, once there are others to compare them with."""
         self._block: Rows = np.zeros((0, 0), dtype=np.int64)
@@ -130,7 +130,7 @@ class Readings:
             if not np.array_equal(ids, known):
                 self._block = self._changed(objects, (known, ids), read)
             self._ids = ids
-        self._space, self.objects = self._block, objects
+        self._space, self.objects = self._block, tuple(objects)
         return self._block
 
     def patched(self, edit: Edit, read: Read) -> Rows:
@@ -149,7 +149,7 @@ class Readings:
         ids[replaced] = [id(new) for _, new in edit.replaced]
         self._ids = np.delete(ids, removed) if removed else ids
         self._block = self._edited((replaced, removed), read([*(new for _, new in edit.replaced), *edit.added]))
-        self.objects = objects
+        self.objects = tuple(objects)
         return self._block
 
     def _edited(self, rows: tuple[Sequence[int], Sequence[int]], new: Rows) -> Rows:

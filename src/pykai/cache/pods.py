@@ -23,7 +23,7 @@ from pykai.cache.pod_reader import (
 )
 from pykai.model.lookup import Lookup
 from pykai.model.pods import PodTable
-from pykai.model.resources import Rows
+from pykai.model.resources import ResourceSpace, Rows
 from pykai.model.status import IS_ACTIVE_USED, Status
 from pykai.objects import names
 from pykai.objects.kinds import BindRequest, Pod
@@ -73,8 +73,8 @@ def _request_of(pod: Pod, requests: Mapping[tuple[str, str], BindRequest]) -> Bi
 
 def pod_table(
     found: tuple[Sequence[Pod], Rows], lookup: Lookup | None, reader: PodReader, context: PodContext
-) -> tuple[PodTable, dict[int, list[int]]]:
-    """The table, and per gang the pods that name a sub-group it does not have.
+) -> tuple[PodTable, dict[int, list[int]], ResourceSpace]:
+    """The table, per gang the pods that name a sub-group it does not have, and the space of all that pods request.
 
     `found`: the pods, and what was read of each. `lookup`: where they are by name, if that is kept.
     """
@@ -86,14 +86,12 @@ def pod_table(
     for row in _unsettled(status, lookup, context):
         status[row], node[row] = _place(pods[row], Status(status[row]), int(node[row]), reader, context)
     podset, stray = _podsets(gang, pods, np.flatnonzero(block[MARKS] & IN_SUBGROUP), context.gangs)
-    classes, klass = class_table(pods, block[KIND], reader.kinds, context.classes)
+    classes, klass, space = class_table(pods, block[KIND], reader.kinds, context.classes)
     gpu_groups = _gpu_groups(pods, klass, [c.row for c in classes if c.shared], context)
     marks = _marks(pods, block, gang, reader)
     reservation = frozenset(np.flatnonzero(marks & RESERVATION).tolist())
     foreign = np.flatnonzero((marks & FOREIGN > 0) & np.array(IS_ACTIVE_USED)[status])
     needed = _still_needed(pods, reservation, gpu_groups, status)
-    for column in (klass, gang, podset, status, node):
-        column.flags.writeable = False
     table = PodTable(
         classes=classes,
         klass=klass,
@@ -107,7 +105,7 @@ def pod_table(
         foreign=frozenset(foreign.tolist()),
         lookup=lookup,
     )
-    return table, stray
+    return table, stray, space
 
 
 def _not_failed(pods: Sequence[Pod], block: Rows) -> tuple[Sequence[Pod], Rows]:

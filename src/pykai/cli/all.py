@@ -19,8 +19,7 @@ from pykai.admission.registration import PodSelection
 from pykai.admission.review import Admission
 from pykai.cli import binder, node_scale_adjuster, pod_group_controller, pod_grouper, queue_controller, scheduler
 from pykai.cli.component import Composition, Part, errors_for_people, own_namespace, process_of, run_component
-from pykai.cli.flag_checks import metric_prefix, port
-from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, Flag, takes, tell_ineffective
+from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, Flag, metric_prefix, port, takes, tell_ineffective
 from pykai.cli.install import install
 from pykai.cli.queue_controller import QueueControllerSettings
 from pykai.cli.scheduler import SchedulerSettings, check_config, config_of
@@ -36,11 +35,11 @@ from pykai.cli.webhooks import (
     webhook_settings,
 )
 from pykai.controllers.binder import BinderSettings, BindRules, ReservationTemplate
-from pykai.controllers.grouping import Settings as GroupingSettings
 from pykai.controllers.loop import Pace
 from pykai.controllers.node_scale import NodeScalerSettings, ScalingPodTemplate
 from pykai.controllers.node_scale import ScalingSettings as ScalingSettings
-from pykai.controllers.pod_grouper import PodGrouperSettings
+from pykai.controllers.podgrouper.grouper import PodGrouperSettings
+from pykai.controllers.podgrouper.rules.workload import GroupingSettings as GroupingSettings
 from pykai.controllers.status.pod_groups import PodGroupStatusSettings
 from pykai.kube.api import Api
 from pykai.kube.credentials import find_access

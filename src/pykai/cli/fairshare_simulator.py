@@ -13,8 +13,7 @@ import structlog
 from aiohttp import web
 
 from pykai.cli.component import errors_for_people
-from pykai.cli.flag_checks import port
-from pykai.cli.flags import Flag, takes
+from pykai.cli.flags import Flag, port, takes
 from pykai.config.fields import FieldError
 from pykai.observe import logs
 from pykai.scheduler.server import serving

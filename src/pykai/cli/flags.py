@@ -3,23 +3,106 @@
 The names and defaults are those users of KAI have in their charts and scripts, and they are written as those programs
 take them: `--leader-elect`, `--leader-elect=false`, `--qps=50`. A flag that means nothing to this program is accepted,
 because scripts contain it, and its use is answered with a line in the log that says so.
+
+A check says what is wrong with a value that has the flag's type, and nothing where it is well. The operator makes the
+same checks before it starts a component, so a wrong value never stops what runs.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import click
-import structlog
 
-from pykai.cli.flag_checks import Check, address, anything, at_least, number
+from pykai.objects import units
 
 F = TypeVar("F", bound=Callable[..., Any])
 Scalar = str | int | float | bool
+Check = Callable[[Any], str]
+_METRIC_PREFIX = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_METRIC_LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
+_LARGEST_PORT = 65535
 
-log = structlog.get_logger("flags")
+
+def anything(_: Any) -> str:
+    """No check."""
+    return ""
+
+
+def number(value: float) -> str:
+    """A number one can count with."""
+    return "" if math.isfinite(value) else f"{value} is not a number to count with"
+
+
+def no_nan(ctx: click.Context, param: click.Parameter, value: float) -> float:
+    """The value of an option with a range, which nan passes because it compares with nothing."""
+    if math.isnan(value):
+        raise click.BadParameter("nan is not a number to count with")
+    return value
+
+
+def at_least(least: float) -> Check:
+    """A number that is not smaller."""
+    return lambda value: number(value) or ("" if value >= least else f"must be at least {least:g}, not {value:g}")
+
+
+def time_at_least(least: float) -> Check:
+    """A duration of at least so many seconds."""
+    return lambda text: (
+        _time_wrong(text) or ("" if units.parse_duration(text) >= least else f"must be at least {least:g}s")
+    )
+
+
+def time_above(bound: float) -> Check:
+    """A duration of more than so many seconds."""
+    return lambda text: (
+        _time_wrong(text) or ("" if units.parse_duration(text) > bound else f"must be longer than {bound:g}s")
+    )
+
+
+def _time_wrong(text: str) -> str:
+    try:
+        units.parse_duration(text)
+    except units.DurationError as error:
+        return str(error)
+    return ""
+
+
+def port(value: int) -> str:
+    """A port to listen on; 0 is a free one."""
+    return "" if 0 <= value <= _LARGEST_PORT else f"{value} is not a port (0 to {_LARGEST_PORT})"
+
+
+def address(text: str) -> str:
+    """Where to listen."""
+    from pykai.observe.http import AddressError, address_of  # not every command with flags listens
+
+    try:
+        address_of(text)
+    except AddressError as error:
+        return str(error)
+    return ""
+
+
+def metric_prefix(text: str) -> str:
+    """The beginning of metrics' names."""
+    if not text or _METRIC_PREFIX.fullmatch(text):
+        return ""
+    return f"{text!r} cannot begin the name of a metric (letters, digits and _, no digit first)"
+
+
+def metric_labels(names: Mapping[str, str], taken: tuple[str, ...]) -> str:
+    """Labels of metrics, each for one thing; `taken`: those there are already."""
+    for at, name in enumerate(names.values()):
+        if not _METRIC_LABEL.fullmatch(name):
+            return f"{name!r} is not a label of a metric (letters, digits and _, no digit first)"
+        if name in (*taken, *list(names.values())[:at]):
+            return f"label {name!r} would be there twice"
+    return ""
 
 
 @dataclass(frozen=True)
@@ -80,6 +163,9 @@ def takes(*tables: Iterable[Flag]) -> Callable[[F], F]:
 
 def tell_ineffective(flags: Iterable[Flag], given: Mapping[str, Any]) -> None:
     """Say in the log which of the given flags do nothing, and why."""
+    import structlog  # costs more than all flags together, and help needs none of it
+
+    log = structlog.get_logger("flags")
     for flag in flags:
         if flag.ineffective and given.get(flag.parameter) not in (None, flag.default):
             log.warning("flag has no effect", flag=f"--{flag.name}", why=flag.ineffective)

@@ -1,20 +1,29 @@
-"""What a cluster needs before components can work: definitions, namespaces, priority classes, default queues.
+"""`kai upgrade`, and what a cluster needs before components can work: definitions, namespaces, classes, default queues.
 
 A chart does this in an installation; `kai local` and `kai all --install` do it here, with the same objects. Definitions
 are applied, so that an upgrade brings new fields; everything else is made once and then belongs to the administrator.
+The chart runs `kai upgrade` before every upgrade.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from typing import Any, Final
 
+import click
 import structlog
 
+from pykai.cli.component import errors_for_people, set_up_logs
+from pykai.cli.flags import CLIENT, LOGS, Flag, at_least, takes, tell_ineffective
+from pykai.controllers.operator.upgrade import topologies
 from pykai.kube.api import Api, Object, Resource
+from pykai.kube.credentials import find_access
 from pykai.kube.definitions import define
 from pykai.kube.errors import AlreadyExists, NotFound
+from pykai.kube.http import HttpApi
 from pykai.kube.resources import NAMESPACE, PRIORITY_CLASS, QUEUE, SERVICE_ACCOUNT
+from pykai.kube.transport import Settings
 from pykai.objects import names
 from pykai.objects.crds import manifests
 
@@ -63,3 +72,27 @@ async def _created(api: Api, resource: Resource, body: Object) -> None:
     except NotFound:
         with contextlib.suppress(AlreadyExists):
             await api.create(resource, body)
+
+
+FLAGS = (
+    Flag("migrate-topologies", True, "Also copy topologies of Kueue that have no namesake here."),
+    Flag("timeout-seconds", 60.0, "How long to wait for a definition to be in force.", check=at_least(0)),
+)
+
+
+async def _run(given: dict[str, Any]) -> None:
+    client = Settings(qps=max(given["qps"], 0.0), burst=given["burst"])
+    async with HttpApi(find_access(given["kubeconfig"]), client) as api:
+        await define(api, manifests(), given["timeout_seconds"])
+        if given["migrate_topologies"]:
+            await topologies(api)
+
+
+@click.command("upgrade")
+@takes(FLAGS, CLIENT, LOGS)
+def upgrade(**given: Any) -> None:
+    """Apply the definitions of this version; take over topologies of Kueue."""
+    set_up_logs(given)
+    tell_ineffective(LOGS, given)
+    with errors_for_people():
+        asyncio.run(_run(given))

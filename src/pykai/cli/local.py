@@ -1,7 +1,8 @@
 """`kai local`: a real control plane with hollow GPU nodes and every pykai component, on this machine.
 
 `up` starts a process that owns the cluster (`run`, detached) and returns when it can be used; `down` ends it. Both ways
-run the same code, and the owner is this module, so what runs on a local cluster is the three tables below.
+run the same code. What runs on the cluster is `local_cluster.py`, imported by the owner only: help and status of
+clusters need none of it.
 """
 
 from __future__ import annotations
@@ -9,59 +10,121 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from click.core import ParameterSource
 
-from pykai.cli import cluster_table
-from pykai.cli.local_order import NAME, Order, order_of, takes_order
-from pykai.cli.on_local import KAI, PODS_ONLY, RESERVATION
+from pykai.cli.flags import no_nan
+from pykai.cli.main import SuggestingGroup
 from pykai.config.fields import FieldError
-from pykai.hollow.settings import KubeletSettings, Log, Object, OnStart
-from pykai.hollow.settings import Program as PodProgram
-from pykai.hollow.shapes import Device
-from pykai.local import build, clusters, parts
+from pykai.hollow.settings import KubeletSettings
+from pykai.hollow.shapes import GpuShape, NodeShape, read_shapes, repeat
+from pykai.local import build, clusters
 from pykai.local.cluster import ClusterError, tail
-from pykai.local.containers.images import Image, Images
 from pykai.local.gotool import GoMissingError
-from pykai.local.process import identify
-from pykai.local.session import ClusterPlan, Component, run_cluster
-from pykai.observe import logs
+from pykai.local.process import identify, resident_bytes
+from pykai.local.site import checked_name
 
-COMPONENTS: Sequence[Component] = (KAI,)
-"""What runs on every local cluster, started in this order."""
-
-PROGRAMS: Sequence[OnStart] = (RESERVATION,)
-"""What pods run; they are asked in this order and the first program wins."""
-
-IMAGES: Images = {
-    "pykai": Image({"kai": (sys.executable, "-m", "pykai.cli.main")}, ("kai",), {"PYTHONUNBUFFERED": "1"}),
-}
-"""Whose containers run as processes: with `--bare`, the components that the chart and its operator deploy."""
+if TYPE_CHECKING:
+    from pykai.local.session import ClusterPlan
 
 UP_SECONDS = 120.0
-_console = Console(stderr=True)
+_NODE_OPTIONS = ("nodes", "gpus", "gpu_memory", "gpu_product", "time_slices")
+_MIB = 1024 * 1024
 
 
-def _first_program(pod: Object, node: str, devices: tuple[Device, ...], log: Log) -> PodProgram | None:
-    programs = (choose(pod, node, devices, log) for choose in PROGRAMS)
-    return next((program for program in programs if program is not None), None)
+class Order(msgspec.Struct, frozen=True):
+    """The options of `up` and `run`; `nodes_file` replaces the options that describe nodes."""
+
+    name: str = "kai"
+    nodes: int = 2
+    gpus: int = 8
+    gpu_memory: int = GpuShape().memory_mib
+    gpu_product: str = GpuShape().product
+    time_slices: int = 1
+    nodes_file: str = ""
+    job_seconds: float = KubeletSettings().job_seconds
+    kube_scheduler: bool = False
+    bare: bool = False
+
+    def __post_init__(self) -> None:
+        checked_name(self.name)
+
+    def arguments(self) -> list[str]:
+        """The order as options of the command line."""
+        given = msgspec.structs.asdict(self)
+        if self.nodes_file:
+            given = {name: value for name, value in given.items() if name not in _NODE_OPTIONS}
+        flags = {name.replace("_", "-"): value for name, value in given.items() if value != "" and value is not False}
+        return [f"--{flag}" if value is True else f"--{flag}={value}" for flag, value in flags.items()]
+
+    def shapes(self) -> list[NodeShape]:
+        """The hollow nodes it asks for; FieldError names what is wrong."""
+        if self.nodes_file:
+            return read_shapes(Path(self.nodes_file))
+        gpus = GpuShape(self.gpus, self.gpu_memory, self.gpu_product, self.time_slices) if self.gpus else None
+        for field, message in gpus.problems() if gpus else ():
+            raise FieldError(f"--gpu-{field}", message)
+        return repeat(NodeShape("node", gpus), self.nodes)
+
+
+NAME = click.option("--name", default=Order().name, show_default=True, help="Which of your local clusters.")
+_ORDER_OPTIONS = (
+    NAME,
+    click.option("--nodes", default=2, show_default=True, type=click.IntRange(0), help="How many hollow nodes."),
+    click.option("--gpus", default=8, show_default=True, type=click.IntRange(0), help="GPUs of each node."),
+    click.option("--gpu-memory", default=Order().gpu_memory, show_default=True, type=click.IntRange(1), help="MiB."),
+    click.option("--gpu-product", default=Order().gpu_product, show_default=True, help="Name of the GPUs."),
+    click.option(
+        "--time-slices", default=1, show_default=True, type=click.IntRange(1), help="How often each GPU is offered."
+    ),
+    click.option("--nodes-file", default="", type=click.Path(dir_okay=False), help="YAML list of unequal nodes."),
+    click.option(
+        "--job-seconds",
+        default=Order().job_seconds,
+        show_default=True,
+        type=click.FloatRange(0),
+        callback=no_nan,
+        help="How long a Job's pod runs without annotation pykai.io/run-seconds.",
+    ),
+    click.option("--kube-scheduler", is_flag=True, help="Also run Kubernetes' own scheduler."),
+    click.option("--bare", is_flag=True, help="Control plane and nodes only, no pykai component."),
+)
+
+
+def order_of(options: dict[str, Any]) -> Order:
+    """The order of a command's options; those that describe nodes do not go with a file that does."""
+    context = click.get_current_context()
+    typed = [name for name in _NODE_OPTIONS if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    if options["nodes_file"] and typed:
+        raise click.UsageError(f"--nodes-file describes the nodes: leave out --{typed[0].replace('_', '-')}")
+    return Order(**options)
+
+
+def takes_order(command: Callable[..., None]) -> Callable[..., None]:
+    """A decorator: the command takes the options of an order."""
+    for option in reversed(_ORDER_OPTIONS):
+        command = option(command)
+    return command
 
 
 def _plan(order: Order) -> ClusterPlan:
+    from pykai.cli import local_cluster
+    from pykai.local import parts
+    from pykai.local.session import ClusterPlan
+
     return ClusterPlan(
         name=order.name,
         nodes=order.shapes(),
         extra_parts=(parts.SCHEDULER,) if order.kube_scheduler else (),
-        settings=KubeletSettings(job_seconds=order.job_seconds, on_start=_first_program),
-        components=(PODS_ONLY,) if order.bare else COMPONENTS,
-        images=IMAGES,
+        settings=KubeletSettings(job_seconds=order.job_seconds, on_start=local_cluster.first_program),
+        components=(local_cluster.PODS_ONLY,) if order.bare else local_cluster.COMPONENTS,
+        images=local_cluster.IMAGES,
     )
 
 
@@ -78,11 +141,15 @@ def _errors_for_people() -> Iterator[None]:
 @contextmanager
 def _build_display() -> Iterator[build.Watcher]:
     """A progress bar on a terminal, a line now and then elsewhere."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    if not _console.is_terminal:
+    if not console.is_terminal:
         yield build.Lines(lambda line: click.echo(line, err=True))
         return
-    with Progress(*columns, console=_console, transient=True) as display:
+    with Progress(*columns, console=console, transient=True) as display:
         bar = display.add_task("control plane", total=None)
         yield lambda at: display.update(
             bar, description=f"control plane: {at.stage}", completed=at.done, total=at.total or None
@@ -94,7 +161,7 @@ def _binary() -> Path:
         return build.ensure_binary(watch)
 
 
-@click.group()
+@click.group(cls=SuggestingGroup)
 def local() -> None:
     """A real Kubernetes control plane on this machine, with hollow GPU nodes."""
 
@@ -103,6 +170,9 @@ def local() -> None:
 @takes_order
 def run(**options: Any) -> None:
     """Run a cluster in the foreground until Ctrl-C, then remove it."""
+    from pykai.local.session import run_cluster
+    from pykai.observe import logs
+
     logs.set_up()
     with _errors_for_people():
         order = order_of(options)
@@ -216,13 +286,52 @@ def status(name: str, output: str) -> None:
     with _errors_for_people():
         found = [record for record in clusters.records() if name in ("", record.name)]
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode([cluster_table.summary(record) for record in found])))
+        click.echo(msgspec.json.format(msgspec.json.encode([_summary(record) for record in found])))
     elif name and not found:
         click.echo(f"there is no cluster {name!r}; `kai local up --name {name}` starts one")
     else:
-        cluster_table.show(found)
+        _show_table(found)
     if any(record.state() != "ready" for record in found) or (name and not found):
         sys.exit(1)
+
+
+def _summary(record: clusters.Record) -> dict[str, Any]:
+    """A cluster as `-o json` shows it; memory in MiB."""
+    fields = ("name", "version", "url", "kubeconfig", "nodes", "components", "failure")
+    return {
+        **{field: getattr(record, field) for field in fields},
+        "state": record.state(),
+        "ageSeconds": round(time.time() - record.created),
+        "parts": _part_states(record),
+    }
+
+
+def _show_table(found: list[clusters.Record]) -> None:
+    """Print a table of clusters and their processes, and how each is used or why it failed."""
+    if not found:
+        click.echo("no local cluster; `kai local up` starts one")
+        return
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("cluster", "state", "nodes", "part", "pid", "MiB", box=SIMPLE_HEAD)
+    for record in found:
+        for number, row in enumerate(_part_states(record)):
+            own = ("", "", "") if number else (record.name, record.state(), str(record.nodes))
+            memory = str(row["memoryMiB"]) if row["alive"] else "ended"
+            table.add_row(*own, row["name"], str(row["pid"]), memory)
+    Console().print(table)
+    for record in found:
+        click.echo(f"{record.name}: {record.failure or f'export KUBECONFIG={record.kubeconfig}'}")
+
+
+def _part_states(record: clusters.Record) -> list[dict[str, Any]]:
+    rows = {"kai": record.owner, **record.parts}
+    return [
+        {"name": name, "pid": process.pid, "alive": process.alive(), "memoryMiB": resident_bytes(process.pid) // _MIB}
+        for name, process in rows.items()
+    ]
 
 
 if __name__ == "__main__":

@@ -7,11 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib import import_module
 
 import click
 
 from pykai import __version__
+
+_NOT_IN_IMAGE = (
+    "`kai {}` needs pykai.local, which container images leave out: "
+    "install the wheel on your machine (pip install pykai)"
+)
 
 
 @dataclass(frozen=True)
@@ -42,11 +48,28 @@ COMMANDS: dict[str, Row] = {
     "node-scale-adjuster": Row("node_scale_adjuster", "Component: make waiting GPU shares visible to an autoscaler."),
     "numa-placement-exporter": Row("numa_placement_exporter", "Component: tell on which NUMA nodes pods really lie."),
     "operator": Row("operator", "Component: deploy all others, as Config and SchedulingShard objects ask."),
-    "upgrade": Row("upgrade", "Apply the definitions of this version before it starts; the chart does."),
+    "upgrade": Row("install", "Apply the definitions of this version before it starts; the chart does."),
+    "version": Row("shell", "Show the versions of kai and of Python."),
+    "completion": Row("shell", "Print a script that completes commands and flags in bash, zsh or fish."),
+    "help": Row("shell", "Show the help of a command."),
 }
 
 
-class CommandTable(click.Group):
+class SuggestingGroup(click.Group):
+    """A group that answers a mistyped subcommand with the one that was probably meant."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does it, but for the text of the error."""
+        known = self.list_commands(ctx)
+        close = get_close_matches(args[0], known, n=1) if args and args[0] not in known else []
+        if close and not ctx.resilient_parsing:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {close[0]!r}?")
+        return super().resolve_command(ctx, args)
+
+
+class CommandTable(SuggestingGroup):
     """A group whose subcommands are rows of COMMANDS."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -58,7 +81,13 @@ class CommandTable(click.Group):
         row = COMMANDS.get(cmd_name)
         if row is None:
             return None
-        command = getattr(import_module(f"pykai.cli.{row.module}"), cmd_name.replace("-", "_"))
+        try:
+            module = import_module(f"pykai.cli.{row.module}")
+        except ModuleNotFoundError as error:
+            if (error.name or "").startswith("pykai.local"):
+                raise click.ClickException(_NOT_IN_IMAGE.format(cmd_name)) from error
+            raise
+        command = getattr(module, cmd_name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return command
 

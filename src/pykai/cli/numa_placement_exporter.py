@@ -10,8 +10,7 @@ from typing import Any
 import click
 
 from pykai.cli.component import Composition, Part, process_of, run_component
-from pykai.cli.flag_checks import time_above, time_at_least
-from pykai.cli.flags import LOGS, Flag, client, takes, tell_ineffective
+from pykai.cli.flags import LOGS, Flag, client, takes, tell_ineffective, time_above, time_at_least
 from pykai.controllers.numa_exporter.cpus import TopologyError, numa_of_cpus
 from pykai.controllers.numa_exporter.exporter import Exporter, ExporterSettings, kubelet
 from pykai.kube.api import Api

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -24,9 +24,14 @@ from pykai.admission.certificates import (
     service_names,
     trust_bundle,
 )
+from pykai.cli import binder, node_scale_adjuster, pod_grouper, queue_controller, scheduler
 from pykai.cli.component import Composition, Part, process_of, run_component
 from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, Flag, takes, tell_ineffective
-from pykai.cli.programs import check_command_line, check_configuration
+from pykai.cli.main import main
+from pykai.config import scheduler as configuration
+from pykai.config.fields import FieldError
+from pykai.config.scheduler import remarks
+from pykai.config.usage import read_usage_config
 from pykai.controllers import operator as controller
 from pykai.controllers.operator import OperatorSettings, PodScope, Site, WebhookParts
 from pykai.controllers.operator.programs import Programs
@@ -35,6 +40,7 @@ from pykai.kube.api import Api
 from pykai.kube.watches import Watches
 from pykai.objects import names
 from pykai.observe.metrics import WorkMetrics
+from pykai.plugins import registry
 
 FLAGS = (
     Flag("namespace", names.SYSTEM_NAMESPACE, "Namespace of this operator and of everything it deploys."),
@@ -44,6 +50,14 @@ FLAGS = (
     Flag("image-pull-secret", "", "Secret to pull images with, beside those of Config."),
 )
 Secret = Mapping[str, str]
+_SETTINGS: Mapping[str, Callable[[dict[str, Any]], object]] = {
+    "scheduler": lambda given: scheduler.settings_of({**given, "scheduler_conf": ""}),
+    "binder": binder.settings_of,
+    "queue-controller": queue_controller.settings_of,
+    "podgrouper": pod_grouper.settings_of,
+    "node-scale-adjuster": node_scale_adjuster.settings_of,
+}
+"""Components that look closer at their flags than at their types; files they name are not here."""
 
 
 def site_of(given: Mapping[str, Any]) -> Site:
@@ -114,6 +128,31 @@ def compose(settings: OperatorSettings, api: Api, watches: Watches, work: WorkMe
     """The operator as a component."""
     metered = replace(settings, meters=work.meter)
     return Composition([Part("operator", partial(controller.run, api, watches, metered))])
+
+
+def check_command_line(component: str, arguments: Sequence[str]) -> None:
+    """FieldError names the flag that the component would refuse."""
+    try:
+        command = main.get_command(click.Context(main), component)
+        if command is None:
+            raise FieldError("command", f"there is no component {component!r}")
+        given = command.make_context(component, list(arguments)).params
+        if component in _SETTINGS:
+            _SETTINGS[component](given)
+    except click.ClickException as error:
+        raise FieldError(f"flags of {component}", error.format_message()) from error
+
+
+def check_configuration(document: dict[str, Any]) -> list[str]:
+    """What has no effect, a line each; FieldError names the field that a scheduler would refuse.
+
+    Plugins are those installed here.
+    """
+    config = configuration.read(document)
+    configuration.policy(config, registry.make, registry.BUILT_IN)
+    if config.usage_db:
+        read_usage_config(config.usage_db, started=0.0)
+    return remarks(config, registry.make)
 
 
 @click.command("operator")

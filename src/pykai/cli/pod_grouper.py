@@ -10,10 +10,10 @@ import click
 
 from pykai.cli.component import Composition, Part, process_of, run_component
 from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, WORKERS, Flag, pairs, takes, tell_ineffective
-from pykai.controllers import pod_grouper as controller
-from pykai.controllers.grouping import Settings
-from pykai.controllers.pod_grouper import PodGrouperSettings
-from pykai.controllers.pod_grouper.announcing import Expectations
+from pykai.controllers.podgrouper import grouper as controller
+from pykai.controllers.podgrouper.deferred import ExpectedGroups
+from pykai.controllers.podgrouper.grouper import PodGrouperSettings
+from pykai.controllers.podgrouper.rules.workload import GroupingSettings
 from pykai.kube.api import Api, Selection
 from pykai.kube.watches import Watches
 from pykai.objects import names
@@ -38,7 +38,7 @@ def settings_of(given: dict[str, Any]) -> PodGrouperSettings:
     name, namespace = given["default_priorities_configmap_name"], given["default_priorities_configmap_namespace"]
     if bool(name) != bool(namespace):
         raise click.UsageError("--default-priorities-configmap-name and -namespace must be given together")
-    grouping = Settings(
+    grouping = GroupingSettings(
         scheduler_name=given["scheduler_name"],
         queue_label=given["queue_label_key"],
         node_pool_label=given["nodepool_label_key"],
@@ -67,7 +67,7 @@ def compose(
     api: Api,
     watches: Watches,
     work: WorkMetrics,
-    expectations: Expectations | None = None,
+    expectations: ExpectedGroups | None = None,
 ) -> Composition:
     """The grouper as a component; `expectations` of a scheduler in the same process."""
     metered = replace(settings, meters=work.meter)

@@ -12,8 +12,18 @@ import structlog
 
 from pykai.admission.review import Admission
 from pykai.cli.component import Composition, Part, process_of, run_component
-from pykai.cli.flag_checks import address, metric_labels, metric_prefix
-from pykai.cli.flags import CLIENT, ELECTION, LOGS, Flag, pairs, takes, tell_ineffective
+from pykai.cli.flags import (
+    CLIENT,
+    ELECTION,
+    LOGS,
+    Flag,
+    address,
+    metric_labels,
+    metric_prefix,
+    pairs,
+    takes,
+    tell_ineffective,
+)
 from pykai.cli.webhooks import QUEUES, WEBHOOK, Webhooks, WebhookSettings, watched_queues, webhook_settings
 from pykai.controllers.status import queues
 from pykai.controllers.status.queue_metrics import LABELS, QueueLabels, QueueMetrics

@@ -196,7 +196,9 @@ def _instant(ctx: click.Context, param: click.Parameter, text: str | None) -> fl
 @click.option(
     "--now", callback=_instant, help="The time the cycle takes place at.  [default: the newest time in the file]"
 )
-def replay(file: Path, cycles: int, as_json: bool, warm: bool, rows: int, now: float | None) -> None:
+def replay(  # noqa: PLR0913 - one parameter for each option
+    file: Path, cycles: int, as_json: bool, warm: bool, rows: int, now: float | None
+) -> None:
     """Run scheduling cycles on a snapshot file and show what would be decided.
 
     The file is what KAI's scheduler serves at /get-snapshot. Nothing is written anywhere.

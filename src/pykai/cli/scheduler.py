@@ -14,8 +14,7 @@ import structlog
 
 from pykai import __version__
 from pykai.cli.component import Composition, Part, Process, own_host, run_component
-from pykai.cli.flag_checks import address, at_least, metric_prefix, port
-from pykai.cli.flags import CLIENT, ELECTION, Flag, takes, tell_ineffective
+from pykai.cli.flags import CLIENT, ELECTION, Flag, address, at_least, metric_prefix, port, takes, tell_ineffective
 from pykai.config import scheduler as configuration
 from pykai.config.fields import FieldError
 from pykai.config.scheduler import SchedulerConfig, remarks

@@ -14,12 +14,15 @@ import msgspec
 
 from pykai.admission import review
 from pykai.admission.pods import PodSettings
-from pykai.cli.flag_checks import no_nan
+from pykai.cli.flags import no_nan
 from pykai.config import scheduler
 from pykai.config.fields import FieldError, below
 from pykai.config.scheduler import remarks
 from pykai.config.usage import read_usage_config
-from pykai.controllers import grouping
+from pykai.controllers.podgrouper import grouping
+from pykai.controllers.podgrouper.podgroup import pod_group_to_write
+from pykai.controllers.podgrouper.rules.fields import GroupingError
+from pykai.controllers.podgrouper.rules.workload import GroupingSettings
 from pykai.engine.verify import verify
 from pykai.model.params import SchedulerParams
 from pykai.model.plan import Plan
@@ -61,17 +64,17 @@ class Order(msgspec.Struct, frozen=True):
 # --------------------------------------------------------------------------------------------------------- composition
 def group(pod: Object, store: Store) -> Grouped:
     """The pod grouper's own logic, on the simulated cluster."""
-    settings = grouping.Settings()
+    settings = GroupingSettings()
     try:
         work = grouping.workload_of(pod, store, settings)
         if work is None:
             return Grouped(pod)
         spec = grouping.group_of(work)
-    except grouping.GroupingError as error:
+    except GroupingError as error:
         return Grouped(pod, problem=f"it cannot be grouped: {error}")
     existing = store.get(*_POD_GROUP, spec.namespace, spec.name)
-    wanted = grouping.pod_group_to_write(spec, existing, settings)
-    return Grouped(_patched(pod, grouping.pod_patch(spec, pod)), wanted, remarks=grouping.ignored_wishes(work))
+    wanted = pod_group_to_write(spec, existing, settings)
+    return Grouped(_patched(pod, grouping.pod_patch(spec, pod)), wanted, remarks=grouping.ignored_settings(work))
 
 
 _WEBHOOKS = {

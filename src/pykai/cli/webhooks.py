@@ -21,8 +21,7 @@ from pykai.admission import review
 from pykai.admission.certificates import ca_bundle, renew
 from pykai.admission.server import SERVING_CERTIFICATES, Listen, WebhookServer
 from pykai.cli.component import own_host
-from pykai.cli.flag_checks import port
-from pykai.cli.flags import Flag
+from pykai.cli.flags import Flag, port
 from pykai.controllers.unstructured import UnstructuredView
 from pykai.kube.api import Api, Object, Resource
 from pykai.kube.errors import AlreadyExists, Conflict, NotFound

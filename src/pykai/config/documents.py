@@ -1,12 +1,14 @@
 """YAML that people write, read without guessing: what is wrong is told with line and column.
 
 A key may not be written twice (the second would silently win), keys are texts whatever they look like, instants stay
-the texts they are, and numbers are such as every program can hold.
+the texts they are, and numbers are such as every program can hold. A small text cannot become a large document: files,
+and documents with their aliases expanded, have a limit.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,12 +17,38 @@ import yaml
 
 from pykai.config.fields import FieldError
 
-_END = object()
 _LARGEST = 2**63 - 1
+MAX_BYTES = 512 * 2**20
+MAX_NODES = 5_000_000
+MAX_DEPTH = 200
+_BRACKETS = re.compile(r"[\[\]{}]")
+_BLOCKS = re.compile(rf"^[ \-?]{{{MAX_DEPTH}}}", re.MULTILINE)
 
 
 class _Loader(yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader):  # type: ignore[misc]
-    """The safe loader with our rules for keys and instants."""
+    """The safe loader with our rules for keys and instants; `aliased`: the text may contain anchors and aliases."""
+
+    aliased = False
+
+    def construct_document(self, node: yaml.Node) -> Any:
+        """The document, unless its aliases make it too large to be meant."""
+        if self.aliased:
+            _expanded(node, {})
+        return super().construct_document(node)
+
+
+def _expanded(node: yaml.Node, seen: dict[int, int]) -> int:
+    """How many nodes there are with aliases expanded; ConstructorError where they are too many, or without end."""
+    if isinstance(node, yaml.ScalarNode):
+        return 1
+    if id(node) not in seen:
+        seen[id(node)] = MAX_NODES
+        below = node.value if isinstance(node, yaml.SequenceNode) else [part for pair in node.value for part in pair]
+        seen[id(node)] = 1 + sum(_expanded(part, seen) for part in below)
+    if seen[id(node)] >= MAX_NODES:
+        problem = f"aliases expand to more than {MAX_NODES:,} values"
+        raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+    return seen[id(node)]
 
 
 def _mapping(loader: Any, node: yaml.MappingNode) -> dict[str, Any]:
@@ -54,6 +82,8 @@ _Loader.add_constructor("tag:yaml.org,2002:timestamp", lambda loader, node: load
 def text_of(file: Path) -> str:
     """What a file holds; FieldError names the file that cannot be read."""
     try:
+        if file.stat().st_size > MAX_BYTES:
+            raise FieldError(str(file), f"cannot be read: it is larger than {MAX_BYTES // 2**20} MiB")
         return file.read_text(encoding="utf-8")
     except OSError as error:
         raise FieldError(str(file), f"cannot be read: {error.strerror or error}") from error
@@ -64,15 +94,39 @@ def text_of(file: Path) -> str:
 
 def each(text: str) -> Iterator[object]:
     """The documents of a text, one after the other, None for an empty one; FieldError tells what is not YAML."""
-    documents = yaml.load_all(text, Loader=_Loader)
-    while True:
-        try:
-            document = next(documents, _END)
-        except yaml.YAMLError as error:
-            raise FieldError("", f"not YAML: {_where(error, text)}") from error
-        if document is _END:
-            return
-        yield document
+    loader = None
+    try:
+        _check_depth(text)
+        loader = _Loader(text)
+        loader.aliased = "&" in text and "*" in text
+        while loader.check_data():
+            yield loader.get_data()
+    except yaml.YAMLError as error:
+        raise FieldError("", f"not YAML: {_where(error, text)}") from error
+    finally:
+        if loader is not None:
+            loader.dispose()
+
+
+def _check_depth(text: str) -> None:
+    """FieldError where parts are nested deeper than anybody writes: libyaml's composer would overflow the stack.
+
+    A glance at brackets and indentation is enough for most texts; the events of the parser tell for sure.
+    """
+    depth = deepest = 0
+    for bracket in _BRACKETS.finditer(text):
+        depth = depth + 1 if bracket[0] in "[{" else max(0, depth - 1)
+        deepest = max(deepest, depth)
+    if deepest <= MAX_DEPTH and not _BLOCKS.search(text):
+        return
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > MAX_DEPTH:
+            raise FieldError("", f"not YAML: line {event.start_mark.line + 1} is nested deeper than {MAX_DEPTH} levels")
 
 
 def only(text: str) -> object:

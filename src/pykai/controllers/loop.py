@@ -215,7 +215,7 @@ class ReconcileLoop(Generic[K]):
         began = self._timers.time()
         try:
             after = await reconcile(key)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - logged, counted and tried again
             self._done(key, began, "error")
             self._failed(key, error)
         else:

@@ -9,6 +9,7 @@ import numpy as np
 
 from pykai.engine import evict
 from pykai.engine.cycle import Cycle
+from pykai.engine.gang import pods_to_place
 from pykai.engine.line import VictimLine
 from pykai.engine.pool import VictimPool
 from pykai.engine.ring import Ring
@@ -24,8 +25,13 @@ def consolidate(cycle: Cycle) -> None:
         evict.run(cycle, CONSOLIDATION)
 
 
+def _may_help(cycle: Cycle, _: VictimPool, gangs: Sequence[int]) -> bool:
+    free = _free_gpus(cycle)
+    return any(_gpus(cycle, pods_to_place(cycle.trial, cycle.orders, gang)) <= free for gang in gangs)
+
+
 def _search(cycle: Cycle, cause: Cause, pool: VictimPool) -> Search | None:
-    if not _enough_free(cycle, cause.pods):
+    if _gpus(cycle, cause.pods) > _free_gpus(cycle):
         return None
     passes = _movable(cycle, cause, pool)
     most = cycle.snapshot.params.max_consolidation_victims
@@ -69,15 +75,21 @@ def _eviction_times(cycle: Cycle) -> list[float]:
     return sorted(cycle.snapshot.gangs.last_eviction.values())
 
 
-def _enough_free(cycle: Cycle, pods: Sequence[int]) -> bool:
-    """Whether the cluster has the GPUs, if only they were together."""
+def _gpus(cycle: Cycle, pods: Sequence[int]) -> float:
+    """GPUs that pods request together, without errors of floating point."""
+    classes, klass = cycle.snapshot.pods.classes, cycle.trial.klass
+    return round(sum(float(classes[klass[pod]].request[GPU]) for pod in pods), 4)
+
+
+def _free_gpus(cycle: Cycle) -> float:
+    """What would be enough if only it were together."""
     trial, ready = cycle.trial, cycle.snapshot.nodes.ready
     free = (trial.idle[GPU] + trial.releasing[GPU])[ready].sum()
     for node, shares in trial.shares.items():
         if ready[node]:
             capacity = float(cycle.snapshot.nodes.gpu_memory[node])
             free += sum((capacity - s.allocated + s.releasing) / capacity for s in shares.values() if s.used > 0)
-    return bool(np.round(free, 4) >= np.round(sum(trial.of_class(pod).request[GPU] for pod in pods), 4))
+    return round(float(free), 4)
 
 
 def _sample(cycle: Cycle, pool: VictimPool, size: int) -> list[int]:
@@ -104,6 +116,7 @@ CONSOLIDATION = evict.Eviction(
     lambda cycle, gang: cycle.snapshot.gangs.preemptible[gang],
     _search,
     _messages,
+    may_help=_may_help,
     keep_all=True,
     told_apart=_rested,
 )

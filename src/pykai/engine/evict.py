@@ -39,6 +39,9 @@ class Eviction:
     """What to tell each victim."""
     entitled: Callable[[Cycle, int], bool] = lambda _, __: True
     """Whether the gang may take anything from others as its queue stands; who may not says nothing about the rest."""
+    may_help: Callable[[Cycle, VictimPool, Sequence[int]], bool] = lambda _, __, ___: True
+    """Whether any of these gangs could be the first that the action helps. If none can, none of them needs a turn: what
+    the answer depends on does not change before one is helped."""
     keep_all: bool = False
     """Whether every victim must get another place; what failed for one gang is then remembered for all queues."""
     told_apart: Callable[[Cycle, int], Hashable] = lambda _, __: None
@@ -63,11 +66,12 @@ def run(cycle: Cycle, action: Eviction) -> None:
     budget = ActionBudget(cycle.policy.budgets, action.name, cycle.clock)
     pending = pending_gangs(cycle)
     gangs = [g for g in pending if action.may_evict_for(cycle, g) and not _delayed(cycle, g)]
-    if not gangs:
+    pool = VictimPool(cycle)
+    if not gangs or not action.may_help(cycle, pool, gangs):
         return
     apart = partial(action.told_apart, cycle)
     walk = ShapedWalk(cycle, gangs, cycle.policy.queue_depth.get(action.name), apart)
-    means = Means(VictimPool(cycle), Waiting(cycle, pending), walk, budget)
+    means = Means(pool, Waiting(cycle, pending), walk, budget)
     failures = Failures(cycle, not action.keep_all, apart)
     while (gang := walk.pop()) is not None:
         cycle.efforts["tried", action.name] += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from types import MappingProxyType
 from typing import NamedTuple
@@ -66,9 +67,12 @@ def _text(cycle: Cycle, gang: int, c: PodClass, looked: Looked) -> str:
 
 def _shortage_text(cycle: Cycle, c: PodClass) -> str:
     """Where every node is short of something no other reason counts: the text follows from how many lack what."""
-    free, memo = cycle.node_facts.states().free, cycle.state(_Known).shortage_texts
-    counted = [(row, int(np.count_nonzero(free[row] < need))) for row, need in c.demand]
-    key = tuple([(row, count) for row, count in counted if count])
+    free, memo = cycle.node_facts.states().free, cycle.state(_texts)
+    known = _while_nothing_moves(cycle).short
+    for lack in c.demand:
+        if lack not in known:
+            known[lack] = int(np.count_nonzero(free[lack[0]] < lack[1]))
+    key = tuple([(lack[0], known[lack]) for lack in c.demand if known[lack]])
     if key not in memo:
         memo[key] = FitError({_lack(cycle, row).reason: count for row, count in key}).text()
     return memo[key]
@@ -100,7 +104,7 @@ def fit_error(
     """Counts per reason over the nodes; remembered while nothing moves, for the next pod that is alike."""
     where = None if nodes is None else nodes.tobytes()
     key = (cycle.node_facts.reasons_key(c), where, *((reason, mask.tobytes()) for reason, mask in closed))
-    memo = _while_nothing_moves(cycle)
+    memo = _while_nothing_moves(cycle).errors
     known = None if refused else memo.get(key)
     if known is None:
         known = _fit_error(cycle, c, nodes, refused, closed)
@@ -109,12 +113,35 @@ def fit_error(
     return known
 
 
-def _while_nothing_moves(cycle: Cycle) -> dict[Hashable, FitError]:
+@dataclass
+class _Known:
+    """What was worked out when so many nodes had been touched."""
+
+    touched: int
+    errors: dict[Hashable, FitError] = field(default_factory=dict)
+    short: dict[tuple[int, float], int] = field(default_factory=dict)
+    """Resource and amount -> how many nodes have less."""
+
+
+def _known(_: Cycle) -> _Known:
+    return _Known(-1)
+
+
+def _texts(_: Cycle) -> dict[tuple[tuple[int, int], ...], str]:
+    """Texts by how many nodes lack what."""
+    return {}
+
+
+def _lacks(_: Cycle) -> dict[int, Lack]:
+    return {}
+
+
+def _while_nothing_moves(cycle: Cycle) -> _Known:
     """What was worked out since something was last placed or evicted."""
-    known, touched = cycle.state(_Known), len(cycle.trial.touched)
-    if known.read != touched:
-        known.read, known.fit_errors = touched, {}
-    return known.fit_errors
+    known = cycle.state(_known)
+    if known.touched != len(cycle.trial.touched):
+        known.touched, known.errors, known.short = len(cycle.trial.touched), {}, {}
+    return known
 
 
 def _fit_error(
@@ -155,16 +182,6 @@ def _by_reason(refused: Mapping[int, str]) -> dict[str, list[int]]:
     for node, reason in refused.items():
         found.setdefault(reason, []).append(node)
     return found
-
-
-class _Known:
-    """What was worked out in a cycle: texts by what is lacking where; errors since something last moved."""
-
-    def __init__(self, _: Cycle) -> None:
-        self.shortage_texts: dict[tuple[tuple[int, int], ...], str] = {}
-        self.lacks: dict[int, Lack] = {}
-        self.read = -1
-        self.fit_errors: dict[Hashable, FitError] = {}
 
 
 # ------------------------------------------------------------------------------------------------------------ shortages
@@ -216,7 +233,7 @@ def shortages(
 
 
 def _lack(cycle: Cycle, row: int) -> Lack:
-    known = cycle.state(_Known).lacks
+    known = cycle.state(_lacks)
     if row not in known:
         known[row] = Lack(NO_SLOT) if row == PODS else Lack(_reason(cycle, row), row)
     return known[row]

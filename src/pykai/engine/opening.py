@@ -126,7 +126,7 @@ def queue_ledgers(snapshot: Snapshot, amounts: PodAmounts) -> QueueLedgers:
     return QueueLedgers(*(_up_the_tree(block, paths) for block in (allocated, held, allocated + waiting)))
 
 
-def _up_the_tree(leaves: Column, paths: list[tuple[int, ...]]) -> Ledger:
+def _up_the_tree(leaves: Column, paths: Sequence[tuple[int, ...]]) -> Ledger:
     """Each queue's own figures added to all its ancestors; GPUs kept to 1/10000 so that order cannot matter."""
     total = np.zeros_like(leaves)
     for queue in np.flatnonzero(leaves.any(axis=0)).tolist():

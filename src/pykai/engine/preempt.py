@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pykai.engine import evict
 from pykai.engine.capacity import over_held_quota
 from pykai.engine.cycle import Cycle
@@ -25,6 +27,11 @@ def _may(cycle: Cycle, gang: int) -> bool:
     return over_held_quota(cycle.book, gangs.queue[gang], request) is None
 
 
+def _may_help(cycle: Cycle, pool: VictimPool, gangs: Sequence[int]) -> bool:
+    table = cycle.snapshot.gangs
+    return any(table.priority[gang] > pool.lowest_priority(table.queue[gang]) for gang in gangs)
+
+
 def _search(cycle: Cycle, cause: Cause, pool: VictimPool) -> Search | None:
     gangs = cycle.snapshot.gangs
     queue, priority = gangs.queue[cause.gang], gangs.priority[cause.gang]
@@ -41,4 +48,4 @@ def _messages(cycle: Cycle, scenario: Scenario) -> dict[int, str]:
     return {pod: f"Pod {title(pod)} was preempted by higher priority workload {evictor}" for pod in scenario.victims}
 
 
-PREEMPT = evict.Eviction("preempt", lambda _, __: True, _search, _messages, _may)
+PREEMPT = evict.Eviction("preempt", lambda _, __: True, _search, _messages, _may, _may_help)

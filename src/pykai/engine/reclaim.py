@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pykai.engine import evict
 from pykai.engine.capacity import human
 from pykai.engine.cycle import Cycle
@@ -22,6 +24,10 @@ def reclaim(cycle: Cycle) -> None:
 def _may(cycle: Cycle, gang: int) -> bool:
     """Whether the gang's queues stay within their fair share with it."""
     return cycle.quota is not None and cycle.quota.can_reclaim(cycle, gang, next_request(cycle, gang))
+
+
+def _may_help(cycle: Cycle, _: VictimPool, gangs: Sequence[int]) -> bool:
+    return any(_may(cycle, gang) for gang in gangs)
 
 
 def _search(cycle: Cycle, cause: Cause, pool: VictimPool) -> Search | None:
@@ -87,4 +93,4 @@ def _amounts(amount: tuple[float, float, float]) -> str:
     return f"GPU: {human(gpu)}, CPU: {human(cpu, 1e3)} (cores), memory: {human(memory, 1e9)} (GB)"
 
 
-RECLAIM = evict.Eviction("reclaim", lambda cycle, _: cycle.quota is not None, _search, _messages, _may)
+RECLAIM = evict.Eviction("reclaim", lambda cycle, _: cycle.quota is not None, _search, _messages, _may, _may_help)

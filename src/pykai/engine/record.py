@@ -124,7 +124,8 @@ def _verdicts(cycle: Cycle, waiting: list[int]) -> Iterator[Verdict]:
 
 def _wrong_queue(cycle: Cycle, gang: int) -> list[GangError]:
     """What is wrong with the queue of a gang: nobody gets a turn in one that is not there, or has others below it."""
-    queues, row, name = cycle.snapshot.queues, cycle.snapshot.gangs.queue[gang], cycle.snapshot.gangs.queue_names[gang]
+    queues, gangs = cycle.snapshot.queues, cycle.snapshot.gangs
+    row, name = gangs.queue[gang], gangs.queue_name(gang)
     if row >= 0:
         text = f"Queue '{name}' has child queues: workloads belong to a queue without children"
         return [GangError(POD_ERRORS, text)] if queues.children[row] else []

@@ -141,8 +141,8 @@ def _right(out: Outcome, case: tuple[str, int, Evict]) -> Iterator[Violation]:
     if by < 0:
         return
     same = gangs.queue[by] == gangs.queue[gang]
-    ranks = f"priority {gangs.priority[gang]} in {gangs.queue_names[gang]}"
-    ranks += f", evictor {gangs.priority[by]} in {gangs.queue_names[by]}"
+    ranks = f"priority {gangs.priority[gang]} in {gangs.queue_name(gang)}"
+    ranks += f", evictor {gangs.priority[by]} in {gangs.queue_name(by)}"
     if by == gang:
         yield Violation("nobody evicts itself", about, eviction.action)
     if eviction.action == "preempt" and not (same and gangs.priority[gang] < gangs.priority[by]):

@@ -5,7 +5,7 @@ Part of `engine/verify.py`. Selectors, taints and topology levels are read here 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from pykai.engine.verify_outcome import Outcome, Violation
 from pykai.engine.verify_room import portion
@@ -16,7 +16,7 @@ from pykai.model.status import IS_ACTIVE_ALLOCATED
 from pykai.objects.kinds import Taint
 from pykai.objects.pod_template import Expression, NodeTerm, PodTemplate, Toleration
 
-Labels = dict[str, str]
+Labels = Mapping[str, str]
 
 
 # ---------------------------------------------------------------------------------------------------- pod on a node

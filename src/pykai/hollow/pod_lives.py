@@ -182,7 +182,7 @@ class PodLives:
             if program is not None:
                 await program
                 return 0
-        except Exception:
+        except Exception:  # noqa: BLE001 - a program in a pod may fail in any way
             say(traceback.format_exc())
             return 1
         if seconds is None:

@@ -5,7 +5,7 @@ A podset is a leaf (pods with a minimum), a SubGroupSet an inner node (children 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, lru_cache
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pykai.model.lookup import Key, Lookup, RowsByName
-from pykai.model.resources import Cells, Column, Mask, Rows
+from pykai.model.resources import Column, Mask, Rows, freeze, frozen
 
 
 @dataclass(frozen=True)
@@ -61,26 +61,26 @@ class SubGroupSet:
 class GangTable:
     """One row per PodGroup; pods and podsets of a gang by offsets."""
 
-    queue: Cells
+    queue: Sequence[int]
     """-1: the queue does not exist."""
-    priority: Cells
+    priority: Sequence[int]
     preemptible: Sequence[bool]
-    trees: dict[int, SubGroupSet]
+    trees: Mapping[int, SubGroupSet]
     """Only gangs whose tree is more than one podset named `default` without constraints."""
-    first_podset: Cells
+    first_podset: Sequence[int]
     """Podsets of a gang are neighbours; one more than gangs."""
     podset_gang: Rows
-    podset_min: Cells
-    pod_order: Cells
+    podset_min: Sequence[int]
+    pod_order: Sequence[int]
     """Pod rows grouped by gang."""
-    first_pod: Cells
+    first_pod: Sequence[int]
     """Offsets into pod_order, one more than gangs."""
-    stray_pods: dict[int, list[int]]
+    stray_pods: Mapping[int, Sequence[int]]
     """Gang -> pods that name a sub-group which does not exist."""
-    stale_since: dict[int, float]
-    staleness_grace: dict[int, float]
-    preemption_delay: dict[int, float]
-    last_eviction: dict[int, float]
+    stale_since: Mapping[int, float]
+    staleness_grace: Mapping[int, float]
+    preemption_delay: Mapping[int, float]
+    last_eviction: Mapping[int, float]
     objects: Sequence[Any]
     """The objects.kinds.PodGroup behind each row."""
     blamed: Sequence[int] = ()
@@ -88,6 +88,9 @@ class GangTable:
     lookup: Lookup | None = field(default=None, repr=False)
     """Rows by name, where the cache keeps them; without it they are collected when first asked for."""
     _created: dict[int, float] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        freeze(self)
 
     def rows_of(self, keys: Iterable[Key]) -> dict[Key, int]:
         """Rows by namespace and name, of those that exist."""
@@ -110,10 +113,10 @@ class GangTable:
     def namespaces(self) -> list[str]:
         return [group.metadata.namespace for group in self.objects]
 
-    @cached_property
-    def queue_names(self) -> list[str]:
-        """As each group states it, whether the queue exists or not."""
-        return [group.spec.queue for group in self.objects]
+    def queue_name(self, row: int) -> str:
+        """As the group states it, whether the queue exists or not."""
+        name: str = self.objects[row].spec.queue
+        return name
 
     def created(self, row: int) -> float:
         """When it was made, in seconds since the epoch."""
@@ -168,22 +171,23 @@ class GangColumns:
 
     @cached_property
     def queue(self) -> Rows:
-        return np.asarray(self._queue, dtype=np.int64)
+        return frozen(np.asarray(self._queue, dtype=np.int64))
 
     @cached_property
     def priority(self) -> Column:
-        return np.asarray(self._priority, dtype=np.float64)
+        return frozen(np.asarray(self._priority, dtype=np.float64))
 
     @cached_property
     def preemptible(self) -> Mask:
-        return np.asarray(self._preemptible, dtype=bool)
+        return frozen(np.asarray(self._preemptible, dtype=bool))
 
     @cached_property
     def creation(self) -> Column:
         objects = self._objects
-        return np.array([at.timestamp() if (at := group.metadata.creation_timestamp) else 0.0 for group in objects])
+        created = (group.metadata.creation_timestamp for group in objects)
+        return frozen(np.fromiter((at.timestamp() if at else 0.0 for at in created), np.float64, len(objects)))
 
     @cached_property
     def podset_min(self) -> Rows:
         """By podset."""
-        return np.asarray(self._podset_min, dtype=np.int64)
+        return frozen(np.asarray(self._podset_min, dtype=np.int64))

@@ -5,11 +5,11 @@ A table outlives its snapshot: as long as the nodes say the same it stays the sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from pykai.model.resources import Column, Mask
+from pykai.model.resources import Column, Mask, freeze
 
 Fact = TypeVar("Fact")
 
@@ -18,8 +18,8 @@ Fact = TypeVar("Fact")
 class NodeTable:
     """`allocatable[resource, node]`, device facts, labels and taints."""
 
-    names: list[str]
-    rows: dict[str, int]
+    names: Sequence[str]
+    rows: Mapping[str, int]
     allocatable: Column
     gpu_memory: Column
     """MiB per device, floored to a multiple of 100; 100 where it is not known."""
@@ -27,15 +27,18 @@ class NodeTable:
     gpu_count: Column
     dra_gpus: Column
     mig: Mask
-    mig_strategy: list[str]
+    mig_strategy: Sequence[str]
     cpu_only: Mask
     ready: Mask
-    conditions: list[tuple[str, ...]]
+    conditions: Sequence[tuple[str, ...]]
     """Why a node takes no pods (unschedulable, NotReady, pressure), empty where it does."""
-    labels: list[dict[str, str]]
-    taints: list[Sequence[Any]]
+    labels: Sequence[Mapping[str, str]]
+    taints: Sequence[Sequence[Any]]
     """objects.kinds.Taint of each."""
     _facts: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        freeze(self)
 
     def __len__(self) -> int:
         return len(self.names)

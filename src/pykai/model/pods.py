@@ -6,14 +6,14 @@ scores and verdicts are computed per class.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from typing import Any
 
 from pykai.model.lookup import Key, Lookup, RowsByName
-from pykai.model.resources import GPU, Column, Rows
+from pykai.model.resources import GPU, Column, Rows, freeze
 from pykai.model.status import Status
 
 MANY_WAIT = 32
@@ -45,14 +45,17 @@ class PodClass:
     """The decoded pod template (objects.pod_template.PodTemplate): read by filters, opaque to the engine."""
     namespace: str
     """Set only where a constraint is namespaced (claims, config maps, pod affinity)."""
-    labels: dict[str, str]
+    labels: Mapping[str, str]
     """Those that pod affinity terms of the cluster read."""
     config_maps: frozenset[str]
     """Those that must exist before it is bound."""
     qos: str
     dims: Rows
     """Rows with a request above zero, the GPU row left out for shared GPUs."""
-    overhead: dict[int, float] = field(default_factory=dict)
+    overhead: Mapping[int, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        freeze(self)
 
     @cached_property
     def demand(self) -> list[tuple[int, float]]:
@@ -74,7 +77,7 @@ class PodClass:
 class PodTable:
     """One row per pod that is on a node or waits for one; parallel lists."""
 
-    classes: list[PodClass]
+    classes: Sequence[PodClass]
     klass: Rows
     gang: Rows
     """-1: not ours to schedule (another scheduler's, or without a PodGroup)."""
@@ -85,13 +88,16 @@ class PodTable:
     """-1: not on a node."""
     objects: Sequence[Any]
     """The objects.kinds.Pod behind each row, for order labels, reasons and writers."""
-    gpu_groups: dict[int, tuple[str, ...]]
-    reservation: dict[int, str]
+    gpu_groups: Mapping[int, tuple[str, ...]]
+    reservation: Mapping[int, str]
     """Reservation pods that are needed -> the shared device."""
     foreign: frozenset[int]
     """Active pods of other schedulers that are not our utility pods."""
     lookup: Lookup | None = field(default=None, repr=False)
     """Rows by name, where the cache keeps them; without it they are collected when first asked for."""
+
+    def __post_init__(self) -> None:
+        freeze(self)
 
     def rows_of(self, keys: Iterable[Key]) -> dict[Key, int]:
         """Rows by namespace and name, of those that exist."""

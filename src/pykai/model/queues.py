@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from pykai.model.resources import Column
+from pykai.model.resources import Column, freeze
 
 
 @dataclass(frozen=True, eq=False)
 class QueueTable:
     """-1 in `deserved` or `limit` is unlimited; -1 in `parent` is a root."""
 
-    names: list[str]
-    titles: list[str]
+    names: Sequence[str]
+    titles: Sequence[str]
     """Display name, or name."""
-    rows: dict[str, int]
-    parent: list[int]
-    children: list[list[int]]
+    rows: Mapping[str, int]
+    parent: Sequence[int]
+    children: Sequence[Sequence[int]]
     deserved: Column
     limit: Column
     weight: Column
     usage: Column
-    priority: list[int]
-    creation: list[float]
-    preempt_min_runtime: list[float | None]
-    reclaim_min_runtime: list[float | None]
-    paths: list[tuple[int, ...]]
+    priority: Sequence[int]
+    creation: Sequence[float]
+    preempt_min_runtime: Sequence[float | None]
+    reclaim_min_runtime: Sequence[float | None]
+    paths: Sequence[tuple[int, ...]]
     """The queue itself, its parent, ... up to the root."""
-    left_out: dict[str, str]
+    left_out: Mapping[str, str]
     """Queues that are no rows here -> the queue above them that does not exist; empty: they are above themselves."""
+
+    def __post_init__(self) -> None:
+        freeze(self)
 
     def __len__(self) -> int:
         return len(self.names)

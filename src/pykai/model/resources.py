@@ -6,9 +6,10 @@ in the cluster gets a row of its own. Any name that ends in `gpu` is the GPU row
 
 from __future__ import annotations
 
-from collections.abc import MutableSequence, Sequence
-from dataclasses import dataclass, field
-from typing import Any, cast
+from collections.abc import Iterable, Mapping, MutableSequence, Sequence
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +27,36 @@ def cells(column: Rows, often: bool) -> Cells:
     return cast(Cells, column.tolist() if often else memoryview(cast(Any, column)))
 
 
-def flags(column: Mask, often: bool) -> Sequence[bool]:
-    """The same for truths, only to be read."""
-    return cast(Sequence[bool], column.tolist() if often else memoryview(cast(Any, column)))
+Array = TypeVar("Array", bound=NDArray[Any])
+
+
+def frozen(array: Array) -> Array:
+    """The same array, not to be written to any more."""
+    array.flags.writeable = False
+    return array
+
+
+def fixed(column: NDArray[Any], often: bool) -> Sequence[Any]:
+    """A column to be read one value at a time, by its memory or, where that is done `often`, as a tuple."""
+    return tuple(column.tolist()) if often else cast(Sequence[Any], memoryview(cast(Any, frozen(column))))
+
+
+def freeze(table: object) -> None:
+    """Make the fields of a frozen dataclass read-only, too: arrays, mappings and lists, those in a list included.
+
+    What a table derives for itself, in fields with an underscore, is its own matter.
+    """
+    for each in fields(cast(Any, table)):
+        if not each.name.startswith("_"):
+            object.__setattr__(table, each.name, _read_only(getattr(table, each.name)))
+
+
+def _read_only(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return frozen(value)
+    if isinstance(value, list):
+        return tuple(map(_read_only, value)) if any(isinstance(x, (list, dict)) for x in value) else tuple(value)
+    return MappingProxyType(value) if isinstance(value, dict) else value
 
 
 CPU, MEMORY, GPU, PODS = 0, 1, 2, 3
@@ -41,30 +69,28 @@ MIG_PREFIX = "nvidia.com/mig-"
 _PLAIN = ("ephemeral-storage", "storage")
 
 
-@dataclass
+@dataclass(frozen=True)
 class ResourceSpace:
-    """Names of the rows; grows while a snapshot is built and is only read afterwards."""
+    """Names of the rows, and the row of every name."""
 
-    names: list[str] = field(default_factory=lambda: list(FIXED))
-    rows: dict[str, int] = field(default_factory=lambda: {name: row for row, name in enumerate(FIXED)})
+    names: Sequence[str] = FIXED
+    rows: Mapping[str, int] = field(default_factory=lambda: {name: row for row, name in enumerate(FIXED)})
 
-    def row(self, name: str) -> int:
-        """The row of a resource name, added if it is new."""
-        known = self.rows.get(name)
-        if known is None:
-            known = GPU if name.endswith("gpu") else len(self.names)
-            if known != GPU:
-                self.names.append(name)
-            self.rows[name] = known
-        return known
+    def __post_init__(self) -> None:
+        freeze(self)
 
     @property
     def size(self) -> int:
         return len(self.names)
 
-    def copy(self) -> ResourceSpace:
-        """One that can be grown by itself."""
-        return ResourceSpace(list(self.names), dict(self.rows))
+    def with_names(self, names: Iterable[str]) -> ResourceSpace:
+        """A space that has rows for these resources, too; itself where they are known."""
+        new = [name for name in dict.fromkeys(names) if name not in self.rows]
+        if not new:
+            return self
+        added = [name for name in new if not name.endswith("gpu")]
+        rows = dict.fromkeys(new, GPU) | {name: self.size + at for at, name in enumerate(added)}
+        return ResourceSpace((*self.names, *added), {**self.rows, **rows})
 
     def mig_rows(self) -> dict[int, int]:
         """Row -> GPUs counted per instance, for every MIG profile."""

@@ -11,7 +11,7 @@ from pykai.model.nodes import NodeTable
 from pykai.model.params import SchedulerParams
 from pykai.model.pods import PodTable
 from pykai.model.queues import QueueTable
-from pykai.model.resources import ResourceSpace
+from pykai.model.resources import ResourceSpace, freeze
 
 Key = tuple[str, str]
 """Namespace and name."""
@@ -34,17 +34,20 @@ class ClusterObjects:
     numa_topologies: Mapping[str, Any] = field(default_factory=dict)
     bind_requests: Mapping[Key, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        freeze(self)
+
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """Tables, parameters and the moment it was taken (seconds since the epoch)."""
+    """Tables, parameters and the moment it was taken (seconds since the epoch). Nothing in it can be written to."""
 
     space: ResourceSpace
     nodes: NodeTable
     pods: PodTable
     gangs: GangTable
     queues: QueueTable
-    topologies: dict[str, tuple[str, ...]]
+    topologies: Mapping[str, tuple[str, ...]]
     """Topology name -> node label keys, widest first."""
     objects: ClusterObjects
     params: SchedulerParams
@@ -54,6 +57,9 @@ class Snapshot:
     observed_at: float
     revision: int = 0
     _facts: dict[Any, Any] = field(init=False, default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        freeze(self)
 
     def derived(self, function: Callable[[Snapshot], Fact]) -> Fact:
         """What a pure function makes of this snapshot, computed when first asked for."""

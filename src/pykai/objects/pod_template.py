@@ -98,7 +98,7 @@ class PodClaim(Kind):
     resource_claim_template_name: str | None = None
 
 
-class PodTemplate(Struct, gc=False):
+class PodTemplate(Struct, gc=False, frozen=True):
     """The decoded parts of a pod spec that all copies of a template share."""
 
     containers: list[Container]

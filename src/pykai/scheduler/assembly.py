@@ -48,7 +48,7 @@ class LiveScheduler:
     `colocated` are other components in the same process.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a scheduler, put together here only
         self, api: Api, watches: Watches, mind: Mind, loop: Loop, options: Options, colocated: Colocated = ALONE
     ) -> None:
         steady = asyncio.get_running_loop().time

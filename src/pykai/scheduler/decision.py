@@ -96,7 +96,7 @@ class Decision:
 
 
 @collector.at_rest()
-def make_decision(
+def make_decision(  # noqa: PLR0913 - what one cycle is made of
     view: ClusterCache,
     policy: Policy,
     judge: Judge,

@@ -83,7 +83,7 @@ def selection(source: Source, params: SchedulerParams, selective: bool) -> Selec
 class Feed:
     """Follows all sources into one cache; `heed` is told how much each change matters."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what informers feed
         self,
         watches: Watches,
         cache: ClusterCache,

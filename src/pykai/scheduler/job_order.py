@@ -22,5 +22,5 @@ def job_order(snapshot: Snapshot, policy: Policy, now: float) -> dict[str, Any]:
         walk.go_on(gang)
         entry = {"id": gangs.title(gang), "priority": gangs.priority[gang]}
         everybody.append(entry)
-        by_queue.setdefault(gangs.queue_names[gang], []).append(entry)
+        by_queue.setdefault(gangs.queue_name(gang), []).append(entry)
     return {"global_order": everybody, "queue_order": by_queue}

@@ -103,7 +103,7 @@ class Scheduler:
         except RefusedPlanError as error:
             self._hands.metrics.add("refused_plans_total")
             self._failed("plan refused", error=str(error))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a failed cycle is logged, the next one runs
             self._hands.metrics.add("failed_cycles_total")
             self._failed("cycle failed", exc_info=error)
         else:

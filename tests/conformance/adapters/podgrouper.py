@@ -6,28 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pykai.controllers.grouping import (
-    GroupingError,
-    GroupSpec,
-    Settings,
-    SubGroup,
-    Topology,
-    Workload,
-    default,
-    grove,
-    kubeflow,
-    lws,
-    pod_group,
-    pod_patch,
-    pods,
-    priority,
-    skip_owner,
-)
-from pykai.controllers.grouping import karta as kartas
-from pykai.controllers.grouping.assignment import with_node_pool
-from pykai.controllers.grouping.fields import group_version_kind
-from pykai.controllers.grouping.kinds import DEFAULT, KARTA, TABLE, Kind, choose, group_workload, known
-from pykai.controllers.grouping.owners import has_labels, ownership, skips_grouping
+from pykai.controllers.podgrouper import podgroup
+from pykai.controllers.podgrouper.grouping import has_labels, ownership, pod_patch, skips_grouping, with_node_pool
+from pykai.controllers.podgrouper.rules import defaults, grove, kinds, kubeflow, leaderworkerset, pods
+from pykai.controllers.podgrouper.rules import karta as kartas
+from pykai.controllers.podgrouper.rules.fields import GroupingError, group_version_kind
+from pykai.controllers.podgrouper.rules.kinds import DEFAULT, KARTA, TABLE, Kind, choose, group_workload, known
+from pykai.controllers.podgrouper.rules.workload import GroupingSettings, GroupSpec, SubGroup, Topology, Workload
 
 Case = dict[str, Any]
 
@@ -56,12 +41,12 @@ class Cluster:
         ]
 
 
-def settings_of(config: Case) -> Settings:
+def settings_of(config: Case) -> GroupingSettings:
     inner = config.get("default_grouper") or config.get("default_plugin") or config
     defaults = inner.get("default_config_per_type_config_map_name")
-    return Settings(
-        queue_label=inner.get("queue_label_key", Settings.queue_label),
-        node_pool_label=inner.get("node_pool_label_key", Settings.node_pool_label),
+    return GroupingSettings(
+        queue_label=inner.get("queue_label_key", GroupingSettings.queue_label),
+        node_pool_label=inner.get("node_pool_label_key", GroupingSettings.node_pool_label),
         search_legacy_groups=config.get("search_for_legacy_pod_groups", False),
         knative_gang=config.get("gang_schedule", False),
         kind_defaults=(inner["default_config_per_type_config_map_namespace"], defaults) if defaults else None,
@@ -205,7 +190,7 @@ def skipping_top_owner(given: Case, work: Workload) -> GroupSpec:
         key, _, plugin = line.partition(" -> ")
         group, version, kind = key.split("/")
         rows[group, version, kind] = DEFAULT if plugin == "Default Grouper" else TABLE[group, version, kind]
-    return skip_owner.group(work, lambda inner: rows.get(group_version_kind(inner.top), DEFAULT).apply(inner))
+    return kinds.group_wrapped(work, lambda inner: rows.get(group_version_kind(inner.top), DEFAULT).apply(inner))
 
 
 GROUPERS: dict[str, Callable[[Case, Workload], GroupSpec]] = {
@@ -242,10 +227,10 @@ def grouping(case: Case, document: Case) -> list[str]:
     grouper, _, function = case["function"].rpartition(".")
     if function == "CalcPodGroupPriorityClass":
         work = replace(work, default_priority=given["default_priority_class_for_job"])
-        return compared(lambda: priority.priority_class(work), expected, "priority_class_name")
+        return compared(lambda: defaults.priority_class(work), expected, "priority_class_name")
     if function == "buildSubGroups":
         return compared(
-            lambda: [rendered_sub_group(group) for group in lws.sub_groups(work, given["replicas_size"])],
+            lambda: [rendered_sub_group(group) for group in leaderworkerset.sub_groups(work, given["replicas_size"])],
             expected,
             "sub_groups",
         )
@@ -299,13 +284,13 @@ def hub(case: Case, document: Case) -> list[str]:
 def pod_group_cr(case: Case, document: Case) -> list[str]:
     given, expected = case["input"], case["expected"]
     if given["operation"] == "metadata_to_pod_group":
-        made = pod_group.pod_group(spec_of(given["pod_group_metadata"]))
+        made = podgroup.pod_group(spec_of(given["pod_group_metadata"]))
         wrong = [] if "topologyConstraint" in made["spec"] else ["spec.topologyConstraint is missing"]
         return wrong + differences({"metadata": made["metadata"], "spec": made["spec"]}, expected["pod_group"])
     new, old = given["new_pod_group"], given["old_pod_group"]
     if given["operation"] == "merge_with_existing":
-        return differences(pod_group.keeping_decisions(new, old, Settings()), expected["pod_group"])
-    return differences(pod_group.is_same(old, new), expected["result"], "same")
+        return differences(podgroup.keeping_decisions(new, old, GroupingSettings()), expected["pod_group"])
+    return differences(podgroup.is_same(old, new), expected["result"], "same")
 
 
 # -------------------------------------------------------------------------------------------------------------- helpers
@@ -322,7 +307,7 @@ def group_by_kind(given: Case, expected: Case) -> list[str]:
 
 
 def add_node_pool(given: Case, expected: Case) -> list[str]:
-    settings = Settings(node_pool_label=given["node_pool_key"])
+    settings = GroupingSettings(node_pool_label=given["node_pool_key"])
     after = with_node_pool(spec_of(given["metadata"]), given["pod"], settings)
     wanted = expected.get("arguments_after", {}).get("metadata", given["metadata"])
     return differences(dict(after.labels), wanted.get("labels"), "labels")
@@ -345,19 +330,19 @@ def find_sub_group(given: Case, expected: Case) -> list[str]:
 def update(given: Case, expected: Case) -> list[str]:
     old = given["old_pod_group"]
     wanted = expected.get("arguments_after", {}).get("old_pod_group", old)
-    return differences(pod_group.merged(old, given["new_pod_group"]), wanted)
+    return differences(podgroup.merged(old, given["new_pod_group"]), wanted)
 
 
 def preemptibility(given: Case, expected: Case) -> list[str]:
-    defaults = {
-        key: priority.KindDefault(entry.get("priority_name", ""), entry.get("preemptibility", "").lower())
+    by_kind = {
+        key: defaults.KindDefault(entry.get("priority_name", ""), entry.get("preemptibility", "").lower())
         for key, entry in (given.get("defaults") or {}).items()
     }
-    return compared(lambda: priority.preemptibility(workload_of(given), defaults), expected, "result")
+    return compared(lambda: defaults.preemptibility(workload_of(given), by_kind), expected, "result")
 
 
 def preemption_delay(given: Case, expected: Case) -> list[str]:
-    return compared(lambda: default.preemption_delay(workload_of(given)), expected, "result")
+    return compared(lambda: defaults.preemption_delay(workload_of(given)), expected, "result")
 
 
 def grove_member(given: Case, expected: Case) -> list[str]:

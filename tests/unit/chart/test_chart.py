@@ -11,15 +11,15 @@ import yaml
 from charts import generate, roles, values
 
 import pykai
-from pykai.cli import upgrade
+from pykai.cli import install
 from pykai.cli.main import CommandTable, main
-from pykai.controllers.grouping.kinds import TABLE
 from pykai.controllers.operator.components import COMPONENTS
 from pykai.controllers.operator.desired import desired
 from pykai.controllers.operator.scheduler_config import document
 from pykai.controllers.operator.settings import read_config
 from pykai.controllers.operator.shard_settings import read_shard
-from pykai.controllers.pod_grouper.kinds import plural_of
+from pykai.controllers.podgrouper.reader import plural_of
+from pykai.controllers.podgrouper.rules.kinds import TABLE
 from pykai.objects.crds import DEFINITIONS
 from pykai.objects.validation import violations
 from tests.unit.controllers.operator.cluster import OWNER, PARTS, container_of, installation
@@ -289,7 +289,7 @@ def test_hooks_come_only_before(tmp_path: Path) -> None:
 
 
 def test_topologies_are_copied_unless_switched_off(tmp_path: Path) -> None:
-    assert "migrate-topologies" in {flag.name for flag in upgrade.FLAGS}
+    assert "migrate-topologies" in {flag.name for flag in install.FLAGS}
     for enabled in (True, False):
         job = rendered(tmp_path, {"topologyMigration": {"enabled": enabled}})["Job", "crd-upgrader"]
         argument = job["spec"]["template"]["spec"]["containers"][0]["args"][0]

@@ -62,3 +62,53 @@ def test_version_and_unknown_commands() -> None:
     refused = CliRunner().invoke(main, ["nosuch"])
     assert refused.exit_code == 2
     assert "No such command 'nosuch'" in refused.output
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [(["simulte"], "simulate"), (["schedular", "--v=3"], "scheduler"), (["local", "stauts"], "status")],
+)
+def test_a_mistyped_command_is_answered_with_the_one_that_was_meant(typed: list[str], meant: str) -> None:
+    refused = CliRunner().invoke(main, typed)
+    assert refused.exit_code == 2
+    assert f"Did you mean '{meant}'?" in refused.output
+
+
+def test_version_and_help_are_commands() -> None:
+    assert CliRunner().invoke(main, ["version"]).output.startswith(f"kai {__version__} (Python 3.")
+    assert CliRunner().invoke(main, ["help", "replay"]).output.startswith("Usage: kai replay")
+    assert CliRunner().invoke(main, ["help"]).output == CliRunner().invoke(main, ["--help"], prog_name="kai").output
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_complete_commands(shell: str) -> None:
+    script = CliRunner().invoke(main, ["completion", shell])
+    assert script.exit_code == 0, script.output
+    assert f"_KAI_COMPLETE={shell}_complete" in script.output
+    words = {"COMP_WORDS": "kai sim", "COMP_CWORD": "1", "_KAI_COMPLETE": "bash_complete"}
+    assert "plain,simulate" in CliRunner(env=words).invoke(main, prog_name="kai").output
+
+
+def test_an_image_without_pykai_local_says_so() -> None:
+    code = """
+import sys
+sys.modules["pykai.local"] = None
+from click.testing import CliRunner
+from pykai.cli.main import main
+result = CliRunner().invoke(main, ["local", "up"])
+print(result.exit_code, result.output)
+"""
+    out = run_python(code)
+    assert out.startswith("1 ")
+    assert "needs pykai.local, which container images leave out" in out
+
+
+def test_help_of_local_clusters_does_not_load_the_product() -> None:
+    code = """
+import sys
+from click.testing import CliRunner
+from pykai.cli.main import main
+CliRunner().invoke(main, ["local", "--help"])
+print([name for name in ("aiohttp", "numpy", "rich.console", "structlog", "pykai.scheduler") if name in sys.modules])
+"""
+    assert run_python(code).strip() == "[]"

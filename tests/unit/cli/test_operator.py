@@ -12,8 +12,7 @@ from aiohttp import web
 from cryptography import x509
 
 from pykai.cli.main import CommandTable, main
-from pykai.cli.operator import WEBHOOKS, issued, ping, site_of
-from pykai.cli.programs import check_command_line, check_configuration
+from pykai.cli.operator import WEBHOOKS, check_command_line, check_configuration, issued, ping, site_of
 from pykai.cli.scheduler import scheduler
 from pykai.config.fields import FieldError
 from pykai.controllers.operator import PodScope

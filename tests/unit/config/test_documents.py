@@ -53,3 +53,42 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     with pytest.raises(FieldError) as refused:
         documents.text_of(tmp_path)
     assert str(refused.value) == f"{tmp_path}: cannot be read: Is a directory"
+
+
+LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{name}: &{name} [{', '.join(['*' + before] * 10)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (LAUGHS, "aliases expand to more than 5,000,000 values"),
+        ("a: &a [*a]", "aliases expand to more than 5,000,000 values"),
+        ("[" * 100_000, "line 1 is nested deeper than 200 levels"),
+        ("a:\n" + "- " * 100_000, "line 2 is nested deeper than 200 levels"),
+        ('{"a":' * 100_000, "line 1 is nested deeper than 200 levels"),
+    ],
+)
+def test_a_small_text_cannot_become_a_large_document(text: str, problem: str) -> None:
+    with pytest.raises(FieldError, match=problem):
+        list(documents.each(text))
+
+
+def test_depth_counts_and_not_brackets() -> None:
+    text = "text: '" + "[" * 500 + "'\nlist: " + "[" * 150 + "]" * 150
+    found = documents.only(text)
+    assert isinstance(found, dict)
+    assert found["text"] == "[" * 500
+
+
+def test_aliases_may_be_used() -> None:
+    assert documents.only("a: &a {x: 1}\nb: *a\nc: [*a, *a]") == {"a": {"x": 1}, "b": {"x": 1}, "c": [{"x": 1}] * 2}
+
+
+def test_a_file_has_a_largest_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "large.yaml"
+    file.write_text("a: 1" * 10)
+    monkeypatch.setattr(documents, "MAX_BYTES", 20)
+    with pytest.raises(FieldError, match="it is larger than 0 MiB"):
+        documents.text_of(file)

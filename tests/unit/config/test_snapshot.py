@@ -117,3 +117,12 @@ def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
     path.write_text("hello")
     with pytest.raises(FieldError, match=r"plain.zip: not a zip archive"):
         snapshot.load(path)
+
+
+def test_a_snapshot_has_a_largest_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "bomb.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(snapshot.MEMBER, b" " * 2**22)
+    monkeypatch.setattr(snapshot, "MAX_BYTES", 2**20)
+    with pytest.raises(FieldError, match=r"snapshot.json: larger than 1 MiB: not a snapshot"):
+        snapshot.load(path)

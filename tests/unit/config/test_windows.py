@@ -31,6 +31,8 @@ def instant(text: str) -> float:
         ("0 20/2 * * *", "2026-03-10T23:00", "2026-03-10T22:00"),
         ("0 0 * * 2/2", "2026-03-10T00:00", "2026-03-07T00:00"),
         ("0 0 */1 * 5", "2026-03-10T15:00", "2026-03-06T00:00"),
+        ("0 0 * * 0-0", "2026-03-10T15:00", "2026-03-08T00:00"),
+        ("0 0 * * 3-3/2,5", "2026-03-10T15:00", "2026-03-06T00:00"),
         ("0 0 1 * 0,*", "2026-03-10T15:00", "2026-03-01T00:00"),
     ],
 )
@@ -42,7 +44,21 @@ def test_a_day_that_never_comes_never_fires() -> None:
     assert parse_cron("0 0 31 2 *").last_before(instant("2026-03-10")) is None
 
 
-@pytest.mark.parametrize("wrong", ["", "* * * *", "60 * * * *", "* * 0 * *", "*/0 * * * *", "5-1 * * * *", "a * * * *"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "",
+        "* * * *",
+        "60 * * * *",
+        "* * 0 * *",
+        "*/0 * * * *",
+        "5-1 * * * *",
+        "a * * * *",
+        "* * * * * *",
+        "0 0 L * *",
+        "@reboot",
+    ],
+)
 def test_what_is_no_schedule_is_refused(wrong: str) -> None:
     with pytest.raises(ValueError):
         parse_cron(wrong)

@@ -11,8 +11,7 @@ import pytest
 from pykai.controllers.loop import Pace, ReconcileLoop
 from pykai.kube.errors import Conflict, TooManyRequests
 from tests.timeouts import TIMEOUT_SECONDS
-
-from .virtual_time import VirtualTime, settle
+from tests.unit.controllers.virtual_time import VirtualTime, settle
 
 Run = Callable[[str], Awaitable[float | None]]
 

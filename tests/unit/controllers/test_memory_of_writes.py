@@ -1,4 +1,4 @@
-"""Short memories, and the ways between typed and to_unstructured objects."""
+"""Short memories, and the ways between typed and unstructured objects."""
 
 from __future__ import annotations
 

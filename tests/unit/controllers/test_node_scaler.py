@@ -11,9 +11,8 @@ from pykai.kube.api import AS_SERVER_LIKES, Deletion, Object, Patch, Ref, Select
 from pykai.kube.errors import Timeout, Unavailable
 from pykai.kube.resources import NAMESPACE, POD
 from pykai.objects import names
+from tests.unit.controllers.live import DiaryApi, eventually, make_pod, running
 from tests.virtual_loop import in_virtual_time
-
-from .live import DiaryApi, eventually, make_pod, running
 
 UNSCHEDULABLE = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
 

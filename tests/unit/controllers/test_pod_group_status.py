@@ -12,9 +12,8 @@ from pykai.kube.api import Object, Patch
 from pykai.kube.errors import Unavailable
 from pykai.kube.resources import NODE, POD, POD_GROUP, PRIORITY_CLASS, RESOURCE_CLAIM
 from pykai.objects import names
+from tests.unit.controllers.live import DiaryApi, eventually, make_pod, make_priority_classes, running
 from tests.virtual_loop import in_virtual_time
-
-from .live import DiaryApi, eventually, make_pod, make_priority_classes, running
 
 QUICK = PodGroupStatusSettings(gather_seconds=0.02)
 

@@ -11,9 +11,8 @@ from pykai.controllers.status.queues import GroupTally, QueueStatusSettings, run
 from pykai.kube.api import Object, Patch
 from pykai.kube.resources import POD_GROUP, QUEUE
 from pykai.objects import kinds
+from tests.unit.controllers.live import DiaryApi, eventually, make_queue, running
 from tests.virtual_loop import in_virtual_time
-
-from .live import DiaryApi, eventually, make_queue, running
 
 QUICK = QueueStatusSettings(gather_seconds=0.02)
 

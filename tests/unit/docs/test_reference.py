@@ -11,7 +11,7 @@ import pytest
 from docs.generate import fields, flags, metrics, objects, policies, workloads
 
 import pykai
-from pykai.controllers.grouping.kinds import TABLE
+from pykai.controllers.podgrouper.rules.kinds import TABLE
 from pykai.objects import names
 from pykai.observe.metrics import SCHEDULER
 from pykai.plugins import registry

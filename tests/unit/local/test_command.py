@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pykai.cli import local as command
-from pykai.cli.local import local
-from pykai.cli.local_order import Order
-from pykai.local import clusters
+from pykai.cli import local_cluster
+from pykai.cli.local import Order, local
+from pykai.local import clusters, session
 from pykai.local.clusters import Record
 from pykai.local.process import ProcessId, identify
 from pykai.local.session import ClusterPlan
@@ -44,7 +44,7 @@ ORDER = Order(name="x", nodes=3, gpus=1, gpu_memory=23034, gpu_product="NVIDIA-L
 def test_an_order_survives_the_command_line(order: Order, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[ClusterPlan] = []
     monkeypatch.setattr(command, "_binary", lambda: Path("/bin/true"))
-    monkeypatch.setattr(command, "run_cluster", lambda plan, binary, on_ready: seen.append(plan))
+    monkeypatch.setattr(session, "run_cluster", lambda plan, binary, on_ready: seen.append(plan))
     result = kai("run", *order.arguments(), "--kube-scheduler")
     assert result.exit_code == 0, result.output
     (plan,) = seen
@@ -191,6 +191,6 @@ def test_the_first_program_wins(monkeypatch: pytest.MonkeyPatch) -> None:
         return None
 
     made = program()
-    monkeypatch.setattr(command, "PROGRAMS", [lambda *_: None, lambda *_: made, lambda *_: pytest.fail("asked")])
-    assert command._first_program({}, "n", (), print) is made
+    monkeypatch.setattr(local_cluster, "PROGRAMS", [lambda *_: None, lambda *_: made, lambda *_: pytest.fail("asked")])
+    assert local_cluster.first_program({}, "n", (), print) is made
     made.close()

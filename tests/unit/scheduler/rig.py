@@ -13,7 +13,7 @@ from pykai.config.scheduler import SchedulerConfig, policy
 from pykai.controllers.binder import Binder, BinderSettings
 from pykai.controllers.loop import Pace as LoopPace
 from pykai.controllers.loop import ReconcileLoop
-from pykai.controllers.pod_grouper import PodGrouper, PodGrouperSettings
+from pykai.controllers.podgrouper.grouper import PodGrouper, PodGrouperSettings
 from pykai.engine.verify import verify
 from pykai.kube.api import Api, Body, Deletion, Object, Patch, Ref, Resource
 from pykai.kube.backoff import Backoff

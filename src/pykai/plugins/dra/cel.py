@@ -51,7 +51,7 @@ def evaluate(expression: str, driver: str, facts: frozenset[tuple[Fact, Hashable
         result = compiled(cost, {"device": _device(driver, facts)})
     except CostExceededError as error:
         return Evaluation(f"failed: {error}", cost[0])
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - celpy raises anything
         return Evaluation(f"failed: {_reason(error)}", cost[0])
     if not isinstance(result, bool | celtypes.BoolType):
         return Evaluation(f"must be a condition, its value is {result!r}"[:200], cost[0])
@@ -68,7 +68,7 @@ def _compiled(expression: str) -> Callable[[list[int], Any], Any] | str:
     environment = celpy.Environment()
     try:
         tree = environment.compile(expand_bindings(expression))
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - celpy raises anything
         return f"cannot be compiled: {_reason(error)}"
     program, evaluator = environment.program(tree, functions=_functions()), _evaluator()
     return lambda cost, names: evaluator(tree, program.new_activation(), cost).evaluate(names)

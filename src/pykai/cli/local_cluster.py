@@ -1,0 +1,95 @@
+"""What runs on a local cluster beside the control plane and the hollow nodes: all components, programs in pods, images.
+
+They share the process of the cluster's owner. The cluster is installed first; webhooks are served on loopback under a
+certificate of their own, kept beside the cluster's other files, and registered before the cluster counts as ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from pykai.admission.pods import PodSettings
+from pykai.cli import all as everything
+from pykai.cli.component import Process, live
+from pykai.cli.install import install
+from pykai.cli.reservation import on_hollow_nodes
+from pykai.cli.webhooks import WebhookSettings
+from pykai.hollow.settings import Log, Object, OnStart
+from pykai.hollow.settings import Program as PodProgram
+from pykai.hollow.shapes import Device
+from pykai.kube.api import Api
+from pykai.local.containers.images import Image, Images
+from pykai.local.session import Component, connect
+from pykai.objects import names
+
+HOST = "127.0.0.1"
+_PROCESS = Process("kai", metrics_address=f"{HOST}:0", health_address="0")
+
+
+def settings(certificates: Path) -> everything.AllSettings:
+    """Everything switched on that users try first: GPU sharing; without runtime classes, which hollow nodes lack."""
+    webhook = WebhookSettings(everything.PATHS, host=HOST, port=0, certificates=certificates, own_host=HOST)
+    pods = PodSettings(gpu_sharing=True, fraction_runtime_class="")
+    usual = everything.settings_for(names.SCHEDULER_NAME, pods, webhook)
+    reservations = replace(usual.binder.reservations, runtime_class="")
+    return replace(
+        usual,
+        scheduler=replace(usual.scheduler, plugin_port=0),
+        binder=replace(usual.binder, reservations=reservations),
+    )
+
+
+class Product:
+    """The product on the one local cluster of this process."""
+
+    def __init__(self) -> None:
+        self._api: Api | None = None
+
+    async def run(self, kubeconfig: Path, ready: asyncio.Event) -> None:
+        """Install the product and run all of it until cancelled."""
+        async with connect(kubeconfig) as api:
+            self._api = api
+            await install(api)
+            compose = partial(everything.compose, settings(kubeconfig.parent / "webhook"))
+            await live(api, _PROCESS, compose, all_ready=ready)
+
+    async def run_pods_only(self, kubeconfig: Path, ready: asyncio.Event) -> None:
+        """Only let programs in pods work until cancelled; the components are somebody else's affair."""
+        async with connect(kubeconfig) as api:
+            self._api = api
+            ready.set()
+            await asyncio.Event().wait()
+
+    def connection(self) -> Api:
+        """The client that programs in pods use; an error before the product runs, after which a pod is restarted."""
+        if self._api is None:
+            raise RuntimeError("the local cluster is not connected yet")
+        return self._api
+
+
+_PRODUCT = Product()
+KAI = Component("kai", _PRODUCT.run)
+PODS_ONLY = Component("pod-programs", _PRODUCT.run_pods_only)
+RESERVATION = on_hollow_nodes(_PRODUCT.connection)
+
+COMPONENTS: Sequence[Component] = (KAI,)
+"""What runs on every local cluster, started in this order."""
+
+PROGRAMS: Sequence[OnStart] = (RESERVATION,)
+"""What pods run; they are asked in this order and the first program wins."""
+
+IMAGES: Images = {
+    "pykai": Image({"kai": (sys.executable, "-m", "pykai.cli.main")}, ("kai",), {"PYTHONUNBUFFERED": "1"}),
+}
+"""Whose containers run as processes: with `--bare`, the components that the chart and its operator deploy."""
+
+
+def first_program(pod: Object, node: str, devices: tuple[Device, ...], log: Log) -> PodProgram | None:
+    """What a pod on a hollow node runs, if anything."""
+    programs = (choose(pod, node, devices, log) for choose in PROGRAMS)
+    return next((program for program in programs if program is not None), None)

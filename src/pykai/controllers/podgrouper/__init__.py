@@ -1,0 +1,10 @@
+"""The pod grouper: finds the workload behind every pod, writes its PodGroup and adds it (docs/concepts/grouping.md).
+
+The rules are pure functions: `rules.kinds` has one row per kind of workload, `grouping.group_pod` is the way from a pod
+to its group. `grouper.PodGrouper` applies them to the watched pods and writes the results.
+"""
+
+from pykai.controllers.podgrouper.grouper import PodGrouper, PodGrouperSettings, run
+from pykai.controllers.podgrouper.rules.workload import GroupingSettings
+
+__all__ = ["GroupingSettings", "PodGrouper", "PodGrouperSettings", "run"]

@@ -1,0 +1,192 @@
+"""The grouper in one function: a pod in, the group it belongs to out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from pykai.controllers.podgrouper.rules import karta
+from pykai.controllers.podgrouper.rules.defaults import (
+    PREEMPTIBILITIES,
+    UnreadableDefaultsError,
+    read_kind_defaults,
+    readable_seconds,
+)
+from pykai.controllers.podgrouper.rules.fields import (
+    GroupingError,
+    Object,
+    annotations_of,
+    full_name,
+    group_version_kind,
+    labels_of,
+    name_of,
+    namespace_of,
+    owner_references,
+    text_at,
+    uid_of,
+    value_at,
+)
+from pykai.controllers.podgrouper.rules.kinds import group_workload, known
+from pykai.controllers.podgrouper.rules.workload import ForbiddenError, GroupingSettings, GroupSpec, Lookup, Workload
+from pykai.objects import names
+
+
+@dataclass(frozen=True)
+class Ownership:
+    """The top owner, and every owner from the direct one up to it; a pod without owners is its own top, alone."""
+
+    top: Object
+    owners: tuple[Object, ...]
+
+
+def ownership(pod: Object, lookup: Lookup) -> Ownership:
+    """Everything above a pod; raises GroupingError where the chain is broken, forked or a circle."""
+    owners: list[Object] = []
+    references = owner_references(pod)[:1]
+    while references:
+        try:
+            owner = _fetched(references[0], namespace_of(pod), lookup)
+        except ForbiddenError:
+            break
+        if any(_is_same(owner, seen) for seen in owners):
+            raise GroupingError(f"{_described(owner)} is its own owner")
+        owners.append(owner)
+        references = _single(owner)
+    return Ownership(owners[-1] if owners else pod, tuple(owners))
+
+
+def _fetched(reference: Object, home: str, lookup: Lookup) -> Object:
+    kind, owner_name, wanted = (text_at(reference, key) for key in ("kind", "name", "uid"))
+    owner = lookup.get(text_at(reference, "apiVersion"), kind, home, owner_name)
+    missing = f"failed to find {kind}: <{home}/{owner_name}>, uid: <{wanted}>"
+    if owner is None:
+        raise GroupingError(f"{missing}: it does not exist")
+    if uid_of(owner) != wanted:
+        raise GroupingError(f"{missing}: Owner resource with uid {wanted} not found")
+    return owner
+
+
+def _single(owner: Object) -> list[Object]:
+    references = owner_references(owner)
+    if len(references) > 1:
+        several = ", ".join(f"{text_at(ref, 'kind')} {text_at(ref, 'name')}" for ref in references)
+        raise GroupingError(f"found {_described(owner)} with multiple owners: [{several}]")
+    return references
+
+
+def _is_same(one: Object, other: Object) -> bool:
+    return text_at(one, "kind") == text_at(other, "kind") and full_name(one) == full_name(other)
+
+
+def _described(owner: Object) -> str:
+    return f"{text_at(owner, 'kind')} <{name_of(owner)} in namespace {namespace_of(owner)}>"
+
+
+def skips_grouping(obj: Object) -> bool:
+    """Whether the user asked the grouper to leave the pods of this object (or this pod) alone."""
+    return annotations_of(obj).get(names.SKIP_PODGROUPER) == "true"
+
+
+def has_labels(labels: Mapping[str, str] | None, selector: Mapping[str, str] | None) -> bool:
+    """Whether labels contain every entry of a selector; an empty selector selects everything."""
+    return (selector or {}).items() <= (labels or {}).items()
+
+
+def with_node_pool(spec: GroupSpec, pod: Object, settings: GroupingSettings) -> GroupSpec:
+    """The group in the node pool of its pod, unless the workload names one."""
+    key = settings.node_pool_label
+    pool = labels_of(pod).get(key)
+    return spec if pool is None or key in spec.labels else replace(spec, labels={**spec.labels, key: pool})
+
+
+def pod_patch(spec: GroupSpec, pod: Object) -> Object | None:
+    """The merge patch that puts the pod in its group; None if it is there. An older sub-group is never removed."""
+    wanted: dict[str, dict[str, str]] = {}
+    if annotations_of(pod).get(names.POD_GROUP_ANNOTATION) != spec.name:
+        wanted["annotations"] = {names.POD_GROUP_ANNOTATION: spec.name}
+    sub_group = spec.sub_group_of(namespace_of(pod), name_of(pod))
+    if sub_group is not None and labels_of(pod).get(names.SUBGROUP_LABEL) != sub_group.name:
+        wanted["labels"] = {names.SUBGROUP_LABEL: sub_group.name}
+    return {"metadata": wanted} if wanted else None
+
+
+def ignored_settings(work: Workload) -> list[str]:
+    """One line per label, annotation or setting that had no effect, naming it and what was expected."""
+    wishes = [line for obj in (*work.chain, work.pod) for line in _ignored_on_object(obj)]
+    return [*wishes, *_ignored_defaults(work), *_ignored_kartas(work)]
+
+
+def _ignored_on_object(obj: Object) -> Iterator[str]:
+    where = f"{text_at(obj, 'kind') or 'Pod'} {full_name(obj)}"
+    preemptibility = labels_of(obj).get(names.PREEMPTIBILITY_LABEL, "")
+    if preemptibility not in PREEMPTIBILITIES:
+        yield (
+            f"{where}: label {names.PREEMPTIBILITY_LABEL}={preemptibility} ignored: "
+            "expected preemptible or non-preemptible"
+        )
+    for key, may_be_negative in ((names.PREEMPTION_DELAY, False), (names.STALENESS_GRACE_PERIOD, True)):
+        text = annotations_of(obj).get(key)
+        seconds = None if text is None else readable_seconds(text)
+        if text is not None and (seconds is None or (seconds < 0 and not may_be_negative)):
+            wanted = "a duration" if may_be_negative else "a duration of at least 0s"
+            yield f"{where}: annotation {key}={text} ignored: expected {wanted}, such as 90s or 5m"
+
+
+def _ignored_defaults(work: Workload) -> Iterator[str]:
+    try:
+        if "" in read_kind_defaults(work):
+            yield "an entry of the defaults per kind ignored: it has no typeName"
+    except UnreadableDefaultsError as error:
+        yield f"defaults per kind ignored: {error}"
+
+
+def _ignored_kartas(work: Workload) -> Iterator[str]:
+    gvk = group_version_kind(work.top)
+    if not work.settings.karta_fallback or known(*gvk):
+        return
+    found = karta.candidates(work)
+    if len(found) > 1:
+        several = ", ".join(sorted(text_at(one, "metadata", "name") for one in found))
+        yield f"Kartas ignored: {several} all describe {'/'.join(gvk)}, expected one"
+
+
+def group_pod(pod: Object, lookup: Lookup, settings: GroupingSettings) -> GroupSpec | None:
+    """The pod group a pod belongs to; None where the grouper must leave the pod alone.
+
+    Raises GroupingError with a text for the user; whatever `lookup` raises passes through.
+    """
+    work = workload_of(pod, lookup, settings)
+    return None if work is None else group_of(work)
+
+
+def workload_of(pod: Object, lookup: Lookup, settings: GroupingSettings) -> Workload | None:
+    """The pod with everything that owns it; None where the grouper must leave the pod alone."""
+    if is_left_alone(pod, settings):
+        return None
+    # Items of a list carry neither field, and a group that belongs to its pod refers to both.
+    pod = {**pod, "apiVersion": pod.get("apiVersion") or "v1", "kind": pod.get("kind") or "Pod"}
+    found = _ownership(pod, lookup)
+    if found is None or any(skips_grouping(owner) for owner in found.owners):
+        return None
+    return Workload(found.top, pod, found.owners, settings, lookup)
+
+
+def group_of(work: Workload) -> GroupSpec:
+    """The pod group of a workload's pod, in the pod's node pool."""
+    return with_node_pool(group_workload(work), work.pod, work.settings)
+
+
+def is_left_alone(pod: Object, settings: GroupingSettings) -> bool:
+    """Whether a pod is not ours, wants no group, or was put in one by its user (a pod without owners only)."""
+    user_assigned = names.POD_GROUP_ANNOTATION in annotations_of(pod) and not owner_references(pod)
+    return text_at(pod, "spec", "schedulerName") != settings.scheduler_name or skips_grouping(pod) or user_assigned
+
+
+def _ownership(pod: Object, lookup: Lookup) -> Ownership | None:
+    """The pod's owners; None for a pod on its way out whose owners are already gone."""
+    try:
+        return ownership(pod, lookup)
+    except GroupingError:
+        if value_at(pod, "metadata", "deletionTimestamp") is None:
+            raise
+        return None

@@ -1,0 +1,150 @@
+"""PodGroup objects: created from a GroupSpec, merged with an existing one.
+
+Decisions of users and other controllers on an existing group stay: its queue, node pool, topology and scheduling
+backoff. Labels and annotations are added, never removed. All functions return new objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pykai.controllers.podgrouper.rules.fields import Object, annotations_of, labels_of, owner_references, text_at
+from pykai.controllers.podgrouper.rules.workload import POD_GROUP_API, GroupingSettings, GroupSpec, SubGroup, Topology
+from pykai.objects import names
+
+_KEPT_FIELDS = ("markUnschedulable", "schedulingBackoff", "queue")
+_NOT_WORTH_A_WRITE = frozenset({"workload-status"})
+
+
+def pod_group(spec: GroupSpec) -> Object:
+    """The PodGroup a spec asks for."""
+    metadata = {
+        "name": spec.name,
+        "namespace": spec.namespace,
+        "labels": dict(spec.labels),
+        "annotations": dict(spec.annotations),
+        "ownerReferences": [dict(spec.owner)],
+    }
+    return {"apiVersion": POD_GROUP_API, "kind": "PodGroup", "metadata": _filled(metadata), "spec": _spec(spec)}
+
+
+def _spec(spec: GroupSpec) -> Object:
+    optional = {
+        "queue": spec.queue,
+        "priorityClassName": spec.priority_class,
+        "preemptibility": spec.preemptibility,
+        "preemptionDelay": _duration(spec.preemption_delay),
+        "stalenessGracePeriod": _duration(spec.staleness_grace_period),
+        "subGroups": [_sub_group(sub_group) for sub_group in spec.sub_groups],
+    }
+    return {**_minimum(spec), **_filled(optional), "topologyConstraint": _topology(spec.topology)}
+
+
+def _sub_group(sub_group: SubGroup) -> Object:
+    constraint = None if sub_group.topology is None else _topology(sub_group.topology)
+    more = _filled({"parent": sub_group.parent, "topologyConstraint": constraint})
+    return {"name": sub_group.name, **_minimum(sub_group), **more}
+
+
+def _minimum(part: GroupSpec | SubGroup) -> Object:
+    return {"minMember": part.min_member} if part.min_sub_group is None else {"minSubGroup": part.min_sub_group}
+
+
+def _topology(topology: Topology) -> Object:
+    return _filled(
+        {
+            "topology": topology.name,
+            "requiredTopologyLevel": topology.required,
+            "preferredTopologyLevel": topology.preferred,
+        }
+    )
+
+
+def _filled(entries: Mapping[str, Any]) -> Object:
+    return {key: value for key, value in entries.items() if value not in (None, "", {}, [])}
+
+
+def _duration(seconds: float | None) -> str | None:
+    return None if seconds is None else go_duration(seconds)
+
+
+def go_duration(seconds: float) -> str:
+    """The duration as Kubernetes writes it: 90 seconds are `1m30s`, a quarter of one is `250ms`."""
+    nanoseconds = round(abs(seconds) * 10**9)
+    sign = "-" if seconds < 0 and nanoseconds else ""
+    if nanoseconds < 10**9:
+        return sign + _below_a_second(nanoseconds)
+    minutes, rest = divmod(nanoseconds, 60 * 10**9)
+    hours, minutes = divmod(minutes, 60)
+    head = (f"{hours}h" if hours else "") + (f"{minutes}m" if hours or minutes else "")
+    return f"{sign}{head}{_decimal(rest, 10**9)}s"
+
+
+def _below_a_second(nanoseconds: int) -> str:
+    if nanoseconds == 0:
+        return "0s"
+    size, unit = next((size, unit) for size, unit in ((10**6, "ms"), (10**3, "µs"), (1, "ns")) if nanoseconds >= size)
+    return _decimal(nanoseconds, size) + unit
+
+
+def _decimal(amount: int, unit: int) -> str:
+    whole, rest = divmod(amount, unit)
+    digits = f"{rest:0{len(str(unit)) - 1}d}".rstrip("0") if rest else ""
+    return f"{whole}.{digits}" if digits else str(whole)
+
+
+def keeping_decisions(new: Object, old: Object, settings: GroupingSettings) -> Object:
+    """The new group with the decisions that were made on the old one."""
+    old_spec, new_spec = old.get("spec") or {}, new.get("spec") or {}
+    spec = {key: value for key, value in new_spec.items() if key not in _KEPT_FIELDS}
+    spec |= {key: old_spec[key] for key in _KEPT_FIELDS if old_spec.get(key) is not None}
+    if not text_at(new, "spec", "topologyConstraint", "topology"):
+        spec["topologyConstraint"] = old_spec.get("topologyConstraint") or {}
+    metadata = {**(new.get("metadata") or {}), "labels": _decided_labels(new, old, settings)}
+    return {**new, "metadata": _filled(metadata), "spec": spec}
+
+
+def _decided_labels(new: Object, old: Object, settings: GroupingSettings) -> dict[str, str]:
+    """The labels of the new group; node pool and queue labels stay those of the old one, an absent node pool too."""
+    kept = (settings.node_pool_label, settings.queue_label, names.LEGACY_QUEUE_LABEL)
+    wanted = {key: value for key, value in labels_of(new).items() if key != settings.node_pool_label}
+    return {**wanted, **{key: labels_of(old)[key] for key in kept if key in labels_of(old)}}
+
+
+def merged(old: Object, new: Object) -> Object:
+    """The old object with the new one's spec and owner; labels and annotations are added, never removed."""
+    metadata = {
+        **(old.get("metadata") or {}),
+        "labels": {**labels_of(old), **labels_of(new)},
+        "annotations": {**annotations_of(old), **annotations_of(new)},
+        "ownerReferences": owner_references(new),
+    }
+    return {**old, "metadata": _filled(metadata), "spec": new.get("spec") or {}}
+
+
+def is_same(old: Object, new: Object) -> bool:
+    """Whether replacing the old object by the new one would change nothing relevant."""
+    notes = {key: value for key, value in annotations_of(new).items() if key not in _NOT_WORTH_A_WRITE}
+    return (
+        labels_of(new).items() <= labels_of(old).items()
+        and notes.items() <= annotations_of(old).items()
+        and owner_references(new) == owner_references(old)
+        and _canonical(old.get("spec")) == _canonical(new.get("spec"))
+    )
+
+
+def _canonical(value: Any) -> Any:
+    """The value without empty fields, which some writers omit and others spell out."""
+    if isinstance(value, dict):
+        return _filled({key: _canonical(item) for key, item in value.items()})
+    return [_canonical(item) for item in value] if isinstance(value, list) else value
+
+
+def pod_group_to_write(spec: GroupSpec, existing: Object | None, settings: GroupingSettings) -> Object | None:
+    """The object to create or to replace the existing one; None if the existing one is up to date."""
+    wanted = pod_group(spec)
+    if existing is None:
+        return wanted
+    wanted = keeping_decisions(wanted, existing, settings)
+    return None if is_same(existing, wanted) else merged(existing, wanted)

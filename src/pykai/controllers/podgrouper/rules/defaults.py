@@ -1,0 +1,300 @@
+"""The default group of a workload, from which every rule starts: its fields from labels and annotations.
+
+One group for the whole workload with a minimum of one pod. Priority and preemptibility come from labels first, then
+from the administrator's defaults per kind: a ConfigMap whose key `types` holds a JSON list of
+`{"typeName": "Deployment", "group": "apps", "priorityName": "inference", "preemptibility": "preemptible"}`. An entry
+with a group is the better match; one without holds for the kind in any group. An unreadable map counts as an empty one:
+a typo must not stop every pod of the cluster (`ignored_settings` reports it).
+"""
+
+from __future__ import annotations
+
+import json as plain_json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import yaml
+from msgspec import DecodeError, Struct, json
+
+from pykai.controllers.podgrouper.rules.fields import (
+    GroupingError,
+    Object,
+    annotations_of,
+    group_version_kind,
+    labels_of,
+    name_of,
+    namespace_of,
+    owner_reference,
+    text_at,
+    uid_of,
+)
+from pykai.controllers.podgrouper.rules.workload import ForbiddenError, GroupSpec, Topology, Workload
+from pykai.objects import names, units
+
+PREEMPTIBILITIES = frozenset({"", "preemptible", "non-preemptible"})
+
+
+@dataclass(frozen=True)
+class KindDefault:
+    """The administrator's default for one kind; empty: none."""
+
+    priority_class: str = ""
+    preemptibility: str = ""
+
+
+KindDefaults = Mapping[str, KindDefault]
+
+
+class _Entry(Struct, rename="camel"):
+    """One entry of the list; null is absent."""
+
+    type_name: str | None = None
+    group: str | None = None
+    priority_name: str | None = None
+    preemptibility: str | None = None
+
+    @property
+    def key(self) -> str:
+        return ".".join(filter(None, (self.type_name, self.group))) if self.type_name else ""
+
+
+class UnreadableDefaultsError(ValueError):
+    """The ConfigMap is missing or may not be read, or its `types` is not a JSON list of entries of texts."""
+
+
+def kind_defaults(work: Workload) -> KindDefaults:
+    """The administrator's defaults by `Kind.group` or `Kind`; empty if there are none or they are unreadable.
+
+    The empty key holds entries without a typeName.
+    """
+    try:
+        return read_kind_defaults(work)
+    except UnreadableDefaultsError:
+        return {}
+
+
+def read_kind_defaults(work: Workload) -> KindDefaults:
+    """The administrator's defaults; raises UnreadableDefaultsError."""
+    if work.settings.kind_defaults is None:
+        return {}
+    namespace, name = work.settings.kind_defaults
+    try:
+        found = work.lookup.get("v1", "ConfigMap", namespace, name)
+    except ForbiddenError:
+        raise UnreadableDefaultsError(f"ConfigMap {namespace}/{name} may not be read") from None
+    if found is None:
+        raise UnreadableDefaultsError(f"ConfigMap {namespace}/{name} does not exist")
+    return _parsed(text_at(found, "data", "types"))
+
+
+@lru_cache(maxsize=8)
+def _parsed(types: str) -> KindDefaults:
+    try:
+        entries = json.decode(types, type=list[_Entry])
+    except (DecodeError, UnicodeEncodeError) as error:
+        raise UnreadableDefaultsError(f"data key types: {error}") from error
+    return {
+        entry.key: KindDefault(entry.priority_name or "", (entry.preemptibility or "").lower()) for entry in entries
+    }
+
+
+def default_for(owner: Object, defaults: KindDefaults) -> KindDefault:
+    """The default for an object's kind: the entry of `Kind.group`, else that of `Kind`."""
+    group, _, kind = group_version_kind(owner)
+    keys = (f"{kind}.{group}", kind) if kind else ()
+    return next((defaults[key] for key in keys if key in defaults), KindDefault())
+
+
+def priority_class(work: Workload) -> str:
+    """The first requested class that exists, else the default of the workload's kind."""
+    return next((name for name in requested_priorities(work) if name and _exists(work, name)), work.default_priority)
+
+
+def requested_priorities(work: Workload) -> Iterator[str]:
+    """Every requested class, in order of precedence; empty if an owner requests none."""
+    of_pod = labels_of(work.pod).get(names.PRIORITY_CLASS_LABEL) or text_at(work.pod, "spec", "priorityClassName")
+    for owner in work.chain:
+        yield labels_of(owner).get(names.PRIORITY_CLASS_LABEL) or of_pod
+    defaults = kind_defaults(work)
+    for owner in work.chain:
+        yield default_for(owner, defaults).priority_class
+
+
+def _exists(work: Workload, priority: str) -> bool:
+    return work.lookup.get("scheduling.k8s.io/v1", "PriorityClass", "", priority) is not None
+
+
+def preemptibility(work: Workload, defaults: KindDefaults) -> str:
+    """`preemptible`, `non-preemptible`, or empty to let the priority decide; other values are ignored."""
+    return next((value for value in requested_preemptibilities(work, defaults) if value in PREEMPTIBILITIES), "")
+
+
+def requested_preemptibilities(work: Workload, defaults: KindDefaults) -> Iterator[str]:
+    """Every value, in order of precedence; an empty label is a value, an empty default is not."""
+    for obj in (*work.chain, work.pod):
+        if names.PREEMPTIBILITY_LABEL in labels_of(obj):
+            yield labels_of(obj)[names.PREEMPTIBILITY_LABEL]
+    for owner in work.chain:
+        if value := default_for(owner, defaults).preemptibility:
+            yield value
+
+
+MAX_PARTS = 10_000
+Annotations = Mapping[str, str]
+
+
+def segment_topology(work: Workload, template: Annotations) -> Topology | None:
+    """The topology of each segment, from the pod, the worker template, the workload; None without name and level."""
+    near = (annotations_of(work.pod), template)
+    topology = Topology(
+        _first(names.TOPOLOGY, *near, annotations_of(work.top)),
+        _first(names.SEGMENT_TOPOLOGY_REQUIRED, *near),
+        _first(names.SEGMENT_TOPOLOGY_PREFERRED, *near),
+    )
+    return topology if topology.name and topology.has_level else None
+
+
+def _first(key: str, *sources: Annotations) -> str:
+    return next(filter(None, (source.get(key) for source in sources)), "")
+
+
+def checked_count(segments: int) -> int:
+    """The number of segments; GroupingError if it exceeds the size of a pod group."""
+    if segments > MAX_PARTS:
+        raise GroupingError(f"number of segments {segments} is greater than max allowed segmentation {MAX_PARTS}")
+    return segments
+
+
+def ceil_div(total: int, size: int) -> int:
+    """The number of blocks of a size for a total, rounded up."""
+    return -(-total // size)
+
+
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*")
+_YAML = yaml.resolver.Resolver()
+_STRING = "tag:yaml.org,2002:str"
+# Strings in the one version of YAML, numbers or truth values in another.
+_AMBIGUOUS = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|0[box][0-9a-fA-F_]+|[yYnN]")
+
+
+def group(work: Workload) -> GroupSpec:
+    """One group for all pods of the top owner, with a minimum of one."""
+    return replace(
+        basic_group(work),
+        preemptibility=preemptibility(work, kind_defaults(work)),
+        preemption_delay=preemption_delay(work),
+        staleness_grace_period=staleness_grace_period(work),
+        topology=annotated_topology(annotations_of(work.top)),
+    )
+
+
+def basic_group(work: Workload) -> GroupSpec:
+    """The same without preemptibility, durations and topology, which not every kind honours."""
+    return GroupSpec(
+        name=group_name(work.top),
+        namespace=namespace_of(work.pod),
+        owner=owner_reference(work.top),
+        queue=queue(work),
+        priority_class=priority_class(work),
+        labels=_labels(work),
+        annotations=_annotations(work),
+    )
+
+
+def per_pod(work: Workload, spec: GroupSpec) -> GroupSpec:
+    """A group of this pod alone, owned by the pod."""
+    return replace(spec, name=group_name(work.pod), owner=owner_reference(work.pod), min_member=1)
+
+
+def group_name(owner: Object) -> str:
+    """The name of the group of an object's pods."""
+    return f"pg-{name_of(owner)}-{uid_of(owner)}"
+
+
+def queue(work: Workload) -> str:
+    """The queue in the labels; the older key is read only if neither object has the configured one."""
+    wanted = (
+        labels_of(obj).get(key)
+        for key in (work.settings.queue_label, names.LEGACY_QUEUE_LABEL)
+        for obj in (work.top, work.pod)
+    )
+    return next(filter(None, wanted), None) or _project_queue(work) or names.DEFAULT_QUEUE
+
+
+def _project_queue(work: Workload) -> str:
+    project = labels_of(work.top).get(names.PROJECT_LABEL) or labels_of(work.pod).get(names.PROJECT_LABEL) or ""
+    pool = labels_of(work.pod).get(work.settings.node_pool_label)
+    return f"{project}-{pool}" if project and pool else project
+
+
+def preemption_delay(work: Workload) -> float | None:
+    """Seconds that the group waits before it may cause evictions; None: not set."""
+    return next((seconds for seconds in durations(work, names.PREEMPTION_DELAY) if seconds >= 0), None)
+
+
+def staleness_grace_period(work: Workload) -> float | None:
+    """Seconds that a stale gang is tolerated, negative: for ever; None: not set."""
+    return next(durations(work, names.STALENESS_GRACE_PERIOD), None)
+
+
+def durations(work: Workload, key: str) -> Iterator[float]:
+    """The valid values of an annotation on the owners, the nearest first, and on the pod."""
+    for obj in (*work.chain, work.pod):
+        seconds = readable_seconds(annotations_of(obj).get(key, ""))
+        if seconds is not None:
+            yield seconds
+
+
+def readable_seconds(text: str) -> float | None:
+    """A duration in seconds; None if the text is not one."""
+    try:
+        return units.parse_duration(text)
+    except units.DurationError:
+        return None
+
+
+def annotated_topology(annotations: Mapping[str, str]) -> Topology:
+    """The topology constraint in annotations."""
+    return Topology(
+        annotations.get(names.TOPOLOGY, ""),
+        annotations.get(names.TOPOLOGY_REQUIRED, ""),
+        annotations.get(names.TOPOLOGY_PREFERRED, ""),
+    )
+
+
+def _labels(work: Workload) -> dict[str, str]:
+    return {**_entry(names.USER_LABEL, labels_of(work.pod)), **labels_of(work.top)}
+
+
+def _annotations(work: Workload) -> dict[str, str]:
+    return {
+        names.TOP_OWNER_METADATA: _top_owner_metadata(work.top),
+        **_entry(names.USER_LABEL, annotations_of(work.pod)),
+        **annotations_of(work.top),
+    }
+
+
+def _entry(key: str, source: Mapping[str, str]) -> dict[str, str]:
+    return {key: source[key]} if key in source else {}
+
+
+def _top_owner_metadata(top: Object) -> str:
+    group_, version, kind = group_version_kind(top)
+    entries = {"name": name_of(top), "uid": uid_of(top), "group": group_, "version": version, "kind": kind}
+    return "".join(f"{key}: {_yaml_scalar(text)}\n" for key, text in entries.items())
+
+
+@lru_cache(maxsize=4096)
+def _yaml_scalar(text: str) -> str:
+    """The text unquoted if every version of YAML reads it back as a string, else in double quotes."""
+    if _AMBIGUOUS.fullmatch(text):
+        return plain_json.dumps(text)
+    if _WORD.fullmatch(text) and _YAML.resolve(yaml.ScalarNode, text, (True, False)) == _STRING:  # type: ignore[no-untyped-call]
+        return text  # nearly every name; parsing it as YAML would take a millisecond
+    try:
+        bare = yaml.safe_load(text) == text
+    except (yaml.YAMLError, ValueError):
+        bare = False
+    return text if bare else plain_json.dumps(text)

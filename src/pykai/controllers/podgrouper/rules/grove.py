@@ -1,0 +1,153 @@
+"""Grove: translates the PodGang in which the Grove operator has grouped the pods.
+
+The PodGang names its pod groups, the pods of each, and the topology constraints between them. Labels and annotations of
+the top owner count where the PodGang has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from pykai.controllers.podgrouper.rules import defaults
+from pykai.controllers.podgrouper.rules.defaults import PREEMPTIBILITIES
+from pykai.controllers.podgrouper.rules.fields import (
+    GroupingError,
+    Object,
+    annotations_of,
+    count_at,
+    full_name,
+    labels_of,
+    map_at,
+    maps_at,
+    namespace_of,
+    text_at,
+    value_at,
+)
+from pykai.controllers.podgrouper.rules.workload import GroupSpec, SubGroup, Topology, Workload
+from pykai.objects import names
+
+_GANG_LABEL = "grove.io/podgang"
+_TOPOLOGY_NAME = "grove.io/topology-name"
+
+
+def pod_gang(work: Workload) -> GroupSpec:
+    """The group of the pod's PodGang."""
+    gang = _pod_gang(work)
+    spec = defaults.group(work.seen_from(gang))
+    spec = _with_inherited(replace(spec, priority_class=_gang_priority(gang) or spec.priority_class), work.top)
+    topology_name = spec.annotations.get(_TOPOLOGY_NAME) or spec.annotations.get(names.TOPOLOGY, "")
+    members = _members(gang, topology_name)
+    return replace(
+        spec,
+        topology=_packing(gang, topology_name, full_name(gang)) or spec.topology,
+        min_member=sum(member.min_member for member in members),
+        sub_groups=_tree(gang, topology_name, members),
+    )
+
+
+def _pod_gang(work: Workload) -> Object:
+    name = labels_of(work.pod).get(_GANG_LABEL)
+    if not name:
+        raise GroupingError(f'pod {full_name(work.pod)} missing required label "{_GANG_LABEL}"')
+    gang = work.lookup.get("scheduler.grove.io/v1alpha1", "PodGang", namespace_of(work.pod), name)
+    if gang is None:
+        raise GroupingError(f"PodGang {namespace_of(work.pod)}/{name} of pod {full_name(work.pod)} does not exist")
+    return gang
+
+
+def _gang_priority(gang: Object) -> str:
+    return text_at(gang, "spec", "priorityClassName")
+
+
+def _with_inherited(spec: GroupSpec, top: Object) -> GroupSpec:
+    """The group with the top owner's labels and annotations where the PodGang has none, and the fields they set."""
+    all_labels = {**labels_of(top), **spec.labels}
+    notes = {**annotations_of(top), **spec.annotations}
+    delay = defaults.readable_seconds(notes.get(names.PREEMPTION_DELAY, ""))
+    grace = defaults.readable_seconds(notes.get(names.STALENESS_GRACE_PERIOD, ""))
+    return replace(
+        spec,
+        labels=all_labels,
+        annotations=notes,
+        priority_class=all_labels.get(names.PRIORITY_CLASS_LABEL) or spec.priority_class,
+        preemptibility=_valid_preemptibility(all_labels) or spec.preemptibility,
+        preemption_delay=spec.preemption_delay if delay is None or delay < 0 else delay,
+        staleness_grace_period=spec.staleness_grace_period if grace is None else grace,
+        topology=defaults.annotated_topology(notes),
+    )
+
+
+def _valid_preemptibility(all_labels: Mapping[str, str]) -> str:
+    value = all_labels.get(names.PREEMPTIBILITY_LABEL, "")
+    return value if value in PREEMPTIBILITIES else ""
+
+
+def _tree(gang: Object, topology_name: str, members: list[SubGroup]) -> tuple[SubGroup, ...]:
+    """Parents first, then the pod groups, each under the parent that lists it."""
+    parents: list[SubGroup] = []
+    parent_of: dict[str, str] = {}
+    for index, config in enumerate(maps_at(gang, "spec", "topologyConstraintGroupConfigs") or []):
+        where = f"PodGang {full_name(gang)}: spec.topologyConstraintGroupConfigs[{index}]"
+        children = _names(config, where)
+        if children:
+            name = _required(config, "name", where)
+            topology = _packing({"spec": config}, topology_name, where)
+            parents.append(SubGroup(name, min_sub_group=len(children), topology=topology))
+            parent_of.update(dict.fromkeys(children, name))
+    return (*parents, *(replace(member, parent=parent_of.get(member.name, "")) for member in members))
+
+
+def _names(config: Object, where: str) -> list[str]:
+    found = value_at(config, "podGroupNames") or []
+    if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
+        raise GroupingError(f"{where}.podGroupNames is not a list of names")
+    return found
+
+
+def _members(gang: Object, topology_name: str) -> list[SubGroup]:
+    pod_groups = maps_at(gang, "spec", "podgroups")
+    if pod_groups is None:
+        raise GroupingError(f"PodGang {full_name(gang)} has no spec.podgroups")
+    where = f"PodGang {full_name(gang)}: spec.podgroups"
+    return [
+        member(pod_group, namespace_of(gang), topology_name, f"{where}[{index}]")
+        for index, pod_group in enumerate(pod_groups)
+    ]
+
+
+def member(pod_group: Object, home: str, topology_name: str, where: str) -> SubGroup:
+    """One pod group of a PodGang, with the pods it refers to."""
+    name = _required(pod_group, "name", where)
+    replicas = count_at(pod_group, "minReplicas")
+    if replicas is None or replicas <= 0:
+        raise GroupingError(f"{where}.minReplicas must be greater than 0")
+    references = maps_at(pod_group, "podReferences")
+    if references is None:
+        raise GroupingError(f"{where}: missing required 'podReferences' field")
+    pods = tuple(_referred(ref, home, f"{where}.podReferences[{index}]") for index, ref in enumerate(references))
+    return SubGroup(name, replicas, pods=pods, topology=_packing({"spec": pod_group}, topology_name, where))
+
+
+def _referred(reference: Object, home: str, where: str) -> str:
+    """The name of a pod; GroupingError for a pod of another namespace."""
+    pod, at = _required(reference, "name", where), _required(reference, "namespace", where)
+    if at != home:
+        raise GroupingError(f"{where}: pod {at}/{pod} is not in namespace {home}")
+    return pod
+
+
+def _required(source: Object, field: str, where: str) -> str:
+    value = text_at(source, field)
+    if not value:
+        raise GroupingError(f"{where}: missing required '{field}' field")
+    return value
+
+
+def _packing(source: Object, topology_name: str, where: str) -> Topology | None:
+    """The constraint in `spec.topologyConstraint`; None without a level."""
+    pack = map_at(source, "spec", "topologyConstraint", "packConstraint") or {}
+    topology = Topology(topology_name, text_at(pack, "required"), text_at(pack, "preferred"))
+    if topology.has_level and not topology_name:
+        raise GroupingError(f"{where}: topology name cannot be empty when topology constraints are defined")
+    return topology if topology.has_level else None

@@ -1,0 +1,297 @@
+"""Grouping without code: a `Karta` object in the cluster describes a kind we do not know.
+
+Two forms. `podGroup`: one group per workload, with named components as sub-groups. `podGroups`, the older one: a pod is
+matched against members, and the values at the member's key paths, read from the pod, name its group. A kind that no
+valid Karta describes, or more than one, is grouped by default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import islice, zip_longest
+from typing import Any
+
+import jq
+
+from pykai.controllers.podgrouper.rules import defaults
+from pykai.controllers.podgrouper.rules.fields import (
+    GroupingError,
+    Object,
+    full_name,
+    group_version_kind,
+    map_at,
+    maps_at,
+    text_at,
+    uid_of,
+    value_at,
+)
+from pykai.controllers.podgrouper.rules.workload import GroupSpec, SubGroup, Topology, Workload
+from pykai.objects.names import is_subdomain
+
+_SELECTOR_PATHS = (
+    ("podSelector", "componentTypeSelector", "keyPath"),
+    ("podSelector", "componentInstanceSelector", "idPath"),
+)
+_SCALE_FIELDS = ("minReplicasPath", "replicasPath")
+_WORKLOAD_PATHS = (*(("scaleDefinition", field) for field in _SCALE_FIELDS), ("instanceIdPath",))
+
+
+MAX_VALUES = 10_000
+
+
+class KartaError(GroupingError):
+    """The Karta itself is at fault, or does not fit its workload."""
+
+
+@dataclass(frozen=True)
+class Structure:
+    """The components by name; `root` names the workload itself."""
+
+    root: str
+    components: Mapping[str, Object]
+
+    def component(self, name: str) -> Object:
+        if name not in self.components:
+            raise KartaError(f"component {name} is not part of the structure")
+        return self.components[name]
+
+    def children(self, name: str) -> list[str]:
+        return [child for child, definition in self.components.items() if text_at(definition, "ownerRef") == name]
+
+
+def structure(karta: Object) -> Structure:
+    """The tree of a Karta; raises KartaError where it is not one tree of distinct, readable components."""
+    root = map_at(karta, "spec", "structureDefinition", "rootComponent") or {}
+    children = maps_at(karta, "spec", "structureDefinition", "childComponents") or []
+    names = [text_at(definition, "name") for definition in (root, *children)]
+    if not all(names) or len(set(names)) != len(names):
+        raise KartaError(f"component names must be given and distinct, found {names}")
+    found = Structure(names[0], dict(zip(names, (root, *children), strict=True)))
+    for name in names[1:]:
+        _check_descent(found, name)
+    for definition in found.components.values():
+        for path in (*_SELECTOR_PATHS, *_WORKLOAD_PATHS):
+            if program := text_at(definition, *path):
+                compiled(program)
+    return found
+
+
+def _check_descent(found: Structure, name: str) -> None:
+    seen: set[str] = set()
+    current = name
+    while current != found.root:
+        if current in seen or current not in found.components:
+            raise KartaError(f"component {name} does not descend from {found.root}: ownerRef leads to {current!r}")
+        seen.add(current)
+        current = text_at(found.components[current], "ownerRef")
+
+
+@lru_cache(maxsize=1024)
+def compiled(program: str) -> Any:
+    """A jq program, refused with its text where it is not one."""
+    try:
+        return jq.compile(program)
+    except ValueError as error:
+        raise KartaError(f"jq program {program!r}: {error}") from error
+
+
+def values(program: str, obj: Object) -> list[Any]:
+    """Everything a jq program yields for an object."""
+    try:
+        found = list(islice(compiled(program).input_value(obj), MAX_VALUES + 1))
+    except ValueError as error:
+        raise KartaError(f"jq program {program!r}: {error}") from error
+    if len(found) > MAX_VALUES:
+        raise KartaError(f"jq program {program!r} yields more than {MAX_VALUES} values")
+    return found
+
+
+def scale(found: Structure, name: str, workload: Object, instance: str | None = None) -> int:
+    """Pods below a component, or below one instance of it; 0 where nothing in its subtree gives a scale."""
+    definition = found.component(name)
+    if any(text_at(definition, "scaleDefinition", field) for field in _SCALE_FIELDS):
+        return sum(_per_instance(definition, workload, instance))
+    return sum(scale(found, child, workload) for child in found.children(name))
+
+
+def _per_instance(definition: Object, workload: Object, instance: str | None) -> list[int]:
+    minimum, replicas = (_counts(definition, field, workload) for field in _SCALE_FIELDS)
+    counts = [least or usual for least, usual in zip_longest(minimum, replicas, fillvalue=0)]
+    id_path = text_at(definition, "instanceIdPath")
+    if instance is None or not id_path:
+        return counts
+    return [count for identity, count in zip(values(id_path, workload), counts, strict=False) if identity == instance]
+
+
+def _counts(definition: Object, field: str, workload: Object) -> list[int]:
+    program = text_at(definition, "scaleDefinition", field)
+    found = values(program, workload) if program else []
+    if not all(value is None or isinstance(value, int | float) for value in found):
+        raise KartaError(f"{field} {program!r} yields {found}, expected numbers")
+    return [int(value or 0) for value in found]
+
+
+def owns(found: Structure, name: str, pod: Object) -> bool:
+    """Whether the pod belongs to a component or to one below it."""
+    subtree = _subtree(found, name)
+    selecting = [definition for definition in subtree if any(text_at(definition, *path) for path in _SELECTOR_PATHS)]
+    return not selecting or any(_selects(definition, pod) for definition in selecting)
+
+
+def _subtree(found: Structure, name: str) -> list[Object]:
+    below = [definition for child in found.children(name) for definition in _subtree(found, child)]
+    return [found.component(name), *below]
+
+
+def _selects(definition: Object, pod: Object) -> bool:
+    key, identity = (text_at(definition, *path) for path in _SELECTOR_PATHS)
+    wanted = map_at(definition, "podSelector", "componentTypeSelector") or {}
+    if key and not _has(values(key, pod), wanted.get("value")):
+        return False
+    return not identity or _has(values(identity, pod), None)
+
+
+def _has(found: list[Any], wanted: str | None) -> bool:
+    return any(value is not None and wanted in (None, str(value)) for value in found)
+
+
+KARTA_API = "run.ai/v1alpha1"
+_GANG = ("spec", "optimizationInstructions", "gangScheduling")
+
+
+def by_karta(work: Workload) -> GroupSpec:
+    """The group that a Karta describes, else the default one."""
+    found = candidates(work)
+    return described(work, found[0]) if len(found) == 1 else defaults.group(work)
+
+
+def candidates(work: Workload) -> list[Object]:
+    """The valid Kartas that tell how to group the kind of the top owner."""
+    group_, version, kind = group_version_kind(work.top)
+    wanted = {"run.ai/karta-group": group_, "run.ai/karta-version": version, "run.ai/karta-kind": kind}
+    return [karta for karta in work.lookup.list(KARTA_API, "Karta", "", wanted) if _describes(karta, work.top)]
+
+
+def _describes(karta: Object, top: Object) -> bool:
+    try:
+        root = map_at(karta, "spec", "structureDefinition", "rootComponent", "kind") or {}
+        structure(karta)
+        has_gang = bool(_pod_group(karta) or _pod_groups(karta))
+    except ValueError:
+        return False
+    is_root = tuple(root.get(part) or "" for part in ("group", "version", "kind")) == group_version_kind(top)
+    return is_root and has_gang and value_at(karta, "metadata", "deletionTimestamp") is None
+
+
+def _pod_group(karta: Object) -> Object | None:
+    return map_at(karta, *_GANG, "podGroup")
+
+
+def _pod_groups(karta: Object) -> list[Object]:
+    return maps_at(karta, *_GANG, "podGroups") or []
+
+
+def described(work: Workload, karta: Object) -> GroupSpec:
+    """The group one Karta describes; the default one where it says nothing about gangs."""
+    spec = defaults.group(work)
+    if (wanted := _pod_group(karta)) is not None:
+        return _by_component(work, spec, structure(karta), wanted)
+    if wanted_groups := _pod_groups(karta):
+        return _by_member(work, spec, structure(karta), wanted_groups)
+    return spec
+
+
+# ------------------------------------------------------------------------------------------------- podGroup
+def _by_component(work: Workload, spec: GroupSpec, found: Structure, wanted: Object) -> GroupSpec:
+    spec = replace(
+        spec,
+        name=f"pg-{uid_of(work.top)}-{text_at(wanted, 'name')}",
+        topology=_topology(wanted) or spec.topology,
+    )
+    mappings = maps_at(wanted, "subGroups") or []
+    if not mappings:
+        return replace(spec, min_member=_needed(work, found, found.root))
+    sub_groups = _placed(work, found, [_sub_group(work, found, mapping) for mapping in mappings])
+    return replace(spec, min_member=0, min_sub_group=len(sub_groups), sub_groups=sub_groups)
+
+
+def _sub_group(work: Workload, found: Structure, mapping: Object) -> SubGroup:
+    component = text_at(mapping, "componentName")
+    return SubGroup(component, _needed(work, found, component), topology=_topology(mapping))
+
+
+def _needed(work: Workload, found: Structure, component: str) -> int:
+    pods = scale(found, component, work.top)
+    if pods <= 0:
+        raise KartaError(f"component {component} must expose a replica scale definition")
+    return pods
+
+
+def _placed(work: Workload, found: Structure, sub_groups: list[SubGroup]) -> tuple[SubGroup, ...]:
+    own = next((sub_group for sub_group in sub_groups if owns(found, sub_group.name, work.pod)), None)
+    return tuple(part.taking(work.pod_name) if part is own else part for part in sub_groups)
+
+
+def _topology(source: Object) -> Topology | None:
+    wish = map_at(source, "topology")
+    if not wish:
+        return None
+    return Topology(
+        text_at(wish, "topologyName"),
+        text_at(wish, "requiredTopologyLevel"),
+        text_at(wish, "preferredTopologyLevel"),
+    )
+
+
+# ------------------------------------------------------------------------------------------------ podGroups
+def _by_member(work: Workload, spec: GroupSpec, found: Structure, wanted: list[Object]) -> GroupSpec:
+    definition, member = _membership(work, found, wanted)
+    keys = [_key(work, path) for path in _key_paths(member)]
+    name = "-".join(("pg", uid_of(work.top), *keys))
+    if not is_subdomain(name):
+        raise KartaError(f"pod {full_name(work.pod)}: {name!r} is not a valid name for a pod group")
+    gang = [other for other in maps_at(definition, "members") or [] if _key_paths(other) == _key_paths(member)]
+    pods = sum(_member_scale(work, found, other) for other in gang)
+    return replace(spec, name=name, min_member=max(1, pods))
+
+
+def _membership(work: Workload, found: Structure, wanted: list[Object]) -> tuple[Object, Object]:
+    for definition, member in _members(wanted):
+        if owns(found, text_at(member, "componentName"), work.pod) and _passes(member, work.pod):
+            return definition, member
+    raise KartaError(f"pod {full_name(work.pod)} does not match any Karta pod group member definition")
+
+
+def _members(wanted: list[Object]) -> Iterator[tuple[Object, Object]]:
+    for definition in wanted:
+        for member in maps_at(definition, "members") or []:
+            yield definition, member
+
+
+def _passes(member: Object, pod: Object) -> bool:
+    return all(all(_is_true(value) for value in values(program, pod)) for program in member.get("filters") or [])
+
+
+def _is_true(value: Any) -> bool:
+    return value is not None and value is not False
+
+
+def _key_paths(member: Object) -> list[str]:
+    return list(member.get("groupByKeyPaths") or [])
+
+
+def _key(work: Workload, path: str) -> str:
+    found = values(path, work.pod)
+    if len(found) != 1 or found[0] in (None, ""):
+        raise KartaError(f"pod {full_name(work.pod)}: key path {path!r} yields {found}, expected one value")
+    return str(found[0])
+
+
+def _member_scale(work: Workload, found: Structure, member: Object) -> int:
+    """Pods of the member's component; of the pod's own instance alone where instances are grouped apart."""
+    component = text_at(member, "componentName")
+    id_path = text_at(found.component(component), "podSelector", "componentInstanceSelector", "idPath")
+    instance = _key(work, id_path) if id_path and id_path in _key_paths(member) else None
+    return scale(found, component, work.top, instance)

@@ -1,0 +1,158 @@
+"""Every known kind of workload and its grouping rule, one row per kind.
+
+A row matches by group, version and kind; `*` matches any version. A kind without a row is grouped as a `Karta` in the
+cluster describes it, else by default. Kinds that wrap another workload are grouped as the workload inside; labels and
+annotations of the wrapper count where the inner object has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from pykai.controllers.podgrouper.rules import defaults, grove, jobs, karta, kubeflow, leaderworkerset, pods, ray
+from pykai.controllers.podgrouper.rules.defaults import default_for, kind_defaults
+from pykai.controllers.podgrouper.rules.fields import (
+    GroupingError,
+    Object,
+    annotations_of,
+    group_version_kind,
+    labels_of,
+    name_of,
+    namespace_of,
+    text_at,
+)
+from pykai.controllers.podgrouper.rules.workload import BUILD, INFERENCE, TRAIN, GroupSpec, Rule, Workload
+from pykai.objects import names
+
+
+def group_wrapped(work: Workload, group_inner: Callable[[Workload], GroupSpec]) -> GroupSpec:
+    """The group of the owner below the top one, or of the pod itself if there is none."""
+    below = work.owners[:-1]
+    inner = _with_missing(_inner_object(work, below), _inherited_labels(work), annotations_of(work.top))
+    return group_inner(replace(work, top=inner, owners=(*below[:-1], inner) if below else ()))
+
+
+def _inner_object(work: Workload, below: tuple[Object, ...]) -> Object:
+    if not below:
+        return work.pod
+    owner = below[-1]
+    home = namespace_of(owner) or namespace_of(work.pod)
+    found = work.lookup.get(text_at(owner, "apiVersion"), text_at(owner, "kind"), home, name_of(owner))
+    if found is None:
+        raise GroupingError(f"{text_at(owner, 'kind')} {home}/{name_of(owner)} does not exist")
+    return found
+
+
+def _inherited_labels(work: Workload) -> dict[str, str]:
+    """The administrator's defaults for the wrapper's kind, then the wrapper's labels."""
+    configured = default_for(work.top, kind_defaults(work))
+    defaults = {
+        names.PRIORITY_CLASS_LABEL: configured.priority_class,
+        names.PREEMPTIBILITY_LABEL: configured.preemptibility,
+    }
+    return {**labels_of(work.top), **{key: value for key, value in defaults.items() if value}}
+
+
+def _with_missing(obj: Object, more_labels: Mapping[str, str], more_annotations: Mapping[str, str]) -> Object:
+    metadata = {
+        **(obj.get("metadata") or {}),
+        "labels": {**more_labels, **labels_of(obj)},
+        "annotations": {**more_annotations, **annotations_of(obj)},
+    }
+    return {**obj, "metadata": metadata}
+
+
+ANY_VERSION = "*"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The row of one kind; `all_owners`: labels and annotations of every owner count, not of the top one alone."""
+
+    group: str
+    version: str
+    kind: str
+    rule: Rule
+    priority: str = TRAIN
+    all_owners: bool = False
+
+    def apply(self, work: Workload) -> GroupSpec:
+        """The group of a pod whose top owner is of this kind."""
+        owners = work.owners if self.all_owners else ()
+        return self.rule(replace(work, owners=owners, default_priority=self.priority))
+
+
+def _inner(work: Workload) -> GroupSpec:
+    """The rule of kinds that wrap another workload, which is grouped by the row of its exact kind."""
+    return group_wrapped(work, lambda inner: TABLE.get(group_version_kind(inner.top), DEFAULT).apply(inner))
+
+
+def _all(rows: Iterable[Kind]) -> Mapping[tuple[str, str, str], Kind]:
+    return {(row.group, row.version, row.kind): row for row in rows}
+
+
+DEFAULT = Kind("*", ANY_VERSION, "*", defaults.group, all_owners=True)
+KARTA = Kind("*", ANY_VERSION, "*", karta.by_karta, all_owners=True)
+
+TABLE: Mapping[tuple[str, str, str], Kind] = _all(
+    (
+        Kind("", "v1", "Pod", pods.pod),
+        Kind("apps", "v1", "Deployment", pods.deployment, INFERENCE),
+        Kind("apps", "v1", "ReplicaSet", defaults.group, all_owners=True),
+        Kind("apps", "v1", "StatefulSet", defaults.group, all_owners=True),
+        Kind("batch", "v1", "Job", jobs.job),
+        Kind("batch", "v1", "CronJob", jobs.cron_job),
+        Kind("run.ai", "v1", "RunaiJob", jobs.runai_job),
+        Kind("kubeflow.org", "v1", "TFJob", kubeflow.gang("tfReplicaSpecs")),
+        Kind("kubeflow.org", "v1", "XGBoostJob", kubeflow.gang("xgbReplicaSpecs", "Master", "Worker")),
+        Kind("kubeflow.org", "v1", "JAXJob", kubeflow.gang("jaxReplicaSpecs", "Worker")),
+        Kind("kubeflow.org", "v1", "MPIJob", kubeflow.mpi),
+        Kind("kubeflow.org", "v2beta1", "MPIJob", kubeflow.mpi),
+        Kind("kubeflow.org", "v1", "PyTorchJob", kubeflow.pytorch_job),
+        Kind("kubeflow.org", "v1beta1", "Notebook", defaults.group, BUILD),
+        Kind("kubeflow.org", "v1alpha1", "ScheduledWorkflow", defaults.group, all_owners=True),
+        Kind("trainer.kubeflow.org", "v1alpha1", "TrainJob", _inner, all_owners=True),
+        Kind("ray.io", "v1", "RayCluster", ray.cluster),
+        Kind("ray.io", "v1alpha1", "RayCluster", ray.cluster),
+        Kind("ray.io", "v1", "RayJob", ray.on_cluster(*ray.CLUSTER_NAME_OF_JOB)),
+        Kind("ray.io", "v1alpha1", "RayJob", ray.on_cluster(*ray.CLUSTER_NAME_OF_JOB)),
+        Kind("ray.io", "v1", "RayService", ray.on_cluster(*ray.CLUSTER_NAME_OF_SERVICE)),
+        Kind("ray.io", "v1alpha1", "RayService", ray.on_cluster(*ray.CLUSTER_NAME_OF_SERVICE)),
+        Kind("jobset.x-k8s.io", "v1alpha2", "JobSet", jobs.job_set),
+        Kind("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", leaderworkerset.leader_worker_set),
+        Kind("grove.io", "v1alpha1", "PodCliqueSet", grove.pod_gang),
+        Kind("grove.io", "v1alpha1", "PodGangSet", grove.pod_gang),
+        Kind("nvidia.com", ANY_VERSION, "DynamoGraphDeployment", _inner, all_owners=True),
+        Kind("serving.knative.dev", "v1", "Service", pods.knative_service, INFERENCE),
+        Kind("machinelearning.seldon.io", "v1", "SeldonDeployment", defaults.group, all_owners=True),
+        Kind("machinelearning.seldon.io", "v1alpha2", "SeldonDeployment", defaults.group, all_owners=True),
+        Kind("egx.nvidia.io", "v1", "SPOTRequest", defaults.group, INFERENCE),
+        Kind("amlarc.azureml.com", "v1alpha1", "AmlJob", jobs.aml_job),
+        Kind("kubevirt.io", "v1", "VirtualMachineInstance", defaults.group, all_owners=True),
+        Kind("workspace.devfile.io", "v1alpha2", "DevWorkspace", defaults.group, all_owners=True),
+        Kind("tekton.dev", "v1", "PipelineRun", defaults.group, all_owners=True),
+        Kind("tekton.dev", "v1", "TaskRun", defaults.group, all_owners=True),
+        Kind("argoproj.io", "v1alpha1", "Workflow", _inner, all_owners=True),
+        Kind("run.ai", ANY_VERSION, "TrainingWorkload", _inner, all_owners=True),
+        Kind("run.ai", ANY_VERSION, "InteractiveWorkload", _inner, all_owners=True),
+        Kind("run.ai", ANY_VERSION, "DistributedWorkload", _inner, all_owners=True),
+        Kind("run.ai", ANY_VERSION, "InferenceWorkload", _inner, all_owners=True),
+        Kind("run.ai", ANY_VERSION, "DistributedInferenceWorkload", _inner, all_owners=True),
+    )
+)
+
+
+def known(group: str, version: str, kind: str) -> Kind | None:
+    """The row of a kind; None if the table has none."""
+    return TABLE.get((group, version, kind)) or TABLE.get((group, ANY_VERSION, kind))
+
+
+def choose(group: str, version: str, kind: str, karta_fallback: bool) -> Kind:
+    """The row of a kind, or the fallback."""
+    return known(group, version, kind) or (KARTA if karta_fallback else DEFAULT)
+
+
+def group_workload(work: Workload) -> GroupSpec:
+    """The group of a pod, by the kind of its top owner."""
+    return choose(*group_version_kind(work.top), work.settings.karta_fallback).apply(work)

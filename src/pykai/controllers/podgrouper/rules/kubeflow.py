@@ -1,0 +1,177 @@
+"""Kubeflow training jobs: a gang of all replicas, or of as many as the run policy requires.
+
+A PyTorchJob has a sub-group for the master and one for the workers, optionally in segments. The gang's minimum counts
+all of them; what exceeds the master belongs to the workers. Segments beyond that are elastic: their minimum is 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pykai.controllers.podgrouper.rules import defaults
+from pykai.controllers.podgrouper.rules.defaults import ceil_div, checked_count, segment_topology
+from pykai.controllers.podgrouper.rules.fields import (
+    GroupingError,
+    Object,
+    annotations_of,
+    count_at,
+    full_name,
+    labels_of,
+    map_at,
+    name_of,
+    positive,
+    template_annotations,
+    value_at,
+    whole,
+)
+from pykai.controllers.podgrouper.rules.workload import GroupSpec, Rule, SubGroup, Workload
+from pykai.objects import names
+
+_JOB_NAME = "training.kubeflow.org/job-name"
+_LAUNCHER = "Launcher"
+_MPI_REPLICAS = "mpiReplicaSpecs"
+
+
+def gang(field: str, *mandatory: str) -> Rule:
+    """The rule of a kind whose replicas are under `spec.<field>`, of which some roles must be present."""
+
+    def rule(work: Workload) -> GroupSpec:
+        return replace(defaults.group(work), min_member=min_available(work.top, field, mandatory))
+
+    return rule
+
+
+def min_available(job: Object, field: str, mandatory: tuple[str, ...] = ()) -> int:
+    """The minimum of the gang: that of the run policy, else every replica."""
+    wanted = scheduling_policy_minimum(job)
+    return all_replicas(job, field, mandatory) if wanted is None else wanted
+
+
+def scheduling_policy_minimum(job: Object) -> int | None:
+    """The minimum of the run policy; None: not set."""
+    return count_at(job, "spec", "runPolicy", "schedulingPolicy", "minAvailable")
+
+
+def all_replicas(job: Object, field: str, mandatory: tuple[str, ...] = ()) -> int:
+    """The sum over all roles, each of which must have pods."""
+    roles = map_at(job, "spec", field)
+    if roles is None:
+        raise _misfit(job, f"have a {field} field")
+    for role in mandatory:
+        if role not in roles:
+            raise _misfit(job, f"have a {role} replica spec which is required")
+    return sum(_replicas(job, field, role) for role in roles)
+
+
+def _replicas(job: Object, field: str, role: str) -> int:
+    replicas = count_at(job, "spec", field, role, "replicas") or 0
+    if replicas <= 0:
+        raise _misfit(job, f"allow for 0 {role} pods")
+    return replicas
+
+
+def _misfit(job: Object, what: str) -> GroupingError:
+    return GroupingError(f"the type of the job {name_of(job)} doesn't {what}. Please fix the replica field")
+
+
+def mpi(work: Workload) -> GroupSpec:
+    """Launcher and workers together, or the workers alone while the launcher is still to be created."""
+    together = min_available(work.top, _MPI_REPLICAS, (_LAUNCHER, "Worker"))
+    return replace(defaults.group(work), min_member=max(0, together - missing_launchers(work)))
+
+
+def missing_launchers(work: Workload) -> int:
+    """Launchers that the operator creates after the workers run: the gang must not wait for them."""
+    if value_at(work.top, "spec", "launcherCreationPolicy") != "WaitForWorkersReady" or has_launcher(work):
+        return 0
+    replicas = count_at(work.top, "spec", _MPI_REPLICAS, _LAUNCHER, "replicas")
+    return 1 if replicas is None else replicas
+
+
+def has_launcher(work: Workload) -> bool:
+    """Whether a launcher pod exists that is not terminating."""
+    role = {_JOB_NAME: name_of(work.top), names.KUBEFLOW_ROLE_LABEL: "launcher"}
+    pods = work.lookup.list("v1", "Pod", work.home, role)
+    return any(value_at(pod, "metadata", "deletionTimestamp") is None for pod in pods)
+
+
+_REPLICAS = "pytorchReplicaSpecs"
+_ROLE = "training.kubeflow.org/replica-type"
+_INDEX = "training.kubeflow.org/replica-index"
+_MASTER, _WORKER = "master", "worker"
+_WORKER_TEMPLATE = ("spec", _REPLICAS, "Worker", "template")
+
+
+def pytorch_job(work: Workload) -> GroupSpec:
+    """A gang of master and workers."""
+    total = _total(work)
+    masters = count_at(work.top, "spec", _REPLICAS, "Master", "replicas") or 0
+    sub_groups = (*_master(work, masters), *_workers(work, max(0, total - masters)))
+    return replace(defaults.group(work), min_member=total, sub_groups=sub_groups)
+
+
+def _total(work: Workload) -> int:
+    wanted = scheduling_policy_minimum(work.top)
+    if wanted is not None:
+        return wanted
+    replicas = all_replicas(work.top, _REPLICAS)
+    elastic = count_at(work.top, "spec", "elasticPolicy", "minReplicas")
+    return replicas if elastic is None else elastic
+
+
+def _master(work: Workload, masters: int) -> tuple[SubGroup, ...]:
+    if masters <= 0:
+        return ()
+    sub_group = SubGroup(_MASTER, masters)
+    return (sub_group.taking(work.pod_name) if _role(work) == _MASTER else sub_group,)
+
+
+def _workers(work: Workload, minimum: int) -> tuple[SubGroup, ...]:
+    if map_at(work.top, "spec", _REPLICAS, "Worker") is None:
+        return ()
+    replicas = count_at(work.top, "spec", _REPLICAS, "Worker", "replicas") or 0
+    size = _segment_size(work)
+    if size is not None and replicas > 0:
+        return _segmented(work, size, _segment_minimums(replicas, size, minimum))
+    sub_group = SubGroup(_WORKER, minimum)
+    return (sub_group.taking(work.pod_name) if _role(work) == _WORKER else sub_group,)
+
+
+def _segment_size(work: Workload) -> int | None:
+    template = template_annotations(work.top, *_WORKER_TEMPLATE)
+    wanted = annotations_of(work.pod).get(names.SEGMENT_SIZE, template.get(names.SEGMENT_SIZE))
+    return None if wanted is None else positive(wanted, f"annotation {names.SEGMENT_SIZE}")
+
+
+def _segment_minimums(replicas: int, size: int, minimum: int) -> list[int]:
+    """The minimum of each segment: its full size, or 0 beyond the workers' minimum."""
+    count = checked_count(ceil_div(replicas, size))
+    needed = ceil_div(minimum, size)
+    return [min(size, replicas - index * size) if index < needed else 0 for index in range(count)]
+
+
+def _segmented(work: Workload, size: int, minimums: list[int]) -> tuple[SubGroup, ...]:
+    topology = segment_topology(work, template_annotations(work.top, *_WORKER_TEMPLATE))
+    segments = [
+        SubGroup(f"{_WORKER}-{index}", minimum, parent=_WORKER, topology=topology)
+        for index, minimum in enumerate(minimums)
+    ]
+    if _role(work) == _WORKER:
+        own = _replica_index(work) // size
+        if own >= len(segments):
+            raise GroupingError(
+                f"pod {full_name(work.pod)}: label {_INDEX} lies beyond the job's {len(segments)} segments"
+            )
+        segments[own] = segments[own].taking(work.pod_name)
+    return (SubGroup(_WORKER, min_sub_group=len(segments)), *segments)
+
+
+def _replica_index(work: Workload) -> int:
+    index = whole(labels_of(work.pod).get(_INDEX, ""), f"pod {full_name(work.pod)}: label {_INDEX}")
+    if index < 0:
+        raise GroupingError(f"pod {full_name(work.pod)}: label {_INDEX}: {index} must not be negative")
+    return index
+
+
+def _role(work: Workload) -> str:
+    return labels_of(work.pod).get(_ROLE, "")

@@ -1,0 +1,115 @@
+"""Ray: a gang of the head and of the minimum number of workers of each worker group.
+
+The operator creates a RayCluster for a RayJob and a RayService; its name is in their status, and the shape of the gang
+is in the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from pykai.controllers.podgrouper.rules import defaults
+from pykai.controllers.podgrouper.rules.fields import (
+    GroupingError,
+    Object,
+    count_at,
+    full_name,
+    labels_of,
+    maps_at,
+    template_annotations,
+    text_at,
+    value_at,
+)
+from pykai.controllers.podgrouper.rules.workload import GroupSpec, Rule, SubGroup, Topology, Workload
+
+_GROUP_LABEL = "ray.io/group"
+_PRIORITY_LABEL = "ray.io/priority-class-name"
+_HEAD = "headgroup"
+
+CLUSTER_NAME_OF_JOB = (("status", "rayClusterName"),)
+CLUSTER_NAME_OF_SERVICE = (
+    ("status", "activeServiceStatus", "rayClusterName"),
+    ("status", "pendingServiceStatus", "rayClusterName"),
+)
+
+
+def cluster(work: Workload) -> GroupSpec:
+    """The group of a RayCluster."""
+    return _gang(work, work.top)
+
+
+def on_cluster(*name_paths: tuple[str, ...]) -> Rule:
+    """The rule of a kind that runs on the RayCluster named at the first non-empty path."""
+
+    def rule(work: Workload) -> GroupSpec:
+        return _gang(work, _cluster_of(work, name_paths))
+
+    return rule
+
+
+def _cluster_of(work: Workload, name_paths: tuple[tuple[str, ...], ...]) -> Object:
+    cluster_name = next(filter(None, (text_at(work.top, *path) for path in name_paths)), "")
+    kind = text_at(work.top, "kind")
+    if not cluster_name:
+        raise GroupingError(
+            f"failed to extract rayClusterName for {full_name(work.top)} of kind {kind}. Please make sure that the "
+            "ray-operator is up and a rayCluster child-object has been created"
+        )
+    found = work.lookup.get(text_at(work.top, "apiVersion"), "RayCluster", work.home, cluster_name)
+    if found is None:
+        raise GroupingError(f"RayCluster {work.home}/{cluster_name} of {kind} {full_name(work.top)} does not exist")
+    return found
+
+
+def _gang(work: Workload, ray_cluster: Object) -> GroupSpec:
+    spec = defaults.group(work)
+    sub_groups = (_head(ray_cluster), *_worker_groups(ray_cluster))
+    return replace(
+        spec,
+        min_member=sum(group.min_member for group in sub_groups),
+        priority_class=labels_of(work.top).get(_PRIORITY_LABEL) or spec.priority_class,
+        sub_groups=() if _is_flat(work, spec.name) else tuple(_placed(work, group) for group in sub_groups),
+    )
+
+
+def _is_flat(work: Workload, group: str) -> bool:
+    """Whether an older release wrote the group without sub-groups: a running gang keeps its form."""
+    existing = work.existing_group(group)
+    return existing is not None and not maps_at(existing, "spec", "subGroups")
+
+
+def _placed(work: Workload, group: SubGroup) -> SubGroup:
+    return group.taking(work.pod_name) if labels_of(work.pod).get(_GROUP_LABEL) == group.name else group
+
+
+def _head(ray_cluster: Object) -> SubGroup:
+    annotations = template_annotations(ray_cluster, "spec", "headGroupSpec", "template")
+    return SubGroup(_HEAD, 1, topology=_topology(annotations, _HEAD))
+
+
+def _worker_groups(ray_cluster: Object) -> list[SubGroup]:
+    groups = []
+    for index, worker_group in enumerate(maps_at(ray_cluster, "spec", "workerGroupSpecs") or []):
+        group_name = text_at(worker_group, "groupName") or f"worker-group-{index}"
+        size = 0 if value_at(worker_group, "suspend") is True else _size(worker_group, group_name)
+        if size > 0:
+            topology = _topology(template_annotations(worker_group, "template"), group_name)
+            groups.append(SubGroup(group_name, size, topology=topology))
+    return groups
+
+
+def _size(worker_group: Object, group_name: str) -> int:
+    replicas = count_at(worker_group, "replicas") or 0
+    minimum = count_at(worker_group, "minReplicas") or 0
+    if minimum > replicas:
+        raise GroupingError(f"worker group {group_name}: minReplicas {minimum} is greater than replicas {replicas}")
+    hosts = count_at(worker_group, "numOfHosts")
+    return (minimum or replicas) * (1 if hosts is None else hosts)
+
+
+def _topology(annotations: Mapping[str, str], group_name: str) -> Topology | None:
+    topology = defaults.annotated_topology(annotations)
+    if topology.has_level and not topology.name:
+        raise GroupingError(f"Ray group {group_name}: a topology level is given without the topology's name")
+    return topology if topology.has_level else None

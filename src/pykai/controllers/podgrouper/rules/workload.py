@@ -1,0 +1,149 @@
+"""The input and the result of a grouping rule: a pod with its owners in, a group as a value out.
+
+Rules read other objects (the RayCluster of a RayJob, a PriorityClass, an existing PodGroup) through `Lookup` and never
+wait: the caller answers from its cache. An exception that a lookup raises passes through every rule.
+
+Invariants of a group: names of sub-groups are unique; a sub-group with `min_sub_group` has children, one without has
+pods; at most one sub-group refers to the pod that was grouped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from pykai.controllers.podgrouper.rules.fields import Object, name_of, namespace_of
+from pykai.objects import names
+
+
+class ForbiddenError(Exception):
+    """The grouper may not read objects of that kind."""
+
+
+class Lookup(Protocol):
+    """Reads of the cluster. Returned objects carry `apiVersion` and `kind`, which items of lists lack."""
+
+    def get(self, api_version: str, kind: str, namespace: str, name: str) -> Object | None:
+        """The object, None if it does not exist; the namespace is ignored for cluster-scoped kinds.
+
+        Raises ForbiddenError if the grouper may not read the kind.
+        """
+
+    def list(self, api_version: str, kind: str, namespace: str, labels: Mapping[str, str]) -> Sequence[Object]:
+        """Objects with all these labels; none if the kind is not installed."""
+
+
+@dataclass(frozen=True)
+class Topology:
+    """A topology constraint: its name, and the required and the preferred level; empty: none."""
+
+    name: str = ""
+    required: str = ""
+    preferred: str = ""
+
+    @property
+    def has_level(self) -> bool:
+        return bool(self.required or self.preferred)
+
+
+@dataclass(frozen=True)
+class SubGroup:
+    """A part of a pod group. `min_sub_group` None: a leaf, whose minimum is `min_member` pods (0 = elastic)."""
+
+    name: str
+    min_member: int = 0
+    min_sub_group: int | None = None
+    parent: str = ""
+    pods: tuple[str, ...] = ()
+    topology: Topology | None = None
+
+    def taking(self, pod: str) -> SubGroup:
+        """The same sub-group with one more pod, by name."""
+        return replace(self, pods=(*self.pods, pod))
+
+
+@dataclass(frozen=True)
+class GroupSpec:
+    """A pod group as the workload describes it. Durations in seconds; None: the scheduler's setting.
+
+    `min_sub_group` None: the minimum is `min_member` pods; otherwise that many direct sub-groups.
+    """
+
+    name: str
+    namespace: str
+    owner: Object
+    queue: str
+    priority_class: str
+    preemptibility: str = ""
+    preemption_delay: float | None = None
+    staleness_grace_period: float | None = None
+    min_member: int = 1
+    min_sub_group: int | None = None
+    sub_groups: tuple[SubGroup, ...] = ()
+    topology: Topology = Topology()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+    def sub_group_of(self, namespace: str, pod: str) -> SubGroup | None:
+        """The sub-group that refers to a pod; None if none does or the pod is in another namespace."""
+        if namespace != self.namespace:
+            return None
+        return next((group for group in self.sub_groups if pod in group.pods), None)
+
+
+POD_GROUP_API = "scheduling.run.ai/v2alpha2"
+TRAIN, BUILD, INFERENCE = "train", "build", "inference"
+
+
+@dataclass(frozen=True)
+class GroupingSettings:
+    """The settings of grouping, one field per flag of the component.
+
+    `kind_defaults` names the ConfigMap (namespace, name) with priority and preemptibility per kind; None: none.
+    """
+
+    scheduler_name: str = names.SCHEDULER_NAME
+    queue_label: str = names.QUEUE_LABEL
+    node_pool_label: str = names.NODE_POOL_LABEL
+    search_legacy_groups: bool = True
+    knative_gang: bool = True
+    karta_fallback: bool = True
+    kind_defaults: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A pod and its owners: the direct one first, `top` last. `owners` is empty for rules that read `top` alone."""
+
+    top: Object
+    pod: Object
+    owners: tuple[Object, ...]
+    settings: GroupingSettings
+    lookup: Lookup
+    default_priority: str = TRAIN
+
+    @property
+    def chain(self) -> tuple[Object, ...]:
+        """The owners whose labels and annotations count, the nearest first."""
+        return self.owners or (self.top,)
+
+    @property
+    def pod_name(self) -> str:
+        return name_of(self.pod)
+
+    @property
+    def home(self) -> str:
+        """The namespace of the workload's objects."""
+        return namespace_of(self.top) or namespace_of(self.pod)
+
+    def seen_from(self, top: Object) -> Workload:
+        """The same pod with this object as its only owner."""
+        return replace(self, top=top, owners=())
+
+    def existing_group(self, group: str) -> Object | None:
+        """The PodGroup of that name beside the pod."""
+        return self.lookup.get(POD_GROUP_API, "PodGroup", namespace_of(self.pod) or self.home, group)
+
+
+Rule = Callable[[Workload], GroupSpec]

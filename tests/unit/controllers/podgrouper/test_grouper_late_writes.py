@@ -1,0 +1,130 @@
+"""Writes of the pod grouper that succeed late: what they were about may have gone or changed since."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pykai.controllers.podgrouper.assignments import GroupWriter
+from pykai.controllers.podgrouper.grouper import PodGrouperSettings, run
+from pykai.controllers.podgrouper.rules.workload import GroupingSettings, GroupSpec
+from pykai.kube.api import Deletion, Object, Patch, Ref
+from pykai.kube.errors import Unavailable
+from pykai.kube.resources import POD, POD_GROUP
+from pykai.kube.watches import Watches
+from pykai.objects import kinds, names
+from tests.unit.controllers.live import DiaryApi, make_job, make_pod, make_priority_classes, owned_by, running
+from tests.virtual_loop import in_virtual_time
+
+POD_P = POD.ref("p", "default")
+A_WHILE = 30.0
+
+
+@pytest.fixture
+async def api() -> DiaryApi:
+    server = DiaryApi()
+    await make_priority_classes(server)
+    return server
+
+
+async def group_name(api: DiaryApi) -> str | None:
+    found = await api.get(POD_P, Object)
+    return (found["metadata"].get("annotations") or {}).get(names.POD_GROUP_ANNOTATION)
+
+
+async def groups(api: DiaryApi) -> list[str]:
+    return [group["metadata"]["name"] for group in (await api.list(POD_GROUP, Object)).items]
+
+
+@in_virtual_time
+async def test_a_pod_that_comes_back_without_its_owner_is_not_put_in_the_old_group(api: DiaryApi) -> None:
+    job = await make_job(api, "j")
+    async with running(api, run, PodGrouperSettings()):
+        api.refusals["patch", "Pod"] = [Unavailable("restarting")]
+        await make_pod(api, "p", ownerReferences=owned_by(job))
+        await asyncio.sleep(0.3)
+        await api.delete(POD_P, Deletion(grace_seconds=0))
+        pod = await make_pod(api, "p")
+        await asyncio.sleep(A_WHILE)
+        assert await group_name(api) == f"pg-p-{pod['metadata']['uid']}"
+
+
+@in_virtual_time
+async def test_a_pod_that_got_another_owner_meanwhile_stays_in_the_new_group(api: DiaryApi) -> None:
+    one, two = await make_job(api, "one"), await make_job(api, "two")
+    async with running(api, run, PodGrouperSettings()):
+        api.refusals["patch", "Pod"] = [Unavailable("restarting")]
+        await make_pod(api, "p", ownerReferences=owned_by(one))
+        await asyncio.sleep(0.3)
+        await api.patch(POD_P, Patch.merge({"metadata": {"ownerReferences": owned_by(two)}}))
+        await asyncio.sleep(A_WHILE)
+        assert await group_name(api) == f"pg-two-{two['metadata']['uid']}"
+
+
+@in_virtual_time
+async def test_a_pod_of_its_own_that_got_an_owner_is_not_put_back_into_its_own_group(api: DiaryApi) -> None:
+    job = await make_job(api, "j")
+    async with running(api, run, PodGrouperSettings()):
+        await make_pod(api, "p")
+        await asyncio.sleep(0.3)
+        api.refusals["create", "PodGroup"] = [Unavailable("restarting")]
+        await api.patch(POD_P, Patch.merge({"metadata": {"ownerReferences": owned_by(job)}}))
+        await asyncio.sleep(A_WHILE)
+        assert await group_name(api) == f"pg-j-{job['metadata']['uid']}"
+        assert api.count("patch", "Pod") == 2, "the owner, and the group"
+
+
+@in_virtual_time
+async def test_no_group_is_made_for_pods_that_have_gone(api: DiaryApi) -> None:
+    job = await make_job(api, "j")
+    async with running(api, run, PodGrouperSettings()):
+        api.refusals["create", "PodGroup"] = [Unavailable("restarting")]
+        await make_pod(api, "p", ownerReferences=owned_by(job))
+        await asyncio.sleep(0.3)
+        await api.delete(POD_P, Deletion(grace_seconds=0))
+        await asyncio.sleep(A_WHILE)
+        assert await groups(api) == []
+
+
+@in_virtual_time
+async def test_what_others_undid_is_written_again_however_soon(api: DiaryApi) -> None:
+    writer = GroupWriter(api, Watches(api).of(POD_GROUP, kinds.PodGroup), GroupingSettings())
+    spec = GroupSpec("g", "default", {}, "", "")
+    await make_pod(api, "p")
+    before = await api.get(POD_P, kinds.Pod)
+    await writer.assign(before, spec)
+    await writer.assign(before, spec)
+    assert api.count("patch", "Pod") == 1, "the watch is a moment behind"
+    await api.patch(POD_P, Patch.merge({"metadata": {"annotations": {names.POD_GROUP_ANNOTATION: None}}}))
+    await writer.assign(await api.get(POD_P, kinds.Pod), spec)
+    assert await group_name(api) == "g"
+
+
+class HeldApi(DiaryApi):
+    """The answer to the first patch of a pod comes when it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.let_go = asyncio.Event()
+
+    async def patch(self, ref: Ref, patch: Patch) -> Object:
+        written = await super().patch(ref, patch)
+        if self.count("patch", "Pod") == 1:
+            await self.let_go.wait()
+        return written
+
+
+@in_virtual_time
+async def test_a_write_that_another_followed_is_seen_as_news_when_it_shows() -> None:
+    api = HeldApi()
+    writer = GroupWriter(api, Watches(api).of(POD_GROUP, kinds.PodGroup), GroupingSettings())
+    await make_pod(api, "p")
+    before = await api.get(POD_P, kinds.Pod)
+    first = asyncio.create_task(writer.assign(before, GroupSpec("one", "default", {}, "", "")))
+    await asyncio.sleep(0.1)
+    shown = await api.get(POD_P, kinds.Pod)
+    await writer.assign(before, GroupSpec("two", "default", {}, "", ""))
+    api.let_go.set()
+    await first
+    assert not writer.is_echo(before, shown)
