@@ -22,11 +22,10 @@ import msgspec
 import numpy.ma  # noqa: F401  numpy imports it in the middle of the first `unique`: start-up, not a cycle
 
 from bench import machine
-from pykai.cache.assume import Assumptions
+from pykai.cache.assumed import Assumptions
 from pykai.cache.cluster import ClusterCache
 from pykai.config import scheduler as configuration
 from pykai.config.scheduler import SchedulerConfig
-from pykai.engine.verify import verify
 from pykai.kube import resources
 from pykai.kube.api import EventType, Object, Resource, Selection
 from pykai.kube.watch import SharedWatch
@@ -41,6 +40,7 @@ from pykai.scheduler.feed import Feed
 from pykai.scheduler.figures import record
 from pykai.scheduler.outbox import Outbox
 from pykai.scheduler.telling import Outlets, Teller
+from pykai.verify.judge import verify
 
 GPUS = 8
 QUEUES, DEPARTMENTS = 16, 4
@@ -158,7 +158,7 @@ class Shell:
         decision = make_decision(view, self.policy, self.judge, NOW, clock=clock)
         for binding in decision.bindings:
             self.assumptions.bind(binding.request, binding.pod.metadata.uid)
-        self.teller.mark(decision.marks)
+        self.teller.mark(decision.plan.timestamps)
         self.teller.tell(decision.notices)
         record(decision, self.metrics)
         return decision, _steps(decision, 1000 * (told - began), 1000 * (copied - told), 1000 * (clock() - began))
@@ -166,13 +166,14 @@ class Shell:
 
 def _steps(decision: Decision, events: float, copy: float, whole: float) -> dict[str, float]:
     timings = decision.timings
+    actions = {name: 1000 * action.seconds for name, action in decision.plan.actions.items()}
     known = {
         "events": events,
         "copy": copy,
         "snapshot": timings.snapshot,
         "open": timings.opening - timings.snapshot,
-        "allocate": timings.actions["allocate"],
-        "victims": sum(took for action, took in timings.actions.items() if action != "allocate"),
+        "allocate": actions["allocate"],
+        "victims": sum(took for action, took in actions.items() if action != "allocate"),
         "judge": timings.judging,
     }
     return {**known, "rest": whole - sum(known.values()), "all": whole}

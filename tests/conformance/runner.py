@@ -11,20 +11,22 @@ after the cases: adapters translate.
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import pkgutil
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.conformance import adapters
+from tests.conformance.cases import NotApplicable, read
 
 Case = dict[str, Any]
 Adapter = Callable[[Case, Case], list[str]]
+VERDICTS = ("passed", "failed", "not applicable")
 DEFAULT_FOLDER = Path(__file__).resolve().parents[3] / "shared" / "conformance"
 
 
@@ -55,40 +57,54 @@ def documents(folder: Path, prefix: str = "") -> Iterator[tuple[str, Case]]:
     for path in sorted(folder.glob("*/*.json")):
         suite = f"{path.parent.name}/{path.stem}"
         if suite.startswith(prefix):
-            yield suite, json.loads(path.read_text())
+            yield suite, read(path)
 
 
 def run_case(adapter: Adapter, case: Case, document: Case) -> list[str]:
+    """The mismatches of a case; raises NotApplicable."""
     try:
         return adapter(case, document)
+    except NotApplicable:
+        raise
     except Exception:  # noqa: BLE001 - the case fails, the run goes on
         return ["raised\n" + traceback.format_exc(limit=-6)]
 
 
-def main(folder: Path, prefix: str = "", verbose: bool = True) -> int:
+def main(folder: Path, prefix: str = "") -> int:
+    """Run the suites whose names begin with the prefix; 0 if no case fails."""
     suites = load_adapters()
     if not folder.is_dir():
         print(f"no conformance folder at {folder}", file=sys.stderr)
         return 2
-    passed = failed = skipped = 0
+    total: Counter[str] = Counter()
     for suite, document in documents(folder, prefix):
-        adapter = suites.adapters.get(suite)
-        counts = [0, 0, 0]
-        for case in document["cases"]:
+        counts = run_suite(suites, suite, document)
+        print(f"{suite:50s}" + "".join(f" {counts[verdict]:4d} {verdict}" for verdict in VERDICTS))
+        total += counts
+    shown = VERDICTS if total["not applicable"] else VERDICTS[:2]
+    print(", ".join(f"{total[verdict]} {verdict}" for verdict in shown))
+    return 1 if total["failed"] else 0
+
+
+def run_suite(suites: Suites, suite: str, document: Case) -> Counter[str]:
+    """Count the verdicts, and print those that a reader must know of."""
+    counts: Counter[str] = Counter()
+    adapter = suites.adapters.get(suite)
+    for case in document["cases"]:
+        try:
+            if adapter is None:
+                raise NotApplicable(f"no adapter for {suite}")
             if case["id"] in suites.not_applicable:
-                counts[2] += 1
-                print(f"  not applicable  {case['id']}: {suites.not_applicable[case['id']]}")
-                continue
-            bad = run_case(adapter, case, document) if adapter else ["no adapter for this suite"]
-            counts[1 if bad else 0] += 1
-            if bad and adapter and verbose:
-                print(f"  FAILED  {case['id']} ({case['name']})")
-                for line in bad[:6]:
-                    print(f"          {line}")
-        print(f"{suite:50s} {counts[0]:4d} passed {counts[1]:4d} failed {counts[2]:4d} not applicable")
-        passed, failed, skipped = passed + counts[0], failed + counts[1], skipped + counts[2]
-    print(f"{passed} passed, {failed} failed, {skipped} skipped" if skipped else f"{passed} passed, {failed} failed")
-    return 1 if failed else 0
+                raise NotApplicable(suites.not_applicable[case["id"]])
+            bad = run_case(adapter, case, document)
+        except NotApplicable as reason:
+            counts["not applicable"] += 1
+            print(f"  not applicable  {case['id']}: {reason}")
+            continue
+        counts["failed" if bad else "passed"] += 1
+        if bad:
+            print(f"  FAILED  {case['id']} ({case['name']})", *(f"          {line}" for line in bad[:6]), sep="\n")
+    return counts
 
 
 if __name__ == "__main__":

@@ -221,6 +221,19 @@ async def test_create_refuses(api: Api, space: str, change: Object, error: type[
         await api.create(CONFIG_MAP, {"metadata": change}, space)
 
 
+@pytest.mark.parametrize("text", ["5 minutes", "90", ""])
+async def test_a_wrong_duration_is_refused_in_plain_words(api: Api, text: str) -> None:
+    spec = {"resources": {}, "preemptMinRuntime": text}
+    with pytest.raises(Invalid, match="must be a duration such as 90s or 1h30m"):
+        await api.create(QUEUE, {"metadata": {"name": "timeless"}, "spec": spec})
+
+
+async def test_a_duration_is_admitted(api: Api) -> None:
+    spec = {"resources": {}, "preemptMinRuntime": "1h30m", "reclaimMinRuntime": "-0.5s"}
+    made = await api.create(QUEUE, {"metadata": {"name": "timed"}, "spec": spec})
+    assert made["spec"] == spec
+
+
 async def test_create_needs_its_namespace_and_kind(api: Api) -> None:
     with pytest.raises(NotFound):
         await api.create(CONFIG_MAP, config_map("a"), fresh("nowhere"))

@@ -23,12 +23,12 @@ from pykai.kube.pods import bind
 from pykai.kube.resources import JOB, NODE, POD
 from pykai.local import clusters
 from pykai.local.cluster import ClusterError, ControlPlane, PartError, start_cluster
-from pykai.local.containers.images import Image
+from pykai.local.containers.environment import Image
 from pykai.local.containers.pods import Containers, Machine
 from pykai.local.kubelet import hollow_nodes
-from pykai.local.paths import clusters_root
 from pykai.local.process import ProcessId, identify, wait_for_end
 from pykai.local.session import ClusterPlan, Component, live
+from pykai.local.site import clusters_root
 from tests.timeouts import TIMEOUT_SECONDS
 
 from .conftest import Eventually, Kubectl, kubectl_on

@@ -22,7 +22,6 @@ from pykai.cli.replay import Replay
 from pykai.config import snapshot as snapshots
 from pykai.config.scheduler import SchedulerConfig, policy
 from pykai.controllers.loop import Pace, ReconcileLoop
-from pykai.engine.verify import verify
 from pykai.hollow.shapes import GpuShape, NodeShape
 from pykai.kube.api import Object, Patch, Selection
 from pykai.kube.http import HttpApi
@@ -37,6 +36,7 @@ from pykai.scheduler.agenda import Rhythm
 from pykai.scheduler.assembly import LiveScheduler, Options
 from pykai.scheduler.dump import Circumstances, write_snapshot
 from pykai.scheduler.loop import Mind
+from pykai.verify.judge import verify
 from tests.timeouts import TIMEOUT_SECONDS
 
 from .conftest import Eventually, Kubectl

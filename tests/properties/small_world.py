@@ -173,7 +173,7 @@ def _reservations(pods: list[Fields]) -> list[Fields]:
 
 def _marked(group: Fields, plan: Plan) -> Fields:
     annotations = dict(group["metadata"].get("annotations") or {})
-    for mark in plan.marks:
+    for mark in plan.timestamps:
         if mark.gang[1] == group["metadata"]["name"]:
             annotations.pop(_MARKS[mark.what], None)
             if mark.at is not None:

@@ -102,7 +102,7 @@ def test_gains_are_what_counting_anew_gives(cluster: Cluster) -> None:
     assume(pods and pool.queues)
     gone = [pod for batch in walked(cycle, pool, everybody) for pod in batch.pods]
     nodes = range(len(cycle.snapshot.nodes))
-    room = Room(cycle, pods, {})
+    room = Room(pool, pods, {})
     line = VictimLine(pool, {queue: pool.leaf(queue) for queue in pool.queues}, everybody)
     while line.extend():
         pass
@@ -128,7 +128,7 @@ def test_room_never_denies_what_can_be_done(cluster: Cluster, data: st.DataObjec
     kept = data.draw(st.sets(st.integers(0, max(len(batches) - 1, 0)), max_size=2))
     chosen = [batch for at, batch in enumerate(batches) if at not in kept]
     half = len(chosen) // 2
-    room = Room(cycle, pods, freed_by(cycle, chosen[:half]))
+    room = Room(pool, pods, freed_by(cycle, chosen[:half]))
     possible = room.enough(chosen[half:])
     for batch in chosen:
         for pod in batch.pods:

@@ -43,7 +43,7 @@ def without_proofs() -> Iterator[None]:
         every_gang_gets_a_turn(),
         patch.object(reclaim, "_within_limits", return_value=False),
         patch.object(FitAfter, "possible", return_value=True),
-        patch.object(FitAfter, "opening", side_effect=lambda pods, *_: np.ones(len(pods), dtype=bool)),
+        patch.object(FitAfter, "opening", side_effect=lambda leaving: np.ones(len(leaving.pods), dtype=bool)),
     ):
         yield
 

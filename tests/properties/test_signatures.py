@@ -123,7 +123,7 @@ def test_who_asks_for_something_else_is_searched_for(objects: list[Any], actions
 
 
 def acts(plan: Plan) -> bool:
-    return bool(plan.binds or plan.pipelines or plan.evictions)
+    return bool(plan.binds or plan.nominations or plan.evictions)
 
 
 @given(st.one_of(contended(), clusters(), rivals(), scattered()), st.sampled_from([PREEMPT, CONSOLIDATE, EVERYTHING]))

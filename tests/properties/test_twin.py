@@ -44,7 +44,7 @@ def decided(snapshot: Snapshot, policy: Policy) -> Decisions:
     plan = decide(snapshot, policy, NOW)
     return Decisions(
         binds={bind.pod[1]: lodging(bind.node, bind.gpu_groups) for bind in plan.binds},
-        promises={promise.pod[1]: lodging(promise.node, promise.gpu_groups) for promise in plan.pipelines},
+        promises={promise.pod[1]: lodging(promise.node, promise.gpu_groups) for promise in plan.nominations},
         evictions={eviction.pod[1]: eviction.moves_to for eviction in plan.evictions},
     )
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from pykai.config.usage import Window, WindowType, last_reset, parse_cron
 from pykai.engine.cycle import Cycle
 from pykai.engine.decide import decide
+from pykai.engine.plugin_api import RunTimes
 from pykai.engine.policy import Policy
 from pykai.kernels.usage import UsageRecord, normalised_use
 from pykai.model.plan import Plan
@@ -23,7 +24,7 @@ from pykai.objects import names
 from pykai.objects.units import rfc3339
 from pykai.plugins.minruntime import MinRuntime, MinRuntimes
 from pykai.plugins.registry import BUILT_IN, make_all
-from pykai.scheduler.job_order import job_order
+from pykai.scheduler.server import job_order
 from tests.properties.contended import contended, deep_forests, lookalikes, rivals
 from tests.properties.small_world import NOW, OURS, STEP, Cluster, Fields, carried_out
 from tests.properties.twin import past
@@ -109,16 +110,27 @@ def snapshot_of(cluster: Cluster, now: float) -> Snapshot:
 def read(plan: Plan) -> tuple[Decisions, Notes]:
     decisions = Decisions(
         binds={bind.pod[1]: lodging(bind.node, bind.gpu_groups) for bind in plan.binds},
-        promises={promise.pod[1]: lodging(promise.node, promise.gpu_groups) for promise in plan.pipelines},
+        promises={promise.pod[1]: lodging(promise.node, promise.gpu_groups) for promise in plan.nominations},
         evictions={eviction.pod[1]: eviction.moves_to for eviction in plan.evictions},
     )
-    marks = {what: {m.gang[1]: m.at for m in plan.marks if m.what == what} for what in {m.what for m in plan.marks}}
+    marks = {
+        what: {m.gang[1]: m.at for m in plan.timestamps if m.what == what} for what in {m.what for m in plan.timestamps}
+    }
     started, evicted = (set(marks.get(what, ())) for what in ("last-start", "last-eviction"))
     return decisions, Notes(marks.get("stale", {}), started, evicted)
 
 
+def written(plan: Plan, snapshot: Snapshot, policy: Policy, started: set[str]) -> set[str]:
+    """Starts that are to be written: none where no run time matters, else also of those that show none."""
+    if not any(plugin.run_times(snapshot) for plugin in policy.of(RunTimes)):
+        return set()
+    gangs = snapshot.gangs
+    late = {name for row, name in enumerate(gangs.names) if gangs.last_start(row) is None}
+    return started | {each.gang[1] for each in plan.timestamps if each.what == "last-start" and each.gang[1] in late}
+
+
 def told_to_wait(plan: Plan) -> set[str]:
-    return {v.gang[1] for v in plan.verdicts if "PreemptionDelayNotElapsed" in [code for code, _ in v.reasons]}
+    return {v.gang[1] for v in plan.verdicts if "PreemptionDelayNotElapsed" in [reason.code for reason in v.reasons]}
 
 
 def compare(case: Timed, actions: tuple[str, ...]) -> None:
@@ -130,8 +142,9 @@ def compare(case: Timed, actions: tuple[str, ...]) -> None:
         snapshot = snapshot_of(cluster, now)
         plan = decide(snapshot, policy, now)
         twin = TimedCycle(cluster, snapshot, Runtimes(cluster.queues, arguments), now)
-        assert read(plan) == twin.run(actions)
-        pods = [*(bind.pod for bind in plan.binds), *(pipeline.pod for pipeline in plan.pipelines)]
+        decisions, notes = twin.run(actions)
+        assert read(plan) == (decisions, replace(notes, started=written(plan, snapshot, policy, notes.started)))
+        pods = [*(bind.pod for bind in plan.binds), *(nomination.pod for nomination in plan.nominations)]
         served = {pod[1].split("-")[0] for pod in pods}
         assert told_to_wait(plan) | served == twin.delayed | served
         cluster = carried_out(cluster, plan)

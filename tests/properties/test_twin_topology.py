@@ -28,7 +28,7 @@ def snapshot_of(cluster: Cluster) -> Snapshot:
 
 def said(plan: Plan) -> dict[str, set[str]]:
     """What gangs that wait are told about topologies."""
-    texts = {v.gang[1]: {text for _, text in v.reasons if text.startswith(ABOUT_TOPOLOGY)} for v in plan.verdicts}
+    texts = {v.gang[1]: {r.message for r in v.reasons if r.message.startswith(ABOUT_TOPOLOGY)} for v in plan.verdicts}
     return {gang: about for gang, about in texts.items() if about}
 
 

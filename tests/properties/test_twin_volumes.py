@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykai.engine.policy import Policy
-from pykai.plugins.storage import StoragePools
-from pykai.plugins.volumes import VolumeReach
 from tests.properties.contended import contended, rivals, scattered
 from tests.properties.test_twin import CONTESTS, EVERYTHING, decided, examples, policy_of
 from tests.properties.twin.decide import decide as decide_slowly
@@ -17,12 +12,6 @@ from tests.properties.twin.pools import Pools
 from tests.properties.twin.storage import Storage
 from tests.properties.twin.volumes import Volumes
 from tests.properties.twin.warehouses import warehouses
-
-
-def without_storage(policy: Policy) -> Policy:
-    """What the twin takes its facts about nodes from."""
-    plugins = tuple(p for p in policy.plugins if not isinstance(p, VolumeReach | StoragePools))
-    return replace(policy, plugins=plugins)
 
 
 def compare(storage: Storage, actions: tuple[str, ...]) -> None:

@@ -1,1 +1,1 @@
-"""Memory: watch events -> objects -> columns -> Snapshot."""
+"""Watch events -> objects -> columns -> Snapshot."""

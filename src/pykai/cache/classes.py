@@ -1,4 +1,4 @@
-"""Interns pods to classes: pods that no rule can tell apart share one row of the class table.
+"""Interns pods to classes: pods that no rule distinguishes share one row of the class table.
 
 A pod's kind is what it says itself: its template, the annotations that matter, and its namespace or name where those
 do. Kinds are numbered once and for all; a class is a kind, or a part of one where something else in the cluster makes
@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from msgspec import json
 
-from pykai.cache.numbering import Numbers, Readings, by_first, finer
+from pykai.cache.readings import Numbers, Readings, by_first, finer
 from pykai.cache.requests import (
     Amounts,
     GpuRequest,
@@ -67,7 +67,7 @@ class Template:
 
     @property
     def meaning(self) -> object:
-        """What tells templates apart. Names that admission makes up for each pod (its token volume, its config maps
+        """What distinguishes templates. Names that admission makes up for each pod (its token volume, its config maps
         for a shared GPU) do not: pods of one workload share a template although their bytes differ."""
         decoded = self.decoded
         ports = [port for c in decoded.containers for port in c.ports or () if port.host_port]
@@ -173,7 +173,7 @@ def read_labels(pod: Pod, keys: Sequence[str]) -> dict[str, str]:
 def selector_keys(kinds: Iterable[PodKind]) -> tuple[str, ...] | None:
     """The label keys that the pod affinity terms of some kinds read; None where no kind has any term.
 
-    Pods mostly carry labels of their own, such as the name of their job: only those that a term reads tell them apart.
+    Pods mostly carry labels of their own, such as the name of their job: only those that a term reads distinguish them.
     """
     affinities = [kind.template.decoded.affinity for kind in kinds if kind.template.pod_affinity]
     halves = [half for each in affinities for half in (each.pod_affinity, each.pod_anti_affinity) if half is not None]
@@ -185,7 +185,7 @@ def selector_keys(kinds: Iterable[PodKind]) -> tuple[str, ...] | None:
 
 @dataclass(frozen=True)
 class ClassContext:
-    """Facts about the whole cluster that decide how finely pods are told apart."""
+    """Facts about the whole cluster that decide how finely pods are distinguished."""
 
     space: ResourceSpace
     qos_matters: bool
@@ -198,7 +198,7 @@ def class_table(
     """The classes in order of appearance, the class of each pod, and the space with a row for all that they request."""
     present = [memo.kinds[number] for number in np.flatnonzero(np.bincount(kind)).tolist()]
     keys = selector_keys(present)
-    klass, first = by_first(_told_apart(pods, kind, memo, keys, context))
+    klass, first = by_first(_distinguished(pods, kind, memo, keys, context))
     drafts = [_Draft(memo.kinds[kind[row]], pods[row], keys or ()) for row in first.tolist()]
     space = context.space.with_names(name for draft in drafts for name in draft.kind.template.amounts)
     context = replace(context, space=space)
@@ -210,7 +210,7 @@ def class_table(
     return list(made.values()), klass, space
 
 
-def _told_apart(
+def _distinguished(
     pods: Sequence[Pod], kind: Rows, memo: KindMemo, keys: tuple[str, ...] | None, context: ClassContext
 ) -> Rows:
     """Numbers for the kinds, or for finer distinctions where the cluster asks for them; `keys`: of labels, None where
@@ -242,7 +242,7 @@ class _Draft:
 
     @property
     def said(self) -> object:
-        """What tells it from other classes of the same row, in another snapshot."""
+        """What distinguishes it from other classes of the same row, in another snapshot."""
         labels = tuple(read_labels(self.pod, self.label_keys).items()) if self.label_keys else ()
         return id(self.kind), self.pod.metadata.namespace, self.pod.status.qos_class, labels
 

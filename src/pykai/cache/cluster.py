@@ -13,18 +13,17 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from pykai.cache import claims
-from pykai.cache.classes import ClassContext
-from pykai.cache.gangs import gang_rows, gang_table, priorities
-from pykai.cache.groups import Groups
-from pykai.cache.layers import Key
-from pykai.cache.memory import Memory
-from pykai.cache.nodes import UNKNOWN_GPU_MEMORY, widened
-from pykai.cache.pods import PodContext, pod_table
+from pykai.cache.classes import ClassContext, KindMemo
+from pykai.cache.nodes import UNKNOWN_GPU_MEMORY, NodeMemo, widened
+from pykai.cache.podgroups import GroupMemo, Groups, gang_rows, gang_table, priorities
+from pykai.cache.pods import PodContext, PodReader, pod_table
 from pykai.cache.queues import queue_table
-from pykai.cache.store import Choice, Store
+from pykai.cache.readings import Derived, Kept, Numbers
+from pykai.cache.requests import gpus_per_node, gpus_per_pod
+from pykai.cache.store import Choice, Key, Store
 from pykai.model.nodes import NodeTable
 from pykai.model.params import SchedulerParams
+from pykai.model.resources import Rows
 from pykai.model.snapshot import ClusterObjects, Snapshot
 from pykai.objects import kinds
 
@@ -50,6 +49,8 @@ KINDS: tuple[type[Any], ...] = (
 PARTITIONED = frozenset({kinds.Node, kinds.Queue, kinds.PodGroup})
 """Kinds that belong to one node pool each."""
 _NO_LABELS: dict[str, str] = {}
+MOST_GONE = 100_000
+"""Numbers of things that may be gone which are kept before everything is read anew."""
 Fact = TypeVar("Fact")
 
 
@@ -68,7 +69,7 @@ class ClusterCache:
         self.params = params
         self.revision = 0
         self._stores = {kind: Store(_choice(kind, params)) for kind in KINDS}
-        self._memory = Memory(params)
+        self._read = ReadState(params)
 
     def apply(self, change: Change) -> None:
         """Take in one event; an object of another node pool counts as gone."""
@@ -83,7 +84,7 @@ class ClusterCache:
         made = ClusterCache(self.params)
         made.revision = self.revision
         made._stores = {kind: store.copy() for kind, store in self._stores.items()}
-        made._memory = self._memory
+        made._read = self._read
         return made
 
     def load(self, objects: Iterable[Any]) -> None:
@@ -100,23 +101,23 @@ class ClusterCache:
 
     def snapshot(self, now: float, usage: Mapping[str, tuple[float, float, float]] | None = None) -> Snapshot:
         """The cluster as columns; `usage` is the normalised history per queue for time-based fair share."""
-        objects, memory = self._cluster_objects(), self._memory
-        memory.forget_the_past(sum(map(len, self._stores.values())))
+        objects, read = self._cluster_objects(), self._read
+        read.reset_if_outgrown(sum(map(len, self._stores.values())))
         slices = objects.resource_slices if self.params.dra_enabled else ()
-        nodes, space = memory.nodes.table(self._stores[kinds.Node], claims.gpus_per_node(slices))
+        nodes, space = read.nodes.table(self._stores[kinds.Node], gpus_per_node(slices))
         topologies = self._all(kinds.Topology)
         gangs = gang_rows(self._schedulable_groups(), _aliases(topologies))
-        pods = memory.pods.follow(self._stores[kinds.Pod], memory.pod_reader.read)
-        dra_gpus = claims.gpus_per_pod(pods[0], objects.resource_claims) if objects.resource_claims else {}
+        pods = read.pods.follow(self._stores[kinds.Pod], read.pod_reader.read)
+        dra_gpus = gpus_per_pod(pods[0], objects.resource_claims) if objects.resource_claims else {}
         context = PodContext(
             node_rows=nodes.rows,
-            rows_by_number=memory.node_rows(nodes.rows),
+            rows_by_number=read.node_rows(nodes.rows),
             gangs=gangs,
             bind_requests=objects.bind_requests,
             classes=ClassContext(space, bool(objects.numa_topologies), dra_gpus),
             now=now,
         )
-        table, stray, space = pod_table(pods, memory.pods.lookup(len(pods[0])), memory.pod_reader, context)
+        table, stray, space = pod_table(pods, read.pods.lookup(len(pods[0])), read.pod_reader, context)
         queues = self._derived(queue_table, kinds.Queue, dict(usage or {}), self.params.full_hierarchy_fairness)
         classes = self._derived(priorities, kinds.PriorityClass)
         known = _known_memory(nodes)
@@ -137,7 +138,7 @@ class ClusterCache:
 
     def _schedulable_groups(self) -> Groups:
         """PodGroups without those that asked for one attempt per node pool and had it."""
-        groups = self._memory.groups.read(self._stores[kinds.PodGroup])
+        groups = self._read.groups.read(self._stores[kinds.PodGroup])
         once = groups.stating(lambda spec: spec.scheduling_backoff not in (None, -1))
         return groups.without([row for row in once if self._gave_up(groups.objects[row])])
 
@@ -150,7 +151,7 @@ class ClusterCache:
 
     def _derived(self, function: Callable[..., Fact], kind: type[Any], *about: Any) -> Fact:
         """What a pure function makes of all objects of a kind, and of what else it is asked `about`."""
-        return self._memory.derived.of(function, kind, self._stores[kind], *about)
+        return self._read.derived.of(function, kind, self._stores[kind], *about)
 
     def _cluster_objects(self) -> ClusterObjects:
         return ClusterObjects(
@@ -222,3 +223,35 @@ def _known_memory(nodes: NodeTable) -> np.ndarray:
     """MiB per device where it is known; nodes at the default count only if there is nothing better."""
     better = nodes.gpu_memory[nodes.gpu_memory > UNKNOWN_GPU_MEMORY]
     return better if better.size else nodes.gpu_memory[nodes.gpu_memory_known]
+
+
+class ReadState:
+    """What was read from objects and is kept from one snapshot to the next. A copy of the cache shares it."""
+
+    def __init__(self, params: SchedulerParams) -> None:
+        self.params = params
+        self._begin()
+
+    def _begin(self) -> None:
+        self.nodes = NodeMemo(self.params.mig_worker_key)
+        self.groups = GroupMemo(self.params)
+        self.kinds = KindMemo()
+        self.node_numbers: Numbers[str] = Numbers()
+        self.pods = Kept()
+        self.derived = Derived()
+        self._node_rows: tuple[Mapping[str, int], Rows] = {}, np.zeros(0, dtype=np.int64)
+        self.pod_reader = PodReader(self.kinds, self.groups.numbers, self.node_numbers, self.params)
+
+    def node_rows(self, rows: Mapping[str, int]) -> Rows:
+        """The row of each node by the number its name has here, -1 where there is none."""
+        known, column = self._node_rows
+        if known is not rows or len(column) != len(self.node_numbers):
+            column = np.array([rows.get(name, -1) for name in self.node_numbers], dtype=np.int64)
+            self._node_rows = rows, column
+        return column
+
+    def reset_if_outgrown(self, objects: int) -> None:
+        """Begin anew when most of what has a number can no longer be there; `objects`: how many there are."""
+        known = len(self.nodes) + len(self.groups) + len(self.kinds) + len(self.node_numbers)
+        if known > 2 * objects + MOST_GONE:
+            self._begin()

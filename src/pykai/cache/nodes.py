@@ -1,4 +1,4 @@
-"""Node objects -> NodeTable (spec/scheduling.md §2.3, §6.2.5)."""
+"""Node objects -> NodeTable."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from operator import attrgetter
 import numpy as np
 from msgspec import json
 
-from pykai.cache.layers import Layers
-from pykai.cache.numbering import Edit, Numbers, Readings, by_first
+from pykai.cache.readings import Edit, Numbers, Readings, by_first
 from pykai.cache.requests import row_amount
-from pykai.cache.store import Moment, Store
+from pykai.cache.store import Layers, Moment, Store
 from pykai.model.nodes import NodeTable
 from pykai.model.resources import GPU, MIG_PREFIX, Column, ResourceSpace, Rows, counted
 from pykai.objects import names
@@ -47,7 +46,7 @@ def gpu_memory(label: str | None) -> float | None:
 
 
 def reasons_not_ready(node: Node) -> tuple[str, ...]:
-    """Why the node takes no pods, in the words users see; empty when it does."""
+    """Why the node takes no pods, as users see it; empty when it does."""
     found = ["node is unschedulable"] if node.spec.unschedulable else []
     for condition in node.status.conditions or ():
         kind, status = condition.type, condition.status

@@ -1,4 +1,4 @@
-"""Queue objects -> QueueTable (spec/scheduling.md §2.6). A queue without its parent is left out with its subtree."""
+"""Queue objects -> QueueTable. A queue without its parent is left out with its subtree."""
 
 from __future__ import annotations
 

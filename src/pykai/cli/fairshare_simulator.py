@@ -12,7 +12,7 @@ import msgspec
 import structlog
 from aiohttp import web
 
-from pykai.cli.component import errors_for_people
+from pykai.cli.component import reported_errors
 from pykai.cli.flags import Flag, port, takes
 from pykai.config.fields import FieldError
 from pykai.observe import logs
@@ -71,5 +71,5 @@ def fairshare_simulator(**given: Any) -> None:
     Flags may be written with one dash, as KAI's.
     """
     logs.set_up()
-    with errors_for_people():
+    with reported_errors():
         asyncio.run(_serve(given))

@@ -23,7 +23,7 @@ from pykai.hollow.settings import Log, Object, OnStart
 from pykai.hollow.settings import Program as PodProgram
 from pykai.hollow.shapes import Device
 from pykai.kube.api import Api
-from pykai.local.containers.images import Image, Images
+from pykai.local.containers.environment import Image, Images
 from pykai.local.session import Component, connect
 from pykai.objects import names
 
@@ -59,7 +59,7 @@ class Product:
             await live(api, _PROCESS, compose, all_ready=ready)
 
     async def run_pods_only(self, kubeconfig: Path, ready: asyncio.Event) -> None:
-        """Only let programs in pods work until cancelled; the components are somebody else's affair."""
+        """Only let programs in pods work until cancelled; the chart or the user runs the components."""
         async with connect(kubeconfig) as api:
             self._api = api
             ready.set()

@@ -1,8 +1,8 @@
 """`kai replay`: one or more scheduling cycles on a snapshot file, each from the file's state; nothing is written.
 
 What is timed is what a scheduler does in a cycle: building the columns from parsed objects, the actions, reading out
-the plan with its reasons, and giving back what all of that took. Reading and parsing the file is not. The cycle is run
-step by step here, because its steps are what is timed; it is the cycle of `engine.decide`.
+the plan with its reasons, and giving back what all of that took. Reading and parsing the file is not. Searches have no
+time limit here: the same file gives the same plan on every machine.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import time
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,12 @@ import numpy.ma  # noqa: F401  numpy imports it in the middle of the first `uniq
 from pykai.cache.cluster import Change, ClusterCache
 from pykai.config import scheduler, snapshot
 from pykai.config.fields import FieldError, below, field_error
-from pykai.engine.cycle import Cycle
-from pykai.engine.decide import ACTIONS
-from pykai.engine.efforts import Result, SearchEffort, State
+from pykai.engine.budgets import UNLIMITED, Clock
+from pykai.engine.decide import decide
 from pykai.engine.policy import Policy
-from pykai.engine.record import plan_of
 from pykai.model.params import SchedulerParams
 from pykai.model.plan import Plan
+from pykai.model.statistics import ScenarioState, SearchResult, SearchStatistics
 from pykai.objects import units
 from pykai.objects.snapshot_file import SnapshotFile
 from pykai.objects.units import parse_timestamp
@@ -43,10 +43,9 @@ _MIB_OF_MAXRSS = 1024 * 1024 if sys.platform == "darwin" else 1024
 
 
 class Timing(msgspec.Struct):
-    """Milliseconds of this process: `cpu_ms` user and system time."""
+    """Milliseconds of this process: user and system time."""
 
     cpu_ms: float
-    wall_ms: float
 
 
 class SearchFigures(msgspec.Struct):
@@ -76,18 +75,8 @@ class CycleFigures(msgspec.Struct):
     """By action; an action without a search is not there."""
 
 
-class Stopwatch:
-    """CPU and wall time since the last reading."""
-
-    def __init__(self) -> None:
-        self._cpu, self._wall = time.process_time(), time.perf_counter()
-
-    def read(self) -> Timing:
-        """The time since the last reading, rounded to microseconds."""
-        cpu, wall = time.process_time(), time.perf_counter()
-        passed = Timing(round((cpu - self._cpu) * 1000, 3), round((wall - self._wall) * 1000, 3))
-        self._cpu, self._wall = cpu, wall
-        return passed
+def _milliseconds(seconds: float) -> float:
+    return round(seconds * 1000, 3)
 
 
 class Replay:
@@ -98,11 +87,16 @@ class Replay:
         self.now = now
         self.params: SchedulerParams = snapshot.params(file)
         with below("config"):
-            self.policy: Policy = scheduler.policy(scheduler.read(file.config), registry.make, registry.BUILT_IN)
+            policy = scheduler.policy(scheduler.read(file.config), registry.make, registry.BUILT_IN)
+        self.policy: Policy = replace(policy, budgets=UNLIMITED)
 
     def cycle(self) -> tuple[Plan, CycleFigures]:
         """One cycle from the file's state, parsed."""
         return self._cycle(self._loaded)
+
+    def plan(self, clock: Clock) -> Plan:
+        """The plan of one cycle, whose statistics are in seconds of this clock."""
+        return decide(self._loaded().snapshot(self.now), self.policy, self.now, clock)
 
     def _loaded(self) -> ClusterCache:
         cache = ClusterCache(self.params)
@@ -117,25 +111,22 @@ class Replay:
         return [self._cycle(cache.copy)[1] for _ in range(count + 1)][1:]
 
     def _cycle(self, known: Callable[[], ClusterCache]) -> tuple[Plan, CycleFigures]:
-        whole, watch = Stopwatch(), Stopwatch()
+        cpu, wall = time.process_time(), time.perf_counter()
         cache = known()
-        cycle = Cycle(cache.snapshot(self.now), self.policy, self.now)
-        opened = watch.read()
-        actions = {}
-        for action in self.policy.actions:
-            ACTIONS[action](cycle)
-            actions[action] = watch.read()
-        plan, efforts = plan_of(cycle), cycle.searches
-        del cycle  # giving its memory back is a part of it; the cache stays with a scheduler
-        return plan, _figures(plan, efforts, opened, actions, whole.read())
+        snapshot = cache.snapshot(self.now)
+        taken = time.process_time() - cpu
+        plan = decide(snapshot, self.policy, self.now, time.process_time)
+        del snapshot  # giving its memory back is a part of the cycle; the cache stays with a scheduler
+        spent, passed = time.process_time() - cpu, time.perf_counter() - wall
+        return plan, _figures(plan, taken + plan.timings.opening, spent, passed)
 
 
-def search_figures(efforts: Iterable[SearchEffort]) -> dict[str, SearchFigures]:
+def search_figures(efforts: Iterable[SearchStatistics]) -> dict[str, SearchFigures]:
     """What the searches of a cycle cost, by action."""
     found: dict[str, SearchFigures] = {}
     for effort in (each for each in efforts if each.generators):
-        simulated = sum(part.states.get(State.SIMULATED, 0) for part in effort.generators)
-        solved = int(effort.result is Result.SOLVED)
+        simulated = sum(part.states.get(ScenarioState.SIMULATED, 0) for part in effort.generators)
+        solved = int(effort.result is SearchResult.SOLVED)
         sums = found.setdefault(effort.action, SearchFigures())
         sums.searched += 1
         sums.solved += solved
@@ -145,21 +136,19 @@ def search_figures(efforts: Iterable[SearchEffort]) -> dict[str, SearchFigures]:
     return found
 
 
-def _figures(
-    plan: Plan, efforts: Iterable[SearchEffort], opened: Timing, actions: dict[str, Timing], whole: Timing
-) -> CycleFigures:
+def _figures(plan: Plan, opening: float, cpu: float, wall: float) -> CycleFigures:
     moved = sum(1 for eviction in plan.evictions if eviction.moves_to)
     return CycleFigures(
-        snapshot_cpu_ms=opened.cpu_ms,
-        actions=actions,
-        cycle_cpu_ms=whole.cpu_ms,
-        cycle_wall_ms=whole.wall_ms,
+        snapshot_cpu_ms=_milliseconds(opening),
+        actions={name: Timing(_milliseconds(action.seconds)) for name, action in plan.actions.items()},
+        cycle_cpu_ms=_milliseconds(cpu),
+        cycle_wall_ms=_milliseconds(wall),
         bound=len(plan.binds),
         evicted=len(plan.evictions),
-        pipelined=len(plan.pipelines) - moved,
+        pipelined=len(plan.nominations) - moved,
         moved=moved,
         left_pending=plan.pending,
-        searches=search_figures(efforts),
+        searches=search_figures(plan.searches),
     )
 
 
@@ -205,9 +194,9 @@ def replay(  # noqa: PLR0913 - one parameter for each option
     """
     with refusing(file):
         run = opened(file, now)
-        plan, figures = played(run, cycles)
+        plan, figures = run_cycles(run, cycles)
         found = summary(run.file, figures)
-        again = played_warm(run, cycles) if warm else None
+        again = run_warm_cycles(run, cycles) if warm else None
     if as_json:
         click.echo(msgspec.json.encode({**found, **({} if again is None else {"warm": again})}))
     else:
@@ -236,7 +225,7 @@ def refusing(file: Path) -> Iterator[None]:
         raise _Refused(f"{file}: {_first_wrong_part(file) or field_error(error, snapshot.MEMBER)}") from error
 
 
-def played(run: Replay, cycles: int) -> tuple[Plan, list[CycleFigures]]:
+def run_cycles(run: Replay, cycles: int) -> tuple[Plan, list[CycleFigures]]:
     """The last plan, and the figures of every cycle."""
     figures = []
     keep_freed_memory()
@@ -247,7 +236,7 @@ def played(run: Replay, cycles: int) -> tuple[Plan, list[CycleFigures]]:
     return plan, figures
 
 
-def played_warm(run: Replay, cycles: int) -> list[CycleFigures]:
+def run_warm_cycles(run: Replay, cycles: int) -> list[CycleFigures]:
     """The figures of cycles with a filled cache."""
     with collector.at_rest():
         return run.warm_cycles(cycles)

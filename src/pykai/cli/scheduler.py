@@ -14,7 +14,7 @@ import structlog
 
 from pykai import __version__
 from pykai.cli.component import Composition, Part, Process, own_host, run_component
-from pykai.cli.flags import CLIENT, ELECTION, Flag, address, at_least, metric_prefix, port, takes, tell_ineffective
+from pykai.cli.flags import CLIENT, ELECTION, Flag, address, at_least, metric_prefix, port, takes, warn_ineffective
 from pykai.config import scheduler as configuration
 from pykai.config.fields import FieldError
 from pykai.config.scheduler import SchedulerConfig, remarks
@@ -22,7 +22,6 @@ from pykai.config.usage import UsageConfig, read_usage_config
 from pykai.controllers.loop import Pace, ReconcileLoop
 from pykai.controllers.usage import QUERY_LATENCY, UsageLister, source_of
 from pykai.engine.policy import Policy
-from pykai.engine.verify import verify
 from pykai.kube.api import Api
 from pykai.kube.clock import wall
 from pykai.kube.lease import scheduler_lease
@@ -38,9 +37,9 @@ from pykai.scheduler.allocator import keep_freed_memory
 from pykai.scheduler.assembly import ALONE, LiveScheduler, Options
 from pykai.scheduler.dump import Circumstances, write_snapshot
 from pykai.scheduler.hands import Colocated
-from pykai.scheduler.job_order import job_order
 from pykai.scheduler.loop import Mind
-from pykai.scheduler.server import plugin_doors, serving
+from pykai.scheduler.server import job_order, plugin_doors, serving
+from pykai.verify.judge import verify
 
 _NO_PROFILER = "profile the process with a sampling profiler from outside, such as py-spy"
 FLAGS = (
@@ -93,7 +92,7 @@ log = structlog.get_logger(component="scheduler")
 
 @dataclass(frozen=True)
 class SchedulerSettings:
-    """A scheduler as its flags describe it. `plugin_port` None: no doors on loopback."""
+    """A scheduler as its flags describe it. `plugin_port` None: no debug server."""
 
     options: Options = field(default_factory=Options)
     config: SchedulerConfig = field(default_factory=SchedulerConfig)
@@ -211,7 +210,7 @@ def compose(
         past.append(UsageLister(source_of(usage_config), usage_config, latency=latency))
         parts.append(Part("scheduler-usage", partial(_follow_usage, past[0], known), elected=False))
     if settings.plugin_port is not None:
-        parts.append(Part("scheduler-doors", partial(_doors, settings, api, live, policy), elected=False))
+        parts.append(Part("debug-server", partial(_debug_server, settings, api, live, policy), elected=False))
     return Composition(parts, [live.metrics.text])
 
 
@@ -226,7 +225,7 @@ async def _follow_usage(lister: UsageLister, known: asyncio.Event, ready: asynci
     await lister.run(known)
 
 
-async def _doors(
+async def _debug_server(
     settings: SchedulerSettings, api: Api, live: LiveScheduler, policy: Policy, ready: asyncio.Event
 ) -> None:
     """Serve what the configured plugins show."""
@@ -245,7 +244,9 @@ async def _doors(
     assert settings.plugin_port is not None
     host = own_host() or "127.0.0.1"
     async with serving(app, settings.plugin_port, host) as port:
-        log.info("doors open", address=f"{host}:{port}", plugins=sorted(shown & {"snapshot", "reflectjoborder"}))
+        log.info(
+            "debug server started", address=f"{host}:{port}", plugins=sorted(shown & {"snapshot", "reflectjoborder"})
+        )
         ready.set()
         await asyncio.Event().wait()
 
@@ -275,7 +276,7 @@ def scheduler(**given: Any) -> None:
         log.info("pykai scheduler", version=__version__)
     for flag in (*FLAGS, *ELECTION, *CLIENT):
         log.info(f'FLAG: --{flag.name}="{given[flag.parameter]}"')
-    tell_ineffective(FLAGS, given)
+    warn_ineffective(FLAGS, given)
     settings = settings_of(given)
     check_config(settings.config)
     run_component(process_of(given), partial(compose, settings))

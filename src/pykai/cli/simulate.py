@@ -23,7 +23,6 @@ from pykai.controllers.podgrouper import grouping
 from pykai.controllers.podgrouper.podgroup import pod_group_to_write
 from pykai.controllers.podgrouper.rules.fields import GroupingError
 from pykai.controllers.podgrouper.rules.workload import GroupingSettings
-from pykai.engine.verify import verify
 from pykai.model.params import SchedulerParams
 from pykai.model.plan import Plan
 from pykai.model.snapshot import Snapshot
@@ -39,6 +38,7 @@ from pykai.sim.run import Progress, Simulation
 from pykai.sim.setting import Grouped, Setting
 from pykai.sim.store import Store
 from pykai.sim.world import PlanRefusedError
+from pykai.verify.judge import verify
 
 _POD_GROUP = ("scheduling.run.ai/v2alpha2", "PodGroup")
 

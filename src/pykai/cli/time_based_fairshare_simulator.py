@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 import click
 
-from pykai.cli.flags import Flag, takes, tell_ineffective
+from pykai.cli.flags import Flag, takes, warn_ineffective
 from pykai.cli.simulate import RefusedError, group, judge, play, write_report
 from pykai.config import scheduler
 from pykai.config.fields import FieldError
@@ -65,7 +65,7 @@ def time_based_fairshare_simulator(**given: Any) -> None:
     as KAI's.
     """
     logs.set_up()
-    tell_ineffective(FLAGS, given)
+    warn_ineffective(FLAGS, given)
     try:
         study = time_based.read(_text(given["input"]), given["input"])
         run = simulation(study, given["input"])

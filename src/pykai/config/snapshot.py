@@ -73,7 +73,7 @@ def params(file: SnapshotFile) -> SchedulerParams:
 
 
 def _serves_dra(file: SnapshotFile) -> bool:
-    """Whether the cluster had the DRA API; a file that does not tell holds such objects only where it had."""
+    """Whether the cluster had the DRA API; a file that does not say so holds such objects only where it had."""
     resources = (file.discovery or {}).get("resources")
     if not resources:
         return True

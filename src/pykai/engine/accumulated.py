@@ -7,12 +7,13 @@ from typing import Protocol
 
 import numpy as np
 
+from pykai.engine.fit_after import Leaving
 from pykai.engine.gang import active_pods, intact
 from pykai.engine.line import VictimLine
 from pykai.engine.prospects import Victims
 from pykai.engine.room import Room
 from pykai.engine.victims import Batch
-from pykai.model.resources import Column, Mask, Rows
+from pykai.model.resources import GPU, Column, Mask, Rows
 
 
 class Outlook(Protocol):
@@ -26,7 +27,7 @@ class Outlook(Protocol):
         """GPUs it could get at most when they go one after the other."""
         ...
 
-    def opening(self, pods: Rows, nodes: Rows, goes: Mask) -> Mask:
+    def opening(self, leaving: Leaving) -> Mask:
         """After which of some pods a node is open to it, if only those of one node go (`FitAfter.opening`)."""
         ...
 
@@ -55,8 +56,9 @@ class Accumulated:
         self.nodes, self.batch_of = line.nodes[fresh], line.batch_of[fresh]
         self._pods = line.pods[fresh]
         self.amounts = line.freed().take(fresh, axis=1)
-        self.single = bool((self.batch_of[1:] != self.batch_of[:-1]).all())
-        """Whether every batch is one pod: then a node's own gain is all that its victims gain."""
+        apart = self.batch_of[1:] != self.batch_of[:-1]
+        self.single = bool((apart | (self.nodes[1:] == self.nodes[:-1])).all())
+        """Whether every batch is on one node: then a node's own gain is all that its victims gain."""
         self._victims = Victims(line.queues[fresh], *line.losses(fresh))
         self._outlook = outlook
         after, useful = outlook.judge(self._victims, self.nodes if self.single else None)
@@ -70,7 +72,7 @@ class Accumulated:
         """By pod: whether all GPUs that could be had by then cover the need."""
         self.enough &= outlook.within_limits(self._victims.only(after))
         if self.single:
-            self.goes &= outlook.opening(self._pods, self.nodes, self.goes)
+            self.goes &= outlook.opening(Leaving(self._pods, self.nodes, self.goes, self.amounts[GPU]))
 
     def batch(self, number: int) -> Batch:
         batch = self._line.batch(number)
@@ -78,9 +80,8 @@ class Accumulated:
 
     def pods(self, numbers: Sequence[int]) -> list[int]:
         """The pods of some batches that are no victims yet."""
-        if self.single:
-            return self._pods[np.searchsorted(self.batch_of, numbers)].tolist()  # type: ignore[no-any-return]
-        return [pod for number in numbers for pod in self.batch(number).pods]
+        starts, ends = (np.searchsorted(self.batch_of, numbers, side=side).tolist() for side in ("left", "right"))
+        return [pod for start, end in zip(starts, ends, strict=True) for pod in self._pods[start:end].tolist()]
 
     def where(self, mask: Mask) -> Rows:
         """The batches of the pods of a mask, in order, each once."""
@@ -104,6 +105,9 @@ class Accumulated:
         if not self._outlook.within_limits(victims.only(after))[-1]:
             return []
         if not self.room.enough_gpus(self._outlook.obtainable(victims.only(useful)))[-1]:
+            return []
+        gone = [*self._known, *self._pods[pods].tolist()]
+        if not useful.all() and not self.room.packs(gone, self._pods[pods[~useful]].tolist()):
             return []
         if not self.single or len(np.unique(self.nodes[pods])) > 1:
             return numbers

@@ -18,7 +18,7 @@ def allocate(cycle: Cycle) -> None:
     """Place every gang that fits; an elastic one takes a step and gets in line again."""
     walk = ShapedWalk(cycle, pending_gangs(cycle), cycle.policy.queue_depth.get("allocate"))
     while (gang := walk.pop()) is not None:
-        cycle.efforts["tried", "allocate"] += 1
+        cycle.tried["allocate"] += 1
         had = has_allocated(cycle.trial, gang)
         placed = pods_to_place(cycle.trial, cycle.orders, gang)
         if place_gang(cycle, gang, placed):

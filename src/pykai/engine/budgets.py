@@ -46,6 +46,10 @@ class SearchBudgets:
         return self.generators.get(generator, self.generators.get(DEFAULT, usual))
 
 
+UNLIMITED = SearchBudgets({DEFAULT: 0.0}, 0.0, generators={DEFAULT: 0.0})
+"""No search is cut short: plans depend on their input alone, whatever the clock."""
+
+
 @dataclass(frozen=True)
 class Deadline:
     """When a search ends at the latest; `reduced`: sooner than one gang may search, as its action has less time."""

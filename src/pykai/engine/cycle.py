@@ -11,7 +11,6 @@ import numpy as np
 
 from pykai.engine.amounts import BY_MEMORY
 from pykai.engine.budgets import Clock, standing
-from pykai.engine.efforts import SearchEffort
 from pykai.engine.gang import GangOrders
 from pykai.engine.node_facts import NodeFacts
 from pykai.engine.node_resources import ClassResources, NodeResources
@@ -27,6 +26,7 @@ from pykai.model.gangs import PodSet, SubGroupSet
 from pykai.model.pods import PodClass
 from pykai.model.resources import GPU, QUEUE_RESOURCES, Column
 from pykai.model.snapshot import Snapshot
+from pykai.model.statistics import SearchStatistics
 from pykai.model.status import Status
 
 State = TypeVar("State")
@@ -74,9 +74,11 @@ class Cycle:
         self.started: dict[int, float] = {}
         """Gangs that got their resources in this cycle -> when."""
         self.stale_since: dict[int, float | None] = {}
-        self.efforts: Counter[tuple[str, str]] = Counter()
-        """(What, action) -> how many, for metrics: `tried` gangs, budgets of time that were `exhausted`."""
-        self.searches: list[SearchEffort] = []
+        self.tried: Counter[str] = Counter()
+        """Action -> gangs it tried to place."""
+        self.out_of_time: set[str] = set()
+        """Actions whose budget of time was spent before their searches were done."""
+        self.searches: list[SearchStatistics] = []
         self.resources = NodeResources(self.trial, self.closing)
         for plugin in policy.of(NodeResource):
             self.resources.add(plugin, self.opening.of(plugin, partial(plugin.open, self)))

@@ -1,25 +1,30 @@
 """The cycle on one screen: decide(snapshot, policy, now) -> Plan. Pure: the same input always gives the same plan.
 
-Only who gives a clock, too, has searches for victims bounded by time (`engine/budgets.py`).
+This is the only door of the engine. With a clock, searches for victims are bounded by time (`engine/budgets.py`) and
+the plan says how long its steps took; without one, time stands still and the plan depends on its input alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from pykai.engine.allocate import allocate
 from pykai.engine.budgets import Clock, standing
 from pykai.engine.consolidate import consolidate
 from pykai.engine.cycle import Cycle
+from pykai.engine.order import pending_gangs
+from pykai.engine.plan import plan_of
 from pykai.engine.policy import Policy
 from pykai.engine.preempt import preempt
 from pykai.engine.reclaim import reclaim
-from pykai.engine.record import plan_of
+from pykai.engine.shapes import ShapedWalk
 from pykai.engine.stale import evict_stale
-from pykai.model.plan import Plan
+from pykai.model.plan import Key, Plan
 from pykai.model.snapshot import Snapshot
+from pykai.model.statistics import ActionStatistics, Timings
 
-ACTIONS: dict[str, Callable[[Cycle], None]] = {
+ACTIONS: Mapping[str, Callable[[Cycle], None]] = {
     "allocate": allocate,
     "consolidation": consolidate,
     "reclaim": reclaim,
@@ -30,7 +35,37 @@ ACTIONS: dict[str, Callable[[Cycle], None]] = {
 
 def decide(snapshot: Snapshot, policy: Policy, now: float, clock: Clock = standing) -> Plan:
     """What to bind, evict and wait for, and why the rest waits. `now`: seconds since the epoch."""
+    began = clock()
     cycle = Cycle(snapshot, policy, now, clock)
-    for action in policy.actions:
+    opened = clock()
+    actions = _run_actions(cycle)
+    acted = clock()
+    plan = plan_of(cycle)
+    timings = Timings(opened - began, clock() - acted, cycle.opening.seconds, cycle.closing.seconds)
+    return replace(plan, actions=actions, timings=timings)
+
+
+def _run_actions(cycle: Cycle) -> dict[str, ActionStatistics]:
+    """Run the actions of the policy in order."""
+    ran: dict[str, ActionStatistics] = {}
+    trial, clock = cycle.trial, cycle.clock
+    placed: set[int] = set()
+    for action in cycle.policy.actions:
+        began, moves = clock(), len(trial.moved)
         ACTIONS[action](cycle)
-    return plan_of(cycle)
+        took = clock() - began
+        started = {trial.gang[pod] for pod in trial.placed} - placed if len(trial.moved) > moves else set()
+        placed |= started
+        ran[action] = ActionStatistics(took, cycle.tried[action], len(started), action in cycle.out_of_time)
+    return ran
+
+
+def service_order(snapshot: Snapshot, policy: Policy, now: float) -> list[Key]:
+    """The gangs that wait, in the order in which the allocate action would consider them if none got anything."""
+    cycle, gangs = Cycle(snapshot, policy, now), snapshot.gangs
+    walk = ShapedWalk(cycle, pending_gangs(cycle), policy.queue_depth.get("allocate"))
+    found = []
+    while (gang := walk.pop()) is not None:
+        walk.go_on(gang)
+        found.append((gangs.namespaces[gang], gangs.names[gang]))
+    return found

@@ -11,7 +11,6 @@ import numpy as np
 from pykai.engine.allocate import place_gang
 from pykai.engine.budgets import ActionBudget
 from pykai.engine.cycle import Cycle
-from pykai.engine.efforts import Result, SearchEffort
 from pykai.engine.failures import Failures
 from pykai.engine.gang import pods_to_place, ready
 from pykai.engine.order import pending_gangs
@@ -24,6 +23,7 @@ from pykai.engine.search import Search
 from pykai.engine.shapes import ShapedWalk
 from pykai.engine.victims import Passes
 from pykai.engine.waiting import Waiting
+from pykai.model.statistics import SearchResult, SearchStatistics
 from pykai.objects.units import render_duration, rfc3339
 
 
@@ -74,7 +74,7 @@ def run(cycle: Cycle, action: Eviction) -> None:
     means = Means(pool, Waiting(cycle, pending), walk, budget)
     failures = Failures(cycle, not action.keep_all, apart)
     while (gang := walk.pop()) is not None:
-        cycle.efforts["tried", action.name] += 1
+        cycle.tried[action.name] += 1
         pods = pods_to_place(cycle.trial, cycle.orders, gang)
         if not action.entitled(cycle, gang) or failures.hopeless(gang, pods):
             walk.give_up(gang)
@@ -82,28 +82,28 @@ def run(cycle: Cycle, action: Eviction) -> None:
             walk.go_on(gang)
         elif (result := _make_room(cycle, action, (gang, pods), means)).ends_action:
             break
-        elif result is not Result.SOLVED and failures.remember(gang, pods):
+        elif result is not SearchResult.SOLVED and failures.remember(gang, pods):
             walk.give_up(gang)
         else:
             walk.go_on(gang)
     if budget.exhausted:
-        cycle.efforts["exhausted", action.name] += 1
+        cycle.out_of_time.add(action.name)
 
 
-def _make_room(cycle: Cycle, action: Eviction, wish: tuple[int, Sequence[int]], means: Means) -> Result:
+def _make_room(cycle: Cycle, action: Eviction, wish: tuple[int, Sequence[int]], means: Means) -> SearchResult:
     """Give the gang its pods: out of what earlier evictions left over, or by evicting somebody."""
     gang, pods = wish
     request = cycle.queue_request(pods, cycle.snapshot.max_gpu_memory)
     cause = Cause(action.name, gang, pods, request, _book_now(cycle), means.waiting, action.keep_all)
     search = action.search(cycle, cause, means.pool)
     if search is None:
-        return Result.UNSOLVED
+        return SearchResult.UNSOLVED
     if cycle.trial.evicted and place_gang(cycle, gang, pods, wait_only=True):
         means.waiting.served(gang)
         means.waiting.changed((gang,))
         cycle.reasons.forget(gang)
         means.pool.changed((gang,))
-        return Result.SOLVED
+        return SearchResult.SOLVED
     scenario, effort = _solved(search, means.budget)
     cycle.searches.append(effort)
     if scenario is not None:
@@ -114,11 +114,11 @@ def _make_room(cycle: Cycle, action: Eviction, wish: tuple[int, Sequence[int]], 
     return effort.result
 
 
-def _solved(search: Search, budget: ActionBudget) -> tuple[Scenario | None, SearchEffort]:
+def _solved(search: Search, budget: ActionBudget) -> tuple[Scenario | None, SearchStatistics]:
     """Search as long as the action's time allows."""
     deadline = budget.for_job()
     if deadline is None:
-        return None, SearchEffort(search.cause.action, Result.NOT_ATTEMPTED, reduced_budget=True)
+        return None, SearchStatistics(search.cause.action, SearchResult.NOT_ATTEMPTED, reduced_budget=True)
     scenario, effort = search.solve(deadline)
     if effort.result.ends_action:
         budget.note()

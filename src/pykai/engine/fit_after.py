@@ -8,27 +8,39 @@ looked up exactly, at a fraction of what a simulation costs.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from math import floor
 
 import numpy as np
 
-from pykai.engine.cycle import Cycle
 from pykai.engine.pod_locations import PodCounts
+from pykai.engine.pool import VictimPool
 from pykai.engine.ranked import UNFIT
 from pykai.engine.room import cumulated
-from pykai.model.resources import GPU, Mask, Rows
+from pykai.model.resources import GPU, Column, Mask, Rows
 
 _SLACK = 1e-9
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """Pods that go one after the other: where they are, whether each can go, and how many GPUs it frees."""
+
+    pods: Rows
+    nodes: Rows
+    goes: Mask
+    gpus: Column
 
 
 class FitAfter:
     """One pod that waits, and the cluster as it is now."""
 
-    def __init__(self, cycle: Cycle, pod: int) -> None:
-        self.cycle = cycle
+    def __init__(self, pool: VictimPool, pod: int) -> None:
+        self.cycle = pool.cycle
+        self._shares = pool.shares
         self.pod = pod
-        self._class = cycle.trial.of_class(pod)
+        self._class = pool.cycle.trial.of_class(pod)
 
     @cached_property
     def _fits_now(self) -> list[int]:
@@ -55,17 +67,40 @@ class FitAfter:
             for node, pods in by_node.items()
         )
 
-    def opening(self, pods: Rows, nodes: Rows, goes: Mask) -> Mask:
-        """For pods that go one after the other, node by node: after which of them nobody on the own node keeps the pod
-        from there, or one less does from a node that would take it."""
+    def opening(self, leaving: Leaving) -> Mask:
+        """For pods that go one after the other, node by node: after which of them the own node has devices for the pod
+        and nobody who keeps it from there, or one less does from a node that would take it."""
+        pods, nodes = leaving.pods, leaving.nodes
         found = np.ones(len(pods), dtype=bool)
         helps = np.zeros(len(pods), dtype=bool)
         for tally in self._blockers:
-            blocks = tally.pods[pods] & goes
+            blocks = tally.pods[pods] & leaving.goes
             found &= cumulated(nodes, blocks.astype(np.float64)) >= tally.present[tally.domains[nodes]]
             wanted = np.unique(tally.domains[self._fits_now])
             helps |= blocks & np.isin(tally.domains[nodes], wanted[wanted > 0])
-        return np.asarray(found | helps)
+        return np.asarray((found & self._devices_open(leaving)) | helps)
+
+    def _devices_open(self, leaving: Leaving) -> Mask:
+        """After which pods the own node has devices; always where the pod wants shares of several devices, or none, or
+        has a place already and waits for something else."""
+        trial, c, nodes = self.cycle.trial, self._class, leaving.nodes
+        need = 1.0 if c.shared else float(self.cycle.node_facts.least(c)[GPU])
+        if c.devices > 1 or need < 1 or not trial.shares or self._fits_now:
+            return np.ones(len(nodes), dtype=bool)
+        devices, memory = self._shares.of(leaving.pods, nodes)
+        shared = devices >= 0
+        left = np.where(shared, self._shares.held()[devices], 0.0)
+        left -= cumulated(devices, np.where(leaving.goes, memory, 0.0))
+        whole = np.where(shared, left <= _SLACK, np.ceil(leaving.gpus))
+        free = np.floor(trial.idle[GPU] + trial.releasing[GPU] + _SLACK)[nodes]
+        opened = free + cumulated(nodes, np.where(leaving.goes, whole, 0.0)) >= need - _SLACK
+        if c.shared:
+            spared = {
+                node: trial.amounts.gpu_memory[node] - trial.share_memory(c, node) for node in set(nodes.tolist())
+            }
+            beside = left <= np.array([spared[node] for node in nodes.tolist()]) + _SLACK
+            opened |= cumulated(nodes, (shared & leaving.goes & beside).astype(np.float64)) > 0
+        return np.asarray(opened)
 
     def _holds(self, node: int, gone: Sequence[int]) -> bool:
         """Whether the node has what the pod asks for."""

@@ -34,7 +34,7 @@ class VictimLine:
         self, pool: VictimPool, leaves: Mapping[int, Rows], passes: Passes | None = None, hint: Hashable = None
     ) -> None:
         self.cycle = pool.cycle
-        self._pool = pool
+        self.pool = pool
         self.leaves = leaves
         self._all_pass = passes is None
         self._passes: Passes = passes or _every
@@ -60,7 +60,7 @@ class VictimLine:
 
     def needed(self, batches: int) -> None:
         """So many batches were enough for a search: a good guess for the next one with the same hint."""
-        self._pool.chunks[self._hint] = max(2 * batches, FIRST)
+        self.pool.chunks[self._hint] = max(2 * batches, FIRST)
 
     def batch(self, number: int) -> Batch:
         start, end = np.searchsorted(self.batch_of, (number, number + 1)).tolist()
@@ -81,11 +81,11 @@ class VictimLine:
         batches = np.repeat(np.arange(len(self), len(self) + len(gangs)), counts)
         self.gangs, self.pods = _joined(self.gangs, gangs), _joined(self.pods, pods)
         self.batch_of = _joined(self.batch_of, batches)
-        self.nodes = _joined(self.nodes, self._pool.members.node[pods])
+        self.nodes = _joined(self.nodes, self.pool.members.node[pods])
 
     def freed(self) -> Column:
         """[resource, pod]: what each pod of the line frees on its node."""
-        table, by_memory = self._pool.class_requests
+        table, by_memory = self.pool.class_requests
         rows = self.cycle.snapshot.pods.klass[self.pods]
         return self._with_memory(table.take(rows, axis=1), np.flatnonzero(by_memory[rows]), self.pods)
 
@@ -104,8 +104,8 @@ class VictimLine:
         """[resource, pod]: what some pods of the line count against their queues, and the GPUs of the batch of each."""
         pods, batch = self.pods[which], self.batch_of[which]
         rows = self.cycle.snapshot.pods.klass[pods]
-        amounts = self._pool.class_amounts.take(rows, axis=1)
-        self._with_memory(amounts, np.flatnonzero(self._pool.class_requests[1][rows]), pods)
+        amounts = self.pool.class_amounts.take(rows, axis=1)
+        self._with_memory(amounts, np.flatnonzero(self.pool.class_requests[1][rows]), pods)
         return amounts, np.bincount(batch, weights=amounts[GPU], minlength=1)[batch].astype(np.float64)
 
     # ---------------------------------------------------------------------------------------------------- slow, always
@@ -124,25 +124,25 @@ class VictimLine:
     def _merged(self) -> None:
         """Add the next batches of the merged line, or start to walk where a gang could lose a part only."""
         order, self._complete = self._front(-1)
-        if not self._pool.goes_whole[order].all():
+        if not self.pool.goes_whole[order].all():
             self._complete = False
             self._walk = VictimWalk(self.cycle, self.leaves, self._passes)
             for _ in range(len(self)):
                 self._walk.pop()
             return
         more = order[len(self) :]
-        self._add(more, *self._pool.members.of(more))
+        self._add(more, *self.pool.members.of(more))
 
     def _front(self, queue: int) -> Front:
         """The first candidates below a queue in order."""
         if queue in self.leaves:
             return self._of_leaf(self.leaves[queue])
         if queue in self._untouched:
-            order = self._pool.below(queue)
+            order = self.pool.below(queue)
             return order[: self._wanted], len(order) <= self._wanted
-        children = [q for q in self._pool.children(queue) if q in self._above]
+        children = [q for q in self.pool.children(queue) if q in self._above]
         fronts = [self._front(q) for q in children]
-        order = self._pool.merged(children, [gangs for gangs, _ in fronts])
+        order = self.pool.merged(children, [gangs for gangs, _ in fronts])
         ends = [gangs[-1] for gangs, complete in fronts if not complete]
         sure = min((int(np.flatnonzero(order == gang)[0]) + 1 for gang in ends), default=len(order))
         return order[:sure], not ends
@@ -165,7 +165,7 @@ class VictimLine:
         """Inner queues of which every candidate counts: their order is the same for all searches."""
         if not self._all_pass:
             return set()
-        pool, paths = self._pool, self.cycle.snapshot.queues.paths
+        pool, paths = self.pool, self.cycle.snapshot.queues.paths
         parts = [leaf for leaf in pool.queues if self.leaves.get(leaf) is not pool.leaf(leaf)]
         return self._above - self.leaves.keys() - {queue for leaf in parts for queue in paths[leaf]}
 

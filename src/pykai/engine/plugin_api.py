@@ -215,6 +215,15 @@ class ScenarioValidator(Protocol):
     def justified(self, cycle: Cycle, scenario: Scenario) -> bool: ...
 
 
+@runtime_checkable
+class RunTimes(Protocol):
+    """All count: a plugin whose answers depend on how long a gang has run."""
+
+    def run_times(self, snapshot: Snapshot) -> Iterable[float]:
+        """Seconds after a gang's start at which an answer may change. Where there are none, no start is written."""
+        ...
+
+
 @dataclass(frozen=True)
 class NodeSets:
     """Candidate node sets in order of preference (None is all nodes), or `why` there are none."""

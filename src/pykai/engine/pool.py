@@ -15,6 +15,7 @@ from pykai.engine.cycle import Cycle
 from pykai.engine.gang import active_in_order
 from pykai.engine.order import in_order
 from pykai.engine.quota import BILLION, ZERO, fits
+from pykai.engine.trial import Trial
 from pykai.engine.victims import held_by
 from pykai.model.resources import GPU, QUEUE_RESOURCES, Column, Mask, Rows
 from pykai.model.status import IS_ACTIVE_ALLOCATED
@@ -216,6 +217,10 @@ class VictimPool:
             self.members.replace(gang, left)
             self.goes_whole[gang] = gang not in table.trees and len(left) <= table.podset_min[table.first_podset[gang]]
 
+    @cached_property
+    def shares(self) -> SharedDevices:
+        return SharedDevices(self.cycle.trial)
+
     def has(self, gang: int) -> bool:
         """Whether a gang could lose something."""
         return bool(self._active[gang])
@@ -278,6 +283,57 @@ class VictimPool:
 
     def _last_first(self, gangs: Rows) -> Rows:
         return np.array(in_order(self.cycle, gangs)[::-1], dtype=np.int64)
+
+
+class SharedDevices:
+    """Shares of devices as columns: the device of each pod, and what is free of it. Kept up to date node by node."""
+
+    def __init__(self, trial: Trial) -> None:
+        self._trial = trial
+        self._numbers: dict[tuple[int, str], int] = {}
+        self._read = 0
+        self._free: Column = np.zeros(trial.idle.shape[1])
+        self._held: list[float] = []
+        self._stale = set(trial.shares)
+
+    def spare(self) -> Column:
+        """By node: what is left of its shared devices, in devices, counting what is being released."""
+        self._refresh()
+        return self._free
+
+    def held(self) -> Column:
+        """By device: the memory of those that stay."""
+        self._refresh()
+        return np.array(self._held)
+
+    def _refresh(self) -> None:
+        trial = self._trial
+        self._stale.update(trial.touched[self._read :])
+        self._read = len(trial.touched)
+        for node in self._stale & trial.shares.keys():
+            capacity, shares = trial.amounts.gpu_memory[node], trial.shares[node]
+            free = sum(capacity - s.allocated + s.releasing for s in shares.values() if s.used > 0)
+            self._free[node] = free / capacity
+            for group, share in shares.items():
+                self._held[self._number(node, group)] = share.allocated - share.releasing
+        self._stale.clear()
+
+    def _number(self, node: int, group: str) -> int:
+        number = self._numbers.setdefault((node, group), len(self._numbers))
+        if number == len(self._held):
+            self._held.append(0.0)
+        return number
+
+    def of(self, pods: Rows, nodes: Rows) -> tuple[Rows, Column]:
+        """By pod: the number of the device it has a share of, -1 where it has none or several; and its memory there."""
+        trial, groups_of = self._trial, self._trial.gpu_groups
+        devices, memory = np.full(len(pods), -1, dtype=np.int64), np.zeros(len(pods))
+        for at, (pod, node) in enumerate(zip(pods.tolist(), nodes.tolist(), strict=True)):
+            groups = groups_of.get(pod, ())
+            if len(groups) == 1 and trial.amounts.shared[trial.klass[pod]]:
+                devices[at] = self._number(node, groups[0])
+                memory[at] = trial.share_memory(trial.of_class(pod), node)
+        return devices, memory
 
 
 class Members:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pykai.engine.cycle import Cycle
+from pykai.engine.pool import VictimPool
 from pykai.engine.victims import Batch
 from pykai.model.pods import PodClass
 from pykai.model.resources import GPU, Column, Mask, Rows
@@ -19,14 +20,17 @@ from pykai.model.resources import GPU, Column, Mask, Rows
 Freed = dict[int, Column]
 """What is freed, by node."""
 _SLACK = 1e-9
+MOST_TRIES = 200
+"""Of ways to put pods into free places; what is not refuted by then is left to a simulation."""
 
 
 class Room:
     """The bound for some pods, with `freed` already taken into account. `domains`: by node, where all of the pods must
     share a domain; -1 is none."""
 
-    def __init__(self, cycle: Cycle, pods: Sequence[int], freed: Freed, domains: Rows | None = None) -> None:
-        self.cycle = cycle
+    def __init__(self, pool: VictimPool, pods: Sequence[int], freed: Freed, domains: Rows | None = None) -> None:
+        self.cycle = cycle = pool.cycle
+        self._pods = pods
         self.domains = np.zeros(len(cycle.snapshot.nodes), dtype=np.int64) if domains is None else domains
         self._domain_count = int(self.domains.max(initial=0)) + 1
         trial = cycle.trial
@@ -39,10 +43,7 @@ class Room:
             self._allowed |= cycle.node_facts.allowed(c)
         self._allowed &= self.domains >= 0
         self.free = trial.idle + trial.releasing
-        for node, shares in trial.shares.items():
-            capacity = float(cycle.snapshot.nodes.gpu_memory[node])
-            spare = sum(capacity - s.allocated + s.releasing for s in shares.values() if s.used > 0)
-            self.free[GPU, node] += spare / capacity
+        self.free[GPU] += pool.shares.spare()
         for node, amount in freed.items():
             self.free[:, node] += amount
         self._asked = self.free.take(self._dims, axis=0)
@@ -65,6 +66,48 @@ class Room:
     def enough_gpus(self, freed: Column | float) -> Mask:
         """Whether so many freed GPUs, wherever they are, and those that are free cover the need."""
         return np.asarray(freed + _SLACK >= self._gpus_short)
+
+    def packs(self, gone: Sequence[int], back: Sequence[int]) -> bool:
+        """Whether, without some pods, the wanted ones and those that must come back could have a place together. Where
+        a share counts differently on other nodes, nothing is known."""
+        trial = self.cycle.trial
+        if not self.cycle.counts_alike:
+            return True
+        sizes = sorted([trial.accepted_gpus(p) for p in back] + [self._size(p) for p in self._pods], reverse=True)
+        if sizes[-1] <= 0:
+            return True
+        free, parts = self._free_devices(gone)
+        if sizes[0] < 1:
+            return could_pack(sizes, [*parts, *[1.0] * min(int(free.sum()), len(sizes))])
+        return sizes[-1] < 1 or could_pack(sizes, free.tolist())
+
+    def _size(self, pod: int) -> float:
+        """How many GPUs a wanted pod takes at least."""
+        return float(self._floor(self.cycle.trial.of_class(pod))[GPU])
+
+    def _free_devices(self, gone: Sequence[int]) -> tuple[Column, list[float]]:
+        """By node how many whole devices are free without some pods, and what is free of each of the others."""
+        trial, nodes = self.cycle.trial, self.cycle.snapshot.nodes
+        free = np.floor(np.maximum(trial.idle[GPU] + trial.releasing[GPU], 0.0) + _SLACK)
+        left: dict[tuple[int, str], float] = {}
+        for node, shares in trial.shares.items():
+            for group, share in shares.items():
+                if share.allocated - share.releasing > 0:
+                    left[node, group] = share.allocated - share.releasing
+        for pod in gone:
+            node = trial.node[pod]
+            if trial.of_class(pod).shared:
+                for group in trial.gpu_groups.get(pod, ()):
+                    left[node, group] -= trial.share_memory(trial.of_class(pod), node)
+            else:
+                free[node] += trial.accepted_gpus(pod)
+        parts = []
+        for (node, _), held in left.items():
+            if held <= _SLACK:
+                free[node] += 1
+            else:
+                parts.append(1 - held / float(nodes.gpu_memory[node]))
+        return free, parts
 
     def movable(self, amounts: Column) -> Mask:
         """Which pods, by what they free [resource, pod], could find another place among what is free."""
@@ -124,6 +167,31 @@ class Room:
         steps = step[back]
         total = np.cumsum(steps) if self._domain_count == 1 else cumulated(self.domains[nodes], steps)
         return total, own[back]
+
+
+def could_pack(sizes: Sequence[float], bins: Sequence[float]) -> bool:
+    """Whether items, largest first, could go into bins; True where that takes too long to find out."""
+    room = np.array(bins)
+    for size in set(sizes):
+        if sum(each >= size - _SLACK for each in sizes) > np.floor(room / size + _SLACK).sum():
+            return False
+    left = sorted(each for each in bins if each + _SLACK >= sizes[-1])
+    return _packed(list(sizes), left, [MOST_TRIES])
+
+
+def _packed(sizes: list[float], bins: list[float], tries: list[int]) -> bool:
+    """The same by trying, tightest bins first; equal ones are tried once."""
+    if not sizes:
+        return True
+    size, rest, before = sizes[0], sizes[1:], -1.0
+    for at, free in enumerate(bins):
+        if free + _SLACK < size or free == before:
+            continue
+        tries[0] -= 1
+        if tries[0] <= 0 or _packed(rest, sorted([*bins[:at], free - size, *bins[at + 1 :]]), tries):
+            return True
+        before = free
+    return False
 
 
 def freed_by(cycle: Cycle, batches: Sequence[Batch]) -> Freed:

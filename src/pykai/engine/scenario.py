@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 from pykai.engine.allocate import hold_back
 from pykai.engine.cycle import Cycle
-from pykai.engine.efforts import State
 from pykai.engine.gang import active_pods, intact, satisfied
 from pykai.engine.plugin_api import ScenarioValidator
 from pykai.engine.quota import QueueBook, Triple
@@ -21,6 +20,7 @@ from pykai.engine.start import start
 from pykai.engine.trial import Trial
 from pykai.engine.victims import Batch
 from pykai.engine.waiting import Waiting
+from pykai.model.statistics import ScenarioState
 from pykai.model.status import IS_ACTIVE_USED, Status
 
 
@@ -71,17 +71,17 @@ class Scenario:
 
 
 def simulate(
-    cycle: Cycle, cause: Cause, pods: Sequence[int], batches: Sequence[Batch], states: Counter[State]
+    cycle: Cycle, cause: Cause, pods: Sequence[int], batches: Sequence[Batch], states: Counter[ScenarioState]
 ) -> Scenario | None:
     """Evict the batches, place the pods, place again whom we can. On success the trial keeps it, else it is undone.
 
     What became of the scenario is counted in `states`.
     """
-    states[State.SIMULATED] += 1
+    states[ScenarioState.SIMULATED] += 1
     mark = cycle.trial.mark()
     scenario = _suppose(cycle, cause, pods, batches)
     if scenario is not None and not _justified(cycle, scenario):
-        states[State.VALIDATOR_REJECTED] += 1
+        states[ScenarioState.VALIDATOR_REJECTED] += 1
         scenario = None
     if scenario is None:
         cycle.trial.undo_to(mark)

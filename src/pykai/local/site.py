@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import os
 import re
 import secrets
 import shutil
@@ -98,7 +99,7 @@ class Site:
 
     @property
     def egress(self) -> Path:
-        """The file that tells the API server of the tunnel."""
+        """The file by which the API server finds the tunnel."""
         return self.directory / "egress.json"
 
     @property
@@ -147,3 +148,19 @@ def write_kubeconfig(site: Site) -> None:
 def _write_secret(path: Path, content: bytes) -> None:
     path.touch(mode=0o600)
     path.write_bytes(content)
+
+
+def _from_environment(variable: str, fallback: str) -> Path:
+    chosen = os.environ.get(variable, "")
+    # The XDG rules say that a relative path is invalid and to be ignored.
+    return Path(chosen) if chosen.startswith("/") else Path.home() / fallback
+
+
+def cache_root() -> Path:
+    """The directory of things that may be deleted at any time and are then made again."""
+    return _from_environment("XDG_CACHE_HOME", ".cache") / "pykai"
+
+
+def clusters_root() -> Path:
+    """The directory that holds one state directory per running local cluster."""
+    return _from_environment("XDG_STATE_HOME", ".local/state") / "pykai" / "clusters"

@@ -36,7 +36,7 @@ class SchedulerParams:
 
     @property
     def pool_label(self) -> tuple[str, str | None]:
-        """The label of node pools and what objects of ours have there; without pools one that nobody has."""
+        """The label of node pools and what objects of ours have there; without pools one that no object has."""
         return (self.node_pool_key, self.node_pool or None) if self.partitioned else ("", None)
 
     @property

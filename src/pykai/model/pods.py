@@ -1,6 +1,6 @@
 """Pods as columns, and pod classes: what all interchangeable pods share.
 
-Two pods are of one class when no rule can tell them apart for placement: same requests, same constraints. Masks,
+Two pods are of one class when no rule distinguishes them for placement: same requests, same constraints. Masks,
 scores and verdicts are computed per class.
 """
 

@@ -1,7 +1,7 @@
 """The space of resources: which row of a column block means what, and in which unit.
 
 Rows 0-3 are fixed: cpu (millicores), memory (bytes), gpu (devices), pods (count). Every other resource name seen
-in the cluster gets a row of its own. Any name that ends in `gpu` is the GPU row, whoever the vendor is.
+in the cluster gets a row of its own. Any name that ends in `gpu` is the GPU row, whatever the vendor.
 """
 
 from __future__ import annotations

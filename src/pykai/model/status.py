@@ -1,4 +1,4 @@
-"""What a pod is doing, and the sets of statuses the rules speak of (spec/scheduling.md §2.4, §3)."""
+"""What a pod is doing, and the sets of statuses that rules refer to."""
 
 from __future__ import annotations
 

@@ -373,7 +373,7 @@ _PROMETHEUS = record(
 )
 
 _NUMA_EXPORTER = record(
-    "The exporter that tells which NUMA zones pods run on.",
+    "The exporter of the NUMA zones that pods run on.",
     {
         "service": _service_without_default("numa-placement-exporter"),
         "nodeSelector": labels("Labels of the nodes it runs on."),

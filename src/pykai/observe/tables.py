@@ -51,7 +51,7 @@ def table(title: str, columns: Sequence[Column | str], rows: Iterable[Sequence[R
 
 
 def first(rows: Sequence[Sequence[RenderableType]], most: int) -> list[Sequence[RenderableType]]:
-    """At most so many rows, and a last one that tells how many there are more."""
+    """At most so many rows, and a last one with the number of those left out."""
     if len(rows) <= most:
         return list(rows)
     rest: Sequence[RenderableType] = [Text(f"... {len(rows) - most} more", style=FAINT)]
@@ -93,7 +93,7 @@ def plan_tables(plan: Plan, most: int) -> Iterator[Table]:
     sections: list[tuple[str, list[Column | str], list[Row]]] = [
         ("Bound", ["pod", "node", "GPUs"], [_bind(bind) for bind in plan.binds]),
         ("Evicted", ["pod", "action", "for", Column("why", wide=True)], [_eviction(e) for e in plan.evictions]),
-        ("Pipelined", ["pod", "waits for node"], [(object_title(p.pod), p.node) for p in plan.pipelines]),
+        ("Pipelined", ["pod", "waits for node"], [(object_title(p.pod), p.node) for p in plan.nominations]),
         ("Left pending", ["workload", Column("pods", right=True), Column("why", wide=True)], _waits(plan.verdicts)),
     ]
     for heading, columns, rows in sections:

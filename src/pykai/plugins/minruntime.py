@@ -25,6 +25,7 @@ from pykai.objects import units
 if TYPE_CHECKING:
     from pykai.engine.cycle import Cycle
     from pykai.engine.scenario import Scenario
+    from pykai.model.snapshot import Snapshot
 
 Method = Literal["lca", "queue"]
 METHODS: Mapping[str, Method] = {"lca": "lca", "queue": "queue"}
@@ -123,6 +124,12 @@ class MinRuntime:
     """The plugin: keeps workloads that have not run for their minimum from losing what they need."""
 
     policy: MinRuntimePolicy
+
+    def run_times(self, snapshot: Snapshot) -> set[float]:
+        """Every minimum run time that protects a gang in some case: those of queues and the defaults."""
+        queues = snapshot.queues
+        stated = [*queues.preempt_min_runtime, *queues.reclaim_min_runtime, self.policy.preempt, self.policy.reclaim]
+        return {seconds for seconds in stated if seconds}
 
     def judges(self, cycle: Cycle, action: str) -> bool:
         """Only where somebody set a minimum for this kind of eviction."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pykai.cache.assume import Assumptions
+from pykai.cache.assumed import Assumptions
 from pykai.cache.cluster import PARTITIONED, Change, ClusterCache
 from pykai.cache.pods import request_failed
 from pykai.kube import resources

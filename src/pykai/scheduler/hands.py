@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from pykai.cache.assume import Assumptions
+from pykai.cache.assumed import Assumptions
 from pykai.kube.backoff import ItemBackoff
 from pykai.objects.kinds import BindRequest
 from pykai.observe.metrics import Metrics

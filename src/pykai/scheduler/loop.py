@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import structlog
 
-from pykai.cache.assume import Assumptions
+from pykai.cache.assumed import Assumptions
 from pykai.cache.cluster import ClusterCache
 from pykai.engine.policy import Policy
 from pykai.kube.api import Api
@@ -135,8 +135,8 @@ class Scheduler:
         plan, self.last = decision.plan, decision
         self.cycles += 1
         held = self._memory.assumptions.next_end()
-        self._agenda.somebody_waits = bool(plan.pending or plan.pipelines)
-        for instant in (decision.wake, held):
+        self._agenda.somebody_waits = bool(plan.pending or plan.nominations)
+        for instant in (plan.deadline, held):
             if instant is not None:
                 self._hands.wanted(instant)
         record(decision, self._hands.metrics)

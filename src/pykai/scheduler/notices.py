@@ -5,27 +5,24 @@ This is worked out in full in every cycle and says nothing about what was said b
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 
 from msgspec import Struct
 
-from pykai.engine.capacity import OverCapacity
-from pykai.engine.cycle import Cycle
-from pykai.engine.gang import alive
-from pykai.engine.quota import Triple
 from pykai.kube.api import Object
-from pykai.model.gangs import PodSet
-from pykai.model.plan import Plan, Verdict
+from pykai.model.plan import Plan, QueueDetails, Reason, Verdict
 from pykai.model.resources import UNLIMITED
-from pykai.model.status import IS_ACTIVE_ALLOCATED, Status
+from pykai.model.snapshot import Snapshot
+from pykai.model.statistics import Triple
+from pykai.model.status import Status
 from pykai.objects import names
 from pykai.objects.kinds import PodGroup
 from pykai.objects.units import render_quantity
 
 Key = tuple[str, str]
-_BEING_PLACED = (Status.ALLOCATED, Status.PIPELINED, Status.BINDING)
-_PENDING = int(Status.PENDING)
+_GATED = int(Status.GATED)
 """Looked up once: asking an enum for a member takes long in a loop."""
 
 
@@ -58,143 +55,77 @@ class Notices:
     content: tuple[Key, ...] = ()
 
 
-def notices(cycle: Cycle, plan: Plan) -> Notices:
+def notices(snapshot: Snapshot, plan: Plan) -> Notices:
     """Everything to be said after a cycle."""
-    gangs = cycle.snapshot.gangs
-    rows = gangs.rows_of(verdict.gang for verdict in plan.verdicts)
-    verdicts = {rows[verdict.gang]: verdict for verdict in plan.verdicts}
+    gangs = snapshot.gangs
+    verdicts = {verdict.gang: verdict for verdict in plan.verdicts}
+    rows = gangs.rows_of(verdicts.keys() | plan.stale.keys())
     pods: dict[Key, PodNotice] = {}
     told: dict[Key, GangNotice] = {}
-    stale = set(_stale(cycle))
-    for row in sorted(verdicts.keys() | stale):
-        verdict, meta = verdicts.get(row), gangs.objects[row].metadata
-        events = [("StaleJob", _stale_text(cycle, row))] if row in stale else []
+    for gang, row in sorted(rows.items(), key=itemgetter(1)):
+        verdict, group = verdicts.get(gang), gangs.objects[row]
+        events = [("StaleJob", plan.stale[gang])] if gang in plan.stale else []
+        condition = None
         if verdict is not None:
-            events.append(_why(cycle, row, verdict))
-            pods.update(_pods(cycle, row, verdict))
-        told[meta.namespace, meta.name] = GangNotice(meta.uid, tuple(events), _condition(cycle, row, verdict))
-    content = tuple(_content(cycle, verdicts))
-    return Notices(pods, told, content)
+            prefix = _prefix(snapshot, group)
+            events.append(_why(verdict, prefix))
+            pods.update(_pods(snapshot, row, verdict, prefix))
+            condition = _condition(snapshot, verdict, prefix)
+        told[gang] = GangNotice(group.metadata.uid, tuple(events), condition)
+    return Notices(pods, told, plan.cleared)
 
 
-def _prefix(cycle: Cycle, group: PodGroup) -> str:
+def _prefix(snapshot: Snapshot, group: PodGroup) -> str:
     """Groups that move on to another node pool after one attempt are told which pool it was."""
-    return f"Node-Pool '{cycle.snapshot.params.pool_title}': " if group.spec.scheduling_backoff == 1 else ""
+    return f"Node-Pool '{snapshot.params.pool_title}': " if group.spec.scheduling_backoff == 1 else ""
 
 
-# ----------------------------------------------------------------------------------------------------------------- pods
-def _pods(cycle: Cycle, row: int, verdict: Verdict) -> Iterator[tuple[Key, PodNotice]]:
-    group: PodGroup = cycle.snapshot.gangs.objects[row]
-    prefix, marked = _prefix(cycle, group), group.spec.mark_unschedulable is not False
-    stray, objects, status = (
-        cycle.snapshot.gangs.stray_pods.get(row, ()),
-        cycle.snapshot.pods.objects,
-        cycle.trial.status,
-    )
-    for pod in cycle.snapshot.gangs.pods(row):
-        if status[pod] != _PENDING:
-            continue
-        meta = objects[pod].metadata
+def _pods(snapshot: Snapshot, row: int, verdict: Verdict, prefix: str) -> Iterator[tuple[Key, PodNotice]]:
+    """The waiting pods but for gated ones; of a gang that is not ready only those that can never be in it."""
+    gangs, pods = snapshot.gangs, snapshot.pods
+    marked = gangs.objects[row].spec.mark_unschedulable is not False
+    for pod in gangs.pods(row) if verdict.ready else gangs.stray_pods.get(row, ()):
+        meta = pods.objects[pod].metadata
         message = verdict.pods.get((meta.namespace, meta.name))
-        if message is None:
-            continue
-        if pod in stray:
-            wanted = (meta.labels or {}).get(names.SUBGROUP_LABEL) or names.DEFAULT_PODSET
-            message = f'Pod references subgroup "{wanted}", which does not exist in PodGroup {"/".join(verdict.gang)}'
-        elif not verdict.ready:
-            continue
-        yield (meta.namespace, meta.name), PodNotice(meta.uid, prefix + message, marked)
+        if message is not None and pods.status[pod] != _GATED:
+            yield (meta.namespace, meta.name), PodNotice(meta.uid, prefix + message, marked)
 
 
-# ---------------------------------------------------------------------------------------------------------------- gangs
-def _why(cycle: Cycle, row: int, verdict: Verdict) -> tuple[str, str]:
-    if not verdict.ready:
-        return "NotReady", _not_ready_text(cycle, row)
-    return names.UNSCHEDULABLE, _prefix(cycle, cycle.snapshot.gangs.objects[row]) + verdict.message
+def _why(verdict: Verdict, prefix: str) -> tuple[str, str]:
+    return (names.UNSCHEDULABLE, prefix + verdict.message) if verdict.ready else ("NotReady", verdict.not_ready)
 
 
-def _not_ready_text(cycle: Cycle, row: int) -> str:
-    trial, gangs = cycle.trial, cycle.snapshot.gangs
-    start = "Job is not ready for scheduling."
-
-    def figures(podset: PodSet, of: str) -> str:
-        gated = trial.gated[podset.row]
-        exist = alive(trial, podset.row) + gated
-        return f" Waiting for {podset.min_available} pods{of}, currently {exist} exist, {gated} are gated"
-
-    podsets = list(gangs.tree(row).podsets())
-    if [podset.name for podset in podsets] == [names.DEFAULT_PODSET]:
-        return start + figures(podsets[0], "")
-    short = [podset for podset in podsets if alive(trial, podset.row) < podset.min_available]
-    return start + "".join(figures(podset, f" for SubGroup {podset.name}") + "." for podset in short)
-
-
-def _stale(cycle: Cycle) -> Iterator[int]:
-    """Gangs that run with less than their minimum, known before or found now."""
-    noted = cycle.snapshot.gangs.stale_since
-    yield from (row for row in noted if cycle.stale_since.get(row, 0.0) is not None)
-    yield from (row for row, since in cycle.stale_since.items() if since is not None and row not in noted)
-
-
-def _stale_text(cycle: Cycle, row: int) -> str:
-    active, podsets = cycle.trial.active_used, list(cycle.snapshot.gangs.tree(row).podsets())
-    least = sum(podset.min_available for podset in podsets)
-    text = f"Job is stale. {sum(active[podset.row] for podset in podsets)} pods are active, minMember is {least}"
-    for podset in podsets:
-        if podset.name != names.DEFAULT_PODSET and active[podset.row] < podset.min_available:
-            text += f", subGroup {podset.name} minMember is {podset.min_available}"
-            text += f" and {active[podset.row]} pods are active"
-    return text
-
-
-def _content(cycle: Cycle, waiting: Container[int]) -> Iterator[Key]:
-    gangs, status = cycle.snapshot.gangs, cycle.trial.status
-    for row in gangs.blamed:
-        if row not in waiting and not any(status[pod] in _BEING_PLACED for pod in gangs.pods(row)):
-            meta = gangs.objects[row].metadata
-            yield meta.namespace, meta.name
-
-
-# ----------------------------------------------------------------------------------------------- scheduling condition
-def _condition(cycle: Cycle, row: int, verdict: Verdict | None) -> Object | None:
+def _condition(snapshot: Snapshot, verdict: Verdict, prefix: str) -> Object | None:
     """Why the gang waits, for its status; nothing while some of it has a place."""
-    if verdict is None or not verdict.ready:
-        return None
-    gangs, status = cycle.snapshot.gangs, cycle.trial.status
-    if any(IS_ACTIVE_ALLOCATED[status[pod]] for pod in gangs.pods(row)):
+    if not verdict.ready or verdict.has_place:
         return None
     return {
         "type": names.UNSCHEDULABLE_ON_POOL,
-        "nodePool": cycle.snapshot.params.pool_title,
+        "nodePool": snapshot.params.pool_title,
         "reason": names.UNSCHEDULABLE,
-        "message": _prefix(cycle, gangs.objects[row]) + verdict.message,
+        "message": prefix + verdict.message,
         "status": "True",
-        "reasons": [_reason(cycle, row, code, message) for code, message in verdict.reasons],
+        "reasons": [_reason(reason) for reason in verdict.reasons],
     }
 
 
-def _reason(cycle: Cycle, row: int, code: str, message: str) -> Object:
-    errors = cycle.reasons.gangs.get(row, ())
-    over = next((e.capacity for e in errors if e.capacity and (e.reason, e.message) == (code, message)), None)
-    details = {} if over is None else {"details": {"queueDetails": _queue_details(cycle, row, over)}}
-    return {"reason": code, "message": message, **details}
+def _reason(reason: Reason) -> Object:
+    details = {} if reason.queue is None else {"details": {"queueDetails": _queue_details(reason.queue)}}
+    return {"reason": reason.code, "message": reason.message, **details}
 
 
-def _queue_details(cycle: Cycle, row: int, over: OverCapacity) -> Object:
+def _queue_details(queue: QueueDetails) -> Object:
     """The figures of the queue that is full, by which the gang was judged."""
-    book, queue = cycle.book, over.queue
-    fixed = not cycle.snapshot.gangs.preemptible[row]
-    limited = over.reason == "OverLimit"
     figures: dict[str, Triple] = {
-        "queueRequestedResources": cycle.trial.queue_requested[queue],
-        "queueDeservedResources": book.deserved[queue],
-        "queueAllocatedNonPreemptibleResources": book.held[queue] if limited else over.used,
-        "podGroupRequestedResources": over.request,
-        "podGroupRequestedNonPreemptibleResources": over.request if fixed else (0.0, 0.0, 0.0),
-        "queueAllocatedResources": over.used if limited else book.allocated[queue],
-        "queueResourceLimits": book.limit[queue],
+        "queueRequestedResources": queue.requested,
+        "queueDeservedResources": queue.deserved,
+        "queueAllocatedNonPreemptibleResources": queue.allocated_non_preemptible,
+        "podGroupRequestedResources": queue.gang_requested,
+        "podGroupRequestedNonPreemptibleResources": queue.gang_requested_non_preemptible,
+        "queueAllocatedResources": queue.allocated,
+        "queueResourceLimits": queue.limit,
     }
-    return {"name": book.names[queue], **{field: resource_list(amounts) for field, amounts in figures.items()}}
+    return {"name": queue.name, **{field: resource_list(amounts) for field, amounts in figures.items()}}
 
 
 def resource_list(amounts: Triple) -> dict[str, str]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pykai.engine.budgets import SEARCHING
-from pykai.engine.efforts import GeneratorEffort, SearchEffort, State
 from pykai.engine.plugin_api import VictimChoice
 from pykai.engine.policy import Policy
+from pykai.model.statistics import GeneratorStatistics, ScenarioState, SearchStatistics
 from pykai.observe.metrics import Metrics
 
-_BY_ACTION = {State.SIMULATED: "scenarios_simulation_by_action", State.FILTERED: "scenarios_filtered_by_action"}
+_BY_ACTION = {
+    ScenarioState.SIMULATED: "scenarios_simulation_by_action",
+    ScenarioState.FILTERED: "scenarios_filtered_by_action",
+}
 
 
 def record_budgets(policy: Policy, metrics: Metrics) -> None:
@@ -25,7 +28,7 @@ def record_budgets(policy: Policy, metrics: Metrics) -> None:
         metrics.put("scenario_search_generator_budget_configured_seconds", seconds, labels)
 
 
-def record_searches(searches: Iterable[SearchEffort], metrics: Metrics) -> None:
+def record_searches(searches: Iterable[SearchStatistics], metrics: Metrics) -> None:
     """Count the searches of a cycle."""
     for search in searches:
         labels = {
@@ -38,7 +41,7 @@ def record_searches(searches: Iterable[SearchEffort], metrics: Metrics) -> None:
             _record_part(search.action, part, metrics)
 
 
-def _record_part(action: str, part: GeneratorEffort, metrics: Metrics) -> None:
+def _record_part(action: str, part: GeneratorStatistics, metrics: Metrics) -> None:
     labels = {"action": action, "generator": part.generator}
     metrics.observe("scenario_search_duration_seconds", part.seconds, {**labels, "result": part.result})
     for state, count in part.states.items():

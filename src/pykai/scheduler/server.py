@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import IO
+from typing import IO, Any
 
 import msgspec
 from aiohttp import web
 
-Snapshot = Callable[[], Awaitable[IO[bytes]]]
+from pykai.engine.decide import service_order
+from pykai.engine.policy import Policy
+from pykai.model.snapshot import Snapshot
+
+SnapshotFile = Callable[[], Awaitable[IO[bytes]]]
 JobOrder = Callable[[], dict[str, object] | None]
 """None before the first cycle; runs in a thread."""
 CHUNK = 256 * 1024
 
 
-def plugin_doors(snapshot: Snapshot | None, order: JobOrder | None) -> web.Application:
+def plugin_doors(snapshot: SnapshotFile | None, order: JobOrder | None) -> web.Application:
     """/get-snapshot and /get-job-order; a door whose plugin is not configured (None) is not there."""
 
     async def get_snapshot(request: web.Request) -> web.StreamResponse:
@@ -42,6 +46,17 @@ def plugin_doors(snapshot: Snapshot | None, order: JobOrder | None) -> web.Appli
         app.router.add_route("*", "/get-job-order", get_order)
     app.router.add_route("*", "/{other:.*}", unknown)
     return app
+
+
+def job_order(snapshot: Snapshot, policy: Policy, now: float) -> dict[str, Any]:
+    """The order of the allocate action over all gangs that wait, in all and by queue."""
+    gangs, order = snapshot.gangs, service_order(snapshot, policy, now)
+    rows = gangs.rows_of(order)
+    entries = [(rows[key], {"id": "/".join(key), "priority": gangs.priority[rows[key]]}) for key in order]
+    by_queue: dict[str, list[dict[str, object]]] = {}
+    for row, entry in entries:
+        by_queue.setdefault(gangs.queue_name(row), []).append(entry)
+    return {"global_order": [entry for _, entry in entries], "queue_order": by_queue}
 
 
 async def _send(request: web.Request, file: IO[bytes]) -> web.StreamResponse:

@@ -14,7 +14,7 @@ from typing import TypeVar
 import structlog
 from msgspec import Struct
 
-from pykai.cache.assume import Assumptions
+from pykai.cache.assumed import Assumptions
 from pykai.cache.cluster import ClusterCache
 from pykai.kube.api import Api, Page, Selection
 from pykai.kube.backoff import Backoff

@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from pykai.cache.assume import Assumptions
+from pykai.cache.assumed import Assumptions
 from pykai.cache.cluster import ClusterCache
 from pykai.cache.pods import request_failed, request_is_for
 from pykai.kube.api import Api, Object, Patch
 from pykai.kube.errors import Conflict, NotFound
 from pykai.kube.events import EventRecorder, Regarding
 from pykai.kube.resources import POD, POD_GROUP
-from pykai.model.plan import GangMark
+from pykai.model.plan import Timestamp
 from pykai.objects import names
 from pykai.objects.kinds import BindRequest, Pod, PodGroup
 from pykai.objects.units import rfc3339
@@ -168,7 +168,7 @@ class Teller:
             await self._out.api.patch(POD_GROUP.ref(key[1], key[0]).sub("status"), Patch.merge(body))
 
     # ----------------------------------------------------------------------------------------------------- annotations
-    def mark(self, marks: tuple[GangMark, ...]) -> None:
+    def mark(self, marks: tuple[Timestamp, ...]) -> None:
         """Note instants on PodGroups; they count at once, even while they are not written yet."""
         for mark in marks:
             note = {MARKS[mark.what]: None if mark.at is None else rfc3339(mark.at)}

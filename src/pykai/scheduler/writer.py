@@ -55,7 +55,7 @@ class Writer:
             why = f"node {request.spec.selected_node} does not exist"
             self.errands.begin(self._placer.delete(request, why))
         self._promise(decision)
-        self._hands.teller.mark(decision.marks)
+        self._hands.teller.mark(decision.plan.timestamps)
         self._hands.teller.tell(decision.notices)
 
     def give_up(self, failed: Iterable[tuple[BindRequest, Pod | None]]) -> None:
@@ -74,7 +74,7 @@ class Writer:
     def _promise(self, decision: Decision) -> None:
         """Tell pods once for which node they wait; those that are evicted to move are told by their eviction."""
         leaving = {eviction.evict.pod for eviction in decision.evictions}
-        promised = {each.pod: each.node for each in decision.plan.pipelines if each.pod not in leaving}
+        promised = {each.pod: each.node for each in decision.plan.nominations if each.pod not in leaving}
         for pod, node in promised.items():
             if self._promised.get(pod) != node:
                 self._tell_promise(decision.pods[pod], node)

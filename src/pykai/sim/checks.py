@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import ValidationError, convert, json
 
-from pykai.cache.gangs import SubGroupError, sub_group_tree
+from pykai.cache.podgroups import SubGroupError, sub_group_tree
 from pykai.config.fields import named
 from pykai.config.object_fields import Problems, amounts, labels, name, texts
 from pykai.hollow import spans

@@ -13,7 +13,7 @@ def reasons(verdict: Verdict, group: Object | None) -> Mapping[Key, str]:
     if not verdict.ready:
         return dict.fromkeys(verdict.pods, _not_ready(verdict, group))
     if len(verdict.pods) > 1 and verdict.reasons:
-        together = _line("; ".join(message for _, message in verdict.reasons))
+        together = _line("; ".join(reason.message for reason in verdict.reasons))
         return dict.fromkeys(verdict.pods, together)
     return {pod: _line(message) for pod, message in verdict.pods.items()}
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from pykai.model.plan import Evict, GangMark, Pipeline, Plan, Verdict
+from pykai.model.plan import Evict, Nomination, Plan, Timestamp, Verdict
 from pykai.model.snapshot import Snapshot
 from pykai.objects import names
 from pykai.objects.units import amount, rfc3339
@@ -121,12 +121,12 @@ class World:
             self._said.pop((life.namespace, life.group), None)
             groups = [self._known(bind.node, group, shared) for group in bind.gpu_groups]
             self.kubelets.place(pods.with_groups(bind, groups))
-        for mark in plan.marks:
+        for mark in plan.timestamps:
             self._mark(mark)
         for verdict in plan.verdicts:
             self._tell(verdict)
         leaving = {eviction.pod for eviction in plan.evictions}
-        for pipeline in plan.pipelines:
+        for pipeline in plan.nominations:
             if pipeline.pod not in leaving:
                 self._promise(pipeline)
 
@@ -145,7 +145,7 @@ class World:
         self._stage.log("Evicted", f"Pod {life.title}", f"{eviction.action}: {eviction.message}")
         self.kubelets.stop(life)
 
-    def _mark(self, mark: GangMark) -> None:
+    def _mark(self, mark: Timestamp) -> None:
         group = self._stage.store.find("PodGroup", mark.gang)
         if group is None:
             return
@@ -163,7 +163,7 @@ class World:
                 self._said[verdict.gang] = reason
                 self._stage.log("Waits", f"PodGroup {'/'.join(verdict.gang)}", reason)
 
-    def _promise(self, pipeline: Pipeline) -> None:
+    def _promise(self, pipeline: Nomination) -> None:
         life = self._stage.history.lives[pipeline.pod]
         reason = f"waits for a place on {pipeline.node} that is being freed"
         if life.reason != reason:

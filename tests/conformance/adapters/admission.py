@@ -26,6 +26,7 @@ from pykai.admission.review import VALIDATE_POD_GROUP, VALIDATE_QUEUE, VALIDATE_
 from pykai.admission.verdict import RefusedError, Verdict
 from pykai.objects.gpu_request import INIT_CONTAINER, REGULAR_CONTAINER, ContainerRef
 from pykai.objects.kinds import PodGroupSpec
+from tests.conformance.cases import choose
 
 Case = dict[str, Any]
 SUFFIX = "abc1234"
@@ -74,8 +75,8 @@ def _judge(check: Callable[[], None]) -> Verdict:
 
 def _mutation(case: Case, plugin: str) -> list[str]:
     expected, pod = case["expected"], case["input"]["pod"]
-    draft = draft_of(pod)
-    outcome = _judge(lambda: MUTATIONS[plugin](draft, _config(case)))
+    draft, mutate = draft_of(pod), choose(MUTATIONS, plugin)
+    outcome = _judge(lambda: mutate(draft, _config(case)))
     if "error" in expected or not outcome.allowed:
         return _wording(expected.get("error", "no error"), outcome.message)
     wanted = json.loads(RANDOM.sub(SUFFIX, json.dumps(expected["pod"])))
@@ -86,11 +87,11 @@ def _mutation(case: Case, plugin: str) -> list[str]:
 
 
 def pods(case: Case, document: Case) -> list[str]:
-    plugin, _, method = case["function"].split(".")
+    plugin, _, method = case["function"].split(".", 2)
     if method == "Mutate":
         return _mutation(case, plugin)
-    pod = case["input"]["pod"]
-    return _verdict(case["expected"], _judge(lambda: CHECKS[plugin](pod, _config(case))))
+    check, pod = choose(CHECKS, plugin), case["input"]["pod"]
+    return _verdict(case["expected"], _judge(lambda: check(pod, _config(case))))
 
 
 def _container(pod: Case) -> Case | None:
@@ -154,7 +155,7 @@ CRDS: dict[str, Callable[[Case], list[str]]] = {
 
 
 def crds(case: Case, document: Case) -> list[str]:
-    return CRDS[case["function"].split(".")[0]](case)
+    return choose(CRDS, case["function"].split(".")[0])(case)
 
 
 SUITES = {"admission/pods": pods, "admission/gpu_request": gpu_request, "admission/crds": crds}

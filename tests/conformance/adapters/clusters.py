@@ -17,16 +17,17 @@ from pykai.model.params import SchedulerParams
 from pykai.model.snapshot import Snapshot
 from pykai.model.status import Status
 from pykai.objects import kinds, names
+from tests.conformance.cases import choose
 
 Case = dict[str, Any]
 K = TypeVar("K")
-STATUSES = {status.title: status for status in Status} | {"Unset": Status.PENDING}
+STATUSES = {status.title: status for status in Status} | dict.fromkeys(("", "Unset"), Status.PENDING)
 UNITS = {"cpu": "m", "memory": "", "gpu": ""}
 RESOURCE_NAMES = {"gpu": names.NVIDIA_GPU}
 
 
 def as_kind(kind: type[K], fields: Case) -> K:
-    found: K = kinds.decode(msgspec.json.encode(fields), kind)
+    found: K = kinds.decode(msgspec.json.encode({"metadata": {}, **fields}), kind)
     return found
 
 
@@ -101,5 +102,5 @@ def snapshot(objects: Iterable[Any], statuses: Mapping[str, str] | None = None) 
     cache = ClusterCache(SchedulerParams())
     cache.load(objects)
     found = cache.snapshot(now=0.0)
-    status = [STATUSES[(statuses or {}).get(name, "Pending")] for name in found.pods.names]
+    status = [choose(STATUSES, (statuses or {}).get(name, "Pending")) for name in found.pods.names]
     return replace(found, pods=replace(found.pods, status=np.array(status, dtype=np.int64)))

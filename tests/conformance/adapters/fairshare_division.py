@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from pykai.kernels.fairshare import QueueColumns, divide_level, divide_over_quota, fair_shares
+from tests.conformance.cases import NotApplicable, choose
 
 RESOURCES = ("cpu", "memory", "gpu")
 COLUMNS = ("deserved", "max_allowed", "over_quota_weight", "request", "usage")
+DIVISIONS = dict.fromkeys(("divide_one_resource", "divide_over_quota_only", "divide_all_resources"), "")
 TOLERANCE = 1e-6
 NEVER = -np.inf  # a queue without a creation time is older than all others
 
@@ -55,9 +58,10 @@ def flat(expected: dict[str, dict[str, float]]) -> dict[str, float]:
 
 
 def one_resource(case: dict[str, Any], queues: list[dict[str, Any]]) -> list[str]:
-    given, row = case["input"], RESOURCES.index(case["input"]["resource"])
+    given = case["input"]
+    row = choose(dict(zip(RESOURCES, range(3), strict=True)), given["resource"])
     total = np.zeros(3)
-    total[row] = given["total"]
+    total[row] = given.get("total", 0)
     before = column(queues, "fair_share")
     if given["operation"] == "divide_over_quota_only":
         fair = divide_over_quota(total, before, columns(queues), given["k_value"])
@@ -73,6 +77,7 @@ def one_resource(case: dict[str, Any], queues: list[dict[str, Any]]) -> list[str
 
 def division(case: dict[str, Any], _document: dict[str, Any]) -> list[str]:
     given = case["input"]
+    choose(DIVISIONS, given["operation"])
     queues = list(given["queues"].values())
     if given["operation"] != "divide_all_resources":
         return one_resource(case, queues)
@@ -80,12 +85,21 @@ def division(case: dict[str, Any], _document: dict[str, Any]) -> list[str]:
     return differences(flat(case["expected"]["fair_share"]), by_queue(queues, fair))
 
 
+def _hangs_loose(parent: Sequence[int]) -> bool:
+    known = {-1}
+    while more := {row for row, above in enumerate(parent) if above in known} - known:
+        known |= more
+    return len(known) <= len(parent)
+
+
 def hierarchy(case: dict[str, Any], _document: dict[str, Any]) -> list[str]:
     given = case["input"]
     queues = list(given["queues"].values())
     rows = {q["uid"]: n for n, q in enumerate(queues)}
-    parent = np.array([rows.get(q.get("parent_queue", ""), -1) for q in queues])
-    fair = fair_shares(parent, vector(given["total"]), columns(queues), given["k_value"])
+    parent = [rows.get(q.get("parent_queue", ""), -1) for q in queues]
+    if _hangs_loose(parent):
+        raise NotApplicable("queues hang on no top-level queue")
+    fair = fair_shares(np.array(parent, dtype=np.int64), vector(given["total"]), columns(queues), given["k_value"])
     return differences(flat(case["expected"]["fair_share"]), by_queue(queues, fair))
 
 

@@ -16,6 +16,7 @@ from pykai.plugins.minruntime import (
     keeps_minimum,
     protected,
 )
+from tests.conformance.cases import NotApplicable, choose
 
 ACTIVE_USED = {"Allocated", "Bound", "Binding", "Running", "Pipelined", "Releasing", "StuckInReleasing"}
 Case = dict[str, Any]
@@ -48,8 +49,13 @@ class Tree:
 
     def min_runtime(self, kind: str, reclaimer: str, victim: str) -> float:
         if kind == "preempt":
-            return self.runtimes.preempt_min_runtime(self.rows[victim])
-        return self.runtimes.reclaim_min_runtime(self.rows[reclaimer], self.rows[victim])
+            return self.runtimes.preempt_min_runtime(self._known(victim))
+        return self.runtimes.reclaim_min_runtime(self._known(reclaimer), self._known(victim))
+
+    def _known(self, queue: str) -> int:
+        if queue not in self.rows:
+            raise NotApplicable(f"the queue {queue} is not among those of the case")
+        return self.rows[queue]
 
 
 def resolved(resolve: Callable[[], float], expected: Case, default: float) -> list[str]:
@@ -82,7 +88,11 @@ def resolve_reclaim(method: str | None) -> Callable[[Case], list[str]]:
 
 def path(case: Case) -> list[str]:
     tree = Tree(case["input"])
-    got = [tree.names[row] for row in tree.runtimes.path(tree.row(case["input"]["queue"]))]
+    start = tree.row(case["input"]["queue"])
+    try:
+        got = [tree.names[row] for row in tree.runtimes.path(start)] if start >= 0 else []
+    except ValueError as error:
+        raise NotApplicable(str(error)) from error
     return [] if got == case["expected"]["path"] else [f"path {got}, expected {case['expected']['path']}"]
 
 
@@ -122,7 +132,7 @@ def counts(job: Case, tasks: list[Case]) -> tuple[list[int], list[int], list[int
 
 
 def result(case: Case, got: bool) -> list[str]:
-    return [] if got == case["expected"]["result"] else [f"got {got}"]
+    return [] if got == case["expected"].get("result", False) else [f"got {got}"]
 
 
 def parse(case: Case) -> list[str]:
@@ -143,4 +153,4 @@ OPERATIONS: dict[str, Callable[[Case], list[str]]] = {
     "reclaim_scenario_valid": scenario_valid("reclaim"),
 }
 
-SUITES = {"minruntime/minruntime": lambda case, _document: OPERATIONS[case["input"]["operation"]](case)}
+SUITES = {"minruntime/minruntime": lambda case, _document: choose(OPERATIONS, case["input"]["operation"])(case)}

@@ -13,6 +13,8 @@ from pykai.controllers.podgrouper.rules import karta as kartas
 from pykai.controllers.podgrouper.rules.fields import GroupingError, group_version_kind
 from pykai.controllers.podgrouper.rules.kinds import DEFAULT, KARTA, TABLE, Kind, choose, group_workload, known
 from pykai.controllers.podgrouper.rules.workload import GroupingSettings, GroupSpec, SubGroup, Topology, Workload
+from tests.conformance.cases import Record
+from tests.conformance.cases import choose as pick
 
 Case = dict[str, Any]
 
@@ -33,7 +35,7 @@ class Cluster:
 
     def _of(self, api_version: str, kind: str, namespace: str) -> Sequence[Case]:
         return [
-            {**obj, "apiVersion": api_version, "kind": kind}
+            Record({**obj, "apiVersion": api_version, "kind": kind})
             for (api, _, plural), obj in self.objects
             if api == api_version
             and plural in (kind.lower() + "s", kind.lower() + "es")
@@ -234,7 +236,8 @@ def grouping(case: Case, document: Case) -> list[str]:
             expected,
             "sub_groups",
         )
-    return compared(lambda: rendered(GROUPERS[grouper](given, work)), expected, "metadata")
+    group = pick(GROUPERS, grouper)
+    return compared(lambda: rendered(group(given, work)), expected, "metadata")
 
 
 # ------------------------------------------------------------------------------------------------------------------ hub
@@ -319,7 +322,7 @@ def assign(given: Case, expected: Case) -> list[str]:
     for part, entries in patch["metadata"].items():
         metadata[part] = {**(metadata.get(part) or {}), **entries}
     wanted = expected.get("cluster_objects_after") or given["cluster_objects"]
-    return differences({**given["pod"], "metadata": metadata}, wanted[0]["object"], "pod")
+    return differences({**given["pod"], "metadata": metadata}, [*wanted, Record()][0]["object"], "pod")
 
 
 def find_sub_group(given: Case, expected: Case) -> list[str]:
@@ -384,7 +387,7 @@ HELPERS: dict[str, Callable[[Case, Case], list[str]]] = {
 
 
 def helpers(case: Case, document: Case) -> list[str]:
-    return HELPERS[case["input"]["operation"]](case["input"], case["expected"])
+    return pick(HELPERS, case["input"]["operation"])(case["input"], case["expected"])
 
 
 SUITES = {

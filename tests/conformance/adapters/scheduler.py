@@ -16,7 +16,7 @@ import numpy as np
 from pykai.cache.cluster import ClusterCache
 from pykai.cache.requests import row_amount
 from pykai.engine.cycle import Cycle
-from pykai.engine.decide import ACTIONS
+from pykai.engine.decide import decide
 from pykai.engine.policy import Policy
 from pykai.engine.reasons import GROUP_BASE, GangError
 from pykai.model.params import SchedulerParams
@@ -264,16 +264,29 @@ def told(errors: list[GangError]) -> str:
     return f"\n{base}." + "".join(f"\n{line}." for line in lines)
 
 
+@dataclass(frozen=True)
+class Observer:
+    """A plugin that gives pods their promises when a cycle opens, and keeps the cycle: cases state its figures."""
+
+    promised: dict[int, TaskState]
+    cycles: list[Cycle] = field(default_factory=list)
+
+    def start(self, cycle: Cycle) -> None:
+        self.cycles.append(cycle)
+        for row, task in self.promised.items():
+            cycle.trial.place(row, cycle.snapshot.nodes.rows[task.node], tuple(task.groups), wait=True)
+
+
 def run(case: Case, profile: Case, tasks: dict[str, TaskState], claims: Case, actions: bool = True) -> Session:
     """One session. A pod that starts as Pipelined was promised its place by an earlier action of the session."""
-    cycle = Cycle(cluster(case, tasks, profile, claims).snapshot(NOW), policy(case, profile), NOW)
-    trial, pods = cycle.trial, cycle.snapshot.pods
-    rows = {name: row for row, name in enumerate(pods.names)}
-    promised = [rows[name] for name, task in tasks.items() if task.status == "Pipelined"]
-    for row, task in ((rows[name], task) for name, task in tasks.items() if task.status == "Pipelined"):
-        trial.place(row, cycle.snapshot.nodes.rows[task.node], tuple(task.groups), wait=True)
-    for action in case["actions"] if actions else ():
-        ACTIONS[action](cycle)
+    snapshot, chosen = cluster(case, tasks, profile, claims).snapshot(NOW), policy(case, profile)
+    rows = {name: row for row, name in enumerate(snapshot.pods.names)}
+    promised = {rows[name]: task for name, task in tasks.items() if task.status == "Pipelined"}
+    observer = Observer(promised)
+    chosen = replace(chosen, plugins=(*chosen.plugins, observer), actions=chosen.actions if actions else ())
+    decide(snapshot, chosen, NOW)
+    (cycle,) = observer.cycles
+    trial = cycle.trial
     after = {}
     for name, task in tasks.items():
         if name not in rows:

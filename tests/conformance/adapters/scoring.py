@@ -16,6 +16,7 @@ from pykai.engine.relative import Standing
 from pykai.engine.trial import Trial
 from pykai.plugins.scoring import GpuPack, GpuSpread, NodeAvailability, Pack, node_placement
 from tests.conformance.adapters import clusters
+from tests.conformance.cases import choose
 
 Case = dict[str, Any]
 TOLERANCE = 1e-6
@@ -62,7 +63,7 @@ def device(plugin: DeviceScore) -> Callable[[Case], Case]:
         if not gpu_memory(str(node.get("gpu_memory_mib", 0))):
             return INVALID
         whole = given["gpu_idx"] == WHOLE_DEVICE
-        used = 0 if whole else node["used_shared_gpus_memory"][given["gpu_idx"]]
+        used = 0 if whole else node["used_shared_gpus_memory"].get(given["gpu_idx"], 0)
         return {"score": plugin.device_score(used / node["gpu_memory_mib"])}
 
     return check
@@ -84,7 +85,7 @@ def differences(expected: Case, got: Case) -> list[str]:
 
 SUITES = {
     "ordering/scores": lambda case, _: differences(
-        case["expected"], OPERATIONS[case["input"]["operation"]](case["input"])
+        case["expected"], choose(OPERATIONS, case["input"]["operation"])(case["input"])
     ),
     "ordering/node_placement": lambda case, _: differences(case["expected"]["scores"], placement(case["input"])),
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,15 +23,24 @@ from pykai.objects import kinds
 from pykai.plugins.domains import Candidates, ConstraintError, DomainRoom, Layout, TopologyUsage, depths
 from pykai.plugins.topology import Member, Topology
 from tests.conformance.adapters import clusters
+from tests.conformance.cases import NotApplicable, Record, choose
 
 Case = dict[str, Any]
 CONSTRAINT_ERRORS = ("topology constraint error", "no topology constraints")
+T = TypeVar("T")
 Leaf = tuple[Case, ...]
 """A domain without children and all domains above it, from the top."""
 
 
 def requirement(given: Case) -> TopologyRequirement:
     return TopologyRequirement(*(given.get(key, "") for key in ("topology", "required_level", "preferred_level")))
+
+
+def required(given: T, what: str) -> T:
+    """What a case cannot do without."""
+    if not given:
+        raise NotApplicable(f"the case has not {what}")
+    return given
 
 
 def leaves(domain: Case, above: Leaf = ()) -> Iterator[Leaf]:
@@ -64,12 +73,12 @@ def level_domains(given: Case) -> Case:
 
 def part_of_topology(given: Case) -> Case:
     labels = given["node_info"].get("labels", {})
-    tree = domain_tree([[labels.get(level["nodeLabel"])] for level in given["levels"]])
+    tree = domain_tree([[labels.get(level["nodeLabel"])] for level in required(given["levels"], "a level")])
     return {"result": len(tree.order) == 1}
 
 
 def lowest_common_domain(given: Case) -> Case:
-    levels = [level["nodeLabel"] for level in given["levels"]]
+    levels = [level["nodeLabel"] for level in required(given["levels"], "a level")]
     labels = [node.get("labels", {}) for node in given["node_set"]]
     tree = domain_tree([[known.get(level) for known in labels] for level in levels])
     preferred = given["topology_constraint"].get("preferred_level")
@@ -101,7 +110,9 @@ def node_scores(given: Case) -> Case:
     found = [domain for path in leaves(given["domain"]) for domain in path if domain["level"] == level]
     names = [(name, domain["id"]) for domain in found for name in domain.get("nodes", ())]
     tree = domain_tree([[domain for _, domain in names]])
+    required(all(domain.get("nodes") for domain in found), "a node in every domain")
     by_id = sorted(domain["id"] for domain in found)
+    required(len(set(by_id)) == len(by_id), "an id of its own for every domain")
     order = [by_id.index(domain["id"]) for domain in found]
     scores = kernel.position_scores(tree, 1, order)
     return {"scores": {names[row][0]: score for row, score in zip(tree.order.tolist(), scores, strict=True)}}
@@ -113,7 +124,8 @@ def sorted_tree(given: Case) -> Case:
     paths = list(leaves(root))
     levels = [domain["level"] for domain in paths[0]]
     deepest = levels.index(given["max_depth_level"]) if given["max_depth_level"] in levels else len(levels) - 1
-    levels = levels[1 : deepest + 1]
+    levels = required(levels[1 : deepest + 1], "a level below the root")
+    required(wants, "a request")
     tree = tree_of(paths, levels)
     free = np.array([[paths[row][-1]["idle_or_releasing"].get(r, 0.0) for row in tree.order] for r in wants])
     total, sums = np.array(list(wants.values()), dtype=np.float64), kernel.sums_by_depth(tree, len(levels), free)
@@ -127,8 +139,8 @@ def sorted_tree(given: Case) -> Case:
 def arranged(domain: Case, level: str, names: Sequence[str]) -> Case:
     children = [arranged(child, level, names) for child in domain.get("children", ())]
     if children and children[0]["level"] == level:
-        children.sort(key=lambda child: names.index(child["id"]))
-    return {**domain, **({"children": children} if children else {})}
+        children.sort(key=lambda child: names.index(child["id"]) if child["id"] in names else len(names))
+    return Record({**domain, **({"children": children} if children else {})})
 
 
 # --------------------------------------------------------------------------------------------------------- figures
@@ -138,10 +150,10 @@ def fill(trial: Trial, nodes: Sequence[Case]) -> None:
     for given in nodes:
         for block, key in ((trial.idle, "idle"), (trial.releasing, "releasing")):
             for row, resource in enumerate(space.names):
-                block[row, rows[given["name"]]] = given[key].get(resource, 0)
+                block[row, rows[given["name"] or "unnamed"]] = given[key].get(resource, 0)
         allocated = given.get("allocated_shared_gpus_memory", {})
-        trial.shares[rows[given["name"]]] = {
-            device: Share(used=used, allocated=allocated[device])
+        trial.shares[rows[given["name"] or "unnamed"]] = {
+            device: Share(used=used, allocated=allocated.get(device, 0))
             for device, used in given.get("used_shared_gpus_memory", {}).items()
         }
 
@@ -151,7 +163,11 @@ def allocatable_pods(given: Case) -> Case:
     paths = list(leaves(top))
     levels = [domain["level"] for domain in max(paths, key=len)]
     labels = {n: {d["level"]: d["id"] for d in path} for path in paths for n in path[-1].get("nodes", ())}
-    nodes = [{**node, "labels": {**node["labels"], **labels[name]}} for name, node in top["node_details"].items()]
+    nodes = [
+        Record({**node, "name": name, "labels": {**node["labels"], **labels.get(name, {})}})
+        for name, node in top["node_details"].items()
+    ]
+    required(given["tasks"], "a pod to place")
     pods = [clusters.pod(task["name"], task) for task in given["tasks"]]
     trial = Trial(clusters.snapshot([*map(clusters.node, nodes), *pods]))
     fill(trial, nodes)
@@ -162,7 +178,7 @@ def allocatable_pods(given: Case) -> Case:
     for depth, sums in enumerate(room.sums[1:], start=1):
         first = tree.order[tree.starts[depth]].tolist()
         found |= {by_row[row][levels[depth - 1]]: int(sums[0][at]) for at, row in enumerate(first)}
-    return {"domain": counted({k: v for k, v in top.items() if k != "node_details"}, found)}
+    return {"domain": counted(Record({k: v for k, v in top.items() if k != "node_details"}), found)}
 
 
 def counted(domain: Case, pods: dict[str, int]) -> Case:
@@ -178,13 +194,14 @@ def counted(domain: Case, pods: dict[str, int]) -> Case:
 def cycle_of(given: Case, nodes: Sequence[Case], topologies: dict[str, Sequence[str]]) -> Cycle:
     """The case's job on the nodes, with its pods where the case has them."""
     job, tree = given["job"], given["job"]["root_sub_group_set"]
+    required(len(job["pods"]) >= len(given["tasks"]) and job["pods"], "the pods to place")
     stated = requirement(tree.get("topology_constraint", {}))
     constraint = {
         "topology": stated.topology,
         "requiredTopologyLevel": stated.required,
         "preferredTopologyLevel": stated.preferred,
     }
-    spec = {"minMember": tree["pod_sets"][0]["min_available"], "topologyConstraint": constraint}
+    spec = {"minMember": required(tree["pod_sets"], "a pod set")[0]["min_available"], "topologyConstraint": constraint}
     meta = {"name": job["name"]}
     pods = [clusters.pod(name, task, job["name"]) for name, task in job["pods"].items()]
     topology_objects = [
@@ -208,6 +225,7 @@ def allocatable_domains(given: Case) -> Case:
     """The search over domains whose figures the case states; nodes are made up for those without domains below."""
     by_level = given["topology_tree"]["domains_by_level"]
     levels = given["topology_tree"]["levels"]
+    required([level for level in levels if level in by_level], "a domain")
     levels = levels[: max(at for at, level in enumerate(levels, start=1) if level in by_level)]
     known = [["root"], *(sorted(by_level.get(level, ())) for level in levels)]
     nodes = [
@@ -216,7 +234,10 @@ def allocatable_domains(given: Case) -> Case:
         for name in by_level[levels[-1]][domain].get("nodes", [f"node of {domain}"])
     ]
     wish = requirement(given["sub_group"]["topology_constraint"])
-    wanted = depths({wish.topology: levels}, wish, given["sub_group"]["name"])
+    try:
+        wanted = depths({wish.topology: levels}, wish, given["sub_group"]["name"])
+    except ConstraintError as error:
+        return refused(error)
     cycle = cycle_of(given, nodes, {wish.topology: levels})
     figures = [
         [by_level.get(level, {}).get(d, {}) for d in ds] for level, ds in zip(["root", *levels], known, strict=True)
@@ -244,6 +265,7 @@ def labels_of(domain: str, levels: Sequence[str], known: Sequence[Sequence[str]]
 
 def subsets(given: Case) -> Case:
     topologies = {name: tree["levels"] for name, tree in given["topology_trees"].items()}
+    required(given["tasks"], "a pod to place")
     cycle = cycle_of(given, given["node_set"], topologies)
     fill(cycle.trial, given["node_set"])
     names = cycle.snapshot.nodes.names
@@ -272,10 +294,11 @@ OPERATIONS: dict[str, Callable[[Case], Case]] = {
 
 
 def check(case: Case, _: Case) -> list[str]:
-    expected, got = dict(case["expected"]), OPERATIONS[case["input"]["operation"]](case["input"])
+    expected, got = Record(case["expected"]), choose(OPERATIONS, case["input"]["operation"])(case["input"])
     for result in (expected, got):
         if "domains_unordered" in result:
-            result["domains_unordered"].sort(key=lambda domain: (domain["level"], domain["id"]))
+            domains = result["domains_unordered"]
+            result["domains_unordered"] = sorted(domains, key=lambda domain: (domain["level"], domain["id"]))
     if "domain" in expected:
         expected["domain"] = {k: v for k, v in expected["domain"].items() if k != "node_details"}
     if "node_subsets" in expected:

@@ -11,6 +11,7 @@ import pytest
 from msgspec import structs
 
 from pykai.cache.cluster import Change, ClusterCache
+from pykai.cache.pods import PodReader
 from pykai.engine.trial import Trial
 from pykai.model.params import SchedulerParams
 from pykai.model.snapshot import Snapshot
@@ -82,7 +83,7 @@ def shown(snapshot: Snapshot) -> dict[str, Any]:
 def test_what_is_remembered_never_shows(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(seed)
     if seed % 4 == 0:
-        monkeypatch.setattr("pykai.cache.memory.MOST_GONE", -20)
+        monkeypatch.setattr("pykai.cache.cluster.MOST_GONE", -20)
     cache = ClusterCache(SchedulerParams())
     for _ in range(30):
         for _ in range(random.randrange(6)):
@@ -101,7 +102,7 @@ def test_what_is_kept_follows_copies_that_differ(seed: int, monkeypatch: pytest.
     """Each cycle decides on a copy with what is assumed laid over it, which the next copy does not have; now and then
     on none. What a cycle opens with is the same, too."""
     random = Random(1000 + seed)
-    monkeypatch.setattr("pykai.cache.layers.FEW", seed % 5)
+    monkeypatch.setattr("pykai.cache.store.FEW", seed % 5)
     monkeypatch.setattr("pykai.cache.store.MOST_EVENTS", 5 + 40 * (seed % 2))
     cache, earlier = ClusterCache(SchedulerParams()), list[tuple[Snapshot, dict[str, Any]]]()
     for name in "ab":
@@ -147,11 +148,11 @@ def test_an_object_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     cache.load([pod(random) for _ in range(10)])
     cache.snapshot(NOW)
 
-    def status(of: kinds.Pod) -> Status:
+    def status(_: PodReader, of: kinds.Pod, __: int) -> Status:
         looked_at.append(of)
         return Status.PENDING
 
-    monkeypatch.setattr("pykai.cache.pod_reader.own_status", status)
+    monkeypatch.setattr(PodReader, "_status", status)
     new = kinds.Pod(metadata=kinds.ObjectMeta(name="new"))
     cache.apply(Change(new))
     cache.snapshot(NOW)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec import convert
 
-from pykai.cache.gangs import SubGroupError, sub_group_tree
+from pykai.cache.podgroups import SubGroupError, sub_group_tree
 from pykai.objects.kinds import PodGroup
 
 

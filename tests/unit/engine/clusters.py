@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from pykai.engine.decide import decide
-from pykai.engine.verify import verify
 from pykai.model.plan import Plan
 from pykai.model.snapshot import Snapshot
 from pykai.objects import names
 from pykai.objects.units import rfc3339
+from pykai.verify.judge import verify
 from tests import builders
 from tests.builders import NOW, decoded
 from tests.properties import small_world
@@ -80,7 +80,7 @@ def bound(found: Plan) -> dict[str, str]:
 
 
 def promised(found: Plan) -> dict[str, str]:
-    return {pipeline.pod[1]: pipeline.node for pipeline in found.pipelines}
+    return {each.pod[1]: each.node for each in found.nominations}
 
 
 def evicted(found: Plan) -> set[str]:

@@ -12,6 +12,7 @@ from pykai.engine.cycle import Cycle
 from pykai.engine.explain import fit_error
 from pykai.engine.reasons import ALL_CONSIDERED, NO_NODES, FitError, NodeReason
 from pykai.model.params import SchedulerParams
+from pykai.model.plan import Reason
 from pykai.objects import kinds, names
 from tests import builders
 from tests.builders import as_kind, decoded
@@ -237,5 +238,5 @@ def test_who_waits_in_a_queue_that_serves_nobody_is_told_so(queue: str, reason: 
     ]
     found = plan(node("a", gpus=8), *queues, gang("g", queue=queue), pod("g-0", gpus=1))
     assert bound(found) == {}
-    assert found.verdicts[0].reasons == ((reason, message),)
+    assert found.verdicts[0].reasons == (Reason(reason, message),)
     assert message in found.verdicts[0].pods["ns", "g-0"]

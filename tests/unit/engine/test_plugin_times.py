@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from pykai.engine.cycle import Cycle
-from pykai.engine.decide import ACTIONS
+from pykai.engine.decide import decide
 from pykai.engine.plugin_api import BindDetails, NodeResourceState
 from pykai.engine.policy import Policy
-from pykai.engine.record import plan_of
 from pykai.plugins.registry import make
 from tests.properties.small_world import NOW
 
@@ -64,19 +62,19 @@ class Sharer:
 def test_times_of_plugins() -> None:
     clock = Clock()
     policy = Policy((Licences(clock), Sharer(clock), *make("priority")), names=("licences", "shares", "priority"))
-    cycle = Cycle(seen(node("n"), gang("g"), pod("g-0", cpu="1")), policy, NOW, clock)
-    assert cycle.opening.seconds == {"licences": 3.0, "shares": 2.0, "priority": 0.0}
-    ACTIONS["allocate"](cycle)
-    (bind,) = plan_of(cycle).binds
+    plan = decide(seen(node("n"), gang("g"), pod("g-0", cpu="1")), policy, NOW, clock)
+    assert plan.timings.plugins_opening == {"licences": 3.0, "shares": 2.0, "priority": 0.0}
+    assert plan.timings.opening == 5.0
+    (bind,) = plan.binds
     assert (bind.claims, bind.numa_zones, bind.extended_claim) == (
         (("mine", {}),),
         (("zone-0", {}),),
         {"extra": "claim"},
     )
-    assert cycle.closing.seconds == {"licences": 5.0, "shares": 0.0, "priority": 0.0}
+    assert plan.timings.plugins_closing == {"licences": 5.0, "shares": 0.0, "priority": 0.0}
 
 
 def test_plugins_without_a_name_are_not_told() -> None:
     clock = Clock()
     policy = replace(Policy((Sharer(clock),)), names=())
-    assert Cycle(seen(node("n")), policy, NOW, clock).opening.seconds == {}
+    assert decide(seen(node("n")), policy, NOW, clock).timings.plugins_opening == {}

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from pykai.engine.decide import decide
 from pykai.engine.policy import Policy
-from pykai.engine.verify import verify
 from pykai.model.plan import Plan
 from pykai.objects import names
 from pykai.objects.units import rfc3339
 from pykai.plugins.registry import BUILT_IN, make_all
+from pykai.verify.judge import verify
 from tests import builders
 from tests.builders import decoded
 from tests.properties.small_world import NOW, PACKING, snapshot_of

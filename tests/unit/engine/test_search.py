@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from pykai.engine.budgets import SearchBudgets
-from pykai.engine.cycle import Cycle
-from pykai.engine.decide import ACTIONS, decide
-from pykai.engine.efforts import Result, State
+from pykai.engine.decide import decide
 from pykai.engine.policy import Policy
+from pykai.model.plan import Plan
 from pykai.model.snapshot import Snapshot
+from pykai.model.statistics import ScenarioState, SearchResult
 from pykai.plugins.registry import BUILT_IN, make_all
 from tests import builders
 from tests.properties.small_world import NOW, PACKING
@@ -57,22 +57,19 @@ def full_house(nodes: int = 1, wishes: tuple[str, ...] = ("8",), *more: Any) -> 
     return seen(*held, *waiting, *more)
 
 
-def searched(snapshot: Snapshot, chosen: Policy, agrees: bool | None = None) -> Cycle:
-    """A cycle whose simulations take STEP seconds each; `agrees` None: they take no time."""
+def searched(snapshot: Snapshot, chosen: Policy, agrees: bool | None = None) -> Plan:
+    """The plan of a cycle whose simulations take STEP seconds each; `agrees` None: they take no time."""
     clock = Clock()
     slow = () if agrees is None else (Slow(clock, agrees),)
-    cycle = Cycle(snapshot, replace(chosen, plugins=(*chosen.plugins, *slow)), NOW, clock)
-    for action in cycle.policy.actions:
-        ACTIONS[action](cycle)
-    return cycle
+    return decide(snapshot, replace(chosen, plugins=(*chosen.plugins, *slow)), NOW, clock)
 
 
-def results(cycle: Cycle) -> list[Result]:
-    return [search.result for search in cycle.searches]
+def results(plan: Plan) -> list[SearchResult]:
+    return [search.result for search in plan.searches]
 
 
-def asked(cycle: Cycle) -> list[list[tuple[str, Result]]]:
-    return [[(part.generator, part.result) for part in search.generators] for search in cycle.searches]
+def asked(plan: Plan) -> list[list[tuple[str, SearchResult]]]:
+    return [[(part.generator, part.result) for part in search.generators] for search in plan.searches]
 
 
 def for_single(order: tuple[str, ...]) -> tuple[str, ...]:
@@ -83,108 +80,108 @@ def for_single(order: tuple[str, ...]) -> tuple[str, ...]:
 # ----------------------------------------------------------------------------------------------------------- generators
 @pytest.mark.parametrize("order", [(GREEDY,), (MULTI,), (GREEDY, MULTI), (MULTI, GREEDY)])
 def test_the_first_generator_that_finds_victims_is_the_last_that_is_asked(order: tuple[str, ...]) -> None:
-    cycle = searched(full_house(), policy(*order))
-    assert asked(cycle) == [[(PART[for_single(order)[0]], Result.SOLVED)]]
-    assert len(cycle.trial.evicted) == 1
+    plan = searched(full_house(), policy(*order))
+    assert asked(plan) == [[(PART[for_single(order)[0]], SearchResult.SOLVED)]]
+    assert len(plan.evictions) == 1
 
 
 @pytest.mark.parametrize("order", [(GREEDY,), (MULTI,), (GREEDY, MULTI), (MULTI, GREEDY)])
 def test_generators_are_asked_in_the_order_of_the_configuration(order: tuple[str, ...]) -> None:
-    cycle = searched(full_house(), policy(*order), agrees=False)
-    assert asked(cycle) == [[(PART[name], Result.VALIDATOR_REJECTED) for name in for_single(order)]]
+    plan = searched(full_house(), policy(*order), agrees=False)
+    assert asked(plan) == [[(PART[name], SearchResult.VALIDATOR_REJECTED) for name in for_single(order)]]
     pair = [gang("new", minMember=2), *(pod(f"new-{n}", cpu="4") for n in range(2))]
     assert asked(searched(full_house(1, (), *pair), policy(*order), agrees=False)) == [
-        [(PART[name], Result.VALIDATOR_REJECTED) for name in order]
+        [(PART[name], SearchResult.VALIDATOR_REJECTED) for name in order]
     ]
-    assert results(cycle) == [Result.VALIDATOR_REJECTED]
-    assert not cycle.trial.evicted
+    assert results(plan) == [SearchResult.VALIDATOR_REJECTED]
+    assert not plan.evictions
 
 
 def test_without_a_generator_nobody_is_evicted() -> None:
-    cycle = searched(full_house(), policy())
-    assert (results(cycle), asked(cycle)) == ([Result.NO_GENERATOR], [[]])
-    assert not cycle.trial.evicted
+    plan = searched(full_house(), policy())
+    assert (results(plan), asked(plan)) == ([SearchResult.NO_GENERATOR], [[]])
+    assert not plan.evictions
 
 
 GANG_OF_SIX = [
-    (("sg-nodelocalgreedy",), [Result.GENERATORS_EXHAUSTED], 0),
-    (("sg-multinodegang",), [Result.SOLVED], 6),
-    (("sg-nodelocalgreedy", "sg-multinodegang"), [Result.SOLVED], 6),
+    (("sg-nodelocalgreedy",), [SearchResult.GENERATORS_EXHAUSTED], 0),
+    (("sg-multinodegang",), [SearchResult.SOLVED], 6),
+    (("sg-nodelocalgreedy", "sg-multinodegang"), [SearchResult.SOLVED], 6),
 ]
 
 
 @pytest.mark.parametrize(("order", "expected", "gone"), GANG_OF_SIX)
 def test_a_gang_for_many_nodes_needs_the_generator_for_many(
-    order: tuple[str, ...], expected: list[Result], gone: int
+    order: tuple[str, ...], expected: list[SearchResult], gone: int
 ) -> None:
     """Node by node, room can be made for half of it; what is left needs several nodes at once."""
     wish = [gang("new", minMember=6), *(pod(f"new-{n}", cpu="8") for n in range(6))]
-    cycle = searched(full_house(6, (), *wish), policy(*order))
-    assert (results(cycle), len(cycle.trial.evicted)) == (expected, gone)
+    plan = searched(full_house(6, (), *wish), policy(*order))
+    assert (results(plan), len(plan.evictions)) == (expected, gone)
 
 
 # ---------------------------------------------------------------------------------------------------------------- time
 def test_a_gang_that_meets_its_deadline_ends_the_action() -> None:
-    cycle = searched(full_house(4, ("8", "7")), policy(GREEDY, MULTI, job=25.0), agrees=False)
-    assert asked(cycle) == [[("NodeLocalGreedy", Result.DEADLINE_EXHAUSTED)]]
-    (search,) = cycle.searches
-    assert (search.result, search.reduced_budget) == (Result.DEADLINE_EXHAUSTED, False)
+    plan = searched(full_house(4, ("8", "7")), policy(GREEDY, MULTI, job=25.0), agrees=False)
+    assert asked(plan) == [[("NodeLocalGreedy", SearchResult.DEADLINE_EXHAUSTED)]]
+    (search,) = plan.searches
+    assert (search.result, search.reduced_budget) == (SearchResult.DEADLINE_EXHAUSTED, False)
     assert search.generators[0].seconds == 30.0
-    assert search.generators[0].states[State.SIMULATED] == 3
-    assert cycle.efforts["tried", "preempt"] == 1
-    assert cycle.efforts["exhausted", "preempt"] == 0
+    assert search.generators[0].states[ScenarioState.SIMULATED] == 3
+    assert plan.actions["preempt"].tried == 1
+    assert not plan.actions["preempt"].budget_exhausted
 
 
 def test_an_action_without_time_ends_the_search() -> None:
     limits = {"actions": {"preempt": 25.0}, "job": 0.0}
-    cycle = searched(full_house(4, ("8", "7")), policy(GREEDY, MULTI, **limits), agrees=False)
-    (search,) = cycle.searches
-    assert (search.result, search.reduced_budget) == (Result.DEADLINE_EXHAUSTED, True)
-    assert cycle.efforts["exhausted", "preempt"] == 1
+    plan = searched(full_house(4, ("8", "7")), policy(GREEDY, MULTI, **limits), agrees=False)
+    (search,) = plan.searches
+    assert (search.result, search.reduced_budget) == (SearchResult.DEADLINE_EXHAUSTED, True)
+    assert plan.actions["preempt"].budget_exhausted
 
 
 def test_a_generator_without_time_hands_over_to_the_next() -> None:
     pair = [gang("new", minMember=2), *(pod(f"new-{n}", cpu="4") for n in range(2))]
     budgets = {"NodeLocalGreedy": 15.0}
-    cycle = searched(full_house(4, (), *pair), policy(GREEDY, MULTI, generators=budgets), agrees=False)
-    ends = [("NodeLocalGreedy", Result.DEADLINE_EXHAUSTED), ("MultiNodeGang", Result.VALIDATOR_REJECTED)]
-    assert asked(cycle) == [ends]
-    assert results(cycle) == [Result.VALIDATOR_REJECTED]
+    plan = searched(full_house(4, (), *pair), policy(GREEDY, MULTI, generators=budgets), agrees=False)
+    ends = [("NodeLocalGreedy", SearchResult.DEADLINE_EXHAUSTED), ("MultiNodeGang", SearchResult.VALIDATOR_REJECTED)]
+    assert asked(plan) == [ends]
+    assert results(plan) == [SearchResult.VALIDATOR_REJECTED]
 
 
 def test_generators_without_time_do_not_end_the_action() -> None:
     limits = {"generators": {"default": 15.0}}
-    cycle = searched(full_house(4, ("8", "7")), policy(GREEDY, MULTI, **limits), agrees=False)
-    assert results(cycle) == [Result.GENERATORS_EXHAUSTED] * 2
+    plan = searched(full_house(4, ("8", "7")), policy(GREEDY, MULTI, **limits), agrees=False)
+    assert results(plan) == [SearchResult.GENERATORS_EXHAUSTED] * 2
 
 
 def test_what_was_found_in_time_is_kept_and_the_rest_is_not_attempted() -> None:
-    cycle = searched(full_house(4, ("8", "8", "8")), policy(GREEDY, actions={"default": 20.0}), agrees=True)
-    assert results(cycle) == [Result.SOLVED, Result.SOLVED, Result.NOT_ATTEMPTED]
-    assert [search.reduced_budget for search in cycle.searches] == [True, True, True]
-    assert len(cycle.trial.evicted) == 2
-    assert cycle.efforts["exhausted", "preempt"] == 1
+    plan = searched(full_house(4, ("8", "8", "8")), policy(GREEDY, actions={"default": 20.0}), agrees=True)
+    assert results(plan) == [SearchResult.SOLVED, SearchResult.SOLVED, SearchResult.NOT_ATTEMPTED]
+    assert [search.reduced_budget for search in plan.searches] == [True, True, True]
+    assert len(plan.evictions) == 2
+    assert plan.actions["preempt"].budget_exhausted
 
 
 def test_nobody_is_looked_at_once_there_is_no_time() -> None:
-    cycle = searched(full_house(4, ("8", "8", "8")), policy(GREEDY, actions={"default": 10.0}), agrees=True)
-    assert results(cycle) == [Result.SOLVED, Result.NOT_ATTEMPTED]
-    assert cycle.efforts["tried", "preempt"] == 2
+    plan = searched(full_house(4, ("8", "8", "8")), policy(GREEDY, actions={"default": 10.0}), agrees=True)
+    assert results(plan) == [SearchResult.SOLVED, SearchResult.NOT_ATTEMPTED]
+    assert plan.actions["preempt"].tried == 2
 
 
 def test_every_gang_gets_the_least_time() -> None:
     limits = {"actions": {"default": 20.0}, "least_job": 5.0}
-    cycle = searched(full_house(4, ("8", "8", "8", "8")), policy(GREEDY, **limits), agrees=True)
-    assert results(cycle) == [Result.SOLVED] * 4
-    assert cycle.efforts["exhausted", "preempt"] == 1
+    plan = searched(full_house(4, ("8", "8", "8", "8")), policy(GREEDY, **limits), agrees=True)
+    assert results(plan) == [SearchResult.SOLVED] * 4
+    assert plan.actions["preempt"].budget_exhausted
 
 
 def test_zero_is_unlimited() -> None:
     limits = {"actions": {"default": 0.0}, "job": 0.0, "generators": {"default": 0.0}}
-    cycle = searched(full_house(40), policy(GREEDY, MULTI, **limits), agrees=False)
-    assert results(cycle) == [Result.VALIDATOR_REJECTED]
-    assert sum(part.seconds for part in cycle.searches[0].generators) > 300
-    assert not cycle.searches[0].reduced_budget
+    plan = searched(full_house(40), policy(GREEDY, MULTI, **limits), agrees=False)
+    assert results(plan) == [SearchResult.VALIDATOR_REJECTED]
+    assert sum(part.seconds for part in plan.searches[0].generators) > 300
+    assert not plan.searches[0].reduced_budget
 
 
 def test_without_a_clock_budgets_change_nothing() -> None:
@@ -200,9 +197,14 @@ def test_scenarios_are_counted_by_what_became_of_them() -> None:
     (greedy,) = searched(full_house(4), policy(GREEDY, generators=unlimited), agrees=False).searches[0].generators
     (multiple,) = searched(full_house(4), policy(MULTI, generators=unlimited), agrees=False).searches[0].generators
     multi = multiple.states
-    assert greedy.states == {State.FILTERED: 0, State.EMITTED: 4, State.SIMULATED: 4, State.VALIDATOR_REJECTED: 4}
-    assert multi[State.EMITTED] == multi[State.SIMULATED] + multi[State.DUPLICATE]
-    assert multi[State.DUPLICATE] > 0
+    assert greedy.states == {
+        ScenarioState.FILTERED: 0,
+        ScenarioState.EMITTED: 4,
+        ScenarioState.SIMULATED: 4,
+        ScenarioState.VALIDATOR_REJECTED: 4,
+    }
+    assert multi[ScenarioState.EMITTED] == multi[ScenarioState.SIMULATED] + multi[ScenarioState.DUPLICATE]
+    assert multi[ScenarioState.DUPLICATE] > 0
 
 
 def test_what_figures_rule_out_is_not_simulated() -> None:
@@ -210,10 +212,10 @@ def test_what_figures_rule_out_is_not_simulated() -> None:
     halves = [gang("low", "low"), pod("low-0", "n", cpu="4"), gang("high"), pod("high-0", "n", cpu="4")]
     snapshot = seen(node("n"), *halves, gang("new"), pod("new-0", cpu="8"))
     for generator in PART:
-        cycle = searched(snapshot, policy(generator))
-        assert [part.states for part in cycle.searches[0].generators] == [{State.FILTERED: 1}]
-        assert asked(cycle) == [[(PART[generator], Result.UNSOLVED)]]
-        assert results(cycle) == [Result.GENERATORS_EXHAUSTED]
+        plan = searched(snapshot, policy(generator))
+        assert [part.states for part in plan.searches[0].generators] == [{ScenarioState.FILTERED: 1}]
+        assert asked(plan) == [[(PART[generator], SearchResult.UNSOLVED)]]
+        assert results(plan) == [SearchResult.GENERATORS_EXHAUSTED]
 
 
 def queue(name: str, gpus: int) -> Any:
@@ -231,5 +233,5 @@ def test_figures_may_tell_before_any_generator_is_asked() -> None:
     queues = [queue("mine", 8), queue("theirs", 7), queue("others", 5)]
     nodes = [node("n0", gpus=8, pods=20), node("n1", gpus=8, pods=20)]
     snapshot = seen(*queues, *nodes, *running, gang("new", queue="mine"), pod("new-0", gpus=8))
-    cycle = searched(snapshot, replace(policy(GREEDY, MULTI), actions=("reclaim",)))
-    assert (results(cycle), asked(cycle)) == ([Result.UNSOLVED], [[]])
+    plan = searched(snapshot, replace(policy(GREEDY, MULTI), actions=("reclaim",)))
+    assert (results(plan), asked(plan)) == ([SearchResult.UNSOLVED], [[]])

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from pykai.local import gotool
+from pykai.local import build as gotool
 from pykai.local.build import BuildError, Lines, Module, Progress, ensure_binary
-from pykai.local.paths import cache_root
+from pykai.local.site import cache_root
 from tests.timeouts import TIMEOUT_SECONDS
 
 FakeGo = Callable[..., Path]

@@ -14,8 +14,8 @@ import pytest
 from pykai.local import clusters
 from pykai.local.cluster import ClusterError
 from pykai.local.clusters import Record
-from pykai.local.paths import clusters_root
 from pykai.local.process import ProcessId, identify
+from pykai.local.site import clusters_root
 
 GONE = ProcessId(2**22 + 1, "never")
 

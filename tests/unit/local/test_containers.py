@@ -22,11 +22,10 @@ from pykai.hollow.shapes import NodeShape
 from pykai.kube.api import Deletion, Object, Patch
 from pykai.kube.memory.server import MemoryApi
 from pykai.kube.resources import CONFIG_MAP, POD, SECRET
-from pykai.local.containers import pods, probes
-from pykai.local.containers.environment import expanded
-from pykai.local.containers.images import Image, name_of, words_of
+from pykai.local.containers import container as probes
+from pykai.local.containers import pods
+from pykai.local.containers.environment import Image, Sources, expanded, name_of, words_of
 from pykai.local.containers.pods import Containers, Machine
-from pykai.local.containers.sources import Sources
 from pykai.local.containers.volumes import relocated
 from pykai.local.kubelet import HollowKubelets, hollow_nodes
 from tests.timeouts import TIMEOUT_SECONDS
@@ -139,7 +138,7 @@ async def test_answers_count_when_there_are_enough_in_a_row(answers: str, told: 
             await asyncio.Event().wait()
         return answer == "+"
 
-    following = asyncio.create_task(probes.follow(probes.Rhythm(period_seconds=0), ask, heard.append))
+    following = asyncio.create_task(probes.probe(probes.ProbeSettings(period_seconds=0), ask, heard.append))
     await asyncio.wait_for(done.wait(), TIMEOUT_SECONDS)
     following.cancel()
     firsts = [good for at, good in enumerate(heard) if at == 0 or heard[at - 1] != good]
@@ -372,7 +371,7 @@ async def test_who_does_not_listen_is_ended_by_force(api: MemoryApi, playing: An
 PARENT = """
 import asyncio, sys
 from pathlib import Path
-from pykai.local.containers.execution import Command, executing
+from pykai.local.containers.container import Command, executing
 
 async def main():
     async with executing(Command(["sleep", "60"], {}, Path("/")), print, lambda: 1.0) as process:

@@ -14,7 +14,6 @@ from pykai.controllers.binder import Binder, BinderSettings
 from pykai.controllers.loop import Pace as LoopPace
 from pykai.controllers.loop import ReconcileLoop
 from pykai.controllers.podgrouper.grouper import PodGrouper, PodGrouperSettings
-from pykai.engine.verify import verify
 from pykai.kube.api import Api, Body, Deletion, Object, Patch, Ref, Resource
 from pykai.kube.backoff import Backoff
 from pykai.kube.errors import ApiError, NotFound
@@ -33,6 +32,7 @@ from pykai.scheduler.expected_groups import ExpectedGroups
 from pykai.scheduler.hands import Colocated
 from pykai.scheduler.loop import Mind
 from pykai.scheduler.outbox import Spacing
+from pykai.verify.judge import verify
 from tests import builders
 from tests.timeouts import TIMEOUT_SECONDS
 

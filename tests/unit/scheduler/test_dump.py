@@ -21,8 +21,7 @@ from pykai.objects.snapshot_file import RawObjects
 from pykai.plugins import registry
 from pykai.scheduler.dump import Circumstances, config_document, discovery_document, write_snapshot
 from pykai.scheduler.feed import SOURCES
-from pykai.scheduler.job_order import job_order
-from pykai.scheduler.server import plugin_doors, serving
+from pykai.scheduler.server import job_order, plugin_doors, serving
 
 from .rig import RecordingApi, furnish, node, pod, rig, submit
 

@@ -7,16 +7,16 @@ from dataclasses import replace
 from pykai.cache.cluster import ClusterCache
 from pykai.config.scheduler import PluginChoice, SchedulerConfig, policy
 from pykai.engine.budgets import SearchBudgets
-from pykai.engine.efforts import GeneratorEffort, Result, SearchEffort, State
 from pykai.model.params import SchedulerParams
+from pykai.model.statistics import GeneratorStatistics, ScenarioState, SearchResult, SearchStatistics
 from pykai.objects import kinds
 from pykai.observe.metrics import SCHEDULER, Metrics
 from pykai.plugins import registry
 from pykai.scheduler.decision import Decision, make_decision, no_judge
 from pykai.scheduler.figures import record
+from tests.unit.engine.test_deadlines import NOW, made, running
 
 from . import rig
-from .test_wakes import NOW, made, running
 
 USUAL = SearchBudgets()
 GENERATORS = ("sg-nodelocalgreedy", "sg-multinodegang")
@@ -95,9 +95,12 @@ def test_configured_budgets() -> None:
 
 
 def test_scenarios_of_all_searches_add_up() -> None:
-    part = GeneratorEffort("G", Result.DEADLINE_EXHAUSTED, 3.0, {State.FILTERED: 5, State.SIMULATED: 2})
-    search = SearchEffort("reclaim", Result.DEADLINE_EXHAUSTED, True, (part, replace(part, generator="H")))
-    lines = shown(replace(decision(), searches=[search, search]))
+    part = GeneratorStatistics(
+        "G", SearchResult.DEADLINE_EXHAUSTED, 3.0, {ScenarioState.FILTERED: 5, ScenarioState.SIMULATED: 2}
+    )
+    search = SearchStatistics("reclaim", SearchResult.DEADLINE_EXHAUSTED, True, (part, replace(part, generator="H")))
+    found = decision()
+    lines = shown(replace(found, plan=replace(found.plan, searches=(search, search))))
     assert figure(lines, "scenarios_filtered_by_action", action="reclaim") == 20
     assert figure(lines, "scenarios_simulation_by_action", action="reclaim") == 8
     assert figure(lines, "scenario_search_scenarios_total", action="reclaim", generator="H", state="filtered") == 10

@@ -16,7 +16,7 @@ from typing import Any
 
 import structlog
 
-from pykai.cache.gangs import DEFAULT_PRIORITY, effective_preemptibility
+from pykai.cache.podgroups import DEFAULT_PRIORITY, effective_preemptibility
 from pykai.controllers.loop import Meters, Pace, ReconcileLoop, RetryLater, unmetered
 from pykai.controllers.status.pod_resources import (
     PodResourcesError,

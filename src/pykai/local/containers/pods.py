@@ -1,4 +1,4 @@
-"""Pods whose containers are processes: volumes filled, containers run side by side, the status told as it changes."""
+"""Pods whose containers are processes: volumes filled, containers run side by side, their status reported."""
 
 from __future__ import annotations
 
@@ -18,16 +18,13 @@ from pykai.hollow.settings import Tenant
 from pykai.kube.api import Api, Object
 from pykai.kube.errors import ApiError
 from pykai.local.containers import volumes
-from pykai.local.containers.container import Container, Terms
-from pykai.local.containers.environment import expanded, variables_of
-from pykai.local.containers.execution import Command
-from pykai.local.containers.images import Images, name_of, words_of
-from pykai.local.containers.sources import NotYetError, Sources
+from pykai.local.containers.container import Command, Container, Terms
+from pykai.local.containers.environment import Images, NotYetError, Sources, expanded, name_of, variables_of, words_of
 from pykai.objects import units
 
 _REFRESH_SECONDS = 60.0
 _LEAVING_SECONDS = 3.0
-"""How long processes may take to end when nobody deleted their pods, but the kubelet itself ends."""
+"""How long processes may take to end when the kubelet itself ends, without a deletion of their pods."""
 
 _logger = structlog.get_logger(__name__)
 

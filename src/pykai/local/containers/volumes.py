@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pykai.local.containers.sources import Content, NotYetError, Sources
+from pykai.local.containers.environment import Content, NotYetError, Sources
 
 Object = dict[str, Any]
 

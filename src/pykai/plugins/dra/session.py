@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from pykai.cache.claims import claim_gpus
+from pykai.cache.requests import claim_gpus
 from pykai.engine.cycle import Cycle
 from pykai.engine.plugin_api import ANY, BindDetails, NodeResourceState, Refusal, Rejection
 from pykai.engine.trial import Trial

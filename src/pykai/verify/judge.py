@@ -14,14 +14,14 @@ from collections.abc import Callable, Container, Iterator
 
 import numpy as np
 
-from pykai.engine.verify_outcome import Outcome, Violation, outcome
-from pykai.engine.verify_places import devices_as_asked, places_allowed, topology_kept
-from pykai.engine.verify_room import most_used, nodes_hold, queues_hold
 from pykai.model.gangs import PodSet, SubGroupSet
 from pykai.model.plan import Evict, Plan
 from pykai.model.resources import UNLIMITED, Rows
 from pykai.model.snapshot import Snapshot
 from pykai.model.status import ACTIVE_USED, Status
+from pykai.verify.capacity import most_used, nodes_hold, queues_hold
+from pykai.verify.outcome import Outcome, Violation, outcome
+from pykai.verify.places import devices_as_asked, places_allowed, topology_kept
 
 __all__ = ["Violation", "verify"]
 

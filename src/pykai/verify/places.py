@@ -1,20 +1,20 @@
 """The judge's reading of constraints: may this pod be on this node, and do those who belong together stay together.
 
-Part of `engine/verify.py`. Selectors, taints and topology levels are read here again, one pod and one node at a time.
+Part of `verify/judge.py`. Selectors, taints and topology levels are read here again, one pod and one node at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from pykai.engine.verify_outcome import Outcome, Violation
-from pykai.engine.verify_room import portion
 from pykai.model.gangs import PodSet, SubGroupSet, TopologyRequirement
 from pykai.model.plan import Bind
 from pykai.model.snapshot import Snapshot
 from pykai.model.status import IS_ACTIVE_ALLOCATED
 from pykai.objects.kinds import Taint
 from pykai.objects.pod_template import Expression, NodeTerm, PodTemplate, Toleration
+from pykai.verify.capacity import portion
+from pykai.verify.outcome import Outcome, Violation
 
 Labels = Mapping[str, str]
 

@@ -7,13 +7,13 @@ from random import Random
 import numpy as np
 import pytest
 
-from pykai.cache.layers import Layers
-from pykai.cache.numbering import in_order
+from pykai.cache.readings import in_order
+from pykai.cache.store import Layers
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_layers_are_like_a_dict(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pykai.cache.layers.FEW", seed)
+    monkeypatch.setattr("pykai.cache.store.FEW", seed)
     random = Random(seed)
     pairs: list[tuple[Layers, dict[tuple[str, str], object]]] = [(Layers(), {})]
     for _ in range(400):

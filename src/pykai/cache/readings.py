@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from pykai.model.lookup import rows_of_ids
+from pykai.cache.store import Layers, Moment, Store
+from pykai.model.lookup import KeptLookup, rows_of_ids
 from pykai.model.resources import Rows
 
 Thing = TypeVar("Thing", bound=Hashable)
@@ -180,7 +181,7 @@ class Readings:
 
 
 def _ids(objects: Sequence[Any]) -> Rows:
-    """What tells objects apart that are all held."""
+    """Identities of objects that are all held."""
     return np.fromiter(map(id, objects), dtype=np.int64, count=len(objects))
 
 
@@ -206,5 +207,53 @@ def by_first(column: Rows) -> tuple[Rows, Rows]:
 
 
 def finer(column: Rows, by: Rows) -> Rows:
-    """Numbers for what two columns tell apart together."""
+    """Numbers for what two columns distinguish together."""
     return np.asarray(np.unique(column * (int(by.max(initial=0)) + 1) + by, return_inverse=True)[1], dtype=np.int64)
+
+
+Fact = TypeVar("Fact")
+PART = 4
+"""Where more than this part of the objects changed, all of them are compared."""
+
+
+class Kept:
+    """The objects of one kind as rows in the order in which they came, and a block of what was read of each."""
+
+    def __init__(self) -> None:
+        self._readings = Readings()
+        self._moment: Moment | None = None
+        self._by_key: Layers | None = None
+
+    def follow(self, store: Store, read: Read) -> tuple[Sequence[Any], Rows]:
+        """The objects of a store and their block, neither to be written to."""
+        keys = None if self._by_key is None else store.since(self._moment)
+        if self._by_key is None or keys is None or len(keys) * PART > len(self._readings.objects):
+            block = self._readings.block(store.unchosen(), read)
+        else:
+            block = self._readings.patched(Edit.between(self._by_key, store.by_key, keys), read)
+        self._moment = store.moment
+        self._by_key = store.by_key.copy() if store.keyed else None
+        return self._readings.objects, block
+
+    def lookup(self, rows: int) -> KeptLookup | None:
+        """Where the objects are by name, if a table has a row for each of them; else None."""
+        if self._by_key is None or len(self._readings.objects) != rows:
+            return None
+        return KeptLookup(self._by_key, self._readings.ids)
+
+
+class Derived:
+    """What was derived from stores, by function and kind, as long as nothing happens to them."""
+
+    def __init__(self) -> None:
+        self._facts: dict[tuple[Callable[..., Any], type[Any]], tuple[Moment, tuple[Any, ...], Any]] = {}
+
+    def of(self, function: Callable[..., Fact], kind: type[Any], store: Store, *about: Any) -> Fact:
+        """What a pure function makes of the objects of the store of a kind, and of what else it is asked `about`."""
+        moment, known = store.moment, self._facts.get((function, kind))
+        if known is not None and known[1] == about and moment.is_as(known[0]):
+            fact: Fact = known[2]
+            return fact
+        made = function(store.objects(), *about)
+        self._facts[function, kind] = (moment, about, made)
+        return made

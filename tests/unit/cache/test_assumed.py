@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pykai.cache.assume import Assumptions
+from pykai.cache.assumed import Assumptions
 from pykai.cache.cluster import Change, ClusterCache
 from pykai.model.params import SchedulerParams
 from pykai.objects import kinds

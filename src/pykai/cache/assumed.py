@@ -4,11 +4,11 @@ Three things are assumed: a bind request that was created holds its place, a pod
 a PodGroup has the timestamps that were noted on it. An assumption ends when the watch shows its effect, when the pod
 it is about is gone or another one, or some time after it was written; it never replaces something newer that was
 watched, and it does not expire while the write is under way, however long that takes. A request that the server has
-confirmed is asked about before it counts no more: watches may be late for longer than anybody thinks.
+confirmed is looked up before it counts no more: a watch may be late for longer than expected.
 
 Gangs can also be held back for a while, after a bind has failed: their pods that have no place are left out of sight.
 
-Instants are seconds since the epoch. Whoever owns the ClusterCache owns this, too.
+Instants are seconds since the epoch. The owner of the ClusterCache owns this, too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Notes = Mapping[str, str | None]
 @dataclass(frozen=True)
 class _Bind:
     order: BindRequest
-    """The request as it was decided; whoever writes it is told apart by it."""
+    """The request as it was decided: the identity of the write."""
     request: BindRequest
     """As the server answered it, once it has."""
     uid: str
@@ -104,7 +104,7 @@ class Assumptions:
         """The annotations were written: they count until the watch has had time to show them."""
         _trust(self._notes, gang, until)
 
-    # ------------------------------------------------------------------------------------------------------- patience
+    # -------------------------------------------------------------------------------------------------------- backoff
     def hold(self, gang: Key, until: float) -> None:
         """Leave the gang's pods without a place out of sight for a while."""
         self._held[gang] = max(until, self._held.get(gang, 0.0))
@@ -130,7 +130,7 @@ class Assumptions:
         return pod in self._binds
 
     def seen(self, change: Change) -> None:
-        """A watch told something: what it shows need not be assumed any more."""
+        """A watch delivered an event: what it shows need not be assumed any more."""
         obj = change.obj
         if isinstance(obj, BindRequest):
             self._seen_request(obj, change.gone)
@@ -160,7 +160,7 @@ class Assumptions:
             del self._evictions[key]
 
     def overdue(self, now: float) -> list[BindRequest]:
-        """Orders that were carried out and that no watch shows in time: they count on while somebody asks."""
+        """Orders that were carried out and that no watch shows in time: they keep counting while they are looked up."""
         late = {key: bind for key, bind in self._binds.items() if bind.until <= now and bind.request.metadata.uid}
         self._binds |= {key: replace(bind, until=NEVER) for key, bind in late.items()}
         return [bind.order for bind in late.values()]
@@ -235,9 +235,9 @@ def _trust(assumed: dict[Key, Any], key: Key, until: float) -> None:
         assumed[key] = replace(assumed[key], until=until)
 
 
-def _over(assumed: str, told: str, gone: bool) -> bool:
+def _over(assumed: str, seen: str, gone: bool) -> bool:
     """Whether the pod of the assumed uid exists no more, by an event about a pod of its name."""
-    return gone if assumed == told else not gone
+    return gone if assumed == seen else not gone
 
 
 def _each(*assumed: dict[Key, Any]) -> Iterator[tuple[str, dict[Key, Any]]]:

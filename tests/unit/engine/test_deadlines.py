@@ -1,4 +1,4 @@
-"""When time alone changes a decision, the scheduler knows when to look again."""
+"""The plan's deadline: when time alone may change a decision."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from msgspec import json
 
 from pykai.cache.cluster import ClusterCache
 from pykai.config.scheduler import PluginChoice, SchedulerConfig, policy
-from pykai.engine.record import plan_of
+from pykai.engine.deadlines import RETRY_SECONDS
+from pykai.engine.decide import decide
 from pykai.model.params import SchedulerParams
 from pykai.objects import kinds
 from pykai.plugins import registry
-from pykai.scheduler.decision import make_decision, no_judge
-from pykai.scheduler.wakes import AGAIN, next_wake
-from tests.unit.engine import test_search
+from tests.properties.small_world import NOW as SEARCHED_AT
+from tests.unit.scheduler import rig
 
-from . import rig
+from . import test_search
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC).timestamp()
 
@@ -39,14 +39,15 @@ def running(name: str, gang: str, **metadata: Any) -> Any:
     return made(obj, kinds.Pod, **metadata)
 
 
-def wake(*objects: Any, **arguments: str) -> float | None:
-    """Seconds from now to the wake, or None."""
+def deadline(*objects: Any, **arguments: str) -> float | None:
+    """Seconds from now to the deadline, or None."""
     cache = ClusterCache(SchedulerParams())
     cache.load([made(rig.node("node-0", gpus=1), kinds.Node), made(rig.queue("test"), kinds.Queue), *objects])
     chosen = [PluginChoice("", name) for name in registry.BUILT_IN if name != "minruntime"]
     chosen.append(PluginChoice("", "minruntime", arguments))
     config = SchedulerConfig(plugins=tuple(chosen))
-    found = make_decision(cache, policy(config, registry.make, registry.BUILT_IN), no_judge, NOW).wake
+    chosen_policy = policy(config, registry.make, registry.BUILT_IN)
+    found = decide(cache.snapshot(NOW), chosen_policy, NOW).deadline
     return None if found is None else found - NOW
 
 
@@ -57,35 +58,35 @@ HOLDS = [made(rig.group("a"), kinds.PodGroup, annotations=LAST_START), running("
 
 
 def test_nothing_depends_on_time() -> None:
-    assert wake() is None
-    assert wake(*HOLDS) is None
-    assert wake(*HOLDS, *WAITING) is None
+    assert deadline() is None
+    assert deadline(*HOLDS) is None
+    assert deadline(*HOLDS, *WAITING) is None
 
 
 def test_protection_ends() -> None:
-    assert wake(*HOLDS, *WAITING, defaultPreemptMinRuntime="1m") == pytest.approx(50)
-    assert wake(*HOLDS, defaultPreemptMinRuntime="1m") is None, "nobody waits for it"
+    assert deadline(*HOLDS, *WAITING, defaultPreemptMinRuntime="1m") == pytest.approx(50)
+    assert deadline(*HOLDS, defaultPreemptMinRuntime="1m") is None, "nobody waits for it"
 
 
 def test_a_delay_ends() -> None:
     delayed = [made(rig.group("b", preemptionDelay="3m"), kinds.PodGroup), made(rig.pod("b"), kinds.Pod)]
-    assert wake(*HOLDS, *delayed) == pytest.approx(80)
+    assert deadline(*HOLDS, *delayed) == pytest.approx(80)
 
 
 def test_grace_of_half_a_gang_ends() -> None:
     half = running("a", "a")
-    assert wake(made(rig.group("a", 2), kinds.PodGroup, annotations=STALE), half) == pytest.approx(40)
-    assert wake(made(rig.group("a", 2), kinds.PodGroup), half) == pytest.approx(60)
-    assert wake(made(rig.group("a", 2, stalenessGracePeriod="-1s"), kinds.PodGroup), half) is None
+    assert deadline(made(rig.group("a", 2), kinds.PodGroup, annotations=STALE), half) == pytest.approx(40)
+    assert deadline(made(rig.group("a", 2), kinds.PodGroup), half) == pytest.approx(60)
+    assert deadline(made(rig.group("a", 2, stalenessGracePeriod="-1s"), kinds.PodGroup), half) is None
 
 
 def test_a_pod_that_does_not_end_is_waited_for_so_long() -> None:
     leaving = running("a", "a", deletionTimestamp=stamp(-30))
-    assert wake(made(rig.group("a"), kinds.PodGroup), leaving, *WAITING) == pytest.approx(90)
+    assert deadline(made(rig.group("a"), kinds.PodGroup), leaving, *WAITING) == pytest.approx(90)
 
 
-@pytest.mark.parametrize(("seconds", "soon"), [(10.0, AGAIN), (1000.0, None)])
+@pytest.mark.parametrize(("seconds", "soon"), [(10.0, RETRY_SECONDS), (1000.0, None)])
 def test_searches_that_met_the_end_of_their_time_go_on_soon(seconds: float, soon: float | None) -> None:
     hurried = test_search.policy(test_search.GREEDY, actions={"default": seconds})
-    cycle = test_search.searched(test_search.full_house(4, ("8", "8", "8")), hurried, agrees=True)
-    assert next_wake(cycle, plan_of(cycle)) == (None if soon is None else cycle.now + soon)
+    plan = test_search.searched(test_search.full_house(4, ("8", "8", "8")), hurried, agrees=True)
+    assert plan.deadline == (None if soon is None else SEARCHED_AT + soon)

@@ -1,6 +1,6 @@
 """A plan against its snapshot, as rows: who goes where, who leaves, what is held before and after.
 
-Part of the judge (`engine/verify.py`): read from the tables and the plan in the most obvious way, with nothing of the
+Part of the judge (`verify/judge.py`): read from the tables and the plan in the most obvious way, with nothing of the
 engine. What names nobody known, or contradicts itself, is a violation and is left out of the rest.
 """
 
@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from pykai.model.plan import Bind, Evict, Key, Pipeline, Plan
+from pykai.model.plan import Bind, Evict, Key, Nomination, Plan
 from pykai.model.resources import Mask, Rows
 from pykai.model.snapshot import Snapshot
 from pykai.model.status import IS_ACTIVE_ALLOCATED, IS_ACTIVE_USED, IS_ALLOCATED, Status
@@ -36,12 +36,12 @@ class Placement:
 
     pod: int
     node: int
-    decision: Bind | Pipeline
+    decision: Bind | Nomination
 
     @property
     def waits(self) -> bool:
         """Whether something else has to leave first."""
-        return isinstance(self.decision, Pipeline)
+        return isinstance(self.decision, Nomination)
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -153,7 +153,7 @@ def outcome(snapshot: Snapshot, plan: Plan, everything: bool = True) -> Outcome:
         reader.evict(eviction)
     for bind in plan.binds:
         reader.place(bind)
-    for pipeline in plan.pipelines:
+    for pipeline in plan.nominations:
         reader.place(pipeline)
     reader.names(plan)
     reader.moves()
@@ -162,12 +162,12 @@ def outcome(snapshot: Snapshot, plan: Plan, everything: bool = True) -> Outcome:
 
 
 def _named_pods(plan: Plan) -> Iterator[Key]:
-    yield from (decision.pod for decisions in (plan.binds, plan.pipelines, plan.evictions) for decision in decisions)
+    yield from (decision.pod for decisions in (plan.binds, plan.nominations, plan.evictions) for decision in decisions)
     yield from (pod for verdict in plan.verdicts for pod in verdict.pods)
 
 
 def _named_gangs(plan: Plan) -> Iterator[Key]:
-    yield from (mark.gang for mark in plan.marks)
+    yield from (mark.gang for mark in plan.timestamps)
     yield from (verdict.gang for verdict in plan.verdicts)
     yield from (key for eviction in plan.evictions for key in (eviction.evictor, eviction.heir) if key is not None)
 
@@ -201,7 +201,7 @@ class _Reader:
             self._wrong("unknown name", eviction.pod, f"it is not a pod of the gang {'/'.join(eviction.gang)}")
         self.evicted[row] = eviction
 
-    def place(self, decision: Bind | Pipeline) -> None:
+    def place(self, decision: Bind | Nomination) -> None:
         row, node = self.pods.get(decision.pod), self.snapshot.nodes.rows.get(decision.node)
         if row is None or node is None:
             self._wrong("unknown name", decision.pod, f"the pod or its node {decision.node!r} does not exist")

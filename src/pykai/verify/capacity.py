@@ -1,4 +1,4 @@
-"""The judge's arithmetic: nodes, devices and queues hold what a plan puts into them (part of `engine/verify.py`).
+"""The judge's arithmetic: nodes, devices and queues hold what a plan puts into them (part of `verify/judge.py`).
 
 Two moments count. Now: what is bound starts beside everything that is still there. Then: all who leave have left, and
 those who waited have come. A node or queue that was overfull before is only held against a plan that adds to it.
@@ -12,11 +12,11 @@ from math import ceil
 
 import numpy as np
 
-from pykai.engine.verify_outcome import Outcome, Placement, Violation
 from pykai.model.pods import GpuKind, PodClass
 from pykai.model.resources import GPU, PODS, QUEUE_RESOURCES, UNLIMITED, Column, Mask, Rows, whole_gpus
 from pykai.model.snapshot import Snapshot
 from pykai.model.status import Status
+from pykai.verify.outcome import Outcome, Placement, Violation
 
 _SLACK = 1e-6
 _RELATIVE = 1e-9

@@ -1,0 +1,1 @@
+"""The judge: checks a plan against its snapshot with code that shares nothing with the engine it judges."""
