@@ -271,7 +271,7 @@ class Observer:
     promised: dict[int, TaskState]
     cycles: list[Cycle] = field(default_factory=list)
 
-    def start(self, cycle: Cycle) -> None:
+    def open(self, cycle: Cycle) -> None:
         self.cycles.append(cycle)
         for row, task in self.promised.items():
             cycle.trial.place(row, cycle.snapshot.nodes.rows[task.node], tuple(task.groups), wait=True)
