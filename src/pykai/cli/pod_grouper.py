@@ -71,7 +71,7 @@ def compose(
 ) -> Composition:
     """The grouper as a component; `expectations` of a scheduler in the same process."""
     metered = replace(settings, meters=work.meter)
-    return Composition([Part("pod-grouper", partial(controller.run, api, watches, metered, expectations=expectations))])
+    return Composition([Part("pod-grouper", partial(controller.run, api, watches, metered, expected=expectations))])
 
 
 @click.command("podgrouper")
