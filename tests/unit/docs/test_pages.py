@@ -14,7 +14,7 @@ from docs.generate.pages import pages
 
 from pykai.cli.main import COMMANDS
 from pykai.cli.simulate import simulate
-from pykai.engine.points import all_points
+from pykai.engine.plugin_api import all_points
 
 ROOT = Path(__file__).parents[3]
 PAGES = [ROOT / name for name in site.pages()]

@@ -9,9 +9,10 @@ from __future__ import annotations
 from pykai.controllers.operator.controller import Operator, OperatorSettings, run
 from pykai.controllers.operator.desired import Wanted, desired
 from pykai.controllers.operator.installation import Facts, Installation, Leader, Site
-from pykai.controllers.operator.settings import Config, read_config
+from pykai.controllers.operator.settings import read_config
 from pykai.controllers.operator.shard_settings import Shard, read_shard
 from pykai.controllers.operator.webhooks import PodScope, WebhookParts
+from pykai.objects.config_kinds import Config
 
 __all__ = [
     "Config",

@@ -10,7 +10,7 @@ from pykai.controllers.operator import images
 from pykai.controllers.operator.binder_plugins import HAMI_CORE, merged
 from pykai.controllers.operator.installation import Installation
 from pykai.controllers.operator.placement import container_security
-from pykai.controllers.operator.settings import ClientLimits
+from pykai.objects.config_kinds import ClientLimits
 
 Given = Mapping[str, Any]
 USUAL_LIMITS = ClientLimits(20, 100)

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pykai.controllers.operator.installation import VPA_KIND, Installation, SecretData
-from pykai.controllers.operator.settings import Autoscaler, Port
 from pykai.controllers.operator.workloads import Workload, pull_secrets
+from pykai.objects.config_kinds import Autoscaler, Port
 
 Object = dict[str, Any]
 

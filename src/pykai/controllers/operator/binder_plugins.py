@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from pykai.controllers.operator.installation import Facts
 from pykai.controllers.operator.overrides import Row, changed
-from pykai.controllers.operator.settings import Binder
+from pykai.objects.config_kinds import Binder
 
 HAMI_CORE: Final = "hamicore"
 BIND_SECONDS: Final = 120

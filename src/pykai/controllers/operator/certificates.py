@@ -11,11 +11,11 @@ from typing import Any
 from pykai.controllers.operator.comparison import ours
 from pykai.controllers.operator.components import COMPONENTS, Component
 from pykai.controllers.operator.installation import SecretData
-from pykai.controllers.operator.settings import Config
 from pykai.controllers.operator.webhooks import WebhookParts
 from pykai.controllers.operator.writer import Writer
 from pykai.kube.resources import SECRET
 from pykai.objects import names
+from pykai.objects.config_kinds import Config
 
 Object = dict[str, Any]
 

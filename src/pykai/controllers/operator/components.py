@@ -8,7 +8,10 @@ from typing import Any, Final
 
 from pykai.controllers.operator import arguments, attachments, webhooks
 from pykai.controllers.operator.installation import Installation
-from pykai.controllers.operator.settings import (
+from pykai.controllers.operator.webhooks import WebhookParts
+from pykai.controllers.operator.workloads import Workload, deployment
+from pykai.objects import names
+from pykai.objects.config_kinds import (
     Admission,
     Binder,
     Config,
@@ -18,9 +21,6 @@ from pykai.controllers.operator.settings import (
     Port,
     QueueController,
 )
-from pykai.controllers.operator.webhooks import WebhookParts
-from pykai.controllers.operator.workloads import Workload, deployment
-from pykai.objects import names
 
 Object = dict[str, Any]
 Part = PodGrouper | Binder | QueueController | PodGroupController | NodeScaleAdjuster | Admission

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from pykai.controllers.operator.installation import Site
-from pykai.controllers.operator.settings import Image
+from pykai.objects.config_kinds import Image
 
 RESERVATION: Final = "resource-reservation"
 SCALING_POD: Final = "scaling-pod"

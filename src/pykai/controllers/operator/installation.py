@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pykai.controllers.operator.settings import Config
 from pykai.objects import names
+from pykai.objects.config_kinds import Config
 
 Object = dict[str, Any]
 SecretData = Mapping[str, str]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pykai.controllers.operator.settings import Override
+from pykai.objects.config_kinds import Override
 
 
 @dataclass(frozen=True)

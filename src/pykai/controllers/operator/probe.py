@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from pykai.controllers.operator.settings import HealthProbe, Prometheus
+from pykai.objects.config_kinds import HealthProbe, Prometheus
 
 Ping = Callable[[str, float], Awaitable[str]]
 """(address, seconds to wait) -> what went wrong, empty if it answered."""

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from pykai.controllers.operator import attachments
 from pykai.controllers.operator.installation import MONITOR_KIND, PROMETHEUS_KIND, Installation
-from pykai.controllers.operator.settings import Port
 from pykai.objects import units
+from pykai.objects.config_kinds import Port
 from pykai.objects.units import parse_timestamp, rfc3339
 
 Object = dict[str, Any]

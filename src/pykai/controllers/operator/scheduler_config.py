@@ -14,7 +14,8 @@ from pykai.config import scheduler as scheduler_file
 from pykai.config.fields import FieldError
 from pykai.controllers.operator.installation import Installation
 from pykai.controllers.operator.overrides import Row, changed, in_order
-from pykai.controllers.operator.shard_settings import Shard, ShardSpec
+from pykai.controllers.operator.shard_settings import Shard
+from pykai.objects.shard_kinds import ShardSpec
 
 FILE: Final = "config.yaml"
 FOLDER: Final = "/etc/config"

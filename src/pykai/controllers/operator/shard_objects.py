@@ -15,11 +15,11 @@ from pykai.controllers.operator import attachments, scheduler_config
 from pykai.controllers.operator.arguments import flags
 from pykai.controllers.operator.installation import Installation
 from pykai.controllers.operator.scheduler_flags import FLAGS
-from pykai.controllers.operator.settings import Port
 from pykai.controllers.operator.shard_settings import Shard
 from pykai.controllers.operator.workloads import Workload, deployment
 from pykai.kube.lease import scheduler_lease
 from pykai.objects import names
+from pykai.objects.config_kinds import Port
 
 Object = dict[str, Any]
 ACCOUNT: Final = "scheduler"

@@ -1,41 +1,14 @@
-"""SchedulingShard as a typed value, complete with the defaults of its schema.
-
-`usage_db_config` and `scenario_search_budgets` are passed on to the scheduler as they were written.
-"""
+"""SchedulingShard as the operator reads it: complete with the defaults of its schema."""
 
 from __future__ import annotations
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from pykai.config.fields import converted
 from pykai.controllers.operator.defaults import filled
-from pykai.controllers.operator.settings import Labels, Object, Override
+from pykai.objects.config_kinds import Object
 from pykai.objects.crds import SHARD
-
-
-class Strategy(Struct, frozen=True):
-    """binpack or spread, for workloads with and without GPUs."""
-
-    gpu: str
-    cpu: str
-
-
-class MinRuntime(Struct, rename="camel", frozen=True):
-    preempt_min_runtime: str = ""
-    reclaim_min_runtime: str = ""
-
-
-class ShardSpec(Struct, rename="camel", frozen=True):
-    placement_strategy: Strategy
-    min_runtime: MinRuntime
-    args: Labels = {}
-    partition_label_value: str = ""
-    queue_depth_per_action: dict[str, int] = {}
-    k_value: float | None = None
-    usage_db_config: Object | None = field(default=None, name="usageDBConfig")
-    scenario_search_budgets: Object = {}
-    plugins: dict[str, Override] = {}
-    actions: dict[str, Override] = {}
+from pykai.objects.shard_kinds import ShardSpec
 
 
 class Shard(Struct, frozen=True):

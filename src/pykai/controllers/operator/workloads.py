@@ -13,8 +13,8 @@ from typing import Any, Final
 from pykai.controllers.operator import images
 from pykai.controllers.operator.installation import Installation
 from pykai.controllers.operator.placement import affinity, container_security
-from pykai.controllers.operator.settings import Service
 from pykai.objects import names
+from pykai.objects.config_kinds import Service
 
 Object = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""A tally that follows the moves says what counting from scratch says."""
+"""Counts that follow the moves are those of counting from scratch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykai.engine.cycle import Cycle
-from pykai.engine.whereabouts import Tally, Whereabouts, whereabouts
+from pykai.engine.pod_locations import PodCounts, PodLocations
 from pykai.model.status import Status
 from tests.unit.plugins.small_clusters import cycle, node, pod
 
@@ -40,18 +40,18 @@ def step(of: Cycle, marks: list[int], what: str, which: int) -> None:
 def test_following_agrees_with_counting(steps: list[tuple[str, int]]) -> None:
     of = start()
     pods = np.array([name != "r0" for name in of.snapshot.pods.names])
-    followed = Tally(whereabouts(of), pods, DOMAINS, 3)
+    followed = PodCounts(of.pod_locations, pods, DOMAINS, 3)
     marks: list[int] = []
     for what, which in steps:
         step(of, marks, what, which)
-        fresh = Tally(Whereabouts(of.trial), pods, DOMAINS, 3)
-        assert followed.staying.tolist() == fresh.staying.tolist()
+        fresh = PodCounts(PodLocations(of.trial), pods, DOMAINS, 3)
+        assert followed.present.tolist() == fresh.present.tolist()
         assert followed.leaving.tolist() == fresh.leaving.tolist()
 
 
 def test_nodes_outside_every_domain_count_nothing() -> None:
     of = start()
-    everybody = Tally(whereabouts(of), np.ones(6, dtype=bool), DOMAINS, 3)
+    everybody = PodCounts(of.pod_locations, np.ones(6, dtype=bool), DOMAINS, 3)
     of.trial.place(of.snapshot.pods.names.index("p0"), 3)
-    assert everybody.staying.tolist() == [0, 2, 1]
-    assert everybody.company.tolist() == [True, True, True, False]
+    assert everybody.present.tolist() == [0, 2, 1]
+    assert everybody.nodes_present.tolist() == [True, True, True, False]

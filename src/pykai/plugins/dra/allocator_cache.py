@@ -1,22 +1,33 @@
-"""The allocation desk of one cycle: what a pod's claims get on a node, remembered while its devices do not change.
+"""What the claims of a pod get on a node, cached for one cycle while the devices of the node do not change.
 
-Devices that are free now are preferred to those that are being released, so that a pod waits only where it must.
+Devices that are free now are preferred to those that are being released, so that a pod waits only where it must. Nodes
+known to have nothing for a demand are cached, too: ten thousand pods that ask for the same in vain are refused once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
+from pykai.engine.plugin_api import Rejection
+from pykai.engine.trial import Trial
+from pykai.model.resources import Mask
 from pykai.model.snapshot import Snapshot
 from pykai.plugins.dra.allocator import Candidates, Site, allocate
-from pykai.plugins.dra.claims import Reference
-from pykai.plugins.dra.demand import ClaimDemand, DemandError, DeviceRequest, cel_expressions, claim_demand
-from pykai.plugins.dra.devices import Counter, Device, DeviceId, Inventory, PoolId
-from pykai.plugins.dra.ledger import Key, Ledger
-from pykai.plugins.dra.nodeselector import selector_matches
-from pykai.plugins.dra.results import Allocation, allocation
+from pykai.plugins.dra.claims import (
+    ClaimDemand,
+    DemandError,
+    DeviceRequest,
+    Key,
+    Reference,
+    cel_expressions,
+    claim_demand,
+)
+from pykai.plugins.dra.devices import Counter, Device, DeviceId, Inventory, PoolId, selector_matches
+from pykai.plugins.dra.ledger import Allocation, Ledger, allocation
 from pykai.plugins.dra.selectors import SelectorError, Selectors
 
 Offer = list[tuple[Key, Allocation | None]]
@@ -25,7 +36,7 @@ Granted = list[Allocation] | str | None
 
 
 @dataclass
-class Desk:
+class AllocatorCache:
     """Allocations by what is asked for, where, and in which state the pools of that node are."""
 
     snapshot: Snapshot
@@ -181,3 +192,54 @@ def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
     if toleration.get("operator") == "Exists":
         return not toleration.get("key") or toleration["key"] == taint.get("key")
     return toleration.get("key") == taint.get("key") and (toleration.get("value") or "") == (taint.get("value") or "")
+
+
+# ------------------------------------------------------------------------------------------------------ refused demands
+@dataclass
+class _Known:
+    """Masks of nodes by reason; `read`: how far the log of touched nodes has been read."""
+
+    read: int
+    wide: tuple[int, ...]
+    masks: dict[str, Mask] = field(default_factory=dict)
+
+
+class Refusals:
+    """What is known per demand. A node is forgotten when the trial touches it, all are when a pool changes that several
+    nodes reach."""
+
+    def __init__(self, trial: Trial, ledger: Ledger, wide_pools: tuple[PoolId, ...]) -> None:
+        self.trial = trial
+        self.ledger = ledger
+        self.wide_pools = wide_pools
+        self._known: dict[Hashable, _Known] = {}
+
+    def note(self, demand: Hashable, reason: str, node: int) -> None:
+        """A node refuses the demand as things are."""
+        known = self._fresh(demand) or self._known.setdefault(demand, _Known(len(self.trial.touched), self._wide()))
+        if reason not in known.masks:
+            known.masks[reason] = np.zeros(len(self.trial.snapshot.nodes), dtype=bool)
+        known.masks[reason][node] = True
+
+    def known(self, demand: Hashable) -> Iterator[Rejection]:
+        known = self._fresh(demand)
+        if known is not None:
+            yield from ((reason, mask) for reason, mask in known.masks.items() if mask.any())
+
+    def _wide(self) -> tuple[int, ...]:
+        return tuple(self.ledger.states.get(pool, 0) for pool in self.wide_pools)
+
+    def _fresh(self, demand: Hashable) -> _Known | None:
+        """What is known of a demand, without what may no longer be true."""
+        known = self._known.get(demand)
+        if known is None:
+            return None
+        wide, touched = self._wide(), self.trial.touched
+        if known.wide != wide:
+            known.wide, known.masks = wide, {}
+        elif known.read < len(touched):
+            changed = list(set(touched[known.read :]))
+            for mask in known.masks.values():
+                mask[changed] = False
+        known.read = len(touched)
+        return known

@@ -1,7 +1,8 @@
 """Extension points: tiny Protocols; the docstring of each states how several plugins compose.
 
-A plugin is a frozen dataclass that implements one or more of them. It takes and returns values and columns, and
-keeps no state of the cluster. Third parties register plugins by the entry point group `pykai.plugins`.
+A plugin is a frozen dataclass that implements one or more of them. It takes and returns values and columns, and keeps
+no state of the cluster: what belongs to one cycle is in a typed slot of the cycle (`Cycle.state`), or is the state of a
+`NodeResource`. Third parties import these names from `pykai.plugin_api`.
 """
 
 from __future__ import annotations
@@ -20,16 +21,18 @@ if TYPE_CHECKING:
     from pykai.engine.capacity import OverCapacity
     from pykai.engine.cycle import Cycle
     from pykai.engine.entitlement import Taking
+    from pykai.engine.pod_locations import PodCounts
     from pykai.engine.quota import QueueBook, QueueKey, Triple
     from pykai.engine.reasons import GangError
     from pykai.engine.scenario import Scenario
     from pykai.engine.trial import Trial
-    from pykai.engine.whereabouts import Tally
 
 Rejection = tuple[str, Mask]
 """Why, and which nodes."""
 ANY = "any"
 """The `class_key` where a plugin does not distinguish classes of pods at all."""
+SortKey = float | str | tuple[float | str, ...]
+"""What pods and sub-groups are ordered by; the keys of one plugin compare with each other."""
 
 
 class NodeLook(NamedTuple):
@@ -55,53 +58,6 @@ class NodeFilter(Protocol):
     """
 
     def rejections(self, snapshot: Snapshot, pod_class: PodClass) -> Iterable[Rejection]: ...
-
-
-@runtime_checkable
-class LiveFilter(Protocol):
-    """All must agree. Depends on what this cycle has placed, so it is asked for each pod and candidate node."""
-
-    def concerns(self, cycle: Cycle, pod_class: PodClass) -> bool: ...
-
-    def reject(self, cycle: Cycle, pod: int, node: int) -> str | None: ...
-
-
-@runtime_checkable
-class LiveMask(Protocol):
-    """All must agree. Like a LiveFilter, but answers for all nodes at once: asked once for each pod."""
-
-    def concerns(self, cycle: Cycle, pod_class: PodClass) -> bool: ...
-
-    def closed(self, cycle: Cycle, pod: int) -> Iterable[Rejection]: ...
-
-
-@runtime_checkable
-class Blockers(Protocol):
-    """All count: pods of whom none may stay in the domain of a node for a pod to be placed there. What a LiveMask
-    closes, told by who closes it, so that victims are chosen among them."""
-
-    def concerns(self, cycle: Cycle, pod_class: PodClass) -> bool: ...
-
-    def blockers(self, cycle: Cycle, pod: int) -> Sequence[Tally]: ...
-
-
-@runtime_checkable
-class WaitRule(Protocol):
-    """Any may demand it: the pod has the node, but something there that no column counts has to be gone first."""
-
-    def concerns(self, cycle: Cycle, pod_class: PodClass) -> bool: ...
-
-    def must_wait(self, cycle: Cycle, pod: int, node: int) -> bool: ...
-
-
-@runtime_checkable
-class Lateness(Protocol):
-    """Any may say so: nodes where a pending pod would have to wait for something that no column counts; None: nowhere.
-    They do not count as free at once when nodes are compared."""
-
-    def concerns(self, cycle: Cycle, pod_class: PodClass) -> bool: ...
-
-    def late(self, cycle: Cycle, pod: int) -> Mask | None: ...
 
 
 @runtime_checkable
@@ -185,14 +141,14 @@ class PodOrder(Protocol):
     @property
     def pod_label(self) -> str: ...
 
-    def pod_key(self, value: str | None) -> Any: ...
+    def pod_key(self, value: str | None) -> SortKey: ...
 
 
 @runtime_checkable
 class MemberOrder(Protocol):
     """First difference wins: order of a gang's sub-groups by how well they are served."""
 
-    def member_key(self, members: int, threshold: int) -> Any: ...
+    def member_key(self, members: int, threshold: int) -> SortKey: ...
 
 
 @runtime_checkable
@@ -290,62 +246,82 @@ class NodeSubsets(Protocol):
         ...
 
 
-@runtime_checkable
-class CycleStart(Protocol):
-    """All are told once, before the first action: for plugins that keep books beside the node columns."""
+# ------------------------------------------------------------------------------------------------------- node resources
+@dataclass(frozen=True)
+class BindDetails:
+    """What a bind carries beside node and devices."""
 
-    def start(self, cycle: Cycle) -> None: ...
-
-
-@runtime_checkable
-class NeedRelief(Protocol):
-    """Sum over plugins: what a class need not find free on nodes, being shared there or coming another way."""
-
-    def relieves(self, cycle: Cycle) -> bool:
-        """Whether anything at all is spared in this cycle: asked once, when it has started."""
-        ...
-
-    def spared(self, cycle: Cycle, pod_class: PodClass, nodes: Rows) -> Column | None:
-        """[resource, node] amounts; None: nothing anywhere."""
-        ...
+    claims: tuple[tuple[str, Mapping[str, object]], ...] = ()
+    """(claim name in the pod, allocation)."""
+    zones: tuple[tuple[str, Mapping[str, str]], ...] = ()
+    """(NUMA zone, amounts)."""
+    extended_claim: Mapping[str, object] | None = None
+    """The claim to create for the pod's extended resources."""
 
 
-@runtime_checkable
-class KeepRule(Protocol):
-    """All must agree: whether an evicted pod that gets its node back has all as before, so that it simply stays."""
+class NodeResourceState:
+    """A node resource within one cycle. A subclass overrides what its resource needs; the rest has no effect.
 
-    def unchanged(self, cycle: Cycle, pod: int, node: int) -> bool: ...
-
-
-@runtime_checkable
-class PlacementObserver(Protocol):
-    """All are told of each placement and its undoing; for resources that live outside the node columns.
-
-    Told again where a placement changes its kind: one that has to wait after all, one that was supposed to be evicted
-    and stays (its status says which).
+    It changes with the cycle's tentative placements: every change goes through `trial.journal`, so that it is undone
+    with them. It holds the trial, not the cycle.
     """
 
-    def concerns(self, cycle: Cycle, pod_class: PodClass) -> bool: ...
+    def concerns(self, pod_class: PodClass) -> bool:
+        """Whether pods of a class use the resource: no other method is called for the rest."""
+        return True
 
-    def placed(self, cycle: Cycle, pod: int, node: int) -> None: ...
+    def infeasible(self, pod: int) -> Iterable[Rejection]:
+        """Nodes on which the pod cannot get the resource, as masks over all nodes; called once per attempt."""
+        return ()
 
-    def evicted(self, cycle: Cycle, pod: int) -> None: ...
+    def reject(self, pod: int, node: int) -> str | None:
+        """Why the pod cannot get the resource on a node; for what is too expensive to answer for all nodes at once."""
+        return None
+
+    def must_wait(self, pod: int, nodes: Rows) -> Mask | None:
+        """On which of the nodes the pod waits until the resource is released, by position in `nodes`; None: on none.
+
+        Such nodes do not count as available now, and a pod that is placed on one is pipelined.
+        """
+        return None
+
+    def blockers(self, pod: int) -> Sequence[PodCounts]:
+        """Pods of which none may stay in the domain of the pod's node: `infeasible`, by what causes it, so that
+        victims are chosen among them."""
+        return ()
+
+    @property
+    def relieves(self) -> bool:
+        """Whether `spared` is not None for some class."""
+        return False
+
+    def spared(self, pod_class: PodClass, nodes: Rows) -> Column | None:
+        """[resource, node] amounts that pods of a class need not find in the node columns; None: nothing anywhere."""
+        return None
+
+    def reserve(self, pod: int, node: int) -> None:
+        """A pod got a node, or has it in another way than before: it waits after all, or is not evicted after all (its
+        status says which)."""
+
+    def release(self, pod: int) -> None:
+        """A pod is evicted, tentatively or for good."""
+
+    def unchanged(self, pod: int, node: int) -> bool:
+        """Whether an evicted pod that gets its node back has the resource as before, so that it is not evicted."""
+        return True
+
+    def details(self, pod: int) -> BindDetails | None:
+        """What the bind of a pod carries."""
+        return None
 
 
 @runtime_checkable
-class BindDetails(Protocol):
-    """All are asked: what a bind must carry beside node and devices."""
+class NodeResource(Protocol):
+    """All must agree. A resource that lives outside the node columns: ports, neighbours, volumes, devices, zones. Its
+    state filters nodes, says where a pod waits, reserves and releases with each placement, and adds to binds."""
 
-    def claims(self, cycle: Cycle, pod: int) -> Sequence[tuple[str, Mapping[str, Any]]]:
-        """(claim name in the pod, allocation) pairs."""
-        ...
-
-    def zones(self, cycle: Cycle, pod: int) -> Sequence[tuple[str, Mapping[str, str]]]:
-        """(NUMA zone, amounts) pairs."""
-        ...
-
-    def extended_claim(self, cycle: Cycle, pod: int) -> Mapping[str, Any] | None:
-        """The claim to be made for the pod's extended resources; None: it needs none."""
+    def open(self, cycle: Cycle) -> NodeResourceState | None:
+        """The state of the resource at the start of a cycle; None: nothing in the cluster needs it."""
         ...
 
 

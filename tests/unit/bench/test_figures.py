@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from bench.figures import COUNTS, Comparison, Peer, compare
 from bench.measure import Run
-from bench.peer import COUNTS, Comparison, Peer, compare
+from bench.page import worst
 from bench.scenarios import SCENARIOS, Case, Scenario
 
 SCENARIO = Scenario("reclaim", "", targets={1_000: 50}, most_seconds={5_000: 10.0})
@@ -102,3 +103,14 @@ def test_sizes_are_those_of_kais_figures(name: str, size: int, nodes: int, pendi
     (scenario,) = (s for s in SCENARIOS if s.name == name)
     case = scenario.case(size)
     assert (case.nodes, case.pending) == (nodes, pending)
+
+
+def test_the_page_names_what_misses_its_target_the_worst_first() -> None:
+    cycles = ((200.0, 100.0), (400.0, 300.0), (100.0, 90.0))
+    runs = [replace(ours(milliseconds=cold), warm_cycles_ms=(warm,)) for cold, warm in cycles]
+    found = [Comparison(run, theirs()) for run in runs]
+    assert worst(found) == (
+        "Of 3 files 2 miss what is asked from parsed objects, 1 also warm: "
+        "reclaim at 1,000 nodes 15x (20x warm) of 50x; reclaim at 1,000 nodes 30x (60x warm) of 50x.\n"
+    )
+    assert worst(found[2:]).startswith("Every file reaches")

@@ -1,4 +1,8 @@
-"""The books of one cycle: pods, their claims, the ledger of devices and the desk that allocates, put together."""
+"""dynamicresources: pods whose resources come as claims on devices.
+
+The session of a cycle puts pods, their claims, the ledger of devices and the allocator together. It is opened once,
+before the first action, and only where the cluster has something for it.
+"""
 
 from __future__ import annotations
 
@@ -10,27 +14,126 @@ import numpy as np
 
 from pykai.cache.requests import claim_gpus
 from pykai.engine.cycle import Cycle
-from pykai.engine.points import Rejection
+from pykai.engine.plugin_api import ANY, BindDetails, NodeResourceState, Refusal, Rejection
 from pykai.engine.trial import Trial
 from pykai.model.pods import PodClass
 from pykai.model.resources import GPU, Column, Mask, Rows
+from pykai.model.snapshot import Snapshot
 from pykai.model.status import Status
-from pykai.plugins.dra.claims import Gate, Reference, references
-from pykai.plugins.dra.desk import Desk, Offer
+from pykai.objects import names
+from pykai.objects.kinds import ResourceClaim
+from pykai.plugins.dra.allocator_cache import AllocatorCache, Offer, Refusals
+from pykai.plugins.dra.claims import (
+    ClaimDemand,
+    DemandError,
+    Key,
+    Reference,
+    claim_demand,
+    references,
+    unavailable,
+)
 from pykai.plugins.dra.devices import Inventory
 from pykai.plugins.dra.extended import ExtendedDemand, extended_demand, served_names, wanted_names
-from pykai.plugins.dra.ledger import ClaimState, Key, Ledger, open_ledger
-from pykai.plugins.dra.refusals import Refusals
+from pykai.plugins.dra.ledger import ClaimState, Ledger, open_ledger
 from pykai.plugins.dra.sharing import SharedClaim, Sharing
 
+MOST_CONSUMERS = 256
+"""Pods that a claim can be reserved for."""
 
-@dataclass
-class Books:
+
+@dataclass(frozen=True)
+class DynamicResources:
+    """Gate, filter and node resource for claims."""
+
+    def open(self, cycle: Cycle) -> Session | None:
+        return open_session(cycle)
+
+    def refuse(self, cycle: Cycle, pod: int) -> Refusal | None:
+        claims = cycle.trial.of_class(pod).template.claims
+        if not claims:
+            return None
+        session = cycle.resources.get(Session)
+        if session is None:
+            return Refusal(unavailable(cycle.snapshot.pods.title(pod), claims))
+        reason = session.refuse(pod)
+        return None if reason is None else Refusal(reason)
+
+    def class_key(self, snapshot: Snapshot, pod_class: PodClass) -> Hashable:
+        if pod_class.shared or not pod_class.devices or not snapshot.nodes.dra_gpus.any():
+            return ANY
+        return frozenset(wanted_names(pod_class.template))
+
+    def rejections(self, snapshot: Snapshot, pod_class: PodClass) -> Iterable[Rejection]:
+        """Nodes whose GPUs are devices of a driver take plain GPU requests only through a device class."""
+        nodes = snapshot.nodes
+        if pod_class.devices and not pod_class.shared and nodes.dra_gpus.any():
+            served = served_names(snapshot.objects.device_classes)
+            unserved = sorted(n for n in wanted_names(pod_class.template) if n.endswith("gpu") and n not in served)
+            if unserved:
+                bare = (nodes.dra_gpus > 0) & (nodes.allocatable[GPU] - nodes.dra_gpus <= 0)
+                yield f"node(s) offer {unserved[0]} neither by a device plugin nor by a device class", bare
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What must hold for a pod's claims before any node is looked at."""
+
+    claims: Mapping[Key, ResourceClaim]
+    classes: Mapping[str, Any]
+    queue_label: str
+    _problems: dict[Key, str | None] = field(default_factory=dict)
+    """Why a claim can be allocated to nobody, once it was asked for."""
+
+    def refuse(self, ledger: Ledger, pod: tuple[str, str, str], reference: Reference) -> str | None:
+        """Why a pod (title, uid, queue name) cannot have the claim; None where it can."""
+        title, uid, queue = pod
+        if reference.key is None:
+            namespace = title.split("/", 1)[0]
+            return f"failed to get resource claim {namespace}/{reference.name}: the claim has not been created yet"
+        shown = "/".join(reference.key)
+        claim = self.claims.get(reference.key)
+        if claim is None:
+            return f'failed to get resource claim {shown}: could not find ResourceClaim "{shown}"'
+        state = ledger.state(reference.key)
+        if uid not in state.users and len(state.users | state.leaving) >= MOST_CONSUMERS:
+            return f"resource claim {shown} has reached its maximum number of consumers ({MOST_CONSUMERS})"
+        if reference.shared and claim_gpus(claim):
+            wrong = self._wrong_queue(claim, title, queue)
+            if wrong is not None:
+                return wrong
+        if reference.key not in self._problems:
+            self._problems[reference.key] = self._impossible(claim, shown)
+        return self._problems[reference.key]
+
+    def _wrong_queue(self, claim: ResourceClaim, title: str, queue: str) -> str | None:
+        """A GPU claim that pods share belongs to one queue, which its label names."""
+        labels = claim.metadata.labels or {}
+        label = labels.get(self.queue_label) or labels.get(names.LEGACY_QUEUE_LABEL)
+        start = f"pod {title} cannot be scheduled: DRA claim {claim.metadata.name} is a shared GPU claim"
+        if not label:
+            return f"{start} but does not have a queue label ({self.queue_label})"
+        if label != queue:
+            return f"{start} with wrong queue label (expected queue: {queue}, claim queue label: {label})"
+        return None
+
+    def _impossible(self, claim: ResourceClaim, shown: str) -> str | None:
+        try:
+            demand: ClaimDemand = claim_demand(claim.spec)
+        except DemandError as error:
+            return f"resource claim {shown} cannot be allocated: {error}"
+        for request in demand.alternatives():
+            if request.device_class not in self.classes:
+                return f"device class {request.device_class} does not exist for claim {shown} request {request.name}"
+        return None
+
+
+@dataclass(eq=False)
+class Session(NodeResourceState):
     """One instance per cycle; what changes in it is journaled by the ledger and by `sharing`."""
 
     trial: Trial
     ledger: Ledger
-    desk: Desk
+    allocator: AllocatorCache
     gate: Gate
     sharing: Sharing
     refusals: Refusals
@@ -44,6 +147,9 @@ class Books:
     _offered_last: tuple[tuple[int, int, int], Offer | str] = ((-1, -1, -1), "")
 
     # -------------------------------------------------------------------------------------------------- questions
+    def concerns(self, pod_class: PodClass) -> bool:
+        return bool(pod_class.template.claims) or self.extends(pod_class)
+
     def refuse(self, pod: int) -> str | None:
         """Why the pod cannot be placed anywhere; None where it can."""
         pods, gangs = self.trial.snapshot.pods, self.trial.snapshot.gangs
@@ -59,7 +165,7 @@ class Books:
         if self._offered_last[0] != asked:
             extended = self.extended(pod, node)
             own = None if extended is None else (own_key(self.trial, pod), extended.demand)
-            self._offered_last = asked, self.desk.offer(self.references.get(pod, ()), node, own)
+            self._offered_last = asked, self.allocator.offer(self.references.get(pod, ()), node, own)
         return self._offered_last[1]
 
     def reject(self, pod: int, node: int) -> str | None:
@@ -72,27 +178,28 @@ class Books:
             self.refusals.note(key, offer, node)
         return offer
 
-    def closed(self, pod: int) -> Iterable[Rejection]:
+    def infeasible(self, pod: int) -> Iterable[Rejection]:
         """Nodes known to have nothing for what the pod asks for."""
         key = self._shape(pod)
         return () if key is None else self.refusals.known(key)
 
     def _shape(self, pod: int) -> Hashable | None:
         """Equal for pods that get the same answer on every node; None where a claim is allocated already."""
-        signature, c = self.desk.signature(self.references.get(pod, ())), self.trial.of_class(pod)
+        signature, c = self.allocator.signature(self.references.get(pod, ())), self.trial.of_class(pod)
         return None if signature is None else (signature, c.row if self.extends(c) else None)
 
-    def would_wait(self, pod: int, node: int) -> bool:
-        """Whether the pod's claims need something on the node that is still being released."""
+    def must_wait(self, pod: int, nodes: Rows) -> Mask | None:
+        """Nodes where something that the pod's claims need is still being released."""
+        if len(nodes) == 1:
+            return np.array([self._waits_on(pod, int(nodes[0]))])
+        if not self.ledger.awaited():
+            return None
+        near = self.allocator.awaiting(self.references.get(pod, ()))
+        return np.array([near(node) and self._waits_on(pod, node) for node in nodes.tolist()], dtype=bool)
+
+    def _waits_on(self, pod: int, node: int) -> bool:
         offer = self.offer(pod, node)
         return not isinstance(offer, str) and any(self.ledger.must_wait(key, chosen) for key, chosen in offer)
-
-    def late(self, pod: int, nodes: Rows) -> Mask:
-        """Which of some nodes are such, as a mask over all."""
-        mask = np.zeros(len(self.trial.snapshot.nodes), dtype=bool)
-        near = self.desk.awaiting(self.references.get(pod, ()))
-        mask[[node for node in nodes.tolist() if near(node) and self.would_wait(pod, node)]] = True
-        return mask
 
     def extends(self, c: PodClass) -> bool:
         """Whether a class asks for resources that device classes serve."""
@@ -122,13 +229,15 @@ class Books:
         amount = nodes.allocatable[row, node] - (nodes.dra_gpus[node] if row == GPU else 0.0)
         return bool(amount > 0)
 
+    @property
     def relieves(self) -> bool:
         """Whether pods share claims, or ask for resources that device classes serve."""
         rows = self.trial.snapshot.space.rows
         return bool(self.sharing.claims) or any(rows.get(name, GPU) != GPU for name in self.served)
 
-    def spared(self, c: PodClass, nodes: Rows) -> Column | None:
+    def spared(self, pod_class: PodClass, nodes: Rows) -> Column | None:
         """[resource, node] amounts a class need not find free: shared devices, and what comes as a claim."""
+        c = pod_class
         rows = {self.trial.snapshot.space.rows[name] for name in self._served_names(c)} - {GPU}
         shared = self.sharing.spared(self._pod_of_class[c.row]) if c.row in self._pod_of_class else {}
         if not rows and not shared:
@@ -141,7 +250,18 @@ class Books:
         return spared
 
     # ---------------------------------------------------------------------------------------------------- changes
-    def take(self, pod: int, node: int) -> None:
+    def reserve(self, pod: int, node: int) -> None:
+        trial = self.trial
+        if trial.status[pod] in (Status.ALLOCATED, Status.PIPELINED):
+            self._hold(pod, node)
+            # A place of this cycle that was taken back and given again may come with other devices.
+            if trial.status[pod] == Status.ALLOCATED and self.ledger.waits(self._uid(pod)):
+                trial.wait_instead(pod)
+        else:
+            self.ledger.stay(self._uid(pod))
+        self.sharing.settle(pod)
+
+    def _hold(self, pod: int, node: int) -> None:
         """The pod gets its claims on the node that was found fit for it."""
         offer = self.offer(pod, node)
         if isinstance(offer, str):
@@ -151,23 +271,20 @@ class Books:
         for key, chosen in offer:
             self.ledger.hold(self._uid(pod), key, chosen)
 
-    def leave(self, pod: int) -> None:
+    def release(self, pod: int) -> None:
         self.ledger.leave(self._uid(pod))
+        self.sharing.settle(pod)
 
-    def stay(self, pod: int) -> None:
-        self.ledger.stay(self._uid(pod))
-
-    def can_stay(self, pod: int) -> bool:
-        node = self.trial.node[pod]
-        return self.ledger.can_stay(self._uid(pod), lambda key: self.desk.reachable(key, node))
-
-    def waits(self, pod: int) -> bool:
-        return self.ledger.waits(self._uid(pod))
+    def unchanged(self, pod: int, node: int) -> bool:
+        return self.ledger.can_stay(self._uid(pod), lambda key: self.allocator.reachable(key, node))
 
     def _uid(self, pod: int) -> str:
         return self.trial.snapshot.pods.uids[pod]
 
     # ---------------------------------------------------------------------------------------------------- results
+    def details(self, pod: int) -> BindDetails | None:
+        return BindDetails(claims=self.allocations(pod), extended_claim=self.extended_allocation(pod))
+
     def allocations(self, pod: int) -> tuple[tuple[str, Mapping[str, Any]], ...]:
         found = []
         for reference in self.references.get(pod, ()):
@@ -206,9 +323,9 @@ def _status(state: ClaimState, users: list[dict[str, Any]], had_users: bool) -> 
     return status
 
 
-# ------------------------------------------------------------------------------------------------------------ opening
-def open_books(cycle: Cycle) -> Books | None:
-    """The books of a cycle; None where DRA is off, or where no pod has anything to do with it."""
+# -------------------------------------------------------------------------------------------------------- initial state
+def open_session(cycle: Cycle) -> Session | None:
+    """The session of a cycle; None where DRA is off, or where no pod has anything to do with it."""
     snapshot, trial = cycle.snapshot, cycle.trial
     objects = snapshot.objects
     if not snapshot.params.dra_enabled:
@@ -222,10 +339,10 @@ def open_books(cycle: Cycle) -> Books | None:
     inventory = Inventory(objects.resource_slices, snapshot.nodes)
     ledger = open_ledger(trial.journal, inventory, objects.resource_claims, _going(trial))
     _assume_bind_requests(cycle, ledger, known)
-    return Books(
+    return Session(
         trial=trial,
         ledger=ledger,
-        desk=Desk(snapshot, ledger, inventory),
+        allocator=AllocatorCache(snapshot, ledger, inventory),
         gate=Gate(objects.resource_claims, objects.device_classes, snapshot.params.queue_label_key),
         sharing=Sharing(trial, _shared_claims(known, objects.resource_claims)),
         refusals=Refusals(trial, ledger, inventory.wide_pools),
