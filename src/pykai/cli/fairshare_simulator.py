@@ -17,7 +17,7 @@ from pykai.cli.flags import Flag, port, takes
 from pykai.config.fields import FieldError
 from pykai.observe import logs
 from pykai.scheduler.server import serving
-from pykai.sim.fair_shares import simulated
+from pykai.simulate.fair_shares import simulated
 
 FLAGS = (
     Flag("host", "127.0.0.1", "Address to listen on; 0.0.0.0 for all of them.", one_dash=True),

@@ -36,7 +36,7 @@ from pykai.objects.units import parse_timestamp
 from pykai.plugins import registry
 from pykai.scheduler import collector
 from pykai.scheduler.allocator import keep_freed_memory
-from pykai.sim import pod_checks
+from pykai.simulate import pod_checks
 
 _MAPS_OF_AMOUNTS = ("requests", "limits", "allocatable", "capacity", "overhead")
 _MIB_OF_MAXRSS = 1024 * 1024 if sys.platform == "darwin" else 1024

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from pykai.config.fields import FieldError
 from pykai.config.scheduler import SchedulerConfig, remarks
 from pykai.config.usage import UsageConfig, read_usage_config
 from pykai.controllers.loop import Pace, ReconcileLoop
-from pykai.controllers.usage import QUERY_LATENCY, UsageLister, source_of
+from pykai.controllers.usage import QUERY_LATENCY, UsageLister, UsageSource, source_of
 from pykai.engine.policy import Policy
 from pykai.kube.api import Api
 from pykai.kube.clock import wall
@@ -35,9 +35,10 @@ from pykai.plugins import registry
 from pykai.scheduler.agenda import Rhythm
 from pykai.scheduler.allocator import keep_freed_memory
 from pykai.scheduler.assembly import ALONE, LiveScheduler, Options
+from pykai.scheduler.decision import Decision
 from pykai.scheduler.dump import Circumstances, write_snapshot
 from pykai.scheduler.hands import Colocated
-from pykai.scheduler.loop import Mind
+from pykai.scheduler.loop import Mind, unobserved
 from pykai.scheduler.server import job_order, plugin_doors, serving
 from pykai.verify.judge import verify
 
@@ -100,6 +101,8 @@ class SchedulerSettings:
     plugin_port: int | None = 8081
     takes_over: bool = False
     """Whether another replica may have led before."""
+    observe: Callable[[Decision], None] = unobserved
+    usage_source: Callable[[UsageConfig], UsageSource] = source_of
 
 
 def settings_of(given: dict[str, Any]) -> SchedulerSettings:
@@ -198,7 +201,7 @@ def compose(
     past: list[UsageLister] = []
     plugins = configuration.plugin_names(settings.config, registry.BUILT_IN)
     judge = partial(verify, plugins=plugins, everything=False)
-    mind = Mind(policy, judge, lambda: past[0].current() if past else {})
+    mind = Mind(policy, judge, lambda: past[0].current() if past else {}, settings.observe)
     options = replace(settings.options, more_metrics=(QUERY_LATENCY,) if usage_config else ())
     live = LiveScheduler(api, watches, mind, loop, options, colocated)
     known = asyncio.Event()
@@ -207,7 +210,7 @@ def compose(
         known.set()
     else:
         latency = partial(live.metrics.observe, QUERY_LATENCY.name)
-        past.append(UsageLister(source_of(usage_config), usage_config, latency=latency))
+        past.append(UsageLister(settings.usage_source(usage_config), usage_config, latency=latency))
         parts.append(Part("scheduler-usage", partial(_follow_usage, past[0], known), elected=False))
     if settings.plugin_port is not None:
         parts.append(Part("debug-server", partial(_debug_server, settings, api, live, policy), elected=False))

@@ -36,13 +36,18 @@ def no_usage() -> Usage:
     return {}
 
 
+def unobserved(_: Decision) -> None:
+    """No observer."""
+
+
 @dataclass(frozen=True)
 class Mind:
-    """How to decide: `usage` gives the queues' use over time."""
+    """How to decide: `usage` gives the queues' use over time; `observe` sees every decision once its writes began."""
 
     policy: Policy
     judge: Judge = no_judge
     usage: Callable[[], Usage] = no_usage
+    observe: Callable[[Decision], None] = unobserved
 
 
 @dataclass(frozen=True)
@@ -140,6 +145,7 @@ class Scheduler:
             if instant is not None:
                 self._hands.wanted(instant)
         record(decision, self._hands.metrics)
+        self._mind.observe(decision)
         log.debug(
             "cycle",
             took_ms=round(decision.timings.whole, 1),

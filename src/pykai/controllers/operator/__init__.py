@@ -7,10 +7,11 @@
 from __future__ import annotations
 
 from pykai.controllers.operator.components import PodScope, WebhookParts
-from pykai.controllers.operator.config import Config, Shard, read_config, read_shard
+from pykai.controllers.operator.config import Shard, read_config, read_shard
 from pykai.controllers.operator.controller import Operator, OperatorSettings, run
 from pykai.controllers.operator.desired import Wanted, desired
 from pykai.controllers.operator.installation import Facts, Installation, Leader, Site
+from pykai.objects.config_kinds import Config
 
 __all__ = [
     "Config",

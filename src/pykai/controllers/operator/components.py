@@ -11,7 +11,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pykai.controllers.operator import deployments, flags
-from pykai.controllers.operator.config import (
+from pykai.controllers.operator.deployments import Workload, deployment
+from pykai.controllers.operator.installation import Installation, SecretData
+from pykai.kube.api import Object
+from pykai.objects import names
+from pykai.objects.config_kinds import (
     Admission,
     Binder,
     Config,
@@ -21,10 +25,6 @@ from pykai.controllers.operator.config import (
     Port,
     QueueController,
 )
-from pykai.controllers.operator.deployments import Workload, deployment
-from pykai.controllers.operator.installation import Installation, SecretData
-from pykai.kube.api import Object
-from pykai.objects import names
 
 AUTHORITY: Final = "ca.crt"
 CERTIFICATE: Final = "tls.crt"

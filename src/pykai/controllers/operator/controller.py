@@ -21,7 +21,7 @@ from pykai.controllers.loop import Meters, Pace, ReconcileLoop, RetryLater, unme
 from pykai.controllers.operator import conditions
 from pykai.controllers.operator.components import COMPONENTS, Component, WebhookParts
 from pykai.controllers.operator.conditions import Moment, Presence, Standing
-from pykai.controllers.operator.config import Config, read_config
+from pykai.controllers.operator.config import read_config
 from pykai.controllers.operator.desired import Programs, Wanted, accepted, desired
 from pykai.controllers.operator.installation import Facts, Installation, SecretData, Site
 from pykai.controllers.operator.observation import Observation, ours
@@ -33,6 +33,7 @@ from pykai.kube.errors import NotFound
 from pykai.kube.resources import CONFIG, DEPLOYMENT, LEASE, SECRET, SHARD
 from pykai.kube.watches import Watches
 from pykai.objects import names
+from pykai.objects.config_kinds import Config
 
 
 class Certificates:

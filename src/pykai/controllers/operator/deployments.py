@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from pykai.controllers.operator.config import Autoscaler, Port, Service
 from pykai.controllers.operator.installation import VPA_KIND, Installation, SecretData, image_reference
 from pykai.kube.api import Object
 from pykai.objects import names
+from pykai.objects.config_kinds import Autoscaler, Port, Service
 
 RUN_AS_USER: Final = 10000
 _PARTS = ("nodeAffinity", "podAffinity", "podAntiAffinity")

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pykai.controllers.operator.config import Binder, ClientLimits, Override
 from pykai.controllers.operator.deployments import container_security
 from pykai.controllers.operator.installation import Facts, Installation, image_reference
+from pykai.objects.config_kinds import Binder, ClientLimits, Override
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from pykai.controllers.operator.config import Config, Image
 from pykai.kube.api import Object
 from pykai.objects import names
+from pykai.objects.config_kinds import Config, Image
 
 RESERVATION: Final = "resource-reservation"
 SCALING_POD: Final = "scaling-pod"

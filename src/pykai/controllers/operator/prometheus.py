@@ -11,10 +11,10 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from pykai.controllers.operator import deployments
-from pykai.controllers.operator.config import HealthProbe, Port, Prometheus
 from pykai.controllers.operator.installation import MONITOR_KIND, PROMETHEUS_KIND, Installation
 from pykai.kube.api import Object
 from pykai.objects import units
+from pykai.objects.config_kinds import HealthProbe, Port, Prometheus
 from pykai.objects.units import parse_timestamp, rfc3339
 
 Ping = Callable[[str, float], Awaitable[str]]

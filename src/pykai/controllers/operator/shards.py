@@ -16,13 +16,15 @@ import yaml
 from pykai.config import scheduler as scheduler_file
 from pykai.config.fields import FieldError
 from pykai.controllers.operator import deployments
-from pykai.controllers.operator.config import Port, Shard, ShardSpec
+from pykai.controllers.operator.config import Shard
 from pykai.controllers.operator.deployments import Workload, deployment
 from pykai.controllers.operator.flags import Row, changed, flags, in_order
 from pykai.controllers.operator.installation import Installation
 from pykai.kube.api import Object
 from pykai.kube.lease import scheduler_lease
 from pykai.objects import names
+from pykai.objects.config_kinds import Port
+from pykai.objects.shard_kinds import ShardSpec
 
 SCHEDULER_FLAGS: Final = frozenset(
     {
