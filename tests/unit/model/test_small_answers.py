@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pykai.model.lookup import rows_of_ids
+from pykai.cache.readings import rows_of_ids
 from pykai.model.plan import Verdict
 from pykai.objects import names
 from tests import builders
