@@ -71,6 +71,8 @@ class PodLives:
         self._settings = settings
         self._runtime = runtime
         self._lives: dict[str, Life] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        """What still ends of pods that are gone."""
         self._uids: dict[tuple[str, str], str] = {}
         self._writing = asyncio.Semaphore(_WRITES_AT_ONCE)
 
@@ -106,13 +108,16 @@ class PodLives:
             life.pod = pod
 
     def gone(self, pod: Object) -> None:
-        """A pod does not exist any more."""
+        """A pod does not exist any more: what still runs of it, as after a forced deletion, ends without grace."""
         metadata = pod["metadata"]
         life = self._lives.pop(metadata["uid"], None)
         if life is None:
             return
+        life.pod = {**life.pod, "metadata": {**life.pod["metadata"], "deletionGracePeriodSeconds": 0}}
         if life.task and life.task is not asyncio.current_task():
             life.task.cancel()
+            self._ending.add(life.task)
+            life.task.add_done_callback(self._ending.discard)
         _close_logs(life)
         self._release(life)
         if self._uids.get((metadata["namespace"], metadata["name"])) == metadata["uid"]:
@@ -123,7 +128,7 @@ class PodLives:
         tasks = [life.task for life in self._lives.values() if life.task]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, *self._ending, return_exceptions=True)
 
     def _enter(self, pod: Object) -> Life:
         metadata = pod["metadata"]
