@@ -7,7 +7,7 @@ leave comes from the scheduler's plans. What queues hold is counted from the pod
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import ceil
 from typing import Protocol
 
@@ -427,9 +427,10 @@ class Recorder:
         }
         allocated, requested = self._allocated.rolled_up(parents), self._requested.rolled_up(parents)
         roots = [name for name, above in parents.items() if not above]
+        shown = [*parents, *(name for name in self._known_queues() if name not in parents)]
         found = Sample(
             at=round(at, 3),
-            queues={name: self._figures(name, allocated, requested) for name in parents},
+            queues={name: self._figures(name, allocated, requested) for name in shown},
             gpus_used=round(sum(allocated.get(name, NOTHING)[GPU] for name in roots), 4),
             capacity=self._offered(),
             waiting=len(self._waits),
@@ -439,6 +440,10 @@ class Recorder:
             samples.pop()
         samples.append(found)
         self.on_sample(found)
+
+    def _known_queues(self) -> Sequence[str]:
+        """The queues of the last cycle; the scheduler may know one that is no object."""
+        return self.queue_table.names if self.queue_table is not None else ()
 
     def _figures(self, name: str, allocated: Mapping[str, Triple], requested: Mapping[str, Triple]) -> QueueSample:
         share = self._shares.get(name)
