@@ -10,7 +10,7 @@ ARGS   ?=
 PYTHON_BENCH ?=
 BENCH  := $(if $(PYTHON_BENCH),.venv-bench,$(VENV))
 
-.PHONY: env run test test-long check build chart image bench bench-variants bench-live bench-e2e bench-grouping bench-memory conformance docs local-up local-down clean site
+.PHONY: env run test faults test-long check build chart image bench bench-variants bench-live bench-e2e bench-grouping bench-memory conformance docs local-up local-down clean site
 
 # The environment, with the `kai` command in it. Re-made when the dependencies change.
 env: $(VENV)/.ready
@@ -28,6 +28,12 @@ run: env
 # Lint, types and import contracts first; then two halves side by side: what runs on a real control plane, and the rest.
 test: check
 	@$(BIN)/python -m tests
+
+# Random histories of the whole product with faults, by seed: make faults SEEDS=100 FIRST=1. One process per seed.
+SEEDS ?= 20
+FIRST ?= 1
+faults: env
+	@seq $(FIRST) $$(($(FIRST) + $(SEEDS) - 1)) | xargs -P 2 -n 1 $(BIN)/kai simulate --faults
 
 # What can fail once in many times, often: shared devices and leaders, while components are killed.
 test-long: env

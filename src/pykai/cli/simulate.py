@@ -39,6 +39,8 @@ from pykai.scheduler.feed import SOURCES
 from pykai.simulate import generate, installed, manifests, validation
 from pykai.simulate.cluster import BrokenError, Hooks, Progress, Setting, Simulation
 from pykai.simulate.document import document
+from pykai.simulate.faults import END_SECONDS as FAULTS_END
+from pykai.simulate.faults import FaultyProduct
 from pykai.simulate.history import Event, Outcome
 from pykai.simulate.manifests import Manifest, ManifestError, Object, Origin, is_read_from_a_cluster
 from pykai.simulate.timeline import clock
@@ -232,6 +234,7 @@ def _duration(ctx: click.Context, param: click.Parameter, text: str | None) -> f
     help="How long a Job's pod runs without annotation pykai.io/run-seconds.",
 )
 @click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Scheduler configuration.")
+@click.option("--faults", type=int, metavar="SEED", help="Play a random history with faults instead, and check it.")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
 @click.option("--rows", default=40, show_default=True, type=click.IntRange(1), help="Rows to show of each table.")
 @click.option("--events", type=click.File("w"), help="Write every event to this file, as a line of JSON each.")
@@ -246,6 +249,9 @@ def simulate(until: float | None, output: str, rows: int, events: Any, report: P
     The annotations pykai.io/arrives (a duration) and pykai.io/run-seconds say when an object arrives and how long a pod
     runs.
     """
+    if (faults := options.pop("faults")) is not None:
+        play_faults(faults)
+        return
     order = Order(**options)
     if not order.paths and not order.nodes:
         raise click.UsageError("nothing to simulate: name files or directories, or use --nodes")
@@ -258,6 +264,24 @@ def simulate(until: float | None, output: str, rows: int, events: Any, report: P
     if report is not None:
         write_report(outcome, report)
     _show(outcome, order.seed, output, rows)
+
+
+def play_faults(seed: int) -> None:
+    """Play the history of a seed; what the checks find is shown, and ends the command with code 1."""
+    product = FaultyProduct(SimulatedProduct(SchedulerConfig()), seed)
+    found = generate.small_cluster(seed)
+    arrivals = [one.arrival(seed) for one in validation.admit([*installed.missing(found), *found])]
+    try:
+        outcome = Simulation(product, arrivals, Setting(seed=seed)).play(FAULTS_END)
+    except BrokenError as error:
+        product.violations.append(str(error))
+        outcome = None
+    pods = f"{len(outcome.history.lives)} pods, " if outcome else ""
+    click.echo(f"seed {seed}: {pods}" + ", ".join(f"{count} {kind}" for kind, count in sorted(product.counts.items())))
+    for violation in dict.fromkeys(product.violations):
+        click.echo(f"  violation: {violation}")
+    if product.violations:
+        sys.exit(1)
 
 
 def _run(order: Order, until: float | None) -> tuple[Outcome, list[str]]:

@@ -181,8 +181,9 @@ class _Run:
 
     def _take_over(self) -> None:
         """Store what was read from a cluster."""
-        for arrival in [arrival for arrival in self._arrivals if arrival.exists]:
-            self._arrivals.remove(arrival)
+        existing = [arrival for arrival in self._arrivals if arrival.exists]
+        self._arrivals = [arrival for arrival in self._arrivals if not arrival.exists]
+        for arrival in existing:
             obj = continued(arrival.obj) if arrival.resource == POD else arrival.obj
             namespace = arrival.key[0]
             if namespace:

@@ -25,6 +25,8 @@ from pykai.simulate.workloads import WORKLOADS, Child, templated
 
 KEPT_SECONDS = 60.0
 """How long a finished Job, or a finished pod without a controller, stays where it does not say so itself."""
+FAILED_SECONDS, LONGEST_SECONDS, BACKOFF_LIMIT = 10.0, 360.0, 6
+"""When a failed pod is replaced, doubling with each failure, and after how many a Job gives up."""
 MINUTE = 60.0
 _OVER = ("Succeeded", "Failed")
 _DEVICE_LABEL, _RECEIVED = names.GPU_GROUP_LABEL, names.RECEIVED_RESOURCE_TYPE
@@ -41,6 +43,7 @@ class JobCount:
     active: set[str] = field(default_factory=set)
     finished: int = 0
     made: int = 0
+    failed: int = 0
 
 
 class WorkloadControllers:
@@ -117,7 +120,11 @@ class WorkloadControllers:
             self._count(owner["uid"], pod, over, leaving)
         elif over and pod["status"]["phase"] == "Succeeded" and not leaving:
             self._done.add((owner["uid"], change.key[1]))
-        if over or leaving:
+        if over and not leaving and pod["status"]["phase"] == "Failed":
+            failures = self._counts.get(owner["uid"], JobCount(failed=1)).failed
+            wait = min(FAILED_SECONDS * 2.0 ** max(failures - 1, 0), LONGEST_SECONDS)
+            asyncio.get_running_loop().call_later(wait, self._wake_owner, change.key[0], owner)
+        elif over or leaving:
             self._wake_owner(change.key[0], owner)
 
     def _replace_adopted(self, change: Change[Object]) -> None:
@@ -140,6 +147,8 @@ class WorkloadControllers:
         count.active.discard(name)
         if over and pod["status"]["phase"] == "Succeeded":
             count.finished += 1
+        elif over and not leaving:
+            count.failed += 1
 
     def _wake_owner(self, namespace: str, owner: Object) -> None:
         """Look at the workload of a pod, and at what owns that in turn."""
@@ -210,7 +219,8 @@ class WorkloadControllers:
         if count.finished >= completions:
             await self._complete(job)
             return
-        wanted = 0 if spec.get("suspend") else min(parallel, completions - count.finished)
+        ended = spec.get("suspend") or count.failed > int(spec.get("backoffLimit", BACKOFF_LIMIT))
+        wanted = 0 if ended else min(parallel, completions - count.finished)
         while len(count.active) < wanted:
             name = f"{meta['name']}-{count.made}"
             count.made += 1

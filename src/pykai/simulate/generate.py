@@ -99,6 +99,18 @@ def jobs(count: int, among: Sequence[str], gpus: float, seed: int) -> list[Manif
     return made
 
 
+def small_cluster(seed: int) -> list[Manifest]:
+    """A few nodes and teams, and more work than they can hold, for runs with faults: it is short or never ends."""
+    draw = random.Random(f"{seed}/small")
+    count, gpus = draw.randint(2, 4), draw.choice((2, 4))
+    made = jobs(draw.randint(15, 30), TEAMS, float(count * gpus), seed)
+    for one in made:
+        notes = one.obj["metadata"]["annotations"]
+        notes[names.ARRIVES] = f"{draw.uniform(0.0, 280.0):.1f}s"
+        notes[names.RUN_SECONDS] = str(draw.randint(10, 90)) if draw.random() < 0.6 else "forever"
+    return [*nodes(count, gpus), *queues(float(count * gpus)), *made]
+
+
 def _job(name: str, shape: Shape, owner: tuple[str, str], story: tuple[float, float]) -> Object:
     """`owner`: queue and priority class; `story`: seconds until it arrives, seconds it runs."""
     (team, priority), (arrives, runs) = owner, story
