@@ -2,8 +2,8 @@
 
 Most pods are bound a moment after their group was made, and a bind carries annotations at no cost: a write to every
 single pod is saved, and everybody who watches pods is spared a change. Nothing depends on it: a scheduler knows a pod
-that names no group by the group that the pod owns (`scheduler/own_groups.py`), and one in this process is told of all
-others (`announcing.py`).
+that names no group by the group that the pod owns (`scheduler/group_membership.py`), and one in this process hears of
+all others (`announcing.py`).
 Invariant: a pod that was left to its bind is looked at again, after a while and until it names its group, unless
 another group was found for it meanwhile.
 """

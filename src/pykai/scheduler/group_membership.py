@@ -1,18 +1,66 @@
-"""Groups that the pod grouper of the same process has decided and not written yet, and the pods in them.
+"""Which PodGroup a pod belongs in before the pod itself says so.
 
-A scheduler in a process of its own learns both from the API server, two writes later. Where both share a process, a pod
-can be decided at once: its group is created meanwhile, and the bind writes the group's name into the pod. Nothing is
-lost with the process: the next one's grouper derives what was not written from the pod alone.
+`OwnGroups`: a pod that names no group and owns a PodGroup is in it. A group is made for every pod that comes by itself,
+and its name is written into the pod when the pod is bound. What a pod says itself counts more.
+
+`ExpectedGroups`: groups that the pod grouper of the same process has decided and not written yet. A scheduler in a
+process of its own learns both from the API server, two writes later. Where both share a process, a pod can be decided
+at once: its group is created meanwhile, and the bind writes the group's name into the pod. Nothing is lost with the
+process: the next one's grouper derives what was not written from the pod alone.
 Invariant: a group is expected from its announcement until the watch shows it, and only while a pod is in it.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 
-from pykai.objects.kinds import PodGroup
+from msgspec import structs
+
+from pykai.objects import names
+from pykai.objects.kinds import Pod, PodGroup
 
 Key = tuple[str, str]
+
+
+class OwnGroups:
+    """The PodGroups that pods own, by the pod's uid."""
+
+    def __init__(self) -> None:
+        self._names: defaultdict[str, set[str]] = defaultdict(set)
+
+    def change(self, old: PodGroup | None, new: PodGroup | None) -> set[Key]:
+        """Take in a change of a group, None where there is none; the pods that own it, or did, if that changed."""
+        before, after = _owners(old), _owners(new)
+        if before == after:
+            return set()
+        for uid in before:
+            self._names[uid].discard(old.metadata.name)  # type: ignore[union-attr]
+            if not self._names[uid]:
+                del self._names[uid]
+        for uid in after:
+            self._names[uid].add(new.metadata.name)  # type: ignore[union-attr]
+        return {*before.values(), *after.values()}
+
+    def joined(self, pod: Pod, expected: str = "") -> Pod:
+        """The pod with the name of the group it was expected in, or of its own one, where it names none itself."""
+        known, annotations = self._names.get(pod.metadata.uid), pod.metadata.annotations or {}
+        name = expected or (min(known) if known else "")
+        if not name or names.POD_GROUP_ANNOTATION in annotations:
+            return pod
+        named = {**annotations, names.POD_GROUP_ANNOTATION: name}
+        return structs.replace(pod, metadata=structs.replace(pod.metadata, annotations=named))
+
+
+def _owners(group: PodGroup | None) -> dict[str, Key]:
+    """The pods that own a group, by uid."""
+    if group is None:
+        return {}
+    meta = group.metadata
+    pods = [owner for owner in meta.owner_references or () if owner.kind == "Pod" and owner.uid]
+    return {owner.uid: (meta.namespace, owner.name) for owner in pods}
+
+
 MOST = 5_000
 """How many groups may be ahead of their writing: beyond that the API server is too far behind."""
 

@@ -42,7 +42,7 @@ class Spacing:
     quiet: float = 60.0
 
 
-class Outbox:
+class WriteQueue:
     """Pending writes by key; `clock` is a steady one."""
 
     def __init__(self, loop: Loop, clock: Callable[[], float], spacing: Spacing | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What everybody who writes needs: the way out, the memory of what was begun, and the figures to keep."""
+"""The writer context: what binds, evictions and status updates share; and the writes in flight."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pykai.cache.assumed import Assumptions
 from pykai.kube.backoff import ItemBackoff
 from pykai.objects.kinds import BindRequest
 from pykai.observe.metrics import Metrics
-from pykai.scheduler.expected_groups import ExpectedGroups
-from pykai.scheduler.telling import Outlets, Teller
+from pykai.scheduler.group_membership import ExpectedGroups
+from pykai.scheduler.status import StatusUpdater, WriteAccess
 
 Key = tuple[str, str]
 
@@ -41,42 +41,45 @@ class Colocated:
 
 
 @dataclass(frozen=True)
-class Hands:
-    """`wanted(instant)` asks for a cycle by then (seconds since the epoch). `direct` None: all binds take a request."""
+class WriterContext:
+    """What every writer needs. `request_cycle(instant)`: a cycle is due by then (seconds since the epoch).
 
-    out: Outlets
-    teller: Teller
+    `direct` None: all binds take a request.
+    """
+
+    access: WriteAccess
+    status: StatusUpdater
     assumptions: Assumptions
     metrics: Metrics
-    wanted: Callable[[float], None]
+    request_cycle: Callable[[float], None]
     backoff: ItemBackoff
     direct: Direct | None = None
-    patience: float = 30.0
+    trust_seconds: float = 30.0
     """For how long what was written counts without being seen in a watch."""
 
     def until(self) -> float:
         """The instant until which something written now counts by itself."""
-        return self.out.clock() + self.patience
+        return self.access.clock() + self.trust_seconds
 
-    def hold(self, gang: Key, who: object) -> None:
+    def hold(self, gang: Key, item: object) -> None:
         """Leave a gang alone for a while, for longer the more often the same one failed in a row."""
-        until = self.backoff.failed(who, self.out.clock())
+        until = self.backoff.failed(item, self.access.clock())
         self.assumptions.hold(gang, until)
-        self.wanted(until)
+        self.request_cycle(until)
 
     def soon(self) -> None:
         """Ask for a cycle in a moment: something has to be decided anew."""
-        self.wanted(self.out.clock() + 1.0)
+        self.request_cycle(self.access.clock() + 1.0)
 
 
-class Errands:
-    """Writes under way, as tasks that nobody waits for; one that crashes is reported."""
+class InFlightWrites:
+    """Writes under way, as tasks; one that crashes is logged."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def begin(self, work: Coroutine[Any, Any, None]) -> None:
-        """Start an errand."""
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Start a write."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)

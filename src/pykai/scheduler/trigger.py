@@ -1,4 +1,4 @@
-"""When the next cycle runs: at once after a change that can help, in time after other news, else not at all.
+"""The cycle trigger: a cycle runs at once after a change that can help, within the period after others.
 
 Changes come in bursts: a cycle waits until they pause for a moment, but not longer than `burst` after the first.
 After a cycle there is a pause that grows with how long it took, so that a busy cluster does not cost a whole processor.
@@ -11,13 +11,13 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pykai.scheduler.urgency import Urgency, When
+from pykai.scheduler.queueing_hints import Hint, When
 
 NEVER = float("inf")
 
 
 @dataclass(frozen=True)
-class Rhythm:
+class Debounce:
     """Seconds. `period` is the longest time between a change that matters and a cycle."""
 
     period: float = 1.0
@@ -33,35 +33,35 @@ class Rhythm:
             raise ValueError("0 <= pause <= burst and 0 < period must hold")
 
 
-class Agenda:
-    """Knows when the next cycle is due. `somebody_waits` is kept up to date by who runs the cycles."""
+class CycleTrigger:
+    """Knows when the next cycle is due. `pods_wait` is kept up to date by the scheduler."""
 
-    def __init__(self, rhythm: Rhythm, clock: Callable[[], float]) -> None:
-        self.somebody_waits = False
-        self._rhythm = rhythm
+    def __init__(self, debounce: Debounce, clock: Callable[[], float]) -> None:
+        self.pods_wait = False
+        self._debounce = debounce
         self._clock = clock
-        self._first_call: float | None = None
-        self._last_call = 0.0
+        self._first_request: float | None = None
+        self._last_request = 0.0
         self._latest = NEVER
         self._not_before = 0.0
         self._changed = asyncio.Event()
 
-    def heed(self, matters: Urgency) -> None:
+    def hint(self, hint: Hint) -> None:
         """Something changed."""
-        when = matters.when(self.somebody_waits)
+        when = hint.when(self.pods_wait)
         if when is When.NOW:
-            self.call()
+            self.request()
         elif when is When.IN_TIME:
-            self.at_latest(self._clock() + self._rhythm.period)
+            self.request_by(self._clock() + self._debounce.period)
 
-    def call(self) -> None:
+    def request(self) -> None:
         """A cycle is wanted now, or as soon as the burst is over."""
-        self._last_call = self._clock()
-        if self._first_call is None:
-            self._first_call = self._last_call
+        self._last_request = self._clock()
+        if self._first_request is None:
+            self._first_request = self._last_request
         self._changed.set()
 
-    def at_latest(self, instant: float) -> None:
+    def request_by(self, instant: float) -> None:
         """A cycle is wanted by then."""
         if instant < self._latest:
             self._latest = instant
@@ -69,21 +69,21 @@ class Agenda:
 
     def begin(self) -> None:
         """A cycle begins: it sees everything that came before."""
-        self._first_call = None
+        self._first_request = None
         self._latest = NEVER
 
     def end(self, took: float) -> None:
         """The cycle has ended after so many seconds."""
-        self._not_before = self._clock() + min(took * self._rhythm.rest, self._rhythm.period)
-        if self.somebody_waits:
-            self.at_latest(self._clock() + self._rhythm.refresh)
+        self._not_before = self._clock() + min(took * self._debounce.rest, self._debounce.period)
+        if self.pods_wait:
+            self.request_by(self._clock() + self._debounce.refresh)
 
     def due(self) -> float:
         """When the next cycle runs, as far as is known now."""
-        called = NEVER
-        if self._first_call is not None:
-            called = min(self._last_call + self._rhythm.pause, self._first_call + self._rhythm.burst)
-        return max(min(called, self._latest), self._not_before)
+        requested = NEVER
+        if self._first_request is not None:
+            requested = min(self._last_request + self._debounce.pause, self._first_request + self._debounce.burst)
+        return max(min(requested, self._latest), self._not_before)
 
     async def wait(self) -> None:
         """Return when a cycle is due."""

@@ -1,11 +1,15 @@
-"""What a cycle tells Prometheus."""
+"""The metrics of a cycle: its steps, its searches for victims and their budgets, the queues."""
 
 from __future__ import annotations
 
-from pykai.model.statistics import ActionStatistics, QueueFigures
+from collections.abc import Iterable
+
+from pykai.engine.budgets import SEARCHING
+from pykai.engine.points import VictimChoice
+from pykai.engine.policy import Policy
+from pykai.model.statistics import ActionStatistics, GeneratorStatistics, QueueFigures, ScenarioState, SearchStatistics
 from pykai.observe.metrics import Metrics
 from pykai.scheduler.decision import Decision
-from pykai.scheduler.search_figures import record_budgets, record_searches
 
 _FAIR = (("queue_fair_share_cpu_cores", 1e3), ("queue_fair_share_memory_gb", 1e9), ("queue_fair_share_gpu", 1.0))
 _USAGE = ("queue_cpu_usage", "queue_memory_usage", "queue_gpu_usage")
@@ -52,3 +56,43 @@ def _labels(queue: QueueFigures) -> dict[str, str]:
         "queue_metadata_name": queue.name,
         "queue_display_name": queue.display_name,
     }
+
+
+_BY_ACTION = {
+    ScenarioState.SIMULATED: "scenarios_simulation_by_action",
+    ScenarioState.FILTERED: "scenarios_filtered_by_action",
+}
+
+
+def record_budgets(policy: Policy, metrics: Metrics) -> None:
+    """Set what is configured, in seconds; 0 is unlimited."""
+    budgets = policy.budgets
+    for action in (action for action in policy.actions if action in SEARCHING):
+        metrics.put("scenario_search_action_budget_configured_seconds", budgets.of_action(action), {"action": action})
+    metrics.put("scenario_search_job_budget_configured_seconds", budgets.job)
+    for choice in policy.of(VictimChoice):  # type: ignore[type-abstract]
+        labels = {"generator": choice.generator}
+        seconds = budgets.of_generator(choice.generator)
+        metrics.put("scenario_search_generator_budget_configured_seconds", seconds, labels)
+
+
+def record_searches(searches: Iterable[SearchStatistics], metrics: Metrics) -> None:
+    """Count the searches of a cycle."""
+    for search in searches:
+        labels = {
+            "action": search.action,
+            "result": search.result,
+            "reduced_budget": str(search.reduced_budget).lower(),
+        }
+        metrics.add("scenario_search_jobs_total", 1, labels)
+        for part in search.generators:
+            _record_part(search.action, part, metrics)
+
+
+def _record_part(action: str, part: GeneratorStatistics, metrics: Metrics) -> None:
+    labels = {"action": action, "generator": part.generator}
+    metrics.observe("scenario_search_duration_seconds", part.seconds, {**labels, "result": part.result})
+    for state, count in part.states.items():
+        metrics.add("scenario_search_scenarios_total", count, {**labels, "state": state})
+        if state in _BY_ACTION:
+            metrics.add(_BY_ACTION[state], count, {"action": action})

@@ -10,7 +10,7 @@ from pykai.kube.api import Deletion, Object, Patch
 from pykai.kube.errors import ApiError, Conflict, Forbidden, Timeout
 from pykai.kube.resources import POD, POD_GROUP, PRIORITY_CLASS
 from pykai.model.plan import Plan
-from pykai.scheduler.requests import BACKOFF
+from pykai.scheduler.bind_requests import BACKOFF
 
 from .rig import FAST, RecordingApi, Rig, furnish, params, pod, rig, submit
 
@@ -123,7 +123,7 @@ async def test_a_note_counts_for_as_long_as_it_takes_to_write_it() -> None:
         await full_house(it)
         await submit(it.api, pod("build"), priorityClassName=BUILD)
         await it.until(lambda: it.api.count("try", "PodGroup") > 1)
-        lost = it.scheduler._memory.assumptions.expire(1e12)
+        lost = it.scheduler._state.assumptions.expire(1e12)
         assert "annotations of team/train-0" not in lost
 
 

@@ -1,8 +1,8 @@
-"""Which change asks for a cycle, and how soon: the rule that lets a quiet cluster cost nothing.
+"""Queueing hints: which change asks for a cycle, and how soon. They let a quiet cluster cost nothing.
 
-A change that gives somebody who waits a chance starts a cycle now; one that only changes what they are told does so in
-time (the schedule period); the echo of what we wrote ourselves does not count. Changes are compared by what the
-scheduler reads: a heartbeat that changes nothing else than a version is no change.
+A change that may make a waiting pod schedulable starts a cycle now; one that only changes its reasons does so within
+the schedule period; the echo of our own writes does not count. Changes are compared by what the scheduler reads: a
+heartbeat that changes nothing else than a version is no change.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from pykai.cache.cluster import ClusterCache
 from pykai.cache.pods import request_failed, request_is_for
 from pykai.objects import kinds, names
-from pykai.scheduler.homeless import is_homeless
+from pykai.scheduler.bind_requests import targets_missing_node
 
 
 class When(Enum):
@@ -25,43 +25,43 @@ class When(Enum):
     NOW = "now"
 
 
-class Urgency(Enum):
+class Hint(Enum):
     """How soon a cycle must follow while pods wait, and how soon while none do."""
 
-    NOTHING = (When.NEVER, When.NEVER)
+    SKIP = (When.NEVER, When.NEVER)
     """No decision can depend on it."""
-    NEWS = (When.IN_TIME, When.NEVER)
-    """What those who wait are told may change."""
-    WORD = (When.NEVER, When.IN_TIME)
-    """Somebody is said to wait: to be taken back if nobody does."""
-    CHORE = (When.IN_TIME, When.IN_TIME)
+    REASONS = (When.IN_TIME, When.NEVER)
+    """The reasons of pods that wait may change."""
+    CONDITION = (When.NEVER, When.IN_TIME)
+    """A gang shows a condition: to be cleared if none of its pods wait."""
+    WRITE = (When.IN_TIME, When.IN_TIME)
     """Something is to be written."""
-    ROOM = (When.NOW, When.NEVER)
-    """Those who wait may have a place now."""
+    CAPACITY = (When.NOW, When.NEVER)
+    """Pods that wait may fit now."""
     LOSS = (When.NOW, When.IN_TIME)
     """Likewise, and a gang may have lost its minimum."""
-    WORK = (When.NOW, When.NOW)
-    """Somebody new waits, or waits for something else."""
+    QUEUE = (When.NOW, When.NOW)
+    """A new pod waits, or one waits for something else."""
 
-    def when(self, somebody_waits: bool) -> When:
+    def when(self, pods_wait: bool) -> When:
         """How soon a cycle must follow."""
-        return self.value[0] if somebody_waits else self.value[1]
+        return self.value[0] if pods_wait else self.value[1]
 
 
 ENDED = ("Succeeded", "Failed")
-Rule = Callable[[Any, Any, ClusterCache], Urgency]
+Rule = Callable[[Any, Any, ClusterCache], Hint]
 """(the object before, the object now, the cache with the change applied); None where there is none."""
 
 
-def urgency(old: Any, new: Any, cache: ClusterCache) -> Urgency:
+def queueing_hint(old: Any, new: Any, cache: ClusterCache) -> Hint:
     """How much a change of one object in the cache matters; None is an object that is not there, or not ours."""
     if old is None and new is None:
-        return Urgency.NOTHING
+        return Hint.SKIP
     return RULES[type(old if new is None else new)](old, new, cache)
 
 
 # ----------------------------------------------------------------------------------------------------------------- pods
-def _pod(old: kinds.Pod | None, new: kinds.Pod | None, cache: ClusterCache) -> Urgency:
+def _pod(old: kinds.Pod | None, new: kinds.Pod | None, cache: ClusterCache) -> Hint:
     pod = old if new is None else new
     assert pod is not None
     mine = _mine(pod, cache)
@@ -70,15 +70,15 @@ def _pod(old: kinds.Pod | None, new: kinds.Pod | None, cache: ClusterCache) -> U
     if old is None:
         return _pod_came(new, mine)
     if old.metadata.deletion_timestamp is None and new.metadata.deletion_timestamp is not None:
-        return Urgency.ROOM if new.spec.node_name else Urgency.NEWS
+        return Hint.CAPACITY if new.spec.node_name else Hint.REASONS
     if not new.spec.node_name:
-        open_wish = mine and not _being_bound(new, cache)
-        return Urgency.WORK if open_wish and _wishes(old) != _wishes(new) else Urgency.NOTHING
+        undecided = mine and not _being_bound(new, cache)
+        return Hint.QUEUE if undecided and _requirements(old) != _requirements(new) else Hint.SKIP
     if not old.spec.node_name:
-        return Urgency.CHORE if mine and _blamed(new, cache) else Urgency.NEWS
+        return Hint.WRITE if mine and _shows_condition(new, cache) else Hint.REASONS
     if old.spec != new.spec:
-        return Urgency.ROOM
-    return Urgency.NEWS if _marks(old) != _marks(new) else Urgency.NOTHING
+        return Hint.CAPACITY
+    return Hint.REASONS if _labels_and_annotations(old) != _labels_and_annotations(new) else Hint.SKIP
 
 
 def _mine(pod: kinds.Pod, cache: ClusterCache) -> bool:
@@ -86,27 +86,27 @@ def _mine(pod: kinds.Pod, cache: ClusterCache) -> bool:
     return pod.spec.scheduler_name == cache.params.scheduler_name and names.POD_GROUP_ANNOTATION in annotations
 
 
-def _pod_gone(old: kinds.Pod | None, mine: bool) -> Urgency:
+def _pod_gone(old: kinds.Pod | None, mine: bool) -> Hint:
     """A pod that left or finished: who held a place gives it back."""
     if old is None or old.status.phase in ENDED:
-        return Urgency.NOTHING
+        return Hint.SKIP
     if mine:
-        return Urgency.LOSS
-    return Urgency.ROOM if old.spec.node_name else Urgency.NOTHING
+        return Hint.LOSS
+    return Hint.CAPACITY if old.spec.node_name else Hint.SKIP
 
 
-def _pod_came(new: kinds.Pod, mine: bool) -> Urgency:
+def _pod_came(new: kinds.Pod, mine: bool) -> Hint:
     if new.spec.node_name:
-        return Urgency.NEWS
-    return Urgency.WORK if mine else Urgency.NOTHING
+        return Hint.REASONS
+    return Hint.QUEUE if mine else Hint.SKIP
 
 
-def _wishes(pod: kinds.Pod) -> object:
+def _requirements(pod: kinds.Pod) -> object:
     """All that decides where a pod may go."""
-    return pod.spec, *_marks(pod), pod.status.resource_claim_statuses, pod.status.nominated_node_name
+    return pod.spec, *_labels_and_annotations(pod), pod.status.resource_claim_statuses, pod.status.nominated_node_name
 
 
-def _marks(pod: kinds.Pod) -> tuple[object, object]:
+def _labels_and_annotations(pod: kinds.Pod) -> tuple[object, object]:
     return pod.metadata.labels, pod.metadata.annotations
 
 
@@ -115,7 +115,7 @@ def _being_bound(pod: kinds.Pod, cache: ClusterCache) -> bool:
     return request is not None and request_is_for(request, pod) and not request_failed(request)
 
 
-def _blamed(pod: kinds.Pod, cache: ClusterCache) -> bool:
+def _shows_condition(pod: kinds.Pod, cache: ClusterCache) -> bool:
     """Whether its gang still shows why it waited: that is to be taken back now."""
     name = (pod.metadata.annotations or {}).get(names.POD_GROUP_ANNOTATION, "")
     group = cache.of(kinds.PodGroup).get((pod.metadata.namespace, name))
@@ -123,10 +123,10 @@ def _blamed(pod: kinds.Pod, cache: ClusterCache) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------------- other kinds
-def _node(old: kinds.Node | None, new: kinds.Node | None, _: ClusterCache) -> Urgency:
+def _node(old: kinds.Node | None, new: kinds.Node | None, _: ClusterCache) -> Hint:
     if new is None:
-        return Urgency.LOSS
-    return Urgency.NOTHING if old is not None and _offer(old) == _offer(new) else Urgency.ROOM
+        return Hint.LOSS
+    return Hint.SKIP if old is not None and _offer(old) == _offer(new) else Hint.CAPACITY
 
 
 def _offer(node: kinds.Node) -> object:
@@ -135,44 +135,44 @@ def _offer(node: kinds.Node) -> object:
     return node.metadata.labels, node.spec, bytes(node.status.allocatable), conditions
 
 
-def _group(old: kinds.PodGroup | None, new: kinds.PodGroup | None, _: ClusterCache) -> Urgency:
+def _group(old: kinds.PodGroup | None, new: kinds.PodGroup | None, _: ClusterCache) -> Hint:
     if new is None:
-        return Urgency.NEWS
+        return Hint.REASONS
     if old is None or old.spec != new.spec:
-        return Urgency.WORK
+        return Hint.QUEUE
     if not old.metadata.uid and new.metadata.uid:  # it was expected: now its conditions can be written
-        return Urgency.NEWS
-    said = new.status.scheduling_conditions
-    return Urgency.WORD if said and said != old.status.scheduling_conditions else Urgency.NOTHING
+        return Hint.REASONS
+    shown = new.status.scheduling_conditions
+    return Hint.CONDITION if shown and shown != old.status.scheduling_conditions else Hint.SKIP
 
 
-def _bind_request(old: kinds.BindRequest | None, new: kinds.BindRequest | None, cache: ClusterCache) -> Urgency:
+def _bind_request(old: kinds.BindRequest | None, new: kinds.BindRequest | None, cache: ClusterCache) -> Hint:
     """A request that came is our own; one that failed is to be deleted; one that is gone leaves its pod waiting.
 
     One for a node that went while it was written is to be deleted, too.
     """
     if new is not None:
         failed = request_failed(new) and (old is None or not request_failed(old))
-        late = old is None and is_homeless(new, cache)
-        return Urgency.WORK if failed or late else Urgency.NOTHING
+        late = old is None and targets_missing_node(new, cache)
+        return Hint.QUEUE if failed or late else Hint.SKIP
     assert old is not None
     pod = cache.of(kinds.Pod).get((old.metadata.namespace, old.spec.pod_name))
-    return Urgency.WORK if pod is not None and not pod.spec.node_name else Urgency.NOTHING
+    return Hint.QUEUE if pod is not None and not pod.spec.node_name else Hint.SKIP
 
 
-def _config_map(old: object, new: object, _: ClusterCache) -> Urgency:
+def _config_map(old: object, new: object, _: ClusterCache) -> Hint:
     """Only whether it exists is read."""
-    return Urgency.NEWS if old is None else Urgency.NOTHING
+    return Hint.REASONS if old is None else Hint.SKIP
 
 
-def _numa(old: Any, new: Any, _: ClusterCache) -> Urgency:
-    return Urgency.NEWS if new is not None and not _same(old, new) else Urgency.NOTHING
+def _numa(old: Any, new: Any, _: ClusterCache) -> Hint:
+    return Hint.REASONS if new is not None and not _same(old, new) else Hint.SKIP
 
 
-def _any(old: Any, new: Any, _: ClusterCache) -> Urgency:
+def _any(old: Any, new: Any, _: ClusterCache) -> Hint:
     if new is None:
-        return Urgency.NEWS
-    return Urgency.NOTHING if _same(old, new) else Urgency.ROOM
+        return Hint.REASONS
+    return Hint.SKIP if _same(old, new) else Hint.CAPACITY
 
 
 def _same(old: Any, new: Any) -> bool:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pykai.scheduler import allocator
+from pykai.scheduler import decision
 
 
 @pytest.mark.parametrize("platform", ["linux", "darwin"])
@@ -18,6 +18,6 @@ def test_only_glibc_is_asked(monkeypatch: pytest.MonkeyPatch, platform: str, can
     library = SimpleNamespace(mallopt=asked.__setitem__) if can else SimpleNamespace()
     monkeypatch.setattr(sys, "platform", platform)
     monkeypatch.setattr(ctypes, "CDLL", lambda _: library)
-    allocator.keep_freed_memory()
-    wanted = {-1: allocator.KEPT_BYTES, -3: allocator.LARGEST_BYTES}
+    decision.keep_freed_memory()
+    wanted = {-1: decision.KEPT_BYTES, -3: decision.LARGEST_BYTES}
     assert asked == (wanted if can and platform == "linux" else {})

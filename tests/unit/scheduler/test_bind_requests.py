@@ -9,7 +9,7 @@ import pytest
 from pykai.kube.api import Object, Patch
 from pykai.kube.errors import ApiError, Conflict, Forbidden, Timeout
 from pykai.kube.resources import BIND_REQUEST, POD
-from pykai.scheduler.requests import TRIES, create_request, until_certain
+from pykai.scheduler.bind_requests import TRIES, create_request, until_certain
 
 from .rig import RecordingApi, furnish, pod
 from .test_trouble import request_for

@@ -13,7 +13,7 @@ from pykai.objects import kinds
 from pykai.observe.metrics import SCHEDULER, Metrics
 from pykai.plugins import registry
 from pykai.scheduler.decision import Decision, make_decision, no_judge
-from pykai.scheduler.figures import record
+from pykai.scheduler.metrics import record
 from tests.unit.engine.test_deadlines import NOW, made, running
 
 from . import rig

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pykai.model.params import SchedulerParams
 from pykai.model.plan import Bind
 from pykai.objects import kinds
-from pykai.scheduler.orders import DeviceNames, request_body
+from pykai.scheduler.bind_requests import DeviceNames, request_body
 
 POD = kinds.Pod(metadata=kinds.ObjectMeta(name="a", namespace="team", uid="u"))
 

@@ -21,12 +21,11 @@ from pykai.kube.watches import Watches
 from pykai.model.params import SchedulerParams
 from pykai.objects import kinds, names
 from pykai.objects.kinds import BindRequest, Pod, PodGroup
-from pykai.scheduler.expected_groups import ExpectedGroups
-from pykai.scheduler.own_groups import OwnGroups
-from pykai.scheduler.urgency import Urgency, urgency
+from pykai.scheduler.group_membership import ExpectedGroups, OwnGroups
+from pykai.scheduler.queueing_hints import Hint, queueing_hint
 
 Key = tuple[str, str]
-Heed = Callable[[Urgency], None]
+Heed = Callable[[Hint], None]
 
 
 @dataclass(frozen=True)
@@ -80,7 +79,7 @@ def selection(source: Source, params: SchedulerParams, selective: bool) -> Selec
     return Selection(labels=labels, fields=fields, metadata_only=source.names_only)
 
 
-class Feed:
+class Informers:
     """Follows all sources into one cache; `heed` is told how much each change matters."""
 
     def __init__(  # noqa: PLR0913 - what informers feed
@@ -165,6 +164,6 @@ class Feed:
         before = held.get(key)
         self._cache.apply(change)
         self._assumptions.seen(change)
-        matters = urgency(before, held.get(key), self._cache)
-        if matters is not Urgency.NOTHING:
+        matters = queueing_hint(before, held.get(key), self._cache)
+        if matters is not Hint.SKIP:
             self._heed(matters)

@@ -19,13 +19,20 @@ from pykai.kube.resources import CONFIG_MAP, NODE
 from pykai.model.params import SchedulerParams
 from pykai.objects.snapshot_file import RawObjects
 from pykai.plugins import registry
-from pykai.scheduler.dump import Circumstances, config_document, discovery_document, write_snapshot
-from pykai.scheduler.feed import SOURCES
-from pykai.scheduler.server import job_order, plugin_doors, serving
+from pykai.scheduler.debug_server import (
+    SnapshotContext,
+    config_document,
+    debug_routes,
+    discovery_document,
+    job_order,
+    serving,
+    write_snapshot,
+)
+from pykai.scheduler.informers import SOURCES
 
 from .rig import RecordingApi, furnish, node, pod, rig, submit
 
-ABOUT = Circumstances(SchedulerConfig(queue_depth={"allocate": 10}), registry.BUILT_IN)
+ABOUT = SnapshotContext(SchedulerConfig(queue_depth={"allocate": 10}), registry.BUILT_IN)
 
 
 @pytest.fixture
@@ -112,7 +119,7 @@ async def test_the_order_of_jobs() -> None:
 
 async def test_doors(api: RecordingApi, tmp_path: Path) -> None:
     orders: list[dict[str, object] | None] = [None, {"global_order": []}]
-    app = plugin_doors(lambda: write_snapshot(api, SchedulerParams(), ABOUT), lambda: orders.pop(0))
+    app = debug_routes(lambda: write_snapshot(api, SchedulerParams(), ABOUT), lambda: orders.pop(0))
     async with serving(app, 0) as port, aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
         answer = await session.get("/get-snapshot")
         assert answer.headers["Content-Disposition"] == "attachment; filename=snapshot.zip"
@@ -126,6 +133,6 @@ async def test_doors(api: RecordingApi, tmp_path: Path) -> None:
 
 
 async def test_a_door_without_its_plugin_is_not_there() -> None:
-    async with serving(plugin_doors(None, None), 0) as port, aiohttp.ClientSession() as session:
+    async with serving(debug_routes(None, None), 0) as port, aiohttp.ClientSession() as session:
         answer = await session.get(f"http://127.0.0.1:{port}/get-snapshot")
         assert (answer.status, await answer.text()) == (404, "plugin not found")
