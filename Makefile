@@ -75,7 +75,8 @@ bench: $(BENCH)/.ready
 bench-variants: env
 	@$(BIN)/python -m bench.variants $(ARGS)
 
-# CPU of a live scheduler's cycle after a change, in a full cluster, step by step; `make bench-live ARGS="--nodes 1000"`.
+# CPU of a live scheduler's cycle after a change, in a full cluster, step by step;
+# `make bench-live ARGS="--nodes 1000"`; `ARGS=--docs` as above.
 bench-live: env
 	@$(BIN)/python -m bench.live_cycle $(ARGS)
 

@@ -19,9 +19,9 @@ from statistics import median
 import click
 import msgspec
 
-from bench import live_cost, machine, sections
+from bench import live_load, machine, page
 from bench.live_cluster import LiveCluster, component, live_cluster
-from bench.live_cost import Meter
+from bench.live_load import Meter
 from bench.measure import BenchError
 from bench.page import markdown
 from pykai.cli.install import install
@@ -179,11 +179,11 @@ async def measure(cluster: LiveCluster, directory: Path, jobs: int, size: int) -
 
 
 async def _as_they_come(cluster: LiveCluster, api: Api, directory: Path, jobs: int, size: int) -> Outcome:
-    before = live_cost.read(cluster)
+    before = live_load.read(cluster)
     async with followed(api, "coming") as progress, grouper(cluster, directory):
         await create_jobs(api, "coming", jobs, size)
         await progress.reached(progress.grouped, jobs * size)
-        after = live_cost.read(cluster)
+        after = live_load.read(cluster)
     return outcome("while pods come", progress, before, after, 0.0)
 
 
@@ -191,10 +191,10 @@ async def _all_waiting(cluster: LiveCluster, api: Api, directory: Path, jobs: in
     async with followed(api, "waiting") as progress:
         await create_jobs(api, "waiting", jobs, size)
         await progress.reached(progress.born, jobs * size)
-        before, since = await live_cost.read_when_quiet(cluster), time.perf_counter()
+        before, since = await live_load.read_when_quiet(cluster), time.perf_counter()
         async with grouper(cluster, directory):
             await progress.reached(progress.grouped, jobs * size)
-            after = live_cost.read(cluster)
+            after = live_load.read(cluster)
     return outcome("all pods waiting", progress, before, after, since)
 
 
@@ -237,7 +237,7 @@ def main(jobs: int, size: int, docs: bool) -> None:
     columns: list[tables.Column | str] = [TITLES[0], *(tables.Column(title, right=True) for title in TITLES[1:])]
     tables.show([tables.table("Grouping", columns, [each.row() for each in found])])
     if docs:
-        PAGE.write_text(sections.with_section(PAGE.read_text(), "bench-grouping", section(found, jobs, began)))
+        PAGE.write_text(page.with_section(PAGE.read_text(), "bench-grouping", section(found, jobs, began)))
 
 
 if __name__ == "__main__":

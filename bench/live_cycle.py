@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -22,6 +23,7 @@ import msgspec
 import numpy.ma  # noqa: F401  numpy imports it in the middle of the first `unique`: start-up, not a cycle
 
 from bench import machine
+from bench.page import markdown, with_section
 from pykai.cache.assumed import Assumptions
 from pykai.cache.cluster import ClusterCache
 from pykai.config import scheduler as configuration
@@ -53,6 +55,17 @@ DRIFT = 3
 """GPUs that every second queue has above its quota, and every other below, where queues are unequal."""
 SIZES = 5
 """Pods that wait there in vain ask for more GPUs than that, in so many sizes, and each for another amount of CPU."""
+PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
+TEXT = """## Live cycles
+
+{heading}, from the watch events to what is to be written, in a cluster that is full. Asked: 20 ms for one pod that
+arrives, 100 ms for one that ends while 1,000 wait, 1 s for 1,000 that arrive; at 10,000 nodes at most twice that.
+*Unequal*: half of the queues are above their quota and half below; all pending pods are different, ask for more than
+the difference, and are refused anew in every cycle.
+
+{table}
+{words}
+"""
 STEPS = ("events", "copy", "snapshot", "open", "allocate", "victims", "judge", "rest")
 """`victims`: consolidation, reclaim, preempt and stale gangs. `rest`: the plan, orders, notices, metrics."""
 
@@ -285,7 +298,8 @@ def play_unequal(nodes: int, rounds: int) -> dict[str, list[dict[str, float]]]:
 @click.command()
 @click.option("--nodes", default=5000, show_default=True, type=click.IntRange(1), help="Nodes with eight GPUs each.")
 @click.option("--rounds", default=5, show_default=True, type=click.IntRange(1), help="How often each thing happens.")
-def main(nodes: int, rounds: int) -> None:
+@click.option("--docs", is_flag=True, help="Write the section of docs/performance.md.")
+def main(nodes: int, rounds: int, docs: bool) -> None:
     """Measure cycles of a live scheduler after a change, in a cluster full of pods with one GPU."""
     began = machine.now()
     keep_freed_memory()
@@ -295,6 +309,9 @@ def main(nodes: int, rounds: int) -> None:
     heading = f"CPU of a cycle in milliseconds: {nodes:,} nodes, {nodes * GPUS:,} pods"
     words = f"{machine.title()}; load {began.load:.1f} at the start, {machine.now().load:.1f} at the end."
     tables.show([tables.table(heading, columns, rows), f"{words}\nMedians of {rounds} times, and the least of all."])
+    if docs:
+        text = TEXT.format(table=markdown([column.title for column in columns], rows), heading=heading, words=words)
+        PAGE.write_text(with_section(PAGE.read_text(), "bench-live", text))
 
 
 def _figures(found: Sequence[dict[str, float]]) -> list[str]:

@@ -20,7 +20,7 @@ from typing import Any
 
 import click
 
-from bench import live_load, machine, sections
+from bench import live_load, machine, page
 from bench.live_cluster import SCHEDULER, LiveCluster, component, live_cluster
 from bench.measure import BenchError
 from bench.page import markdown
@@ -185,7 +185,7 @@ def main(nodes: int, pods: int, docs: bool) -> None:
             before=began.load,
             after=ended.load,
         )
-        PAGE.write_text(sections.with_section(PAGE.read_text(), "bench-memory", text))
+        PAGE.write_text(page.with_section(PAGE.read_text(), "bench-memory", text))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,18 @@
-"""The page docs/performance.md: what was measured, beside KAI's figures and by size. Written whole, never by hand."""
+"""The page docs/performance.md and the figures in README.md: written whole by `make bench`, never by hand.
+
+Sections of the page with a command of their own lie between marks, and stay when the page is written anew.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 
 from bench import figures
+from bench.figures import Comparison
 from bench.machine import Moment
 from bench.measure import CYCLES
-from bench.peer import Comparison
 from bench.scenarios import FULL_UP_TO, SIZES
 
 HEAD = """# Performance
@@ -44,7 +49,8 @@ HEADINGS = (
 
 def page(found: Sequence[Comparison], began: Moment, ended: Moment, machine: str) -> str:
     """The whole page."""
-    parts = [HEAD, _when(found, began, ended, machine), "## Beside KAI\n", beside_kai(found), _notes(found)]
+    parts = [HEAD, _when(found, began, ended, machine), worst(found)]
+    parts += ["## Beside KAI\n", beside_kai(found), _notes(found)]
     parts += ["## Growth\n", _growth_text(), growth_table(found), "## The scenarios\n", _scenarios(found)]
     return "\n".join(parts)
 
@@ -55,6 +61,21 @@ def _when(found: Sequence[Comparison], began: Moment, ended: Moment, machine: st
     load = f"load {began.load:.1f} at the start and {ended.load:.1f} at the end"
     text = f"Measured {began.at:%Y-%m-%d} on {machine}; {load}.\nSizes: {_list(sizes)} nodes."
     return text + (f" Not in this run: {_list(missing)} nodes.\n" if missing else "\n")
+
+
+def worst(found: Sequence[Comparison]) -> str:
+    """What misses its target from parsed objects, the worst first, and how many files miss it warm, too."""
+    judged = [(c.ratio / target, c) for c in found if c.ratio and c.peer and (target := c.run.case.target)]
+    missed = [c for part, c in sorted(judged, key=itemgetter(0)) if part < 1]
+    if not missed:
+        return "Every file reaches what is asked of it, from parsed objects and warm.\n"
+    cold = "; ".join(
+        f"{c.run.case.scenario.name} at {c.run.nodes:,} nodes {figures.times(c.ratio)}"
+        f" ({figures.times(c.warm_ratio)} warm) of {figures.times(c.run.case.target)}"
+        for c in missed
+    )
+    warm = sum(1 for _, c in judged if not c.met)
+    return f"Of {len(judged)} files {len(missed)} miss what is asked from parsed objects, {warm} also warm: {cold}.\n"
 
 
 def _list(sizes: Iterable[int]) -> str:
@@ -121,3 +142,52 @@ def _lines(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
     yield "|" + "---|" * len(head)
     for row in rows:
         yield f"| {' | '.join(row)} |"
+
+
+BEGIN = "<!-- figures written by `make bench` -->\n"
+END = "<!-- end of the figures -->\n"
+
+
+def with_figures(readme: str, found: Sequence[Comparison]) -> str:
+    """The page with the figures of this run; a page without the marks stays as it is."""
+    if BEGIN not in readme or END not in readme:
+        return readme
+    head, rest = readme.split(BEGIN)
+    _, tail = rest.split(END)
+    return f"{head}{BEGIN}\n{table(found)}\n{END}{tail}"
+
+
+def table(found: Sequence[Comparison]) -> str:
+    """A row per scenario; ours (cold, and warm), KAI's and the ratios at every size KAI has figures for."""
+    sizes = sorted({c.run.case.size for c in found if c.peer is not None})
+    names = dict.fromkeys(c.run.case.scenario for c in found)
+    by_key = {c.run.case.key: c for c in found}
+    rows = [
+        (f"{scenario.name}: {scenario.what}", *(_cell(by_key.get(scenario.case(size).key)) for size in sizes))
+        for scenario in names
+    ]
+    return markdown(("one cycle, CPU: pykai (warm) / KAI", *(f"{size:,} nodes" for size in sizes)), rows)
+
+
+def _cell(c: Comparison | None) -> str:
+    if c is None or c.peer is None or c.run.cpu_ms is None:
+        return figures.NONE
+    warm = "" if c.run.warm_ms is None else f" ({figures.cpu(c.run.warm_ms)})"
+    ratio = "" if c.ratio is None else f" = **{figures.times(c.ratio)}**"
+    ratio += "" if c.warm_ratio is None else f" ({figures.times(c.warm_ratio)})"
+    return f"{figures.cpu(c.run.cpu_ms)}{warm} / {figures.peer_cpu(c.peer)}{ratio}"
+
+
+_SECTION = re.compile(r"<!-- written by `make (?P<name>[\w-]+)` -->\n.*?<!-- end of `make (?P=name)` -->\n", re.DOTALL)
+
+
+def with_section(page: str, command: str, text: str) -> str:
+    """The page with the section of `make command` replaced, or added at its end."""
+    section = f"<!-- written by `make {command}` -->\n{text}<!-- end of `make {command}` -->\n"
+    old = next((found[0] for found in _SECTION.finditer(page) if found["name"] == command), None)
+    return page.replace(old, section) if old else f"{page.rstrip()}\n\n{section}"
+
+
+def kept_in(new: str, old: str) -> str:
+    """A new page with the sections of the old one at its end."""
+    return "\n".join([new, *(found[0] for found in _SECTION.finditer(old))])

@@ -13,7 +13,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from bench.peer import Comparison
+from bench.figures import Comparison
 
 OURS, THEIRS, INK, FAINT = "#0891b2", "#ea580c", "#1f2937", "#9ca3af"
 COLUMNS = 4

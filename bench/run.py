@@ -13,9 +13,9 @@ from pathlib import Path
 import click
 from rich.console import RenderableType
 
-from bench import figures, machine, page, peer, readme, sections
+from bench import figures, machine, page
+from bench.figures import Comparison, Peer
 from bench.measure import CYCLES, BenchError, Files, measure
-from bench.peer import Comparison, Peer
 from bench.scenarios import QUICK, SCENARIOS, SIZES, Case, Scenario
 from pykai.observe import tables
 
@@ -82,7 +82,7 @@ def main(quick: bool, scenarios: Sequence[Scenario], nodes: Sequence[int], perf:
 def run(order: Order) -> None:
     """Measure, print and write."""
     files = Files(order.perf / "gen.py", order.root / "build" / "bench")
-    peers = peer.read(order.perf / "kai.json")
+    peers = figures.read(order.perf / "kai.json")
     if not peers:
         click.echo(f"there is no {order.perf / 'kai.json'}: nothing to compare with", err=True)
     began = machine.now()
@@ -97,7 +97,7 @@ def _measured(case: Case, files: Files, peers: dict[str, Peer]) -> Comparison:
     click.echo(f"{case.scenario.name}, {case.nodes:,} nodes: making the file ... ", nl=False, err=True)
     path = files.of(case)
     click.echo("running ... ", nl=False, err=True)
-    found = peer.compare(measure(case, path), peers)
+    found = figures.compare(measure(case, path), peers)
     click.echo(f"{figures.cpu(found.run.cpu_ms)}, {figures.times(found.ratio)}", err=True)
     return found
 
@@ -149,9 +149,9 @@ def _write(root: Path, found: Sequence[Comparison], text: str) -> None:
         growth.setdefault(comparison.run.case.scenario.name, []).append(comparison)
     plot.write(growth, root / "docs" / "img" / "growth.png")
     written = root / "docs" / "performance.md"
-    written.write_text(sections.kept_in(text, written.read_text()) if written.exists() else text)
+    written.write_text(page.kept_in(text, written.read_text()) if written.exists() else text)
     front = root / "README.md"
-    front.write_text(readme.with_figures(front.read_text(), found))
+    front.write_text(page.with_figures(front.read_text(), found))
     click.echo("wrote docs/performance.md, docs/img/growth.png and the figures in README.md", err=True)
 
 

@@ -2,17 +2,21 @@
 
 Which variants there are, the generator beside the project says. Every cycle is cold, the first of a new process: so are
 KAI's. A process that uses up its CPU is ended, and counts as not finished.
+
+What is asked of each run is here, too: ratios to KAI's figures, seconds, failed simulations, and growth by size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 import msgspec
 
 from bench.measure import BenchError, Files, OutOfTimeError, checked, description, replay
+from pykai.engine.policy import SearchLimits
 
 SIZES = (96, 320, 1_000)
 SEED = 7
@@ -152,3 +156,150 @@ def measure(case: VariantCase, path: Path, cpu_seconds: int = CPU_SECONDS) -> Va
     except OutOfTimeError:
         return VariantRun(case, meta.nodes, meta.pending_groups, meta.pending_pods, None)
     return VariantRun(case, meta.nodes, meta.pending_groups, meta.pending_pods, cycle)
+
+
+LONG_SECONDS, TIMES_LONG, TIMES_SHORT = 2.0, 20.0, 5.0
+"""So many times less CPU than KAI, where it needs more than LONG_SECONDS and where not."""
+MOST_SECONDS = {1_000: 2.0}
+"""Size -> CPU of a cycle, whatever KAI needs."""
+FAILED_PER_SEARCH = 2.0
+FLAT = 2.0
+"""The cost of a gang is flat where it grows by no more than this from the smallest to the largest size."""
+CPU, SIMULATIONS, LIMIT = "CPU", "simulations", "limit of simulations"
+
+
+class KaiFigures(msgspec.Struct, frozen=True):
+    """One cycle of KAI. Counts are calls: a pod may be counted twice; moved pods are among the pipelined ones."""
+
+    cpu_s: float
+    bound: int
+    evicted: int
+    pipelined: int
+    note: str = ""
+
+    @property
+    def cut(self) -> bool:
+        """Whether the cycle was ended before it had decided everything."""
+        return self.note.startswith("cut")
+
+
+class _Row(msgspec.Struct, frozen=True):
+    nodes: int
+    seed: int
+    kai: KaiFigures
+
+
+Peers = Mapping[tuple[str, int, int], KaiFigures]
+"""By variant, size and seed."""
+
+
+def read(path: Path) -> Peers:
+    """KAI's figures; empty where there is no such file."""
+    rows = msgspec.json.decode(path.read_bytes(), type=dict[str, _Row]) if path.is_file() else {}
+    return {(name, row.nodes, row.seed): row.kai for name, row in rows.items()}
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Our run and, where there is one for the same file, KAI's."""
+
+    run: VariantRun
+    kai: KaiFigures | None
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times more CPU KAI needs, at least where it was cut; None where either figure is missing."""
+        ours = self.run.cpu_ms
+        return 1000 * self.kai.cpu_s / ours if self.kai and ours else None
+
+    @property
+    def times(self) -> float | None:
+        """The ratio that is asked for."""
+        if self.kai is None:
+            return None
+        return TIMES_LONG if self.kai.cpu_s > LONG_SECONDS else TIMES_SHORT
+
+    @property
+    def most_seconds(self) -> float | None:
+        """The CPU that is allowed."""
+        return MOST_SECONDS.get(self.run.case.size)
+
+    @property
+    def reached(self) -> dict[str, float]:
+        """For everything that is asked, what was reached as a part of it: below 1 it was missed."""
+        cpu = self._cpu()
+        return {**({} if cpu is None else {CPU: cpu}), **self._searches()}
+
+    def _cpu(self) -> float | None:
+        """The least that was reached of the goals for CPU: nothing where the cycle did not finish."""
+        ours, parts = self.run.cpu_ms, list[float]()
+        if self.times is not None:
+            parts.append((self.ratio or 0.0) / self.times)
+        if self.most_seconds is not None:
+            parts.append(1000 * self.most_seconds / ours if ours else 0.0)
+        return min(parts, default=None)
+
+    def _searches(self) -> dict[str, float]:
+        found = self.run.cycle.all_searches if self.run.cycle else Searches()
+        failed = {SIMULATIONS: FAILED_PER_SEARCH * found.searched / found.failed} if found.failed else {}
+        ended_by_limit = found.most >= SearchLimits().scenarios_per_gang
+        return {**failed, **({LIMIT: 0.0} if ended_by_limit else {})}
+
+    @property
+    def missed(self) -> list[str]:
+        return [goal for goal, part in self.reached.items() if part < 1]
+
+    @property
+    def badness(self) -> tuple[float, float]:
+        """Sorts the worst first: what is farthest from what is asked, then what costs most."""
+        if self.run.cpu_ms is None:
+            return -1.0, -inf
+        return min(self.reached.values(), default=inf), -self.run.cpu_ms
+
+
+def judge(run: VariantRun, peers: Peers) -> Judged:
+    """Our run beside KAI's figures for the same file."""
+    return Judged(run, peers.get(run.case.key))
+
+
+@dataclass(frozen=True)
+class Growth:
+    """The runs of one variant, by size. None: there is one size only, or a cycle did not finish."""
+
+    runs: tuple[VariantRun, ...]
+
+    @property
+    def deciding(self) -> float | None:
+        """How many times more CPU deciding takes for a waiting gang at the largest size than at the smallest."""
+        return self._growth([run.deciding_per_gang_ms for run in self.runs])
+
+    @property
+    def cycle(self) -> float | None:
+        """The same for the whole cycle, reading in the cluster included."""
+        return self._growth([run.per_gang_ms for run in self.runs])
+
+    @staticmethod
+    def _growth(costs: Sequence[float | None]) -> float | None:
+        small, large = costs[0], costs[-1]
+        return large / small if len(costs) > 1 and small and large else None
+
+    @property
+    def flat(self) -> bool | None:
+        """Whether the cost of a gang is flat; None where there is one size only."""
+        if len(self.runs) < 2:
+            return None
+        return self.deciding is not None and self.deciding <= FLAT
+
+    @property
+    def badness(self) -> float:
+        """Sorts the worst first."""
+        return -inf if self.deciding is None else -self.deciding
+
+
+def growths(found: Iterable[Judged]) -> list[Growth]:
+    """Runs by variant, the one that grows most first."""
+    runs: dict[str, list[VariantRun]] = {}
+    for each in found:
+        runs.setdefault(each.run.case.variant.name, []).append(each.run)
+    made = (Growth(tuple(sorted(some, key=lambda run: run.case.size))) for some in runs.values())
+    return sorted(made, key=lambda growth: growth.badness)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pykai.controllers.operator.kinds import CLUSTER_POLICY, MADE, WEBHOOKS
+from pykai.controllers.operator.observation import CLUSTER_POLICY, MADE, WEBHOOKS
 from pykai.controllers.operator.upgrade import KUEUE
 from pykai.controllers.podgrouper.reader import plural_of
 from pykai.controllers.podgrouper.rules.kinds import TABLE as WORKLOADS

@@ -1,4 +1,4 @@
-"""The table of extension points in docs/plugins.md, from the Protocols of engine/points.py.
+"""The table of extension points in docs/plugins.md, from the Protocols of engine/plugin_api.py.
 
 The text between the two marks is replaced; everything else on the page is written by hand.
 """
@@ -9,10 +9,10 @@ import inspect
 from typing import Any
 
 from docs.generate import markdown
-from pykai.engine import points
+from pykai.engine import plugin_api
 from pykai.plugins import registry
 
-BEGIN = "<!-- generated from src/pykai/engine/points.py by `make docs` -->\n"
+BEGIN = "<!-- generated from src/pykai/engine/plugin_api.py by `make docs` -->\n"
 END = "<!-- end of the generated part -->\n"
 
 
@@ -42,7 +42,7 @@ def table() -> str:
             "<br>".join(methods(point)),
             ", ".join(users(point)),
         )
-        for point in points.all_points()
+        for point in plugin_api.all_points()
     ]
     return markdown.table(
         ("extension point", "how several compose, and what it is for", "methods", "built-in plugins"), rows

@@ -10,7 +10,7 @@ HEAD = """# Workloads
 
 Generated from the code by `make docs`. The pod grouper puts the pods of a workload in PodGroups, by the kind of their
 topmost owner. A gang starts whole or not at all; the pods of "one group" start one by one. *Priority* is the priority
-class where nobody names one (label `priorityClassName`, or the pods' own); other defaults can be given in a ConfigMap
+class where none is named (label `priorityClassName`, or the pods' own); other defaults can be given in a ConfigMap
 (`--default-priorities-configmap-name` of the [pod grouper](flags.md#kai-podgrouper)).
 """
 TAIL = """Any other kind is grouped as a `Karta` object in the cluster describes it, else as one group. Pods with
@@ -53,14 +53,14 @@ def page() -> str:
 
 
 def _row(versions: list[Kind]) -> tuple[str, str, str, str]:
-    first, told = versions[0], meaning(versions[0])
+    first, meant = versions[0], meaning(versions[0])
     served = "any version" if first.version == ANY_VERSION else ", ".join(f"`{row.version}`" for row in versions)
-    priority = "" if told == INNER else f"`{first.priority}`"
-    return f"`{first.kind}`", f"`{first.group}` {served}" if first.group else served, priority, told
+    priority = "" if meant == INNER else f"`{first.priority}`"
+    return f"`{first.kind}`", f"`{first.group}` {served}" if first.group else served, priority, meant
 
 
 def meaning(row: Kind) -> str:
-    """What starts together; empty where nobody has said."""
+    """What starts together; empty where it is not written yet."""
     if row.rule is defaults.group:
         return ONE_GROUP
     return GANGS.get(row.kind, INNER if row.all_owners else "")

@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykai.objects import kinds
-from pykai.plugins.dra import DynamicResources
-from pykai.plugins.dra.plugin import books_of
+from pykai.plugins.dra import DynamicResources, Session
 from pykai.plugins.dra.selectors import Selectors
 from tests.builders import as_kind
 from tests.properties.dra_twin import Choice, Device, Fields, Meanings, Site, allocations, attribute, capacity
@@ -153,7 +152,7 @@ def offered(site: Site, wanted: list[Fields]) -> list[list[Choice]] | str:
     objects.append(made("held", {"requests": []}, status=in_use(site.held)))
     named = [{"name": f"c{at}", "resourceClaimName": f"c{at}"} for at in range(len(wanted))]
     of = cycle([*objects, pod("p", {"resourceClaims": named})], [DynamicResources()])
-    books = books_of(of)
+    books = of.resources.get(Session)
     assert books is not None
     offer = books.offer(row(of, "p"), of.snapshot.nodes.rows[site.node])
     return offer if isinstance(offer, str) else [_choices(allocation) for _, allocation in offer]

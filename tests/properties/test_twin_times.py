@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pykai.config.usage import Window, WindowType, last_reset, parse_cron
 from pykai.engine.cycle import Cycle
 from pykai.engine.decide import decide
-from pykai.engine.points import RunTimes
+from pykai.engine.plugin_api import RunTimes
 from pykai.engine.policy import Policy
 from pykai.kernels.usage import UsageRecord, normalised_use
 from pykai.model.plan import Plan
@@ -122,7 +122,7 @@ def read(plan: Plan) -> tuple[Decisions, Notes]:
 
 def written(plan: Plan, snapshot: Snapshot, policy: Policy, started: set[str]) -> set[str]:
     """Starts that are to be written: none where no run time matters, else also of those that show none."""
-    if not any(plugin.run_times(snapshot) for plugin in policy.of(RunTimes)):  # type: ignore[type-abstract]
+    if not any(plugin.run_times(snapshot) for plugin in policy.of(RunTimes)):
         return set()
     gangs = snapshot.gangs
     late = {name for row, name in enumerate(gangs.names) if gangs.last_start(row) is None}

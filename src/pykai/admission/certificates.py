@@ -43,7 +43,7 @@ class CertificateError(ValueError):
 
 @dataclass(frozen=True)
 class ServingCredentials:
-    """PEM texts: what the API server is told to trust, and the certificate and key (PKCS#1) the server presents."""
+    """PEM texts: what the API server trusts, and the certificate and key (PKCS#1) the server presents."""
 
     authority: bytes
     certificate: bytes
@@ -134,7 +134,7 @@ def _renewal_time(certificate: x509.Certificate) -> datetime:
 def trust_bundle(authorities: Iterable[bytes], now: datetime) -> bytes:
     """The authorities (PEM texts, newest first) that have not expired, each once: the `caBundle` of a webhook.
 
-    What cannot be read is left out: nobody could trust it, and it must not be in the way of a new authority.
+    What cannot be read is left out: it cannot be trusted, and must not be in the way of a new authority.
     """
     kept: dict[bytes, None] = {}
     for text in authorities:

@@ -2,7 +2,7 @@
 
 Only pods of our scheduler are looked at. Mutation happens on creation; validation on creation and update. An update is
 refused only for what it breaks itself: a pod that was admitted under other settings can still be labelled, bound and
-deleted. A label or annotation that looks like a misspelt one of ours gives a warning: nothing else would tell.
+deleted. A label or annotation that looks like a misspelt one of ours gives a warning: it would be ignored in silence.
 """
 
 from __future__ import annotations

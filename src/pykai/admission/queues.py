@@ -51,12 +51,16 @@ def validate_queue(queue: object, old: object, rules: QueueRules) -> Verdict:
 
 
 @judged
-def validate_queue_deletion(queue: object) -> Verdict:
-    """Admit the deletion of a queue without children, whatever its fields look like; warn while its workloads run."""
+def validate_queue_deletion(queue: object, queues: Mapping[str, Any] | None = None) -> Verdict:
+    """Admit the deletion of a queue without children, whatever its fields look like; warn while its workloads run.
+
+    Its status may list a child that has just been deleted: only those among `queues` count, where they are known.
+    """
     metadata, status = (_map(_map(queue).get(part)) for part in ("metadata", "status"))
-    name, children = metadata.get("name") or "", status.get("childQueues")
-    if isinstance(children, list) and children:
-        raise RefusedError(f"cannot delete queue {name}: it has child queues [{' '.join(map(str, children))}]")
+    name, listed = metadata.get("name") or "", status.get("childQueues")
+    children = [str(child) for child in listed] if isinstance(listed, list) else []
+    if children := [child for child in children if not queues or child in queues]:
+        raise RefusedError(f"cannot delete queue {name}: it has child queues [{' '.join(children)}]")
     held = [f"{resource}: {amount}" for resource, amount in sorted(_map(status.get("allocated")).items())]
     held = [text for text in held if _is_positive(text.rpartition(" ")[2])]
     if not held:

@@ -35,7 +35,7 @@ _ASKING = (names.GPU_FRACTION, names.GPU_MEMORY, names.GPU_FRACTION_DEVICES, nam
 _READ = (*_ASKING, names.GPU_FRACTION_CONTAINER, names.GPU_FRACTION_CONTAINER_TYPE, names.SHARED_GPU_CONFIGMAP)
 """All annotations of pods that rules read."""
 _STRUCTURE = ("subGroups", "minSubGroup", "preemptionDelay", "stalenessGracePeriod")
-"""Fields without which nothing can be wrong with a pod group that its schema does not tell."""
+"""Fields without which a pod group can only break what its schema checks."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def validating_pods(client: Client, pods: PodSelection, name: str = VALIDATING_N
 
 
 def validating_queues(client: Client, prefix: str = QUEUE_PREFIX) -> Configuration:
-    """The ValidatingWebhookConfiguration of queues; an absent webhook keeps nobody from deleting one."""
+    """The ValidatingWebhookConfiguration of queues; a webhook that does not answer never blocks a deletion."""
     queues, path = "scheduling.run.ai/v2/queues", client(review.VALIDATE_QUEUE)
     webhooks = [
         _webhook("queue-validation.kai.scheduler", path, _rule(queues, "Cluster", ["CREATE", "UPDATE"])),
@@ -186,7 +186,7 @@ def _changed(operations: list[str]) -> list[str]:
 
 
 def _odd_names() -> str:
-    """The condition that a pod made by hand has names to warn of; nobody reads the warnings that controllers get."""
+    """The condition that a pod made by hand has names to warn of; warnings to controllers are not shown to users."""
     known = {"labels": names.USER_LABELS, "annotations": names.USER_ANNOTATIONS}
     odd = [
         f"has(object.metadata.{where}) && object.metadata.{where}.exists(k, "

@@ -38,7 +38,7 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether an object is admitted, why not, what to tell the user, and how to change the object (JSON patch).
+    """Whether an object is admitted, why not, what the user should know, and how to change the object (JSON patch).
 
     `warnings` are those that KAI gives as well, `advice` those that only we give; the user sees both.
     """

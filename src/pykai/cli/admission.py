@@ -12,7 +12,7 @@ from pykai.admission.pods import PodSettings, fraction_runtime_class
 from pykai.admission.registration import PodSelection
 from pykai.admission.review import Admission
 from pykai.cli.component import Composition, Part, own_namespace, process_of, run_component
-from pykai.cli.flags import CLIENT, LOGS, SERVERS, Flag, takes, tell_ineffective
+from pykai.cli.flags import CLIENT, LOGS, SERVERS, Flag, takes, warn_ineffective
 from pykai.cli.webhooks import PODS, WEBHOOK, Webhooks, WebhookSettings, watched_priority_classes, webhook_settings
 from pykai.kube.api import Api
 from pykai.kube.watches import Watches
@@ -63,7 +63,7 @@ def compose(
 def admission(**given: Any) -> None:
     """Serve the webhooks of pods and topologies."""
     process = process_of("admission", {**given, "leader_elect": False})
-    tell_ineffective((*FLAGS, *LOGS), given)
+    warn_ineffective((*FLAGS, *LOGS), given)
     settings = pod_settings(given)
     selection = PodSelection(settings.scheduler_name, own_namespace(), guards_devices=settings.block_visible_devices)
     run_component(process, partial(compose, Admission(settings), webhook_settings(given, PODS, selection)))

@@ -1,6 +1,6 @@
 """`kai all`: every component in one process, on one connection and one set of watches, for small clusters.
 
-A component here is what its own command composes, with one difference: nobody asks the API server for a part of a kind,
+A component here is what its own command composes, with one difference: none asks the API server for a part of a kind,
 because the watches are shared and the scheduler needs all of it.
 """
 
@@ -18,8 +18,8 @@ from pykai.admission.pods import PodSettings
 from pykai.admission.registration import PodSelection
 from pykai.admission.review import Admission
 from pykai.cli import binder, node_scale_adjuster, pod_group_controller, pod_grouper, queue_controller, scheduler
-from pykai.cli.component import Composition, Part, errors_for_people, own_namespace, process_of, run_component
-from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, Flag, metric_prefix, port, takes, tell_ineffective
+from pykai.cli.component import Composition, Part, own_namespace, process_of, reported_errors, run_component
+from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, Flag, metric_prefix, port, takes, warn_ineffective
 from pykai.cli.install import install
 from pykai.cli.queue_controller import QueueControllerSettings
 from pykai.cli.scheduler import SchedulerSettings, check_config, config_of
@@ -195,10 +195,10 @@ def all(**given: Any) -> None:  # noqa: A001 - the command's name
     """Every component in one process, for small clusters."""
     process = process_of("all", given, LEASE)
     process = replace(process, client=replace(process.client, unhurried=UNHURRIED))
-    tell_ineffective(LOGS, given)
+    warn_ineffective(LOGS, given)
     settings = settings_of(given)
     check_config(settings.scheduler.config)
     if given["install"]:
-        with errors_for_people():
+        with reported_errors():
             asyncio.run(_install(given["kubeconfig"]))
     run_component(process, partial(compose, settings))

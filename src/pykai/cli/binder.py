@@ -10,7 +10,7 @@ import click
 from msgspec import DecodeError, Struct, json
 
 from pykai.cli.component import Composition, Part, process_of, run_component
-from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, WORKERS, Flag, takes, tell_ineffective
+from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, WORKERS, Flag, takes, warn_ineffective
 from pykai.config.fields import FieldError, converted
 from pykai.controllers.binder import Binder, BinderSettings, BindRules, Plugin, ReservationTemplate, read_plugins
 from pykai.controllers.loop import Pace
@@ -30,7 +30,7 @@ RESERVATION = (
     Flag("resource-reservation-pod-security-context", "", "Security context of reservation pods (JSON)."),
     Flag("resource-reservation-container-security-context", "", "Security context of their container (JSON)."),
     Flag("runtime-class-name", _POD.runtime_class, "Runtime class of reservation pods; empty: none."),
-    Flag("fake-gpu-nodes", False, "GPUs are played: reservation pods only sleep."),
+    Flag("fake-gpu-nodes", False, "Nodes have fake GPUs: reservation pods only sleep."),
 )
 FLAGS = (
     Flag("scheduler-name", names.SCHEDULER_NAME, "Whose pods are bound (spec.schedulerName)."),
@@ -145,5 +145,5 @@ def compose(settings: BinderSettings, api: Api, watches: Watches, work: WorkMetr
 def binder(**given: Any) -> None:
     """Carry out bind requests and reserve shared GPUs."""
     process = process_of("binder", given, names.BINDER_LEASE)
-    tell_ineffective((*FLAGS, *LOGS), given)
+    warn_ineffective((*FLAGS, *LOGS), given)
     run_component(process, partial(compose, settings_of(given)))

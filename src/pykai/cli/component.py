@@ -1,4 +1,4 @@
-"""What every component does around its work: log, connect, serve its pages, be elected, end when told to.
+"""What every component does around its work: log, connect, serve its pages, be elected, end on a signal.
 
 A component is a list of parts that share one connection and one set of watches. The process ends with an error when a
 part ends, whichever: half a component is worse than a restart.
@@ -107,12 +107,12 @@ def set_up_logs(given: Mapping[str, Any]) -> None:
 def run_component(process: Process, compose: Compose) -> None:
     """Run a component until SIGINT or SIGTERM; whatever ends it otherwise is an error of the command."""
     gc.set_threshold(*COLLECTED_AFTER)
-    with errors_for_people():
+    with reported_errors():
         asyncio.run(_until_signal(process, compose))
 
 
 @contextmanager
-def errors_for_people() -> Iterator[None]:
+def reported_errors() -> Iterator[None]:
     """Turn what a user can mend into one line."""
     try:
         yield
@@ -222,5 +222,5 @@ def identity() -> str:
 
 
 def own_namespace() -> str:
-    """The namespace this process runs in: told by the environment, else the system's."""
+    """The namespace this process runs in: from the environment, else the system's."""
     return os.environ.get("POD_NAMESPACE") or os.environ.get("NAMESPACE") or names.SYSTEM_NAMESPACE

@@ -12,12 +12,12 @@ import msgspec
 import structlog
 from aiohttp import web
 
-from pykai.cli.component import errors_for_people
+from pykai.cli.component import reported_errors
 from pykai.cli.flags import Flag, port, takes
 from pykai.config.fields import FieldError
 from pykai.observe import logs
 from pykai.scheduler.debug_server import serving
-from pykai.sim.fair_shares import simulated
+from pykai.simulate.fair_shares import simulated
 
 FLAGS = (
     Flag("host", "127.0.0.1", "Address to listen on; 0.0.0.0 for all of them.", one_dash=True),
@@ -71,5 +71,5 @@ def fairshare_simulator(**given: Any) -> None:
     Flags may be written with one dash, as KAI's.
     """
     logs.set_up()
-    with errors_for_people():
+    with reported_errors():
         asyncio.run(_serve(given))

@@ -161,7 +161,7 @@ def takes(*tables: Iterable[Flag]) -> Callable[[F], F]:
     return decorate
 
 
-def tell_ineffective(flags: Iterable[Flag], given: Mapping[str, Any]) -> None:
+def warn_ineffective(flags: Iterable[Flag], given: Mapping[str, Any]) -> None:
     """Say in the log which of the given flags do nothing, and why."""
     import structlog  # costs more than all flags together, and help needs none of it
 

@@ -14,8 +14,8 @@ from typing import Any, Final
 import click
 import structlog
 
-from pykai.cli.component import errors_for_people, set_up_logs
-from pykai.cli.flags import CLIENT, LOGS, Flag, at_least, takes, tell_ineffective
+from pykai.cli.component import reported_errors, set_up_logs
+from pykai.cli.flags import CLIENT, LOGS, Flag, at_least, takes, warn_ineffective
 from pykai.controllers.operator.upgrade import topologies
 from pykai.kube.api import Api, Object, Resource
 from pykai.kube.credentials import find_access
@@ -93,6 +93,6 @@ async def _run(given: dict[str, Any]) -> None:
 def upgrade(**given: Any) -> None:
     """Apply the definitions of this version; take over topologies of Kueue."""
     set_up_logs(given)
-    tell_ineffective(LOGS, given)
-    with errors_for_people():
+    warn_ineffective(LOGS, given)
+    with reported_errors():
         asyncio.run(_run(given))

@@ -129,7 +129,7 @@ def _plan(order: Order) -> ClusterPlan:
 
 
 @contextmanager
-def _errors_for_people() -> Iterator[None]:
+def _reported_errors() -> Iterator[None]:
     try:
         yield
     except FieldError as error:
@@ -174,7 +174,7 @@ def run(**options: Any) -> None:
     from pykai.observe import logs
 
     logs.set_up()
-    with _errors_for_people():
+    with _reported_errors():
         order = order_of(options)
         run_cluster(_plan(order), _binary(), _show_ready)
 
@@ -183,7 +183,7 @@ def run(**options: Any) -> None:
 @takes_order
 def up(**options: Any) -> None:
     """Start a cluster in the background and wait until it can be used."""
-    with _errors_for_people():
+    with _reported_errors():
         order = order_of(options)
         order.shapes()
         _refuse_running(order.name)
@@ -243,7 +243,7 @@ def _show_ready(record: clusters.Record) -> None:
 @click.option("--all", "every", is_flag=True, help="All your local clusters.")
 def down(name: str, every: bool) -> None:
     """Stop a cluster and remove everything it left."""
-    with _errors_for_people():
+    with _reported_errors():
         for each in [record.name for record in clusters.records()] if every else [name]:
             gone = clusters.down(each)
             click.echo(f"cluster {each} is gone" if gone else f"there is no cluster {each}")
@@ -261,7 +261,7 @@ def kubectl(name: str, arguments: tuple[str, ...]) -> None:
 
     `kai local kubectl --on NAME get pods` where there are several clusters.
     """
-    with _errors_for_people():
+    with _reported_errors():
         kubeconfig = _chosen(name).kubeconfig
         command = [str(_binary()), "kubectl", "--kubeconfig", kubeconfig, *arguments]
         sys.exit(subprocess.run(command).returncode)
@@ -283,7 +283,7 @@ def _chosen(name: str) -> clusters.Record:
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def status(name: str, output: str) -> None:
     """Show your local clusters; the exit code is 1 unless all of them are ready."""
-    with _errors_for_people():
+    with _reported_errors():
         found = [record for record in clusters.records() if name in ("", record.name)]
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode([_summary(record) for record in found])))

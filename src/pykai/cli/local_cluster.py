@@ -59,7 +59,7 @@ class Product:
             await live(api, _PROCESS, compose, all_ready=ready)
 
     async def run_pods_only(self, kubeconfig: Path, ready: asyncio.Event) -> None:
-        """Only let programs in pods work until cancelled; the components are somebody else's affair."""
+        """Only let programs in pods work until cancelled; the chart or the user runs the components."""
         async with connect(kubeconfig) as api:
             self._api = api
             ready.set()

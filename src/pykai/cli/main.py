@@ -5,6 +5,8 @@ So `kai replay` measures the scheduler and not the libraries of its neighbours, 
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -34,19 +36,19 @@ COMMANDS: dict[str, Row] = {
     "snapshot-tool": Row("snapshot_tool", "Time one cycle on a snapshot file, with the flags of KAI's tool."),
     "fairshare-simulator": Row("fairshare_simulator", "Serve fair shares of queues that a request describes."),
     "time-based-fairshare-simulator": Row(
-        "time_based_fairshare_simulator", "Play how past use moves a cluster from queue to queue, into a CSV file."
+        "time_based_fairshare_simulator", "Compute how past use moves a cluster from queue to queue, into a CSV file."
     ),
     "local": Row("local", "A real Kubernetes control plane on this machine, with hollow GPU nodes."),
     "all": Row("all", "Every component in one process, for small clusters."),
     "scheduler": Row("scheduler", "Component: decide which pod runs where."),
-    "binder": Row("binder", "Component: carry out bind requests and reserve shared GPUs."),
+    "binder": Row("binder", "Component: bind pods as BindRequests say and reserve shared GPUs."),
     "podgrouper": Row("pod_grouper", "Component: put the pods of workloads in PodGroups."),
     "podgroup-controller": Row("pod_group_controller", "Component: keep the status of PodGroups, and validate them."),
     "queue-controller": Row("queue_controller", "Component: keep the status of Queues, and validate them."),
     "admission": Row("admission", "Component: the webhooks of pods and topologies."),
     "resource-reservation": Row("reservation", "Program of reservation pods: hold a shared GPU and say which it is."),
     "node-scale-adjuster": Row("node_scale_adjuster", "Component: make waiting GPU shares visible to an autoscaler."),
-    "numa-placement-exporter": Row("numa_placement_exporter", "Component: tell on which NUMA nodes pods really lie."),
+    "numa-placement-exporter": Row("numa_placement_exporter", "Component: report on which NUMA nodes pods run."),
     "operator": Row("operator", "Component: deploy all others, as Config and SchedulingShard objects ask."),
     "upgrade": Row("install", "Apply the definitions of this version before it starts; the chart does."),
     "version": Row("shell", "Show the versions of kai and of Python."),
@@ -104,5 +106,17 @@ def main() -> None:
     """pykai: a Kubernetes scheduler for AI clusters."""
 
 
-if __name__ == "__main__":
+REPEATABLE = ("simulate", "time-based-fairshare-simulator")
+"""Commands whose result depends on nothing but their input: the order of sets must not depend on the process."""
+
+
+def run() -> None:
+    """The command line; repeatable commands start anew with a fixed hash seed."""
+    if sys.argv[1:2] and sys.argv[1] in REPEATABLE and os.environ.get("PYTHONHASHSEED") != "0":
+        fixed = {**os.environ, "PYTHONHASHSEED": "0"}
+        os.execve(sys.executable, [sys.executable, "-m", "pykai.cli.main", *sys.argv[1:]], fixed)
     main()
+
+
+if __name__ == "__main__":
+    run()

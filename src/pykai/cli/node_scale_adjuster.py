@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from pykai.cli.component import Composition, Part, process_of, run_component
-from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, Flag, takes, tell_ineffective
+from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, Flag, takes, warn_ineffective
 from pykai.controllers import node_scale
 from pykai.controllers.node_scale import NodeScalerSettings, ScalingPodTemplate, ScalingSettings
 from pykai.kube.api import Api
@@ -52,5 +52,5 @@ def compose(settings: NodeScalerSettings, api: Api, watches: Watches, work: Work
 def node_scale_adjuster(**given: Any) -> None:
     """Make waiting GPU shares visible to a cluster autoscaler."""
     process = process_of("node-scale-adjuster", given, names.NODE_SCALE_ADJUSTER_LEASE)
-    tell_ineffective(LOGS, given)
+    warn_ineffective(LOGS, given)
     run_component(process, partial(compose, settings_of(given)))

@@ -1,4 +1,4 @@
-"""`kai numa-placement-exporter`: tells on which NUMA nodes the pods of a machine really lie. One per machine."""
+"""`kai numa-placement-exporter`: reports on which NUMA nodes the pods of a machine run. One per machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from pykai.cli.component import Composition, Part, process_of, run_component
-from pykai.cli.flags import LOGS, Flag, client, takes, tell_ineffective, time_above, time_at_least
+from pykai.cli.flags import LOGS, Flag, client, takes, time_above, time_at_least, warn_ineffective
 from pykai.controllers.numa_exporter.cpus import TopologyError, numa_of_cpus
 from pykai.controllers.numa_exporter.exporter import Exporter, ExporterSettings, kubelet
 from pykai.kube.api import Api
@@ -56,5 +56,5 @@ def numa_placement_exporter(**given: Any) -> None:
     process = process_of(
         "numa-placement-exporter", {**given, "metrics_bind_address": "0", "health_probe_bind_address": "0"}
     )
-    tell_ineffective(LOGS, given)
+    warn_ineffective(LOGS, given)
     run_component(process, partial(compose, settings_of(given), given["podresources_socket"]))

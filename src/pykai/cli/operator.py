@@ -26,7 +26,7 @@ from pykai.admission.certificates import (
 )
 from pykai.cli import binder, node_scale_adjuster, pod_grouper, queue_controller, scheduler
 from pykai.cli.component import Composition, Part, process_of, run_component
-from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, Flag, takes, tell_ineffective
+from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, Flag, takes, warn_ineffective
 from pykai.cli.main import main
 from pykai.config import scheduler as configuration
 from pykai.config.fields import FieldError
@@ -34,8 +34,8 @@ from pykai.config.scheduler import remarks
 from pykai.config.usage import read_usage_config
 from pykai.controllers import operator as controller
 from pykai.controllers.operator import OperatorSettings, PodScope, Site, WebhookParts
-from pykai.controllers.operator.programs import Programs
-from pykai.controllers.operator.webhooks import Endpoint
+from pykai.controllers.operator.components import Endpoint
+from pykai.controllers.operator.desired import Programs
 from pykai.kube.api import Api
 from pykai.kube.watches import Watches
 from pykai.objects import names
@@ -160,6 +160,6 @@ def check_configuration(document: dict[str, Any]) -> list[str]:
 def operator(**given: Any) -> None:
     """Deploy the system as Config and SchedulingShard objects ask."""
     process = process_of("operator", given, names.OPERATOR_LEASE)
-    tell_ineffective(LOGS, given)
+    warn_ineffective(LOGS, given)
     settings = OperatorSettings(WEBHOOKS, site_of(given), ping, Programs(check_command_line, check_configuration))
     run_component(process, partial(compose, settings))

@@ -10,7 +10,7 @@ import click
 
 from pykai.admission.review import Admission
 from pykai.cli.component import Composition, Part, process_of, run_component
-from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, WORKERS, Flag, takes, tell_ineffective
+from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, WORKERS, Flag, takes, warn_ineffective
 from pykai.cli.webhooks import POD_GROUPS, WEBHOOK, Webhooks, WebhookSettings, webhook_settings
 from pykai.controllers.status import pod_groups
 from pykai.controllers.status.pod_groups import PodGroupStatusSettings
@@ -48,7 +48,7 @@ def podgroup_controller(**given: Any) -> None:
     """Keep the status of PodGroups, and validate them."""
     given["zap_log_level"] = given["zap_log_level"] or str(max(0, given["log_level"] - 3))
     process = process_of("podgroup-controller", given, names.POD_GROUP_CONTROLLER_LEASE)
-    tell_ineffective((*FLAGS, *LOGS), given)
+    warn_ineffective((*FLAGS, *LOGS), given)
     settings = PodGroupStatusSettings(
         given["scheduler_name"],
         Selection(fields=f"spec.schedulerName={given['scheduler_name']}"),

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from pykai.cli.component import Composition, Part, process_of, run_component
-from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, WORKERS, Flag, pairs, takes, tell_ineffective
+from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, WORKERS, Flag, pairs, takes, warn_ineffective
 from pykai.controllers.podgrouper import grouper as controller
 from pykai.controllers.podgrouper.deferred import ExpectedGroups
 from pykai.controllers.podgrouper.grouper import PodGrouperSettings
@@ -71,7 +71,7 @@ def compose(
 ) -> Composition:
     """The grouper as a component; `expectations` of a scheduler in the same process."""
     metered = replace(settings, meters=work.meter)
-    return Composition([Part("pod-grouper", partial(controller.run, api, watches, metered, expectations=expectations))])
+    return Composition([Part("pod-grouper", partial(controller.run, api, watches, metered, expected=expectations))])
 
 
 @click.command("podgrouper")
@@ -79,5 +79,5 @@ def compose(
 def podgrouper(**given: Any) -> None:
     """Put the pods of workloads in PodGroups."""
     process = process_of("pod-grouper", given, names.POD_GROUPER_LEASE)
-    tell_ineffective(LOGS, given)
+    warn_ineffective(LOGS, given)
     run_component(process, partial(compose, alone(settings_of(given))))

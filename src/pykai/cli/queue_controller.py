@@ -22,7 +22,7 @@ from pykai.cli.flags import (
     metric_prefix,
     pairs,
     takes,
-    tell_ineffective,
+    warn_ineffective,
 )
 from pykai.cli.webhooks import QUEUES, WEBHOOK, Webhooks, WebhookSettings, watched_queues, webhook_settings
 from pykai.controllers.status import queues
@@ -106,7 +106,7 @@ def compose(settings: QueueControllerSettings, api: Api, watches: Watches, work:
 def queue_controller(**given: Any) -> None:
     """Keep the status of Queues, show their metrics, and validate them."""
     process = process_of("queue-controller", given, names.QUEUE_CONTROLLER_LEASE)
-    tell_ineffective((*FLAGS, *LOGS), given)
+    warn_ineffective((*FLAGS, *LOGS), given)
     settings = settings_of(given)
     tell_unseen(settings.labels)
     addresses = replace(process, metrics_address=given["metrics_listen_address"], health_address="0")

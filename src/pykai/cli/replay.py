@@ -35,7 +35,7 @@ from pykai.objects.snapshot_file import SnapshotFile
 from pykai.objects.units import parse_timestamp
 from pykai.plugins import registry
 from pykai.scheduler.decision import gc_disabled, keep_freed_memory
-from pykai.sim import pod_checks
+from pykai.simulate import pod_checks
 
 _MAPS_OF_AMOUNTS = ("requests", "limits", "allocatable", "capacity", "overhead")
 _MIB_OF_MAXRSS = 1024 * 1024 if sys.platform == "darwin" else 1024
@@ -193,9 +193,9 @@ def replay(  # noqa: PLR0913 - one parameter for each option
     """
     with refusing(file):
         run = opened(file, now)
-        plan, figures = played(run, cycles)
+        plan, figures = run_cycles(run, cycles)
         found = summary(run.file, figures)
-        again = played_warm(run, cycles) if warm else None
+        again = run_warm_cycles(run, cycles) if warm else None
     if as_json:
         click.echo(msgspec.json.encode({**found, **({} if again is None else {"warm": again})}))
     else:
@@ -224,7 +224,7 @@ def refusing(file: Path) -> Iterator[None]:
         raise _Refused(f"{file}: {_first_wrong_part(file) or field_error(error, snapshot.MEMBER)}") from error
 
 
-def played(run: Replay, cycles: int) -> tuple[Plan, list[CycleFigures]]:
+def run_cycles(run: Replay, cycles: int) -> tuple[Plan, list[CycleFigures]]:
     """The last plan, and the figures of every cycle."""
     figures = []
     keep_freed_memory()
@@ -235,7 +235,7 @@ def played(run: Replay, cycles: int) -> tuple[Plan, list[CycleFigures]]:
     return plan, figures
 
 
-def played_warm(run: Replay, cycles: int) -> list[CycleFigures]:
+def run_warm_cycles(run: Replay, cycles: int) -> list[CycleFigures]:
     """The figures of cycles with a filled cache."""
     with gc_disabled():
         return run.warm_cycles(cycles)

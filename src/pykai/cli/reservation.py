@@ -1,6 +1,6 @@
 """`kai resource-reservation`: holds a GPU that pods share, and says which one it is. Runs in reservation pods.
 
-The pod got one device from its kubelet, which therefore gives that device to nobody else. This program writes the
+The pod got one device from its kubelet, which therefore gives that device to no other pod. This program writes the
 device's UUID into the pod's own annotation, where the binder reads it, and then does nothing until the pod is deleted.
 There is one such process per shared GPU, so it loads little.
 """
@@ -16,8 +16,8 @@ from typing import Any, NoReturn, Protocol
 import click
 import structlog
 
-from pykai.cli.component import errors_for_people, set_up_logs
-from pykai.cli.flags import LOGS, Flag, takes, tell_ineffective
+from pykai.cli.component import reported_errors, set_up_logs
+from pykai.cli.flags import LOGS, Flag, takes, warn_ineffective
 from pykai.hollow.nvml import FakeNvml
 from pykai.hollow.settings import Log as PodLog
 from pykai.hollow.settings import OnStart, Program
@@ -128,7 +128,7 @@ async def _persistently(ask: Callable[[], Any], say: Say) -> Any:
 
 
 def own_pod(environ: Mapping[str, str]) -> Ref:
-    """The pod this process runs in, as the downward API tells."""
+    """The pod this process runs in, from the downward API."""
     for variable, what in (("POD_NAMESPACE", "namespace"), ("POD_NAME", "name")):
         if not environ.get(variable):
             raise ReservationError(f"could not find pod {what}: environment variable {variable} is not set")
@@ -173,8 +173,8 @@ def resource_reservation(**given: Any) -> None:
     import pynvml  # it needs NVIDIA's library, which only nodes with GPUs have
 
     set_up_logs(given)
-    tell_ineffective(LOGS, given)
-    with errors_for_people():
+    warn_ineffective(LOGS, given)
+    with reported_errors():
         try:
             asyncio.run(_until_signal(given["kubeconfig"], pynvml))
         except ReservationError as error:

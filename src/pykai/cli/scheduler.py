@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -14,13 +14,13 @@ import structlog
 
 from pykai import __version__
 from pykai.cli.component import Composition, Part, Process, own_host, run_component
-from pykai.cli.flags import CLIENT, ELECTION, Flag, address, at_least, metric_prefix, port, takes, tell_ineffective
+from pykai.cli.flags import CLIENT, ELECTION, Flag, address, at_least, metric_prefix, port, takes, warn_ineffective
 from pykai.config import scheduler as configuration
 from pykai.config.fields import FieldError
 from pykai.config.scheduler import SchedulerConfig, remarks
 from pykai.config.usage import UsageConfig, read_usage_config
 from pykai.controllers.loop import Pace, ReconcileLoop
-from pykai.controllers.usage import QUERY_LATENCY, UsageLister, source_of
+from pykai.controllers.usage import QUERY_LATENCY, UsageLister, UsageSource, source_of
 from pykai.engine.policy import Policy
 from pykai.kube.api import Api
 from pykai.kube.clock import wall
@@ -33,8 +33,8 @@ from pykai.observe import logs
 from pykai.observe.metrics import WorkMetrics
 from pykai.plugins import registry
 from pykai.scheduler.debug_server import SnapshotContext, debug_routes, job_order, serving, write_snapshot
-from pykai.scheduler.decision import keep_freed_memory
-from pykai.scheduler.scheduler import ALONE, LiveScheduler, Options, Policies
+from pykai.scheduler.decision import Decision, keep_freed_memory
+from pykai.scheduler.scheduler import ALONE, LiveScheduler, Options, Policies, unobserved
 from pykai.scheduler.trigger import Debounce
 from pykai.scheduler.writer_context import Colocated
 from pykai.verify.judge import verify
@@ -90,7 +90,7 @@ log = structlog.get_logger(component="scheduler")
 
 @dataclass(frozen=True)
 class SchedulerSettings:
-    """A scheduler as its flags describe it. `plugin_port` None: no doors on loopback."""
+    """A scheduler as its flags describe it. `plugin_port` None: no debug server."""
 
     options: Options = field(default_factory=Options)
     config: SchedulerConfig = field(default_factory=SchedulerConfig)
@@ -98,6 +98,8 @@ class SchedulerSettings:
     plugin_port: int | None = 8081
     takes_over: bool = False
     """Whether another replica may have led before."""
+    observe: Callable[[Decision], None] = unobserved
+    usage_source: Callable[[UsageConfig], UsageSource] = source_of
 
 
 def settings_of(given: dict[str, Any]) -> SchedulerSettings:
@@ -196,19 +198,19 @@ def compose(
     past: list[UsageLister] = []
     plugins = configuration.plugin_names(settings.config, registry.BUILT_IN)
     judge = partial(verify, plugins=plugins, everything=False)
-    mind = Policies(policy, judge, lambda: past[0].current() if past else {})
+    policies = Policies(policy, judge, lambda: past[0].current() if past else {}, settings.observe)
     options = replace(settings.options, more_metrics=(QUERY_LATENCY,) if usage_config else ())
-    live = LiveScheduler(api, watches, mind, loop, options, colocated)
+    live = LiveScheduler(api, watches, policies, loop, options, colocated)
     known = asyncio.Event()
     parts = [Part("scheduler", partial(_schedule, live, known, settings.takes_over))]
     if usage_config is None:
         known.set()
     else:
         latency = partial(live.metrics.observe, QUERY_LATENCY.name)
-        past.append(UsageLister(source_of(usage_config), usage_config, latency=latency))
+        past.append(UsageLister(settings.usage_source(usage_config), usage_config, latency=latency))
         parts.append(Part("scheduler-usage", partial(_follow_usage, past[0], known), elected=False))
     if settings.plugin_port is not None:
-        parts.append(Part("scheduler-doors", partial(_doors, settings, api, live, policy), elected=False))
+        parts.append(Part("debug-server", partial(_debug_server, settings, api, live, policy), elected=False))
     return Composition(parts, [live.metrics.text])
 
 
@@ -223,7 +225,7 @@ async def _follow_usage(lister: UsageLister, known: asyncio.Event, ready: asynci
     await lister.run(known)
 
 
-async def _doors(
+async def _debug_server(
     settings: SchedulerSettings, api: Api, live: LiveScheduler, policy: Policy, ready: asyncio.Event
 ) -> None:
     """Serve what the configured plugins show."""
@@ -244,7 +246,9 @@ async def _doors(
     assert settings.plugin_port is not None
     host = own_host() or "127.0.0.1"
     async with serving(app, settings.plugin_port, host) as port:
-        log.info("doors open", address=f"{host}:{port}", plugins=sorted(shown & {"snapshot", "reflectjoborder"}))
+        log.info(
+            "debug server started", address=f"{host}:{port}", plugins=sorted(shown & {"snapshot", "reflectjoborder"})
+        )
         ready.set()
         await asyncio.Event().wait()
 
@@ -274,7 +278,7 @@ def scheduler(**given: Any) -> None:
         log.info("pykai scheduler", version=__version__)
     for flag in (*FLAGS, *ELECTION, *CLIENT):
         log.info(f'FLAG: --{flag.name}="{given[flag.parameter]}"')
-    tell_ineffective(FLAGS, given)
+    warn_ineffective(FLAGS, given)
     settings = settings_of(given)
     check_config(settings.config)
     run_component(process_of(given), partial(compose, settings))

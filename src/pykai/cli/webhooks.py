@@ -1,8 +1,8 @@
 """The webhook server of a component: certificates, registration with the API server, and the queues rules ask about.
 
-Two ways. In an installation, somebody else makes the certificate (it lies in a directory, from a Secret) and registers
-the webhooks. Outside of one (`kai local`, a developer's machine) the component does both itself: it is told under which
-host the API server reaches it, keeps a certificate for that name and registers what it serves before it is ready.
+Two ways. In an installation, the operator makes the certificate (it lies in a directory, from a Secret) and registers
+the webhooks. Outside of one (`kai local`, a developer's machine) the component does both itself: it keeps a certificate
+for the host under which the API server reaches it (a flag) and registers what it serves before it is ready.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""YAML that people write, read without guessing: what is wrong is told with line and column.
+"""YAML that people write, read without guessing: what is wrong is reported with line and column.
 
 A key may not be written twice (the second would silently win), keys are texts whatever they look like, instants stay
 the texts they are, and numbers are such as every program can hold. A small text cannot become a large document: files,
@@ -93,7 +93,7 @@ def text_of(file: Path) -> str:
 
 
 def each(text: str) -> Iterator[object]:
-    """The documents of a text, one after the other, None for an empty one; FieldError tells what is not YAML."""
+    """The documents of a text, one after the other, None for an empty one; FieldError says what is not YAML."""
     loader = None
     try:
         _check_depth(text)
@@ -111,7 +111,7 @@ def each(text: str) -> Iterator[object]:
 def _check_depth(text: str) -> None:
     """FieldError where parts are nested deeper than anybody writes: libyaml's composer would overflow the stack.
 
-    A glance at brackets and indentation is enough for most texts; the events of the parser tell for sure.
+    A glance at brackets and indentation is enough for most texts; the events of the parser are exact.
     """
     depth = deepest = 0
     for bracket in _BRACKETS.finditer(text):
@@ -130,7 +130,7 @@ def _check_depth(text: str) -> None:
 
 
 def only(text: str) -> object:
-    """The one document of a text, None where it says nothing; FieldError tells what is not YAML, or that it is more."""
+    """The one document of a text, None where it says nothing; FieldError says what is not YAML, or that it is more."""
     found = [document for document in each(text) if document is not None]
     if len(found) > 1:
         raise FieldError("", f"expected one YAML document, got {len(found)}")

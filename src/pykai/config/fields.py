@@ -45,7 +45,7 @@ def field_error(error: ValidationError, above: str = "") -> FieldError:
 
 @contextmanager
 def below(place: str) -> Iterator[None]:
-    """What is refused inside is told with its place: a path above the field, or `FILE: `."""
+    """What is refused inside names its place: a path above the field, or `FILE: `."""
     try:
         yield
     except FieldError as error:
@@ -64,7 +64,7 @@ def converted(document: object, kind: type[T], above: str = "") -> T:
 def named(error: ValidationError, document: Any, read: Callable[[Any], object], above: str = "") -> FieldError:
     """msgspec's complaint about a document, below `above`, with the keys of maps that it leaves out.
 
-    `read` reads a document and complains as it did: asked about one key after the other, it tells which was meant.
+    `read` reads a document and complains as it did: asked about one key after the other, it shows which was meant.
     """
     found = field_error(error)
     steps: list[Step] = []

@@ -24,7 +24,7 @@ from pykai.objects import units
 
 Arguments = Mapping[str, str]
 Make = Callable[[str, Arguments], tuple[object, ...]]
-"""The plugin objects of a configured name; ValueError tells what is wrong with it or its arguments."""
+"""The plugin objects of a configured name; ValueError says what is wrong with it or its arguments."""
 Scalar = str | int | float | bool
 
 
@@ -238,8 +238,8 @@ _IGNORED_VALUES: Final[Mapping[tuple[str, str], Callable[[str], str]]] = {
 """Arguments with values that count as not given, and what to say of such a value; empty where it counts."""
 
 
-class _Heard(Mapping[str, str]):
-    """Arguments that remember which of them somebody asked for."""
+class _Recorded(Mapping[str, str]):
+    """Arguments that record which of them are read."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given = given
@@ -278,8 +278,8 @@ def _of_plugin(choice: PluginChoice, before: tuple[PluginChoice, ...], make: Mak
 
 def _asked_for(choice: PluginChoice, make: Make) -> set[str]:
     """The arguments that the plugin asks for when it is made: all of them if it keeps them, as it may ask later."""
-    heard = _Heard(choice.arguments)
-    asked, kept = heard.asked, ref(heard)
-    made = make(choice.name, heard)
-    del heard
+    recorded = _Recorded(choice.arguments)
+    asked, kept = recorded.asked, ref(recorded)
+    made = make(choice.name, recorded)
+    del recorded
     return {*choice.arguments} if made and kept() is not None else asked

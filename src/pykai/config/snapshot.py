@@ -45,6 +45,13 @@ def load(path: Path) -> SnapshotFile:
         raise FieldError(f"{path}: {MEMBER}", f"not JSON: {error}") from error
 
 
+def raw_objects(path: Path) -> dict[str, list[Any]]:
+    """The objects of a snapshot that `load` accepts, whole, by the section they stand in."""
+    with zipfile.ZipFile(path) as archive:
+        found: dict[str, list[Any]] = json.decode(archive.read(MEMBER))["rawObjects"]
+    return found
+
+
 def _reread(document: Any) -> SnapshotFile:
     return json.decode(json.encode(document), type=SnapshotFile)
 
@@ -73,7 +80,7 @@ def params(file: SnapshotFile) -> SchedulerParams:
 
 
 def _serves_dra(file: SnapshotFile) -> bool:
-    """Whether the cluster had the DRA API; a file that does not tell holds such objects only where it had."""
+    """Whether the cluster had the DRA API; a file that does not say so holds such objects only where it had."""
     resources = (file.discovery or {}).get("resources")
     if not resources:
         return True

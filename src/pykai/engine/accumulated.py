@@ -109,7 +109,7 @@ class Accumulated:
         gone = [*self._known, *self._pods[pods].tolist()]
         if not useful.all() and not self.room.packs(gone, self._pods[pods[~useful]].tolist()):
             return []
-        if not self.single or len(np.unique(self.nodes[pods])) > 1:
+        if not self.single:
             return numbers
         leaving = self._leaving(numbers, pods[useful | self._movable[pods]])
         if self._last_may_go(leaving):

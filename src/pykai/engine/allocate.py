@@ -47,7 +47,7 @@ def hold_back(cycle: Cycle, gang: int, pods: Sequence[int]) -> bool:
     for pod in pods:
         if cycle.trial.status[pod] == Status.ALLOCATED:
             cycle.trial.wait_instead(pod)
-            cycle.tell_placed(pod)
+            cycle.resources.reserve(pod)
     return True
 
 

@@ -67,10 +67,12 @@ def _movable(cycle: Cycle, cause: Cause, pool: VictimPool) -> Passes | None:
 
 def _rested(cycle: Cycle, gang: int) -> int:
     """How many were evicted since a gang came: where as many were, it is the same ones that rest."""
-    times: list[float] | None = cycle.memo.get("last_evictions")
-    if times is None:
-        times = cycle.memo["last_evictions"] = sorted(cycle.snapshot.gangs.last_eviction.values())
+    times = cycle.state(_eviction_times)
     return len(times) - bisect_left(times, cycle.snapshot.gangs.created(gang)) if times else 0
+
+
+def _eviction_times(cycle: Cycle) -> list[float]:
+    return sorted(cycle.snapshot.gangs.last_eviction.values())
 
 
 def _gpus(cycle: Cycle, pods: Sequence[int]) -> float:
@@ -92,10 +94,15 @@ def _free_gpus(cycle: Cycle) -> float:
 
 def _sample(cycle: Cycle, pool: VictimPool, size: int) -> list[int]:
     """A few candidates from all over the cluster, other ones for each gang that asks; nobody is moved twice."""
-    ring: Ring | None = cycle.memo.get("consolidation_ring")
-    if ring is None:
-        ring = cycle.memo["consolidation_ring"] = Ring(cycle, pool)
-    return ring.take(size, {cycle.trial.gang[pod] for pod in cycle.trial.evicted})
+    rings = cycle.state(_rings)
+    if not rings:
+        rings.append(Ring(cycle, pool))
+    return rings[0].take(size, {cycle.trial.gang[pod] for pod in cycle.trial.evicted})
+
+
+def _rings(_: Cycle) -> list[Ring]:
+    """The ring of the cycle, made with the pool of the first gang that asks."""
+    return []
 
 
 def _messages(cycle: Cycle, scenario: Scenario) -> dict[int, str]:

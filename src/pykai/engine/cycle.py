@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import weakref
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from pykai.engine import points
 from pykai.engine.amounts import BY_MEMORY
 from pykai.engine.budgets import Clock, standing
 from pykai.engine.gang import GangOrders
 from pykai.engine.node_facts import NodeFacts
-from pykai.engine.plugin_times import PluginTimes, TimedDetails
+from pykai.engine.node_resources import ClassResources, NodeResources
+from pykai.engine.plugin_api import GangOrder, MemberOrder, NodeResource, PodOrder, PodScore, QuotaPolicy
+from pykai.engine.plugin_times import PluginTimes
+from pykai.engine.pod_locations import PodLocations
 from pykai.engine.policy import Policy
 from pykai.engine.quota import QueueBook, Triple
 from pykai.engine.ranking import Rankings
@@ -29,21 +29,20 @@ from pykai.model.snapshot import Snapshot
 from pykai.model.statistics import SearchStatistics
 from pykai.model.status import Status
 
+State = TypeVar("State")
+_MISSING = object()
 
-@dataclass(frozen=True)
-class ClassRules:
-    """Who has something to say about the pods of a class beyond masks and scores."""
 
-    live_filters: tuple[points.LiveFilter, ...]
-    live_masks: tuple[points.LiveMask, ...]
-    wait_rules: tuple[points.WaitRule, ...]
-    observers: tuple[points.PlacementObserver, ...]
-    pod_scores: tuple[points.PodScore, ...]
+class ClassRules(NamedTuple):
+    """What applies to the pods of a class beyond masks and scores of their class."""
 
-    @cached_property
+    resources: ClassResources
+    pod_scores: tuple[PodScore, ...]
+
+    @property
     def none(self) -> bool:
         """Whether its pods are judged by nothing but masks and scores."""
-        return not (self.live_filters or self.live_masks or self.wait_rules or self.observers)
+        return not self.resources.all
 
 
 class Cycle:
@@ -59,50 +58,39 @@ class Cycle:
         self.clock = clock
         self.opening, self.closing = PluginTimes(policy, clock), PluginTimes(policy, clock)
         self.trial = Trial(snapshot)
+        self.pod_locations = PodLocations(self.trial)
         self.reasons = Reasons()
-        self.quota = policy.first(points.QuotaPolicy)  # type: ignore[type-abstract]
+        self.quota = policy.first(QuotaPolicy)
         self.cluster = cluster_resources(self.trial)
         self.book = self._queue_book()
-        pod_order = policy.of(points.PodOrder)  # type: ignore[type-abstract]
-        member_order = policy.of(points.MemberOrder)  # type: ignore[type-abstract]
-        self.orders = GangOrders(pod_order, member_order)
+        self._gang_order = policy.of(GangOrder)
+        self.orders = GangOrders(policy.of(PodOrder), policy.of(MemberOrder))
         self.node_facts = NodeFacts(self.trial, policy)
         self.rankings = Rankings(self.node_facts)
         self._rules: dict[int, ClassRules] = {}
-        self._rules_by_concern: dict[tuple[bool, ...], ClassRules] = {}
-        self.gang_order = policy.of(points.GangOrder)  # type: ignore[type-abstract]
-        self.gates = policy.of(points.PodGate)  # type: ignore[type-abstract]
-        self.live_filters = policy.of(points.LiveFilter)  # type: ignore[type-abstract]
-        self.live_masks = policy.of(points.LiveMask)  # type: ignore[type-abstract]
-        self.wait_rules = policy.of(points.WaitRule)  # type: ignore[type-abstract]
-        self.pod_scores = policy.of(points.PodScore)  # type: ignore[type-abstract]
-        self.device_scores = policy.of(points.DeviceScore)  # type: ignore[type-abstract]
-        self.subset_plugins = policy.of(points.NodeSubsets)  # type: ignore[type-abstract]
-        self.observers = policy.of(points.PlacementObserver)  # type: ignore[type-abstract]
-        self.victim_filters = policy.of(points.VictimFilter)  # type: ignore[type-abstract]
-        self.victim_choices = policy.of(points.VictimChoice)  # type: ignore[type-abstract]
-        self.validators = policy.of(points.ScenarioValidator)  # type: ignore[type-abstract]
-        details = policy.of(points.BindDetails)  # type: ignore[type-abstract]
-        self.bind_details = tuple(TimedDetails(plugin, self.closing) for plugin in details)
-        self.keep_rules = policy.of(points.KeepRule)  # type: ignore[type-abstract]
+        self._states: dict[Callable[[Cycle], object], object] = {}
+        self.attempt = 0
+        """Number of the current attempt to place a gang."""
         self.started: dict[int, float] = {}
         """Gangs that got their resources in this cycle -> when."""
         self.stale_since: dict[int, float | None] = {}
-        self.memo: dict[Any, Any] = {}
-        """What plugins derived from the snapshot in this cycle, by plugin name."""
         self.tried: Counter[str] = Counter()
         """Action -> gangs it tried to place."""
         self.out_of_time: set[str] = set()
         """Actions whose budget of time was spent before their searches were done."""
         self.searches: list[SearchStatistics] = []
-        for plugin in policy.of(points.CycleStart):  # type: ignore[type-abstract]
-            self.opening.of(plugin, partial(plugin.start, self))
-        reliefs = [
-            partial(plugin.spared, weakref.proxy(self))  # what a cycle holds does not hold the cycle
-            for plugin in policy.of(points.NeedRelief)  # type: ignore[type-abstract]
-            if self.opening.of(plugin, partial(plugin.relieves, self))
-        ]
-        self.node_facts.reliefs = tuple(reliefs)
+        self.resources = NodeResources(self.trial, self.closing)
+        for plugin in policy.of(NodeResource):
+            self.resources.add(plugin, self.opening.of(plugin, partial(plugin.open, self)))
+        self.node_facts.reliefs = self.resources.reliefs()
+
+    def state(self, opens: Callable[[Cycle], State]) -> State:
+        """What a plugin, or a part of the engine, keeps for this cycle: made by `opens`, its own function or class,
+        when it is first asked for. It must not hold the cycle."""
+        known = self._states.get(opens, _MISSING)
+        if known is _MISSING:
+            known = self._states[opens] = opens(self)
+        return cast(State, known)
 
     @cached_property
     def counts_alike(self) -> bool:
@@ -122,41 +110,13 @@ class Cycle:
         return rows[leaf[self.snapshot.gangs.columns.queue[rows]]].tolist()  # type: ignore[no-any-return]
 
     def rules(self, pod_class: PodClass) -> ClassRules:
-        """The plugins that are concerned with a class; asked once per class."""
+        """What applies to the pods of a class; worked out once per class."""
         found = self._rules.get(pod_class.row)
         if found is None:
-            concerned = tuple([plugin.concerns(self, pod_class) for plugin in self._choosy])
-            found = self._rules_by_concern.get(concerned)
-            if found is None:
-                found = self._rules_by_concern[concerned] = self._class_rules(concerned)
-            self._rules[pod_class.row] = found
+            scores = self.policy.of(PodScore)
+            chosen = tuple([plugin for plugin in scores if plugin.concerns(self, pod_class)])
+            found = self._rules[pod_class.row] = ClassRules(self.resources.of_class(pod_class), chosen)
         return found
-
-    @cached_property
-    def _choosy(self) -> list[Any]:
-        """The plugins that are concerned with some classes only, each once."""
-        points_of = (self.live_filters, self.live_masks, self.wait_rules, self.observers, self.pod_scores)
-        return list({id(plugin): plugin for plugins in points_of for plugin in plugins}.values())
-
-    def _class_rules(self, concerned: tuple[bool, ...]) -> ClassRules:
-        chosen = {id(plugin) for plugin, is_concerned in zip(self._choosy, concerned, strict=True) if is_concerned}
-        return ClassRules(
-            tuple(plugin for plugin in self.live_filters if id(plugin) in chosen),
-            tuple(plugin for plugin in self.live_masks if id(plugin) in chosen),
-            tuple(plugin for plugin in self.wait_rules if id(plugin) in chosen),
-            tuple(plugin for plugin in self.observers if id(plugin) in chosen),
-            tuple(plugin for plugin in self.pod_scores if id(plugin) in chosen),
-        )
-
-    def tell_placed(self, pod: int) -> None:
-        """Let everybody concerned know that a pod has its node, or has it in another way than before."""
-        for observer in self.rules(self.trial.of_class(pod)).observers:
-            observer.placed(self, pod, self.trial.node[pod])
-
-    def tell_evicted(self, pod: int) -> None:
-        """Let everybody concerned know that a pod is supposed to go."""
-        for observer in self.rules(self.trial.of_class(pod)).observers:
-            observer.evicted(self, pod)
 
     def _queue_book(self) -> QueueBook:
         queues, trial = self.snapshot.queues, self.trial
@@ -180,7 +140,7 @@ class Cycle:
     def gang_key(self, gang: int) -> tuple[Any, ...]:
         """Sort key within a queue: policies first, then age, then name."""
         gangs = self.snapshot.gangs
-        own, meta = [plugin.gang_key(self.trial, gang) for plugin in self.gang_order], gangs.objects[gang].metadata
+        own, meta = [plugin.gang_key(self.trial, gang) for plugin in self._gang_order], gangs.objects[gang].metadata
         return (*own, gangs.created(gang), meta.name, meta.namespace)
 
     def queue_request(self, pods: Sequence[int], memory_of_device: float) -> Triple:

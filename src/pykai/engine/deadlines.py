@@ -13,7 +13,7 @@ import numpy as np
 
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import has_allocated
-from pykai.engine.points import RunTimes
+from pykai.engine.plugin_api import RunTimes
 from pykai.model.status import Status
 
 RETRY_SECONDS = 1.0
@@ -22,7 +22,7 @@ RETRY_SECONDS = 1.0
 
 def run_times(cycle: Cycle) -> set[float]:
     """Seconds after a gang's start at which a decision about it may change."""
-    plugins = cycle.policy.of(RunTimes)  # type: ignore[type-abstract]
+    plugins = cycle.policy.of(RunTimes)
     return {seconds for plugin in plugins for seconds in plugin.run_times(cycle.snapshot)}
 
 

@@ -14,6 +14,7 @@ from pykai.engine.cycle import Cycle
 from pykai.engine.failures import Failures
 from pykai.engine.gang import pods_to_place, ready
 from pykai.engine.order import pending_gangs
+from pykai.engine.plugin_api import PodGate, VictimFilter
 from pykai.engine.pool import VictimPool
 from pykai.engine.quota import QueueBook
 from pykai.engine.reasons import POD_ERRORS, GangError, about_pod
@@ -149,7 +150,7 @@ def _delayed(cycle: Cycle, gang: int) -> bool:
 def _refused(cycle: Cycle, gang: int, pods: Sequence[int]) -> bool:
     """Whether a gate turns a pod away for a reason no eviction can change."""
     for pod in pods:
-        for gate in cycle.gates:
+        for gate in cycle.policy.of(PodGate):
             refusal = gate.refuse(cycle, pod)
             if refusal is not None and refusal.lasting:
                 cycle.reasons.pods[pod] = refusal.message
@@ -161,7 +162,7 @@ def _refused(cycle: Cycle, gang: int, pods: Sequence[int]) -> bool:
 
 def filtered(cycle: Cycle, cause: Cause, pool: VictimPool) -> Passes | None:
     """Which gangs may be considered as victims at all, remembered per gang for this search; None: all of them."""
-    filters = [f for f in cycle.victim_filters if f.judges(cycle, cause.action)]
+    filters = [f for f in cycle.policy.of(VictimFilter) if f.judges(cycle, cause.action)]
     if not filters:
         return (lambda gangs: gangs != cause.gang) if pool.has(cause.gang) else None
     known: dict[int, bool] = {}

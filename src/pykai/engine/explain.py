@@ -14,7 +14,7 @@ import numpy as np
 from pykai.engine.capacity import human
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import is_gang
-from pykai.engine.points import Refusal, Rejection
+from pykai.engine.plugin_api import Refusal, Rejection
 from pykai.engine.reasons import POD_ERRORS, FitError, GangError, NodeReason, about_pod
 from pykai.model.pods import GpuKind, PodClass
 from pykai.model.resources import CPU, GPU, MEMORY, MIG_PREFIX, PODS, Mask, Rows, scale
@@ -67,7 +67,7 @@ def _text(cycle: Cycle, gang: int, c: PodClass, looked: Looked) -> str:
 
 def _shortage_text(cycle: Cycle, c: PodClass) -> str:
     """Where every node is short of something no other reason counts: the text follows from how many lack what."""
-    free, memo = cycle.node_facts.states().free, cycle.memo.setdefault("shortage_texts", {})
+    free, memo = cycle.node_facts.states().free, cycle.state(_texts)
     known = _while_nothing_moves(cycle).short
     for lack in c.demand:
         if lack not in known:
@@ -75,8 +75,7 @@ def _shortage_text(cycle: Cycle, c: PodClass) -> str:
     key = tuple([(lack[0], known[lack]) for lack in c.demand if known[lack]])
     if key not in memo:
         memo[key] = FitError({_lack(cycle, row).reason: count for row, count in key}).text()
-    text: str = memo[key]
-    return text
+    return memo[key]
 
 
 def _gang_message(cycle: Cycle, gang: int, failed: tuple[int, int], text: str) -> str:
@@ -114,7 +113,7 @@ def fit_error(
     return known
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Known:
     """What was worked out when so many nodes had been touched."""
 
@@ -124,11 +123,24 @@ class _Known:
     """Resource and amount -> how many nodes have less."""
 
 
+def _known(_: Cycle) -> _Known:
+    return _Known(-1)
+
+
+def _texts(_: Cycle) -> dict[tuple[tuple[int, int], ...], str]:
+    """Texts by how many nodes lack what."""
+    return {}
+
+
+def _lacks(_: Cycle) -> dict[int, Lack]:
+    return {}
+
+
 def _while_nothing_moves(cycle: Cycle) -> _Known:
     """What was worked out since something was last placed or evicted."""
-    known: _Known | None = cycle.memo.get("fit_errors")
-    if known is None or known.touched != len(cycle.trial.touched):
-        known = cycle.memo["fit_errors"] = _Known(len(cycle.trial.touched))
+    known = cycle.state(_known)
+    if known.touched != len(cycle.trial.touched):
+        known.touched, known.errors, known.short = len(cycle.trial.touched), {}, {}
     return known
 
 
@@ -221,7 +233,7 @@ def shortages(
 
 
 def _lack(cycle: Cycle, row: int) -> Lack:
-    known: dict[int, Lack] = cycle.memo.setdefault("lacks", {})
+    known = cycle.state(_lacks)
     if row not in known:
         known[row] = Lack(NO_SLOT) if row == PODS else Lack(_reason(cycle, row), row)
     return known[row]

@@ -14,11 +14,10 @@ from math import floor
 
 import numpy as np
 
-from pykai.engine import points
+from pykai.engine.pod_locations import PodCounts
 from pykai.engine.pool import VictimPool
 from pykai.engine.ranked import UNFIT
 from pykai.engine.room import cumulated
-from pykai.engine.whereabouts import Tally
 from pykai.model.resources import GPU, Column, Mask, Rows
 
 _SLACK = 1e-9
@@ -50,13 +49,10 @@ class FitAfter:
         return rows
 
     @cached_property
-    def _blockers(self) -> list[Tally]:
-        """Those of whom none may stay in the domain of the pod's node."""
-        cycle = self.cycle
-        plugins = cycle.policy.of(points.Blockers)  # type: ignore[type-abstract]
-        return [
-            t for plugin in plugins if plugin.concerns(cycle, self._class) for t in plugin.blockers(cycle, self.pod)
-        ]
+    def _blockers(self) -> list[PodCounts]:
+        """Pods of which none may stay in the domain of the pod's node."""
+        states = self.cycle.resources.of_class(self._class).all
+        return [counts for state in states for counts in state.blockers(self.pod)]
 
     def possible(self, gone: Sequence[int]) -> bool:
         """Whether the pod could find a place without these pods. True where only a simulation can tell."""
@@ -79,7 +75,7 @@ class FitAfter:
         helps = np.zeros(len(pods), dtype=bool)
         for tally in self._blockers:
             blocks = tally.pods[pods] & leaving.goes
-            found &= cumulated(nodes, blocks.astype(np.float64)) >= tally.staying[tally.domains[nodes]]
+            found &= cumulated(nodes, blocks.astype(np.float64)) >= tally.present[tally.domains[nodes]]
             wanted = np.unique(tally.domains[self._fits_now])
             helps |= blocks & np.isin(tally.domains[nodes], wanted[wanted > 0])
         return np.asarray((found & self._devices_open(leaving)) | helps)
@@ -149,6 +145,6 @@ class FitAfter:
             domain = tally.domains[node]
             if domain:
                 leaving = sum(1 for pod in gone if tally.pods[pod] and tally.domains[place[pod]] == domain)
-                if tally.staying[domain] > leaving:
+                if tally.present[domain] > leaving:
                     return False
         return True

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pykai.engine.points import MemberOrder, PodOrder
+from pykai.engine.plugin_api import MemberOrder, PodOrder
 from pykai.engine.trial import Trial
 from pykai.model.gangs import PodSet, SubGroupSet
 from pykai.model.status import IS_ACTIVE_ALLOCATED, Status

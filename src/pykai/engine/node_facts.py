@@ -13,8 +13,8 @@ from functools import cached_property
 
 import numpy as np
 
-from pykai.engine import points
 from pykai.engine.node_states import NodeStates
+from pykai.engine.plugin_api import NodeFilter, NodeLook, NodeScore, Rejection, RelativeScore
 from pykai.engine.policy import Policy
 from pykai.engine.ranked import UNFIT
 from pykai.engine.trial import Trial
@@ -32,9 +32,9 @@ class NodeFacts:
 
     def __init__(self, trial: Trial, policy: Policy) -> None:
         self.trial = trial
-        self.filters = policy.of(points.NodeFilter)  # type: ignore[type-abstract]
-        self.scores = policy.of(points.NodeScore)  # type: ignore[type-abstract]
-        self.relative = policy.of(points.RelativeScore)  # type: ignore[type-abstract]
+        self.filters = policy.of(NodeFilter)
+        self.scores = policy.of(NodeScore)
+        self.relative = policy.of(RelativeScore)
         self.reliefs: tuple[Relief, ...] = ()
         """What a class need not find free on nodes, [resource, node]."""
         self.every = np.arange(len(trial.snapshot.nodes))
@@ -43,7 +43,7 @@ class NodeFacts:
         """By class row; equal masks are one object."""
         self._allowed_by_keys: dict[ClassKeys, Mask] = {}
         self._masks: dict[bytes, Mask] = {}
-        self._rejections: dict[tuple[int, Hashable], tuple[points.Rejection, ...]] = {}
+        self._rejections: dict[tuple[int, Hashable], tuple[Rejection, ...]] = {}
         """By filter and key of the class."""
         self._steady_scores: dict[tuple[Hashable, bool, bool], Column] = {}
         self._keys: dict[int, Hashable] = {}
@@ -105,7 +105,7 @@ class NodeFacts:
     def _scored(self, pod_class: PodClass, now: bool, shared: bool) -> Column:
         nodes, trial = self.every, self.trial
         facts = (np.full(len(nodes), now), np.full(len(nodes), float(shared)))
-        look = points.NodeLook(trial, pod_class, nodes, trial.idle, trial.idle, *facts)
+        look = NodeLook(trial, pod_class, nodes, trial.idle, trial.idle, *facts)
         scores = np.zeros(len(nodes))
         for plugin in self.scores:
             scores = scores + plugin.score(look)
@@ -140,7 +140,7 @@ class NodeFacts:
         return most is not None and any(most[row] < need for row, need in pod_class.demand)
 
     # --------------------------------------------------------------------------------------------------------- filters
-    def rejections(self, pod_class: PodClass) -> Iterator[points.Rejection]:
+    def rejections(self, pod_class: PodClass) -> Iterator[Rejection]:
         """Why filters reject which nodes, in the order of the filters."""
         for at, key in enumerate(self.constraints(pod_class)):
             yield from self._rejected(at, key, pod_class)
@@ -155,7 +155,7 @@ class NodeFacts:
             self._constraints[pod_class.row] = known
         return known
 
-    def _rejected(self, at: int, key: Hashable, pod_class: PodClass) -> tuple[points.Rejection, ...]:
+    def _rejected(self, at: int, key: Hashable, pod_class: PodClass) -> tuple[Rejection, ...]:
         known = self._rejections.get((at, key))
         if known is None:
             known = tuple(self.filters[at].rejections(self.trial.snapshot, pod_class))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pykai.engine.devices import rooms
-from pykai.engine.points import RelativeScore
+from pykai.engine.plugin_api import RelativeScore
 from pykai.engine.relative import Standing
 from pykai.engine.trial import Trial
 from pykai.model.resources import Column, Rows

@@ -10,6 +10,7 @@ import numpy as np
 
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import pods_to_place, ready
+from pykai.engine.plugin_api import GangOrder
 from pykai.engine.quota import ZERO, QueueKey, Triple
 
 Key = tuple[Any, ...]
@@ -31,7 +32,7 @@ def in_order(cycle: Cycle, gangs: Iterable[int]) -> list[int]:
     if len(rows) * FEW < len(cycle.snapshot.gangs):
         return sorted(rows.tolist(), key=cycle.gang_key)
     creation = cycle.snapshot.gangs.columns.creation[rows]
-    columns = [plugin.gang_column(cycle.trial, rows) for plugin in cycle.gang_order]
+    columns = [plugin.gang_column(cycle.trial, rows) for plugin in cycle.policy.of(GangOrder)]
     order = np.lexsort([creation, *reversed(columns)])
     keys = np.array([*columns, creation])[:, order]
     result: list[int] = rows[order].tolist()

@@ -9,7 +9,7 @@ import numpy as np
 from pykai.engine.cycle import ClassRules, Cycle, Group
 from pykai.engine.devices import only_promised, with_room
 from pykai.engine.explain import explain_pod, explain_refusal
-from pykai.engine.points import NodeSubsets, Rejection
+from pykai.engine.plugin_api import DeviceScore, NodeResourceState, NodeSubsets, PodGate, Rejection
 from pykai.engine.ranked import UNFIT
 from pykai.model.gangs import PodSet, SubGroupSet
 from pykai.model.pods import PodClass
@@ -33,7 +33,7 @@ class Placement:
         """Place all the pods or none; on failure the trial is as before."""
         if not pods:
             return False
-        self.cycle.memo.pop("group_scores", None)
+        self.cycle.attempt += 1
         mark = self.trial.mark()
         tree = self.trial.snapshot.gangs.trees.get(self.gang)
         if self._podset(pods, None) if tree is None else self._group(tree, pods, None):
@@ -53,7 +53,7 @@ class Placement:
     def _subsets(self, group: Group, pods: Sequence[int], nodes: NodeSet) -> Iterator[NodeSet]:
         subsets: Iterator[NodeSet] = iter((nodes,))
         if group.topology is not None:
-            for plugin in self.cycle.subset_plugins:
+            for plugin in self.cycle.policy.of(NodeSubsets):
                 subsets = self._divided(plugin, group, pods, subsets)
         return subsets
 
@@ -116,7 +116,7 @@ class Placement:
     def _pod(self, at: int, pod: int, nodes: NodeSet) -> bool:
         """Place one pod on the best node that takes it; `at` is its position among the pods of its podset."""
         cycle = self.cycle
-        for gate in cycle.gates:
+        for gate in cycle.policy.of(PodGate):
             refusal = gate.refuse(cycle, pod)
             if refusal is not None:
                 if self.explain:
@@ -128,14 +128,12 @@ class Placement:
                 explain_pod(cycle, self.gang, (pod, at), (nodes, {}, ()))
             return False
         rules = cycle.rules(c)
-        live = rules.live_filters
-        closed = (
-            [closing for mask in rules.live_masks for closing in mask.closed(cycle, pod)] if rules.live_masks else []
-        )
+        rejecting, filtering = rules.resources.rejecting, rules.resources.filtering
+        closed = [rejection for state in filtering for rejection in state.infeasible(pod)] if filtering else []
         extra = self._extra(pod, rules, closed)
         refused: dict[int, str] = {}
         for node, now in cycle.rankings.of(c, nodes).best(extra):
-            why = next((r for f in live if (r := f.reject(cycle, pod, node)) is not None), None) if live else None
+            why = _rejection(rejecting, pod, node) if rejecting else None
             if why is None and self._take(pod, node, c, now):
                 return True
             refused[node] = why or "node(s) didn't have enough resources: GPUs"
@@ -156,14 +154,10 @@ class Placement:
             extra = np.where(shut, UNFIT, 0.0 if extra is None else extra)
         return extra
 
-    def _must_wait(self, pod: int, node: int, c: PodClass) -> bool:
-        rules = self.cycle.rules(c).wait_rules
-        return bool(rules) and any(rule.must_wait(self.cycle, pod, node) for rule in rules)
-
     def _take(self, pod: int, node: int, c: PodClass, now: bool) -> bool:
         """Give the pod the node, waiting for releases where it must; False where its devices are not to be had."""
         trial = self.trial
-        wait = self.wait_only or not now or self._must_wait(pod, node, c)
+        wait = self.wait_only or not now or self.cycle.resources.must_wait(pod, node)
         groups: tuple[str, ...] = ()
         if trial.amounts.shared[c.row]:
             own = self._own_devices(pod, node) if pod in trial.virtual else ()
@@ -175,12 +169,12 @@ class Placement:
             pod in trial.virtual
             and trial.node[pod] == node
             and groups == (trial.gpu_groups.get(pod, ()) if groups else ())
-            and all(rule.unchanged(self.cycle, pod, node) for rule in self.cycle.keep_rules)
+            and self.cycle.resources.unchanged(pod, node)
         ):
             trial.keep(pod)
         else:
             trial.place(pod, node, groups, wait)
-        self.cycle.tell_placed(pod)
+        self.cycle.resources.reserve(pod)
         return True
 
     def _own_devices(self, pod: int, node: int) -> Sequence[str]:
@@ -190,10 +184,19 @@ class Placement:
         return [group for group in groups if shares[group].used == shares[group].releasing]
 
 
+def _rejection(resources: Sequence[NodeResourceState], pod: int, node: int) -> str | None:
+    """The first reason for which a pod cannot get a resource on a node."""
+    for state in resources:
+        reason = state.reject(pod, node)
+        if reason is not None:
+            return reason
+    return None
+
+
 def refused(cycle: Cycle, pods: Sequence[int]) -> bool:
     """Whether a gate turns one of the pods away; one that answers by class is asked once for each."""
     one_each = list({cycle.trial.klass[pod]: pod for pod in pods}.values())
-    for gate in cycle.gates:
+    for gate in cycle.policy.of(PodGate):
         for pod in one_each if getattr(gate, "by_class", False) else pods:
             if gate.refuse(cycle, pod) is not None:
                 return True
@@ -239,6 +242,6 @@ def choose_devices(
 
 def _device_score(cycle: Cycle, used_portion: float) -> float:
     score = 0.0
-    for plugin in cycle.device_scores:
+    for plugin in cycle.policy.of(DeviceScore):
         score += plugin.device_score(used_portion)
     return score

@@ -91,18 +91,14 @@ def _maker(cycle: Cycle, c: PodClass) -> Callable[[int, Key, str], Bind]:
         return Bind(key, node, kind, c.devices, portion, trial.gpu_groups.get(pod, ()))
 
     plain = shared if trial.amounts.shared[c.row] else whole
-    if not cycle.rules(c).observers:
+    if not cycle.resources.of_class(c).detailing:
         return plain
 
     def detailed(pod: int, key: Key, node: str) -> Bind:
-        details = cycle.bind_details
-        extended = (plugin.extended_claim(cycle, pod) for plugin in details)
-        return replace(
-            plain(pod, key, node),
-            claims=tuple(claim for plugin in details for claim in plugin.claims(cycle, pod)),
-            extended_claim=next((e for e in extended if e is not None), None),
-            numa_zones=tuple(zone for plugin in details for zone in plugin.zones(cycle, pod)),
-        )
+        bind, found = plain(pod, key, node), cycle.resources.details(pod)
+        if found is None:
+            return bind
+        return replace(bind, claims=found.claims, extended_claim=found.extended_claim, numa_zones=found.zones)
 
     return detailed
 
@@ -226,7 +222,7 @@ def _stale_text(cycle: Cycle, gang: int) -> str:
 
 def _cleared(cycle: Cycle, waiting: Container[int]) -> Iterator[Key]:
     gangs, status = cycle.snapshot.gangs, cycle.trial.status
-    for gang in gangs.blamed:
+    for gang in gangs.with_conditions:
         if gang not in waiting and not any(status[pod] in _BEING_PLACED for pod in gangs.pods(gang)):
             yield _gang_key(cycle, gang)
 

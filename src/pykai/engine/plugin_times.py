@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 from pykai.engine.budgets import Clock
-from pykai.engine.points import BindDetails
 from pykai.engine.policy import Policy
-
-if TYPE_CHECKING:
-    from pykai.engine.cycle import Cycle
 
 Answer = TypeVar("Answer")
 
@@ -33,20 +27,3 @@ class PluginTimes:
         if name is not None:
             self.seconds[name] += self._clock() - began
         return answer
-
-
-@dataclass(frozen=True)
-class TimedDetails:
-    """A plugin's BindDetails, timed."""
-
-    plugin: BindDetails
-    times: PluginTimes
-
-    def claims(self, cycle: Cycle, pod: int) -> Sequence[tuple[str, Mapping[str, Any]]]:
-        return self.times.of(self.plugin, partial(self.plugin.claims, cycle, pod))
-
-    def zones(self, cycle: Cycle, pod: int) -> Sequence[tuple[str, Mapping[str, str]]]:
-        return self.times.of(self.plugin, partial(self.plugin.zones, cycle, pod))
-
-    def extended_claim(self, cycle: Cycle, pod: int) -> Mapping[str, Any] | None:
-        return self.times.of(self.plugin, partial(self.plugin.extended_claim, cycle, pod))

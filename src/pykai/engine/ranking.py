@@ -15,7 +15,7 @@ import numpy as np
 
 from pykai.engine.node_facts import NodeFacts
 from pykai.engine.node_states import NodeState
-from pykai.engine.points import NodeLook, RelativeScore
+from pykai.engine.plugin_api import NodeLook, RelativeScore
 from pykai.engine.ranked import UNFIT, Ranked
 from pykai.model.pods import PodClass
 from pykai.model.resources import GPU, Column, Mask, Rows

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pykai.engine.points import RelativeScore
+from pykai.engine.plugin_api import RelativeScore
 from pykai.model.resources import Column, Mask, Rows
 
 FEW = 8

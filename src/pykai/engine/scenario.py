@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pykai.engine.allocate import hold_back
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import active_pods, intact, satisfied
+from pykai.engine.plugin_api import ScenarioValidator
 from pykai.engine.quota import QueueBook, Triple
 from pykai.engine.service import serve
 from pykai.engine.start import start
@@ -96,7 +97,7 @@ def _suppose(cycle: Cycle, cause: Cause, pods: Sequence[int], batches: Sequence[
     cause.waiting.prepare({queue_of[gang] for gang in (cause.gang, *(batch.gang for batch in batches))})
     for pod in victims:
         trial.suppose_evicted(pod)
-        cycle.tell_evicted(pod)
+        cycle.resources.release(pod)
     if not serve(cycle, cause, pods, {batch.gang for batch in batches}):
         return None
     scenario = Scenario(
@@ -125,7 +126,7 @@ def _justified(cycle: Cycle, scenario: Scenario) -> bool:
         return False
     if _tears_a_gang(cycle, scenario.released):
         return False
-    return all(validator.justified(cycle, scenario) for validator in cycle.validators)
+    return all(validator.justified(cycle, scenario) for validator in cycle.policy.of(ScenarioValidator))
 
 
 def _tears_a_gang(cycle: Cycle, released: Sequence[int]) -> bool:
@@ -153,7 +154,7 @@ def commit(cycle: Cycle, scenario: Scenario, messages: Mapping[int, str]) -> Non
     cause = scenario.cause
     cycle.trial.decide({pod: Why(cause.action, cause.gang, text, len(messages)) for pod, text in messages.items()})
     for pod in scenario.released:
-        cycle.tell_evicted(pod)
+        cycle.resources.release(pod)
     losers = list(dict.fromkeys(cycle.trial.gang[pod] for pod in scenario.victims))
     for gang in losers:
         hold_back(cycle, gang, cycle.snapshot.gangs.pods(gang))

@@ -2,7 +2,7 @@
 
 A scenario costs a simulation; most cannot work, and figures tell (`engine/room.py`). Pods of the gang are solved for in
 growing prefixes (1, 2, 4 ... then bisection): the victims found for a shorter prefix are kept for the longer one. Ways
-of choosing among the accumulated victims are plugins (`points.VictimChoice`), tried in turn; counts bound each search,
+of choosing among the accumulated victims are plugins (`VictimChoice`), tried in turn; counts bound each search,
 and where it runs live a deadline, which is looked at before every choice.
 """
 
@@ -21,7 +21,7 @@ from pykai.engine.capacity import OVER_LIMIT, OverCapacity
 from pykai.engine.cycle import Cycle
 from pykai.engine.fit_after import FitAfter, Leaving
 from pykai.engine.line import VictimLine
-from pykai.engine.points import VictimChoice
+from pykai.engine.plugin_api import NodeSubsets, VictimChoice
 from pykai.engine.prospects import Prospects, Victims
 from pykai.engine.quota import Triple
 from pykai.engine.room import Room, freed_by
@@ -50,7 +50,7 @@ class Search:
         tree = self.cycle.snapshot.gangs.trees.get(self.cause.gang)
         if tree is None:
             return None
-        found = [plugin.domains(self.cycle, self.cause.gang, tree) for plugin in self.cycle.subset_plugins]
+        found = [plugin.domains(self.cycle, self.cause.gang, tree) for plugin in self.cycle.policy.of(NodeSubsets)]
         return next((domains for domains in found if domains is not None), None)
 
     def solve(self, deadline: Deadline) -> tuple[Scenario | None, SearchStatistics]:
@@ -70,12 +70,12 @@ class Search:
     def _choices(self) -> Sequence[VictimChoice]:
         """The ways of choosing to try: for a single pod, if there is another, none that is for gangs. What it gets on
         one node the victims of other nodes add nothing to, they would only be moved around."""
-        choices = self.cycle.victim_choices
+        choices = self.cycle.policy.of(VictimChoice)
         return [c for c in choices if not c.for_gangs] or choices if len(self.cause.pods) == 1 else choices
 
     def _before_trying(self) -> SearchResult | None:
         """Why no generator need be asked; None: they must."""
-        if not self.cycle.victim_choices:
+        if not self.cycle.policy.of(VictimChoice):
             return SearchResult.NO_GENERATOR
         if not self.cause.pods or not self._limits_can_hold():
             return SearchResult.UNSOLVED

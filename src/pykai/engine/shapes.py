@@ -98,9 +98,7 @@ class Shapes:
     @classmethod
     def of(cls, cycle: Cycle) -> Shapes:
         """The up-to-date shapes of the cycle."""
-        known: Shapes | None = cycle.memo.get("shapes")
-        if known is None:
-            known = cycle.memo["shapes"] = cls(len(cycle.trial.moved))
+        known = cycle.state(_shapes)
         for pod in cycle.trial.moved[known._read :]:
             known._known.pop(cycle.trial.gang[pod], None)
         known._read = len(cycle.trial.moved)
@@ -112,6 +110,10 @@ class Shapes:
         if known is None:
             known = self._known[gang] = _shape(cycle, gang)
         return known
+
+
+def _shapes(cycle: Cycle) -> Shapes:
+    return Shapes(len(cycle.trial.moved))
 
 
 def _shape(cycle: Cycle, gang: int) -> Hashable:

@@ -57,7 +57,7 @@ def _evict(cycle: Cycle, gang: int) -> None:
     pods = active_in_order(trial, cycle.orders, gang)
     for pod in pods:
         trial.suppose_evicted(pod)
-        cycle.tell_evicted(pod)
+        cycle.resources.release(pod)
     trial.decide({pod: Why("stalegangeviction", None, _message(cycle, pod, short), len(pods)) for pod in pods})
 
 

@@ -29,7 +29,7 @@ def start(cycle: Cycle, gangs: Iterable[int]) -> None:
             trial.undo_to(mark)
             continue
         for pod in mine:
-            cycle.tell_placed(pod)
+            cycle.resources.reserve(pod)
         if mine and not had:
             cycle.started[gang] = cycle.now
 
@@ -41,7 +41,7 @@ def _have_all(cycle: Cycle, pods: Sequence[int]) -> bool:
         c, node = trial.of_class(pod), trial.node[pod]
         if (trial.idle[c.dims, node] < -_SLACK).any() or (c.shared and not _have_devices(cycle, pod)):
             return False
-        if any(rule.must_wait(cycle, pod, node) for rule in cycle.wait_rules if rule.concerns(cycle, c)):
+        if cycle.resources.must_wait(pod, node):
             return False
     return True
 

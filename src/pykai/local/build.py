@@ -123,7 +123,7 @@ class BuildError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a build is: `done` of `total` packages of this stage; total 0 where nobody knows."""
+    """How far a build is: `done` of `total` packages of this stage; total 0 where it is not known."""
 
     stage: str
     done: int = 0
@@ -136,7 +136,7 @@ Watcher = Callable[[Progress], None]
 class Lines:
     """A watcher for places without a terminal: a line per stage, and per tenth of a long one.
 
-    Where nobody knows how long a stage is, a line now and then shows that it goes on.
+    Where the length of a stage is not known, a line now and then shows that it goes on.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
@@ -192,8 +192,8 @@ class Module:
         """Flags of `go build`; without the version the API server would claim to be v0.0.0."""
         release = self.kubernetes()
         major, minor = release.removeprefix("v").split(".")[:2]
-        told = {"gitVersion": release, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
-        linker = " ".join(["-s -w", *(f"-X {_VERSION_VARIABLES}.{key}={value}" for key, value in told.items())])
+        variables = {"gitVersion": release, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+        linker = " ".join(["-s -w", *(f"-X {_VERSION_VARIABLES}.{key}={value}" for key, value in variables.items())])
         return ["-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags", linker]
 
 
@@ -280,7 +280,7 @@ def _make_room(home: Path) -> None:
 
 
 def ensure_binary(watch: Watcher = _silent, module: Module | None = None) -> Path:
-    """The control-plane binary, built first if the cache does not hold it (minutes); `watch` is told the progress."""
+    """The control-plane binary, built first if the cache does not hold it (minutes); `watch` gets the progress."""
     module = module or Module()
     home = cache_root() / BINARY / module.key()
     binary = home / BINARY

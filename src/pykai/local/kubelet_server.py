@@ -54,8 +54,8 @@ def _tls() -> ssl.SSLContext:
     return context
 
 
-def wish_of(query: dict[str, str]) -> Wish:
-    """The wish in the query of a log request, with the API server's parameter names; ValueError if malformed."""
+def log_options(query: dict[str, str]) -> Wish:
+    """The options in the query of a log request, with the API server's parameter names; ValueError if malformed."""
     since = time.time() - int(query["sinceSeconds"]) if "sinceSeconds" in query else 0.0
     if "sinceTime" in query:
         since = datetime.datetime.fromisoformat(query["sinceTime"].replace("Z", "+00:00")).timestamp()
@@ -75,12 +75,12 @@ async def _send_log(request: web.Request, find: FindLog) -> web.StreamResponse:
         what = "previous run of container" if previous else "container"
         raise web.HTTPBadRequest(text=f"there is no {what} {container!r} of pod {namespace}/{pod} here\n")
     try:
-        wish = wish_of(dict(request.query))
+        options = log_options(dict(request.query))
     except ValueError as error:
         raise web.HTTPBadRequest(text=f"{error}\n") from error
     response = web.StreamResponse(headers={"Content-Type": "text/plain"})
     await response.prepare(request)
-    async for text in log.read(wish):
+    async for text in log.read(options):
         await response.write(text.encode())
     await response.write_eof()
     return response

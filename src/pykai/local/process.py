@@ -71,7 +71,7 @@ def identify(pid: int) -> ProcessId | None:
 
 
 def resident_bytes(pid: int) -> int:
-    """Memory the process holds; 0 if it has ended or the system does not tell."""
+    """Memory the process holds; 0 if it has ended or where the system has no such figure."""
     try:
         return int((_PROC / str(pid) / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError):
@@ -79,7 +79,7 @@ def resident_bytes(pid: int) -> int:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Processor time used so far; 0 if it has ended or the system does not tell."""
+    """Processor time used so far; 0 if it has ended or where the system has no such figure."""
     try:
         user, system = _stat(pid)[11:13]
     except (OSError, ValueError):
@@ -97,12 +97,12 @@ def wait_for_end(processes: Iterable[ProcessId], seconds: float) -> list[Process
     return left
 
 
-def end_all(processes: Iterable[ProcessId], patience: float) -> None:
-    """Ask them to end, and after `patience` seconds make them."""
+def end_all(processes: Iterable[ProcessId], grace_seconds: float) -> None:
+    """Ask them to end, and after `grace_seconds` kill them."""
     asked = list(processes)
     for process in asked:
         process.send(signal.SIGTERM)
-    stubborn = wait_for_end(asked, patience)
+    stubborn = wait_for_end(asked, grace_seconds)
     for process in stubborn:
         process.send(signal.SIGKILL)
-    wait_for_end(stubborn, patience)
+    wait_for_end(stubborn, grace_seconds)

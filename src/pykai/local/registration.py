@@ -1,7 +1,7 @@
 """Hollow nodes as the cluster sees them: registered, their leases renewed, their conditions kept healthy.
 
 Renewals are spread evenly and made seldom where nodes are many, so that hollow nodes do not become the load one
-measures; the control plane's patience (`parts.NODE_GRACE_SECONDS`) is three times the longest pause.
+measures; the control plane's grace (`parts.NODE_GRACE_SECONDS`) is three times the longest pause.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class ClusterPlan:
 
 
 def run_cluster(plan: ClusterPlan, binary: Path, on_ready: Callable[[Record], None]) -> None:
-    """Own a cluster until SIGINT or SIGTERM; ClusterError tells which part failed and why."""
+    """Own a cluster until SIGINT or SIGTERM; ClusterError says which part failed and why."""
     with owned(plan.name) as directory, _signals_noted() as go_on:
         record = _first_record(plan)
         write_record(record)
@@ -93,7 +93,7 @@ def run_cluster(plan: ClusterPlan, binary: Path, on_ready: Callable[[Record], No
 def _first_record(plan: ClusterPlan) -> Record:
     owner = identify(os.getpid())
     if owner is None:
-        raise ClusterError("this system does not tell when a process started")
+        raise ClusterError("this system does not say when a process started")
     return Record(
         name=plan.name,
         phase="starting",

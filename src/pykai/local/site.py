@@ -99,7 +99,7 @@ class Site:
 
     @property
     def egress(self) -> Path:
-        """The file that tells the API server of the tunnel."""
+        """The file by which the API server finds the tunnel."""
         return self.directory / "egress.json"
 
     @property

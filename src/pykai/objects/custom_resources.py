@@ -87,7 +87,7 @@ class QueueStatus(Kind):
         None
     )
     allocated_non_preemptible: Annotated[
-        Amounts | None, Doc("The part of `allocated` that is held by workloads nobody may preempt.")
+        Amounts | None, Doc("The part of `allocated` that non-preemptible workloads hold.")
     ] = None
     requested: Annotated[
         Amounts | None, Doc("What the workloads of this queue and of all queues below it ask for.")

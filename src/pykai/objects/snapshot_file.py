@@ -1,4 +1,4 @@
-"""KAI's snapshot file: the objects, configuration and parameters one scheduling cycle saw (spec/tools.md §1)."""
+"""KAI's snapshot file: the objects, configuration and parameters one scheduling cycle saw."""
 
 from __future__ import annotations
 

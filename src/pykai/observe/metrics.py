@@ -154,7 +154,7 @@ PROCESS: tuple[Metric, ...] = (
     Metric("process_open_fds", _G, "Open file descriptors"),
     Metric("process_max_fds", _G, "Most file descriptors it may open"),
 )
-"""What the client library tells about the process, where the system can (`Metrics.tell_process`)."""
+"""What the client library measures of the process, where the system can (`Metrics.add_process`)."""
 
 
 class Metrics:
@@ -175,7 +175,7 @@ class Metrics:
         made = Counter if row.kind is MetricKind.COUNTER else Gauge
         return made(row.name, row.help, row.labels, **shared)
 
-    def tell_process(self) -> None:
+    def add_process(self) -> None:
         """Show the metrics of PROCESS, too."""
         ProcessCollector(registry=self._registry)
 
@@ -244,10 +244,10 @@ class WorkMetrics:
 
     def __init__(self) -> None:
         self._metrics = Metrics(CONTROLLERS, namespace="")
-        self._metrics.tell_process()
+        self._metrics.add_process()
 
     def meter(self, name: str) -> LoopMeter:
-        """What a loop of this name tells about itself."""
+        """The meter of the loop of this name."""
         return LoopMeter(name, self._metrics)
 
     def text(self) -> bytes:

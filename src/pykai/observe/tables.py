@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -51,7 +52,7 @@ def table(title: str, columns: Sequence[Column | str], rows: Iterable[Sequence[R
 
 
 def first(rows: Sequence[Sequence[RenderableType]], most: int) -> list[Sequence[RenderableType]]:
-    """At most so many rows, and a last one that tells how many there are more."""
+    """At most so many rows, and a last one with the number of those left out."""
     if len(rows) <= most:
         return list(rows)
     rest: Sequence[RenderableType] = [Text(f"... {len(rows) - most} more", style=FAINT)]
@@ -59,9 +60,11 @@ def first(rows: Sequence[Sequence[RenderableType]], most: int) -> list[Sequence[
 
 
 def console() -> Console:
-    """Where people read: the terminal at its width, a file at a fixed one."""
+    """Where people read: the terminal at its width, a file at that of COLUMNS, or at a fixed one."""
     made = Console(highlight=False)
-    return made if made.is_terminal else Console(highlight=False, width=WIDTH_WITHOUT_TERMINAL)
+    if made.is_terminal or os.environ.get("COLUMNS", "").isdigit():
+        return made
+    return Console(highlight=False, width=WIDTH_WITHOUT_TERMINAL)
 
 
 def show(parts: Iterable[RenderableType], out: Console | None = None) -> None:

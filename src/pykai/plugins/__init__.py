@@ -1,1 +1,1 @@
-"""Policies; each implements one or two extension points of engine/points.py."""
+"""Policies; each implements one or two extension points of engine/plugin_api.py."""

@@ -1,14 +1,21 @@
-"""Conditions a pod must meet before nodes are looked at: it fits some node when empty, and its ConfigMaps exist."""
+"""What must hold for a pod before any node is considered, as one refusal: it fits some node when empty, its ConfigMaps
+and claims exist.
+
+A condition is about the class of a pod, not the pod: what one pod of a class passed, all of them pass. None of these
+conditions changes when a pod is evicted, so every refusal is lasting.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar, Protocol
 
 import numpy as np
 
 from pykai.engine.capacity import human
 from pykai.engine.cycle import Cycle
+from pykai.engine.plugin_api import Refusal
 from pykai.model.pods import PodClass
 from pykai.model.resources import CPU, GPU, MEMORY, MIG_PREFIX, PODS, Column, scale
 from pykai.model.snapshot import Snapshot
@@ -18,6 +25,42 @@ GIGABYTE = 1e9
 
 _TITLES = {GPU: ("GPU", 1.0, ""), CPU: ("CPU", CORE, " cores"), MEMORY: ("memory", GIGABYTE, " GB")}
 _STORAGE = ("storage", "ephemeral-storage")
+
+
+class Condition(Protocol):
+    """One thing that must hold; `name` is how it appears in the refusal."""
+
+    @property
+    def name(self) -> str: ...
+
+    def problem(self, cycle: Cycle, pod: int) -> str | None:
+        """What is wrong, in one sentence without the full stop; None where nothing is."""
+        ...
+
+
+@dataclass(frozen=True)
+class SchedulingConditions:
+    """All conditions must hold; the refusal names every one that does not."""
+
+    by_class: ClassVar[bool] = True
+    conditions: tuple[Condition, ...]
+
+    def refuse(self, cycle: Cycle, pod: int) -> Refusal | None:
+        passed = cycle.state(_passed_classes)
+        row = cycle.trial.klass[pod]
+        if row in passed:
+            return None
+        lines = [f"{c.name}: {problem}." for c in self.conditions if (problem := c.problem(cycle, pod)) is not None]
+        if not lines:
+            passed.add(row)
+            return None
+        title = cycle.snapshot.pods.title(pod)
+        return Refusal("\n".join([f"Scheduling conditions were not met for pod {title}:", *lines]), lasting=True)
+
+
+def _passed_classes(_: Cycle) -> set[int]:
+    """Rows of classes that met all conditions."""
+    return set()
 
 
 @dataclass(frozen=True)

@@ -159,7 +159,7 @@ class MinRuntime:
 
     def _protected(self, cycle: Cycle, action: str, gang: int, victim: int) -> bool:
         gangs = cycle.snapshot.gangs
-        runtimes = self._runtimes(cycle)
+        runtimes = cycle.state(self._runtimes)
         if action == "preempt":
             minimum = runtimes.preempt_min_runtime(gangs.queue[victim])
         elif action == "reclaim":
@@ -170,12 +170,8 @@ class MinRuntime:
         return started is not None and protected(started, minimum, cycle.now)
 
     def _runtimes(self, cycle: Cycle) -> MinRuntimes:
-        found: MinRuntimes | None = cycle.memo.get("minruntime")
-        if found is None:
-            queues = cycle.snapshot.queues
-            found = MinRuntimes(queues.parent, queues.preempt_min_runtime, queues.reclaim_min_runtime, self.policy)
-            cycle.memo["minruntime"] = found
-        return found
+        queues = cycle.snapshot.queues
+        return MinRuntimes(queues.parent, queues.preempt_min_runtime, queues.reclaim_min_runtime, self.policy)
 
 
 def _keeps_minimum(cycle: Cycle, gang: int, victims: Sequence[int]) -> bool:

@@ -1,4 +1,4 @@
-"""Which nodes can take a class of pods at all, whatever runs on them (spec/scheduling.md §6.2).
+"""Which nodes can take a class of pods at all, whatever runs on them.
 
 Every filter yields reasons with the nodes they hold for. What a filter has to know of the nodes is worked out once for
 as long as they stay as they are, by distinct value: ten thousand nodes have a few taint lists and a few values of a
@@ -7,17 +7,19 @@ label. Reasons name no pod and no node, so that equal ones add up to one line ov
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from msgspec import json
 
-from pykai.engine.points import ANY, Rejection
+from pykai.engine.cycle import Cycle
+from pykai.engine.plugin_api import ANY, NodeResourceState, QuotaPolicy, Rejection
 from pykai.kernels.selectors import meeting
 from pykai.model.nodes import NodeTable
 from pykai.model.pods import GpuKind, PodClass
-from pykai.model.resources import Mask, Rows
+from pykai.model.resources import Column, Mask, Rows
 from pykai.model.snapshot import Snapshot
 from pykai.model.status import IS_ACTIVE_USED
 from pykai.objects.kinds import Taint
@@ -34,6 +36,7 @@ UNKNOWN_GPU_MEMORY = "node is not a gpu node or the gpu memory count on the node
 UNTOLERATED = "node(s) had untolerated taint(s)"
 NO_AFFINITY = "node(s) didn't match Pod's node affinity/selector"
 NO_GPU_WORKER = "gpu task can't run on non gpu nodes"
+OVER_QUOTA = "node does not have enough capacity. Reason: {}, Details: {}"
 NO_CPU_WORKER = "cpu task can't run on non cpu nodes"
 
 _REPELLING = ("NoSchedule", "NoExecute")
@@ -214,3 +217,44 @@ class WorkerRole:
         gpu = pod_class.wants_gpu
         column = snapshot.nodes.derived(node_labels.labels)[params.gpu_worker_key if gpu else params.cpu_worker_key]
         return _where(NO_GPU_WORKER if gpu else NO_CPU_WORKER, column.codes == 0)
+
+
+# --------------------------------------------------------------------------------------------------------- queue limits
+@dataclass(frozen=True)
+class NodeQuota:
+    """On this node the pod must not take its queues beyond limit or, where it cannot be evicted, quota.
+
+    A request for GPU memory is a different part of a GPU on every kind of node, so the check before placement can only
+    use the most favourable one. Here it is done with the node at hand.
+    """
+
+    def open(self, cycle: Cycle) -> QuotaByDevice | None:
+        return None if cycle.quota is None else QuotaByDevice(cycle, cycle.quota)
+
+
+class QuotaByDevice(NodeResourceState):
+    """One answer for each size of device in the cluster."""
+
+    def __init__(self, cycle: Cycle, quota: QuotaPolicy) -> None:
+        self._cycle: Cycle = weakref.proxy(cycle)  # which holds this
+        self._quota = quota
+
+    def concerns(self, pod_class: PodClass) -> bool:
+        return pod_class.gpu_kind in (GpuKind.MEMORY, GpuKind.MIG)
+
+    def infeasible(self, pod: int) -> Iterable[Rejection]:
+        trial, gang = self._cycle.trial, self._cycle.trial.gang[pod]
+        if gang < 0:
+            return
+        sizes, examples, kind = trial.snapshot.derived(device_sizes)
+        for size, node in zip(sizes.tolist(), examples.tolist(), strict=True):
+            over = self._quota.over_capacity(self._cycle, gang, trial.quota_amounts(trial.of_class(pod), node))
+            if over is not None:
+                yield OVER_QUOTA.format(over.reason, over.message), kind == size
+
+
+def device_sizes(snapshot: Snapshot) -> tuple[Column, Rows, Column]:
+    """The distinct amounts of memory per device, a node with each, and the amount of every node."""
+    memory = snapshot.nodes.gpu_memory
+    sizes, examples = np.unique(memory, return_index=True)
+    return sizes, examples, memory

@@ -1,4 +1,4 @@
-"""Host ports: two pods on one node cannot listen on the same port of the same address (spec/scheduling.md §6.2).
+"""Host ports: two pods on one node cannot listen on the same port of the same address.
 
 A pod on its way out still holds its ports: a newcomer may have the node, but waits until it is gone.
 """
@@ -12,10 +12,10 @@ from itertools import product
 import numpy as np
 
 from pykai.engine.cycle import Cycle
-from pykai.engine.points import Rejection
-from pykai.engine.whereabouts import Tally, whereabouts
+from pykai.engine.plugin_api import NodeResourceState, Rejection
+from pykai.engine.pod_locations import PodCounts
 from pykai.model.pods import PodClass
-from pykai.model.resources import Mask
+from pykai.model.resources import Mask, Rows
 from pykai.model.snapshot import Snapshot
 from pykai.objects.pod_template import PodTemplate, Port
 
@@ -25,25 +25,41 @@ _ANY = ("", "0.0.0.0")
 
 @dataclass(frozen=True)
 class HostPorts:
-    """Closes nodes on which a port is taken."""
+    """A node is infeasible while a port of the pod is taken there."""
 
-    def concerns(self, cycle: Cycle, pod_class: PodClass) -> bool:
-        return pod_class.row in cycle.snapshot.derived(ports_by_class)
+    def open(self, cycle: Cycle) -> PortUse:
+        return PortUse(cycle)
 
-    def closed(self, cycle: Cycle, pod: int) -> Iterable[Rejection]:
-        return [(TAKEN, _rivals(cycle, cycle.trial.klass[pod]).company)]
 
-    def blockers(self, cycle: Cycle, pod: int) -> Sequence[Tally]:
-        return (_rivals(cycle, cycle.trial.klass[pod]),)
+class PortUse(NodeResourceState):
+    """The pods whose ports collide with those of a class, by node."""
 
-    def must_wait(self, cycle: Cycle, pod: int, node: int) -> bool:
-        rivals = _rivals(cycle, cycle.trial.klass[pod])
-        return bool(rivals.leaving[rivals.domains[node]])
+    def __init__(self, cycle: Cycle) -> None:
+        self._trial, self._locations = cycle.trial, cycle.pod_locations
+        self._known: dict[int, PodCounts] = {}
 
-    def late(self, cycle: Cycle, pod: int) -> Mask | None:
-        """Nodes where a port is about to be free."""
-        rivals = _rivals(cycle, cycle.trial.klass[pod])
-        return rivals.farewell if rivals.leaving.any() else None
+    def concerns(self, pod_class: PodClass) -> bool:
+        return pod_class.row in self._trial.snapshot.derived(ports_by_class)
+
+    def infeasible(self, pod: int) -> Iterable[Rejection]:
+        return [(TAKEN, self._colliding(pod).nodes_present)]
+
+    def blockers(self, pod: int) -> Sequence[PodCounts]:
+        return (self._colliding(pod),)
+
+    def must_wait(self, pod: int, nodes: Rows) -> Mask | None:
+        colliding = self._colliding(pod)
+        return colliding.leaving[colliding.domains[nodes]] > 0 if colliding.leaving.any() else None
+
+    def _colliding(self, pod: int) -> PodCounts:
+        row = self._trial.klass[pod]
+        if row not in self._known:
+            snapshot = self._trial.snapshot
+            by_class = snapshot.derived(ports_by_class)
+            rows = [other for other, ports in by_class.items() if collide(by_class[row], ports)]
+            pods, nodes = np.isin(snapshot.pods.klass, rows), len(snapshot.nodes)
+            self._known[row] = PodCounts(self._locations, pods, np.arange(1, nodes + 1), nodes + 1)
+        return self._known[row]
 
 
 def ports_by_class(snapshot: Snapshot) -> dict[int, tuple[Port, ...]]:
@@ -66,15 +82,3 @@ def collide(ours: Sequence[Port], theirs: Sequence[Port]) -> bool:
         and (a.host_ip == b.host_ip or a.host_ip in _ANY or b.host_ip in _ANY)
         for a, b in product(ours, theirs)
     )
-
-
-def _rivals(cycle: Cycle, row: int) -> Tally:
-    """The pods whose ports collide with those of a class, by node."""
-    tallies: dict[int, Tally] = cycle.memo.setdefault("host_ports", {})
-    if row not in tallies:
-        by_class = cycle.snapshot.derived(ports_by_class)
-        rivals = [other for other, ports in by_class.items() if collide(by_class[row], ports)]
-        pods = np.isin(cycle.snapshot.pods.klass, rivals)
-        nodes = len(cycle.snapshot.nodes)
-        tallies[row] = Tally(whereabouts(cycle), pods, np.arange(1, nodes + 1), nodes + 1)
-    return tallies[row]

@@ -1,16 +1,59 @@
-"""predicates: the filters every cluster has, in the order in which they are asked (spec/scheduling.md §6)."""
+"""predicates: the filters every cluster has, in the order in which they are asked."""
 
 from __future__ import annotations
 
-from pykai.plugins.conditions import SchedulingConditions
-from pykai.plugins.csi_storage import StoragePools
-from pykai.plugins.gates import ConfigMaps, MaxNodePoolResources
-from pykai.plugins.late_start import LateStart
-from pykai.plugins.node_filters import GpuMemoryKnown, GpuOffer, NodeAffinity, NodeConditions, Taints, WorkerRole
-from pykai.plugins.node_quota import NodeQuota
-from pykai.plugins.pod_affinity import RequiredPodAffinity
+from dataclasses import dataclass
+
+import numpy as np
+
+from pykai.engine.cycle import Cycle
+from pykai.model.pods import PodClass
+from pykai.model.resources import Column, Rows
+from pykai.model.status import Status
+from pykai.plugins.affinity import RequiredPodAffinity
+from pykai.plugins.gates import ConfigMaps, MaxNodePoolResources, SchedulingConditions
+from pykai.plugins.node_filters import (
+    GpuMemoryKnown,
+    GpuOffer,
+    NodeAffinity,
+    NodeConditions,
+    NodeQuota,
+    Taints,
+    WorkerRole,
+)
 from pykai.plugins.ports import HostPorts
+from pykai.plugins.scoring import AVAILABLE_NOW
+from pykai.plugins.storage import StoragePools
 from pykai.plugins.volumes import ClaimsExist, VolumeChoice, VolumeReach
+
+
+@dataclass(frozen=True)
+class LateStart:
+    """Takes back what a node gained by being available now, once, where a pod would wait for some node resource.
+
+    Where a port, a neighbour, storage, a device or a zone is still to be released the pod cannot start at once,
+    whatever the node columns say. Nodes that gained nothing lose nothing.
+    """
+
+    def concerns(self, cycle: Cycle, pod_class: PodClass) -> bool:
+        return bool(cycle.resources.of_class(pod_class).waiting)
+
+    def pod_score(self, cycle: Cycle, pod: int) -> Column | None:
+        trial = cycle.trial
+        if trial.status[pod] != Status.PENDING:
+            return None
+        c = trial.of_class(pod)
+        available: Rows | None = None
+        score: Column | None = None
+        for state in cycle.resources.of_class(c).waiting:
+            if available is None:
+                available = np.flatnonzero(cycle.rankings.of(c).fits_now)
+            waits = state.must_wait(pod, available)
+            if waits is not None:
+                score = np.zeros(len(cycle.snapshot.nodes)) if score is None else score
+                score[available[waits]] = -AVAILABLE_NOW
+        return score
+
 
 PREDICATES: tuple[object, ...] = (
     SchedulingConditions((MaxNodePoolResources(), ConfigMaps(), ClaimsExist())),

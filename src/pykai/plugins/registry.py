@@ -12,12 +12,12 @@ from importlib.metadata import entry_points
 from math import isfinite, nan
 from typing import Any
 
-from pykai.engine.points import gaps
+from pykai.engine.plugin_api import gaps
 from pykai.plugins import ordering, scoring
+from pykai.plugins.affinity import PreferredPodAffinity
 from pykai.plugins.dra import DynamicResources
 from pykai.plugins.minruntime import MinRuntime, MinRuntimePolicy
 from pykai.plugins.numa import Numa
-from pykai.plugins.pod_affinity import PreferredPodAffinity
 from pykai.plugins.predicates import PREDICATES
 from pykai.plugins.proportion import Proportion
 from pykai.plugins.topology import Topology

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from pykai.engine.points import ANY
+from pykai.engine.plugin_api import ANY
 from pykai.model.resources import CPU, GPU, Column
 
 if TYPE_CHECKING:
     from pykai.engine.cycle import Cycle
-    from pykai.engine.points import NodeLook
+    from pykai.engine.plugin_api import NodeLook
     from pykai.model.pods import PodClass
 
 PACKED = 9.0

@@ -1,4 +1,4 @@
-"""topology: the members of a gang, or of a sub-group, close together (spec/scheduling.md §12).
+"""topology: the members of a gang, or of a sub-group, close together.
 
 A required level confines all of them to one domain of that level. With a preferred level narrow domains are tried
 first, then wider ones up to the required level or the whole topology. Among domains of a level the tightest that can
@@ -7,23 +7,21 @@ take everybody goes first, so that large domains stay whole. Depths count levels
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pykai.engine.points import NodeSets
+from pykai.engine.plugin_api import NodeSets
 from pykai.engine.reasons import POD_ERRORS, GangError
 from pykai.kernels.domains import position_scores
 from pykai.model.gangs import PodSet, SubGroupSet, TopologyRequirement
 from pykai.model.pods import PodClass
 from pykai.model.resources import CPU, GPU, MEMORY, MIG_PREFIX, Column, Mask, Rows
 from pykai.model.status import IS_ACTIVE_ALLOCATED
-from pykai.plugins.domain_order import Domains
-from pykai.plugins.domain_room import Grounds
-from pykai.plugins.topology_levels import ConstraintError, depths
+from pykai.plugins.domains import Candidates, ConstraintError, TopologyUsage, depths
 
 if TYPE_CHECKING:
     from pykai.engine.cycle import Cycle
@@ -41,12 +39,12 @@ class Topology:
         wish = group.topology
         if wish is None or not wish.topology:
             return NodeSets([nodes])
-        grounds = Grounds.of(cycle)
+        usage = cycle.state(TopologyUsage.open)
         try:
             wanted = depths(cycle.snapshot.topologies, wish, group.name)
         except ConstraintError as error:
             return NodeSets((), [GangError(POD_ERRORS, str(error))])
-        domains = Domains.of(grounds.ground(wish.topology, nodes), grounds.ask(pods), wanted)
+        domains = Candidates.of(usage.usage(wish.topology, nodes), usage.request(pods), wanted)
         return node_sets(Member(cycle, gang, group, wish), domains)
 
     def domains(self, cycle: Cycle, gang: int, group: Group) -> Rows | None:
@@ -59,8 +57,8 @@ class Topology:
             depth = depths(cycle.snapshot.topologies, wish, group.name).required
         except ConstraintError:
             return found
-        site = Grounds.of(cycle).ground(wish.topology, None).site
-        found[site.tree.order] = site.tree.around[depth]
+        layout = cycle.state(TopologyUsage.open).usage(wish.topology, None).layout
+        found[layout.tree.order] = layout.tree.around[depth]
         active = [node for node in Member(cycle, gang, group, wish).active_nodes() if node >= 0]
         if active:
             found[~np.isin(found, found[active])] = -1
@@ -70,12 +68,20 @@ class Topology:
         return bool(cycle.snapshot.topologies)
 
     def pod_score(self, cycle: Cycle, pod: int) -> Column | None:
-        scores: dict[int, Column] | None = cycle.memo.get("group_scores")
-        return scores.get(cycle.trial.podset[pod]) if scores else None
+        kept = cycle.state(GroupScores)
+        return kept.scores.get(cycle.trial.podset[pod]) if kept.attempt == cycle.attempt else None
+
+
+class GroupScores:
+    """Node scores by podset, of the sub-groups of the gang that is being placed: good for one attempt."""
+
+    def __init__(self, _: Cycle) -> None:
+        self.attempt = -1
+        self.scores: dict[int, Column] = {}
 
 
 # ------------------------------------------------------------------------------------------------------------- search
-def node_sets(member: Member, domains: Domains) -> NodeSets:
+def node_sets(member: Member, domains: Candidates) -> NodeSets:
     """The nodes of each domain with room for everybody, in the order to try them."""
     wanted, common = domains.wanted, domains.common
     if not domains.holds(0, 0):
@@ -89,10 +95,10 @@ def node_sets(member: Member, domains: Domains) -> NodeSets:
     if first is None:
         depth = wanted.candidates(common)[-1]
         return NodeSets((), shortages(member, domains, depth, domains.near(active, depth) if active else None))
-    return NodeSets(domains.site.nodes_of(*place) for place in chain((first,), found))
+    return NodeSets(domains.layout.nodes_of(*place) for place in chain((first,), found))
 
 
-def _in_turn(domains: Domains, active: Sequence[int]) -> Iterator[tuple[int, int]]:
+def _in_turn(domains: Candidates, active: Sequence[int]) -> Iterator[tuple[int, int]]:
     """(depth, domain) of each with room for everybody; near pods that have a place already, by their node rows."""
     for depth in domains.wanted.candidates(domains.common):
         near = domains.near(active, depth) if active else None
@@ -123,15 +129,18 @@ class Member:
         pods = [pod for pod in self.cycle.snapshot.gangs.pods(self.gang) if trial.podset[pod] in podsets]
         return [trial.node[pod] for pod in pods if IS_ACTIVE_ALLOCATED[trial.status[pod]]]
 
-    def keep_scores(self, domains: Domains) -> None:
+    def keep_scores(self, domains: Candidates) -> None:
         """Remember node scores for the pods of all its podsets, until a sub-group of it has scores of its own."""
-        tree, depth = domains.site.tree, domains.wanted.preferred
+        tree, depth = domains.layout.tree, domains.wanted.preferred
         column = np.zeros(len(self.cycle.snapshot.nodes))
         column[tree.order] = position_scores(tree, depth, domains.order.level(depth))
-        self.cycle.memo.setdefault("group_scores", {}).update(dict.fromkeys(self.podsets, column))
+        kept = self.cycle.state(GroupScores)
+        if kept.attempt != self.cycle.attempt:
+            kept.attempt, kept.scores = self.cycle.attempt, {}
+        kept.scores.update(dict.fromkeys(self.podsets, column))
 
-    def domain_id(self, domains: Domains, depth: int, domain: int) -> str:
-        tree, snapshot = domains.site.tree, self.cycle.snapshot
+    def domain_id(self, domains: Candidates, depth: int, domain: int) -> str:
+        tree, snapshot = domains.layout.tree, self.cycle.snapshot
         labels = snapshot.nodes.labels[int(tree.order[tree.starts[depth][domain]])]
         return ".".join(labels[level] for level in snapshot.topologies[self.wish.topology][:depth])
 
@@ -146,28 +155,38 @@ class Member:
 
 
 # ------------------------------------------------------------------------------------------------------------ reasons
-def shortages(member: Member, domains: Domains, depth: int, allowed: Mask | None) -> Iterator[GangError]:
+def shortages(member: Member, domains: Candidates, depth: int, allowed: Mask | None) -> Iterator[GangError]:
     """What each domain of a depth lacks, and that the constraint cannot be met therefore."""
-    ask, memo = domains.ask, member.cycle.memo.setdefault("topology_shortages", {})
-    key = (domains.site, ask.classes, ask.count, depth, allowed is None or allowed.tobytes())
+    request, known = domains.request, member.cycle.state(_Shortages)
+    key = (domains.layout, request.classes, request.count, depth, allowed is None or allowed.tobytes())
     moment = len(member.cycle.trial.touched)
-    if memo.get(key, (-1,))[0] != moment:
-        shown = np.arange(domains.site.tree.count(depth)) if allowed is None else np.flatnonzero(allowed)
-        memo[key] = (moment, list(_lacking(member, domains, depth, shown.tolist())))
-    yield from memo[key][1]
+    if known.moment != moment:
+        known.moment, known.errors = moment, {}
+    if key not in known.errors:
+        shown = np.arange(domains.layout.tree.count(depth)) if allowed is None else np.flatnonzero(allowed)
+        known.errors[key] = list(_lacking(member, domains, depth, shown.tolist()))
+    yield from known.errors[key]
     yield member.unsatisfied()
 
 
-def _lacking(member: Member, domains: Domains, depth: int, shown: Sequence[int]) -> Iterator[GangError]:
-    ask = domains.ask
-    room, short = domains.room(depth), domains.free(depth) < ask.wants[:, None]
+class _Shortages:
+    """What domains lack, by who asks, since something was last placed or evicted."""
+
+    def __init__(self, _: Cycle) -> None:
+        self.moment = -1
+        self.errors: dict[Hashable, list[GangError]] = {}
+
+
+def _lacking(member: Member, domains: Candidates, depth: int, shown: Sequence[int]) -> Iterator[GangError]:
+    request = domains.request
+    room, short = domains.room(depth), domains.free(depth) < request.wants[:, None]
     for domain in shown:
         title = member.domain_id(domains, depth, domain)
-        if ask.uniform:
-            text = f"node-group {title} can allocate only {room[domain]:.0f} of {ask.count} required pods"
+        if request.uniform:
+            text = f"node-group {title} can allocate only {room[domain]:.0f} of {request.count} required pods"
             yield GangError(NO_ROOM, text, node_group=title)
         else:
-            for row in ask.dims[short[:, domain]].tolist():
+            for row in request.dims[short[:, domain]].tolist():
                 yield GangError(NO_ROOM, _short_of(member.cycle.snapshot.space.names[row], row), node_group=title)
 
 

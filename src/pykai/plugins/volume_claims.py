@@ -2,20 +2,35 @@
 
 All of it is read from PersistentVolumeClaim, PersistentVolume and StorageClass objects and holds for a whole class:
 pods of one class name the same claims, and a pod with ephemeral volumes is a class of its own.
+
+A claim that waits for a node has options: volumes that exist, on the nodes their own node affinity allows, and nodes a
+new one can be made for, where the storage class allows it and the driver, if it publishes how much it has left, has
+enough. Once a node is selected for the claim its volume is being made there: nothing else will do until the driver
+gives that up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
+from msgspec import Struct, convert, json
 
+from pykai.kernels.selectors import in_some_term, selected, selects
 from pykai.model.pods import PodClass
+from pykai.model.resources import Mask
 from pykai.model.snapshot import Key, Snapshot
-from pykai.objects.kinds import PersistentVolumeClaim, StorageClass
+from pykai.objects.kinds import ABSENT, CSIStorageCapacity, PersistentVolume, PersistentVolumeClaim, StorageClass
+from pykai.objects.pod_template import Expression, LabelSelector, NodeSelectorTerms, NodeTerm
 from pykai.objects.units import amount
+from pykai.plugins import node_labels
 
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+NO_PROVISIONER = ("", "kubernetes.io/no-provisioner")
+FILESYSTEM = "Filesystem"
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 WAIT_FOR_POD = "WaitForFirstConsumer"
@@ -122,3 +137,178 @@ def is_bound(claim: PersistentVolumeClaim) -> bool:
 def _waits_for_pod(snapshot: Snapshot, claim: PersistentVolumeClaim) -> bool:
     found = storage_class(snapshot, claim)
     return found is not None and found.volume_binding_mode == WAIT_FOR_POD and not claim.spec.volume_name
+
+
+# -------------------------------------------------------------------------------------------------- options of a claim
+class _VolumeAffinity(Struct):
+    required: NodeSelectorTerms | None = None
+
+
+_AFFINITY = json.Decoder(_VolumeAffinity)
+
+
+@dataclass(frozen=True, eq=False)
+class Options:
+    """Volumes that would do, the best first, with their nodes; nodes a new one can be made for; nodes short of room."""
+
+    volumes: tuple[tuple[str, Mask], ...]
+    provision: Mask
+    short: Mask
+
+    @cached_property
+    def somewhere(self) -> Mask:
+        """Nodes with any option; read only."""
+        mask: Mask = np.logical_or.reduce([self.provision, *(nodes for _, nodes in self.volumes)])
+        return mask
+
+
+def reachable(snapshot: Snapshot, volume: PersistentVolume) -> Mask:
+    """The nodes from which a volume can be used, worked out once per snapshot for all with the same node affinity."""
+    memo, raw = snapshot.derived(_reach), affinity_of(volume)
+    if raw not in memo:
+        memo[raw] = _reachable(snapshot, raw)
+    return memo[raw]
+
+
+def affinity_of(volume: PersistentVolume) -> bytes:
+    """The node affinity of a volume as it is written; empty: it has none."""
+    raw = volume.spec.node_affinity
+    return b"" if raw is ABSENT else bytes(raw)
+
+
+def _reach(_: Snapshot) -> dict[bytes, Mask]:
+    return {}
+
+
+def _reachable(snapshot: Snapshot, raw: bytes) -> Mask:
+    required = None if raw in (b"", b"null") else _AFFINITY.decode(raw).required
+    if required is None:
+        return np.ones(len(snapshot.nodes), dtype=bool)
+    return node_labels.in_terms(snapshot, required.node_selector_terms)
+
+
+def options_key(snapshot: Snapshot, claim: PersistentVolumeClaim) -> Hashable:
+    """Equal for claims that have the same options: they ask for the same, and no volume was set aside for one."""
+    spec, key = claim.spec, claim_key(claim)
+    return (
+        class_name(claim),
+        claim_size(claim),
+        tuple(spec.access_modes or ()),
+        spec.volume_mode,
+        json.encode(spec.selector),
+        (claim.metadata.annotations or {}).get(SELECTED_NODE),
+        key if key in snapshot.derived(_with_reserved) else None,
+    )
+
+
+def _with_reserved(snapshot: Snapshot) -> frozenset[Key]:
+    """Claims for which some volume was set aside."""
+    references = [volume.spec.claim_ref for volume in snapshot.objects.volumes.values()]
+    return frozenset([(ref.get("namespace", ""), ref.get("name", "")) for ref in references if ref is not None])
+
+
+def options(snapshot: Snapshot, claim: PersistentVolumeClaim) -> Options:
+    """What a claim that waits for a node can be given."""
+    nobody = np.zeros(len(snapshot.nodes), dtype=bool)
+    volumes = sorted(_candidates(snapshot, claim), key=lambda v: (not _reserved(v, claim), _size(v), v.metadata.name))
+    found = tuple((volume.metadata.name, reachable(snapshot, volume)) for volume in volumes)
+    if volumes and _reserved(volumes[0], claim):
+        return Options(found[:1], nobody, nobody)
+    allowed = _allowed(snapshot, storage_class(snapshot, claim), claim)
+    room = _room(snapshot, claim)
+    making = bool((claim.metadata.annotations or {}).get(SELECTED_NODE))
+    return Options(() if making else found, allowed & room, allowed & ~room)
+
+
+def _candidates(snapshot: Snapshot, claim: PersistentVolumeClaim) -> Iterator[PersistentVolume]:
+    selector = claim.spec.selector
+    wanted = convert(selector, LabelSelector) if selector else LabelSelector()
+    for volume in snapshot.derived(_by_class).get(class_name(claim), ()):
+        if _suits(volume, claim) and selects(wanted, volume.metadata.labels or {}):
+            yield volume
+
+
+def _by_class(snapshot: Snapshot) -> dict[str, list[PersistentVolume]]:
+    found: dict[str, list[PersistentVolume]] = {}
+    for volume in snapshot.objects.volumes.values():
+        found.setdefault(volume.spec.storage_class_name, []).append(volume)
+    return found
+
+
+def _suits(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    """Whether a volume of the right class would do; being reserved for somebody else rules it out."""
+    spec = volume.spec
+    return (
+        (_reserved(volume, claim) or (spec.claim_ref is None and volume.status.phase in ("", "Available")))
+        and volume.metadata.deletion_timestamp is None
+        and _size(volume) >= claim_size(claim)
+        and set(spec.access_modes or ()) >= set(claim.spec.access_modes or ())
+        and (spec.volume_mode or FILESYSTEM) == (claim.spec.volume_mode or FILESYSTEM)
+    )
+
+
+def _reserved(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    """Whether the volume was set aside for this very claim."""
+    reference = volume.spec.claim_ref
+    if reference is None or (reference.get("namespace"), reference.get("name")) != claim_key(claim):
+        return False
+    return reference.get("uid") in (None, "", claim.metadata.uid)
+
+
+def _size(volume: PersistentVolume) -> float:
+    return amount((volume.spec.capacity or {}).get("storage", 0))
+
+
+def _allowed(snapshot: Snapshot, found: StorageClass | None, claim: PersistentVolumeClaim) -> Mask:
+    """Nodes for which the class can make a volume; once a node is selected for the claim, only that one."""
+    names = snapshot.nodes.names
+    if found is None or found.provisioner in NO_PROVISIONER:
+        return np.zeros(len(names), dtype=bool)
+    mask = np.ones(len(names), dtype=bool)
+    if found.allowed_topologies:
+        terms = [_topology_term(term) for term in found.allowed_topologies]
+        labels = snapshot.nodes.derived(node_labels.labels)
+        mask = in_some_term(labels, snapshot.nodes.derived(node_labels.fields), terms)
+    chosen = (claim.metadata.annotations or {}).get(SELECTED_NODE)
+    if chosen:
+        mask &= np.array([name == chosen for name in names], dtype=bool)
+    return mask
+
+
+def _topology_term(term: dict[str, Any]) -> NodeTerm:
+    expressions = term.get("matchLabelExpressions") or ()
+    return NodeTerm(
+        match_expressions=[
+            Expression(key=e.get("key", ""), operator="In", values=list(e.get("values") or ())) for e in expressions
+        ]
+    )
+
+
+def _room(snapshot: Snapshot, claim: PersistentVolumeClaim) -> Mask:
+    """Nodes with a pool large enough for the claim; all of them where the driver does not publish its pools."""
+    found = storage_class(snapshot, claim)
+    if found is None or snapshot.params.schedule_csi_storage or not publishes_pools(snapshot, found):
+        return np.ones(len(snapshot.nodes), dtype=bool)
+    size = claim_size(claim)
+    pools = [p for p in snapshot.objects.storage_capacities if p.storage_class_name == found.metadata.name]
+    large = [pool_nodes(snapshot, pool) for pool in pools if largest_volume(pool) >= size]
+    return np.logical_or.reduce(large) if large else np.zeros(len(snapshot.nodes), dtype=bool)
+
+
+def publishes_pools(snapshot: Snapshot, found: StorageClass) -> bool:
+    """Whether the driver of a class tells how much storage is left where."""
+    driver = snapshot.objects.csi_drivers.get(found.provisioner)
+    return driver is not None and driver.spec.storage_capacity
+
+
+def largest_volume(pool: CSIStorageCapacity) -> float:
+    """Bytes of the largest volume a pool can give."""
+    return amount(pool.capacity if pool.maximum_volume_size is None else pool.maximum_volume_size)
+
+
+def pool_nodes(snapshot: Snapshot, pool: CSIStorageCapacity) -> Mask:
+    """The nodes that can use a pool of storage; none where it names none."""
+    labels = snapshot.nodes.derived(node_labels.labels)
+    if pool.node_topology is None:
+        return labels.none()
+    return selected(labels, convert(pool.node_topology, LabelSelector))

@@ -1,4 +1,4 @@
-"""Volumes: a pod goes where its bound volumes can be used and its unbound claims can be served (§6.2.6, §15).
+"""Volumes: a pod goes where its bound volumes can be used and its unbound claims can be served.
 
 A claim that waits for a node is served by the first pod placed: that choice (an existing volume, or a node a new one is
 made for) binds every later pod with the same claim, and no two claims get the same volume. Choices are kept in the
@@ -7,20 +7,30 @@ trial's journal, so they go when the placement they belong to is undone.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from pykai.engine.cycle import Cycle
-from pykai.engine.points import ANY, Rejection
+from pykai.engine.plugin_api import ANY, NodeResourceState, Rejection
+from pykai.engine.trial import Trial
 from pykai.model.pods import PodClass
 from pykai.model.resources import Mask
 from pykai.model.snapshot import Key, Snapshot
 from pykai.model.status import IS_ACTIVE_ALLOCATED
 from pykai.objects.kinds import PersistentVolumeClaim
-from pykai.plugins.volume_claims import PodClaims, claim_key, claims_of
-from pykai.plugins.volume_options import Options, affinity_of, options, options_key, reachable
+from pykai.plugins.volume_claims import (
+    Options,
+    PodClaims,
+    affinity_of,
+    claim_key,
+    claims_of,
+    options,
+    options_key,
+    reachable,
+)
 
 NO_VOLUME = "node(s) didn't find available persistent volumes to bind"
 NOT_REACHABLE = "node(s) didn't match PersistentVolume's node affinity"
@@ -95,114 +105,130 @@ class Choice:
     node: int
 
 
-@dataclass(frozen=True, eq=False)
-class Choices:
-    """Per claim what it was given, per volume which claim got it, and per claim the pods that got it in this cycle."""
-
-    made: dict[Key, Choice]
-    taken: dict[str, Key]
-    users: dict[Key, frozenset[int]]
-
-
 @dataclass(frozen=True)
 class VolumeChoice:
     """Claims that wait for a node are served one after the other, each with something the others have not got."""
 
-    def concerns(self, cycle: Cycle, pod_class: PodClass) -> bool:
-        return bool(pod_class.template.volumes) and bool(claims_of(cycle.snapshot, pod_class).delayed)
+    def open(self, cycle: Cycle) -> VolumeChoices:
+        return VolumeChoices(cycle.trial)
 
-    def closed(self, cycle: Cycle, pod: int) -> Iterable[Rejection]:
+
+class VolumeChoices(NodeResourceState):
+    """What claims were given in this cycle, or are about to be given since an earlier one."""
+
+    def __init__(self, trial: Trial) -> None:
+        self._trial = trial
+        self.users: dict[Key, frozenset[int]] = {}
+        """Per claim the pods that got it in this cycle."""
+
+    @cached_property
+    def made(self) -> dict[Key, Choice]:
+        """Per claim what it was given."""
+        return _choices_under_way(self._trial.snapshot)
+
+    @cached_property
+    def taken(self) -> dict[str, Key]:
+        """Per volume which claim got it."""
+        return {choice.volume: key for key, choice in self.made.items() if choice.volume}
+
+    def concerns(self, pod_class: PodClass) -> bool:
+        return bool(pod_class.template.volumes) and bool(claims_of(self._trial.snapshot, pod_class).delayed)
+
+    def infeasible(self, pod: int) -> Iterable[Rejection]:
         """Nodes where some claim, taken for itself, cannot be served any more."""
-        choices = _choices(cycle)
-        for claim in claims_of(cycle.snapshot, cycle.trial.of_class(pod)).delayed:
-            found = claim_options(cycle.snapshot, claim)
-            yield NO_VOLUME, ~_served(found, choices, choices.made.get(claim_key(claim)))
+        for claim in self._delayed(pod):
+            found = claim_options(self._trial.snapshot, claim)
+            yield NO_VOLUME, ~_served(found, self.taken, self.made.get(claim_key(claim)))
 
-    def reject(self, cycle: Cycle, pod: int, node: int) -> str | None:
+    def reject(self, pod: int, node: int) -> str | None:
         """Several claims must not count on the same volume."""
-        claims = claims_of(cycle.snapshot, cycle.trial.of_class(pod))
-        if len(claims.delayed) < 2:
+        claims = self._delayed(pod)
+        if len(claims) < 2:
             return None
-        return NO_VOLUME if _choose(cycle.snapshot, _choices(cycle), claims, node) is None else None
+        return NO_VOLUME if self._choose(claims, node) is None else None
 
-    def placed(self, cycle: Cycle, pod: int, node: int) -> None:
-        claims = claims_of(cycle.snapshot, cycle.trial.of_class(pod))
-        if not claims.delayed:
-            return
-        choices, put = _choices(cycle), cycle.trial.journal.put_new
-        for key, choice in (_choose(cycle.snapshot, choices, claims, node) or {}).items():
-            if key not in choices.made or key in choices.users:
-                put(choices.users, key, choices.users.get(key, frozenset()) | {pod})
-            put(choices.made, key, choice)
+    def reserve(self, pod: int, node: int) -> None:
+        put = self._trial.journal.put_new
+        for key, choice in (self._choose(self._delayed(pod), node) or {}).items():
+            if key not in self.made or key in self.users:
+                put(self.users, key, self.users.get(key, frozenset()) | {pod})
+            put(self.made, key, choice)
             if choice.volume:
-                put(choices.taken, choice.volume, key)
+                put(self.taken, choice.volume, key)
 
-    def evicted(self, cycle: Cycle, pod: int) -> None:
+    def release(self, pod: int) -> None:
         """What was chosen for a place of this cycle is open again with the last pod that loses it; a pod that runs, or
         is on its way to a node, has its volumes: its eviction leaves them as they are."""
-        choices, journal = _choices(cycle), cycle.trial.journal
-        for claim in claims_of(cycle.snapshot, cycle.trial.of_class(pod)).delayed:
-            key = claim_key(claim)
-            users = choices.users.get(key, frozenset())
+        journal = self._trial.journal
+        for key in map(claim_key, self._delayed(pod)):
+            users = self.users.get(key, frozenset())
             if pod not in users:
                 continue
             if len(users) > 1:
-                journal.put_new(choices.users, key, users - {pod})
+                journal.put_new(self.users, key, users - {pod})
                 continue
-            journal.drop(choices.users, key)
-            if choices.made[key].volume:
-                journal.drop(choices.taken, choices.made[key].volume)
-            journal.drop(choices.made, key)
+            journal.drop(self.users, key)
+            if self.made[key].volume:
+                journal.drop(self.taken, self.made[key].volume)
+            journal.drop(self.made, key)
+
+    def _delayed(self, pod: int) -> Sequence[PersistentVolumeClaim]:
+        return claims_of(self._trial.snapshot, self._trial.of_class(pod)).delayed
+
+    def _choose(self, claims: Sequence[PersistentVolumeClaim], node: int) -> dict[Key, Choice] | None:
+        return _choose(self._trial.snapshot, (self.made, self.taken), claims, node)
 
 
-def _choices(cycle: Cycle) -> Choices:
-    found: Choices | None = cycle.memo.get("volume_choices")
-    if found is None:
-        found = cycle.memo["volume_choices"] = _choices_under_way(cycle)
-    return found
-
-
-def _choices_under_way(cycle: Cycle) -> Choices:
+def _choices_under_way(snapshot: Snapshot) -> dict[Key, Choice]:
     """What claims of pods on their way to a node since an earlier cycle are about to be given."""
-    snapshot, choices = cycle.snapshot, Choices({}, {}, {})
+    made: dict[Key, Choice] = {}
+    taken: set[str] = set()
     waiting = [c.row for c in snapshot.pods.classes if claims_of(snapshot, c).delayed]
     for pod in np.flatnonzero(np.isin(snapshot.pods.klass, waiting)).tolist():
         node = int(snapshot.pods.node[pod])
         if node >= 0 and IS_ACTIVE_ALLOCATED[snapshot.pods.status[pod]]:
-            chosen = _choose(snapshot, choices, claims_of(snapshot, snapshot.pods.of_class(pod)), node) or {}
-            choices.made.update(chosen)
-            choices.taken.update({choice.volume: key for key, choice in chosen.items() if choice.volume})
-    return choices
+            claims = claims_of(snapshot, snapshot.pods.of_class(pod)).delayed
+            chosen = _choose(snapshot, (made, taken), claims, node) or {}
+            made.update(chosen)
+            taken.update(choice.volume for choice in chosen.values() if choice.volume)
+    return made
 
 
-def _served(found: Options, choices: Choices, choice: Choice | None) -> Mask:
+def _served(found: Options, taken: Mapping[str, Key], choice: Choice | None) -> Mask:
     """Nodes where a claim can be served, with what it was given or with what is left."""
     if choice is not None and not choice.volume:
         alone: Mask = np.arange(len(found.provision)) == choice.node
         return alone
     if choice is not None:
         return next(nodes for name, nodes in found.volumes if name == choice.volume)
-    free = [nodes for name, nodes in found.volumes if name not in choices.taken]
+    free = [nodes for name, nodes in found.volumes if name not in taken]
     served: Mask = np.logical_or.reduce([found.provision, *free])
     return served
 
 
-def _choose(snapshot: Snapshot, choices: Choices, claims: PodClaims, node: int) -> dict[Key, Choice] | None:
-    """What each claim would be given on a node; None where one of them would get nothing."""
+def _choose(
+    snapshot: Snapshot,
+    given: tuple[Mapping[Key, Choice], Container[str]],
+    claims: Sequence[PersistentVolumeClaim],
+    node: int,
+) -> dict[Key, Choice] | None:
+    """What each claim would be given on a node; None where one of them would get nothing. `given`: choices that were
+    made, and the volumes in them."""
+    made, taken = given
     chosen: dict[Key, Choice] = {}
-    for claim in claims.delayed:
+    for claim in claims:
         key, found = claim_key(claim), claim_options(snapshot, claim)
-        choice = choices.made.get(key)
+        choice = made.get(key)
         if choice is None:
-            away = {*choices.taken, *(c.volume for c in chosen.values())}
-            choice = _first(found, away, node)
+            choice = _first(found, (taken, {c.volume for c in chosen.values()}), node)
         if choice is None:
             return None
         chosen[key] = choice
     return chosen
 
 
-def _first(found: Options, away: set[str], node: int) -> Choice | None:
-    free = (name for name, nodes in found.volumes if nodes[node] and name not in away)
+def _first(found: Options, away: tuple[Container[str], Container[str]], node: int) -> Choice | None:
+    taken, chosen = away
+    free = (name for name, nodes in found.volumes if nodes[node] and name not in taken and name not in chosen)
     volume = next(free, "")
     return Choice(volume, node) if volume or found.provision[node] else None

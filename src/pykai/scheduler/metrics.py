@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from pykai.engine.budgets import SEARCHING
-from pykai.engine.points import VictimChoice
+from pykai.engine.plugin_api import VictimChoice
 from pykai.engine.policy import Policy
 from pykai.model.statistics import ActionStatistics, GeneratorStatistics, QueueFigures, ScenarioState, SearchStatistics
 from pykai.observe.metrics import Metrics
@@ -70,7 +70,7 @@ def record_budgets(policy: Policy, metrics: Metrics) -> None:
     for action in (action for action in policy.actions if action in SEARCHING):
         metrics.put("scenario_search_action_budget_configured_seconds", budgets.of_action(action), {"action": action})
     metrics.put("scenario_search_job_budget_configured_seconds", budgets.job)
-    for choice in policy.of(VictimChoice):  # type: ignore[type-abstract]
+    for choice in policy.of(VictimChoice):
         labels = {"generator": choice.generator}
         seconds = budgets.of_generator(choice.generator)
         metrics.put("scenario_search_generator_budget_configured_seconds", seconds, labels)

@@ -42,13 +42,18 @@ def no_usage() -> Usage:
     return {}
 
 
+def unobserved(_: Decision) -> None:
+    """No observer."""
+
+
 @dataclass(frozen=True)
 class Policies:
-    """How to decide: `usage` gives the queues' use over time."""
+    """How to decide: `usage` gives the queues' use over time; `observe` sees every decision once its writes began."""
 
     policy: Policy
     judge: Judge = no_judge
     usage: Callable[[], Usage] = no_usage
+    observe: Callable[[Decision], None] = unobserved
 
 
 @dataclass(frozen=True)
@@ -148,6 +153,7 @@ class Scheduler:
             if instant is not None:
                 self._context.request_cycle(instant)
         record(decision, self._context.metrics)
+        self._policies.observe(decision)
         log.debug(
             "cycle",
             took_ms=round(decision.timings.whole, 1),

@@ -11,6 +11,8 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from pykai.cache.cluster import ClusterCache
 from pykai.cache.requests import row_amount
 from pykai.engine.cycle import Cycle
@@ -22,8 +24,8 @@ from pykai.model.resources import GPU
 from pykai.model.status import Status
 from pykai.objects import kinds
 from pykai.objects.units import rfc3339
-from pykai.plugins import numa
-from pykai.plugins.dra import claim_statuses
+from pykai.plugins.dra import Session as ClaimSession
+from pykai.plugins.numa import ZoneAccounts
 from pykai.plugins.registry import make_all
 
 NOW = 1_800_000_000.0
@@ -269,7 +271,7 @@ class Observer:
     promised: dict[int, TaskState]
     cycles: list[Cycle] = field(default_factory=list)
 
-    def start(self, cycle: Cycle) -> None:
+    def open(self, cycle: Cycle) -> None:
         self.cycles.append(cycle)
         for row, task in self.promised.items():
             cycle.trial.place(row, cycle.snapshot.nodes.rows[task.node], tuple(task.groups), wait=True)
@@ -377,8 +379,24 @@ def mismatches(case: Case, session: Session) -> list[str]:  # noqa: C901 - one b
     return bad
 
 
+def claim_statuses(session: Session) -> Case:
+    found = session.cycle.resources.get(ClaimSession)
+    return {} if found is None else dict(found.claim_statuses())
+
+
 def zone_indices(session: Session, name: str) -> list[int]:
-    return list(numa.zone_rows(session.cycle, session.rows[name]))
+    accounts = session.cycle.resources.get(ZoneAccounts)
+    held = accounts.held.get(session.rows[name]) if accounts else None
+    return [] if held is None else np.flatnonzero(held.amounts.any(axis=1)).tolist()
+
+
+def zone_available(session: Session, node: int, zone: int) -> dict[str, float]:
+    """What a zone will have available, by resource name in row units; empty where the node reports no zones."""
+    accounts = session.cycle.resources.get(ZoneAccounts)
+    at = accounts.zones.position.get(node) if accounts else None
+    if accounts is None or at is None:
+        return {}
+    return {name: float(accounts.later[zone, i, at]) for i, name in accounts.zones.reported[at].items()}
 
 
 def node_mismatches(session: Session, wanted: Case) -> list[str]:
@@ -391,7 +409,7 @@ def node_mismatches(session: Session, wanted: Case) -> list[str]:
                 bad.append(f"node {name}: {key} {value} != {want.get(key, 0)}")
         if "numa_zones_available" in want:
             for zone, amounts in want["numa_zones_available"].items():
-                left = numa.zone_available(session.cycle, names[name], int(zone))
+                left = zone_available(session, names[name], int(zone))
                 for resource, text in amounts.items():
                     value = row_amount(resource, text)
                     if left.get(resource, 0) != value:
@@ -447,7 +465,7 @@ def matched(case: Case, profile: Case) -> Session:
     errors: dict[str, str] = {}
     for _ in range(case["rounds"]["until_match"]):
         session = run(case, profile, tasks, claims)
-        claims, errors = dict(claim_statuses(session.cycle)), session.errors
+        claims, errors = claim_statuses(session), session.errors
         tasks = carry_over(case, tasks, session.tasks)
     return replace(run(case, profile, tasks, claims, actions=False), errors=errors)
 
@@ -456,11 +474,11 @@ def scenario(case: Case, document: Case) -> list[str]:
     profile = document["profiles"][case["scheduler_profile"]]
     session = matched(case, profile)
     bad = mismatches(case, session)
-    tasks, claims = session.tasks, dict(claim_statuses(session.cycle))
+    tasks, claims = session.tasks, claim_statuses(session)
     for number in range(case.get("rounds", {}).get("after_match", 0)):
         session = run(case, profile, tasks, claims)
         bad.extend(f"after round {number}: {line}" for line in mismatches(case, session))
-        claims = dict(claim_statuses(session.cycle))
+        claims = claim_statuses(session)
         tasks = carry_over(case, tasks, session.tasks)
     return bad
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from pykai.cache.nodes import gpu_memory
 from pykai.engine.node_facts import NodeFacts
-from pykai.engine.points import DeviceScore, NodeLook
+from pykai.engine.plugin_api import DeviceScore, NodeLook
 from pykai.engine.policy import Policy
 from pykai.engine.ranking import Rankings
 from pykai.engine.relative import Standing

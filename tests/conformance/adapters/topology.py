@@ -20,10 +20,8 @@ from pykai.kernels import domains as kernel
 from pykai.kernels.domains import DomainTree, domain_tree
 from pykai.model.gangs import TopologyRequirement
 from pykai.objects import kinds
-from pykai.plugins.domain_order import Domains
-from pykai.plugins.domain_room import DomainRoom, Grounds, Site
+from pykai.plugins.domains import Candidates, ConstraintError, DomainRoom, Layout, TopologyUsage, depths
 from pykai.plugins.topology import Member, Topology
-from pykai.plugins.topology_levels import ConstraintError, depths
 from tests.conformance.adapters import clusters
 from tests.conformance.cases import NotApplicable, Record, choose
 
@@ -175,7 +173,7 @@ def allocatable_pods(given: Case) -> Case:
     fill(trial, nodes)
     by_row = trial.snapshot.nodes.labels
     tree = domain_tree([[known.get(level) for known in by_row] for level in levels])
-    room = DomainRoom(trial, Site(tree, len(by_row)), Grounds(trial).ask(range(len(pods))), len(levels))
+    room = DomainRoom(trial, Layout(tree, len(by_row)), TopologyUsage(trial).request(range(len(pods))), len(levels))
     found: dict[str, int] = {}
     for depth, sums in enumerate(room.sums[1:], start=1):
         first = tree.order[tree.starts[depth]].tolist()
@@ -245,12 +243,12 @@ def allocatable_domains(given: Case) -> Case:
         [by_level.get(level, {}).get(d, {}) for d in ds] for level, ds in zip(["root", *levels], known, strict=True)
     ]
     room = [[f.get("allocatable_pods", 0) for f in row] or [0] for row in figures]
-    grounds = Grounds.of(cycle)
-    ask = replace(grounds.ask([0]), count=given["tasks_count"])
-    ground = grounds.ground(wish.topology, None)
+    grounds = TopologyUsage(cycle.trial)
+    ask = replace(grounds.request([0]), count=given["tasks_count"])
+    ground = grounds.usage(wish.topology, None)
     for sums, stated in zip(ground.room(ask, wanted.deepest).sums, room, strict=False):
         sums[0] = stated
-    domains = Domains(ground, ask, wanted)
+    domains = Candidates(ground, ask, wanted)
     active = Member(cycle, 0, cycle.snapshot.gangs.tree(0), wish).active_nodes() if wanted.required else []
     found: list[Case] = []
     for depth in wanted.candidates():

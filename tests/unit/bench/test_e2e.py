@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from bench.e2e import Order, loads
-from bench.e2e_report import ALONE, GANG, OURS, SINGLES, YARDSTICK, Outcome, Report, middle
-from bench.live_cost import Cost, Meter, count_writes
-from bench.live_load import Lives
+from bench.e2e import ALONE, GANG, OURS, SINGLES, YARDSTICK, Order, Outcome, Report, loads, middle
+from bench.live_load import Cost, Lives, Meter, count_writes
 from bench.machine import now
 
 METRICS = """

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 from bench.grouping import GROUPER, Outcome, Progress, outcome
-from bench.live_cost import Meter
-from bench.sections import kept_in, with_section
+from bench.live_load import Meter
+from bench.page import kept_in, with_section
 
 PROGRESS = Progress(born={"a": 1.0, "b": 2.0}, grouped={"a": 4.0, "b": 6.0})
 BEFORE = Meter(Counter({("PATCH", "pods"): 3}), {})

@@ -7,7 +7,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from bench.readme import BEGIN, END
+from bench.page import BEGIN, END
 from bench.run import BY_NAME, Order, main, run
 from click.testing import CliRunner
 

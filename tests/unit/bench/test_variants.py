@@ -11,10 +11,23 @@ from typing import Any
 import msgspec
 import pytest
 from bench.measure import OutOfTimeError, checked
-from bench.variant_goals import CPU, LIMIT, SIMULATIONS, Growth, Judged, KaiFigures, growths
-from bench.variant_page import cpu, reached, searches, worst_first
-from bench.variant_runs import ActionCpu, Searches, Variant, VariantCase, VariantCycle, VariantFiles, VariantRun
-from bench.variants import Order, main, run
+from bench.variant_runs import (
+    CPU,
+    LIMIT,
+    SIMULATIONS,
+    ActionCpu,
+    Growth,
+    Judged,
+    KaiFigures,
+    Searches,
+    Variant,
+    VariantCase,
+    VariantCycle,
+    VariantFiles,
+    VariantRun,
+    growths,
+)
+from bench.variants import Order, cpu, main, reached, run, searches, worst_first
 from click.testing import CliRunner
 
 SEARCHES = {"reclaim": Searches(10, 5, 20, 15, 6), "preempt": Searches(1, 0, 5, 5, 5)}

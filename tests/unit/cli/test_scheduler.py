@@ -167,15 +167,15 @@ async def test_the_component_schedules_and_shows_itself() -> None:
             while not (await api.list(BIND_REQUEST, dict)).items:
                 await asyncio.sleep(0.01)
             pages = next(line["port"] for line in logged if line["event"] == "serving")
-            doors = next(line["address"] for line in logged if line["event"] == "doors open")
+            address = next(line["address"] for line in logged if line["event"] == "debug server started")
             async with aiohttp.ClientSession() as session:
                 ready = await session.get(f"http://127.0.0.1:{pages}/readyz")
                 assert (ready.status, await ready.text()) == (200, "ok")
                 metrics = await (await session.get(f"http://127.0.0.1:{pages}/metrics")).text()
                 assert re.search(r'kai_podgroups_scheduled_by_action\{action="allocate"\} 1', metrics)
                 assert 'kai_queue_fair_share_gpu{queue_display_name="test"' in metrics
-                assert (await session.get(f"http://{doors}/get-snapshot")).status == 200
-                assert (await session.get(f"http://{doors}/get-job-order")).status == 404
+                assert (await session.get(f"http://{address}/get-snapshot")).status == 200
+                assert (await session.get(f"http://{address}/get-job-order")).status == 404
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     scheduled = next(line for line in logged if line["event"] == "pod scheduled")

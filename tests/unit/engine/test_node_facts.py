@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from pykai.engine.points import ANY, Rejection
+from pykai.engine.plugin_api import ANY, Rejection
 from pykai.model.pods import PodClass
 from pykai.model.snapshot import Snapshot
 from tests.unit.plugins import small_clusters as small

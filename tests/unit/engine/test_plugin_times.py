@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from pykai.engine.decide import decide
+from pykai.engine.plugin_api import BindDetails, NodeResourceState
 from pykai.engine.policy import Policy
 from pykai.plugins.registry import make
 from tests.properties.small_world import NOW
@@ -17,38 +18,23 @@ from .test_budgets import Clock
 
 
 @dataclass(frozen=True)
-class Bookkeeper:
-    """Opens its books in 3 seconds, finds out in 4 whether it spares anybody anything, tells a detail in 5 each."""
+class Licences:
+    """Opens in 3 seconds; the details of a bind take 5."""
 
     clock: Clock
 
-    def start(self, cycle: Any) -> None:
+    def open(self, cycle: Any) -> NodeResourceState:
         self.clock.now += 3
+        return LicenceState(self.clock)
 
-    def relieves(self, cycle: Any) -> bool:
-        self.clock.now += 4
-        return False
 
-    def spared(self, cycle: Any, pod_class: Any, nodes: Any) -> None: ...
+class LicenceState(NodeResourceState):
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
 
-    def concerns(self, cycle: Any, pod_class: Any) -> bool:
-        return True
-
-    def placed(self, cycle: Any, pod: int, node: int) -> None: ...
-
-    def evicted(self, cycle: Any, pod: int) -> None: ...
-
-    def claims(self, cycle: Any, pod: int) -> list[Any]:
+    def details(self, pod: int) -> BindDetails:
         self.clock.now += 5
-        return [("mine", {})]
-
-    def zones(self, cycle: Any, pod: int) -> list[Any]:
-        self.clock.now += 5
-        return [("zone-0", {})]
-
-    def extended_claim(self, cycle: Any, pod: int) -> dict[str, str]:
-        self.clock.now += 5
-        return {"extra": "claim"}
+        return BindDetails((("mine", {}),), (("zone-0", {}),), {"extra": "claim"})
 
 
 @dataclass(frozen=True)
@@ -75,17 +61,17 @@ class Sharer:
 
 def test_times_of_plugins() -> None:
     clock = Clock()
-    policy = Policy((Bookkeeper(clock), Sharer(clock), *make("priority")), names=("books", "shares", "priority"))
+    policy = Policy((Licences(clock), Sharer(clock), *make("priority")), names=("licences", "shares", "priority"))
     plan = decide(seen(node("n"), gang("g"), pod("g-0", cpu="1")), policy, NOW, clock)
-    assert plan.timings.plugins_opening == {"books": 7.0, "shares": 2.0, "priority": 0.0}
-    assert plan.timings.opening == 9.0
+    assert plan.timings.plugins_opening == {"licences": 3.0, "shares": 2.0, "priority": 0.0}
+    assert plan.timings.opening == 5.0
     (bind,) = plan.binds
     assert (bind.claims, bind.numa_zones, bind.extended_claim) == (
         (("mine", {}),),
         (("zone-0", {}),),
         {"extra": "claim"},
     )
-    assert plan.timings.plugins_closing == {"books": 15.0, "shares": 0.0, "priority": 0.0}
+    assert plan.timings.plugins_closing == {"licences": 5.0, "shares": 0.0, "priority": 0.0}
 
 
 def test_plugins_without_a_name_are_not_told() -> None:

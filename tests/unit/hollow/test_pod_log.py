@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from pykai.hollow.pod_log import ContainerLog, PodLog, Wish
-from pykai.local.kubelet_server import serving, wish_of
+from pykai.local.kubelet_server import log_options, serving
 from tests.timeouts import TIMEOUT_SECONDS
 
 
@@ -57,8 +57,8 @@ async def test_follow_sees_every_line_once_and_ends_with_the_pod() -> None:
         ({"sinceTime": "1970-01-01T00:01:00Z"}, Wish(since=60.0)),
     ],
 )
-def test_wish_of(query: dict[str, str], wish: Wish) -> None:
-    assert wish_of(query) == wish
+def test_log_options(query: dict[str, str], wish: Wish) -> None:
+    assert log_options(query) == wish
 
 
 async def test_served_with_tls() -> None:

@@ -46,12 +46,12 @@ def test_another_process_of_the_same_number_is_not_signalled(sleeper: subprocess
     foreign = ProcessId(sleeper.pid, "another moment")
     assert not foreign.alive()
     foreign.send(signal.SIGKILL)
-    end_all([foreign], patience=0.1)
+    end_all([foreign], grace_seconds=0.1)
     assert identity(sleeper.pid).alive()
 
 
 def test_end_all_is_gentle_first(sleeper: subprocess.Popen[bytes]) -> None:
-    end_all([identity(sleeper.pid)], patience=5)
+    end_all([identity(sleeper.pid)], grace_seconds=5)
     assert sleeper.wait() == -signal.SIGTERM
 
 
@@ -59,7 +59,7 @@ def test_end_all_insists() -> None:
     with subprocess.Popen([sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        end_all([identity(process.pid)], patience=0.2)
+        end_all([identity(process.pid)], grace_seconds=0.2)
         assert process.wait() == -signal.SIGKILL
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from pykai.cache.cluster import ClusterCache
 from pykai.engine.allocate import allocate
 from pykai.engine.cycle import Cycle
-from pykai.engine.points import Rejection
+from pykai.engine.plugin_api import NodeResource, NodeResourceState, Rejection
 from pykai.engine.policy import Policy
 from pykai.model.params import SchedulerParams
 from pykai.objects import kinds
@@ -69,7 +69,13 @@ def rejected(of: Cycle, plugin: Any, pod_name: str) -> dict[str, str]:
 
 def closed(of: Cycle, plugin: Any, pod_name: str) -> dict[str, str]:
     """Node name -> the first reason for which it is closed to a pod at the moment."""
-    return _first_reasons(of, plugin.closed(of, row(of, pod_name)))
+    return _first_reasons(of, resource(of, plugin).infeasible(row(of, pod_name)))
+
+
+def resource(of: Cycle, plugin: NodeResource) -> NodeResourceState:
+    """What a plugin opened in a cycle."""
+    kind = type(plugin.open(of))
+    return next(state for state in of.resources.states if type(state) is kind)
 
 
 def _first_reasons(of: Cycle, rejections: Iterable[Rejection]) -> dict[str, str]:

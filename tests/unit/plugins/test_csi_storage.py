@@ -6,9 +6,9 @@ import pytest
 
 from pykai.engine.cycle import Cycle
 from pykai.objects import kinds
-from pykai.plugins.csi_storage import CLAIMS_DELETED, NO_POOL, NO_ROOM, StoragePools
-from pykai.plugins.late_start import LateStart
+from pykai.plugins.predicates import LateStart
 from pykai.plugins.scoring import NodeAvailability
+from pykai.plugins.storage import CLAIMS_DELETED, NO_POOL, NO_ROOM, StoragePools
 from pykai.plugins.volumes import VolumeChoice, VolumeReach
 from tests.builders import as_kind
 from tests.unit.plugins.small_clusters import cycle, node, placed, pod, reason

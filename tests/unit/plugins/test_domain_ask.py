@@ -10,7 +10,7 @@ import pytest
 
 from pykai.model.resources import PODS
 from pykai.objects import names
-from pykai.plugins.domain_ask import ask_for, figures_of
+from pykai.plugins.domains import figures_of, group_request
 from tests.unit.plugins.test_topology import GPU_1, ask, constraint, cycle, pending, pod, waiting
 
 HALF = {names.GPU_FRACTION: "0.5"}
@@ -33,7 +33,7 @@ def test_asks_of_different_pods_are_of_different_kinds() -> None:
     requests: list[dict[str, str]] = [GPU_1, {"cpu": "1"}, {}]
     c = cycle(BLOCK, [pod(f"p{at}", request) for at, request in enumerate(requests)])
     some = list(chain.from_iterable(combinations(pending(c), size) for size in (1, 2, 3)))
-    assert len({ask_for(c.trial, pods).kind for pods in some}) == len(some)
+    assert len({group_request(c.trial, pods).kind for pods in some}) == len(some)
 
 
 def test_a_node_counts_where_the_smaller_shares_fit() -> None:
@@ -55,7 +55,7 @@ def test_what_is_left_of_devices_counts_where_a_share_is_as_large_as_a_whole_dev
     assert ask(c) == (["all"], [])
 
 
-def test_a_node_without_a_slot_has_no_room_for_pods_that_ask_for_nothing() -> None:
+def test_a_node_without_a_slot_has_no_room_for_pods_that_group_request_nothing() -> None:
     c = cycle(BLOCK, waiting(2, {}))
     c.trial.idle[PODS, 1] = 0.0
-    assert figures_of(c.trial, ask_for(c.trial, pending(c)), np.arange(3)).tolist() == [[2, 0, 2]]
+    assert figures_of(c.trial, group_request(c.trial, pending(c)), np.arange(3)).tolist() == [[2, 0, 2]]

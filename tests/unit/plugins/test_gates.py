@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from pykai.engine.cycle import Cycle
+from pykai.engine.plugin_api import NodeResourceState
 from pykai.model.pods import PodClass
 from pykai.model.resources import Column, Rows
 from pykai.objects import kinds, names
-from pykai.plugins.conditions import SchedulingConditions
-from pykai.plugins.gates import ConfigMaps, MaxNodePoolResources
+from pykai.plugins.gates import ConfigMaps, MaxNodePoolResources, SchedulingConditions
 from tests.builders import as_kind
 from tests.unit.plugins.small_clusters import cycle, node, pod, row
 
@@ -73,12 +73,17 @@ def test_more_than_any_node_has(spec: dict[str, Any], annotations: dict[str, str
 
 
 def test_what_somebody_else_provides_need_not_be_on_a_node() -> None:
-    class Provider:
-        def relieves(self, cycle: Cycle) -> bool:
+    class Provided(NodeResourceState):
+        @property
+        def relieves(self) -> bool:
             return True
 
-        def spared(self, cycle: Cycle, pod_class: PodClass, nodes: Rows) -> Column:
+        def spared(self, pod_class: PodClass, nodes: Rows) -> Column:
             return np.repeat(pod_class.request[:, None], len(nodes), axis=1)
+
+    class Provider:
+        def open(self, cycle: Cycle) -> Provided:
+            return Provided()
 
     made = cycle([*NODES, pod("p", asks(**{"x.io/fpga": "3"}))], [Provider()])
     assert MaxNodePoolResources().problem(made, row(made, "p")) is None

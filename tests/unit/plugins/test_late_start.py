@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from pykai.plugins.late_start import LateStart
-from pykai.plugins.pod_affinity import RequiredPodAffinity
+from pykai.plugins.affinity import RequiredPodAffinity
 from pykai.plugins.ports import HostPorts
+from pykai.plugins.predicates import LateStart
 from pykai.plugins.scoring import NodeAvailability
 from tests.unit.plugins.small_clusters import cycle, node, placed, pod
 from tests.unit.plugins.test_pod_affinity import apart, term

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pykai.objects import kinds, names
-from pykai.plugins.node_quota import NodeQuota
+from pykai.plugins.node_filters import NodeQuota
 from pykai.plugins.proportion import Proportion
 from tests import builders
 from tests.builders import as_kind

@@ -4,20 +4,46 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pykai.engine.allocate import place_gang
 from pykai.engine.cycle import Cycle
 from pykai.model.status import Status
 from pykai.objects import kinds, names
-from pykai.plugins.late_start import LateStart
-from pykai.plugins.numa import MISALIGNED, Numa, zone_available, zone_rows, zones
+from pykai.plugins.numa import MISALIGNED, Numa, ZoneAccounts
+from pykai.plugins.predicates import LateStart
 from pykai.plugins.scoring import NodeAvailability
 from tests.builders import as_kind
 from tests.unit.plugins.small_clusters import Fields, cycle, node, placed, pod, reason, row
 
 GPU = "nvidia.com/gpu"
 NUMA = Numa()
+
+
+def accounts(of: Cycle) -> ZoneAccounts:
+    found = of.resources.get(ZoneAccounts)
+    assert found is not None
+    return found
+
+
+def zone_rows(of: Cycle, pod: int) -> tuple[int, ...]:
+    """Indices of the zones a pod sits in or is predicted to."""
+    held = accounts(of).held.get(pod)
+    return () if held is None else tuple(np.flatnonzero(held.amounts.any(axis=1)).tolist())
+
+
+def zone_available(of: Cycle, node: int, zone: int) -> dict[str, float]:
+    """What a zone will have available, by resource name in row units."""
+    zones = accounts(of).zones
+    at = zones.position[node]
+    return {name: float(accounts(of).later[zone, i, at]) for i, name in zones.reported[at].items()}
+
+
+def zones(of: Cycle, pod: int) -> object:
+    """The zones that the bind of a pod carries."""
+    details = of.resources.details(pod)
+    return details.zones if details else ()
 
 
 def topology(name: str, policy: str, *zone_amounts: Fields, scope: str = "pod", **rest: Any) -> Any:
@@ -232,30 +258,30 @@ def test_a_place_of_this_cycle_is_lost_with_its_zone() -> None:
     assert placed(of) == {"p": "n", "x": ""}
     p, x = row(of, "p"), row(of, "x")
     of.trial.suppose_evicted(p)
-    NUMA.evicted(of, p)
-    assert NUMA.unchanged(of, p, 0)
+    of.resources.release(p)
+    assert of.resources.unchanged(p, 0)
     of.trial.place(x, 0, wait=True)
-    of.tell_placed(x)
+    of.resources.reserve(x)
     assert zone_available(of, 0, 0) == {"cpu": 0.0}
-    assert not NUMA.unchanged(of, p, 0)
+    assert not of.resources.unchanged(p, 0)
 
 
 def test_evicted_pods_give_their_zones_and_may_stay_in_them() -> None:
     of = numa_cycle(node("n"), topology("n", "single-numa-node", CPU4, CPU4), seated("v", 0, 3), seated("w", 1, 3),
                     guaranteed("p", box("c", cpu="2", memory="1M")))  # fmt: skip
     v, p = row(of, "v"), row(of, "p")
-    assert [mask.tolist() for _, mask in NUMA.closed(of, p)] == [[True]]
+    assert [mask.tolist() for _, mask in accounts(of).infeasible(p)] == [[True]]
     of.trial.suppose_evicted(v)
-    NUMA.evicted(of, v)
-    assert [mask.tolist() for _, mask in NUMA.closed(of, p)] == [[False]]
-    assert NUMA.unchanged(of, v, 0)
+    of.resources.release(v)
+    assert [mask.tolist() for _, mask in accounts(of).infeasible(p)] == [[False]]
+    assert of.resources.unchanged(v, 0)
     of.trial.place(p, 0, wait=True)
-    of.tell_placed(p)
+    of.resources.reserve(p)
     assert zone_available(of, 0, 0) == {"cpu": 2000.0}
     assert zone_rows(of, v) == (0,)
-    assert not NUMA.unchanged(of, v, 0), "its zone is promised to somebody else"
+    assert not of.resources.unchanged(v, 0), "its zone is promised to somebody else"
     of.trial.keep(v)
-    of.tell_placed(v)
+    of.resources.reserve(v)
     assert of.trial.status[v] == Status.RUNNING
     assert zone_available(of, 0, 0) == {"cpu": -1000.0}
 
@@ -266,18 +292,18 @@ def test_a_pod_that_need_not_be_aligned_gives_up_what_it_has_of_a_zone() -> None
     of = numa_cycle(node("n"), topology("n", "single-numa-node", CPU4),
                     pod("v", {"containers": [plain], "nodeName": "n"}, annotations=seat),
                     guaranteed("p", box("c", cpu="2", memory="1M")))  # fmt: skip
-    assert [mask.tolist() for _, mask in NUMA.closed(of, row(of, "p"))] == [[True]]
+    assert [mask.tolist() for _, mask in accounts(of).infeasible(row(of, "p"))] == [[True]]
     of.trial.suppose_evicted(row(of, "v"))
-    of.tell_evicted(row(of, "v"))
-    assert [mask.tolist() for _, mask in NUMA.closed(of, row(of, "p"))] == [[False]]
+    of.resources.release(row(of, "v"))
+    assert [mask.tolist() for _, mask in accounts(of).infeasible(row(of, "p"))] == [[False]]
 
 
 def test_a_pod_whose_zone_is_still_free_simply_stays() -> None:
     of = numa_cycle(node("n"), topology("n", "single-numa-node", CPU4, CPU4), seated("v", 1, 3))
     v = row(of, "v")
     of.trial.suppose_evicted(v)
-    NUMA.evicted(of, v)
-    assert NUMA.unchanged(of, v, 0), "though a lower zone is free, too"
+    of.resources.release(v)
+    assert of.resources.unchanged(v, 0), "though a lower zone is free, too"
 
 
 def test_the_fewer_zones_the_better() -> None:
@@ -309,7 +335,7 @@ def test_arguments() -> None:
 
 def test_nothing_is_opened_where_no_node_reports_zones() -> None:
     of = numa_cycle(node("n"), guaranteed("p", box("c", cpu="1", memory="1M")))
-    assert not of.memo
+    assert not of.resources.states
     assert not NUMA.concerns(of, of.trial.of_class(0))
 
 
@@ -319,12 +345,12 @@ def test_a_pod_that_moves_holds_its_zone_until_it_is_gone() -> None:
                     guaranteed("p", box("c", cpu="2", memory="1M")))  # fmt: skip
     v, p = row(of, "v"), row(of, "p")
     of.trial.suppose_evicted(v)
-    NUMA.evicted(of, v)
+    of.resources.release(v)
     of.trial.place(v, 0, wait=True)
-    of.tell_placed(v)
+    of.resources.reserve(v)
     assert [zone_available(of, at, 0)["cpu"] for at in (0, 1)] == [1000.0, 4000.0]
-    assert [mask.tolist() for _, mask in NUMA.closed(of, p)] == [[True, False]]
-    assert NUMA.must_wait(of, p, 1)
+    assert [mask.tolist() for _, mask in accounts(of).infeasible(p)] == [[True, False]]
+    assert of.resources.must_wait(p, 1)
 
 
 @pytest.mark.parametrize(("sidecar", "expected"), [("1", "n"), ("2", "")])

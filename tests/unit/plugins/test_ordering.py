@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pykai.cache.cluster import ClusterCache
-from pykai.engine.points import GangOrder, MemberOrder, PodOrder
+from pykai.engine.plugin_api import GangOrder, MemberOrder, PodOrder
 from pykai.engine.trial import Trial
 from pykai.model.params import SchedulerParams
 from pykai.objects import names

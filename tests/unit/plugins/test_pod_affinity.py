@@ -7,9 +7,9 @@ import pytest
 from pykai.cache.cluster import ClusterCache
 from pykai.model.params import SchedulerParams
 from pykai.objects import kinds, names
-from pykai.plugins import pod_affinity
-from pykai.plugins.late_start import LateStart
-from pykai.plugins.pod_affinity import PreferredPodAffinity, RequiredPodAffinity
+from pykai.plugins import affinity
+from pykai.plugins.affinity import PreferredPodAffinity, RequiredPodAffinity
+from pykai.plugins.predicates import LateStart
 from pykai.plugins.scoring import NodeAvailability
 from tests import builders
 from tests.builders import as_kind
@@ -45,7 +45,7 @@ def verdict(spec: dict[str, Any], *others: Any) -> tuple[str | None, ...] | None
     """What the required rules say of a pod on nodes a, b and c; None where they do not concern it."""
     plugin = RequiredPodAffinity()
     made = cycle([*ZONES, *others, pod("p", spec, labels=WEB)], [plugin])
-    if not plugin.concerns(made, made.trial.of_class(row(made, "p"))):
+    if not made.resources.of(row(made, "p")).all:
         return None
     found = closed(made, plugin, "p")
     return tuple(found.get(name) for name in "abc")
@@ -54,7 +54,7 @@ def verdict(spec: dict[str, Any], *others: Any) -> tuple[str | None, ...] | None
 DB = pod("db", on("a"), labels={"app": "db"})
 LEAVING = pod("db", on("a"), labels={"app": "db"}, terminating=True)
 FAR_DB = pod("far", on("a"), labels={"app": "db"}, namespace="other")
-NEAR, APART, SHUNNED = pod_affinity.NOT_NEAR, pod_affinity.NOT_APART, pod_affinity.SHUNNED
+NEAR, APART, SHUNNED = affinity.NOT_NEAR, affinity.NOT_APART, affinity.REPELLED
 BOTH = term(labels={"app": "db", "tier": "x"})
 RULES = [  # the pod's spec, who is there, verdicts for nodes a, b, c
     ({}, [DB], None),
@@ -118,12 +118,12 @@ def test_undone_placements_and_supposed_evictions_do_not_count() -> None:
     assert closed(made, plugin, "p") == {"a": APART, "b": APART}
     trial.suppose_evicted(db)
     assert closed(made, plugin, "p") == {}
-    assert plugin.must_wait(made, row(made, "p"), 0)
+    assert made.resources.must_wait(row(made, "p"), 0)
     trial.place(db, 2, wait=True)
     assert closed(made, plugin, "p") == {"c": APART}
     trial.undo_to(mark)
     assert closed(made, plugin, "p") == {"a": APART, "b": APART}
-    assert not plugin.must_wait(made, row(made, "p"), 0)
+    assert not made.resources.must_wait(row(made, "p"), 0)
 
 
 def test_a_place_that_is_being_left_can_be_waited_for() -> None:
@@ -135,7 +135,7 @@ def test_a_place_that_is_being_left_can_be_waited_for() -> None:
 def test_where_no_pod_has_affinity_nothing_is_counted() -> None:
     made = cycle([*ZONES, DB, pod("p")], [RequiredPodAffinity(), PreferredPodAffinity()])
     assert placed(made) == {"p": "a"}
-    assert "whereabouts" not in made.memo
+    assert not made.pod_locations.opened
 
 
 WISHES = [  # the pod's spec, who is there, weights on nodes a, b, c

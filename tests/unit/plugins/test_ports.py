@@ -6,8 +6,8 @@ import pytest
 
 from pykai.objects.pod_template import Port
 from pykai.plugins import ports
-from pykai.plugins.late_start import LateStart
 from pykai.plugins.ports import HostPorts, collide
+from pykai.plugins.predicates import LateStart
 from pykai.plugins.scoring import NodeAvailability
 from tests.unit.plugins.small_clusters import closed, cycle, node, placed, pod, reason, row
 
@@ -74,5 +74,5 @@ def test_init_containers_count_only_as_sidecars(always: bool, where: str) -> Non
 
 def test_nobody_else_is_concerned() -> None:
     made = cycle([node("a"), pod("old", listens(80, "a")), pod("p")], [HostPorts()])
-    assert not HostPorts().concerns(made, made.trial.of_class(1))
-    assert "whereabouts" not in made.memo
+    assert not made.resources.of(1).all
+    assert not made.pod_locations.opened

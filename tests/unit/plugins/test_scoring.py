@@ -8,7 +8,7 @@ import pytest
 
 from pykai.cache.cluster import ClusterCache
 from pykai.engine.cycle import Cycle
-from pykai.engine.points import NodeLook, NodeScore, RelativeScore
+from pykai.engine.plugin_api import NodeLook, NodeScore, RelativeScore
 from pykai.engine.policy import Policy
 from pykai.engine.relative import Standing
 from pykai.engine.trial import Trial

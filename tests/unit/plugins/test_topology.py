@@ -12,8 +12,7 @@ from pykai.engine.policy import Policy
 from pykai.model.params import SchedulerParams
 from pykai.model.resources import GPU
 from pykai.objects import names
-from pykai.plugins.domain_ask import ask_for
-from pykai.plugins.domain_room import Ground, Grounds
+from pykai.plugins.domains import DomainUsage, TopologyUsage, group_request
 from pykai.plugins.topology import Topology
 from tests import builders
 from tests.builders import decoded
@@ -277,49 +276,51 @@ def test_shares_count_what_is_left_on_shared_devices(portion: str, rooms: list[i
     nodes = {"n0": ("b1", "r1", 3), "n1": ("b1", "r2", 2), "n2": ("b1", "r3", 3)}
     running = [fraction("x", "0.5", "n0", "d1"), fraction("y", "0.7", "n0", "d2")]
     c = cycle({"topologyConstraint": constraint("rack")}, [*running, fraction("z", portion)], nodes)
-    ground = Grounds.of(c).ground("tree", None)
-    assert ground.room(ask_for(c.trial, pending(c)), 2).figures[0].tolist() == rooms
+    usage = c.state(TopologyUsage.open).usage("tree", None)
+    assert usage.room(group_request(c.trial, pending(c)), 2).figures[0].tolist() == rooms
 
 
 def test_no_room_where_no_single_device_holds_the_share() -> None:
     nodes = {"n0": ("b1", "r1", 2)}
     running = [fraction("x", "0.7", "n0", "d1"), fraction("y", "0.7", "n0", "d2")]
     c = cycle({"topologyConstraint": constraint("rack")}, [*running, fraction("z", "0.5")], nodes)
-    assert Grounds.of(c).ground("tree", None).room(ask_for(c.trial, pending(c)), 2).figures[0].tolist() == [0]
+    assert c.state(TopologyUsage.open).usage("tree", None).room(group_request(c.trial, pending(c)), 2).figures[
+        0
+    ].tolist() == [0]
 
 
 def test_figures_follow_placements_and_their_undoing() -> None:
     c = cycle({"topologyConstraint": constraint("rack")}, waiting(6))
-    ground, want = Grounds.of(c).ground("tree", None), ask_for(c.trial, pending(c))
+    usage, want = c.state(TopologyUsage.open).usage("tree", None), group_request(c.trial, pending(c))
     trial = c.trial
 
     def same() -> bool:
         return bool(
-            (ground.room(want, 2).figures == Ground(trial, ground.site, ground.whole).room(want, 2).figures).all()
+            (usage.room(want, 2).figures == DomainUsage(trial, usage.layout, usage.whole).room(want, 2).figures).all()
         )
 
     assert same()
     trial.place(0, 0)
     trial.place(1, 3)
     assert same()
-    assert sum(ground.room(want, 2).figures[0]) == 16
+    assert sum(usage.room(want, 2).figures[0]) == 16
     mark = trial.mark()
     trial.place(2, 0)
     trial.place(3, 5)
     assert same()
     trial.undo_to(mark)
     assert same()
-    assert sum(ground.room(want, 2).figures[1 + want.dims.tolist().index(GPU)]) == 16
+    assert sum(usage.room(want, 2).figures[1 + want.dims.tolist().index(GPU)]) == 16
 
 
 def test_parts_of_a_tree_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pykai.plugins.domain_room.PARTS_KEPT", 2)
+    monkeypatch.setattr("pykai.plugins.domains.PARTS_KEPT", 2)
     c = cycle({"topologyConstraint": constraint("rack")}, waiting(1))
-    grounds = Grounds.of(c)
-    parts = [grounds.ground("tree", np.array([row])) for row in (0, 1, 0)]
+    topologies = c.state(TopologyUsage.open)
+    parts = [topologies.usage("tree", np.array([row])) for row in (0, 1, 0)]
     assert parts[0] is parts[2]
-    grounds.ground("tree", np.array([2]))
-    assert grounds.ground("tree", np.array([0])) is not parts[0]
+    topologies.usage("tree", np.array([2]))
+    assert topologies.usage("tree", np.array([0])) is not parts[0]
 
 
 def test_the_next_domain_is_that_of_before_the_attempt() -> None:
@@ -338,10 +339,10 @@ def test_the_next_domain_is_that_of_before_the_attempt() -> None:
 
 
 def test_figures_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pykai.plugins.domain_room.ROOMS_KEPT", 1)
+    monkeypatch.setattr("pykai.plugins.domains.ROOMS_KEPT", 1)
     c = cycle({"topologyConstraint": constraint("rack")}, waiting(2))
-    ground, want = Grounds.of(c).ground("tree", None), ask_for(c.trial, pending(c))
-    first = ground.room(want, 2)
-    assert ground.room(want, 2) is first
-    assert ground.room(want, 1).sums == first.sums[:2]
-    assert ground.room(want, 2) is not first
+    usage, want = c.state(TopologyUsage.open).usage("tree", None), group_request(c.trial, pending(c))
+    first = usage.room(want, 2)
+    assert usage.room(want, 2) is first
+    assert usage.room(want, 1).sums == first.sums[:2]
+    assert usage.room(want, 2) is not first

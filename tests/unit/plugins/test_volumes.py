@@ -4,15 +4,22 @@ from typing import Any
 
 import pytest
 
+from pykai.engine.cycle import Cycle
 from pykai.objects import kinds
 from pykai.plugins import volumes
-from pykai.plugins.conditions import SchedulingConditions
-from pykai.plugins.volumes import ClaimsExist, VolumeChoice, VolumeReach
+from pykai.plugins.gates import SchedulingConditions
+from pykai.plugins.volumes import ClaimsExist, VolumeChoice, VolumeChoices, VolumeReach
 from tests.builders import as_kind
 from tests.unit.plugins.small_clusters import closed, cycle, node, placed, pod, reason, rejected, row
 
 PLUGINS = (SchedulingConditions((ClaimsExist(),)), VolumeReach(), VolumeChoice())
 NODES = [node("a", {"zone": "1", "host": "a"}), node("b", {"zone": "1", "host": "b"}), node("c", {"zone": "2"})]
+
+
+def choices(of: Cycle) -> VolumeChoices:
+    found = of.resources.get(VolumeChoices)
+    assert found is not None
+    return found
 
 
 def storage_class(name: str, mode: str = "WaitForFirstConsumer", **rest: Any) -> Any:
@@ -155,7 +162,7 @@ def test_an_undone_placement_gives_its_volume_back() -> None:
     claims = [claim("c0", "local"), claim("c1", "local")]
     made = cycle([*NODES, *LOCALS, *claims, pod("p0", uses("c0")), pod("p1", uses("c1"))], PLUGINS)
     plugin, mark = VolumeChoice(), made.trial.mark()
-    plugin.placed(made, row(made, "p0"), 0)
+    choices(made).reserve(row(made, "p0"), 0)
     assert closed(made, plugin, "p1").keys() == {"a", "c"}
     made.trial.undo_to(mark)
     assert closed(made, plugin, "p1") == {"c": volumes.NO_VOLUME}
@@ -168,8 +175,8 @@ def test_a_place_that_is_taken_back_gives_its_volume_back(second: str, nowhere: 
     pods = [pod("p0", uses("c0")), pod("p1", uses(*filter(None, [second]))), pod("p2", uses("c1"))]
     made, plugin = cycle([*NODES, *LOCALS, *claims, *pods], PLUGINS), VolumeChoice()
     for name in ("p0", "p1"):
-        plugin.placed(made, row(made, name), 0)
-    plugin.evicted(made, row(made, "p0"))
+        choices(made).reserve(row(made, name), 0)
+    choices(made).release(row(made, "p0"))
     assert "".join(closed(made, plugin, "p2")) == nowhere
 
 
@@ -177,9 +184,9 @@ def test_a_pod_on_its_way_leaves_its_volume_to_nobody() -> None:
     claims = [claim("c0", "local"), claim("c1", "local")]
     bound = pod("old", uses("c0", where="a"))
     made, plugin = cycle([*NODES, *LOCALS, *claims, bound, pod("p", uses("c1"))], PLUGINS), VolumeChoice()
-    plugin.evicted(made, row(made, "old"))
-    plugin.placed(made, row(made, "old"), 0)
-    plugin.evicted(made, row(made, "old"))
+    choices(made).release(row(made, "old"))
+    choices(made).reserve(row(made, "old"), 0)
+    choices(made).release(row(made, "old"))
     assert closed(made, plugin, "p").keys() == {"a", "c"}
 
 

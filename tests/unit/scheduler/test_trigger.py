@@ -90,6 +90,6 @@ async def test_waiting_ends_when_something_comes_up() -> None:
     await asyncio.wait_for(task, TIMEOUT_SECONDS)
 
 
-def test_a_rhythm_that_makes_no_sense_is_refused() -> None:
+def test_settings_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ValueError, match="pause <= burst"):
         Debounce(pause=0.1, burst=0.05)

@@ -26,8 +26,17 @@ from pykai.kube.watches import Watches
 from pykai.objects.kinds import ABSENT, BindRequest, Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
 from pykai.objects.pod_template import LabelSelector, NodeSelectorTerms, NodeTerm, decode_template
 from pykai.objects.units import amount
-from pykai.plugins.volume_claims import UNBOUND, WAIT_FOR_POD, claim_size, class_name, is_bound, owners
-from pykai.plugins.volume_options import FILESYSTEM, NO_PROVISIONER, SELECTED_NODE
+from pykai.plugins.volume_claims import (
+    FILESYSTEM,
+    NO_PROVISIONER,
+    SELECTED_NODE,
+    UNBOUND,
+    WAIT_FOR_POD,
+    claim_size,
+    class_name,
+    is_bound,
+    owners,
+)
 
 BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
 CONFLICT = "node(s) had volume node affinity conflict"

@@ -1,12 +1,13 @@
-"""What the grouper writes: a PodGroup once per group, and one patch per pod.
+"""Which pods belong to which group, and the writes: a PodGroup once per group, one patch per pod.
 
-What was just written counts as the state of the cluster until the watch shows it, so a burst of pods of one group ends
-in one create, and nothing is written twice because a watch is a moment behind. Existing groups are changed by merge
-patches of the fields that differ: what others write to a group at the same time is neither lost nor in the way.
+Our last writes count as the state of the cluster until the watch shows them, so a burst of pods of one group ends in
+one create, and nothing is written twice. Existing groups are changed by merge patches of the fields that differ, which
+neither lose nor block concurrent writes of other clients.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
@@ -27,16 +28,68 @@ from pykai.kube.resources import POD, POD_GROUP
 from pykai.kube.watch import SharedWatch
 from pykai.objects import kinds
 
+_OWN_METADATA = ("labels", "annotations", "ownerReferences")
+
+log = structlog.get_logger("pod-grouper")
+
+
+class Members:
+    """The pods of every group, and the newest of each: by creation, then by name."""
+
+    def __init__(self) -> None:
+        self._group_of: dict[Key, Key] = {}
+        self._uids: dict[Key, dict[Key, str]] = {}
+        self._order: dict[Key, list[tuple[float, Key, str]]] = {}
+        """By group, a heap of (negative time of creation, pod, uid); entries of former members are dropped lazily."""
+
+    def join(self, group: Key, pod: kinds.Pod) -> None:
+        """The pod belongs to this group and to no other."""
+        meta = pod.metadata
+        key = (meta.namespace, meta.name)
+        if self._uids.get(group, {}).get(key) == meta.uid:
+            return
+        self.leave(key)
+        self._group_of[key] = group
+        self._uids.setdefault(group, {})[key] = meta.uid
+        created = meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0
+        heapq.heappush(self._order.setdefault(group, []), (-created, key, meta.uid))
+
+    def leave(self, pod: Key) -> Key | None:
+        """The pod belongs to no group; returns the one that it left, if other pods remain there."""
+        group = self._group_of.pop(pod, None)
+        if group is None:
+            return None
+        del self._uids[group][pod]
+        if self._uids[group]:
+            return group
+        del self._uids[group], self._order[group]
+        return None
+
+    def of(self, group: Key) -> list[Key]:
+        """The pods of a group."""
+        return list(self._uids.get(group, ()))
+
+    def newest(self, group: Key) -> Key | None:
+        """The newest pod of a group; None if it has no pods."""
+        order, uids = self._order.get(group, []), self._uids.get(group, {})
+        while order and uids.get(order[0][1]) != order[0][2]:
+            heapq.heappop(order)
+        return order[0][1] if order else None
+
 
 class Assignments:
-    """Assignments that wait to be written, by pod and by group, both as (namespace, name)."""
+    """Assignments of pods to groups from the decision to the write; keys are (namespace, name).
+
+    A write may be retried long after, when the pod is gone, was replaced under its name, or changed its owner.
+    Invariant: a pod has one assignment, the newest; older ones are never written.
+    """
 
     def __init__(self) -> None:
         self._newest: dict[Key, GroupSpec] = {}
         self._pods: dict[Key, dict[Key, None]] = {}
 
-    def decide(self, pod: Key, spec: GroupSpec) -> Key:
-        """The pod belongs in this group, whatever was decided before; answers the group."""
+    def assign(self, pod: Key, spec: GroupSpec) -> Key:
+        """Assign the pod to this group, whatever the former assignment was; returns the key of the group."""
         group = _group_key(spec)
         self._newest[pod] = spec
         waiting = self._pods.setdefault(group, {})
@@ -45,25 +98,25 @@ class Assignments:
         return group
 
     def withdraw(self, pod: Key) -> None:
-        """Nothing is to be written about this pod: it has gone, or is not ours to group."""
+        """Drop the assignment of a pod that is gone or not ours."""
         self._newest.pop(pod, None)
 
-    def holds(self, pod: Key, spec: GroupSpec) -> bool:
-        """Whether this is still what is to be written about the pod."""
+    def is_current(self, pod: Key, spec: GroupSpec) -> bool:
+        """Whether this is the pod's assignment."""
         return self._newest.get(pod) is spec
 
     def take(self, group: Key) -> dict[Key, GroupSpec]:
-        """The pods to put in a group now, the newest decision last; they no longer wait."""
+        """The pods to add to a group now; they no longer wait."""
         found = {pod: self._newest.get(pod) for pod in self._pods.pop(group, {})}
         return {pod: spec for pod, spec in found.items() if spec is not None and _group_key(spec) == group}
 
     def put_back(self, group: Key, pods: Iterable[Key]) -> None:
-        """These pods were not written to: they wait again, behind what was decided meanwhile."""
+        """Let pods whose write failed wait again, before those that were assigned meanwhile."""
         self._pods[group] = dict.fromkeys(pods) | self._pods.get(group, {})
 
     def done(self, pod: Key, spec: GroupSpec) -> None:
-        """This was written."""
-        if self.holds(pod, spec):
+        """Drop an assignment that was written."""
+        if self.is_current(pod, spec):
             del self._newest[pod]
 
 
@@ -71,25 +124,20 @@ def _group_key(spec: GroupSpec) -> Key:
     return spec.namespace, spec.name
 
 
-_OWN_METADATA = ("labels", "annotations", "ownerReferences")
-
-log = structlog.get_logger("pod-grouper")
-
-
 @dataclass(frozen=True, slots=True)
 class SentPatch:
-    """A patch of a pod, and the version it led to; empty while there is no answer."""
+    """A patch of a pod and the version that it led to; empty while it is in flight."""
 
     patch: Object
     version: str = ""
 
     def is_in(self, pod: kinds.Pod) -> bool:
-        """Whether a pod is as the patch left it, or newer."""
+        """Whether a pod has the version of the patch or a later one."""
         return bool(self.version) and version_number(pod.metadata.resource_version) >= version_number(self.version)
 
 
 class GroupWriter:
-    """PodGroups as the server has them, and the way to change them."""
+    """PodGroups as the server has them, and the writes to them and their pods."""
 
     def __init__(
         self,
@@ -101,23 +149,23 @@ class GroupWriter:
         self._api = api
         self._groups = groups
         self._settings = settings
-        self._unseen = MutationCache(clock)
-        self._assigned: TTLCache[str, SentPatch] = TTLCache(MUTATION_SECONDS, clock)
+        self._mutations = MutationCache(clock)
+        self._sent: TTLCache[str, SentPatch] = TTLCache(MUTATION_SECONDS, clock)
 
-    def seen(self, change: Change[kinds.PodGroup]) -> None:
-        """The watch shows a group."""
-        self._unseen.observe(change)
+    def observe(self, change: Change[kinds.PodGroup]) -> None:
+        """Handle a watch event of a group."""
+        self._mutations.observe(change)
 
     def existing(self, key: Key) -> Object | None:
-        """The group as it is, None where there is none."""
-        written = self._unseen.get(key)
+        """The group, our last write included; None if it does not exist."""
+        written = self._mutations.get(key)
         if written is not None:
             return written
         held = self._groups.get(key[1], key[0])
         return None if held is None else to_unstructured(held, apiVersion=POD_GROUP_API, kind="PodGroup")
 
     async def write(self, spec: GroupSpec) -> None:
-        """Make the PodGroup what the spec asks for, with no write where it is."""
+        """Create or change the PodGroup according to the spec; no write if it is up to date."""
         key = (spec.namespace, spec.name)
         existing = self.existing(key)
         wanted = pod_group_to_write(spec, existing, self._settings)
@@ -131,12 +179,12 @@ class GroupWriter:
     async def _create(self, spec: GroupSpec, wanted: Object) -> None:
         key = (spec.namespace, spec.name)
         try:
-            self._unseen.put(key, await self._api.create(POD_GROUP, wanted))
+            self._mutations.put(key, await self._api.create(POD_GROUP, wanted))
         except AlreadyExists:
             found = await self._api.get(POD_GROUP.ref(spec.name, spec.namespace), kinds.PodGroup)
             existing = to_unstructured(found, apiVersion=POD_GROUP_API, kind="PodGroup")
             wanted_now = pod_group_to_write(spec, existing, self._settings)
-            self._unseen.put(key, existing)
+            self._mutations.put(key, existing)
             if wanted_now is not None:
                 await self._change(key, existing, wanted_now)
             return
@@ -149,30 +197,30 @@ class GroupWriter:
         if not patch:
             return
         try:
-            self._unseen.put(key, await self._api.patch(POD_GROUP.ref(key[1], key[0]), Patch.merge(patch)))
+            self._mutations.put(key, await self._api.patch(POD_GROUP.ref(key[1], key[0]), Patch.merge(patch)))
         except NotFound:
-            self._unseen.drop(key)
+            self._mutations.drop(key)
             raise RetryLater(f"pod group {key[0]}/{key[1]} was deleted meanwhile") from None
         log.info("pod group changed", group=f"{key[0]}/{key[1]}", fields=sorted({*metadata, *spec}))
 
     async def assign(self, pod: kinds.Pod, spec: GroupSpec, patient: bool = False) -> None:
-        """Put the pod in its group; nothing happens if it is there, or gone. `patient`: nobody waits for it."""
+        """Add the pod to its group; no write if it is there or gone. `patient`: the write may be delayed."""
         patch = pod_patch(spec, unstructured_pod(pod))
         meta = pod.metadata
-        if patch is None or self._is_on_its_way(pod, patch):
+        if patch is None or self._is_in_flight(pod, patch):
             return
         body = {"metadata": {"uid": meta.uid, **patch["metadata"]}}
         sent = SentPatch(patch)
-        self._assigned.put(meta.uid, sent)
+        self._sent.put(meta.uid, sent)
         try:
             change = replace(Patch.merge(body), patient=patient)
             written = await self._api.patch(POD.ref(meta.name, meta.namespace), change)
-            if self._assigned.get(meta.uid) is sent:  # neither seen already nor followed by another
-                self._assigned.put(meta.uid, SentPatch(patch, written["metadata"]["resourceVersion"]))
+            if self._sent.get(meta.uid) is sent:  # neither observed nor superseded meanwhile
+                self._sent.put(meta.uid, SentPatch(patch, written["metadata"]["resourceVersion"]))
         except NotFound:
             return
         except BaseException:
-            self._assigned.drop(meta.uid)
+            self._sent.drop(meta.uid)
             raise
         sub_group = spec.sub_group_of(meta.namespace, meta.name)
         log.info(
@@ -182,14 +230,14 @@ class GroupWriter:
             **({"sub_group": sub_group.name} if sub_group else {}),
         )
 
-    def _is_on_its_way(self, pod: kinds.Pod, patch: Object) -> bool:
-        """Whether just that was written to the pod, and the watch is not there yet."""
-        assigned = self._assigned.get(pod.metadata.uid)
+    def _is_in_flight(self, pod: kinds.Pod, patch: Object) -> bool:
+        """Whether this patch was sent and the watch does not show it yet."""
+        assigned = self._sent.get(pod.metadata.uid)
         return assigned is not None and assigned.patch == patch and not assigned.is_in(pod)
 
     def is_echo(self, old: kinds.Pod, new: kinds.Pod) -> bool:
-        """Whether labels and annotations of a pod differ only by what we just wrote to them."""
-        assigned = self._assigned.get(new.metadata.uid)
+        """Whether labels and annotations of a pod differ only by our own patch."""
+        assigned = self._sent.get(new.metadata.uid)
         if assigned is None:
             return False
         before, after, written = old.metadata, new.metadata, assigned.patch["metadata"]
@@ -197,8 +245,8 @@ class GroupWriter:
         return all({**(one or {}), **written.get(part, {})} == (two or {}) for one, two, part in pairs)
 
     def confirm(self, pod: kinds.Pod) -> None:
-        """The watch shows what we wrote to a pod: from now on it is believed."""
-        self._assigned.drop(pod.metadata.uid)
+        """Drop a patch that the watch shows."""
+        self._sent.drop(pod.metadata.uid)
 
 
 def _own_metadata(group: Object) -> Object:

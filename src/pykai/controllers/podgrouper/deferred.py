@@ -1,11 +1,13 @@
-"""Pods that need not name their group before they are bound: the bind writes the name, or this does if none comes soon.
+"""Writes that binds make unnecessary: groups published before they are written, annotations left to the bind.
 
-Most pods are bound a moment after their group was made, and a bind carries annotations at no cost: a write to every
-single pod is saved, and everybody who watches pods is spared a change. Nothing depends on it: a scheduler knows a pod
-that names no group by the group that the pod owns (`scheduler/group_membership.py`), and one in this process hears of
-all others (`announcing.py`).
-Invariant: a pod that was left to its bind is looked at again, after a while and until it names its group, unless
-another group was found for it meanwhile.
+Most pods are bound a moment after their group is created, and a bind carries annotations at no cost, which saves a
+write per pod and an event for every watcher. Correctness does not depend on it: a scheduler knows a pod without the
+annotation by the group that the pod owns, and a scheduler in the same process gets all other groups from here.
+
+Only a group that can be derived again from the pod alone is published: a process may end between the bind of a pod and
+the creation of its group, and the next grouper must then create the same group. Groups with sub-groups are not, because
+the sub-group of a pod is a label, which a bind does not write.
+Invariant: a pod whose annotation was left to its bind is reconciled again until it names its group.
 """
 
 from __future__ import annotations
@@ -33,54 +35,52 @@ FINISHED = ("Succeeded", "Failed")
 
 
 class ExpectedGroups(Protocol):
-    """The scheduler's part (`scheduler.expected_groups`)."""
+    """The groups that a scheduler in the same process expects (`scheduler.expected_groups`)."""
 
     def expect(self, pod: Key, uid: str, group: kinds.PodGroup) -> bool:
-        """The pod of this uid belongs in this group, which is being written or there; False: there are too many."""
+        """Expect the pod of this uid in this group, which exists or is being written; False if there are too many."""
         ...
 
     def withdraw(self, uid: str) -> None:
-        """The announcement of this pod is void."""
+        """Drop the expectation for this pod."""
         ...
 
     def group_of(self, uid: str) -> str:
-        """The name of the group a pod belongs in; empty where none was announced."""
+        """The name of the expected group of a pod; empty if there is none."""
         ...
 
 
 class GroupPublisher:
-    """Announces groups to the scheduler of this process; does nothing without one (`expectations` None)."""
+    """Publishes groups to the scheduler of this process; does nothing without one (`expected` None)."""
 
-    def __init__(
-        self, expectations: ExpectedGroups | None, settings: GroupingSettings, wall: Callable[[], float]
-    ) -> None:
-        self._expectations = expectations
+    def __init__(self, expected: ExpectedGroups | None, settings: GroupingSettings, wall: Callable[[], float]) -> None:
+        self._expected = expected
         self._settings = settings
         self._wall = wall
         self._groups: TTLCache[Key, tuple[GroupSpec, kinds.PodGroup]] = TTLCache(PUBLISHED_SECONDS)
 
-    def announce(self, pod: kinds.Pod, spec: GroupSpec) -> None:
-        """The pod belongs in this group."""
+    def publish(self, pod: kinds.Pod, spec: GroupSpec) -> None:
+        """Publish the group of a pod, or retract it if it cannot be derived again from the pod alone."""
         meta = pod.metadata
-        if self._expectations is None:
+        if self._expected is None:
             return
         found_again = bool(meta.owner_references) or spec.name == own_group_name(pod)
         if found_again and not spec.sub_groups:
-            self._expectations.expect((meta.namespace, meta.name), meta.uid, self._group(spec))
+            self._expected.expect((meta.namespace, meta.name), meta.uid, self._group(spec))
         else:
-            self._expectations.withdraw(meta.uid)
+            self._expected.withdraw(meta.uid)
 
-    def withdraw(self, pod: kinds.Pod) -> None:
-        """The pod belongs in no group, or its group cannot be written; one on a node stays where it is counted."""
-        if self._expectations is not None and not pod.spec.node_name:
-            self._expectations.withdraw(pod.metadata.uid)
+    def retract(self, pod: kinds.Pod) -> None:
+        """Retract a pod without a group, or whose group cannot be written; a bound pod stays counted."""
+        if self._expected is not None and not pod.spec.node_name:
+            self._expected.withdraw(pod.metadata.uid)
 
-    def has_announced(self, pod: kinds.Pod, spec: GroupSpec) -> bool:
+    def has_published(self, pod: kinds.Pod, spec: GroupSpec) -> bool:
         """Whether the scheduler expects the pod in this group."""
-        return self._expectations is not None and self._expectations.group_of(pod.metadata.uid) == spec.name
+        return self._expected is not None and self._expected.group_of(pod.metadata.uid) == spec.name
 
     def _group(self, spec: GroupSpec) -> kinds.PodGroup:
-        """The group as it will be written; the pods of a workload that come together share one."""
+        """The group as it will be written; pods that are created together share it."""
         key = (spec.namespace, spec.name)
         known = self._groups.get(key)
         if known is not None and known[0] == spec:
@@ -95,12 +95,12 @@ class GroupPublisher:
 
 
 def own_group_name(pod: kinds.Pod) -> str:
-    """The name of the group that a pod without owners has by itself."""
+    """The name of the group of a pod without owners."""
     return group_name({"metadata": {"name": pod.metadata.name, "uid": pod.metadata.uid}})
 
 
 def without_unwritten_group(pod: kinds.Pod, found: Object, exists: Callable[[Key], bool]) -> Object:
-    """The pod as rules read it (`found`); a bind that named its unwritten group is left out."""
+    """The pod as rules read it (`found`), without the annotation of a bind that names an unwritten group."""
     if not names_own_group(pod) or pod.status.phase in FINISHED:
         return found
     if exists((pod.metadata.namespace, own_group_name(pod))):
@@ -109,61 +109,61 @@ def without_unwritten_group(pod: kinds.Pod, found: Object, exists: Callable[[Key
 
 
 def names_own_group(pod: kinds.Pod) -> bool:
-    """Whether a pod without owners says that it is in its own group, as a bind writes it."""
+    """Whether the annotation of a pod without owners names its own group, as a bind writes it."""
     meta = pod.metadata
     name = (meta.annotations or {}).get(names.POD_GROUP_ANNOTATION)
     return bool(name) and not meta.owner_references and name == own_group_name(pod)
 
 
 def before_bind(pod: kinds.Pod) -> dict[str, str]:
-    """The annotations of a pod without those that came with its bind, where it is in its own group."""
+    """The annotations of a pod; without those of its bind if it is in its own group."""
     held = pod.metadata.annotations or {}
     return {key: held[key] for key in held if key not in WRITTEN_WITH_BIND} if names_own_group(pod) else held
 
 
 WAIT_SECONDS = 0.5
 PUBLISHED_WAIT_SECONDS = 2.0
-"""How long a pod is left to its bind; longer where the scheduler was told, because a gang waits for its last pod."""
+"""How long to wait for the bind; longer for published groups, because a gang waits for its last pod."""
 WRITERS = 4
-"""Few, because they wait for a quiet moment: whoever is bound meanwhile need not be written to."""
+"""Few, because these writes are not urgent: pods that are bound meanwhile need none."""
 
 
 class DeferredAssignments:
-    """Pods that were left to their bind; `failed(pod, error)` is told why one could not be written to."""
+    """Pods whose annotation was left to their bind; `failed(pod, error)` gets errors of writes."""
 
     def __init__(
         self,
         pods: SharedWatch[kinds.Pod],
         writer: GroupWriter,
-        announcer: GroupPublisher,
+        publisher: GroupPublisher,
         failed: Callable[[kinds.Pod, Exception], None],
     ) -> None:
         self._pods = pods
         self._writer = writer
-        self._announcer = announcer
+        self._publisher = publisher
         self._failed = failed
         self._specs: dict[Key, tuple[str, GroupSpec]] = {}
         """By pod: its uid and its group."""
         self._loop: ReconcileLoop[Key] = ReconcileLoop("pod-group-name", Pace(WRITERS, first_seconds=1.0))
 
-    def leave_to_bind(self, pod: kinds.Pod, spec: GroupSpec) -> bool:
-        """Whether the pod's bind may write all there is to write; if so, it is seen to that somebody does."""
+    def defer(self, pod: kinds.Pod, spec: GroupSpec) -> bool:
+        """Leave the annotation to the pod's bind, if the bind writes all there is; returns whether it was left."""
         meta = pod.metadata
-        announced = self._announcer.has_announced(pod, spec)
+        published = self._publisher.has_published(pod, spec)
         alone = spec.owner.get("uid") == meta.uid and spec.sub_group_of(meta.namespace, meta.name) is None
-        if not (alone or announced) or pod.spec.node_name or _names_group(pod):
+        if not (alone or published) or pod.spec.node_name or _names_group(pod):
             return False
         key = (meta.namespace, meta.name)
         self._specs[key] = meta.uid, spec
-        self._loop.add_after(key, PUBLISHED_WAIT_SECONDS if announced else WAIT_SECONDS)
+        self._loop.add_after(key, PUBLISHED_WAIT_SECONDS if published else WAIT_SECONDS)
         return True
 
     def forget(self, pod: Key) -> None:
-        """The pod is being looked at anew: what it was left with does not count any more."""
+        """Drop a pod that is reconciled again."""
         self._specs.pop(pod, None)
 
     async def run(self) -> None:
-        """Write to pods that are not bound in time, until cancelled."""
+        """Write the annotation of pods that are not bound in time, until cancelled."""
         await self._loop.run(self._write)
 
     async def _write(self, key: Key) -> None:

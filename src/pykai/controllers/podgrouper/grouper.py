@@ -1,15 +1,19 @@
-"""Two loops: one finds the group of a pod, the other writes a group and puts its pods in it.
+"""The pod grouper: one reconcile loop finds the group of a pod, another writes a group and adds its pods.
 
-The first is keyed by pod and nearly always works in memory. It hands pods to the second, which is keyed by group and
-waits a few milliseconds, so that the pods a workload creates together are written about together: one PodGroup, then
-one patch per pod, or none where the pod owns its group (`own_groups.py`). Whatever fails is tried again later, and the
-pods it keeps waiting say why in an event.
+The first is keyed by pod and nearly always works in memory. It passes pods to the second, which is keyed by group and
+collects them for a few milliseconds, so that the pods which a workload creates together cost one PodGroup, then one
+patch per pod, or none if the bind adds the annotation (`deferred`). Failures are retried with backoff, and the affected
+pods get an event.
+
+The newest pod of a group gives it its shape, whatever the order in which events arrive: a restart changes nothing, and
+when that pod leaves, the newest of the remaining pods takes over. A group that is deleted while its pods exist is
+written again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -17,7 +21,7 @@ import structlog
 from msgspec import Struct
 
 from pykai.controllers.loop import Meters, Pace, ReconcileLoop, RetryLater, unmetered
-from pykai.controllers.podgrouper.assignments import Assignments, GroupWriter
+from pykai.controllers.podgrouper.assignments import Assignments, GroupWriter, Members
 from pykai.controllers.podgrouper.deferred import (
     DeferredAssignments,
     ExpectedGroups,
@@ -26,7 +30,16 @@ from pykai.controllers.podgrouper.deferred import (
     without_unwritten_group,
 )
 from pykai.controllers.podgrouper.grouping import group_of, has_labels, ignored_settings, workload_of
-from pykai.controllers.podgrouper.reader import KARTA, ClusterLookup, Informers, NotCachedError, ObjectCache, ObjectKey
+from pykai.controllers.podgrouper.reader import (
+    KARTA,
+    ClusterLookup,
+    Informers,
+    NotCachedError,
+    NotEvaluatedError,
+    ObjectCache,
+    Recheck,
+    Rechecks,
+)
 from pykai.controllers.podgrouper.rules import karta
 from pykai.controllers.podgrouper.rules.fields import GroupingError, group_version_kind
 from pykai.controllers.podgrouper.rules.kinds import known
@@ -41,51 +54,15 @@ from pykai.kube.resources import NAMESPACE, POD, POD_GROUP, PRIORITY_CLASS
 from pykai.kube.watches import Watches
 from pykai.objects import kinds, names
 
-
-@dataclass(slots=True)
-class Recheck:
-    """One group: `spec` is how `pod` was grouped, `since` when the last of the `pods` was looked at."""
-
-    pod: Key
-    spec: GroupSpec
-    since: float
-    questions: set[ObjectKey] = field(default_factory=set)
-    pods: set[Key] = field(default_factory=set)
-
-
-class Rechecks:
-    """The groups to look at once more, by (namespace, name)."""
-
-    def __init__(self, answers: ObjectCache) -> None:
-        self._answers = answers
-        self._groups: dict[Key, Recheck] = {}
-
-    def note(self, pod: Key, spec: GroupSpec, asked: Set[ObjectKey], began: float) -> bool:
-        """A look at a pod that began at this moment ended so: whether its group is worth another one."""
-        older = self._answers.older(asked, began)
-        if not older:
-            return False
-        doubt = self._groups.setdefault((spec.namespace, spec.name), Recheck(pod, spec, began))
-        doubt.since = began
-        doubt.questions |= older
-        doubt.pods.add(pod)
-        return True
-
-    def take(self, group: Key) -> Recheck | None:
-        """The doubt about a group, to be cleared now: what was read before its last pod came is forgotten."""
-        doubt = self._groups.pop(group, None)
-        if doubt is not None:
-            self._answers.forget(self._answers.older(doubt.questions, doubt.since))
-        return doubt
-
-
 WARNING = "PodGrouperWarning"
 GATHER_SECONDS = 0.005
 PUBLISHED_GATHER_SECONDS = 0.1
-"""For how long pods of a group are gathered; longer where a scheduler knows them already: their binds come first."""
+"""How long pods of a group are collected; longer if a scheduler knows them already, because their binds come first."""
 RECHECK_SECONDS = 2.0
+DEPARTURE_SECONDS = 1.0
+"""How long after a pod or a group was deleted its group is reconciled: usually its workload is being deleted."""
 FIRST_SECONDS, LONGEST_SECONDS = 1.0, 60.0
-_QUESTIONS = 50
+_MAX_READS = 200
 _PATCHES_AT_ONCE = 16
 _RETRYABLE = (Conflict, RetryLater, Timeout, TooManyRequests, Unavailable)
 
@@ -95,8 +72,10 @@ log = structlog.get_logger("pod-grouper")
 
 @dataclass(frozen=True)
 class PodGrouperSettings:
-    """How pods are grouped, and which: `pods` is what is watched, the label maps are what a pod must carry, and its
-    namespace. `workers` is how many pods, and how many groups, are worked on at once."""
+    """The settings of grouping; `pods` selects what is watched, the label maps what a pod and its namespace must carry.
+
+    `workers` pods, and as many groups, are reconciled at once.
+    """
 
     grouping: GroupingSettings = GroupingSettings()
     pods: Selection = EVERYTHING
@@ -107,16 +86,16 @@ class PodGrouperSettings:
 
 
 class Namespace(Struct, frozen=True):
-    """A namespace, of which only labels count."""
+    """A namespace; only its labels count."""
 
     metadata: kinds.ObjectMeta
 
 
 class PodGrouper:
-    """The grouper on one API server; `run` works until cancelled. `expectations`: a scheduler's, in this process."""
+    """The controller; `run` works until cancelled. `expected`: those of a scheduler in the same process."""
 
     def __init__(
-        self, api: Api, watches: Watches, settings: PodGrouperSettings, expectations: ExpectedGroups | None = None
+        self, api: Api, watches: Watches, settings: PodGrouperSettings, expected: ExpectedGroups | None = None
     ) -> None:
         self._api = api
         self._settings = settings
@@ -124,50 +103,56 @@ class PodGrouper:
         self._groups = watches.of(POD_GROUP, kinds.PodGroup)
         self._classes = watches.of(PRIORITY_CLASS, kinds.PriorityClass)
         self._kartas = watches.of(KARTA, Object, optional=True) if settings.grouping.karta_fallback else None
-        names_only = Selection(metadata_only=True)
-        self._namespaces = watches.of(NAMESPACE, Namespace, names_only) if settings.namespace_labels else None
+        labels_only = Selection(metadata_only=True)
+        self._namespaces = watches.of(NAMESPACE, Namespace, labels_only) if settings.namespace_labels else None
         self._writer = GroupWriter(api, self._groups, settings.grouping)
-        self._answers = ObjectCache(api)
-        self._doubts = Rechecks(self._answers)
-        self._watched = Informers(self._pods, self._classes, self._kartas, self._writer.existing)
+        self._cache = ObjectCache(api)
+        self._rechecks = Rechecks(self._cache)
+        self._informers = Informers(self._pods, self._classes, self._kartas, self._writer.existing)
         self._events = EventRecorder(api, "pod-grouper", wall)
         pace = Pace(settings.workers, FIRST_SECONDS, LONGEST_SECONDS)
         self._pod_loop: ReconcileLoop[Key] = ReconcileLoop("pod-grouper", pace, settings.meters("pod-grouper"))
         self._group_loop: ReconcileLoop[Key] = ReconcileLoop("pod-group", pace, settings.meters("pod-group"))
-        self._doubt_loop: ReconcileLoop[Key] = ReconcileLoop("pod-group-again", pace)
-        self._decisions = Assignments()
-        self._announcer = GroupPublisher(expectations, settings.grouping, wall)
-        self._own_groups = DeferredAssignments(self._pods, self._writer, self._announcer, self._not_written)
+        self._recheck_loop: ReconcileLoop[Key] = ReconcileLoop("pod-group-recheck", pace)
+        self._assignments = Assignments()
+        self._members = Members()
+        self._publisher = GroupPublisher(expected, settings.grouping, wall)
+        self._deferred = DeferredAssignments(self._pods, self._writer, self._publisher, self._write_failed)
 
     async def run(self, ready: asyncio.Event) -> None:
-        """Group pods until cancelled; `ready` is set once every pod there is has been looked at."""
+        """Group pods until cancelled; sets `ready` after every existing pod was reconciled once."""
         for watch in (self._pods, self._groups, self._classes, self._kartas, self._namespaces):
             if watch is not None:
                 await watch.synced()
-        leave = [self._groups.subscribe(self._writer.seen), self._pods.subscribe(self._pod_changed)]
+        subscriptions = [self._groups.subscribe(self._group_changed), self._pods.subscribe(self._pod_changed)]
         if self._namespaces is not None:
-            leave.append(self._namespaces.subscribe(self._namespace_changed))
+            subscriptions.append(self._namespaces.subscribe(self._namespace_changed))
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._events.run())
                 tasks.create_task(self._pod_loop.run(self._find_group))
                 tasks.create_task(self._group_loop.run(self._write_group))
-                tasks.create_task(self._doubt_loop.run(self._look_again))
-                tasks.create_task(self._own_groups.run())
+                tasks.create_task(self._recheck_loop.run(self._recheck))
+                tasks.create_task(self._deferred.run())
                 await self._pod_loop.quiet()
                 ready.set()
         finally:
-            for unsubscribe in leave:
+            for unsubscribe in subscriptions:
                 unsubscribe()
 
-    # ------------------------------------------------------------------------------------------------ what changed
+    # ------------------------------------------------------------------------------------------------ watch events
     def _pod_changed(self, change: Change[kinds.Pod]) -> None:
         if change.type is EventType.DELETED:
-            self._decisions.withdraw(change.key)
+            self._assignments.withdraw(change.key)
+            group = self._members.leave(change.key)
+            if group is not None:
+                self._group_loop.add_after(group, DEPARTURE_SECONDS)
             return
         if not self._is_ours(change.object):
             return
         old, new = change.old, change.object
+        if old is None and (name := (new.metadata.annotations or {}).get(names.POD_GROUP_ANNOTATION)):
+            self._members.join((new.metadata.namespace, name), new)
         if old is not None and _metadata_inputs(old) != _metadata_inputs(new) and self._writer.is_echo(old, new):
             self._writer.confirm(new)
             if _status_inputs(old) == _status_inputs(new):
@@ -175,6 +160,12 @@ class PodGrouper:
         if old is None or (_metadata_inputs(old), _status_inputs(old)) != (_metadata_inputs(new), _status_inputs(new)):
             self._pod_loop.forget(change.key)
             self._pod_loop.add(change.key)
+
+    def _group_changed(self, change: Change[kinds.PodGroup]) -> None:
+        self._writer.observe(change)
+        if change.type is EventType.DELETED:
+            for pod in self._members.of(change.key):
+                self._pod_loop.add_after(pod, DEPARTURE_SECONDS)
 
     def _namespace_changed(self, change: Change[Namespace]) -> None:
         for key, pod in self._pods.items():
@@ -193,50 +184,55 @@ class PodGrouper:
         namespace = self._namespaces.get(pod.metadata.namespace)
         return namespace is not None and has_labels(namespace.metadata.labels, self._settings.namespace_labels)
 
+    def _pod(self, key: Key) -> kinds.Pod | None:
+        return self._pods.get(key[1], key[0])
+
     # -------------------------------------------------------------------------------------------- the group of a pod
     async def _find_group(self, key: Key) -> None:
-        pod = self._pods.get(key[1], key[0])
+        pod = self._pod(key)
         if pod is None or not self._is_ours(pod) or not self._in_our_namespace(pod):
             return
-        lookup, began = ClusterLookup(self._watched, self._answers), self._answers.clock()
+        lookup, began = ClusterLookup(self._informers, self._cache), self._cache.clock()
         try:
             spec = await self._grouped(pod, lookup)
         except (GroupingError, ForbiddenError) as error:
             self._warn(pod, str(error))
             raise RetryLater(str(error)) from error
-        if not self._is_there(pod):
+        if not self._still_exists(pod):
             return
-        self._own_groups.forget(key)
+        self._deferred.forget(key)
         if spec is None:
-            self._decisions.withdraw(key)
-            self._announcer.withdraw(pod)
+            self._assignments.withdraw(key)
+            self._members.leave(key)
+            self._publisher.retract(pod)
             return
-        self._announcer.announce(pod, spec)
-        group = self._decisions.decide(key, spec)
-        announced = self._announcer.has_announced(pod, spec)
-        self._group_loop.add_after(group, PUBLISHED_GATHER_SECONDS if announced else GATHER_SECONDS)
-        if _is_new(pod, spec) and self._doubts.note(key, spec, lookup.asked, began):
-            self._doubt_loop.add_after(group, RECHECK_SECONDS)
+        self._publisher.publish(pod, spec)
+        group = self._assignments.assign(key, spec)
+        self._members.join(group, pod)
+        published = self._publisher.has_published(pod, spec)
+        self._group_loop.add_after(group, PUBLISHED_GATHER_SECONDS if published else GATHER_SECONDS)
+        if _is_new(pod, spec) and self._rechecks.add(key, spec, lookup.read, began):
+            self._recheck_loop.add_after(group, RECHECK_SECONDS)
 
-    def _is_there(self, pod: kinds.Pod) -> bool:
-        """Whether this pod, not another of its name, exists still."""
+    def _still_exists(self, pod: kinds.Pod) -> bool:
+        """Whether this very pod exists, not another of its name."""
         found = self._pods.get(pod.metadata.name, pod.metadata.namespace)
         return found is not None and found.metadata.uid == pod.metadata.uid
 
-    async def _look_again(self, group: Key) -> None:
-        """Look at all pods of a group again if one of them would be grouped otherwise by now."""
-        doubt = self._doubts.take(group)
-        if doubt is None or await self._is_still(doubt):
+    async def _recheck(self, group: Key) -> None:
+        """Reconcile all pods of a group again if one of them is grouped differently by now."""
+        recheck = self._rechecks.take(group)
+        if recheck is None or await self._is_unchanged(recheck):
             return
-        for key in doubt.pods:
+        for key in recheck.pods:
             self._pod_loop.add(key)
 
-    async def _is_still(self, doubt: Recheck) -> bool:
-        """Whether the doubt's pod would be grouped as it is; a workload in error or on its way out changes nothing."""
-        pod = self._pods.get(doubt.pod[1], doubt.pod[0])
+    async def _is_unchanged(self, recheck: Recheck) -> bool:
+        """Whether the pod is grouped as before; a workload that is invalid or being deleted changes nothing."""
+        pod = self._pod(recheck.pod)
         try:
-            lookup = ClusterLookup(self._watched, self._answers)
-            return pod is not None and await self._grouped(pod, lookup) in (doubt.spec, None)
+            lookup = ClusterLookup(self._informers, self._cache)
+            return pod is not None and await self._grouped(pod, lookup) in (recheck.spec, None)
         except (GroupingError, ForbiddenError):
             return True
         except (ApiError, RetryLater):
@@ -247,29 +243,33 @@ class PodGrouper:
             found = without_unwritten_group(
                 pod, unstructured_pod(pod), lambda key: self._writer.existing(key) is not None
             )
-            work = await self._asked(lambda: workload_of(found, lookup, self._settings.grouping))
+            work = await self._read(lookup, lambda: workload_of(found, lookup, self._settings.grouping))
             if work is None:
                 return None
-            work = await self._with_whole_pod(work)
-            for line in await self._asked(lambda: ignored_settings(work)):
+            work = await self._with_whole_pod(replace(work, jq=lookup.jq), lookup)
+            for line in await self._read(lookup, lambda: ignored_settings(work)):
                 self._warn(pod, line)
-            return await self._asked(lambda: group_of(work))
+            return await self._read(lookup, lambda: group_of(work))
         except GroupingError:
-            self._answers.forget(lookup.asked)
+            self._cache.forget(lookup.read)
             raise
 
-    async def _asked(self, rule: Callable[[], T]) -> T:
-        """What a rule says once everything it asks for has been read."""
-        for _ in range(_QUESTIONS):
+    async def _read(self, lookup: ClusterLookup, rule: Callable[[], T]) -> T:
+        """The result of a rule after everything that it needs was read."""
+        for _ in range(_MAX_READS):
             try:
                 return rule()
-            except NotCachedError as unknown:
-                await self._answers.learn(unknown.question)
+            except NotCachedError as error:
+                await self._cache.fetch(error.key)
+            except NotEvaluatedError as error:
+                await lookup.jq.fetch(error)
         raise RetryLater("the objects behind the pod change faster than they can be read")
 
-    async def _with_whole_pod(self, work: Workload) -> Workload:
-        """The workload with all fields of its pod where a Karta may look at any of them."""
-        if not work.settings.karta_fallback or known(*group_version_kind(work.top)) or not karta.candidates(work):
+    async def _with_whole_pod(self, work: Workload, lookup: ClusterLookup) -> Workload:
+        """The workload with all fields of its pod if a Karta may read any of them."""
+        if not work.settings.karta_fallback or known(*group_version_kind(work.top)):
+            return work
+        if not await self._read(lookup, lambda: karta.candidates(work)):
             return work
         metadata = work.pod["metadata"]
         try:
@@ -280,41 +280,62 @@ class PodGrouper:
 
     # ------------------------------------------------------------------------------------------- a group and its pods
     async def _write_group(self, group: Key) -> None:
-        members = self._decisions.take(group)
-        if not members:
+        assigned = self._assignments.take(group)
+        newest = self._members.newest(group)
+        if newest is None or not self._may_exist(group):
             return
         try:
-            await self._writer.write(list(members.values())[-1])
-            await self._assign(members)
+            spec = assigned.get(newest) or await self._shape(newest, group) or next(iter(assigned.values()), None)
+            if spec is not None:
+                await self._writer.write(spec)
+            await self._assign(assigned)
         except Exception as error:
-            self._decisions.put_back(group, members)
-            for key in members:
-                if pod := self._pods.get(key[1], key[0]):
-                    self._not_written(pod, error)
+            self._assignments.put_back(group, assigned)
+            for key in assigned:
+                if pod := self._pod(key):
+                    self._write_failed(pod, error)
             raise
 
-    async def _assign(self, members: dict[Key, GroupSpec]) -> None:
-        """Put pods in their group and strike them off; raises the first failure after all were tried."""
+    def _may_exist(self, group: Key) -> bool:
+        """Whether a group exists or may be created: not for pods that are all being deleted."""
+        if self._writer.existing(group) is not None:
+            return True
+        pods = (self._pod(key) for key in self._members.of(group))
+        return any(pod is not None and pod.metadata.deletion_timestamp is None for pod in pods)
+
+    async def _shape(self, key: Key, group: Key) -> GroupSpec | None:
+        """The group as its newest pod describes it now; None if that pod describes no group or another one."""
+        pod = self._pod(key)
+        if pod is None:
+            return None
+        try:
+            spec = await self._grouped(pod, ClusterLookup(self._informers, self._cache))
+        except (GroupingError, ForbiddenError):
+            return None  # its own reconcile reports the error
+        return spec if spec is not None and (spec.namespace, spec.name) == group else None
+
+    async def _assign(self, assigned: dict[Key, GroupSpec]) -> None:
+        """Add pods to their group and remove them from the map; raises the first failure after all were tried."""
         limit = asyncio.Semaphore(_PATCHES_AT_ONCE)
 
         async def one(key: Key, spec: GroupSpec) -> None:
             async with limit:
-                pod = self._pods.get(key[1], key[0])
-                if pod is not None and self._decisions.holds(key, spec):
-                    if not self._own_groups.leave_to_bind(pod, spec):
+                pod = self._pod(key)
+                if pod is not None and self._assignments.is_current(key, spec):
+                    if not self._deferred.defer(pod, spec):
                         await self._writer.assign(pod, spec)
-                    self._decisions.done(key, spec)
-                del members[key]
+                    self._assignments.done(key, spec)
+                del assigned[key]
 
-        outcomes = await asyncio.gather(*(one(*member) for member in list(members.items())), return_exceptions=True)
+        outcomes = await asyncio.gather(*(one(*each) for each in list(assigned.items())), return_exceptions=True)
         for outcome in outcomes:
             if outcome is not None:
                 raise outcome
 
-    def _not_written(self, pod: kinds.Pod, error: Exception) -> None:
-        """Tell a pod what keeps its group from being written, unless that passes by itself."""
+    def _write_failed(self, pod: kinds.Pod, error: Exception) -> None:
+        """Report a failed write in an event of the pod, unless a retry may succeed."""
         if not isinstance(error, _RETRYABLE):
-            self._announcer.withdraw(pod)
+            self._publisher.retract(pod)
             self._warn(pod, str(error))
 
     def _warn(self, pod: kinds.Pod, message: str) -> None:
@@ -324,7 +345,7 @@ class PodGrouper:
 
 
 def _is_new(pod: kinds.Pod, spec: GroupSpec) -> bool:
-    """Whether the pod has not been in its group before."""
+    """Whether the pod is new in its group."""
     return (pod.metadata.annotations or {}).get(names.POD_GROUP_ANNOTATION) != spec.name
 
 
@@ -333,7 +354,7 @@ def _metadata_inputs(pod: kinds.Pod) -> tuple[object, ...]:
 
 
 def _status_inputs(pod: kinds.Pod) -> tuple[object, ...]:
-    """What else of a pod can change its group; nothing else of one that nobody owns."""
+    """The other fields of a pod that can change its group; none for a pod without owners."""
     owners = pod.metadata.owner_references
     return (owners, pod.spec.node_name, pod.status.phase) if owners else ()
 
@@ -343,7 +364,7 @@ async def run(
     watches: Watches,
     settings: PodGrouperSettings,
     ready: asyncio.Event,
-    expectations: ExpectedGroups | None = None,
+    expected: ExpectedGroups | None = None,
 ) -> None:
     """Group pods until cancelled."""
-    await PodGrouper(api, watches, settings, expectations).run(ready)
+    await PodGrouper(api, watches, settings, expected).run(ready)

@@ -1,22 +1,27 @@
-"""The cluster as grouping rules see it: from the shared watches, and from a short memory of single reads.
+"""The cluster as grouping rules read it: informers, a short-lived cache of single reads, evaluated jq programs.
 
-Rules never wait. Where memory has no answer, `ClusterLookup` raises `UnknownError`; the grouper fetches the answer
-(`Answers.learn`) and asks the rule again from the start. Many pods of one workload ask the same at the same moment: it
-is read once.
+Rules never wait. Where the cache has no entry, `ClusterLookup` raises `NotCachedError` (or `NotEvaluatedError`); the
+grouper fetches it and runs the rule again from the start. Many pods of one workload need the same object at the same
+moment: it is read once.
+
+`RestMapper` finds the address of a kind that an owner reference names: built-in kinds by table, others by their
+CustomResourceDefinition. The name of the definition is guessed, which is right for nearly all kinds; only if the guess
+is wrong are all definitions listed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import Struct, json
 
 from pykai.controllers.podgrouper.grouping import has_labels
+from pykai.controllers.podgrouper.rules.jq_sandbox import SANDBOX, JqError, JqEvaluator
 from pykai.controllers.podgrouper.rules.karta import KARTA_API
-from pykai.controllers.podgrouper.rules.workload import POD_GROUP_API, ForbiddenError
+from pykai.controllers.podgrouper.rules.workload import POD_GROUP_API, ForbiddenError, GroupSpec
 from pykai.controllers.ttl_cache import TTLCache
 from pykai.controllers.unstructured import Object, to_unstructured, unstructured_pod
 from pykai.kube import resources
@@ -66,14 +71,14 @@ class _Definition(Struct, frozen=True):
 
 
 class RestMapper:
-    """The addresses of kinds; what was looked up is remembered for a while."""
+    """The addresses of kinds; results are cached for a while."""
 
     def __init__(self, api: Api, clock: Callable[[], float] = steady) -> None:
         self._api = api
         self._known: TTLCache[tuple[str, str], tuple[Resource | None]] = TTLCache(MAPPING_SECONDS, clock)
 
     async def find(self, api_version: str, kind: str) -> Resource | None:
-        """The address of a kind; None where it is not installed."""
+        """The address of a kind; None if it is not installed."""
         key = (api_version, kind)
         if key in _TABLE:
             return _TABLE[key]
@@ -109,14 +114,14 @@ def _first(found: Iterable[Resource | None]) -> Resource | None:
 
 
 def plural_of(kind: str) -> str:
-    """The plural that most definitions choose."""
+    """The plural that most definitions use."""
     word = kind.lower()
     if word.endswith("y") and word[-2:-1] not in "aeiou":
         return f"{word[:-1]}ies"
     return f"{word}es" if word.endswith(("s", "x", "ch", "sh")) else f"{word}s"
 
 
-OBJECT_SECONDS = 2.0  # A queue read too late stays: an existing group keeps its own.
+OBJECT_SECONDS = 2.0  # short: an existing group keeps a queue that was read too late
 MISSING_SECONDS = 1.0
 FORBIDDEN_SECONDS = 60.0
 KARTA: Final = Resource("run.ai", "v1alpha1", "kartas", "Karta", False)
@@ -124,7 +129,7 @@ KARTA: Final = Resource("run.ai", "v1alpha1", "kartas", "Karta", False)
 
 @dataclass(frozen=True, slots=True)
 class ObjectKey:
-    """Which object a rule asks for."""
+    """The object that a rule reads."""
 
     api_version: str
     kind: str
@@ -134,7 +139,7 @@ class ObjectKey:
 
 @dataclass(frozen=True, slots=True)
 class CachedRead:
-    """The object, None where it does not exist; `forbidden` where we may not know. `began`: when it was asked for."""
+    """The object, None if it does not exist; `forbidden` if we may not read it. `began`: when the read started."""
 
     object: Object | None = None
     forbidden: bool = False
@@ -142,68 +147,108 @@ class CachedRead:
 
 
 class NotCachedError(Exception):
-    """The answer to `question` is not in memory."""
+    """The object of `key` is not in the cache."""
 
-    def __init__(self, question: ObjectKey) -> None:
-        super().__init__(f"{question.kind} {question.namespace}/{question.name} has not been read")
-        self.question = question
+    def __init__(self, key: ObjectKey) -> None:
+        super().__init__(f"{key.kind} {key.namespace}/{key.name} has not been read")
+        self.key = key
 
 
 class ObjectCache:
-    """Objects that were read one by one, for a few seconds each."""
+    """Objects that were read one by one; entries live for a few seconds."""
 
     def __init__(self, api: Api, clock: Callable[[], float] = steady) -> None:
         self._api = api
         self.clock = clock
-        self._directory = RestMapper(api, clock)
-        self._memory: TTLCache[ObjectKey, CachedRead] = TTLCache(OBJECT_SECONDS, clock)
+        self._mapper = RestMapper(api, clock)
+        self._entries: TTLCache[ObjectKey, CachedRead] = TTLCache(OBJECT_SECONDS, clock)
         self._reading: dict[ObjectKey, asyncio.Task[None]] = {}
 
-    def get(self, question: ObjectKey) -> CachedRead | None:
-        """The answer, None where it is not in memory."""
-        return self._memory.get(question)
+    def get(self, key: ObjectKey) -> CachedRead | None:
+        """The entry, None if there is none."""
+        return self._entries.get(key)
 
-    def forget(self, questions: Iterable[ObjectKey]) -> None:
-        """Read these again when they are asked for the next time."""
-        for question in questions:
-            self._memory.drop(question)
+    def forget(self, keys: Iterable[ObjectKey]) -> None:
+        """Drop entries, so that the next use reads them again."""
+        for key in keys:
+            self._entries.drop(key)
 
-    def older(self, questions: Iterable[ObjectKey], than: float) -> set[ObjectKey]:
-        """Those whose answer was asked for before a moment of `clock`; what an admin sets keeps its own pace."""
-        answers = {question: self._memory.get(question) for question in questions if question.kind != "ConfigMap"}
-        return {question for question, answer in answers.items() if answer is None or answer.began < than}
+    def older(self, keys: Iterable[ObjectKey], than: float) -> set[ObjectKey]:
+        """The keys whose read started before a time of `clock`; the administrator's ConfigMap does not count."""
+        entries = {key: self._entries.get(key) for key in keys if key.kind != "ConfigMap"}
+        return {key for key, entry in entries.items() if entry is None or entry.began < than}
 
-    async def learn(self, question: ObjectKey) -> None:
-        """Read the answer from the API server; who asks the same meanwhile waits for the same read."""
-        reading = self._reading.get(question)
+    async def fetch(self, key: ObjectKey) -> None:
+        """Read an object from the API server; concurrent calls for one key share the read."""
+        reading = self._reading.get(key)
         if reading is None:
-            reading = self._reading[question] = asyncio.create_task(self._read(question))
-            reading.add_done_callback(lambda _: self._reading.pop(question, None))
+            reading = self._reading[key] = asyncio.create_task(self._read(key))
+            reading.add_done_callback(lambda _: self._reading.pop(key, None))
         await asyncio.shield(reading)
 
-    async def _read(self, question: ObjectKey) -> None:
+    async def _read(self, key: ObjectKey) -> None:
         began = self.clock()
         try:
-            found = await self._fetch(question)
-            self._memory.put(question, CachedRead(found, began=began), None if found else MISSING_SECONDS)
+            found = await self._fetch(key)
+            self._entries.put(key, CachedRead(found, began=began), None if found else MISSING_SECONDS)
         except Forbidden:
-            self._memory.put(question, CachedRead(forbidden=True, began=began), FORBIDDEN_SECONDS)
+            self._entries.put(key, CachedRead(forbidden=True, began=began), FORBIDDEN_SECONDS)
 
-    async def _fetch(self, question: ObjectKey) -> Object | None:
-        resource = await self._directory.find(question.api_version, question.kind)
+    async def _fetch(self, key: ObjectKey) -> Object | None:
+        resource = await self._mapper.find(key.api_version, key.kind)
         if resource is None:
             return None
         try:
-            return await self._api.get(
-                resource.ref(question.name, question.namespace if resource.namespaced else ""), Object
-            )
+            return await self._api.get(resource.ref(key.name, key.namespace if resource.namespaced else ""), Object)
         except NotFound:
             return None
 
 
+@dataclass(slots=True)
+class Recheck:
+    """One group: `spec` is how `pod` was grouped, `since` when the last of `pods` was."""
+
+    pod: Key
+    spec: GroupSpec
+    since: float
+    keys: set[ObjectKey] = field(default_factory=set)
+    pods: set[Key] = field(default_factory=set)
+
+
+class Rechecks:
+    """Groups whose pods were grouped by objects that were read before the pods existed.
+
+    An owner is read once for all pods that are created together. A workload that grows within the life of that cache
+    entry gets pods that the cached owner does not know, and no later event may correct them. One pod of such a group is
+    therefore grouped once more with a new read; if the result differs, all of them are reconciled.
+    """
+
+    def __init__(self, cache: ObjectCache) -> None:
+        self._cache = cache
+        self._groups: dict[Key, Recheck] = {}
+
+    def add(self, pod: Key, spec: GroupSpec, read: Set[ObjectKey], began: float) -> bool:
+        """Add a pod whose reconcile began at this time; returns whether its group needs a recheck."""
+        older = self._cache.older(read, began)
+        if not older:
+            return False
+        recheck = self._groups.setdefault((spec.namespace, spec.name), Recheck(pod, spec, began))
+        recheck.since = began
+        recheck.keys |= older
+        recheck.pods.add(pod)
+        return True
+
+    def take(self, group: Key) -> Recheck | None:
+        """The recheck of a group, to be made now; drops the cache entries that are older than its last pod."""
+        recheck = self._groups.pop(group, None)
+        if recheck is not None:
+            self._cache.forget(self._cache.older(recheck.keys, recheck.since))
+        return recheck
+
+
 @dataclass(frozen=True, slots=True)
 class Informers:
-    """The shared watches that answer at once; `group` gives a PodGroup, our newest writes included."""
+    """The informers that rules read; `group` returns a PodGroup, our last write included."""
 
     pods: SharedWatch[kinds.Pod]
     priority_classes: SharedWatch[kinds.PriorityClass]
@@ -211,42 +256,91 @@ class Informers:
     group: Callable[[Key], Object | None]
 
 
-class ClusterLookup:
-    """A `grouping.Lookup` for one attempt to group one pod; `asked` is what the attempt took from `answers`."""
+class NotEvaluatedError(Exception):
+    """The result of a jq program is not known yet; `value` None: only whether it compiles."""
 
-    def __init__(self, watched: Informers, answers: ObjectCache) -> None:
-        self._watched = watched
-        self._answers = answers
-        self.asked: set[ObjectKey] = set()
+    def __init__(self, program: str, value: Object | None, key: tuple[str, bytes]) -> None:
+        super().__init__(f"jq program {program!r} has not been evaluated")
+        self.program = program
+        self.value = value
+        self.key = key
+
+
+class EvaluatedJq:
+    """A `JqEvaluator` without blocking: results that `fetch` got from the sandbox, for one reconcile."""
+
+    def __init__(self, sandbox: JqEvaluator = SANDBOX) -> None:
+        self._sandbox = sandbox
+        self._results: dict[tuple[str, bytes], list[Any] | JqError] = {}
+
+    def check(self, program: str) -> None:
+        """See `JqEvaluator.check`."""
+        self._result(program, None)
+
+    def evaluate(self, program: str, value: Object) -> list[Any]:
+        """See `JqEvaluator.evaluate`."""
+        return self._result(program, value)
+
+    async def fetch(self, missing: NotEvaluatedError) -> None:
+        """Evaluate a program in the sandbox, in a thread: the event loop does not wait for it."""
+        try:
+            self._results[missing.key] = await asyncio.to_thread(self._run, missing.program, missing.value)
+        except JqError as error:
+            self._results[missing.key] = error
+
+    def _run(self, program: str, value: Object | None) -> list[Any]:
+        if value is not None:
+            return self._sandbox.evaluate(program, value)
+        self._sandbox.check(program)
+        return []
+
+    def _result(self, program: str, value: Object | None) -> list[Any]:
+        key = (program, b"" if value is None else json.encode(value))
+        found = self._results.get(key)
+        if found is None:
+            raise NotEvaluatedError(program, value, key)
+        if isinstance(found, JqError):
+            raise JqError(str(found))
+        return found
+
+
+class ClusterLookup:
+    """A `Lookup` for one reconcile of one pod; `read` collects the keys of the objects that it used."""
+
+    def __init__(self, informers: Informers, cache: ObjectCache) -> None:
+        self._informers = informers
+        self._cache = cache
+        self.jq = EvaluatedJq()
+        self.read: set[ObjectKey] = set()
 
     def get(self, api_version: str, kind: str, namespace: str, name: str) -> Object | None:
         """See `Lookup.get`."""
         if (api_version, kind) == (POD_GROUP_API, "PodGroup"):
-            return self._watched.group((namespace, name))
+            return self._informers.group((namespace, name))
         if (api_version, kind) == ("scheduling.k8s.io/v1", "PriorityClass"):
-            found = self._watched.priority_classes.get(name)
+            found = self._informers.priority_classes.get(name)
             return None if found is None else to_unstructured(found, apiVersion=api_version, kind=kind)
-        return self._read(ObjectKey(api_version, kind, namespace, name))
+        return self._cached(ObjectKey(api_version, kind, namespace, name))
 
-    def _read(self, question: ObjectKey) -> Object | None:
-        self.asked.add(question)
-        answer = self._answers.get(question)
-        if answer is None:
-            raise NotCachedError(question)
-        if answer.forbidden:
-            raise ForbiddenError(f"{question.kind} {question.namespace}/{question.name} may not be read")
-        return answer.object
+    def _cached(self, key: ObjectKey) -> Object | None:
+        self.read.add(key)
+        entry = self._cache.get(key)
+        if entry is None:
+            raise NotCachedError(key)
+        if entry.forbidden:
+            raise ForbiddenError(f"{key.kind} {key.namespace}/{key.name} may not be read")
+        return entry.object
 
     def list(self, api_version: str, kind: str, namespace: str, labels: Mapping[str, str]) -> Sequence[Object]:
-        """See `Lookup.list`; of the kinds that rules list, which are all watched."""
+        """See `Lookup.list`; for the kinds that rules list, all of which have informers."""
         if (api_version, kind) == ("v1", "Pod"):
             return [unstructured_pod(pod) for pod in self._pods(namespace, labels)]
         if (api_version, kind) == (KARTA_API, "Karta"):
-            held = self._watched.kartas.items() if self._watched.kartas else ()
+            held = self._informers.kartas.items() if self._informers.kartas else ()
             return [karta for _, karta in held if has_labels(karta["metadata"].get("labels"), labels)]
-        raise ValueError(f"{api_version} {kind} is not watched and cannot be listed")
+        raise ValueError(f"{api_version} {kind} has no informer and cannot be listed")
 
     def _pods(self, namespace: str, labels: Mapping[str, str]) -> Iterable[kinds.Pod]:
-        for (home, _), pod in self._watched.pods.items():
+        for (home, _), pod in self._informers.pods.items():
             if home == namespace and has_labels(pod.metadata.labels, labels):
                 yield pod

@@ -28,6 +28,7 @@ import msgspec
 
 from pykai.hollow.pod_log import ContainerLog
 from pykai.hollow.pod_status import container_status, exited
+from pykai.kube.backoff import Backoff
 from pykai.kube.errors import ApiError
 from pykai.local.containers.environment import NotYetError
 from pykai.objects import units
@@ -35,6 +36,7 @@ from pykai.objects import units
 Object = dict[str, Any]
 _PROBES = _READY, _ALIVE = "readinessProbe", "livenessProbe"
 _LONGEST_BACKOFF = 64
+"""Times the first one."""
 _CANNOT_START = 128
 _LOOK_AGAIN_SECONDS = 0.5
 _LONGEST_LINE = 16 * 1024 * 1024
@@ -89,7 +91,7 @@ async def _start(command: Command, output: int) -> asyncio.subprocess.Process:
 
 
 async def _log(output: int, say: Callable[[str], None]) -> None:
-    """Say every line that comes out of a pipe, until nobody holds its other end."""
+    """Log every line that comes out of a pipe, until its other end is closed."""
     lines = asyncio.StreamReader(_LONGEST_LINE)
     protocol = asyncio.StreamReaderProtocol(lines)
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, os.fdopen(output, "rb"))
@@ -143,16 +145,16 @@ async def probe_answers(url: str, seconds: float) -> bool:
         return False
 
 
-async def probe(rhythm: ProbeSettings, ask: Callable[[], Awaitable[bool]], tell: Callable[[bool], None]) -> None:
-    """Ask until cancelled, and `tell` each time enough equal answers came in a row."""
-    await asyncio.sleep(rhythm.initial_delay_seconds)
+async def probe(settings: ProbeSettings, ask: Callable[[], Awaitable[bool]], report: Callable[[bool], None]) -> None:
+    """Ask until cancelled, and `report` each time enough equal answers came in a row."""
+    await asyncio.sleep(settings.initial_delay_seconds)
     last, streak = False, 0
     while True:
         good = await ask()
         last, streak = good, streak + 1 if good == last else 1
-        if streak == (rhythm.success_threshold if good else rhythm.failure_threshold):
-            tell(good)
-        await asyncio.sleep(rhythm.period_seconds)
+        if streak == (settings.success_threshold if good else settings.failure_threshold):
+            report(good)
+        await asyncio.sleep(settings.period_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +176,7 @@ class Container:
         self.state: Object = {"waiting": {"reason": "ContainerCreating"}}
         self.last: Object = {}
         self.restarts = 0
+        self._backoff = Backoff(terms.restart_seconds, terms.restart_seconds * _LONGEST_BACKOFF)
         self.ready = False
         self._spec = spec
         self._terms = terms
@@ -200,7 +203,7 @@ class Container:
             reason = "CrashLoopBackOff" if self.exit_code else "Completed"
             self.last, self.restarts = self.state, self.restarts + 1
             self._become({"waiting": {"reason": reason}})
-            await asyncio.sleep(self._terms.restart_seconds * min(2 ** (self.restarts - 1), _LONGEST_BACKOFF))
+            await asyncio.sleep(self._backoff.after(self.restarts))
             self._log.begin()
 
     def _become(self, state: Object, *, ready: bool = False) -> None:
@@ -249,11 +252,11 @@ class Container:
                 task.cancel()
             await asyncio.gather(*ends, *followed, return_exceptions=True)
 
-    async def _probe(self, kind: str, tell: Callable[[bool], None]) -> None:
+    async def _probe(self, kind: str, report: Callable[[bool], None]) -> None:
         url = self._asked.get(kind)
         if url is not None:
-            rhythm = msgspec.convert(self._spec[kind], ProbeSettings)
-            await probe(rhythm, partial(probe_answers, url, rhythm.timeout_seconds), tell)
+            settings = msgspec.convert(self._spec[kind], ProbeSettings)
+            await probe(settings, partial(probe_answers, url, settings.timeout_seconds), report)
 
     def _is_ready(self, good: bool) -> None:
         self._become(self.state, ready=good)

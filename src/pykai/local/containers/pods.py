@@ -1,4 +1,4 @@
-"""Pods whose containers are processes: volumes filled, containers run side by side, the status told as it changes."""
+"""Pods whose containers are processes: volumes filled, containers run side by side, their status reported."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pykai.objects import units
 
 _REFRESH_SECONDS = 60.0
 _LEAVING_SECONDS = 3.0
-"""How long processes may take to end when nobody deleted their pods, but the kubelet itself ends."""
+"""How long processes may take to end when the kubelet itself ends, without a deletion of their pods."""
 
 _logger = structlog.get_logger(__name__)
 

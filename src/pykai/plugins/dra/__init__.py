@@ -1,5 +1,5 @@
 """dynamicresources: a structured allocator for devices of ResourceSlices, and the plugin around it."""
 
-from pykai.plugins.dra.plugin import DynamicResources, allocations, claim_statuses, extended_allocation
+from pykai.plugins.dra.session import DynamicResources, Session
 
-__all__ = ["DynamicResources", "allocations", "claim_statuses", "extended_allocation"]
+__all__ = ["DynamicResources", "Session"]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pykai.plugins.dra.demand import MOST_RESULTS, AttributeConstraint, ClaimDemand, DemandError, DeviceRequest
+from pykai.plugins.dra.claims import MOST_RESULTS, AttributeConstraint, ClaimDemand, DemandError, DeviceRequest
 from pykai.plugins.dra.devices import Counter, Device, DeviceId, qualified
 from pykai.plugins.dra.selectors import SelectorError
 from pykai.plugins.dra.values import Semver

@@ -1,21 +1,157 @@
-"""A pod's claims: which ResourceClaims it means, and whether it may be placed at all (spec/scheduling.md §14)."""
+"""The claims of a pod, and what a ResourceClaim asks for.
+
+A request with `firstAvailable` offers alternatives, the first that can be had is taken; results name it
+`request/alternative`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-from pykai.cache.requests import claim_gpus
-from pykai.objects import names
-from pykai.objects.kinds import Pod, ResourceClaim
+from msgspec import json
+
+from pykai.objects.kinds import Pod
 from pykai.objects.pod_template import PodClaim
-from pykai.plugins.dra.demand import ClaimDemand, DemandError, claim_demand
-from pykai.plugins.dra.ledger import Key, Ledger
 
-MOST_CONSUMERS = 256
+Key = tuple[str, str]
+"""Namespace and name of a claim."""
+MOST_RESULTS = 32
+"""A claim cannot record more devices than this."""
 
 
+class DemandError(ValueError):
+    """A claim asks for something that cannot be given, whatever the devices."""
+
+
+@dataclass(frozen=True)
+class DeviceRequest:
+    """Devices of one class; `count` is not used where all matching devices are wanted."""
+
+    name: str
+    device_class: str
+    selectors: tuple[str, ...]
+    count: int
+    every: bool
+    admin: bool
+    tolerations: tuple[tuple[tuple[str, Any], ...], ...] = ()
+    """Field by field, so that requests can be compared."""
+
+    @property
+    def parent(self) -> str:
+        """The request this is an alternative of, or its own name."""
+        return self.name.split("/", 1)[0]
+
+
+Alternatives = tuple[DeviceRequest, ...]
+
+
+@dataclass(frozen=True)
+class AttributeConstraint:
+    """Devices of these requests (none named: of all) have the same value of an attribute, or all different ones."""
+
+    attribute: str
+    requests: frozenset[str]
+    distinct: bool = False
+
+    def covers(self, request: DeviceRequest) -> bool:
+        return not self.requests or request.name in self.requests or request.parent in self.requests
+
+
+@dataclass(frozen=True)
+class ClaimDemand:
+    """Requests in order, each with its alternatives; `signature` is equal for claims that ask for the same."""
+
+    requests: tuple[Alternatives, ...]
+    constraints: tuple[AttributeConstraint, ...]
+    config: tuple[Mapping[str, Any], ...]
+    signature: bytes
+
+    def alternatives(self) -> Iterator[DeviceRequest]:
+        for request in self.requests:
+            yield from request
+
+
+def claim_demand(spec: Mapping[str, Any]) -> ClaimDemand:
+    """The demand of a claim's spec; DemandError names the field that cannot be served."""
+    return _demand(json.encode(spec.get("devices") or {}, order="deterministic"))
+
+
+@lru_cache(maxsize=4096)
+def _demand(signature: bytes) -> ClaimDemand:
+    """Claims that ask for the same are read once."""
+    devices = json.decode(signature)
+    return ClaimDemand(
+        requests=tuple(_alternatives(request) for request in devices.get("requests") or ()),
+        constraints=tuple(_constraint(at, item) for at, item in enumerate(devices.get("constraints") or ())),
+        config=tuple(devices.get("config") or ()),
+        signature=signature,
+    )
+
+
+def exact_spec(requests: Iterable[tuple[str, str, int]]) -> dict[str, Any]:
+    """The spec of a claim that asks for (request name, device class, count), in v1 form."""
+    return {
+        "devices": {
+            "requests": [
+                {
+                    "name": name,
+                    "exactly": {"deviceClassName": device_class, "allocationMode": "ExactCount", "count": count},
+                }
+                for name, device_class, count in requests
+            ]
+        }
+    }
+
+
+def _alternatives(request: Mapping[str, Any]) -> Alternatives:
+    name = str(request.get("name", ""))
+    offered = request.get("firstAvailable")
+    if offered:
+        return tuple(_request(f"{name}/{item.get('name', '')}", item) for item in offered)
+    return (_request(name, request.get("exactly") or {}),)
+
+
+def _request(name: str, fields: Mapping[str, Any]) -> DeviceRequest:
+    mode = fields.get("allocationMode") or "ExactCount"
+    if mode not in ("ExactCount", "All"):
+        raise DemandError(f"request {name}: allocationMode {mode!r} is not supported (ExactCount or All)")
+    if not fields.get("deviceClassName"):
+        raise DemandError(f"request {name}: deviceClassName is missing")
+    return DeviceRequest(
+        name=name,
+        device_class=str(fields["deviceClassName"]),
+        selectors=cel_expressions(fields),
+        count=max(int(fields.get("count") or 1), 1),
+        every=mode == "All",
+        admin=bool(fields.get("adminAccess")),
+        tolerations=tuple(tuple(sorted(item.items())) for item in fields.get("tolerations") or ()),
+    )
+
+
+def cel_expressions(fields: Mapping[str, Any]) -> tuple[str, ...]:
+    """The CEL expressions of a request's or a device class's `selectors`."""
+    expressions = []
+    for at, selector in enumerate(fields.get("selectors") or ()):
+        expression = (selector.get("cel") or {}).get("expression")
+        if not expression:
+            raise DemandError(f"selectors[{at}]: only cel selectors are supported")
+        expressions.append(str(expression))
+    return tuple(expressions)
+
+
+def _constraint(at: int, fields: Mapping[str, Any]) -> AttributeConstraint:
+    requests = frozenset(fields.get("requests") or ())
+    if fields.get("matchAttribute"):
+        return AttributeConstraint(str(fields["matchAttribute"]), requests)
+    if fields.get("distinctAttribute"):
+        return AttributeConstraint(str(fields["distinctAttribute"]), requests, distinct=True)
+    raise DemandError(f"constraints[{at}]: only matchAttribute and distinctAttribute are supported")
+
+
+# ------------------------------------------------------------------------------------------------------ claims of a pod
 @dataclass(frozen=True)
 class Reference:
     """A claim of a pod: its name in the pod, the ResourceClaim (None: not made yet), and whether others may use it."""
@@ -44,56 +180,3 @@ def unavailable(title: str, claims: Sequence[PodClaim]) -> str:
         f"pod {title} cannot be scheduled, it references resource claims <{listed}> "
         "while dynamic resource allocation is not available in the cluster"
     )
-
-
-@dataclass(frozen=True)
-class Gate:
-    """What must hold for a pod's claims before any node is looked at."""
-
-    claims: Mapping[Key, ResourceClaim]
-    classes: Mapping[str, Any]
-    queue_label: str
-    _problems: dict[Key, str | None] = field(default_factory=dict)
-    """Why a claim can be allocated to nobody, once it was asked for."""
-
-    def refuse(self, ledger: Ledger, pod: tuple[str, str, str], reference: Reference) -> str | None:
-        """Why a pod (title, uid, queue name) cannot have the claim; None where it can."""
-        title, uid, queue = pod
-        if reference.key is None:
-            namespace = title.split("/", 1)[0]
-            return f"failed to get resource claim {namespace}/{reference.name}: the claim has not been created yet"
-        shown = "/".join(reference.key)
-        claim = self.claims.get(reference.key)
-        if claim is None:
-            return f'failed to get resource claim {shown}: could not find ResourceClaim "{shown}"'
-        state = ledger.state(reference.key)
-        if uid not in state.users and len(state.users | state.leaving) >= MOST_CONSUMERS:
-            return f"resource claim {shown} has reached its maximum number of consumers ({MOST_CONSUMERS})"
-        if reference.shared and claim_gpus(claim):
-            wrong = self._wrong_queue(claim, title, queue)
-            if wrong is not None:
-                return wrong
-        if reference.key not in self._problems:
-            self._problems[reference.key] = self._impossible(claim, shown)
-        return self._problems[reference.key]
-
-    def _wrong_queue(self, claim: ResourceClaim, title: str, queue: str) -> str | None:
-        """A GPU claim that pods share belongs to one queue, which its label names."""
-        labels = claim.metadata.labels or {}
-        label = labels.get(self.queue_label) or labels.get(names.LEGACY_QUEUE_LABEL)
-        start = f"pod {title} cannot be scheduled: DRA claim {claim.metadata.name} is a shared GPU claim"
-        if not label:
-            return f"{start} but does not have a queue label ({self.queue_label})"
-        if label != queue:
-            return f"{start} with wrong queue label (expected queue: {queue}, claim queue label: {label})"
-        return None
-
-    def _impossible(self, claim: ResourceClaim, shown: str) -> str | None:
-        try:
-            demand: ClaimDemand = claim_demand(claim.spec)
-        except DemandError as error:
-            return f"resource claim {shown} cannot be allocated: {error}"
-        for request in demand.alternatives():
-            if request.device_class not in self.classes:
-                return f"device class {request.device_class} does not exist for claim {shown} request {request.name}"
-        return None

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from pykai.objects.pod_template import Container, PodTemplate
 from pykai.objects.units import amount
-from pykai.plugins.dra.demand import ClaimDemand, claim_demand, exact_spec
+from pykai.plugins.dra.claims import ClaimDemand, claim_demand, exact_spec
 
 IMPLICIT_PREFIX = "deviceclass.resource.kubernetes.io/"
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from pykai.engine.trial import Trial
 from pykai.model.resources import GPU
 from pykai.model.status import IS_ACTIVE_USED, Status
-from pykai.plugins.dra.ledger import Key
+from pykai.plugins.dra.claims import Key
 
 
 class Effect(NamedTuple):

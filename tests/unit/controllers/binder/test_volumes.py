@@ -8,7 +8,7 @@ import pytest
 
 from pykai.kube.api import Object, Patch
 from pykai.kube.resources import PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, POD, STORAGE_CLASS
-from pykai.plugins.volume_options import SELECTED_NODE
+from pykai.plugins.volume_claims import SELECTED_NODE
 
 from .world import TEAM, World
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from pykai.engine.cycle import Cycle
 from pykai.objects import kinds
+from pykai.plugins.dra import Session
 from tests.builders import as_kind
 from tests.unit.plugins.small_clusters import Fields, pod
 
@@ -76,3 +78,10 @@ def claiming(name: str, *claims: str, spec: Fields | None = None, **meta: Any) -
 def devices_of(allocation: Any) -> list[str]:
     """The devices of an allocation, as pool/device."""
     return [f"{result['pool']}/{result['device']}" for result in allocation["devices"]["results"]]
+
+
+def session(of: Cycle) -> Session:
+    """The session of a cycle."""
+    found = of.resources.get(Session)
+    assert found is not None
+    return found

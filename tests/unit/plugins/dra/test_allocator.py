@@ -8,9 +8,8 @@ import pytest
 
 from pykai.engine.journal import Journal
 from pykai.plugins.dra.allocator import Candidates, Site, allocate
-from pykai.plugins.dra.claims import Reference
-from pykai.plugins.dra.demand import claim_demand
-from pykai.plugins.dra.desk import Desk
+from pykai.plugins.dra.allocator_cache import AllocatorCache
+from pykai.plugins.dra.claims import Reference, claim_demand
 from pykai.plugins.dra.devices import Inventory
 from pykai.plugins.dra.ledger import open_ledger
 from tests.unit.plugins.dra.dra_objects import (
@@ -36,7 +35,7 @@ def offer(claims: list[Any], slices: list[Any], classes: list[Any] | None = None
     snapshot = cycle(objects, ()).snapshot
     inventory = Inventory(snapshot.objects.resource_slices, snapshot.nodes)
     ledger = open_ledger(Journal(), inventory, snapshot.objects.resource_claims, frozenset())
-    desk = Desk(snapshot, ledger, inventory)
+    desk = AllocatorCache(snapshot, ledger, inventory)
     wanted = [Reference(c.metadata.name, ("ns", c.metadata.name), True) for c in claims if c.status is None]
     answer = desk.offer(wanted, 0, None)
     if isinstance(answer, str):
@@ -296,7 +295,7 @@ def test_the_result_carries_configuration_and_reach() -> None:
     snapshot = cycle(objects, ()).snapshot
     inventory = Inventory(snapshot.objects.resource_slices, snapshot.nodes)
     ledger = open_ledger(Journal(), inventory, snapshot.objects.resource_claims, frozenset())
-    desk = Desk(snapshot, ledger, inventory)
+    desk = AllocatorCache(snapshot, ledger, inventory)
     answer = desk.offer([Reference("c", ("ns", "a"), True)], 0, None)
     assert not isinstance(answer, str)
     assert answer[0][1] == {

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from pykai.objects import kinds
 from pykai.objects.pod_template import decode_template
-from pykai.plugins.dra import DynamicResources, extended_allocation
+from pykai.plugins.dra import DynamicResources
 from pykai.plugins.dra.extended import extended_demand, served_names
 from tests.builders import as_kind
-from tests.unit.plugins.dra.dra_objects import device, device_class, devices_of, devices_slice, gpus
+from tests.unit.plugins.dra.dra_objects import device, device_class, devices_of, devices_slice, gpus, session
 from tests.unit.plugins.small_clusters import Fields, cycle, node, placed, pod, reason, row
 
 NIC = "example.com/nic"
@@ -129,13 +129,13 @@ def test_gpus_by_claim_where_there_is_no_device_plugin() -> None:
     objects = [served, node("m"), node("n", allocatable={GPU: "1"}), gpus("m", 1)]
     of = cycle([*objects, wanting("p", gpu=1), wanting("q", gpu=1), wanting("r", gpu=1)], [DynamicResources()])
     assert placed(of) == {"p": "m", "q": "n", "r": ""}
-    made = extended_allocation(of, row(of, "p"))
+    made = session(of).extended_allocation(row(of, "p"))
     assert made is not None
     assert devices_of(made["allocation"]) == ["m/0"]
     assert made["containerMappings"] == [
         {"containerName": "main", "resourceName": GPU, "requestName": "container-0-request-0"}
     ]
-    assert extended_allocation(of, row(of, "q")) is None, "the node's device plugin serves it"
+    assert session(of).extended_allocation(row(of, "q")) is None, "the node's device plugin serves it"
 
 
 def test_a_resource_no_node_offers_comes_as_a_claim() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from pykai.objects import kinds
 from pykai.plugins.dra import DynamicResources
-from pykai.plugins.late_start import LateStart
+from pykai.plugins.predicates import LateStart
 from pykai.plugins.scoring import NodeAvailability
 from tests.builders import as_kind
 from tests.unit.plugins.small_clusters import Fields, cycle, node, placed, pod

@@ -11,7 +11,7 @@ from pykai.engine.cycle import Cycle
 from pykai.model.resources import GPU
 from pykai.model.status import Status
 from pykai.objects import kinds
-from pykai.plugins.dra import DynamicResources, allocations, claim_statuses
+from pykai.plugins.dra import DynamicResources
 from tests.builders import as_kind
 from tests.unit.plugins.dra.dra_objects import (
     CLASS,
@@ -24,6 +24,7 @@ from tests.unit.plugins.dra.dra_objects import (
     devices_slice,
     gpus,
     request,
+    session,
 )
 from tests.unit.plugins.small_clusters import Fields, cycle, node, placed, pod, reason, row
 
@@ -36,7 +37,7 @@ def dra_cycle(*objects: Any, **params: Any) -> Cycle:
 
 def got(of: Cycle, name: str) -> list[str]:
     """The devices a pod's claims were given."""
-    return [device for _, allocation in allocations(of, row(of, name)) for device in devices_of(allocation)]
+    return [device for _, allocation in session(of).allocations(row(of, name)) for device in devices_of(allocation)]
 
 
 NEVER = [{"cel": {"expression": "device.driver == 'nobody'"}}]
@@ -72,7 +73,7 @@ def test_pods_that_share_a_claim_stay_together_and_count_once() -> None:
                    claiming("p", "a"), claiming("q", "a"), claiming("r", "a"))  # fmt: skip
     assert placed(of) == {"p": "m", "q": "m", "r": "m"}
     assert of.trial.idle[GPU].tolist() == [0.0, 1.0]
-    assert claim_statuses(of)["ns", "a"]["reservedFor"] == [
+    assert session(of).claim_statuses()["ns", "a"]["reservedFor"] == [
         {"resource": "pods", "name": name, "uid": name} for name in ("p", "q", "r")
     ]
 
@@ -105,7 +106,7 @@ def test_a_pod_waits_for_devices_being_released() -> None:
     of = dra_cycle(node("n"), gpus("n", 1), leaving, running("old", "old", terminating=True), claim("a"),
                    claiming("p", "a"))  # fmt: skip
     assert placed(of) == {"p": "~n"}
-    assert claim_statuses(of)["ns", "a"] == {}
+    assert session(of).claim_statuses()["ns", "a"] == {}
 
 
 def test_devices_that_no_column_counts_are_waited_for_too() -> None:
@@ -120,7 +121,7 @@ def test_devices_that_no_column_counts_are_waited_for_too() -> None:
 def supposed_evicted(of: Cycle, name: str) -> int:
     pod_row = row(of, name)
     of.trial.suppose_evicted(pod_row)
-    DRA.evicted(of, pod_row)
+    of.resources.release(pod_row)
     return pod_row
 
 
@@ -128,21 +129,21 @@ def test_an_evicted_pod_makes_room_and_can_come_back() -> None:
     of = dra_cycle(node("n"), gpus("n", 1), claim("v", status=allocated("n", "0", holders=("v",))), running("v", "v"),
                    claim("a"), claiming("p", "a"))  # fmt: skip
     p, mark = row(of, "p"), of.trial.mark()
-    assert DRA.reject(of, p, 0) == "cannot allocate all DRA claims on node(s)"
+    assert session(of).reject(p, 0) == "cannot allocate all DRA claims on node(s)"
     v = supposed_evicted(of, "v")
-    assert DRA.reject(of, p, 0) is None
-    assert DRA.must_wait(of, p, 0)
-    assert DRA.unchanged(of, v, 0)
+    assert session(of).reject(p, 0) is None
+    assert of.resources.must_wait(p, 0)
+    assert of.resources.unchanged(v, 0)
     of.trial.place(p, 0, wait=True)
-    of.tell_placed(p)
-    assert not DRA.unchanged(of, v, 0), "its device is promised to somebody else"
+    of.resources.reserve(p)
+    assert not of.resources.unchanged(v, 0), "its device is promised to somebody else"
     of.trial.undo_to(mark)
-    assert DRA.reject(of, p, 0) == "cannot allocate all DRA claims on node(s)"
+    assert session(of).reject(p, 0) == "cannot allocate all DRA claims on node(s)"
     v = supposed_evicted(of, "v")
     of.trial.keep(v)
-    of.tell_placed(v)
+    of.resources.reserve(v)
     assert of.trial.status[v] == Status.RUNNING
-    assert DRA.reject(of, p, 0) == "cannot allocate all DRA claims on node(s)"
+    assert session(of).reject(p, 0) == "cannot allocate all DRA claims on node(s)"
 
 
 def test_refusals_are_remembered_while_nothing_changes() -> None:
@@ -153,10 +154,10 @@ def test_refusals_are_remembered_while_nothing_changes() -> None:
     p, q, r = (row(of, name) for name in "pqr")
 
     def closed(pod_row: int) -> list[list[bool]]:
-        return [mask.tolist() for _, mask in DRA.closed(of, pod_row)]
+        return [mask.tolist() for _, mask in session(of).infeasible(pod_row)]
 
     assert closed(q) == []
-    assert all(DRA.reject(of, p, at) for at in (0, 1))
+    assert all(session(of).reject(p, at) for at in (0, 1))
     assert closed(q) == [[True, True]]
     assert closed(r) == [], "it asks for something else"
     mark = of.trial.mark()
@@ -177,11 +178,11 @@ def test_refusals_are_forgotten_where_counters_come_free_elsewhere() -> None:
     of = dra_cycle(node("m"), node("n"), far, near, claim("v", status=held), running("v", "v", on="m"),
                    claim("a"), claiming("p", "a"))  # fmt: skip
     p = row(of, "p")
-    assert DRA.reject(of, p, 1) is not None
-    assert [mask.tolist() for _, mask in DRA.closed(of, p)] == [[False, True]]
+    assert session(of).reject(p, 1) is not None
+    assert [mask.tolist() for _, mask in session(of).infeasible(p)] == [[False, True]]
     supposed_evicted(of, "v")
-    assert list(DRA.closed(of, p)) == []
-    assert DRA.reject(of, p, 1) is None
+    assert list(session(of).infeasible(p)) == []
+    assert session(of).reject(p, 1) is None
 
 
 def parts(*slots: int) -> Any:
@@ -206,11 +207,11 @@ def test_who_lost_a_part_of_its_device_cannot_stay() -> None:
     of = dra_cycle(node("n"), parts(2, 4), claim("v", status=allocated("n", "1", holders=("v",))), running("v", "v"),
                    claim("a"), claiming("p", "a"))  # fmt: skip
     v, p = supposed_evicted(of, "v"), row(of, "p")
-    assert DRA.unchanged(of, v, 0)
+    assert of.resources.unchanged(v, 0)
     of.trial.place(p, 0, wait=True)
-    of.tell_placed(p)
+    of.resources.reserve(p)
     assert got(of, "p") == ["n/0"]
-    assert not DRA.unchanged(of, v, 0)
+    assert not of.resources.unchanged(v, 0)
 
 
 def test_sharers_release_only_when_all_go() -> None:
@@ -221,7 +222,7 @@ def test_sharers_release_only_when_all_go() -> None:
     w = supposed_evicted(of, "w")
     assert (of.trial.idle[GPU, 0], of.trial.releasing[GPU, 0]) == (0.0, 1.0)
     of.trial.keep(w)
-    of.tell_placed(w)
+    of.resources.reserve(w)
     assert (of.trial.idle[GPU, 0], of.trial.releasing[GPU, 0]) == (0.0, 0.0)
 
 
@@ -231,11 +232,11 @@ def test_a_moving_pod_takes_its_claim_along() -> None:
                    claim("a"), claiming("p", "a"))  # fmt: skip
     v = supposed_evicted(of, "v")
     of.trial.place(v, 0, wait=True)
-    of.tell_placed(v)
+    of.resources.reserve(v)
     assert got(of, "v") == ["m/0"]
-    assert DRA.reject(of, row(of, "p"), 0) is not None
-    assert DRA.reject(of, row(of, "p"), 1) is None
-    assert DRA.must_wait(of, row(of, "p"), 1), "the pod that moves still holds it"
+    assert session(of).reject(row(of, "p"), 0) is not None
+    assert session(of).reject(row(of, "p"), 1) is None
+    assert of.resources.must_wait(row(of, "p"), 1), "the pod that moves still holds it"
 
 
 def gpus_of(of: Cycle) -> list[tuple[float, float]]:
@@ -250,7 +251,7 @@ def test_sharers_that_move_leave_one_device_however_often_they_are_moved() -> No
     both = [supposed_evicted(of, "v"), supposed_evicted(of, "w")]
     for pod_row in both:
         of.trial.place(pod_row, 0, wait=True)
-        of.tell_placed(pod_row)
+        of.resources.reserve(pod_row)
     assert gpus_of(of) == [(1.0, -1.0), (0.0, 1.0)], "one is promised, one is given up"
     for name in ("v", "w"):
         supposed_evicted(of, name)
@@ -263,7 +264,7 @@ def test_sharers_of_another_device_of_their_node_leave_one_and_wait_for_one() ->
     both = [supposed_evicted(of, "v"), supposed_evicted(of, "w")]
     for pod_row in both:
         of.trial.place(pod_row, 0, wait=True)
-        of.tell_placed(pod_row)
+        of.resources.reserve(pod_row)
     assert gpus_of(of) == [(2.0, 0.0)]
 
 
@@ -273,14 +274,14 @@ def test_sharers_placed_in_this_cycle_can_all_stay() -> None:
     mark = of.trial.mark()
     p, q = supposed_evicted(of, "p"), supposed_evicted(of, "q")
     of.trial.keep(p)
-    of.tell_placed(p)
-    assert DRA.unchanged(of, q, 0), "the one that stayed has the claim where both were"
+    of.resources.reserve(p)
+    assert of.resources.unchanged(q, 0), "the one that stayed has the claim where both were"
     of.trial.undo_to(mark)
     supposed_evicted(of, "p")
     supposed_evicted(of, "q")
     of.trial.place(p, 1)
-    of.tell_placed(p)
-    assert not DRA.unchanged(of, q, 0), "it took the claim away"
+    of.resources.reserve(p)
+    assert not of.resources.unchanged(q, 0), "it took the claim away"
 
 
 def test_who_was_promised_a_device_still_has_to_wait_for_it() -> None:
@@ -288,7 +289,7 @@ def test_who_was_promised_a_device_still_has_to_wait_for_it() -> None:
     of = dra_cycle(node("n"), gpus("n", 1), leaving, running("old", "old", terminating=True), claim("a"),
                    claiming("p", "a"))  # fmt: skip
     assert placed(of) == {"p": "~n"}
-    assert DRA.must_wait(of, row(of, "p"), 0)
+    assert of.resources.must_wait(row(of, "p"), 0)
 
 
 @pytest.mark.parametrize(
@@ -389,9 +390,9 @@ def test_the_older_queue_label_is_read_on_claims() -> None:
 
 def test_nothing_is_opened_where_nobody_needs_it() -> None:
     of = dra_cycle(node("n"), gpus("n", 1), pod("p"))
-    assert not of.memo
+    assert not of.resources.states
     off = dra_cycle(node("n"), claim("a"), claiming("p", "a"), dra_enabled=False)
-    assert not off.memo
+    assert not off.resources.states
     assert placed(off) == {"p": ""}
     assert "dynamic resource allocation is not available" in reason(off, "p")
 
@@ -408,7 +409,7 @@ def test_a_place_taken_back_in_the_same_cycle_is_free_at_once() -> None:
     p = supposed_evicted(of, "p")
     assert got(of, "p") == []
     of.trial.keep(p)
-    of.tell_placed(p)
+    of.resources.reserve(p)
     assert of.trial.status[p] == Status.ALLOCATED
     assert got(of, "p") == ["n/0"]
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from pykai.objects import kinds
-from pykai.plugins.dra import DynamicResources, allocations
+from pykai.plugins.dra import DynamicResources
 from tests.builders import as_kind
-from tests.unit.plugins.dra.dra_objects import CLASS, DRIVER, claiming, device_class, devices_of
+from tests.unit.plugins.dra.dra_objects import CLASS, DRIVER, claiming, device_class, devices_of, session
 from tests.unit.plugins.small_clusters import Fields, cycle, node, placed, row
 
 FAST = f'device.attributes["{DRIVER}"].fast && device.capacity["{DRIVER}"].memory.isGreaterThan(quantity("10Gi"))'
@@ -49,6 +49,6 @@ def test_every_version_gives_the_same_plan(version: str) -> None:
         "devices": {"requests": [request, {"name": "either", "firstAvailable": EITHER}]}}})  # fmt: skip
     of = cycle([device_class(), node("m"), node("n"), offered, asked, claiming("p", "c")], [DynamicResources()])
     assert placed(of) == {"p": "n"}
-    ((_, given),) = allocations(of, row(of, "p"))
+    ((_, given),) = session(of).allocations(row(of, "p"))
     assert [each["request"] for each in given["devices"]["results"]] == ["two", "two", "either/one"]
     assert devices_of(given) == ["n/g0", "n/g2", "n/g1"]

@@ -1,19 +1,20 @@
-"""Grouping without code: a `Karta` object in the cluster describes a kind we do not know.
+"""Grouping without code: a `Karta` object in the cluster describes a kind that the table does not have.
 
-Two forms. `podGroup`: one group per workload, with named components as sub-groups. `podGroups`, the older one: a pod is
-matched against members, and the values at the member's key paths, read from the pod, name its group. A kind that no
-valid Karta describes, or more than one, is grouped by default.
+A Karta describes a tree of components: how many pods each has and which pods belong to it, by jq programs. Paths to
+scale and instance ids are read from the workload, those of pod selectors from the pod. A component without a scale has
+the scale of its children together; one without a selector in its subtree takes every pod.
+
+It groups in one of two forms. `podGroup`: one group per workload, with named components as sub-groups. `podGroups`, the
+older one: a pod is matched against members, and the values at the member's key paths, read from the pod, name its
+group. A kind that no valid Karta describes, or more than one, is grouped by default.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from itertools import islice, zip_longest
+from itertools import zip_longest
 from typing import Any
-
-import jq
 
 from pykai.controllers.podgrouper.rules import defaults
 from pykai.controllers.podgrouper.rules.fields import (
@@ -27,6 +28,7 @@ from pykai.controllers.podgrouper.rules.fields import (
     uid_of,
     value_at,
 )
+from pykai.controllers.podgrouper.rules.jq_sandbox import JqError, JqEvaluator
 from pykai.controllers.podgrouper.rules.workload import GroupSpec, SubGroup, Topology, Workload
 from pykai.objects.names import is_subdomain
 
@@ -37,8 +39,8 @@ _SELECTOR_PATHS = (
 _SCALE_FIELDS = ("minReplicasPath", "replicasPath")
 _WORKLOAD_PATHS = (*(("scaleDefinition", field) for field in _SCALE_FIELDS), ("instanceIdPath",))
 
-
-MAX_VALUES = 10_000
+KARTA_API = "run.ai/v1alpha1"
+_GANG = ("spec", "optimizationInstructions", "gangScheduling")
 
 
 class KartaError(GroupingError):
@@ -51,6 +53,7 @@ class Structure:
 
     root: str
     components: Mapping[str, Object]
+    jq: JqEvaluator
 
     def component(self, name: str) -> Object:
         if name not in self.components:
@@ -61,20 +64,20 @@ class Structure:
         return [child for child, definition in self.components.items() if text_at(definition, "ownerRef") == name]
 
 
-def structure(karta: Object) -> Structure:
-    """The tree of a Karta; raises KartaError where it is not one tree of distinct, readable components."""
+def structure(karta: Object, jq: JqEvaluator) -> Structure:
+    """The tree of a Karta; KartaError unless it is one tree of distinct components with valid programs."""
     root = map_at(karta, "spec", "structureDefinition", "rootComponent") or {}
     children = maps_at(karta, "spec", "structureDefinition", "childComponents") or []
     names = [text_at(definition, "name") for definition in (root, *children)]
     if not all(names) or len(set(names)) != len(names):
         raise KartaError(f"component names must be given and distinct, found {names}")
-    found = Structure(names[0], dict(zip(names, (root, *children), strict=True)))
+    found = Structure(names[0], dict(zip(names, (root, *children), strict=True)), jq)
     for name in names[1:]:
         _check_descent(found, name)
     for definition in found.components.values():
         for path in (*_SELECTOR_PATHS, *_WORKLOAD_PATHS):
             if program := text_at(definition, *path):
-                compiled(program)
+                _checked(jq, program)
     return found
 
 
@@ -88,46 +91,45 @@ def _check_descent(found: Structure, name: str) -> None:
         current = text_at(found.components[current], "ownerRef")
 
 
-@lru_cache(maxsize=1024)
-def compiled(program: str) -> Any:
-    """A jq program, refused with its text where it is not one."""
+def _checked(jq: JqEvaluator, program: str) -> None:
     try:
-        return jq.compile(program)
-    except ValueError as error:
-        raise KartaError(f"jq program {program!r}: {error}") from error
+        jq.check(program)
+    except JqError as error:
+        raise KartaError(str(error)) from error
 
 
-def values(program: str, obj: Object) -> list[Any]:
-    """Everything a jq program yields for an object."""
+def values(jq: JqEvaluator, program: str, obj: Object) -> list[Any]:
+    """Everything that a jq program yields for an object."""
     try:
-        found = list(islice(compiled(program).input_value(obj), MAX_VALUES + 1))
-    except ValueError as error:
-        raise KartaError(f"jq program {program!r}: {error}") from error
-    if len(found) > MAX_VALUES:
-        raise KartaError(f"jq program {program!r} yields more than {MAX_VALUES} values")
-    return found
+        return jq.evaluate(program, obj)
+    except JqError as error:
+        raise KartaError(str(error)) from error
 
 
 def scale(found: Structure, name: str, workload: Object, instance: str | None = None) -> int:
-    """Pods below a component, or below one instance of it; 0 where nothing in its subtree gives a scale."""
+    """Pods below a component, or below one instance of it; 0 if nothing in its subtree gives a scale."""
     definition = found.component(name)
     if any(text_at(definition, "scaleDefinition", field) for field in _SCALE_FIELDS):
-        return sum(_per_instance(definition, workload, instance))
+        return sum(_per_instance(found, definition, workload, instance))
     return sum(scale(found, child, workload) for child in found.children(name))
 
 
-def _per_instance(definition: Object, workload: Object, instance: str | None) -> list[int]:
-    minimum, replicas = (_counts(definition, field, workload) for field in _SCALE_FIELDS)
+def _per_instance(found: Structure, definition: Object, workload: Object, instance: str | None) -> list[int]:
+    minimum, replicas = (_counts(found.jq, definition, field, workload) for field in _SCALE_FIELDS)
     counts = [least or usual for least, usual in zip_longest(minimum, replicas, fillvalue=0)]
     id_path = text_at(definition, "instanceIdPath")
     if instance is None or not id_path:
         return counts
-    return [count for identity, count in zip(values(id_path, workload), counts, strict=False) if identity == instance]
+    return [
+        count
+        for identity, count in zip(values(found.jq, id_path, workload), counts, strict=False)
+        if identity == instance
+    ]
 
 
-def _counts(definition: Object, field: str, workload: Object) -> list[int]:
+def _counts(jq: JqEvaluator, definition: Object, field: str, workload: Object) -> list[int]:
     program = text_at(definition, "scaleDefinition", field)
-    found = values(program, workload) if program else []
+    found = values(jq, program, workload) if program else []
     if not all(value is None or isinstance(value, int | float) for value in found):
         raise KartaError(f"{field} {program!r} yields {found}, expected numbers")
     return [int(value or 0) for value in found]
@@ -137,7 +139,7 @@ def owns(found: Structure, name: str, pod: Object) -> bool:
     """Whether the pod belongs to a component or to one below it."""
     subtree = _subtree(found, name)
     selecting = [definition for definition in subtree if any(text_at(definition, *path) for path in _SELECTOR_PATHS)]
-    return not selecting or any(_selects(definition, pod) for definition in selecting)
+    return not selecting or any(_selects(found.jq, definition, pod) for definition in selecting)
 
 
 def _subtree(found: Structure, name: str) -> list[Object]:
@@ -145,22 +147,19 @@ def _subtree(found: Structure, name: str) -> list[Object]:
     return [found.component(name), *below]
 
 
-def _selects(definition: Object, pod: Object) -> bool:
+def _selects(jq: JqEvaluator, definition: Object, pod: Object) -> bool:
     key, identity = (text_at(definition, *path) for path in _SELECTOR_PATHS)
     wanted = map_at(definition, "podSelector", "componentTypeSelector") or {}
-    if key and not _has(values(key, pod), wanted.get("value")):
+    if key and not _has(values(jq, key, pod), wanted.get("value")):
         return False
-    return not identity or _has(values(identity, pod), None)
+    return not identity or _has(values(jq, identity, pod), None)
 
 
 def _has(found: list[Any], wanted: str | None) -> bool:
     return any(value is not None and wanted in (None, str(value)) for value in found)
 
 
-KARTA_API = "run.ai/v1alpha1"
-_GANG = ("spec", "optimizationInstructions", "gangScheduling")
-
-
+# ---------------------------------------------------------------------------------------------------------- rule
 def by_karta(work: Workload) -> GroupSpec:
     """The group that a Karta describes, else the default one."""
     found = candidates(work)
@@ -168,20 +167,20 @@ def by_karta(work: Workload) -> GroupSpec:
 
 
 def candidates(work: Workload) -> list[Object]:
-    """The valid Kartas that tell how to group the kind of the top owner."""
+    """The valid Kartas that describe the kind of the top owner."""
     group_, version, kind = group_version_kind(work.top)
     wanted = {"run.ai/karta-group": group_, "run.ai/karta-version": version, "run.ai/karta-kind": kind}
-    return [karta for karta in work.lookup.list(KARTA_API, "Karta", "", wanted) if _describes(karta, work.top)]
+    return [karta for karta in work.lookup.list(KARTA_API, "Karta", "", wanted) if _describes(karta, work)]
 
 
-def _describes(karta: Object, top: Object) -> bool:
+def _describes(karta: Object, work: Workload) -> bool:
     try:
         root = map_at(karta, "spec", "structureDefinition", "rootComponent", "kind") or {}
-        structure(karta)
+        structure(karta, work.jq)
         has_gang = bool(_pod_group(karta) or _pod_groups(karta))
     except ValueError:
         return False
-    is_root = tuple(root.get(part) or "" for part in ("group", "version", "kind")) == group_version_kind(top)
+    is_root = tuple(root.get(part) or "" for part in ("group", "version", "kind")) == group_version_kind(work.top)
     return is_root and has_gang and value_at(karta, "metadata", "deletionTimestamp") is None
 
 
@@ -194,12 +193,12 @@ def _pod_groups(karta: Object) -> list[Object]:
 
 
 def described(work: Workload, karta: Object) -> GroupSpec:
-    """The group one Karta describes; the default one where it says nothing about gangs."""
+    """The group that one Karta describes; the default one if it has no gang."""
     spec = defaults.group(work)
     if (wanted := _pod_group(karta)) is not None:
-        return _by_component(work, spec, structure(karta), wanted)
+        return _by_component(work, spec, structure(karta, work.jq), wanted)
     if wanted_groups := _pod_groups(karta):
-        return _by_member(work, spec, structure(karta), wanted_groups)
+        return _by_member(work, spec, structure(karta, work.jq), wanted_groups)
     return spec
 
 
@@ -235,13 +234,13 @@ def _placed(work: Workload, found: Structure, sub_groups: list[SubGroup]) -> tup
 
 
 def _topology(source: Object) -> Topology | None:
-    wish = map_at(source, "topology")
-    if not wish:
+    constraint = map_at(source, "topology")
+    if not constraint:
         return None
     return Topology(
-        text_at(wish, "topologyName"),
-        text_at(wish, "requiredTopologyLevel"),
-        text_at(wish, "preferredTopologyLevel"),
+        text_at(constraint, "topologyName"),
+        text_at(constraint, "requiredTopologyLevel"),
+        text_at(constraint, "preferredTopologyLevel"),
     )
 
 
@@ -259,7 +258,7 @@ def _by_member(work: Workload, spec: GroupSpec, found: Structure, wanted: list[O
 
 def _membership(work: Workload, found: Structure, wanted: list[Object]) -> tuple[Object, Object]:
     for definition, member in _members(wanted):
-        if owns(found, text_at(member, "componentName"), work.pod) and _passes(member, work.pod):
+        if owns(found, text_at(member, "componentName"), work.pod) and _passes(work, member):
             return definition, member
     raise KartaError(f"pod {full_name(work.pod)} does not match any Karta pod group member definition")
 
@@ -270,8 +269,9 @@ def _members(wanted: list[Object]) -> Iterator[tuple[Object, Object]]:
             yield definition, member
 
 
-def _passes(member: Object, pod: Object) -> bool:
-    return all(all(_is_true(value) for value in values(program, pod)) for program in member.get("filters") or [])
+def _passes(work: Workload, member: Object) -> bool:
+    programs = member.get("filters") or []
+    return all(_is_true(value) for program in programs for value in values(work.jq, program, work.pod))
 
 
 def _is_true(value: Any) -> bool:
@@ -283,7 +283,7 @@ def _key_paths(member: Object) -> list[str]:
 
 
 def _key(work: Workload, path: str) -> str:
-    found = values(path, work.pod)
+    found = values(work.jq, path, work.pod)
     if len(found) != 1 or found[0] in (None, ""):
         raise KartaError(f"pod {full_name(work.pod)}: key path {path!r} yields {found}, expected one value")
     return str(found[0])

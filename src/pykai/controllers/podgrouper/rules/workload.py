@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from pykai.controllers.podgrouper.rules.fields import Object, name_of, namespace_of
+from pykai.controllers.podgrouper.rules.jq_sandbox import SANDBOX, JqEvaluator
 from pykai.objects import names
 
 
@@ -122,6 +123,7 @@ class Workload:
     settings: GroupingSettings
     lookup: Lookup
     default_priority: str = TRAIN
+    jq: JqEvaluator = SANDBOX
 
     @property
     def chain(self) -> tuple[Object, ...]:

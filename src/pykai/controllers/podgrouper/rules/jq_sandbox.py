@@ -1,0 +1,125 @@
+"""jq programs of Kartas, evaluated in a process of their own with limits of time and memory.
+
+A program may loop for ever or build a value of any size, and in this process `$ENV` would show the environment. The
+worker process (`jq_worker`) is started at the first use and again after a program exceeded a limit.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any, Protocol
+
+SECONDS = 2.0
+MEMORY_BYTES = 512 << 20
+_START_SECONDS = 30.0
+_WORKER = Path(__file__).with_name("jq_worker.py")
+
+
+class JqError(ValueError):
+    """The program is invalid, fails on its input, or exceeds a limit."""
+
+
+class JqEvaluator(Protocol):
+    """Evaluates jq programs; both methods raise JqError."""
+
+    def check(self, program: str) -> None:
+        """Return if the program compiles."""
+        ...
+
+    def evaluate(self, program: str, value: Any) -> list[Any]:
+        """All values that the program yields for an input."""
+        ...
+
+
+class JqSandbox:
+    """A `JqEvaluator` with one worker process; calls block for at most `seconds`, and threads take turns."""
+
+    def __init__(self, seconds: float = SECONDS, memory_bytes: int = MEMORY_BYTES) -> None:
+        self._seconds = seconds
+        self._memory_bytes = memory_bytes
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+
+    def check(self, program: str) -> None:
+        """See `JqEvaluator.check`."""
+        self._ask({"program": program})
+
+    def evaluate(self, program: str, value: Any) -> list[Any]:
+        """See `JqEvaluator.evaluate`."""
+        return self._ask({"program": program, "input": value})
+
+    def close(self) -> None:
+        """End the worker; the next call starts another one."""
+        with self._lock:
+            self._end()
+
+    def _ask(self, request: dict[str, Any]) -> list[Any]:
+        program = request["program"]
+        with self._lock:
+            try:
+                answer = self._exchange(json.dumps(request).encode() + b"\n")
+            except TimeoutError:
+                self._end()
+                raise JqError(f"jq program {program!r} takes longer than {self._seconds:g} s") from None
+            except OSError:
+                self._end()
+                limit = self._memory_bytes >> 20
+                raise JqError(f"jq program {program!r} crashed, or takes more than {limit} MiB of memory") from None
+        if "error" in answer:
+            raise JqError(f"jq program {program!r}: {answer['error']}")
+        values: list[Any] = answer["values"]
+        return values
+
+    def _exchange(self, request: bytes) -> dict[str, Any]:
+        process = self._process or self._start()
+        assert process.stdin is not None
+        process.stdin.write(request)
+        process.stdin.flush()
+        answer: dict[str, Any] = json.loads(_line(process, self._seconds))
+        return answer
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-I", str(_WORKER), str(self._memory_bytes)]
+        pipe, quiet = subprocess.PIPE, subprocess.DEVNULL
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=quiet, env={})
+        _line(self._process, _START_SECONDS)
+        atexit.register(self.close)
+        return self._process
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        atexit.unregister(self.close)
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                stream.close()
+
+
+def _line(process: subprocess.Popen[bytes], seconds: float) -> bytes:
+    """One line of the worker; TimeoutError, or BrokenPipeError if it has ended."""
+    assert process.stdout is not None
+    descriptor, deadline = process.stdout.fileno(), time.monotonic() + seconds
+    text = b""
+    while not text.endswith(b"\n"):
+        if not select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            raise TimeoutError
+        part = os.read(descriptor, 65536)
+        if not part:
+            raise BrokenPipeError
+        text += part
+    return text
+
+
+SANDBOX = JqSandbox()
+"""Shared by all rules of this process."""

@@ -1,0 +1,135 @@
+"""Where pods are at this moment of a cycle, as arrays, and how many of some pods are in each domain of nodes.
+
+For rules that count neighbours: host ports, pod affinity, storage. Nothing here is undone, it is read again: the trial
+logs every pod that moved, in either direction, so an answer is always that of the trial as it stands, and a reader
+pays for what changed since it last looked.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pykai.engine.trial import Trial
+from pykai.model.resources import Mask, Rows
+from pykai.model.status import ACTIVE_ALLOCATED, IS_ACTIVE_USED, Status, table
+
+_STAYS = table(ACTIVE_ALLOCATED | {Status.STUCK_IN_RELEASING})
+NOWHERE = -1
+
+
+class Move(NamedTuple):
+    """A pod's node before and after: where it is present, and which it is leaving."""
+
+    pod: int
+    present: tuple[int, int]
+    leaving: tuple[int, int]
+
+
+class PodLocations:
+    """Node row of every pod that has or awaits a place (`present`), or is about to give one up (`leaving`); else -1."""
+
+    present: Rows
+    leaving: Rows
+
+    def __init__(self, trial: Trial) -> None:
+        self.trial = trial
+        self.moves: list[Move] = []
+        """All changes since the start, in order: the number of them is the version of the arrays."""
+        self.opened = False
+        """Whether there are arrays: made when something is first counted."""
+        self._read = 0
+
+    def _open(self) -> None:
+        trial, pods = self.trial, self.trial.snapshot.pods
+        self.opened, self._read = True, len(trial.moved)
+        status, node = np.array(trial.status, dtype=np.int64), np.array(trial.node, dtype=np.int64)
+        self._origin: Rows = np.where(np.array(IS_ACTIVE_USED)[pods.status], pods.node, NOWHERE)
+        self.present = np.where(np.array(_STAYS)[status], node, NOWHERE)
+        self.leaving = np.where(status == Status.RELEASING, node, NOWHERE)
+        for pod in trial.placed:
+            self.leaving[pod] = self._left_by(pod, trial.status[pod], trial.node[pod])
+
+    def refresh(self) -> int:
+        """Bring the arrays up to date; their version."""
+        trial = self.trial
+        if not self.opened:
+            self._open()
+        elif self._read != len(trial.moved):
+            for pod in set(trial.moved[self._read :]):
+                self._follow(pod, trial.status[pod], trial.node[pod])
+            self._read = len(trial.moved)
+        return len(self.moves)
+
+    def _follow(self, pod: int, status: int, node: int) -> None:
+        stays = node if _STAYS[status] else NOWHERE
+        leaves = self._left_by(pod, status, node)
+        move = Move(pod, (int(self.present[pod]), stays), (int(self.leaving[pod]), leaves))
+        self.present[pod], self.leaving[pod] = stays, leaves
+        self.moves.append(move)
+
+    def _left_by(self, pod: int, status: int, node: int) -> int:
+        """The node that a pod is about to leave: where it runs, also when it has another place in the meantime."""
+        origin = int(self._origin[pod])
+        if status == Status.RELEASING:
+            return node if origin == NOWHERE else origin
+        return origin if pod in self.trial.placed else NOWHERE
+
+
+class PodCounts:
+    """How many of some pods are in each domain.
+
+    `pods`: which pods, as a mask. `domains`: a number below `size` for each node, 0 where it is in no domain; the
+    counts of domain 0 are always 0.
+    """
+
+    def __init__(self, where: PodLocations, pods: Mask, domains: Rows, size: int) -> None:
+        self.where = where
+        self.pods = pods
+        self.domains = domains
+        self._version = where.refresh()
+        self._present = self._count(where.present[pods], size)
+        self._leaving = self._count(where.leaving[pods], size)
+
+    @property
+    def present(self) -> Rows:
+        """Pods per domain that have or await a place there."""
+        self._refresh()
+        return self._present
+
+    @property
+    def leaving(self) -> Rows:
+        """Pods per domain that are still there but on their way out."""
+        self._refresh()
+        return self._leaving
+
+    @property
+    def nodes_present(self) -> Mask:
+        """Nodes in whose domain some are present."""
+        return (self.present > 0)[self.domains]
+
+    @property
+    def nodes_leaving(self) -> Mask:
+        """Nodes from whose domain some are leaving."""
+        return (self.leaving > 0)[self.domains]
+
+    def _count(self, nodes: Rows, size: int) -> Rows:
+        counts = np.bincount(self.domains[nodes[nodes != NOWHERE]], minlength=size)
+        counts[0] = 0
+        return counts
+
+    def _refresh(self) -> None:
+        version = self.where.refresh()
+        for move in self.where.moves[self._version : version]:
+            if self.pods[move.pod]:
+                self._shift(self._present, *move.present)
+                self._shift(self._leaving, *move.leaving)
+        self._version = version
+
+    def _shift(self, counts: Rows, before: int, after: int) -> None:
+        if before != NOWHERE:
+            counts[self.domains[before]] -= 1
+        if after != NOWHERE:
+            counts[self.domains[after]] += 1
+        counts[0] = 0

@@ -1,0 +1,57 @@
+"""Counts that follow the moves are those of counting from scratch."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pykai.engine.cycle import Cycle
+from pykai.engine.pod_locations import PodCounts, PodLocations
+from pykai.model.status import Status
+from tests.unit.plugins.small_clusters import cycle, node, pod
+
+NODES = 4
+DOMAINS = np.array([1, 1, 2, 0])
+STEPS = st.lists(st.tuples(st.sampled_from(["place", "evict", "keep", "mark", "undo"]), st.integers(0, 5)), max_size=25)
+
+
+def start() -> Cycle:
+    running = [pod(f"r{i}", {"nodeName": f"n{i}"}) for i in range(3)]
+    return cycle([*(node(f"n{i}") for i in range(NODES)), *running, *(pod(f"p{i}") for i in range(3))], ())
+
+
+def step(of: Cycle, marks: list[int], what: str, which: int) -> None:
+    trial, status = of.trial, Status(of.trial.status[which])
+    if what == "mark":
+        marks.append(trial.mark())
+    elif what == "undo" and marks:
+        trial.undo_to(marks.pop())
+    elif what == "place" and (status is Status.PENDING or which in trial.virtual):
+        trial.place(which, (which * 7 + len(trial.moved)) % NODES, wait=which in trial.virtual)
+    elif what == "evict" and status is Status.RUNNING:
+        trial.suppose_evicted(which)
+    elif what == "keep" and which in trial.virtual:
+        trial.keep(which)
+
+
+@settings(max_examples=150, deadline=None)
+@given(steps=STEPS)
+def test_following_agrees_with_counting(steps: list[tuple[str, int]]) -> None:
+    of = start()
+    pods = np.array([name != "r0" for name in of.snapshot.pods.names])
+    followed = PodCounts(of.pod_locations, pods, DOMAINS, 3)
+    marks: list[int] = []
+    for what, which in steps:
+        step(of, marks, what, which)
+        fresh = PodCounts(PodLocations(of.trial), pods, DOMAINS, 3)
+        assert followed.present.tolist() == fresh.present.tolist()
+        assert followed.leaving.tolist() == fresh.leaving.tolist()
+
+
+def test_nodes_outside_every_domain_count_nothing() -> None:
+    of = start()
+    everybody = PodCounts(of.pod_locations, np.ones(6, dtype=bool), DOMAINS, 3)
+    of.trial.place(of.snapshot.pods.names.index("p0"), 3)
+    assert everybody.present.tolist() == [0, 2, 1]
+    assert everybody.nodes_present.tolist() == [True, True, True, False]
