@@ -18,7 +18,7 @@ from pykai.engine.gang import GangOrders
 from pykai.engine.node_facts import NodeFacts
 from pykai.engine.plugin_times import PluginTimes, TimedDetails
 from pykai.engine.policy import Policy
-from pykai.engine.quota import QueueBook, Triple
+from pykai.engine.queues import QueueBook, Triple
 from pykai.engine.ranking import Rankings
 from pykai.engine.reasons import Reasons
 from pykai.engine.trial import Trial
@@ -173,7 +173,7 @@ class Cycle:
             limit=_triples(queues.limit),
             fair=_triples(fair),
             allocated=trial.queue_allocated,
-            held=trial.queue_held,
+            allocated_non_preemptible=trial.queue_held,
             total=_triples(self.cluster[:, None])[0],
         )
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pykai.engine.capacity import human
 from pykai.engine.cycle import Cycle
+from pykai.engine.queues import human
 from pykai.model.pods import PodClass
 from pykai.model.resources import CPU, GPU, MEMORY, MIG_PREFIX, PODS, Column, scale
 from pykai.model.snapshot import Snapshot
