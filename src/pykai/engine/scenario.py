@@ -196,7 +196,7 @@ def unpipeline(cycle: Cycle, gangs: Iterable[int]) -> None:
             trial.undo_to(mark)
             continue
         for pod in mine:
-            cycle.resources.rereschedule(pod)
+            cycle.resources.reserve(pod)
         if mine and not had:
             cycle.started[gang] = cycle.now
 
