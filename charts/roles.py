@@ -10,14 +10,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pykai.controllers.operator.kinds import CLUSTER_POLICY, MADE, WEBHOOKS
+from pykai.controllers.operator.observation import CLUSTER_POLICY, MADE, WEBHOOKS
 from pykai.controllers.operator.upgrade import KUEUE
 from pykai.controllers.podgrouper.reader import plural_of
 from pykai.controllers.podgrouper.rules.kinds import TABLE as WORKLOADS
 from pykai.kube.api import Resource
 from pykai.objects import names as known
 from pykai.objects.crds import DEFINITIONS
-from pykai.scheduler.feed import SOURCES
+from pykai.scheduler.informers import SOURCES
 
 Row = tuple[str, str, str]
 """API group, resources and verbs, the latter two with spaces between."""

@@ -9,20 +9,9 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from charts.shapes import array, choice, foreign, labels, record, switch, text, whole
 from pykai.objects.crds import CONFIG, QUEUE, SHARD
-from pykai.objects.schema import (
-    DURATION_PATTERN,
-    DURATION_RULES,
-    Schema,
-    array,
-    choice,
-    foreign,
-    labels,
-    record,
-    switch,
-    text,
-    whole,
-)
+from pykai.objects.schema import DURATION_PATTERN, DURATION_RULES, Schema
 
 DRAFT = "http://json-schema.org/draft-07/schema#"
 _POLICIES = ("Always", "IfNotPresent", "Never")

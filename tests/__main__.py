@@ -1,41 +1,55 @@
-"""`python -m tests`: the whole of the tests, in two halves side by side.
+"""`python -m tests`: the whole of the tests, in parts side by side, then the coverage of the pure packages.
 
-Tests on a real control plane mostly wait, the others mostly compute, so both together take hardly longer than one of
-them. Lines are told apart by the half they come from, and appear when they are whole. Arguments go to both.
+Tests on a real control plane mostly wait, the others mostly compute, so all take hardly longer than the longest
+part of them. Each line begins with the part it comes from, and appears when it is whole. Arguments go to every part.
 """
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from threading import Thread
 from typing import Final
 
-HALVES: Final = {
-    "live": ("tests/integration", "-v", "-p", "no:cacheprovider"),
-    "rest": ("tests", "--ignore=tests/integration"),
+Command = tuple[str, ...]
+
+PURE_TESTS: Final = (
+    *(f"tests/unit/{package}" for package in ("model", "kernels", "engine", "verify", "plugins", "cache")),
+    "tests/conformance",
+    *(f"tests/properties/test_{name}.py" for name in ("domains", "engine", "engine_parts", "fairshare", "numa")),
+    *(f"tests/properties/test_{name}.py" for name in ("proofs", "selectors", "signatures")),
+)
+"""The tests that cover `model kernels engine verify`, and run with coverage; pyproject.toml has its settings."""
+
+PARTS: Final[Mapping[str, Command]] = {
+    "live": ("pytest", "tests/integration", "-v", "-p", "no:cacheprovider"),
+    "pure": ("coverage", "run", "-m", "pytest", *PURE_TESTS, "-p", "no:cacheprovider"),
+    "rest": ("pytest", "tests", *(f"--ignore={path}" for path in ("tests/integration", *PURE_TESTS))),
 }
-"""What pytest is asked for: of the slow half, a line per file. Only one of the two may keep the record of failures."""
+"""Modules to run: of the slow part, a line per file. Only one of them may keep the record of failures."""
+REPORT: Final[Command] = ("coverage", "report")
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run both; 0 if both passed, else the exit code of one that did not."""
-    running = {name: _start((*half, *arguments)) for name, half in HALVES.items()}
+def main(arguments: Sequence[str], parts: Mapping[str, Command] = PARTS, report: Command = REPORT) -> int:
+    """Run all parts, then the report; 0 if all passed, else the exit code of one that did not."""
+    running = {name: _start((*command, *arguments)) for name, command in parts.items()}
     readers = [Thread(target=_show, args=(name, process)) for name, process in running.items()]
     for reader in readers:
         reader.start()
     for reader in readers:
         reader.join()
     codes = {name: process.wait() for name, process in running.items()}
+    if not arguments:
+        codes["coverage"] = subprocess.run([sys.executable, "-m", *report], check=False).returncode
     for name, code in codes.items():
         print(f"{name}: {f'failed with code {code}' if code else 'passed'}")
     return next((code for code in codes.values() if code), 0)
 
 
-def _start(arguments: Sequence[str]) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "pytest", *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def _start(command: Command) -> subprocess.Popen[str]:
+    arguments = [sys.executable, "-m", *command]
+    return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def _show(name: str, process: subprocess.Popen[str]) -> None:

@@ -30,6 +30,8 @@ ENVIRONMENT = {
     "POD_NAMESPACE": "The namespace a component runs in: leases and certificates are kept there. Set by the operator.",
     "NAMESPACE": "The same under the name KAI uses; read if `POD_NAMESPACE` is not set.",
     "POD_NAME": "The pod itself: the name in elections, and what reservation pods annotate. Set by the operator.",
+    "COLUMNS": "How wide tables are that do not go to a terminal; 120 if absent.",
+    "PYTHONHASHSEED": "`kai simulate` starts anew with 0, so that the same seed gives the same history.",
     "KAI_LISTEN_HOST": "Where pages are served that no flag names a host for; all addresses if absent.",
     "NODE_NAME": "The node; read by the NUMA placement exporter where no flag names one.",
 }

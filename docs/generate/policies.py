@@ -7,11 +7,10 @@ import re
 from pathlib import Path
 
 from docs.generate import markdown
-from pykai.controllers.operator import binder_plugins, scheduler_config
+from pykai.controllers.operator import flags, shards
+from pykai.controllers.operator.config import read_config, read_shard
+from pykai.controllers.operator.flags import Row
 from pykai.controllers.operator.installation import Facts
-from pykai.controllers.operator.overrides import Row
-from pykai.controllers.operator.settings import read_config
-from pykai.controllers.operator.shard_settings import read_shard
 from pykai.engine import decide
 from pykai.plugins import registry
 
@@ -76,12 +75,12 @@ def sections() -> str:
 
 
 def _actions() -> list[tuple[str, str, str]]:
-    rows = scheduler_config.actions(read_shard("default", {}).spec)
+    rows = shards.actions(read_shard("default", {}).spec)
     return [(f"`{name}`", _default(rows.get(name)), WHAT_ACTIONS_DO[name]) for name in decide.ACTIONS]
 
 
 def _plugins() -> list[tuple[str, str, str, str]]:
-    rows = scheduler_config.plugins(read_shard("default", {}).spec)
+    rows = shards.plugins(read_shard("default", {}).spec)
     return [(f"`{name}`", _default(rows.get(name)), meaning(name), _arguments(name)) for name in registry.PLUGINS]
 
 
@@ -118,7 +117,7 @@ def arguments_read() -> set[str]:
 
 def _binder() -> list[tuple[str, str, str, str]]:
     rows = []
-    for name, row in binder_plugins.merged(read_config({}).binder, Facts()).items():
+    for name, row in flags.binder_plugins(read_config({}).binder, Facts()).items():
         given = "; ".join(f"`{key}` ({value})" for key, value in row["arguments"].items())
         rows.append((f"`{name}`", f"{'on' if row['enabled'] else 'off'}, {row['priority']}", BINDER[name], given))
     return rows

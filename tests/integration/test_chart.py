@@ -19,7 +19,7 @@ from pykai.cli.main import COMMANDS, CommandTable, main
 from pykai.cli.operator import WEBHOOKS
 from pykai.controllers import operator
 from pykai.controllers.operator import OperatorSettings, Site, upgrade
-from pykai.controllers.operator.kinds import MONITOR
+from pykai.controllers.operator.observation import MONITOR
 from pykai.kube.api import Api, Object, Patch, Ref, Selection
 from pykai.kube.credentials import Token, from_kubeconfig
 from pykai.kube.definitions import define

@@ -51,12 +51,16 @@ def validate_queue(queue: object, old: object, rules: QueueRules) -> Verdict:
 
 
 @judged
-def validate_queue_deletion(queue: object) -> Verdict:
-    """Admit the deletion of a queue without children, whatever its fields look like; warn while its workloads run."""
+def validate_queue_deletion(queue: object, queues: Mapping[str, Any] | None = None) -> Verdict:
+    """Admit the deletion of a queue without children, whatever its fields look like; warn while its workloads run.
+
+    Its status may list a child that has just been deleted: only those among `queues` count, where they are known.
+    """
     metadata, status = (_map(_map(queue).get(part)) for part in ("metadata", "status"))
-    name, children = metadata.get("name") or "", status.get("childQueues")
-    if isinstance(children, list) and children:
-        raise RefusedError(f"cannot delete queue {name}: it has child queues [{' '.join(map(str, children))}]")
+    name, listed = metadata.get("name") or "", status.get("childQueues")
+    children = [str(child) for child in listed] if isinstance(listed, list) else []
+    if children := [child for child in children if not queues or child in queues]:
+        raise RefusedError(f"cannot delete queue {name}: it has child queues [{' '.join(children)}]")
     held = [f"{resource}: {amount}" for resource, amount in sorted(_map(status.get("allocated")).items())]
     held = [text for text in held if _is_positive(text.rpartition(" ")[2])]
     if not held:
@@ -132,7 +136,7 @@ def _advice(queue: object, new: Queue, rules: QueueRules) -> Iterator[str]:
             quota = "unlimited" if amounts.quota == -1 else f"{amounts.quota:g}"
             yield f"{path}.quota ({quota}) is above its limit ({amounts.limit:g}): the queue never gets all of it"
     parent = new.spec.parent_queue
-    if parent and parent not in rules.queues:
+    if parent and rules.queues and parent not in rules.queues:  # none at all: they are not known yet
         yield f"parent queue {parent!r} does not exist: workloads of this queue wait until it does"
 
 

@@ -90,7 +90,7 @@ def _validate_pod_group(request: Request, admission: Admission) -> Verdict:
 
 def _validate_queue(request: Request, admission: Admission) -> Verdict:
     if request.operation == "DELETE":
-        return validate_queue_deletion(request.old_object)
+        return validate_queue_deletion(request.old_object, admission.queues())
     old = request.old_object if request.operation == "UPDATE" else None
     return validate_queue(request.object, old, QueueRules(admission.queues(), admission.compare_quotas))
 

@@ -15,9 +15,8 @@ import numpy as np
 from pykai.cache.readings import Kept, NamedRows, NumberedNames, Numbers, column, in_order
 from pykai.cache.store import Store
 from pykai.model.gangs import GangTable, PodSet, SubGroupSet, TopologyRequirement
-from pykai.model.lookup import Lookup
 from pykai.model.params import SchedulerParams
-from pykai.model.pods import PodTable
+from pykai.model.pods import Lookup, PodTable
 from pykai.model.queues import QueueTable
 from pykai.model.resources import Rows, fixed
 from pykai.objects import names
@@ -25,7 +24,7 @@ from pykai.objects.kinds import PodGroup, PodGroupSpec, PriorityClass, SubGroup,
 from pykai.objects.names import LAST_EVICTION_TIMESTAMP, STALE_TIMESTAMP
 from pykai.objects.units import parse_duration, parse_timestamp
 
-_NUMBER, _SPEC, _NOTED, _FOREIGN, _BLAMED = range(5)
+_NUMBER, _SPEC, _NOTED, _FOREIGN, _WITH_CONDITIONS = range(5)
 
 
 @dataclass(frozen=True)
@@ -49,9 +48,9 @@ class Groups:
         specs = [number for number, spec in enumerate(self.specs) if read(spec)]
         return np.flatnonzero(np.isin(self.block[_SPEC], specs)).tolist() if specs else []
 
-    def blamed(self) -> list[int]:
+    def with_conditions(self) -> list[int]:
         """Rows of groups that show why they wait, or did."""
-        rows: list[int] = np.flatnonzero(self.block[_BLAMED]).tolist()
+        rows: list[int] = np.flatnonzero(self.block[_WITH_CONDITIONS]).tolist()
         return rows
 
     def noted(self) -> list[int]:
@@ -98,7 +97,7 @@ class GroupMemo:
         specs: list[int] = []
         noted: list[int] = []
         foreign: list[int] = []
-        blamed: list[int] = []
+        conditioned: list[int] = []
         pool_key, pool = self.params.pool_label
         for row, group in enumerate(groups):
             meta, spec = group.metadata, group.spec
@@ -114,10 +113,10 @@ class GroupMemo:
             if (labels.get(pool_key) if (labels := meta.labels) else None) != pool:
                 foreign.append(row)
             if group.status.scheduling_conditions:
-                blamed.append(row)
+                conditioned.append(row)
         block = np.zeros((5, len(groups)), dtype=np.int64)
         block[_NUMBER], block[_SPEC] = self.numbers.column(len(groups), named), column(specs)
-        block[_NOTED, noted] = block[_FOREIGN, foreign] = block[_BLAMED, blamed] = 1
+        block[_NOTED, noted] = block[_FOREIGN, foreign] = block[_WITH_CONDITIONS, conditioned] = 1
         return block
 
     def _learn(self, spec: PodGroupSpec) -> int:
@@ -300,7 +299,7 @@ def gang_table(
         staleness_grace=_durations(groups, lambda spec: spec.staleness_grace_period),
         preemption_delay=_durations(groups, lambda spec: spec.preemption_delay),
         objects=groups.objects,
-        blamed=groups.blamed(),
+        with_conditions=groups.with_conditions(),
         lookup=groups.lookup,
     )
 

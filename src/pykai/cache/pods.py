@@ -16,9 +16,8 @@ from msgspec.structs import astuple
 from pykai.cache.classes import ClassContext, KindMemo, class_table
 from pykai.cache.podgroups import GangRows
 from pykai.cache.readings import NamedRows, NumberedNames, Numbers, column
-from pykai.model.lookup import Lookup
 from pykai.model.params import SchedulerParams
-from pykai.model.pods import PodTable
+from pykai.model.pods import Lookup, PodTable
 from pykai.model.resources import ResourceSpace, Rows
 from pykai.model.status import IS_ACTIVE_USED, Status
 from pykai.objects import names

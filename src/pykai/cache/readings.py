@@ -6,18 +6,19 @@ numbers: names, templates and specs are numbered when they are first met, and ke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, TypeVar
 
 import numpy as np
 
-from pykai.cache.store import Layers, Moment, Store
-from pykai.model.lookup import KeptLookup, rows_of_ids
+from pykai.cache.store import Key, Layers, Moment, Store
 from pykai.model.resources import Rows
 
 Thing = TypeVar("Thing", bound=Hashable)
+_FEW = 16
+"""So many rows are searched for one by one: to put all in order takes longer."""
 GROWTH = 8
 """A block that has to grow does so by this part, so that it need not each time."""
 Read = Callable[[Sequence[Any]], Rows]
@@ -214,6 +215,31 @@ def finer(column: Rows, by: Rows) -> Rows:
 Fact = TypeVar("Fact")
 PART = 4
 """Where more than this part of the objects changed, all of them are compared."""
+
+
+class KeptLookup:
+    """Objects by name as the cache holds them, and the identity of the object at each row."""
+
+    def __init__(self, objects: Mapping[Key, Any], ids: Rows) -> None:
+        self._objects, self._ids = objects, ids
+
+    def rows_of(self, keys: Iterable[Key]) -> dict[Key, int]:
+        """One search for all keys: an object that has no row, such as a failed pod, is not found."""
+        found = {key: obj for key in keys if (obj := self._objects.get(key)) is not None}
+        rows = rows_of_ids(self._ids, [id(obj) for obj in found.values()])
+        return {key: row for key, row in zip(found, rows, strict=True) if row >= 0}
+
+
+def rows_of_ids(ids: Rows, wanted: Sequence[int]) -> list[int]:
+    """The row of each identity that is wanted, -1 where there is none."""
+    if len(wanted) <= _FEW:
+        found = [np.flatnonzero(ids == each) for each in wanted]
+        return [int(rows[0]) if len(rows) else -1 for rows in found]
+    if not len(ids):
+        return [-1] * len(wanted)
+    order = np.argsort(ids, kind="stable")  # objects that came together lie in order: this sort makes use of that
+    places = order[np.searchsorted(ids, wanted, sorter=order).clip(max=len(ids) - 1)]
+    return np.where(ids[places] == wanted, places, -1).tolist()  # type: ignore[no-any-return]
 
 
 class Kept:

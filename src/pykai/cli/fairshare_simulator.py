@@ -16,8 +16,8 @@ from pykai.cli.component import reported_errors
 from pykai.cli.flags import Flag, port, takes
 from pykai.config.fields import FieldError
 from pykai.observe import logs
-from pykai.scheduler.server import serving
-from pykai.sim.fair_shares import simulated
+from pykai.scheduler.debug_server import serving
+from pykai.simulate.fair_shares import simulated
 
 FLAGS = (
     Flag("host", "127.0.0.1", "Address to listen on; 0.0.0.0 for all of them.", one_dash=True),

@@ -5,6 +5,8 @@ So `kai replay` measures the scheduler and not the libraries of its neighbours, 
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -104,5 +106,17 @@ def main() -> None:
     """pykai: a Kubernetes scheduler for AI clusters."""
 
 
-if __name__ == "__main__":
+REPEATABLE = ("simulate", "time-based-fairshare-simulator")
+"""Commands whose result depends on nothing but their input: the order of sets must not depend on the process."""
+
+
+def run() -> None:
+    """The command line; repeatable commands start anew with a fixed hash seed."""
+    if sys.argv[1:2] and sys.argv[1] in REPEATABLE and os.environ.get("PYTHONHASHSEED") != "0":
+        fixed = {**os.environ, "PYTHONHASHSEED": "0"}
+        os.execve(sys.executable, [sys.executable, "-m", "pykai.cli.main", *sys.argv[1:]], fixed)
     main()
+
+
+if __name__ == "__main__":
+    run()

@@ -34,8 +34,8 @@ from pykai.config.scheduler import remarks
 from pykai.config.usage import read_usage_config
 from pykai.controllers import operator as controller
 from pykai.controllers.operator import OperatorSettings, PodScope, Site, WebhookParts
-from pykai.controllers.operator.programs import Programs
-from pykai.controllers.operator.webhooks import Endpoint
+from pykai.controllers.operator.components import Endpoint
+from pykai.controllers.operator.desired import Programs
 from pykai.kube.api import Api
 from pykai.kube.watches import Watches
 from pykai.objects import names

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from pykai.config.fields import FieldError
 from pykai.config.scheduler import SchedulerConfig, remarks
 from pykai.config.usage import UsageConfig, read_usage_config
 from pykai.controllers.loop import Pace, ReconcileLoop
-from pykai.controllers.usage import QUERY_LATENCY, UsageLister, source_of
+from pykai.controllers.usage import QUERY_LATENCY, UsageLister, UsageSource, source_of
 from pykai.engine.policy import Policy
 from pykai.kube.api import Api
 from pykai.kube.clock import wall
@@ -32,13 +32,11 @@ from pykai.objects import names, units
 from pykai.observe import logs
 from pykai.observe.metrics import WorkMetrics
 from pykai.plugins import registry
-from pykai.scheduler.agenda import Rhythm
-from pykai.scheduler.allocator import keep_freed_memory
-from pykai.scheduler.assembly import ALONE, LiveScheduler, Options
-from pykai.scheduler.dump import Circumstances, write_snapshot
-from pykai.scheduler.hands import Colocated
-from pykai.scheduler.loop import Mind
-from pykai.scheduler.server import job_order, plugin_doors, serving
+from pykai.scheduler.debug_server import SnapshotContext, debug_routes, job_order, serving, write_snapshot
+from pykai.scheduler.decision import Decision, keep_freed_memory
+from pykai.scheduler.scheduler import ALONE, LiveScheduler, Options, Policies, unobserved
+from pykai.scheduler.trigger import Debounce
+from pykai.scheduler.writer_context import Colocated
 from pykai.verify.judge import verify
 
 _NO_PROFILER = "profile the process with a sampling profiler from outside, such as py-spy"
@@ -100,6 +98,8 @@ class SchedulerSettings:
     plugin_port: int | None = 8081
     takes_over: bool = False
     """Whether another replica may have led before."""
+    observe: Callable[[Decision], None] = unobserved
+    usage_source: Callable[[UsageConfig], UsageSource] = source_of
 
 
 def settings_of(given: dict[str, Any]) -> SchedulerSettings:
@@ -110,7 +110,7 @@ def settings_of(given: dict[str, Any]) -> SchedulerSettings:
     return SchedulerSettings(
         options=Options(
             params=params_of(given),
-            rhythm=replace(Rhythm(), period=period),
+            debounce=replace(Debounce(), period=period),
             metrics_namespace=given["metrics_namespace"],
         ),
         config=config_of(given["scheduler_conf"]),
@@ -198,16 +198,16 @@ def compose(
     past: list[UsageLister] = []
     plugins = configuration.plugin_names(settings.config, registry.BUILT_IN)
     judge = partial(verify, plugins=plugins, everything=False)
-    mind = Mind(policy, judge, lambda: past[0].current() if past else {})
+    policies = Policies(policy, judge, lambda: past[0].current() if past else {}, settings.observe)
     options = replace(settings.options, more_metrics=(QUERY_LATENCY,) if usage_config else ())
-    live = LiveScheduler(api, watches, mind, loop, options, colocated)
+    live = LiveScheduler(api, watches, policies, loop, options, colocated)
     known = asyncio.Event()
     parts = [Part("scheduler", partial(_schedule, live, known, settings.takes_over))]
     if usage_config is None:
         known.set()
     else:
         latency = partial(live.metrics.observe, QUERY_LATENCY.name)
-        past.append(UsageLister(source_of(usage_config), usage_config, latency=latency))
+        past.append(UsageLister(settings.usage_source(usage_config), usage_config, latency=latency))
         parts.append(Part("scheduler-usage", partial(_follow_usage, past[0], known), elected=False))
     if settings.plugin_port is not None:
         parts.append(Part("debug-server", partial(_debug_server, settings, api, live, policy), elected=False))
@@ -231,7 +231,9 @@ async def _debug_server(
     """Serve what the configured plugins show."""
     choices = settings.config.plugins
     shown = set(registry.BUILT_IN) if choices is None else {choice.name for choice in choices}
-    about = Circumstances(settings.config, registry.BUILT_IN, settings.options.rhythm.period, settings.status_workers)
+    about = SnapshotContext(
+        settings.config, registry.BUILT_IN, settings.options.debounce.period, settings.status_workers
+    )
 
     async def snapshot() -> IO[bytes]:
         return await write_snapshot(api, live.params, about)
@@ -240,7 +242,7 @@ async def _debug_server(
         last = live.scheduler.last
         return None if last is None else job_order(last.snapshot, policy, last.snapshot.observed_at)
 
-    app = plugin_doors(snapshot if "snapshot" in shown else None, order if "reflectjoborder" in shown else None)
+    app = debug_routes(snapshot if "snapshot" in shown else None, order if "reflectjoborder" in shown else None)
     assert settings.plugin_port is not None
     host = own_host() or "127.0.0.1"
     async with serving(app, settings.plugin_port, host) as port:

@@ -6,8 +6,6 @@ import csv
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any, TextIO
@@ -15,20 +13,18 @@ from typing import Any, TextIO
 import click
 
 from pykai.cli.flags import Flag, takes, warn_ineffective
-from pykai.cli.simulate import RefusedError, group, judge, play, write_report
-from pykai.config import scheduler
+from pykai.cli.simulate import RefusedError, SimulatedProduct, play, write_report
 from pykai.config.fields import FieldError
 from pykai.config.scheduler import PluginChoice, SchedulerConfig
-from pykai.engine.policy import Policy
-from pykai.model.params import SchedulerParams
 from pykai.observe import logs
 from pykai.plugins import registry
-from pykai.sim import admission, installed, time_based
-from pykai.sim.admission import ManifestsError
-from pykai.sim.manifests import ManifestError
-from pykai.sim.run import Simulation
-from pykai.sim.time_based import Figures, Study
-from pykai.sim.time_based_objects import objects
+from pykai.scheduler.trigger import Debounce
+from pykai.simulate import installed, time_based, validation
+from pykai.simulate.cluster import Simulation
+from pykai.simulate.manifests import ManifestError
+from pykai.simulate.time_based import Figures, Study
+from pykai.simulate.time_based_objects import objects
+from pykai.simulate.validation import ManifestsError
 
 STANDARD = "-"
 EXAMPLE = "examples/time-based-fairshare/simulation-config.yaml"
@@ -41,19 +37,22 @@ FLAGS = (
 HEADER = ("Time", "QueueID", "Allocation", "FairShare")
 
 
+DEBOUNCE = Debounce(period=1.0, pause=1.0, burst=1.0, refresh=1.0)
+"""One cycle in each second of virtual time, whatever happens."""
+
+
 def simulation(study: Study, source: str) -> Simulation:
     """The run of a study; `source`: where it comes from, for messages."""
     found = objects(study, source)
-    rules = partial(judge, registry.BUILT_IN)
-    setting = replace(time_based.setting(study), group=group, judge=rules)
-    return Simulation(admission.admit([*installed.missing(found), *found]), _policy(study), SchedulerParams(), setting)
+    arrivals = [one.arrival(0) for one in validation.admit([*installed.missing(found), *found])]
+    return Simulation(SimulatedProduct(_config(study), debounce=DEBOUNCE), arrivals, time_based.setting(study))
 
 
-def _policy(study: Study) -> Policy:
-    """The built-in policy, with the study's k."""
+def _config(study: Study) -> SchedulerConfig:
+    """The built-in plugins with the study's k, and past use as the study counts it."""
     arguments = {"proportion": {"kValue": str(study.k_value)}}
     choices = tuple(PluginChoice("", name, arguments.get(name, {})) for name in registry.BUILT_IN)
-    return scheduler.policy(SchedulerConfig(plugins=choices), registry.make, registry.BUILT_IN)
+    return SchedulerConfig(plugins=choices, usage_db=time_based.usage_document(study))
 
 
 @click.command("time-based-fairshare-simulator")

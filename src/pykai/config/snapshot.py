@@ -45,6 +45,13 @@ def load(path: Path) -> SnapshotFile:
         raise FieldError(f"{path}: {MEMBER}", f"not JSON: {error}") from error
 
 
+def raw_objects(path: Path) -> dict[str, list[Any]]:
+    """The objects of a snapshot that `load` accepts, whole, by the section they stand in."""
+    with zipfile.ZipFile(path) as archive:
+        found: dict[str, list[Any]] = json.decode(archive.read(MEMBER))["rawObjects"]
+    return found
+
+
 def _reread(document: Any) -> SnapshotFile:
     return json.decode(json.encode(document), type=SnapshotFile)
 

@@ -222,7 +222,7 @@ def _stale_text(cycle: Cycle, gang: int) -> str:
 
 def _cleared(cycle: Cycle, waiting: Container[int]) -> Iterator[Key]:
     gangs, status = cycle.snapshot.gangs, cycle.trial.status
-    for gang in gangs.blamed:
+    for gang in gangs.with_conditions:
         if gang not in waiting and not any(status[pod] in _BEING_PLACED for pod in gangs.pods(gang)):
             yield _gang_key(cycle, gang)
 

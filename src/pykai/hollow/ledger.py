@@ -102,6 +102,11 @@ class NodeLedger:
             self._holdings[uid] = Holding(requests, self._choose(requests.get(names.NVIDIA_GPU, Fraction(0)), prefer))
         return self._holdings[uid].devices
 
+    def devices_of(self, uid: str) -> tuple[Device, ...]:
+        """The devices an admitted pod holds; none for any other pod."""
+        holding = self._holdings.get(uid)
+        return holding.devices if holding else ()
+
     def release(self, uid: str) -> None:
         """Take back all the pod holds; nothing happens if it holds nothing."""
         self._holdings.pop(uid, None)

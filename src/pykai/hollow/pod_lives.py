@@ -51,6 +51,8 @@ class Life:
     started: str = ""
     works: bool = False
     stopping: bool = False
+    endless: bool = False
+    """It runs, or is started again, until it is deleted."""
 
     @property
     def log(self) -> ContainerLog:
@@ -69,8 +71,15 @@ class PodLives:
         self._settings = settings
         self._runtime = runtime
         self._lives: dict[str, Life] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        """What still ends of pods that are gone."""
         self._uids: dict[tuple[str, str], str] = {}
         self._writing = asyncio.Semaphore(_WRITES_AT_ONCE)
+
+    @property
+    def will_change(self) -> bool:
+        """Whether a pod is about to start, to end or to leave by the clock alone."""
+        return any(life.stopping or not (life.endless or pod_status.is_over(life.pod)) for life in self._lives.values())
 
     def log_of(self, namespace: str, name: str, container: str = "", previous: bool = False) -> PodLog | None:
         """The log of a container (the first, if not named) or of its run before this one; None if there is none."""
@@ -99,13 +108,16 @@ class PodLives:
             life.pod = pod
 
     def gone(self, pod: Object) -> None:
-        """A pod does not exist any more."""
+        """A pod does not exist any more: what still runs of it, as after a forced deletion, ends without grace."""
         metadata = pod["metadata"]
         life = self._lives.pop(metadata["uid"], None)
         if life is None:
             return
+        life.pod = {**life.pod, "metadata": {**life.pod["metadata"], "deletionGracePeriodSeconds": 0}}
         if life.task and life.task is not asyncio.current_task():
             life.task.cancel()
+            self._ending.add(life.task)
+            life.task.add_done_callback(self._ending.discard)
         _close_logs(life)
         self._release(life)
         if self._uids.get((metadata["namespace"], metadata["name"])) == metadata["uid"]:
@@ -116,7 +128,7 @@ class PodLives:
         tasks = [life.task for life in self._lives.values() if life.task]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, *self._ending, return_exceptions=True)
 
     def _enter(self, pod: Object) -> Life:
         metadata = pod["metadata"]
@@ -152,6 +164,7 @@ class PodLives:
     async def _run(self, life: Life, seconds: float | None) -> None:
         """Start the pod, run it until it is over; a pod that already runs is taken up where it is."""
         policy = life.pod["spec"].get("restartPolicy", "Always")
+        life.endless = policy == "Always"
         restarts, since = _taken_up(life.pod)
         if since is None:
             await asyncio.sleep(self._settings.start_seconds)
@@ -180,12 +193,14 @@ class PodLives:
             program = self._settings.on_start(life.pod, life.pod["spec"]["nodeName"], life.devices, say)
             life.works = program is not None
             if program is not None:
+                life.endless = True
                 await program
                 return 0
         except Exception:  # noqa: BLE001 - a program in a pod may fail in any way
             say(traceback.format_exc())
             return 1
         if seconds is None:
+            life.endless = True
             return None
         await asyncio.sleep(max(0.0, since + seconds - wall()))
         return pod_status.exit_code(life.pod)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pykai.model.lookup import Key, Lookup, RowsByName
+from pykai.model.pods import Key, Lookup, RowsByName
 from pykai.model.resources import Column, Mask, Rows, freeze, frozen
 
 
@@ -83,8 +83,8 @@ class GangTable:
     last_eviction: Mapping[int, float]
     objects: Sequence[Any]
     """The objects.kinds.PodGroup behind each row."""
-    blamed: Sequence[int] = ()
-    """Those that show why they wait, or did."""
+    with_conditions: Sequence[int] = ()
+    """Those whose status shows why they wait, or did."""
     lookup: Lookup | None = field(default=None, repr=False)
     """Rows by name, where the cache keeps them; without it they are collected when first asked for."""
     _created: dict[int, float] = field(init=False, default_factory=dict)

@@ -10,14 +10,36 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
-from pykai.model.lookup import Key, Lookup, RowsByName
 from pykai.model.resources import GPU, Column, Rows, freeze
 from pykai.model.status import Status
 
 MANY_WAIT = 32
 """Many pods wait where they are more than this part of all."""
+
+
+Key = tuple[str, str]
+"""Namespace and name."""
+
+
+class Lookup(Protocol):
+    """Finds rows by name."""
+
+    def rows_of(self, keys: Iterable[Key]) -> dict[Key, int]:
+        """Rows by namespace and name, of those that exist."""
+        ...
+
+
+class RowsByName:
+    """Names collected from the objects of a table."""
+
+    def __init__(self, objects: Sequence[Any]) -> None:
+        metas = (obj.metadata for obj in objects)
+        self._rows = {(meta.namespace, meta.name): row for row, meta in enumerate(metas)}
+
+    def rows_of(self, keys: Iterable[Key]) -> dict[Key, int]:
+        return {key: row for key in keys if (row := self._rows.get(key)) is not None}
 
 
 class GpuKind(Enum):

@@ -1,11 +1,11 @@
-"""The custom resource definitions: names, versions and columns of our kinds; their fields are declared elsewhere."""
+"""The custom resource definitions: names, versions and columns of our kinds, whose structs declare the fields."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from pykai.objects import config_schema, custom_resources, shard_schema
-from pykai.objects.schema import AGE, Column, Definition, conditions, record, struct_schema
+from pykai.objects import config_kinds, custom_resources, shard_kinds
+from pykai.objects.schema import AGE, Column, Definition, struct_schema
 
 QUEUE: Final = Definition(
     group="scheduling.run.ai",
@@ -76,10 +76,8 @@ CONFIG: Final = Definition(
     plural="configs",
     namespaced=False,
     doc="How the whole system is deployed and configured. Only the object named kai-config is used.",
-    spec=config_schema.SPEC,
-    status=record(
-        "What the operator made of it.", {"conditions": conditions("Whether the system is deployed and works.")}
-    ),
+    spec={**struct_schema(config_kinds.Config), "description": "One part for every component."},
+    status=struct_schema(config_kinds.OperatorStatus, {"what": "system"}),
 )
 SHARD: Final = Definition(
     group="kai.scheduler",
@@ -88,10 +86,8 @@ SHARD: Final = Definition(
     plural="schedulingshards",
     namespaced=False,
     doc="A scheduler of its own for a part of the nodes. The operator runs one for every shard.",
-    spec=shard_schema.SPEC,
-    status=record(
-        "What the operator made of it.", {"conditions": conditions("Whether the shard is deployed and works.")}
-    ),
+    spec=struct_schema(shard_kinds.ShardSpec),
+    status=struct_schema(config_kinds.OperatorStatus, {"what": "shard"}),
 )
 
 DEFINITIONS: Final[tuple[Definition, ...]] = (QUEUE, POD_GROUP, BIND_REQUEST, CONFIG, SHARD, TOPOLOGY)

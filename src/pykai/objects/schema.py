@@ -8,9 +8,6 @@ annotation:
 `Definition.manifest` makes the structural schema from the types and these notes. Decoding does not enforce the rules:
 an informer must be able to read whatever the API server stores. A field marked `ClassVar` belongs to the definition but
 is not decoded, because no component reads it.
-
-The functions `text` to `conditions` make parts of a schema by hand, for what has no struct: Config, SchedulingShard and
-the values of the chart.
 """
 
 from __future__ import annotations
@@ -77,8 +74,9 @@ class ObjectMeta(Kind):
 class Doc:
     """A note on a field: its description and further keywords of its schema.
 
-    `shape` describes the value where the decoded type says less; `words` fill the placeholders in the descriptions of
-    the struct below; `required`: the object must have the field. A rule that is None removes the keyword.
+    `shape` describes the value where the decoded type says less; `words` fill the placeholders in descriptions and
+    defaults of the struct below; `required`: the object must have the field; `name`: how a field that is not decoded is
+    written. A rule that is None removes the keyword.
     """
 
     def __init__(
@@ -88,9 +86,11 @@ class Doc:
         shape: Any = None,
         words: Mapping[str, str] | None = None,
         required: bool = False,
+        name: str = "",
         **rules: Any,
     ) -> None:
         self.text = text
+        self.name = name
         self.shape = shape
         self.words = words or {}
         self.required = required
@@ -98,8 +98,9 @@ class Doc:
 
 
 Duration = Annotated[str, Doc(" A duration such as 90s or 1h30m.", **DURATION_RULES)]
-Quantity = Annotated[str | int | float, Doc("Amount of this resource.", **QUANTITY_RULES)]
-Amounts = dict[str, Quantity]
+Quantity = Annotated[str | int | float, Doc(**QUANTITY_RULES)]
+IntOrString = Annotated[int | str, Doc(**{key: rule for key, rule in QUANTITY_RULES.items() if key != "pattern"})]
+Amounts = dict[str, Annotated[Quantity, Doc("Amount of this resource.")]]
 _KEYED: Schema = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
 
 
@@ -194,11 +195,12 @@ def struct_schema(struct: type[Struct], words: Mapping[str, str] | None = None) 
         _, notes = _unwrapped(hint)
         if not notes:
             raise TypeError(f"{struct.__name__}.{name} needs a Doc: it is part of a custom resource")
-        wire = names.get(name) or _camel(name)
+        wire = names.get(name) or next((note.name for note in notes if note.name), _camel(name))
         fields[wire] = _field_schema(hint, words or {})
         if any(note.required for note in notes):
             required.append(wire)
-    made = record((struct.__doc__ or "").format_map(words or {}), fields)
+    doc = (struct.__doc__ or "").format_map(words or {})
+    made: Schema = {"type": "object", "description": doc, "properties": fields}
     return {**made, "required": required} if required else made
 
 
@@ -209,6 +211,8 @@ def _field_schema(hint: Any, words: Mapping[str, str]) -> Schema:
     made = _type_schema(shape, below)
     for note in reversed(notes):
         made |= note.rules
+    if isinstance(made.get("default"), str):
+        made["default"] = made["default"].format_map(below)
     description = "".join(note.text for note in notes).format_map(words)
     if description:
         made["description"] = description
@@ -224,7 +228,7 @@ def _unwrapped(hint: Any) -> tuple[Any, list[Doc]]:
             (hint,) = get_args(hint)
         elif origin is Annotated:
             hint, *found = get_args(hint)
-            notes += [note for note in found if isinstance(note, Doc)]
+            notes += [note for note in reversed(found) if isinstance(note, Doc)]
         elif origin in (Union, UnionType) and type(None) in get_args(hint):
             (hint,) = [part for part in get_args(hint) if part is not type(None)][:1]
         else:
@@ -257,102 +261,3 @@ def _type_schema(kind: Any, words: Mapping[str, str]) -> Schema:
 def _camel(name: str) -> str:
     first, *rest = name.split("_")
     return first + "".join(part.title() for part in rest)
-
-
-def text(doc: str, **rules: Any) -> Schema:
-    """A string."""
-    return {"type": "string", "description": doc, **rules}
-
-
-def whole(doc: str, **rules: Any) -> Schema:
-    """An integer of 32 bits."""
-    return {"type": "integer", "format": "int32", "description": doc, **rules}
-
-
-def decimal(doc: str, **rules: Any) -> Schema:
-    """A number."""
-    return {"type": "number", "description": doc, **rules}
-
-
-def switch(doc: str, **rules: Any) -> Schema:
-    """True or false."""
-    return {"type": "boolean", "description": doc, **rules}
-
-
-def choice(doc: str, *values: str, **rules: Any) -> Schema:
-    """One of a few strings."""
-    return {"type": "string", "description": doc, "enum": list(values), **rules}
-
-
-def duration(doc: str) -> Schema:
-    """A length of time such as 90s or 1h30m."""
-    return text(f"{doc} A duration such as 90s or 1h30m.", **DURATION_RULES)
-
-
-def moment(doc: str, **rules: Any) -> Schema:
-    """A point in time (RFC 3339)."""
-    return {"type": "string", "format": "date-time", "description": doc, **rules}
-
-
-def quantity(doc: str) -> Schema:
-    """An amount of a resource such as 500m or 16Gi."""
-    return {"description": doc, **QUANTITY_RULES}
-
-
-def quantities(doc: str) -> Schema:
-    """Amounts by the name of the resource."""
-    return mapping(doc, quantity("Amount of this resource."))
-
-
-def record(doc: str, fields: dict[str, Schema], **rules: Any) -> Schema:
-    """An object with these fields."""
-    return {"type": "object", "description": doc, "properties": fields, **rules}
-
-
-def mapping(doc: str, values: Schema, **rules: Any) -> Schema:
-    """An object with keys of the user's choice."""
-    return {"type": "object", "description": doc, "additionalProperties": values, **rules}
-
-
-def array(doc: str, items: Schema, **rules: Any) -> Schema:
-    """A list."""
-    return {"type": "array", "description": doc, "items": items, **rules}
-
-
-def words(doc: str) -> Schema:
-    """A list of strings."""
-    return array(doc, {"type": "string"})
-
-
-def labels(doc: str) -> Schema:
-    """A map from string to string."""
-    return mapping(doc, {"type": "string"})
-
-
-def foreign(doc: str) -> Schema:
-    """An object that belongs to the Kubernetes API and is passed on as it is."""
-    return {**_PLAIN[Any], "description": doc}
-
-
-def foreign_list(doc: str) -> Schema:
-    """A list of objects that belong to the Kubernetes API."""
-    return array(doc, dict(_PLAIN[Any]))
-
-
-def conditions(doc: str) -> Schema:
-    """Standard conditions, one per type."""
-    fields = {
-        "type": text("What the condition is about.", maxLength=316),
-        "status": choice("Whether it holds.", "True", "False", "Unknown"),
-        "observedGeneration": {
-            "type": "integer",
-            "format": "int64",
-            "minimum": 0,
-            "description": "The generation of the spec this was said of.",
-        },
-        "lastTransitionTime": moment("When the status last changed."),
-        "reason": text("Why, as one word for programs.", maxLength=1024),
-        "message": text("Why, in plain words.", maxLength=32768),
-    }
-    item = record("One condition.", fields, required=["type", "status", "lastTransitionTime", "reason", "message"])
-    return array(doc, item, **_KEYED)

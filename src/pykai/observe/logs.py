@@ -34,6 +34,24 @@ def set_up(verbosity: int = DEFAULT_VERBOSITY, as_json: bool = False, stream: Te
     logging.basicConfig(level=max(level, logging.WARNING), handlers=[_Library()], force=True)
 
 
+def collect_errors() -> list[str]:
+    """Show nothing from now on, but keep what is logged as an error: the list grows as the program runs."""
+    found: list[str] = []
+
+    def keep(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
+        error = event.pop("exc_info", None)
+        facts = " ".join(f"{key}={value}" for key, value in event.items() if key != "event")
+        found.append(" ".join(filter(None, (str(event["event"]), facts, repr(error) if error else ""))))
+        raise structlog.DropEvent
+
+    structlog.configure(
+        processors=[keep],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR),
+        cache_logger_on_first_use=False,
+    )
+    return found
+
+
 class _Voice(structlog.PrintLogger):
     """Writes lines; `name` is the component that speaks."""
 

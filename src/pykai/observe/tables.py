@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -59,9 +60,11 @@ def first(rows: Sequence[Sequence[RenderableType]], most: int) -> list[Sequence[
 
 
 def console() -> Console:
-    """Where people read: the terminal at its width, a file at a fixed one."""
+    """Where people read: the terminal at its width, a file at that of COLUMNS, or at a fixed one."""
     made = Console(highlight=False)
-    return made if made.is_terminal else Console(highlight=False, width=WIDTH_WITHOUT_TERMINAL)
+    if made.is_terminal or os.environ.get("COLUMNS", "").isdigit():
+        return made
+    return Console(highlight=False, width=WIDTH_WITHOUT_TERMINAL)
 
 
 def show(parts: Iterable[RenderableType], out: Console | None = None) -> None:

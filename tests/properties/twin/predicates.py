@@ -67,9 +67,7 @@ def _tolerates(toleration: Fields, taint: Any) -> bool:
         return False
     if toleration.get("key") not in (None, "", taint.key):
         return False
-    if toleration.get("operator") == "Exists":
-        return True
-    return bool(toleration.get("key")) and (toleration.get("value") or "") == (taint.value or "")
+    return toleration.get("operator") == "Exists" or (toleration.get("value") or "") == (taint.value or "")
 
 
 # ------------------------------------------------------------------------------------- 6: nodeSelector and affinity

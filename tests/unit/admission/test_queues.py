@@ -82,6 +82,10 @@ def test_a_queue_with_children_stays() -> None:
     assert validate_queue_deletion(queue({})) == Verdict()
     verdict = validate_queue_deletion(with_children(queue({}), "c1", "c2"))
     assert verdict == Verdict(False, "cannot delete queue team: it has child queues [c1 c2]")
+    there_are = {"team": queue({}), "c2": queue({}, name="c2")}
+    verdict = validate_queue_deletion(with_children(queue({}), "c1", "c2"), there_are)
+    assert verdict == Verdict(False, "cannot delete queue team: it has child queues [c2]")
+    assert validate_queue_deletion(with_children(queue({}), "c1"), there_are) == Verdict()
 
 
 PARENT = with_children(queue(quotas(1000, 2, 5000), name="p"), "team", "twin", "ghost")

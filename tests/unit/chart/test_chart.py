@@ -14,10 +14,9 @@ import pykai
 from pykai.cli import install
 from pykai.cli.main import CommandTable, main
 from pykai.controllers.operator.components import COMPONENTS
+from pykai.controllers.operator.config import read_config, read_shard
 from pykai.controllers.operator.desired import desired
-from pykai.controllers.operator.scheduler_config import document
-from pykai.controllers.operator.settings import read_config
-from pykai.controllers.operator.shard_settings import read_shard
+from pykai.controllers.operator.shards import scheduler_config
 from pykai.controllers.podgrouper.reader import plural_of
 from pykai.controllers.podgrouper.rules.kinds import TABLE
 from pykai.objects.crds import DEFINITIONS
@@ -128,7 +127,7 @@ def test_the_operator_and_the_scheduler_read_what_is_rendered(name: str, tmp_pat
     assert read_config(config).namespace == "kai-scheduler"
     if ("SchedulingShard", "default") in made:
         shard = read_shard("default", made["SchedulingShard", "default"]["spec"])
-        assert document(shard, installation(config))
+        assert scheduler_config(shard, installation(config))
 
 
 @SETS

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pykai.cli.main import COMMANDS
-from pykai.controllers.operator import images
-from pykai.controllers.operator.placement import USER
+from pykai.controllers.operator import installation
+from pykai.controllers.operator.deployments import RUN_AS_USER
 
 ROOT = Path(__file__).parents[3]
 
@@ -29,14 +29,18 @@ def stages() -> dict[str, list[str]]:
 
 
 def test_the_targets_are_the_images_the_operator_asks_for() -> None:
-    assert list(stages())[-3:] == [images.RESERVATION, images.SCALING_POD, "kai"]
-    for name in (images.RESERVATION, images.SCALING_POD, "kai"):
+    assert list(stages())[-3:] == [installation.RESERVATION, installation.SCALING_POD, "kai"]
+    for name in (installation.RESERVATION, installation.SCALING_POD, "kai"):
         assert stages()[name][0] == f"FROM runtime AS {name}"
 
 
 @pytest.mark.parametrize(
     ("target", "entry"),
-    [("kai", ["kai"]), (images.RESERVATION, ["kai", "resource-reservation"]), (images.SCALING_POD, ["true"])],
+    [
+        ("kai", ["kai"]),
+        (installation.RESERVATION, ["kai", "resource-reservation"]),
+        (installation.SCALING_POD, ["true"]),
+    ],
 )
 def test_what_images_run(target: str, entry: list[str]) -> None:
     (line,) = [each for each in stages()[target] if each.startswith("ENTRYPOINT ")]
@@ -45,7 +49,7 @@ def test_what_images_run(target: str, entry: list[str]) -> None:
 
 
 def test_images_do_not_run_as_root() -> None:
-    assert f"USER {USER}:0" in stages()["runtime"]
+    assert f"USER {RUN_AS_USER}:0" in stages()["runtime"]
     assert not [line for name in list(stages())[-3:] for line in stages()[name] if line.startswith("USER")]
 
 

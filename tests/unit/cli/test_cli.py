@@ -52,9 +52,9 @@ import sys
 from click.testing import CliRunner
 from pykai.cli.main import main
 result = CliRunner().invoke(main, ["simulate", "--nodes", "1", "--until", "1s", "-o", "json"])
-print(result.exit_code, "matplotlib" in sys.modules, "aiohttp" in sys.modules)
+print(result.exit_code, "matplotlib" in sys.modules)
 """
-    assert run_python(code).strip() == "0 False False"
+    assert run_python(code).strip() == "0 False"
 
 
 def test_version_and_unknown_commands() -> None:

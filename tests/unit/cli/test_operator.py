@@ -16,10 +16,9 @@ from pykai.cli.operator import WEBHOOKS, check_command_line, check_configuration
 from pykai.cli.scheduler import scheduler
 from pykai.config.fields import FieldError
 from pykai.controllers.operator import PodScope
-from pykai.controllers.operator.desired import desired
-from pykai.controllers.operator.programs import Programs, accepted
-from pykai.controllers.operator.scheduler_flags import FLAGS
-from pykai.controllers.operator.webhooks import Endpoint
+from pykai.controllers.operator.components import Endpoint
+from pykai.controllers.operator.desired import Programs, accepted, desired
+from pykai.controllers.operator.shards import SCHEDULER_FLAGS
 from tests.unit.controllers.operator.cluster import OWNER, PARTS, container_of, installation, wanted
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -149,7 +148,7 @@ def test_components_take_the_flags_that_the_operator_gives(spec: dict[str, Any])
 
 def test_shards_may_use_every_flag_of_the_scheduler() -> None:
     options = {option.removeprefix("--") for parameter in scheduler.params for option in parameter.opts}
-    assert options - {"kubeconfig"} == FLAGS
+    assert options - {"kubeconfig"} == SCHEDULER_FLAGS
 
 
 @pytest.mark.parametrize("spec", [{}, EVERYTHING], ids=["defaults", "everything"])

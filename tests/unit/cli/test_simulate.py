@@ -44,7 +44,9 @@ def pods(story: dict[str, Any], job: str) -> list[dict[str, Any]]:
 def test_three_services_share_one_device(story: dict[str, Any]) -> None:
     places = {(pods(story, name)[0]["node"], *pods(story, name)[0]["devices"]) for name in ("chat", "rerank", "embed")}
     assert len(places) == 1
-    assert sorted(story["nodes"][0]["gpus"][0].values()) == [0.2, 0.25, 0.5]
+    ((node, device),) = places
+    found = next(row for row in story["nodes"] if row["name"] == node)
+    assert sorted(found["gpus"][device].values()) == [0.2, 0.25, 0.5]
 
 
 def test_build_takes_the_gpu_of_train_for_a_while(story: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from deploy.image import oci
 from deploy.image.__main__ import IMAGES
 
-from pykai.controllers.operator import images
+from pykai.controllers.operator import installation
 
 SETTINGS = oci.Settings("1.0", "amd64", "10000:0", "/tmp", {"a": "b"})
 FILES = {"usr/bin/tool": 0o700, "etc/passwd": 0o600, "usr/lib/deep/er.py": 0o644}
@@ -55,8 +55,8 @@ def test_a_layer_holds_every_file_as_anybody_may_read_it(tmp_path: Path) -> None
 
 def test_every_blob_is_there_under_its_digest(tmp_path: Path) -> None:
     layers = [oci.layer(tree(tmp_path / "a", list(FILES), 1), "x")]
-    said = oci.write(tmp_path / "images.tar", IMAGES, layers, SETTINGS)
-    with tarfile.open(tmp_path / "images.tar") as archive:
+    said = oci.write(tmp_path / "installation.tar", IMAGES, layers, SETTINGS)
+    with tarfile.open(tmp_path / "installation.tar") as archive:
         files = {entry.name: archive.extractfile(entry).read() for entry in archive}  # type: ignore[union-attr]
     for name, data in files.items():
         assert not name.startswith("blobs/") or name == "blobs/" + oci.digest(data).replace(":", "/")
@@ -80,4 +80,4 @@ def test_images_are_those_the_dockerfile_makes() -> None:
     assert {image.name: image.entry for image in IMAGES} == {
         "pykai" if name == "kai" else name: json.loads(entry) for name, entry in entries.items()
     }
-    assert {images.RESERVATION, images.SCALING_POD} < {image.name for image in IMAGES}
+    assert {installation.RESERVATION, installation.SCALING_POD} < {image.name for image in IMAGES}

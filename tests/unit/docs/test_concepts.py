@@ -35,6 +35,7 @@ COMMANDS_SHOWN = [(page, text) for page in PAGES for text in blocks(page, "conso
 def test_a_command_prints_what_the_page_shows(page: Path, block: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line of three dots stands for lines that the page leaves out."""
     monkeypatch.chdir(ROOT)
+    monkeypatch.setenv("COLUMNS", "120")
     command, *shown = block.splitlines()
     program, *arguments = shlex.split(command.removeprefix("$ "))
     assert program == "kai"

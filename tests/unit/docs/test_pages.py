@@ -38,7 +38,7 @@ def test_the_example_on_the_page_is_the_file() -> None:
 
 def test_the_quick_start_on_the_pages_is_what_it_shows() -> None:
     """The README leaves lines out, with three dots for them."""
-    ran = CliRunner().invoke(simulate, [str(ROOT / "examples" / "quickstart")])
+    ran = CliRunner(env={"COLUMNS": "120"}).invoke(simulate, [str(ROOT / "examples" / "quickstart")])
     shown = [line.rstrip() for line in ran.stdout.splitlines()]
     assert _told(ROOT / "docs" / "simulate.md") == shown
     assert [line for line in _told(ROOT / "README.md") if "..." not in line and line not in shown] == []

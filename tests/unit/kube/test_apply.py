@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from charts.shapes import array, record, text
 
 from pykai.kube.errors import Conflict
 from pykai.kube.memory.apply import applied, built_in_keys, leaves, schema_keys, taken
-from pykai.objects.schema import array, conditions, record, text
+from pykai.objects.config_kinds import OperatorStatus
+from pykai.objects.schema import struct_schema
 
 
 def test_leaves_of_keyed_and_plain_lists() -> None:
@@ -44,7 +46,9 @@ def test_a_conflict_names_field_and_manager() -> None:
 
 
 def test_a_custom_resources_lists_follow_its_schema() -> None:
-    schema = record("d", {"status": record("d", {"conditions": conditions("d"), "words": array("d", text("d"))})})
+    status = struct_schema(OperatorStatus, {"what": "d"})
+    status["properties"]["words"] = array("d", text("d"))
+    schema = record("d", {"status": status})
     keys = schema_keys(schema)
     assert keys(("status", "conditions")) == ("type",)
     assert keys(("status", "words")) == ()

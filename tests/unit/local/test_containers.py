@@ -28,6 +28,7 @@ from pykai.local.containers.environment import Image, Sources, expanded, name_of
 from pykai.local.containers.pods import Containers, Machine
 from pykai.local.containers.volumes import relocated
 from pykai.local.kubelet import HollowKubelets, hollow_nodes
+from pykai.local.process import identify
 from tests.timeouts import TIMEOUT_SECONDS
 
 from .pods import await_gone, await_phase, eventually, pod, status_of
@@ -366,6 +367,21 @@ async def test_who_does_not_listen_is_ended_by_force(api: MemoryApi, playing: An
         await api.delete(POD.ref("p", "default"), Deletion(grace_seconds=1))
         await await_gone(api, "p")
         assert time.monotonic() - begun > 0.5
+
+
+async def test_a_process_does_not_outlive_its_force_deleted_pod(api: MemoryApi, playing: Any) -> None:
+    async with playing() as kubelets:
+        await api.create(POD, shell(f"trap '' TERM; echo $$$$; {FOREVER}"))
+        log = await said_ready(kubelets)
+        pid = int(log.chosen(Wish())[0].text)
+        begun = time.monotonic()
+        await api.delete(POD.ref("p", "default"), Deletion(grace_seconds=0))
+
+        async def ended() -> bool:
+            return identify(pid) is None
+
+        await eventually(ended)
+        assert time.monotonic() - begun < 2.5, "the process had the grace of a pod that still exists"
 
 
 PARENT = """

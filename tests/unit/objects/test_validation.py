@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from pykai.objects.crds import DEFINITIONS
-from pykai.objects.schema import (
+from charts.shapes import (
     array,
     choice,
     decimal,
@@ -21,6 +19,8 @@ from pykai.objects.schema import (
     text,
     whole,
 )
+
+from pykai.objects.crds import DEFINITIONS
 from pykai.objects.validation import default, prune, violations
 
 PART = record("d", {"on": switch("d", default=True), "name": text("d", minLength=1)}, required=["name"])

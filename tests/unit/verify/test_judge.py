@@ -44,6 +44,7 @@ def pod(name: str, group: str, on: str = "", spec: Fields | None = None, **asks:
 REQUESTS = ("cpu", "memory", "gpus")
 LABELS = {names.GPU_GROUP_LABEL: "device", names.SUBGROUP_LABEL: "part"}
 PARTS = [{"name": "left", "minMember": 1}, {"name": "right", "minMember": 2}]
+NESTED = [{"name": "branch", "minSubGroup": 1}, {"name": "leaf", "parent": "branch", "minMember": 2}]
 TOGETHER = {"topology": "site", "requiredTopologyLevel": "rack"}
 
 CLUSTER = [
@@ -56,6 +57,7 @@ CLUSTER = [
         queue("b", "d", quota=0),
         queue("tight", "d", limit=1),
         queue("safe", "d", quota=2),
+        queue("tiny", "d", limit=0.25),
     ),
     *(queue("held", "d", quota=1), node("n1", rack="r1"), node("n2", rack="r2"), node("full", rack="r1")),
     *(node("tainted", {"taints": [{"key": "x", "effect": "NoSchedule"}]}), node("closed", {"unschedulable": True})),
@@ -66,6 +68,9 @@ CLUSTER = [
     *(gang("parts", minMember=None, subGroups=PARTS), pod("left-0", "parts", part="left", cpu="1")),
     *(pod("right-0", "parts", part="right", cpu="1"), pod("right-1", "parts", part="right", cpu="1")),
     *(gang("near", minMember=2, topologyConstraint=TOGETHER), pod("near-0", "near"), pod("near-1", "near")),
+    *(gang("nested", minMember=None, subGroups=NESTED), pod("deep-0", "nested", part="leaf", cpu="1")),
+    *(pod("deep-1", "nested", part="leaf", cpu="1"), pod("stray-0", "parts", part="nowhere", cpu="1")),
+    *(gang("mib", "tiny"), pod("mib-0", "mib", gpu_memory="8000")),
     *(gang("choosy"), pod("choosy-0", "choosy", spec={"nodeSelector": {"rack": "r9"}})),
     *(gang("wants-gpus", "tight"), pod("wants-gpus-0", "wants-gpus", gpus="2")),
     *(gang("fixed", "held", preemptibility="non-preemptible"), pod("fixed-0", "fixed", gpus="2")),
@@ -131,6 +136,12 @@ SHARE, UNKNOWN, ONCE = "a pod gets the devices it asked for", "unknown name", "o
 BAD: list[tuple[str, Plan, str]] = [
     ("a pod nobody knows", Plan((bind("ghost-0"),)), UNKNOWN),
     ("a node nobody knows", Plan((bind("next-0", "n9"),)), UNKNOWN),
+    ("an eviction of nobody", Plan((), (HIGH,), (evict("ghost-0"),)), UNKNOWN),
+    ("a pod of no sub-group", Plan((bind("stray-0"),)), "only what waits is placed"),
+    ("evicted by itself", Plan((), (wait("low-0"),), (evict("low-0", by="low"),)), "nobody evicts itself"),
+    ("reclaimed by nobody", Plan((), (HIGH,), (evict("other-0", "reclaim", by="ghost"),)), UNKNOWN),
+    ("half of a nested sub-group", Plan((bind("deep-0"),)), GANG),
+    ("too much memory of devices", Plan((bind("mib-0", "n1", "x", portion=0.5),)), "a queue keeps its limit"),
     ("an evictor nobody knows", Plan((), (HIGH,), (evict("low-0", by="ghost"),)), UNKNOWN),
     ("a mark on nobody", Plan(timestamps=(Timestamp(("ns", "ghost"), "stale", None),)), UNKNOWN),
     (

@@ -1,14 +1,21 @@
-"""The components that a Config deploys, one row each, and the objects of a row."""
+"""The components that a Config deploys, one row each, the objects of a row, and its webhook registrations.
+
+The webhook package is beside this one, so the operator gets its contributions as functions (`WebhookParts`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final
+import base64
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
 
-from pykai.controllers.operator import arguments, attachments, webhooks
-from pykai.controllers.operator.installation import Installation
-from pykai.controllers.operator.settings import (
+from pykai.controllers.operator import deployments, flags
+from pykai.controllers.operator.deployments import Workload, deployment
+from pykai.controllers.operator.installation import Installation, SecretData
+from pykai.kube.api import Object
+from pykai.objects import names
+from pykai.objects.config_kinds import (
     Admission,
     Binder,
     Config,
@@ -18,11 +25,73 @@ from pykai.controllers.operator.settings import (
     Port,
     QueueController,
 )
-from pykai.controllers.operator.webhooks import WebhookParts
-from pykai.controllers.operator.workloads import Workload, deployment
-from pykai.objects import names
 
-Object = dict[str, Any]
+AUTHORITY: Final = "ca.crt"
+CERTIFICATE: Final = "tls.crt"
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where the API server finds a webhook, and the PEM authorities it may trust there."""
+
+    namespace: str
+    service: str
+    port: int
+    authority: bytes
+
+
+@dataclass(frozen=True)
+class PodScope:
+    """Which pods the pod webhooks see; `queue_label_key` None: those of all namespaces.
+
+    `guards_devices`: also pods that ask for no share of a GPU.
+    """
+
+    scheduler_name: str
+    system_namespace: str
+    queue_label_key: str | None = None
+    namespace_labels: Mapping[str, str] = field(default_factory=dict)
+    pod_labels: Mapping[str, str] = field(default_factory=dict)
+    guards_devices: bool = False
+
+
+@dataclass(frozen=True)
+class WebhookParts:
+    """What the webhook package contributes.
+
+    `issue(service, namespace, present)` gives what the Secret of a serving certificate should hold: `present` itself
+    while it serves. `pods`, `queues` and `pod_groups` give webhook configurations; `merged(wanted, live)` keeps what
+    others added to a live one.
+    """
+
+    issue: Callable[[str, str, SecretData | None], SecretData]
+    pods: Callable[[Endpoint, PodScope, tuple[str, str]], list[Object]]
+    queues: Callable[[Endpoint, str], list[Object]]
+    pod_groups: Callable[[Endpoint, str], list[Object]]
+    merged: Callable[[Object, Object], Object]
+
+
+def endpoint(service: str, port: int, installation: Installation) -> Endpoint:
+    """Where a component's webhook is; without a certificate yet, nobody is trusted."""
+    data = installation.facts.certificates.get(service) or {}
+    authority = base64.b64decode(data.get(AUTHORITY) or data.get(CERTIFICATE) or "")
+    return Endpoint(installation.config.namespace, service, port, authority)
+
+
+def scope(installation: Installation) -> PodScope:
+    """Which pods the pod webhooks are to see."""
+    config = installation.config
+    key = config.shared.queue_label_key if config.admission.queue_label_selector else None
+    return PodScope(
+        config.shared.scheduler_name,
+        config.namespace,
+        key,
+        config.shared.namespace_label_selector,
+        config.shared.pod_label_selector,
+        config.admission.block_nvidia_visible_devices,
+    )
+
+
 Part = PodGrouper | Binder | QueueController | PodGroupController | NodeScaleAdjuster | Admission
 HEALTH = 8081
 
@@ -74,13 +143,13 @@ class Component:
         workload = self.workload(installation)
         ports = self._ports(config)
         return [
-            attachments.account(self.name, installation),
-            *([attachments.service(self.name, workload.pod_labels, ports)] if ports else []),
+            deployments.account(self.name, installation),
+            *([deployments.service(self.name, workload.pod_labels, ports)] if ports else []),
             *(self._certified(installation, parts) if self.webhook(config) else []),
-            *attachments.lease(self.lease, workload),
+            *deployments.lease(self.lease, workload),
             deployment(workload, installation),
-            *attachments.budget(workload),
-            *attachments.autoscaler(workload, self.part(config).vpa, installation),
+            *deployments.budget(workload),
+            *deployments.autoscaler(workload, self.part(config).vpa, installation),
         ]
 
     def workload(self, installation: Installation) -> Workload:
@@ -109,7 +178,7 @@ class Component:
         registrations = self.register(installation, parts)
         if self.name in facts.provided:
             return registrations
-        return [*registrations, attachments.certificate(self.secret, facts.certificates[self.name])]
+        return [*registrations, deployments.certificate(self.secret, facts.certificates[self.name])]
 
 
 def _binder_ports(config: Config) -> tuple[Port, ...]:
@@ -132,20 +201,18 @@ def _admission_webhook(config: Config) -> Port:
 def _register_pods(installation: Installation, parts: WebhookParts) -> list[Object]:
     own = installation.config.admission
     called = (own.mutating_webhook_configuration_name, own.validating_webhook_configuration_name)
-    return parts.pods(
-        webhooks.endpoint("admission", own.webhook.port, installation), webhooks.scope(installation), called
-    )
+    return parts.pods(endpoint("admission", own.webhook.port, installation), scope(installation), called)
 
 
 def _register_queues(installation: Installation, parts: WebhookParts) -> list[Object]:
     own = installation.config.queue_controller
-    at = webhooks.endpoint("queue-controller", own.controller_service.webhook.port, installation)
+    at = endpoint("queue-controller", own.controller_service.webhook.port, installation)
     return parts.queues(at, own.webhooks.webhook_configuration_name_prefix)
 
 
 def _register_pod_groups(installation: Installation, parts: WebhookParts) -> list[Object]:
     own = installation.config.pod_group_controller
-    at = webhooks.endpoint("podgroup-controller", own.controller_service.webhook.port, installation)
+    at = endpoint("podgroup-controller", own.controller_service.webhook.port, installation)
     return parts.pod_groups(at, own.webhooks.webhook_configuration_name_prefix)
 
 
@@ -155,7 +222,7 @@ COMPONENTS: Final = (
         "pod-grouper",
         "podgrouper",
         lambda config: config.pod_grouper,
-        arguments.pod_grouper,
+        flags.pod_grouper,
         lease=names.POD_GROUPER_LEASE,
     ),
     Component(
@@ -163,7 +230,7 @@ COMPONENTS: Final = (
         "binder",
         "binder",
         lambda config: config.binder,
-        arguments.binder,
+        flags.binder,
         probe=lambda config: config.binder.probe_port,
         ports=_binder_ports,
         alone=True,
@@ -174,7 +241,7 @@ COMPONENTS: Final = (
         "queue-controller",
         "queue-controller",
         lambda config: config.queue_controller,
-        arguments.queue_controller,
+        flags.queue_controller,
         probe=lambda config: config.queue_controller.controller_service.metrics.target_port,
         ports=_queue_ports,
         lease=names.QUEUE_CONTROLLER_LEASE,
@@ -188,7 +255,7 @@ COMPONENTS: Final = (
         "podgroup-controller",
         "podgroup-controller",
         lambda config: config.pod_group_controller,
-        arguments.pod_group_controller,
+        flags.pod_group_controller,
         lease=names.POD_GROUP_CONTROLLER_LEASE,
         webhook_port=lambda config: config.pod_group_controller.controller_service.webhook,
         secret="podgroup-webhook-tls-secret",
@@ -200,7 +267,7 @@ COMPONENTS: Final = (
         "node-scale-adjuster",
         "node-scale-adjuster",
         lambda config: config.node_scale_adjuster,
-        arguments.node_scale_adjuster,
+        flags.node_scale_adjuster,
         alone=True,
         lease=names.NODE_SCALE_ADJUSTER_LEASE,
     ),
@@ -209,7 +276,7 @@ COMPONENTS: Final = (
         "admission",
         "admission",
         lambda config: config.admission,
-        arguments.admission,
+        flags.admission,
         probe=lambda config: config.admission.webhook.probe_port,
         ports=_admission_ports,
         webhook_port=_admission_webhook,

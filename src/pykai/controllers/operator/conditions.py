@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from pykai.kube.api import Object
 from pykai.objects.units import rfc3339
 
-Object = dict[str, Any]
 Condition = dict[str, Any]
 
 RECONCILING: Final = "Reconciling"

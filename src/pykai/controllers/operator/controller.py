@@ -1,9 +1,9 @@
-"""The operator at work: makes what `desired` says true, removes what it no longer says, and tells how far it got.
+"""The operator: reconciles the objects that `desired` describes and reports progress in status conditions.
 
-It changes only what an operator made: an object of a wanted name that somebody else made is reported, not touched; but
-leases that replicas made for themselves become its own. What is written is applied on the server, so that fields others
-set stay theirs, and only where something differs. A shard with a mistake keeps running as it did until the mistake is
-mended.
+It changes only what an operator created: an object of a wanted name that another client created is reported; but leases
+that replicas created for themselves are adopted. Writes use server-side apply, so that fields of others stay theirs. A
+shard with an invalid field keeps running as before until the field is corrected. Serving certificates of the webhooks
+are issued and renewed here, unless an administrator supplies the Secret.
 """
 
 from __future__ import annotations
@@ -18,24 +18,84 @@ import structlog
 
 from pykai.config.fields import FieldError
 from pykai.controllers.loop import Meters, Pace, ReconcileLoop, RetryLater, unmetered
-from pykai.controllers.operator import conditions, own_lease, shard_objects
-from pykai.controllers.operator.certificates import Certificates
+from pykai.controllers.operator import conditions
+from pykai.controllers.operator.components import COMPONENTS, Component, WebhookParts
 from pykai.controllers.operator.conditions import Moment, Presence, Standing
-from pykai.controllers.operator.desired import Wanted, desired
-from pykai.controllers.operator.installation import Facts, Installation, Site
-from pykai.controllers.operator.observation import Observation
-from pykai.controllers.operator.probe import DatabaseProbe, Ping
-from pykai.controllers.operator.programs import Programs, accepted
-from pykai.controllers.operator.settings import read_config
-from pykai.controllers.operator.webhooks import WebhookParts
+from pykai.controllers.operator.config import read_config
+from pykai.controllers.operator.desired import Programs, Wanted, accepted, desired
+from pykai.controllers.operator.installation import Facts, Installation, SecretData, Site
+from pykai.controllers.operator.observation import Observation, ours
+from pykai.controllers.operator.prometheus import Ping, PrometheusProbe
+from pykai.controllers.operator.shards import SCHEDULER_TITLE
 from pykai.controllers.operator.writer import Writer
-from pykai.kube.api import Api, Patch, Resource
+from pykai.kube.api import Api, Object, Patch, Ref, Resource
 from pykai.kube.errors import NotFound
-from pykai.kube.resources import CONFIG, SHARD
+from pykai.kube.resources import CONFIG, DEPLOYMENT, LEASE, SECRET, SHARD
 from pykai.kube.watches import Watches
 from pykai.objects import names
+from pykai.objects.config_kinds import Config
 
-Object = dict[str, Any]
+
+class Certificates:
+    """What the Secrets of all webhook servers hold, or should."""
+
+    def __init__(self, writer: Writer, parts: WebhookParts) -> None:
+        self._writer = writer
+        self._parts = parts
+        self._issued: dict[str, SecretData] = {}
+
+    async def of(self, config: Config) -> tuple[dict[str, SecretData], frozenset[str]]:
+        """By Service, the data of its Secret; and the Services whose Secret is not ours."""
+        found: dict[str, SecretData] = {}
+        provided = set()
+        for row in COMPONENTS:
+            if not row.webhook(config):
+                continue
+            live = await self._writer.look_up(SECRET, row.secret)
+            if live is not None and not ours(live):
+                found[row.name] = live.get("data") or {}
+                provided.add(row.name)
+            else:
+                found[row.name] = await self._issue(row, config.namespace, live)
+        return found, frozenset(provided)
+
+    async def _issue(self, row: Component, namespace: str, live: Object | None) -> SecretData:
+        present = _data(live) or self._issued.get(row.name)
+        self._issued[row.name] = await asyncio.to_thread(self._parts.issue, row.name, namespace, present)
+        return self._issued[row.name]
+
+
+def _data(live: Object | None) -> SecretData | None:
+    """What one of our own Secrets holds; one that another operator made is not taken over."""
+    if live is None or (live["metadata"].get("labels") or {}).get(names.MANAGED_BY_LABEL) != names.OPERATOR:
+        return None
+    return live.get("data")
+
+
+async def adopt_own_lease(api: Api, namespace: str) -> None:
+    """Make the operator's Deployment the owner of its lease; nothing to do where operators are not elected.
+
+    Outside a cluster there is no Deployment, and the lease stays as the election made it.
+    """
+    ref = LEASE.ref(names.OPERATOR_LEASE, namespace)
+    lease = await _get(api, ref)
+    deployment = await _get(api, DEPLOYMENT.ref(names.OPERATOR, namespace))
+    if lease is None or deployment is None:
+        return
+    uid = deployment["metadata"]["uid"]
+    if uid in (each["uid"] for each in lease["metadata"].get("ownerReferences") or ()):
+        return
+    owner = {"apiVersion": DEPLOYMENT.api_version, "kind": DEPLOYMENT.kind, "name": names.OPERATOR, "uid": uid}
+    await api.patch(ref, Patch.apply({"metadata": {"name": ref.name, "ownerReferences": [owner]}}, names.OPERATOR))
+
+
+async def _get(api: Api, ref: Ref) -> Object | None:
+    try:
+        return await api.get(ref, Object)
+    except NotFound:
+        return None
+
+
 log = structlog.get_logger("operator")
 _ALL: Final = "all"
 _OWN_LEASE: Final = "own lease"
@@ -75,7 +135,7 @@ class Operator:
         self._seen = Observation(watches, settings.site.namespace)
         self._writer = Writer(api, self._seen, settings.parts, settings.site.namespace)
         self._certificates = Certificates(self._writer, settings.parts)
-        self._probe = DatabaseProbe(settings.ping, self._changed)
+        self._probe = PrometheusProbe(settings.ping, self._changed)
         self._asked: Mapping[tuple[str, str], Any] = {}
         self._loop: ReconcileLoop[str] = ReconcileLoop("operator", settings.pace, settings.meters("operator"))
 
@@ -104,7 +164,7 @@ class Operator:
 
     async def _reconcile(self, key: str) -> float | None:
         if key == _OWN_LEASE:
-            await own_lease.claim(self._api, self._settings.site.namespace)
+            await adopt_own_lease(self._api, self._settings.site.namespace)
             return None
         if key == _OTHER_CONFIGS:
             await self._turn_away()
@@ -208,7 +268,7 @@ def _owner(config: Object) -> Object:
 def _shard_standing(name: str, wanted: Wanted, presence: Presence) -> Standing:
     if name in wanted.refused:
         return Standing([wanted.refused[name]], [wanted.refused[name]])
-    own = {shard_objects.TITLE: wanted.shards[name]}
+    own = {SCHEDULER_TITLE: wanted.shards[name]}
     return Standing(
         conditions.not_deployed(own, presence),
         conditions.not_available(own, presence),

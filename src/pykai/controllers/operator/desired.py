@@ -1,24 +1,105 @@
-"""What should exist: the objects of every operand, from the Config, its shards and what the cluster is like.
+"""What should exist: the objects of every operand, from the Config, its shards and the observed cluster.
 
-Pure. Every object is stamped as ours: the label by which it is found again, and the Config as its owner, so that the
-cluster's garbage collection removes all of them when the Config goes, whether or not an operator is there to do it.
+Pure. Every object carries the label by which the operator finds it again, and the Config as its owner, so that garbage
+collection removes all of them with the Config, whether or not an operator runs. What a component would refuse at its
+start is refused here: the component would end, and with it what runs now. The components are above this package, so the
+operator gets functions that ask them (`Programs`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import yaml
 
 from pykai.config.fields import FieldError
-from pykai.controllers.operator import attachments, numa_exporter, prometheus, shard_objects
-from pykai.controllers.operator.components import COMPONENTS
+from pykai.controllers.operator import deployments, prometheus
+from pykai.controllers.operator.components import COMPONENTS, WebhookParts
+from pykai.controllers.operator.config import Shard, read_shard
+from pykai.controllers.operator.deployments import Workload, container, pull_secrets
+from pykai.controllers.operator.flags import flags
 from pykai.controllers.operator.installation import VPA_KIND, Installation
-from pykai.controllers.operator.shard_settings import Shard, read_shard
-from pykai.controllers.operator.webhooks import WebhookParts
+from pykai.controllers.operator.shards import FILE, SCHEDULER_ACCOUNT, SCHEDULER_TITLE, plugins, shard_objects
+from pykai.kube.api import Object
 from pykai.objects import names
 
-Object = dict[str, Any]
+NUMA_EXPORTER_TITLE: Final = "NumaPlacementExporter"
+NUMA_EXPORTER: Final = "numa-placement-exporter"
+NUMA_PLUGIN: Final = "numa"
+NUMA_NODES: Final = {"feature.node.kubernetes.io/memory-numa": "true"}
+_SOCKETS, _SYSFS, _SYSFS_ROOT = "podresources", "sysfs", "/host/sys"
+_ROOT = {"runAsUser": 0, "runAsNonRoot": False}
+_CONFINED = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+
+def numa_exporter_objects(shards: Sequence[Shard], installation: Installation) -> list[Object]:
+    """Its objects; none where nothing needs it."""
+    if not _numa_exporter_enabled(shards, installation):
+        return []
+    return [deployments.account(NUMA_EXPORTER, installation), _daemon_set(installation)]
+
+
+def _numa_exporter_enabled(shards: Sequence[Shard], installation: Installation) -> bool:
+    asked = installation.config.numa_placement_exporter.service.enabled
+    if asked is not None:
+        return asked
+    tables = (plugins(shard.spec) for shard in shards)
+    return any(NUMA_PLUGIN in table and table[NUMA_PLUGIN].enabled for table in tables)
+
+
+def _daemon_set(installation: Installation) -> Object:
+    own, shared = installation.config.numa_placement_exporter, installation.config.shared
+    workload = Workload(NUMA_EXPORTER, NUMA_EXPORTER, own.service, 1, _numa_exporter_flags(installation), 0)
+    paths = {_SOCKETS: own.pod_resources_host_path, _SYSFS: own.sysfs_host_path}
+    inside = {_SOCKETS: own.pod_resources_host_path, _SYSFS: _SYSFS_ROOT}
+    runs = container(workload, installation)
+    runs["env"].append({"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}})
+    runs["securityContext"] = {**(shared.security_context or _CONFINED), **_ROOT}
+    runs["volumeMounts"] = [{"name": name, "mountPath": path, "readOnly": True} for name, path in inside.items()]
+    spec: Object = {
+        "serviceAccountName": NUMA_EXPORTER,
+        "containers": [runs],
+        "nodeSelector": own.node_selector or NUMA_NODES,
+        "volumes": [{"name": name, "hostPath": {"path": path, "type": "Directory"}} for name, path in paths.items()],
+    }
+    optional = {
+        "affinity": own.service.affinity,
+        "tolerations": [*shared.daemonsets_tolerations, *own.tolerations],
+        "priorityClassName": shared.priority_class_name,
+        "imagePullSecrets": pull_secrets(installation),
+    }
+    spec |= {key: value for key, value in optional.items() if value}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": NUMA_EXPORTER, "labels": workload.pod_labels},
+        "spec": {
+            "selector": {"matchLabels": workload.pod_labels},
+            "template": {"metadata": {"labels": workload.pod_labels}, "spec": spec},
+        },
+    }
+
+
+def _numa_exporter_flags(installation: Installation) -> list[str]:
+    own = installation.config.numa_placement_exporter
+    return flags(
+        {
+            "podresources-socket": own.pod_resources_socket or f"{own.pod_resources_host_path}/kubelet.sock",
+            "sysfs-root": _SYSFS_ROOT,
+            "poll-interval": own.poll_interval or None,
+            "drift-resync-interval": own.drift_resync_interval or None,
+            "zap-devel": False if installation.config.shared.json_log else None,
+        }
+    )
+
+
 SCHEDULERS = "SchedulerForConfig"
 _CLUSTER_WIDE = frozenset({"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"})
 
@@ -48,10 +129,10 @@ def desired(installation: Installation, specs: Mapping[str, Object], parts: Webh
     config = installation.config
     shards, refused = _read(specs)
     operands = {row.title: row.objects(installation, parts) for row in COMPONENTS}
-    operands[prometheus.TITLE] = prometheus.objects(installation)
+    operands[prometheus.PROMETHEUS_TITLE] = prometheus.prometheus_objects(installation)
     enabled = config.scheduler.service.enabled is not False
-    operands[SCHEDULERS] = [attachments.account(shard_objects.ACCOUNT, installation)] if enabled else []
-    operands[numa_exporter.TITLE] = numa_exporter.objects(shards, installation)
+    operands[SCHEDULERS] = [deployments.account(SCHEDULER_ACCOUNT, installation)] if enabled else []
+    operands[NUMA_EXPORTER_TITLE] = numa_exporter_objects(shards, installation)
     made = _shard_objects(installation, shards, refused)
     stamp = _Stamp(config.namespace, owner)
     return Wanted(
@@ -85,19 +166,19 @@ def _shard_objects(
     made: dict[str, list[Object]] = {}
     for shard in shards:
         try:
-            made[shard.name] = shard_objects.objects(shard, installation)
+            made[shard.name] = shard_objects(shard, installation)
         except FieldError as error:
             refused[shard.name] = str(error)
     return made
 
 
 def _missing(installation: Installation) -> list[str]:
-    config, lines = installation.config, prometheus.missing(installation)
+    config, lines = installation.config, prometheus.missing_prometheus(installation)
     if VPA_KIND in installation.facts.installed:
         return lines
     asked = [row.title for row in COMPONENTS if row.enabled(config) and row.part(config).vpa.enabled]
     if config.scheduler.vpa.enabled:
-        asked.append(shard_objects.TITLE)
+        asked.append(SCHEDULER_TITLE)
     return lines + [f"{title} is missing vertical pod autoscaler" for title in asked]
 
 
@@ -112,3 +193,80 @@ class _Stamp:
         labels = {**(metadata.get("labels") or {}), names.MANAGED_BY_LABEL: names.OPERATOR}
         where = {} if item["kind"] in _CLUSTER_WIDE else {"namespace": self.namespace}
         return {**item, "metadata": {**metadata, **where, "labels": labels, "ownerReferences": [self.owner]}}
+
+
+def _accepts(*_: object) -> Sequence[str]:
+    """Accept everything without a remark."""
+    return ()
+
+
+@dataclass(frozen=True)
+class Programs:
+    """Validation by the components themselves; both raise FieldError.
+
+    `command_line`: of a component, by its name and arguments. `configuration`: of a scheduler, as a document; the lines
+    it returns name what the scheduler would accept without effect.
+    """
+
+    command_line: Callable[[str, Sequence[str]], object] = _accepts
+    configuration: Callable[[Object], Sequence[str]] = _accepts
+
+
+def accepted(wanted: Wanted, programs: Programs) -> Wanted:
+    """The wanted objects without shards whose scheduler would not start; FieldError if another component would not."""
+    for title, objects in wanted.operands.items():
+        for problem in _wrong_flags(objects, programs):
+            raise FieldError(title, problem)
+    problems = {name: "; ".join(_wrong_in_shard(objects, programs)) for name, objects in wanted.shards.items()}
+    refused = {name: problem for name, problem in problems.items() if problem}
+    shards = {name: objects for name, objects in wanted.shards.items() if name not in refused}
+    remarks = {name: lines for name, objects in shards.items() if (lines := _remarks_on(objects, programs))}
+    return replace(wanted, shards=shards, refused={**wanted.refused, **refused}, remarks=remarks)
+
+
+def _wrong_in_shard(objects: Sequence[Object], programs: Programs) -> Iterator[str]:
+    for document in _configurations(objects):
+        try:
+            programs.configuration(document)
+        except FieldError as error:
+            yield _in_shard(str(error), document)
+    yield from (f"spec: {problem}" for problem in _wrong_flags(objects, programs))
+
+
+def _wrong_flags(objects: Sequence[Object], programs: Programs) -> Iterator[str]:
+    for found in (each for item in objects for each in _containers(item)):
+        try:
+            programs.command_line(found["command"][-1], found["args"])
+        except FieldError as error:
+            yield str(error)
+
+
+def _remarks_on(objects: Sequence[Object], programs: Programs) -> list[str]:
+    """The remarks on the configurations among the objects, all of which are valid."""
+    found = _configurations(objects)
+    return [_in_shard(line, document) for document in found for line in programs.configuration(document)]
+
+
+def _configurations(objects: Sequence[Object]) -> list[Object]:
+    """The configurations of schedulers among the objects."""
+    data = [item.get("data", {}) for item in objects if item["kind"] == "ConfigMap"]
+    return [yaml.safe_load(files[FILE]) for files in data if FILE in files]
+
+
+_PLUGIN = re.compile(r"^tiers\[0\]\.plugins\[(\d+)\]")
+
+
+def _in_shard(line: str, document: Object) -> str:
+    """A line about the configuration file as one about the shard."""
+    plugin = _PLUGIN.match(line)
+    if plugin is None:
+        return f"spec.{line}"
+    name = document["tiers"][0]["plugins"][int(plugin[1])]["name"]
+    return f"spec.plugins.{name}{line[plugin.end() :]}"
+
+
+def _containers(item: Object) -> list[Object]:
+    """The containers of a workload that run a component of ours."""
+    template = (item.get("spec") or {}).get("template") or {}
+    found = (template.get("spec") or {}).get("containers") or []
+    return [container for container in found if (container.get("command") or [""])[0] == "kai"]

@@ -1,15 +1,44 @@
-"""Everything the desired objects depend on, as one value: what is asked for, where we are, what the cluster is like."""
+"""Everything that the desired objects depend on, as one value: the Config, the operator's site, the observed cluster.
+
+All components are one image; reservation and scaling pods have one each, built from the same file. Charts and Configs
+written for KAI carry the names of its images, and the schema of Config fills them in: they all stand for ours.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Final
 
-from pykai.controllers.operator.settings import Config
+from pykai.kube.api import Object
 from pykai.objects import names
+from pykai.objects.config_kinds import Config, Image
 
-Object = dict[str, Any]
+RESERVATION: Final = "resource-reservation"
+SCALING_POD: Final = "scaling-pod"
+COMPONENT_IMAGES: Final = frozenset(
+    {
+        "admission",
+        "binder",
+        "crd-upgrader",
+        "nodescaleadjuster",
+        "numa-placement-exporter",
+        "operator",
+        "podgroupcontroller",
+        "podgrouper",
+        "queuecontroller",
+        "scheduler",
+    }
+)
+IMAGE_ALIASES: Final = {"resourcereservation": RESERVATION, "scalingpod": SCALING_POD}
+
+
+def image_reference(image: Image, site: Site) -> str:
+    """`repository/name:tag`, with the operator's own parts where the image does not say."""
+    name = site.image if image.name in COMPONENT_IMAGES else IMAGE_ALIASES.get(image.name, image.name)
+    return f"{image.repository or site.registry}/{name}:{image.tag or site.tag}"
+
+
 SecretData = Mapping[str, str]
 """What a Secret holds: base64 by file name."""
 

@@ -1,30 +1,87 @@
-"""What the operator sees: Config, shards, its own objects and the facts of the cluster, from watches that see no more.
+"""What the operator observes: Config, shards, its own objects and facts of the cluster; and the kinds it creates.
 
-Its own objects are those with its label in its namespace, so the operator needs no rights on anybody else's.
+Its own objects are those with its label in its namespace, so the operator needs no rights on those of others. Kinds are
+written in an order in which no step leaves a broken state behind: trust before certificates, configuration and leases
+before the pods that read them.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
-from pykai.controllers.operator.comparison import ours
-from pykai.controllers.operator.installation import Leader
-from pykai.controllers.operator.kinds import CLUSTER_POLICY, MADE, OPTIONAL, PROMETHEUS
-from pykai.kube.api import EventType, Resource, Selection
+from pykai.controllers.operator.installation import MONITOR_KIND, PROMETHEUS_KIND, VPA_KIND, Leader
+from pykai.kube.api import EventType, Object, Resource, Selection
 from pykai.kube.replica import Change
-from pykai.kube.resources import CONFIG, CRD, LEASE, NODE, POD, SHARD
+from pykai.kube.resources import (
+    CONFIG,
+    CONFIG_MAP,
+    CRD,
+    DAEMON_SET,
+    DEPLOYMENT,
+    DISRUPTION_BUDGET,
+    ENDPOINT_SLICE,
+    LEASE,
+    MUTATING_WEBHOOK,
+    NODE,
+    POD,
+    SECRET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    SHARD,
+    VALIDATING_WEBHOOK,
+)
 from pykai.kube.watch import SharedWatch
 from pykai.kube.watches import Watches
 from pykai.objects import names
 
-Object = dict[str, Any]
+VPA: Final = Resource("autoscaling.k8s.io", "v1", "verticalpodautoscalers", "VerticalPodAutoscaler")
+PROMETHEUS: Final = Resource("monitoring.coreos.com", "v1", "prometheuses", "Prometheus")
+MONITOR: Final = Resource("monitoring.coreos.com", "v1", "servicemonitors", "ServiceMonitor")
+CLUSTER_POLICY: Final = Resource("nvidia.com", "v1", "clusterpolicies", "ClusterPolicy", False)
+
+OPTIONAL: Final = (VPA, PROMETHEUS, MONITOR)
+WEBHOOKS: Final = (MUTATING_WEBHOOK, VALIDATING_WEBHOOK)
+WORKLOADS: Final = (DEPLOYMENT, DAEMON_SET)
+MADE: Final = (
+    SERVICE_ACCOUNT,
+    CONFIG_MAP,
+    SERVICE,
+    *WEBHOOKS,
+    SECRET,
+    LEASE,
+    *WORKLOADS,
+    DISRUPTION_BUDGET,
+    ENDPOINT_SLICE,
+    *OPTIONAL,
+)
+BY_KIND: Final = {resource.kind: resource for resource in MADE}
+
+assert {resource.qualified for resource in OPTIONAL} == {VPA_KIND, PROMETHEUS_KIND, MONITOR_KIND}
+
+
 Key = tuple[str, str]
 """Kind and name of one of our objects."""
 
 _OURS = f"{names.MANAGED_BY_LABEL}={names.OPERATOR}"
 _CDI_BY_DEFAULT = (25, 10, 0)
+
+
+_OWNERS = frozenset({"Config", "SchedulingShard"})
+_GROUP = "kai.scheduler/"
+
+
+def ours(live: Object) -> bool:
+    """Whether an operator created this object, ours or KAI's: a Config or a shard is its controller.
+
+    The label proves nothing: Kubernetes copies the labels of a Service to its endpoints.
+    """
+    owners = live["metadata"].get("ownerReferences") or ()
+    return any(
+        owner.get("controller") and owner["kind"] in _OWNERS and owner["apiVersion"].startswith(_GROUP)
+        for owner in owners
+    )
 
 
 class Observation:

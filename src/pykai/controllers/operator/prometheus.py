@@ -1,21 +1,75 @@
-"""The database of past use: our own Prometheus through its operator, or one that exists already.
+"""The database of past usage: our own Prometheus through its operator, or an external one with a health probe.
 
-Our own is not deleted the moment it is switched off, because with it go the past shares of all queues: it gets a
-timestamp, and goes when what it holds would have expired anyway.
+Our own is not deleted the moment it is switched off, because the past shares of all queues go with it: it gets a
+timestamp and is deleted when its data would have expired anyway.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final
 
-from pykai.controllers.operator import attachments
+from pykai.controllers.operator import deployments
 from pykai.controllers.operator.installation import MONITOR_KIND, PROMETHEUS_KIND, Installation
-from pykai.controllers.operator.settings import Port
+from pykai.kube.api import Object
 from pykai.objects import units
+from pykai.objects.config_kinds import HealthProbe, Port, Prometheus
 from pykai.objects.units import parse_timestamp, rfc3339
 
-Object = dict[str, Any]
-TITLE: Final = "KAI-prometheus"
+Ping = Callable[[str, float], Awaitable[str]]
+"""(address, seconds to wait) -> what went wrong, empty if it answered."""
+
+
+class PrometheusProbe:
+    """`outcome` is what the last look gave: None before the first and without a target, empty when all is well."""
+
+    def __init__(self, ping: Ping, changed: Callable[[], None]) -> None:
+        self.outcome: str | None = None
+        self._ping = ping
+        self._changed = changed
+        self._target: tuple[str, HealthProbe] | None = None
+        self._aimed = asyncio.Event()
+
+    def aim(self, asked: Prometheus | None) -> None:
+        """Look after this one from now on; None, or one that is ours, ends it."""
+        external = asked is not None and asked.enabled and asked.external_prometheus_url
+        target = (asked.external_prometheus_url, asked.external_prometheus_health_probe) if asked and external else None
+        if target != self._target:
+            self._target, self.outcome = target, None
+            self._aimed.set()
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            target = self._target
+            self._aimed.clear()
+            if target is not None:
+                outcome = await self._look(*target)
+                if target == self._target and outcome != self.outcome:
+                    self.outcome = outcome
+                    self._changed()
+            await self._rest(target[1].interval if target else None)
+
+    async def _look(self, url: str, how: HealthProbe) -> str:
+        """What went wrong after all tries; each waits a second longer than the one before."""
+        outcome = ""
+        for attempt in range(1, max(how.max_retries, 1) + 1):
+            outcome = await self._ping(f"{url.rstrip('/')}/api/v1/status/config", how.timeout)
+            if not outcome or attempt == max(how.max_retries, 1):
+                break
+            await asyncio.sleep(attempt)
+        return outcome
+
+    async def _rest(self, seconds: float | None) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._aimed.wait()
+        except TimeoutError:
+            pass
+
+
+PROMETHEUS_TITLE: Final = "KAI-prometheus"
 SERVICE: Final = "usage-prometheus"
 DEPRECATED: Final = "kai/deprecation-timestamp"
 MISSING: Final = "prometheus operator"
@@ -23,14 +77,18 @@ _PORT = 9090
 _USUAL_RETENTION = 30 * 86400.0
 
 
-def missing(installation: Installation) -> list[str]:
+def missing_prometheus(installation: Installation) -> list[str]:
     """What the cluster lacks for what is asked for."""
     asked = installation.config.prometheus
     kind = MONITOR_KIND if asked.external_prometheus_url else PROMETHEUS_KIND
-    return [f"{TITLE} is missing {MISSING}"] if asked.enabled and kind not in installation.facts.installed else []
+    return (
+        [f"{PROMETHEUS_TITLE} is missing {MISSING}"]
+        if asked.enabled and kind not in installation.facts.installed
+        else []
+    )
 
 
-def objects(installation: Installation) -> list[Object]:
+def prometheus_objects(installation: Installation) -> list[Object]:
     """Its objects; nothing that the cluster does not know."""
     asked = installation.config.prometheus
     installed = installation.facts.installed
@@ -69,8 +127,8 @@ def _parting(installation: Installation) -> list[Object]:
 
 def _served(installation: Installation) -> list[Object]:
     name = installation.config.prometheus.instance_name
-    service = attachments.service(SERVICE, {"prometheus": name}, [Port(_PORT, _PORT, "web")])
-    return [attachments.account(name, installation), service]
+    service = deployments.service(SERVICE, {"prometheus": name}, [Port(_PORT, _PORT, "web")])
+    return [deployments.account(name, installation), service]
 
 
 def _database(installation: Installation) -> Object:

@@ -1,27 +1,90 @@
-"""Writes of the operator: apply what differs, delete what is no longer wanted, keep away from what is not ours.
+"""Writes of the operator: apply what differs, delete what is no longer wanted, leave foreign objects alone.
 
-A lease goes last: while the pods that it elects are being replaced, those that are left need it. Of a shard whose new
-objects could not be written the old ones stay.
+A live object agrees if every field that we set has our value; fields of the server or of others do not count. Fields
+that we no longer set are noticed by a fingerprint of the whole wanted object in an annotation. A lease is deleted last,
+because remaining pods need it while the others are replaced. The old objects of a shard stay until its new ones are
+written.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Mapping
 from typing import Any, Final
 
 import structlog
 
-from pykai.controllers.operator.comparison import adoptable, agrees, fingerprinted, must_be_made_anew, ours
+from pykai.controllers.operator.components import WebhookParts
 from pykai.controllers.operator.conditions import rolled_out
 from pykai.controllers.operator.desired import Wanted
-from pykai.controllers.operator.kinds import BY_KIND, MADE, WEBHOOKS
-from pykai.controllers.operator.observation import Key, Observation
-from pykai.controllers.operator.webhooks import WebhookParts
-from pykai.kube.api import Api, Deletion, Patch, Propagation, Ref, Resource
+from pykai.controllers.operator.observation import BY_KIND, MADE, WEBHOOKS, Key, Observation, ours
+from pykai.kube.api import Api, Deletion, Object, Patch, Propagation, Ref, Resource
 from pykai.kube.errors import ApiError, Conflict, NotFound
 from pykai.kube.resources import DEPLOYMENT, LEASE
-from pykai.objects import names
+from pykai.objects import names, units
 
-Object = dict[str, Any]
+FINGERPRINT: Final = "kai.scheduler/applied"
+_AMOUNTS = frozenset({"requests", "limits"})
+_FOR_LIFE: Final = {
+    "Deployment": ("spec", "selector"),
+    "DaemonSet": ("spec", "selector"),
+    "Service": ("spec", "clusterIP"),
+    "Secret": ("type",),
+    "EndpointSlice": ("addressType",),
+}
+
+
+def fingerprinted(wanted: Object) -> Object:
+    """The wanted object with its fingerprint."""
+    text = json.dumps(wanted, sort_keys=True, separators=(",", ":"))
+    print_ = hashlib.sha256(text.encode()).hexdigest()[:16]
+    metadata = wanted["metadata"]
+    annotations = {**(metadata.get("annotations") or {}), FINGERPRINT: print_}
+    return {**wanted, "metadata": {**metadata, "annotations": annotations}}
+
+
+def agrees(live: Any, wanted: Any, key: str = "") -> bool:
+    """Whether everything wanted is there; nothing and empty mean the same, amounts are compared as amounts."""
+    if isinstance(wanted, Mapping):
+        given = live if isinstance(live, Mapping) else {}
+        if key in _AMOUNTS:
+            return given.keys() == wanted.keys() and all(_same_amount(given[name], wanted[name]) for name in wanted)
+        return all(agrees(given.get(name), item, name) for name, item in wanted.items())
+    if isinstance(wanted, list):
+        present = live if isinstance(live, list) else []
+        return len(present) == len(wanted) and all(map(agrees, present, wanted))
+    return bool(live == wanted) or (wanted == "" and live is None)
+
+
+def _same_amount(one: Any, other: Any) -> bool:
+    try:
+        return units.parse_quantity(one) == units.parse_quantity(other)
+    except ValueError:
+        return bool(one == other)
+
+
+def adoptable(live: Object) -> bool:
+    """Whether this object, which no operator made, is to become ours: a lease that replicas made for themselves."""
+    return live["kind"] == "Lease" and not live["metadata"].get("ownerReferences")
+
+
+def must_be_made_anew(live: Object, wanted: Object) -> bool:
+    """Whether the server would refuse the change, because it is to a field that stays for an object's life."""
+    path = _FOR_LIFE.get(wanted["kind"])
+    if path is None:
+        return False
+    asked = _at(wanted, path)
+    return asked is not None and asked != _at(live, path)
+
+
+def _at(item: Object, path: tuple[str, ...]) -> Any:
+    value: Any = item
+    for name in path:
+        value = (value or {}).get(name)
+    return value
+
+
 MANAGER: Final = names.OPERATOR
 _ORDER: Final = {resource.kind: place for place, resource in enumerate(MADE)}
 

@@ -29,8 +29,20 @@ FINISHED = ("Succeeded", "Failed")
 def defaulted(pod: Object, classes: Iterable[Mapping[str, Any]]) -> Object:
     """A new pod with the server's defaults, its priority resolved and its status reset."""
     spec = {**SPEC_DEFAULTS, **(pod.get("spec") or {})}
+    for part in ("containers", "initContainers"):
+        if spec.get(part):
+            spec[part] = [_with_requests(container) for container in spec[part]]
     spec.setdefault("priority", _priority(spec, list(classes)))
     return {**pod, "spec": spec, "status": {"phase": "Pending", **_gate_condition(spec)}}
+
+
+def _with_requests(container: Object) -> Object:
+    """A container whose requests are its limits where it does not say."""
+    resources = container.get("resources") or {}
+    if not resources.get("limits"):
+        return container
+    requests = {**resources["limits"], **(resources.get("requests") or {})}
+    return {**container, "resources": {**resources, "requests": requests}}
 
 
 def _gate_condition(spec: Object) -> Object:

@@ -166,6 +166,10 @@ class MemoryApi:
         self._bookmark_when_due()
         return dict(DONE)
 
+    def load(self, resource: Resource, body: Object) -> None:
+        """Take over an object of another server as it is: identity, times and status; no admission, no collection."""
+        self._core.load(resource, body)
+
     # ------------------------------------------------------------------------ what a real server does in time
     def compact(self) -> None:
         """Forget the past: watches from before now, and half-read lists, are Gone."""

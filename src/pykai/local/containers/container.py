@@ -28,6 +28,7 @@ import msgspec
 
 from pykai.hollow.pod_log import ContainerLog
 from pykai.hollow.pod_status import container_status, exited
+from pykai.kube.backoff import Backoff
 from pykai.kube.errors import ApiError
 from pykai.local.containers.environment import NotYetError
 from pykai.objects import units
@@ -35,6 +36,7 @@ from pykai.objects import units
 Object = dict[str, Any]
 _PROBES = _READY, _ALIVE = "readinessProbe", "livenessProbe"
 _LONGEST_BACKOFF = 64
+"""Times the first one."""
 _CANNOT_START = 128
 _LOOK_AGAIN_SECONDS = 0.5
 _LONGEST_LINE = 16 * 1024 * 1024
@@ -174,6 +176,7 @@ class Container:
         self.state: Object = {"waiting": {"reason": "ContainerCreating"}}
         self.last: Object = {}
         self.restarts = 0
+        self._backoff = Backoff(terms.restart_seconds, terms.restart_seconds * _LONGEST_BACKOFF)
         self.ready = False
         self._spec = spec
         self._terms = terms
@@ -200,7 +203,7 @@ class Container:
             reason = "CrashLoopBackOff" if self.exit_code else "Completed"
             self.last, self.restarts = self.state, self.restarts + 1
             self._become({"waiting": {"reason": reason}})
-            await asyncio.sleep(self._terms.restart_seconds * min(2 ** (self.restarts - 1), _LONGEST_BACKOFF))
+            await asyncio.sleep(self._backoff.after(self.restarts))
             self._log.begin()
 
     def _become(self, state: Object, *, ready: bool = False) -> None:

@@ -11,8 +11,8 @@ import pytest
 
 from pykai.config.fields import FieldError
 from pykai.controllers.loop import Pace
-from pykai.controllers.operator.kinds import CLUSTER_POLICY, MONITOR, PROMETHEUS
-from pykai.controllers.operator.programs import Programs
+from pykai.controllers.operator.desired import Programs
+from pykai.controllers.operator.observation import CLUSTER_POLICY, MONITOR, PROMETHEUS
 from pykai.kube.api import Object, Patch
 from pykai.kube.errors import Forbidden, NotFound, TooManyRequests
 from pykai.kube.resources import (

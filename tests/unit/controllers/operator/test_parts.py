@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from pykai.controllers.operator.comparison import agrees, fingerprinted, must_be_made_anew, ours
 from pykai.controllers.operator.conditions import Moment, Presence, Standing, merged, not_available, not_deployed, told
-from pykai.controllers.operator.observation import uses_cdi
-from pykai.controllers.operator.probe import DatabaseProbe
-from pykai.controllers.operator.settings import read_config
+from pykai.controllers.operator.config import read_config
+from pykai.controllers.operator.observation import ours, uses_cdi
+from pykai.controllers.operator.prometheus import PrometheusProbe
+from pykai.controllers.operator.writer import agrees, fingerprinted, must_be_made_anew
 from tests.timeouts import TIMEOUT_SECONDS
 
 Object = dict[str, Any]
@@ -198,7 +198,7 @@ async def test_an_external_database_is_looked_after() -> None:
         asked.append((address, seconds))
         return answers.pop(0) if answers else ""
 
-    probe = DatabaseProbe(ping, lambda: told_times.append(probe.outcome))
+    probe = PrometheusProbe(ping, lambda: told_times.append(probe.outcome))
     settings = {"interval": 3600, "timeout": 3, "maxRetries": 1}
     spec = {"enabled": True, "externalPrometheusUrl": "http://p/", "externalPrometheusHealthProbe": settings}
     task = asyncio.create_task(probe.run())

@@ -9,8 +9,8 @@ import yaml
 
 from pykai.config import scheduler as scheduler_file
 from pykai.config.fields import FieldError
-from pykai.controllers.operator.scheduler_config import document, text
-from pykai.controllers.operator.shard_settings import read_shard
+from pykai.controllers.operator.config import read_shard
+from pykai.controllers.operator.shards import scheduler_config, scheduler_config_text
 from pykai.plugins import registry
 
 from .cluster import installation
@@ -42,7 +42,7 @@ ACTIONS = "allocate, consolidation, reclaim, preempt, stalegangeviction"
 
 
 def configured(config: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
-    return document(read_shard("default", spec), installation(config))
+    return scheduler_config(read_shard("default", spec), installation(config))
 
 
 def plugin_names(made: dict[str, Any]) -> list[str]:
@@ -160,7 +160,7 @@ def test_what_the_scheduler_would_refuse(spec: dict[str, Any], path: str) -> Non
 
 def test_the_file_is_what_the_scheduler_reads() -> None:
     shard = read_shard("default", {"kValue": 2})
-    read = scheduler_file.read(yaml.safe_load(text(shard, installation())))
+    read = scheduler_file.read(yaml.safe_load(scheduler_config_text(shard, installation())))
     assert read.plugins is not None
     assert [choice.name for choice in read.plugins] == BINPACK
     assert dict(read.plugins[1].arguments) == {"kValue": "2"}

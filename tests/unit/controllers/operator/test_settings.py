@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from pykai.config.fields import FieldError
-from pykai.controllers.operator.defaults import filled
-from pykai.controllers.operator.settings import read_config
-from pykai.controllers.operator.shard_settings import read_shard
+from pykai.controllers.operator.config import read_config, read_shard, with_defaults
 
 SCHEMA = {
     "properties": {
@@ -31,7 +29,7 @@ SCHEMA = {
     ],
 )
 def test_defaults_reach_absent_parts(given: dict[str, Any], complete: dict[str, Any]) -> None:
-    assert filled(given, SCHEMA) == complete
+    assert with_defaults(given, SCHEMA) == complete
 
 
 def test_an_empty_config_is_complete() -> None:

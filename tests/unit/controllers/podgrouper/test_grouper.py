@@ -334,7 +334,6 @@ async def test_a_pod_that_goes_while_it_is_grouped_does_no_harm(api: DiaryApi) -
         assert await events(api) == []
 
 
-@in_virtual_time
 async def test_a_karta_may_read_fields_that_watches_do_not_keep(api: DiaryApi) -> None:
     await api.create(CRD, permissive_crd(ODD))
     thing = await api.create(ODD, {"metadata": {"name": "t", "namespace": "default"}, "spec": {"size": 2}})

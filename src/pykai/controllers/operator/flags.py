@@ -1,0 +1,231 @@
+"""The flags of every component. Flags that nobody set are absent, because the component has the default.
+
+`changed` merges overrides into tables of plugins and actions, for the scheduler and the binder alike: `enabled` and
+`priority` one by one, `arguments` as a whole. A name that no table has is enabled with priority 0.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pykai.controllers.operator.deployments import container_security
+from pykai.controllers.operator.installation import Facts, Installation, image_reference
+from pykai.objects.config_kinds import Binder, ClientLimits, Override
+
+
+@dataclass(frozen=True)
+class Row:
+    """A plugin or an action, complete."""
+
+    enabled: bool
+    priority: int
+    arguments: Mapping[str, str]
+
+
+UNKNOWN = Row(True, 0, {})
+
+
+def changed(usual: Mapping[str, Row], changes: Mapping[str, Override]) -> dict[str, Row]:
+    """The table after the changes."""
+    return {**usual, **{name: _row(usual.get(name, UNKNOWN), change) for name, change in changes.items()}}
+
+
+def _row(row: Row, change: Override) -> Row:
+    return Row(
+        row.enabled if change.enabled is None else change.enabled,
+        row.priority if change.priority is None else change.priority,
+        row.arguments if change.arguments is None else change.arguments,
+    )
+
+
+def in_order(rows: Mapping[str, Row]) -> list[tuple[str, Row]]:
+    """Those that are on: higher priority first, then by name."""
+    return sorted(
+        ((name, row) for name, row in rows.items() if row.enabled), key=lambda item: (-item[1].priority, item[0])
+    )
+
+
+HAMI_CORE: Final = "hamicore"
+BIND_SECONDS: Final = 120
+
+
+def binder_plugins(binder: Binder, facts: Facts) -> dict[str, dict[str, Any]]:
+    """Every plugin with `enabled`, `priority` and `arguments`, as the binder's flag takes them."""
+    seconds = str(binder.volume_binding_timeout_seconds or BIND_SECONDS)
+    cdi = facts.cdi if binder.cdi_enabled is None else binder.cdi_enabled
+    waits = {"bindTimeoutSeconds": seconds}
+    usual = {
+        "volumebinding": Row(True, 300, waits),
+        "dynamicresources": Row(True, 200, waits),
+        "gpusharing": Row(True, 100, {"cdiEnabled": "true" if cdi else "false"}),
+        HAMI_CORE: Row(False, 50, {}),
+    }
+    rows = sorted(changed(usual, binder.plugins).items())
+    return {
+        name: {"enabled": row.enabled, "priority": row.priority, "arguments": dict(row.arguments)} for name, row in rows
+    }
+
+
+Given = Mapping[str, Any]
+USUAL_LIMITS = ClientLimits(20, 100)
+RUNTIME_CLASS = "nvidia"
+
+
+def flags(given: Given) -> list[str]:
+    """`--name=value` for every flag that is not None, in order; maps become JSON."""
+    return [f"--{name}={_text(value)}" for name, value in given.items() if value is not None]
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return json.dumps(value, sort_keys=True, separators=(",", ":")) if isinstance(value, Mapping) else str(value)
+
+
+def _limits(asked: ClientLimits, usual: ClientLimits = USUAL_LIMITS) -> Given:
+    qps = usual.qps if asked.qps is None else asked.qps
+    return {"qps": qps, "burst": usual.burst if asked.burst is None else asked.burst}
+
+
+def _shared(installation: Installation) -> Given:
+    return {"zap-devel": False if installation.config.shared.json_log else None}
+
+
+def _elected(installation: Installation, own: int | None) -> Given:
+    return {"leader-elect": True if installation.replicas(own) > 1 else None}
+
+
+def _pairs(labels: Mapping[str, str]) -> str | None:
+    return ",".join(f"{key}={value}" for key, value in sorted(labels.items())) or None
+
+
+def pod_grouper(installation: Installation) -> list[str]:
+    """Of `kai podgrouper`."""
+    own, shared = installation.config.pod_grouper, installation.config.shared
+    name, namespace = own.args.default_priorities_config_map_name, own.args.default_priorities_config_map_namespace
+    both = bool(name and namespace)
+    return flags(
+        {
+            "scheduler-name": shared.scheduler_name,
+            "queue-label-key": shared.queue_label_key,
+            "nodepool-label-key": shared.node_pool_label_key,
+            "knative-gang-schedule": own.args.gang_schedule_knative,
+            "generic-karta-fallback": own.args.generic_karta_fallback,
+            "qps": own.k8s_client_config.qps,
+            "burst": own.k8s_client_config.burst,
+            "max-concurrent-reconciles": own.max_concurrent_reconciles,
+            **_elected(installation, own.replicas),
+            "default-priorities-configmap-name": name if both else None,
+            "default-priorities-configmap-namespace": namespace if both else None,
+            "namespace-label-selector": _pairs(shared.namespace_label_selector),
+            "pod-label-selector": _pairs(shared.pod_label_selector),
+            **_shared(installation),
+        }
+    )
+
+
+def binder(installation: Installation) -> list[str]:
+    """Of `kai binder`; its plugins are complete, so that what runs can be read from the flags."""
+    own, shared = installation.config.binder, installation.config.shared
+    reservation = own.resource_reservation
+    security = reservation.reservation_container_security_context or container_security(installation)
+    chosen = reservation.runtime_class_name
+    return flags(
+        {
+            "scheduler-name": shared.scheduler_name,
+            "resource-reservation-namespace": reservation.namespace,
+            "resource-reservation-service-account": reservation.service_account_name,
+            "resource-reservation-app-label": reservation.app_label,
+            "resource-reservation-pod-image": image_reference(reservation.image, installation.site),
+            "scale-adjust-namespace": installation.config.node_scale_adjuster.args.node_scale_namespace,
+            "health-probe-bind-address": f":{own.probe_port}",
+            "metrics-bind-address": f":{own.metrics_port}",
+            "max-concurrent-reconciles": own.max_concurrent_reconciles,
+            "resource-reservation-allocation-timeout": reservation.allocation_timeout,
+            "plugins": binder_plugins(own, installation.facts),
+            "fake-gpu-nodes": True if installation.facts.fake_gpu_nodes else None,
+            **_elected(installation, own.replicas),
+            **_limits(own.service.k8s_client_config),
+            "runtime-class-name": RUNTIME_CLASS if chosen is None else chosen,
+            "resource-reservation-pod-resources": reservation.pod_resources or None,
+            "resource-reservation-pod-security-context": reservation.reservation_pod_security_context or None,
+            "resource-reservation-container-security-context": security,
+            **_shared(installation),
+        }
+    )
+
+
+def admission(installation: Installation) -> list[str]:
+    """Of `kai admission`."""
+    own = installation.config.admission
+    older, fraction = own.gpu_pod_runtime_class_name, own.gpu_fraction_runtime_class_name
+    hami = binder_plugins(installation.config.binder, installation.facts)[HAMI_CORE]["enabled"]
+    return flags(
+        {
+            "scheduler-name": installation.config.shared.scheduler_name,
+            "webhook-addr": own.webhook.target_port,
+            "health-probe-bind-address": f":{own.webhook.probe_port}",
+            "metrics-bind-address": f":{own.webhook.metrics_port}",
+            "gpu-sharing-enabled": own.gpu_sharing or None,
+            "hami-core-enabled": hami or None,
+            "block-nvidia-visible-devices": own.block_nvidia_visible_devices or None,
+            "gpu-fraction-runtime-class-name": RUNTIME_CLASS if older is None and fraction is None else fraction,
+            "gpu-pod-runtime-class-name": older,
+            **_limits(own.service.k8s_client_config),
+            **_shared(installation),
+        }
+    )
+
+
+def queue_controller(installation: Installation) -> list[str]:
+    """Of `kai queue-controller`."""
+    own = installation.config.queue_controller
+    return flags(
+        {
+            "metrics-listen-address": f":{own.controller_service.metrics.target_port}",
+            "webhook-addr": own.controller_service.webhook.target_port,
+            "enable-webhook": None if own.webhooks.enable_validation else False,
+            **_elected(installation, own.replicas),
+            "metrics-namespace": own.metrics_namespace or None,
+            "queue-label-to-metric-label": own.queue_label_to_metric_label or None,
+            "queue-label-to-default-metric-value": own.queue_label_to_default_metric_value or None,
+            **_limits(own.service.k8s_client_config),
+            **_shared(installation),
+        }
+    )
+
+
+def pod_group_controller(installation: Installation) -> list[str]:
+    """Of `kai podgroup-controller`."""
+    own = installation.config.pod_group_controller
+    return flags(
+        {
+            "scheduler-name": installation.config.shared.scheduler_name,
+            "webhook-addr": own.controller_service.webhook.target_port,
+            "enable-podgroup-webhook": None if own.webhooks.enable_validation else False,
+            **_limits(own.service.k8s_client_config),
+            "max-concurrent-reconciles": own.max_concurrent_reconciles,
+            **_elected(installation, own.replicas),
+            **_shared(installation),
+        }
+    )
+
+
+def node_scale_adjuster(installation: Installation) -> list[str]:
+    """Of `kai node-scale-adjuster`."""
+    own = installation.config.node_scale_adjuster
+    return flags(
+        {
+            "scheduler-name": installation.config.shared.scheduler_name,
+            "scaling-pod-service-account": own.args.node_scale_service_account,
+            "scaling-pod-image": image_reference(own.args.scaling_pod_image, installation.site),
+            "scale-adjust-namespace": own.args.node_scale_namespace,
+            "gpu-memory-to-fraction-ratio": own.args.gpu_memory_to_fraction_ratio,
+            **_elected(installation, own.replicas),
+            **_limits(own.service.k8s_client_config),
+            **_shared(installation),
+        }
+    )

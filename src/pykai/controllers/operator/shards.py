@@ -1,0 +1,302 @@
+"""The objects of one shard: a scheduler with its configuration and the Service of its metrics.
+
+The pods of all shards carry `app=kai-scheduler`, by which users find them, and their shard in a label of its own. Of
+several replicas only the leader schedules, so the Service of the metrics then has no selector, and its one endpoint is
+the holder of the lease. What the scheduler would refuse at its start is refused here, with the field.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+import yaml
+
+from pykai.config import scheduler as scheduler_file
+from pykai.config.fields import FieldError
+from pykai.controllers.operator import deployments
+from pykai.controllers.operator.config import Shard
+from pykai.controllers.operator.deployments import Workload, deployment
+from pykai.controllers.operator.flags import Row, changed, flags, in_order
+from pykai.controllers.operator.installation import Installation
+from pykai.kube.api import Object
+from pykai.kube.lease import scheduler_lease
+from pykai.objects import names
+from pykai.objects.config_kinds import Port
+from pykai.objects.shard_kinds import ShardSpec
+
+SCHEDULER_FLAGS: Final = frozenset(
+    {
+        "allow-consolidating-reclaim",
+        "burst",
+        "cpu-worker-node-label-key",
+        "default-staleness-grace-period",
+        "detailed-fit-errors",
+        "enable-profiler",
+        "feature-gates",
+        "full-hierarchy-fairness",
+        "gpu-worker-node-label-key",
+        "leader-elect",
+        "listen-address",
+        "log-flush-frequency",
+        "log-json",
+        "max-consolidation-preemptees",
+        "metrics-namespace",
+        "mig-worker-node-label-key",
+        "namespace",
+        "nodepool-label-key",
+        "num-of-status-recording-workers",
+        "partition-label-value",
+        "plugin-server-port",
+        "profiler-port",
+        "pyroscope-address",
+        "pyroscope-block-profiler-rate",
+        "pyroscope-mutex-profiler-rate",
+        "qps",
+        "queue-label-key",
+        "resource-reservation-app-label",
+        "restrict-node-scheduling",
+        "schedule-csi-storage",
+        "schedule-period",
+        "scheduler-conf",
+        "scheduler-name",
+        "stuck-in-releasing-threshold",
+        "update-pod-eviction-condition",
+        "use-scheduling-signatures",
+        "v",
+        "version",
+    }
+)
+
+
+FILE: Final = "config.yaml"
+FOLDER: Final = "/etc/config"
+SPREAD: Final = "spread"
+
+PLUGINS: Final = {
+    "predicates": 1900,
+    "proportion": 1800,
+    "priority": 1700,
+    "nodeavailability": 1600,
+    "resourcetype": 1500,
+    "podaffinity": 1400,
+    "elastic": 1300,
+    "kubeflow": 1200,
+    "ray": 1100,
+    "subgrouporder": 1000,
+    "taskorder": 900,
+    "nominatednode": 800,
+    "dynamicresources": 700,
+    "minruntime": 600,
+    "topology": 500,
+    "snapshot": 400,
+    "sg-nodelocalgreedy": 360,
+    "sg-multinodegang": 350,
+    "gpupack": 300,
+    "gpuspread": 300,
+    "nodeplacement": 200,
+    "gpusharingorder": 100,
+}
+ACTIONS: Final = {"allocate": 500, "consolidation": 400, "reclaim": 300, "preempt": 200, "stalegangeviction": 100}
+_PACKING = ("gpupack", "gpusharingorder")
+_SPREADING = ("gpuspread",)
+
+
+def plugins(spec: ShardSpec) -> dict[str, Row]:
+    """Every plugin the shard knows, complete."""
+    packs = spec.placement_strategy.gpu != SPREAD
+    off = _SPREADING if packs else _PACKING
+    arguments = _plugin_arguments(spec)
+    usual = {name: Row(name not in off, priority, arguments.get(name, {})) for name, priority in PLUGINS.items()}
+    return changed(usual, spec.plugins)
+
+
+def actions(spec: ShardSpec) -> dict[str, Row]:
+    """Every action the shard knows, complete; work that is to be spread is not packed together again."""
+    spreads = SPREAD in (spec.placement_strategy.gpu, spec.placement_strategy.cpu)
+    usual = {name: Row(not (spreads and name == "consolidation"), at, {}) for name, at in ACTIONS.items()}
+    return changed(usual, spec.actions)
+
+
+def scheduler_config(shard: Shard, installation: Installation) -> dict[str, Any]:
+    """The configuration as the scheduler reads it; FieldError names the field of the shard that is wrong."""
+    spec = shard.spec
+    rows = [_plugin_entry(name, row) for name, row in in_order(plugins(spec))]
+    names = [name for name, _ in in_order(actions(spec))]
+    if not names:
+        raise FieldError("spec.actions", "all actions are switched off: the scheduler would do nothing")
+    made: dict[str, Any] = {
+        "actions": ", ".join(names),
+        "tiers": [{"plugins": rows}],
+    }
+    parts = {
+        "queueDepthPerAction": dict(spec.queue_depth_per_action),
+        "usageDBConfig": usage_database(spec, installation),
+        "scenarioSearchBudgets": dict(spec.scenario_search_budgets),
+    }
+    made |= {name: part for name, part in parts.items() if part}
+    try:
+        scheduler_file.read(made)
+    except FieldError as error:
+        raise FieldError(f"spec.{error.path}" if error.path else "spec", error.message) from error
+    return made
+
+
+def scheduler_config_text(shard: Shard, installation: Installation) -> str:
+    """The configuration file."""
+    return yaml.safe_dump(scheduler_config(shard, installation), sort_keys=False, width=110)
+
+
+def usage_database(spec: ShardSpec, installation: Installation) -> dict[str, Any] | None:
+    """Where past use is read from; a Prometheus without address is ours, or the one Config names."""
+    asked = spec.usage_db_config
+    if not asked or asked.get("clientType") != "prometheus":
+        return asked
+    if asked.get("connectionString") or asked.get("connectionStringEnvVar"):
+        return asked
+    database = installation.config.prometheus
+    if database.external_prometheus_url:
+        return {**asked, "connectionString": database.external_prometheus_url}
+    if database.enabled:
+        address = f"http://usage-prometheus.{installation.config.namespace}.svc.cluster.local:9090"
+        return {**asked, "connectionString": address}
+    raise FieldError(
+        "spec.usageDBConfig.connectionString",
+        "prometheus connection string not configured: either enable internal prometheus or configure external "
+        "TSDB connection URL",
+    )
+
+
+def _plugin_arguments(spec: ShardSpec) -> Mapping[str, dict[str, str]]:
+    waits = {
+        "defaultPreemptMinRuntime": spec.min_runtime.preempt_min_runtime,
+        "defaultReclaimMinRuntime": spec.min_runtime.reclaim_min_runtime,
+    }
+    return {
+        "proportion": {} if spec.k_value is None else {"kValue": f"{spec.k_value:.15g}"},
+        "minruntime": {name: value for name, value in waits.items() if value},
+        "nodeplacement": {"cpu": spec.placement_strategy.cpu, "gpu": spec.placement_strategy.gpu},
+    }
+
+
+def _plugin_entry(name: str, row: Row) -> dict[str, Any]:
+    return {"name": name, "arguments": dict(row.arguments)} if row.arguments else {"name": name}
+
+
+SCHEDULER_ACCOUNT: Final = "scheduler"
+SCHEDULER_TITLE: Final = "Scheduler"
+METRICS: Final = "http-metrics"
+VERSION: Final = "configMapVersion"
+
+
+def shard_objects(shard: Shard, installation: Installation) -> list[Object]:
+    """All objects of the shard; FieldError names the field of it that is wrong."""
+    config = installation.config
+    if config.scheduler.service.enabled is False:
+        return []
+    text = scheduler_config_text(shard, installation)
+    workload = _workload(shard, installation, text)
+    return [
+        _config_map(workload, text),
+        *_metrics(workload, shard, installation),
+        *deployments.lease(lease_of(shard, config.shared.scheduler_name), workload),
+        deployment(workload, installation),
+        *deployments.budget(workload),
+        *deployments.autoscaler(workload, config.scheduler.vpa, installation),
+    ]
+
+
+def scheduler_name(shard: Shard, installation: Installation) -> str:
+    """The name of the shard's objects."""
+    return f"{installation.config.shared.scheduler_name}-{shard.name}"
+
+
+def lease_of(shard: Shard, scheduler_name: str) -> str:
+    """The lease for which the shard's replicas are elected; the shard's own flags go before what it and Config say."""
+    given = shard.spec.args
+    pool = given.get("partition-label-value", shard.spec.partition_label_value)
+    name = given.get("scheduler-name", scheduler_name)
+    return scheduler_lease(name, pool)
+
+
+def _workload(shard: Shard, installation: Installation, text: str) -> Workload:
+    scheduler = installation.config.scheduler
+    name = scheduler_name(shard, installation)
+    port = scheduler.scheduler_service.target_port
+    return Workload(
+        name=name,
+        command="scheduler",
+        service=scheduler.service,
+        replicas=installation.replicas(scheduler.replicas),
+        arguments=_scheduler_flags(shard, installation),
+        probe_port=port,
+        ports={METRICS: port},
+        labels={names.APP_LABEL: names.SCHEDULER_APP, names.SHARD_LABEL: shard.name},
+        annotations={VERSION: hashlib.sha256(text.encode()).hexdigest()[:16]},
+        account=SCHEDULER_ACCOUNT,
+        alone=True,
+        config_map=(name, FOLDER),
+    )
+
+
+def _scheduler_flags(shard: Shard, installation: Installation) -> list[str]:
+    """The flags we set, then the shard's own, which go before them because they come later."""
+    config = installation.config
+    for name in shard.spec.args:
+        if name not in SCHEDULER_FLAGS:
+            raise FieldError(f"spec.args.{name}", "the scheduler has no such flag")
+    generated = {
+        "scheduler-conf": f"{FOLDER}/{FILE}",
+        "scheduler-name": config.shared.scheduler_name,
+        "namespace": config.namespace,
+        "nodepool-label-key": config.shared.node_pool_label_key,
+        "partition-label-value": shard.spec.partition_label_value,
+        "resource-reservation-app-label": config.binder.resource_reservation.app_label,
+        "queue-label-key": config.shared.queue_label_key,
+        "listen-address": f":{config.scheduler.scheduler_service.target_port}",
+        "metrics-namespace": config.queue_controller.metrics_namespace or None,
+        "leader-elect": True if installation.replicas(config.scheduler.replicas) > 1 else None,
+        "log-json": True if config.shared.json_log else None,
+    }
+    return flags(generated) + flags(dict(sorted(shard.spec.args.items())))
+
+
+def _config_map(workload: Workload, text: str) -> Object:
+    metadata = {"name": workload.name, "labels": workload.pod_labels}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {FILE: text}}
+
+
+def _metrics(workload: Workload, shard: Shard, installation: Installation) -> list[Object]:
+    asked = installation.config.scheduler.scheduler_service
+    port = Port(asked.port, asked.target_port, METRICS)
+    elected = workload.replicas > 1
+    made = deployments.service(workload.name, {} if elected else workload.pod_labels, [port])
+    made["metadata"] |= {"labels": workload.pod_labels, "annotations": {"prometheus.io/scrape": "true"}}
+    made["spec"] |= {"type": asked.type}
+    if asked.type == "ClusterIP":
+        made["spec"]["clusterIP"] = "None"
+    return [made, _leader(workload, shard, installation, asked.target_port)] if elected else [made]
+
+
+def _leader(workload: Workload, shard: Shard, installation: Installation, port: int) -> Object:
+    lease = lease_of(shard, installation.config.shared.scheduler_name)
+    leader = installation.facts.leaders.get(lease)
+    ends: list[Object] = []
+    if leader is not None:
+        target = {"kind": "Pod", "namespace": installation.config.namespace, "name": leader.pod}
+        where = {"nodeName": leader.node} if leader.node else {}
+        ends = [{"addresses": [leader.address], "conditions": {"ready": True}, "targetRef": target, **where}]
+    labels = {
+        **workload.pod_labels,
+        "kubernetes.io/service-name": workload.name,
+        "endpointslice.kubernetes.io/managed-by": names.OPERATOR,
+    }
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {"name": f"{workload.name}-leader", "labels": labels},
+        "addressType": "IPv6" if leader is not None and ":" in leader.address else "IPv4",
+        "endpoints": ends,
+        "ports": [{"name": METRICS, "port": port, "protocol": "TCP"}],
+    }

@@ -1,0 +1,439 @@
+"""Config as its spec is declared: how the whole system is deployed, one part for every component.
+
+The operator decodes these structs after it has filled in the defaults of the schema, which is generated from the same
+notes (`schema.py`). A field that may be absent is None, or an empty value where the two mean the same. An image without
+repository and tag is the operator's own; `enabled` None leaves the choice to the operator.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, ClassVar
+
+from msgspec import Struct, field
+
+from pykai.objects import names
+from pykai.objects.schema import Amounts, Doc, IntOrString, Quantity, keyed_by_type
+
+Object = dict[str, Any]
+Labels = dict[str, str]
+
+
+class Part(Struct, rename="camel", frozen=True):
+    """What every part of a spec shares: immutable, camelCase on the wire."""
+
+
+def _port(default: int) -> dict[str, Any]:
+    return {"minimum": 1, "maximum": 65535, "default": default}
+
+
+class Image(Part):
+    """The container image, as repository/name:tag."""
+
+    name: Annotated[str, Doc("The name of the image.", default="{image}")]
+    pull_policy: Annotated[
+        str, Doc("When to pull it.", enum=["Always", "IfNotPresent", "Never"], default="IfNotPresent")
+    ]
+    repository: Annotated[str, Doc("The registry and path; the operator's own if absent.")] = ""
+    tag: Annotated[str, Doc("The tag; the operator's own if absent.")] = ""
+
+
+class ClientLimits(Part):
+    """Requests to the API server per second and at once; None: not said."""
+
+    qps: Annotated[int | None, Doc("Requests per second.", minimum=0)] = None
+    burst: Annotated[int | None, Doc("Requests at once.", minimum=0)] = None
+
+
+class Budget(Part):
+    """How many of its pods may be taken down at a time; only with more than one replica."""
+
+    enabled: Annotated[bool, Doc("Whether there is a budget.", default=False)]
+    max_unavailable: Annotated[IntOrString, Doc("How many pods, or which part of them, may be missing.", default=1)]
+
+
+class Resources(Part):
+    """What the container asks for."""
+
+    requests: Annotated[Amounts, Doc("What is set aside for it.")]
+    limits: Annotated[Amounts, Doc("What it may not exceed.")]
+    claims: Annotated[list[Object], Doc("Resource claims it uses.")]
+
+
+class Service(Part):
+    """How the component is deployed."""
+
+    image: Annotated[Image, Doc()]
+    pod_disruption_budget: Annotated[Budget, Doc()]
+    k8s_client_config: Annotated[ClientLimits, Doc("Limits of its requests to the API server; 20 and 100 if absent.")]
+    resources: Annotated[Object, Doc("What the container asks for.", shape=Resources)]
+    enabled: Annotated[bool | None, Doc("Whether the component is deployed.", default=True)] = None
+    affinity: Annotated[Object, Doc("Where its pods run (Affinity); goes before the global one.")] = {}
+
+
+class OptionalService(Service):
+    """How the component is deployed."""
+
+    enabled: Annotated[bool | None, Doc("Whether the component is deployed.")] = None
+
+
+class Autoscaler(Part):
+    """Vertical autoscaling."""
+
+    enabled: Annotated[bool, Doc("Whether there is an autoscaler.", default=False)]
+    update_policy: Annotated[Object, Doc("How it acts (PodUpdatePolicy).")] = {}
+    resource_policy: Annotated[Object, Doc("What it may set (PodResourcePolicy).")] = {}
+
+
+Vpa = Annotated[Autoscaler, Doc()]
+Replicas = Annotated[int | None, Doc("How many copies run; global.replicaCount if absent.", minimum=0)]
+
+
+class Global(Part):
+    """What holds for all components."""
+
+    vpa: Vpa
+    openshift: Annotated[
+        bool, Doc("Whether the cluster is OpenShift, which sets security contexts by itself.", default=False)
+    ]
+    require_default_pod_anti_affinity_term: Annotated[
+        bool, Doc("Whether copies of a component must, not only should, run on different nodes.", default=False)
+    ]
+    queue_label_key: Annotated[str, Doc("The label by which workloads name their queue.", default=names.QUEUE_LABEL)]
+    scheduler_name: Annotated[
+        str, Doc("The schedulerName of the pods this system is responsible for.", default=names.SCHEDULER_NAME)
+    ]
+    node_pool_label_key: Annotated[str, Doc("The label that divides nodes into pools.", default=names.NODE_POOL_LABEL)]
+    json_log: Annotated[bool, Doc("Whether logs are written as JSON.", default=False)]
+    affinity: Annotated[Object, Doc("Where all pods run (Affinity).")] = {}
+    security_context: Annotated[
+        Object, Doc("The security context of all containers (SecurityContext); a restricted one if absent.")
+    ] = {}
+    images_pull_secret: Annotated[str, Doc("Deprecated: use additionalImagePullSecrets.")] = ""
+    additional_image_pull_secrets: Annotated[list[str], Doc("Secrets to pull images with.")] = []
+    node_selector: Annotated[Labels, Doc("Labels of the nodes all deployments run on.")] = {}
+    tolerations: Annotated[list[Object], Doc("Taints that all deployments tolerate (Toleration).")] = []
+    daemonsets_tolerations: Annotated[list[Object], Doc("Taints that all daemon sets tolerate (Toleration).")] = []
+    priority_class_name: Annotated[str, Doc("The PriorityClass of all pods.")] = ""
+    replica_count: Annotated[int | None, Doc("How many copies of every component run; 1 if absent.", minimum=0)] = None
+    namespace_label_selector: Annotated[Labels, Doc("Only namespaces with these labels are looked at.")] = {}
+    pod_label_selector: Annotated[Labels, Doc("Only pods with these labels are looked at.")] = {}
+
+
+class Port(Part):
+    """A port of a Service and the container's port behind it."""
+
+    port: int
+    target_port: int
+    name: str = ""
+
+
+class MetricsPort(Port):
+    """The port of its metrics."""
+
+    port: Annotated[int, Doc("The port of the service.", **_port(8080))]
+    target_port: Annotated[int, Doc("The port of the container.", **_port(8080))]
+    name: Annotated[str, Doc("The name of the port.", default="metrics")] = ""
+
+
+class WebhookPort(Port):
+    """The port of the webhook."""
+
+    port: Annotated[int, Doc("The port of the service.", **_port(443))]
+    target_port: Annotated[int, Doc("The port of the container.", **_port(9443))]
+    name: Annotated[str, Doc("The name of the port.", default="webhook")] = ""
+
+
+class PodGrouperArgs(Part):
+    """How it groups."""
+
+    generic_karta_fallback: Annotated[
+        bool, Doc("Whether kinds without a grouper of their own use a Karta.", default=True)
+    ]
+    gang_schedule_knative: Annotated[
+        bool | None, Doc("Whether the pods of a Knative revision are started together; true if absent.")
+    ] = None
+    default_priorities_config_map_name: Annotated[
+        str, Doc("A ConfigMap with default priorities for kinds of workloads.")
+    ] = ""
+    default_priorities_config_map_namespace: Annotated[str, Doc("The namespace of that ConfigMap.")] = ""
+
+
+class PodGrouper(Part):
+    """The pod grouper, which finds the pods that belong together."""
+
+    service: Annotated[Service, Doc(words={"image": "podgrouper"})]
+    args: Annotated[PodGrouperArgs, Doc()]
+    vpa: Vpa
+    k8s_client_config: Annotated[ClientLimits, Doc("Limits of its requests to the API server.")]
+    replicas: Replicas = None
+    max_concurrent_reconciles: Annotated[int | None, Doc("How many pods it handles at a time.", minimum=1)] = None
+
+
+class Reservation(Part):
+    """The pods that reserve the GPUs which are shared."""
+
+    image: Annotated[Image, Doc(words={"image": "resource-reservation"})]
+    namespace: Annotated[str, Doc("Where the reservation pods run.", default=names.RESERVATION_NAMESPACE)]
+    service_account_name: Annotated[str, Doc("Their service account.", default=names.RESERVATION_APP)]
+    app_label: Annotated[str, Doc("Their `app` label.", default=names.RESERVATION_APP)]
+    pod_resources: Annotated[Object, Doc("What the container asks for.", shape=Resources)]
+    runtime_class_name: Annotated[
+        str | None, Doc("Their runtime class; nvidia if absent, an empty string means none.")
+    ] = None
+    allocation_timeout: Annotated[
+        int | None, Doc("Seconds to wait for the reserved device; 40 if absent.", minimum=1)
+    ] = None
+    reservation_pod_security_context: Annotated[Object, Doc("Their security context (PodSecurityContext).")] = {}
+    reservation_container_security_context: Annotated[
+        Object, Doc("Their container's security context (SecurityContext).")
+    ] = {}
+
+
+class ActionOverride(Part):
+    """What to change about one action."""
+
+    enabled: Annotated[bool | None, Doc("Whether it runs; absent leaves it as it is.")] = None
+    priority: Annotated[int | None, Doc("Its place in the order, higher first; absent leaves it as it is.")] = None
+
+
+class Override(ActionOverride):
+    """What to change about one plugin."""
+
+    arguments: Annotated[Labels | None, Doc("Its arguments; they replace all default ones.")] = None
+
+
+class Binder(Part):
+    """The binder, which carries out the scheduler's decisions."""
+
+    service: Annotated[Service, Doc(words={"image": "binder"})]
+    resource_reservation: Annotated[Reservation, Doc()]
+    vpa: Vpa
+    probe_port: Annotated[int, Doc("The port of its health checks.", **_port(8081))]
+    metrics_port: Annotated[int, Doc("The port of its metrics.", **_port(8080))]
+    plugins: Annotated[dict[str, Override], Doc("Changes to the binder's plugins, by name.")] = {}
+    replicas: Replicas = None
+    max_concurrent_reconciles: Annotated[
+        int | None, Doc("How many pods it binds at a time; 10 if absent.", minimum=1)
+    ] = None
+    volume_binding_timeout_seconds: Annotated[
+        int | None, Doc("Seconds to wait for volumes; 120 if absent.", minimum=1)
+    ] = None
+    cdi_enabled: Annotated[
+        bool | None, Doc("Whether devices are named by CDI; found out from the GPU operator if absent.")
+    ] = None
+
+
+class WebhookPorts(Part):
+    """Its ports."""
+
+    port: Annotated[int, Doc("The port of the service.", **_port(443))]
+    target_port: Annotated[int, Doc("The port of the container.", **_port(9443))]
+    probe_port: Annotated[int, Doc("The port of its health checks.", **_port(8081))]
+    metrics_port: Annotated[int, Doc("The port of its metrics.", **_port(8080))]
+
+
+class Admission(Part):
+    """The admission webhook, which completes and checks pods."""
+
+    service: Annotated[Service, Doc(words={"image": "admission"})]
+    webhook: Annotated[WebhookPorts, Doc()]
+    vpa: Vpa
+    gpu_sharing: Annotated[bool, Doc("Whether pods may ask for a part of a GPU.", default=False)]
+    block_nvidia_visible_devices: Annotated[
+        bool, Doc("Whether pods that set NVIDIA_VISIBLE_DEVICES are refused.", default=False)
+    ]
+    queue_label_selector: Annotated[
+        bool, Doc("Whether only namespaces with the queue label are looked at.", default=False)
+    ]
+    validating_webhook_configuration_name: Annotated[
+        str, Doc("The name of the validating webhook configuration.", default="validating-kai-admission")
+    ]
+    mutating_webhook_configuration_name: Annotated[
+        str, Doc("The name of the mutating webhook configuration.", default="mutating-kai-admission")
+    ]
+    replicas: Replicas = None
+    gpu_pod_runtime_class_name: Annotated[str | None, Doc("Deprecated: use gpuFractionRuntimeClassName.")] = None
+    gpu_fraction_runtime_class_name: Annotated[
+        str | None, Doc("The runtime class of pods that share a GPU; nvidia if absent, empty for none.")
+    ] = None
+
+
+class MetricsService(Part):
+    """The service of its metrics."""
+
+    type: Annotated[str, Doc("The type of the service.", default="ClusterIP")]
+    port: Annotated[int, Doc("The port of the service.", **_port(8080))]
+    target_port: Annotated[int, Doc("The port of the container.", **_port(8080))]
+
+
+class Scheduler(Part):
+    """The schedulers; what each shard may set is in SchedulingShard."""
+
+    service: Annotated[Service, Doc(words={"image": "scheduler"})]
+    scheduler_service: Annotated[MetricsService, Doc()]
+    vpa: Vpa
+    replicas: Replicas = None
+    gogc: ClassVar[Annotated[int, Doc("Accepted for compatibility; without effect here.", name="GOGC", default=400)]]
+
+
+class Validation(Part):
+    """Checks of objects when they are written."""
+
+    enable_validation: Annotated[bool, Doc("Whether objects are checked.", default=True)]
+    webhook_configuration_name_prefix: Annotated[
+        str, Doc("How the webhook configuration's name begins.", default="{prefix}")
+    ]
+
+
+class QueuePorts(Part):
+    """Its ports."""
+
+    metrics: Annotated[MetricsPort, Doc()]
+    webhook: Annotated[WebhookPort, Doc()]
+
+
+class QueueController(Part):
+    """The queue controller, which writes what queues use."""
+
+    service: Annotated[Service, Doc(words={"image": "queuecontroller"})]
+    controller_service: Annotated[QueuePorts, Doc()]
+    webhooks: Annotated[Validation, Doc(words={"prefix": "kai-queue-validation-"})]
+    vpa: Vpa
+    metrics_namespace: Annotated[str, Doc("The prefix of metric names; kai if absent.")] = ""
+    queue_label_to_metric_label: Annotated[
+        str, Doc("Queue labels to show as metric labels, as label=metric pairs.")
+    ] = ""
+    queue_label_to_default_metric_value: Annotated[
+        str, Doc("Values of those metric labels where a queue has no such label.")
+    ] = ""
+    replicas: Replicas = None
+
+
+class PodGroupPorts(Part):
+    """Its ports."""
+
+    webhook: Annotated[WebhookPort, Doc()]
+
+
+class PodGroupController(Part):
+    """The pod group controller, which writes what pod groups use."""
+
+    service: Annotated[Service, Doc(words={"image": "podgroupcontroller"})]
+    controller_service: Annotated[PodGroupPorts, Doc()]
+    webhooks: Annotated[Validation, Doc(words={"prefix": "kai-podgroup-validation-"})]
+    vpa: Vpa
+    replicas: Replicas = None
+    max_concurrent_reconciles: Annotated[int | None, Doc("How many pod groups it handles at a time.", minimum=1)] = None
+
+
+class ScalingArgs(Part):
+    """How it works."""
+
+    scaling_pod_image: Annotated[Image, Doc(words={"image": "scalingpod"})]
+    node_scale_namespace: Annotated[str, Doc("Where its scaling pods run.", default=names.SCALING_NAMESPACE)]
+    node_scale_service_account: Annotated[str, Doc("Their service account.", default=names.SCALING_NAMESPACE)]
+    gpu_memory_to_fraction_ratio: Annotated[
+        float | None, Doc("The part of a GPU that a request for memory counts as; 0.1 if absent.")
+    ] = None
+
+
+class NodeScaleAdjuster(Part):
+    """The node scale adjuster, which makes a cluster autoscaler see pods that wait for a part of a GPU."""
+
+    service: Annotated[Service, Doc(words={"image": "nodescaleadjuster"})]
+    args: Annotated[ScalingArgs, Doc()]
+    vpa: Vpa
+
+    @property
+    def replicas(self) -> int | None:
+        """As many as `global.replicaCount` says: there is no field for it."""
+        return None
+
+
+class Monitors(Part):
+    """How metrics are collected."""
+
+    enabled: Annotated[bool, Doc("Whether there are service monitors.", default=True)]
+    interval: Annotated[str, Doc("How often.", default="30s")]
+    scrape_timeout: Annotated[str, Doc("How long a collection may take.", default="10s")]
+    bearer_token_file: Annotated[
+        str, Doc("The token to collect with.", default="/var/run/secrets/kubernetes.io/serviceaccount/token")
+    ]
+
+
+class HealthProbe(Part):
+    """Seconds between two looks, seconds to wait for an answer, and how often to try again."""
+
+    interval: Annotated[int, Doc("Seconds between two looks.", minimum=1, default=30)]
+    timeout: Annotated[int, Doc("Seconds to wait for an answer.", minimum=1, default=10)]
+    max_retries: Annotated[int, Doc("Tries before it counts as lost.", minimum=0, default=5)]
+
+
+class Prometheus(Part):
+    """The database of past use, for fair shares over time."""
+
+    enabled: Annotated[bool, Doc("Whether one is deployed or used.", default=False)]
+    instance_name: Annotated[str, Doc("Its name.", default="prometheus")]
+    retention_period: Annotated[str, Doc("How long use is kept.", default="2w")]
+    sample_interval: Annotated[str, Doc("How often use is recorded.", default="1m")]
+    storage_class_name: Annotated[str, Doc("The storage class of that volume.", default="standard")]
+    service_monitor: Annotated[Monitors, Doc()]
+    accounting_label_key: Annotated[
+        str, Doc("The label of the service monitors it reads.", default="kai.scheduler/accounting")
+    ]
+    accounting_label_value: Annotated[str, Doc("The value of that label.", default="true")]
+    external_prometheus_health_probe: Annotated[HealthProbe, Doc("How that one is watched.")]
+    external_prometheus_url: Annotated[str, Doc("The address of one that exists already; none is deployed then.")] = ""
+    enable_persistent_storage: Annotated[bool, Doc("Whether it keeps its data on a volume; true if absent.")] = True
+    storage_size: Annotated[Quantity, Doc("The size of that volume; 50Gi if absent.")] = "50Gi"
+
+
+class NumaExporter(Part):
+    """The exporter of the NUMA zones that pods run on."""
+
+    service: Annotated[OptionalService, Doc(words={"image": "numa-placement-exporter"})]
+    node_selector: Annotated[Labels, Doc("Labels of the nodes it runs on.")] = {}
+    tolerations: Annotated[list[Object], Doc("Taints that it tolerates (Toleration).")] = []
+    poll_interval: Annotated[str, Doc("How often it looks; 1s if absent.")] = ""
+    drift_resync_interval: Annotated[str, Doc("How often it checks everything again; 60s if absent, 0 never.")] = ""
+    pod_resources_host_path: Annotated[str, Doc("The folder of the kubelet's pod resources socket.")] = (
+        "/var/lib/kubelet/pod-resources"
+    )
+    pod_resources_socket: Annotated[str, Doc("The kubelet's pod resources socket.")] = ""
+    sysfs_host_path: Annotated[str, Doc("The folder of the node's sysfs.")] = "/sys"
+
+
+class Config(Part):
+    """The spec of `kai-config`; `shared` is its part `global`."""
+
+    namespace: Annotated[str, Doc("Where the components run.", default=names.SYSTEM_NAMESPACE)]
+    pod_grouper: Annotated[PodGrouper, Doc()]
+    binder: Annotated[Binder, Doc()]
+    admission: Annotated[Admission, Doc()]
+    scheduler: Annotated[Scheduler, Doc()]
+    queue_controller: Annotated[QueueController, Doc()]
+    pod_group_controller: Annotated[PodGroupController, Doc()]
+    node_scale_adjuster: Annotated[NodeScaleAdjuster, Doc()]
+    prometheus: Annotated[Prometheus, Doc()]
+    numa_placement_exporter: Annotated[NumaExporter, Doc()]
+    shared: Annotated[Global, Doc()] = field(name="global")
+
+
+class StandardCondition(Part):
+    """One condition."""
+
+    type: Annotated[str, Doc("What the condition is about.", required=True, maxLength=316)]
+    status: Annotated[str, Doc("Whether it holds.", required=True, enum=["True", "False", "Unknown"])]
+    last_transition_time: Annotated[datetime, Doc("When the status last changed.", required=True)]
+    reason: Annotated[str, Doc("Why, as one word for programs.", required=True, maxLength=1024)]
+    message: Annotated[str, Doc("Why, in plain words.", required=True, maxLength=32768)]
+    observed_generation: Annotated[
+        int, Doc("The generation of the spec this was said of.", format="int64", minimum=0)
+    ] = 0
+
+
+class OperatorStatus(Part):
+    """What the operator made of it."""
+
+    conditions: Annotated[list[StandardCondition], keyed_by_type("Whether the {what} is deployed and works.")] = []

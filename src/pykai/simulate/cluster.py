@@ -1,0 +1,287 @@
+"""A simulation: the product on the in-memory API server in virtual time, with hollow kubelets and stand-in controllers.
+
+Everything that decides or writes is the product; this module only connects it: an API server, watches for those who
+look on, the objects that arrive when their time comes, and the end of the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pykai.config.usage import UsageConfig
+from pykai.hollow.settings import KubeletSettings, OnStart
+from pykai.kube.api import Api, Object, Patch, Resource
+from pykai.kube.clock import wall
+from pykai.kube.errors import AlreadyExists, ApiError
+from pykai.kube.memory import Admission, MemoryApi
+from pykai.kube.resources import NAMESPACE, NODE, POD
+from pykai.kube.watches import Watches
+from pykai.objects import names
+from pykai.simulate import checks, loop
+from pykai.simulate.controllers import WorkloadControllers, continued, settled
+from pykai.simulate.history import Outcome, PodLife
+from pykai.simulate.installed import SOURCE as INSTALLED
+from pykai.simulate.kubelets import Kubelets
+from pykai.simulate.manifests import Arrival
+from pykai.simulate.past_use import PastUse
+from pykai.simulate.recorder import Decision, Recorder
+from pykai.simulate.workloads import definitions, templated
+
+Progress = Callable[[float, int, int], None]
+"""Seconds simulated so far, pods that have ended, pods there have been."""
+NEVER = float("inf")
+_STEP_SECONDS = 10.0
+_NAMESPACES = (names.SYSTEM_NAMESPACE, names.RESERVATION_NAMESPACE, names.SCALING_NAMESPACE)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Times in seconds. The same setting and the same manifests give the same history."""
+
+    seed: int = 0
+    start: float = 1_767_225_600.0
+    """When the run begins: 2026-01-01T00:00:00Z."""
+    starting: float = 2.0
+    """From the bind of a pod until it runs."""
+    stopping: float = 5.0
+    """From the deletion of a pod until it is gone, where it does not say itself."""
+    job_runs: float = 60.0
+    """How long a Job's pod runs where it does not say itself; other pods run for ever."""
+    settled: float = 120.0
+    """A run without an end stops when nothing has happened for so long."""
+    usage: UsageConfig | None = None
+    """Which past use counts for fair shares; None: none does. The database it names is not asked."""
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What the product is connected to: an observer of decisions, and the past use of queues where it counts."""
+
+    observe: Callable[[Decision], None]
+    past: PastUse | None
+
+
+class Product(Protocol):
+    """The product, as a simulation runs it."""
+
+    def admission(self, queues: Callable[[], Mapping[str, Object]], warn: Callable[[str], None]) -> Sequence[Admission]:
+        """The webhooks; `queues` are those there are when asked, `warn` takes what the user is warned about."""
+        ...
+
+    def definitions(self) -> Sequence[Object]:
+        """The custom resource definitions to serve."""
+        ...
+
+    async def run(self, api: Api, hooks: Hooks, ready: asyncio.Event) -> None:
+        """Run all components until cancelled; `ready` is set once they work."""
+        ...
+
+    def programs(self, api: Api) -> OnStart:
+        """What those pods run that are programs of the product."""
+        ...
+
+    def faults(self) -> Sequence[str]:
+        """What went wrong in the product so far that never should, such as a plan that the judge refused."""
+        ...
+
+
+class BrokenError(RuntimeError):
+    """The product failed in the run: it has a bug."""
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """One run; `play` returns its outcome."""
+
+    product: Product
+    arrivals: Sequence[Arrival]
+    setting: Setting = field(default_factory=Setting)
+
+    def play(self, until: float | None = None, progress: Progress = lambda *_: None) -> Outcome:
+        """Run for so many seconds, or until nothing happens any more; ValueError where that may be never."""
+        if until is None and self.setting.usage is not None:
+            raise ValueError("where past use counts, a run has no end of its own")
+
+        async def playing() -> Outcome:
+            return await _Run(self.product, self.arrivals, self.setting).play(until, progress)
+
+        return loop.run(playing(), self.setting.start, self.setting.seed)
+
+    def refusals(self) -> list[str]:
+        """What the API server and admission refuse of the arrivals, each with where it was written; nothing runs."""
+
+        async def trying() -> list[str]:
+            return await _Run(self.product, self.arrivals, self.setting).refusals()
+
+        return loop.run(trying(), self.setting.start, self.setting.seed)
+
+
+class _Run:
+    """The parts of a run; made on its loop."""
+
+    def __init__(self, product: Product, arrivals: Sequence[Arrival], setting: Setting) -> None:
+        self._product, self._setting = product, setting
+        self._arrivals = sorted(arrivals, key=lambda arrival: arrival.at)
+        self._time = asyncio.get_running_loop().time
+        admission = product.admission(lambda: self._recorder.queues(), self._warn)
+        kinds = [*product.definitions(), *definitions()]
+        self._api = MemoryApi(wall, kinds, admission, setting.seed)
+        self._watches = Watches(self._api)
+        self._recorder = Recorder(self._watches, self._time, setting.usage is not None)
+        self._recorder.devices_of = self._devices_of
+        self._controllers = WorkloadControllers(self._api, self._watches, setting.seed)
+        times = (setting.starting, setting.stopping, setting.job_runs)
+        settings = KubeletSettings(*times, on_start=product.programs(self._api))
+        self._kubelets = Kubelets(self._api, self._watches, settings)
+
+    async def play(self, until: float | None, progress: Progress) -> Outcome:
+        """Let everything happen, and return what did."""
+        past = PastUse(self._setting.usage) if self._setting.usage else None
+        if past is not None:
+            self._recorder.on_sample = lambda sample: past.record(self._setting.start + sample.at, sample)
+        for name in _NAMESPACES:
+            await self._api.create(NAMESPACE, {"metadata": {"name": name}})
+        self._take_over()
+        await self._arrive_until(0.0)
+        ready = asyncio.Event()
+        parts = [
+            self._watches.run(),
+            self._recorder.run(),
+            self._kubelets.run(),
+            self._controllers.run(),
+            self._product.run(self._api, Hooks(self._recorder.observe, past), ready),
+        ]
+        tasks = [asyncio.create_task(part) for part in parts]
+        try:
+            await self._conducted(tasks, until, progress)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        self._recorder.finish()
+        return self._outcome()
+
+    async def refusals(self) -> list[str]:
+        """Apply everything, and the pods of templates, to a server on which nothing runs."""
+        self._take_over()
+        found: list[str] = []
+        for arrival in self._arrivals:
+            try:
+                await self._apply(arrival.resource, arrival.obj)
+                for number, (below, template) in enumerate(checks.pods_in(arrival.obj)):
+                    if below and not arrival.exists:
+                        await self._apply(POD, _of_template(arrival.obj, template, number))
+            except ApiError as error:
+                found.append(f"{arrival.source}: {error.message}")
+        return found
+
+    def _take_over(self) -> None:
+        """Store what was read from a cluster."""
+        for arrival in [arrival for arrival in self._arrivals if arrival.exists]:
+            self._arrivals.remove(arrival)
+            obj = continued(arrival.obj) if arrival.resource == POD else arrival.obj
+            namespace = arrival.key[0]
+            if namespace:
+                self._api.load(NAMESPACE, _namespace(namespace))
+            self._api.load(arrival.resource, obj)
+            if arrival.resource == POD:
+                self._controllers.adopt(obj)
+
+    async def _conducted(self, tasks: Sequence[asyncio.Task[None]], until: float | None, progress: Progress) -> None:
+        """Bring the arrivals and wait for the end; a part that ends before is an error."""
+        history = self._recorder.history
+        while True:
+            now = self._time()
+            await self._arrive_until(now)
+            progress(now, history.ended, len(history.lives))
+            for task in tasks:
+                if task.done():
+                    task.result()
+            if faults := self._product.faults():
+                raise BrokenError(f"at {now:g} s the product failed: {faults[0]}")
+            if until is None and self._quiet():
+                return
+            following = [arrival.at for arrival in self._arrivals[:1]]
+            step = min([*following, now + _STEP_SECONDS, NEVER if until is None else until])
+            await asyncio.sleep(step - now)
+            if until is not None and self._time() >= until:
+                return
+
+    def _quiet(self) -> bool:
+        """Whether nothing is planned, and nothing has happened for a while."""
+        planned = self._arrivals or self._controllers.has_schedules or self._kubelets.will_change
+        return not planned and self._time() - self._recorder.last_change >= self._setting.settled
+
+    # ---------------------------------------------------------------------------------------------------- arrivals
+    async def _arrive_until(self, now: float) -> None:
+        while self._arrivals and self._arrivals[0].at <= now:
+            arrival = self._arrivals.pop(0)
+            title = f"{arrival.obj['kind']} {'/'.join(filter(None, arrival.key))}"
+            try:
+                changed = await self._apply(arrival.resource, arrival.obj)
+            except ApiError as error:
+                self._recorder.log("Refused", title, error.message)
+                self._warn(f"{arrival.source}: refused: {error.message}")
+                continue
+            if arrival.resource != POD and not arrival.source.startswith(INSTALLED):
+                self._recorder.log("Changed" if changed else "Arrived", title)
+
+    async def _apply(self, resource: Resource, obj: Object) -> bool:
+        """Create an object, or change the one of its name; whether it was there."""
+        meta = obj["metadata"]
+        namespace = meta.get("namespace", "")
+        if resource == POD:
+            obj = settled(obj, namespace, self._setting.seed)
+        if namespace:
+            with contextlib.suppress(AlreadyExists):
+                await self._api.create(NAMESPACE, {"metadata": {"name": namespace}})
+        try:
+            await self._api.create(resource, obj)
+            return False
+        except AlreadyExists:
+            ref = resource.ref(meta["name"], namespace)
+            present = await self._api.get(ref, Object)
+            version = {"resourceVersion": present["metadata"]["resourceVersion"]}
+            await self._api.update(ref, {**obj, "metadata": {**meta, **version}})
+            if resource == NODE:
+                await self._api.patch(ref.sub("status"), Patch.merge({"status": obj.get("status") or {}}))
+            return True
+
+    def _warn(self, text: str) -> None:
+        self._recorder.history.remark(text)
+
+    # ----------------------------------------------------------------------------------------------------- outcome
+    def _devices_of(self, pod: Object) -> tuple[int, ...]:
+        """The numbers of the devices a pod uses: its own, or those that reservation pods hold for it."""
+        node, labels = pod["spec"].get("nodeName") or "", pod["metadata"].get("labels") or {}
+        groups = sorted({value for key, value in labels.items() if key.startswith(names.GPU_GROUP_LABEL)})
+        if not groups:
+            return self._kubelets.held(node, pod["metadata"]["uid"])
+        found = [self._recorder.reservations[group] for group in groups if group in self._recorder.reservations]
+        return tuple(sorted(n for each in found for n in self._kubelets.held(node, each["metadata"]["uid"])))
+
+    def _outcome(self) -> Outcome:
+        holders: dict[str, list[list[tuple[PodLife, float]]]] = {
+            node: [[] for _ in devices] for node, devices in self._kubelets.devices.items()
+        }
+        for _, life in self._recorder.living():
+            for number in life.devices if life.ended_at is None else ():
+                holders[life.node][number].append((life, life.portion if life.shared else 1.0))
+        assert self._recorder.queue_table is not None, "the scheduler never ran"
+        left = sum(1 for _ in self._recorder.living())
+        return Outcome(self._recorder.history, self._recorder.queue_table, holders, left)
+
+
+def _namespace(name: str) -> Object:
+    meta = {"name": name, "uid": f"namespace-{name}", "labels": {"kubernetes.io/metadata.name": name}}
+    return {"metadata": meta, "status": {"phase": "Active"}}
+
+
+def _of_template(obj: Object, template: Object, number: int) -> Object:
+    """A pod of a workload's template, to try whether it is admitted."""
+    pod = templated(template, f"{obj['metadata']['name']}-template-{number}")
+    return {**pod, "metadata": {**pod["metadata"], "namespace": obj["metadata"]["namespace"]}}

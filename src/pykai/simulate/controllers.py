@@ -1,0 +1,320 @@
+"""The loop of the stand-in controllers: follow workloads and pods, and make what is wanted and missing."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import structlog
+
+from pykai.config.usage import parse_cron
+from pykai.hollow import spans
+from pykai.kube.api import Api, Deletion, EventType, Object, Patch, Propagation, Ref
+from pykai.kube.clock import wall
+from pykai.kube.errors import AlreadyExists, ApiError, NotFound
+from pykai.kube.replica import Change
+from pykai.kube.resources import CRON_JOB, JOB, POD
+from pykai.kube.watch import SharedWatch
+from pykai.kube.watches import Watches
+from pykai.objects import names
+from pykai.simulate.workloads import WORKLOADS, Child, templated
+
+KEPT_SECONDS = 60.0
+"""How long a finished Job, or a finished pod without a controller, stays where it does not say so itself."""
+MINUTE = 60.0
+_OVER = ("Succeeded", "Failed")
+_DEVICE_LABEL, _RECEIVED = names.GPU_GROUP_LABEL, names.RECEIVED_RESOURCE_TYPE
+_BACKGROUND = Deletion(propagation=Propagation.BACKGROUND)
+Item = tuple[str, str, str]
+"""Kind, namespace and name of a workload."""
+log = structlog.get_logger("workloads")
+
+
+@dataclass
+class JobCount:
+    """The pods of a Job: those that count, how many have done their work, and how many there ever were."""
+
+    active: set[str] = field(default_factory=set)
+    finished: int = 0
+    made: int = 0
+
+
+class WorkloadControllers:
+    """All stand-ins on one API server. `seed` draws times that are written as ranges."""
+
+    def __init__(self, api: Api, watches: Watches, seed: int) -> None:
+        self._api = api
+        self._seed = seed
+        self._pods = watches.of(POD, Object)
+        self._rows = {row.resource.kind: row for row in WORKLOADS}
+        self._resources = {JOB.kind: JOB, CRON_JOB.kind: CRON_JOB} | {
+            kind: row.resource for kind, row in self._rows.items()
+        }
+        self._followed: dict[str, SharedWatch[Object]] = {
+            kind: watches.of(resource, Object) for kind, resource in self._resources.items()
+        }
+        self._counts: dict[str, JobCount] = {}
+        self._done: set[tuple[str, str]] = set()
+        """(Uid of the workload, name of the child) whose work is done: it is not made again."""
+        self._adopted: set[str] = set()
+        """Uids of pods whose controller was left behind in the cluster they were read from."""
+        self._queue: asyncio.Queue[Item] = asyncio.Queue()
+        self._queued: set[Item] = set()
+        self._begun: set[asyncio.Future[None]] = set()
+
+    async def run(self) -> None:
+        """Work until cancelled; the watches run beside."""
+        for kind, watch in self._followed.items():
+            await watch.synced()
+            watch.subscribe(partial(self._workload_changed, kind))
+        await self._pods.synced()
+        self._pods.subscribe(self._pod_changed)
+        while True:
+            item = await self._queue.get()
+            self._queued.discard(item)
+            try:
+                await self._reconcile(*item)
+            except ApiError as error:
+                log.warning("workload refused", kind=item[0], name="/".join(item[1:]), error=error.message)
+
+    @property
+    def has_schedules(self) -> bool:
+        """Whether a CronJob exists: such a run never ends by itself."""
+        return len(self._followed[CRON_JOB.kind]) > 0
+
+    def adopt(self, pod: Object) -> None:
+        """Replace a pod that was read from a cluster when it is evicted, if a controller did so there."""
+        if controller_of(pod) is not None:
+            self._adopted.add(pod["metadata"]["uid"])
+
+    # ----------------------------------------------------------------------------------------------------- changes
+    def _workload_changed(self, kind: str, change: Change[Object]) -> None:
+        if change.type is EventType.DELETED:
+            self._counts.pop(change.object["metadata"]["uid"], None)
+            return
+        if kind == CRON_JOB.kind and change.type is EventType.ADDED:
+            self._tick_later((kind, *change.key))
+        elif kind != CRON_JOB.kind:
+            self._add((kind, *change.key))
+
+    def _pod_changed(self, change: Change[Object]) -> None:
+        pod = change.object
+        owner = controller_of(pod)
+        if pod["metadata"]["uid"] in self._adopted:
+            self._replace_adopted(change)
+            return
+        over = (pod.get("status") or {}).get("phase") in _OVER
+        if owner is None:
+            if over and change.type is not EventType.DELETED:
+                asyncio.get_running_loop().call_later(KEPT_SECONDS, self._forget, pod)
+            return
+        leaving = change.type is EventType.DELETED or "deletionTimestamp" in pod["metadata"]
+        if owner["kind"] == JOB.kind:
+            self._count(owner["uid"], pod, over, leaving)
+        elif over and pod["status"]["phase"] == "Succeeded" and not leaving:
+            self._done.add((owner["uid"], change.key[1]))
+        if over or leaving:
+            self._wake_owner(change.key[0], owner)
+
+    def _replace_adopted(self, change: Change[Object]) -> None:
+        pod = change.object
+        over = (pod.get("status") or {}).get("phase") in _OVER
+        if over or change.type is EventType.DELETED or "deletionTimestamp" in pod["metadata"]:
+            self._adopted.discard(pod["metadata"]["uid"])
+            if not over:
+                self._begin(self._make_again(pod))
+
+    async def _make_again(self, pod: Object) -> None:
+        made = await self._api.create(POD, successor(pod), pod["metadata"]["namespace"])
+        self._adopted.add(made["metadata"]["uid"])
+
+    def _count(self, uid: str, pod: Object, over: bool, leaving: bool) -> None:
+        """Take a pod off its Job's list; one that succeeded has done a part of the work."""
+        count, name = self._counts.get(uid), pod["metadata"]["name"]
+        if count is None or name not in count.active or not (over or leaving):
+            return
+        count.active.discard(name)
+        if over and pod["status"]["phase"] == "Succeeded":
+            count.finished += 1
+
+    def _wake_owner(self, namespace: str, owner: Object) -> None:
+        """Look at the workload of a pod, and at what owns that in turn."""
+        kind, name = owner["kind"], owner["name"]
+        while kind in self._followed:
+            self._add((kind, namespace, name))
+            found = self._followed[kind].get(name, namespace)
+            above = controller_of(found) if found else None
+            if above is None:
+                return
+            kind, name = above["kind"], above["name"]
+
+    def _add(self, item: Item) -> None:
+        if item not in self._queued:
+            self._queued.add(item)
+            self._queue.put_nowait(item)
+
+    def _forget(self, pod: Object) -> None:
+        """Delete a finished pod that nobody else cleans up, as the garbage collector of pods does in the end."""
+        meta = pod["metadata"]
+        self._begin(self._deleted(POD.ref(meta["name"], meta["namespace"]), Deletion(uid=meta["uid"])))
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._begun.add(task)
+        task.add_done_callback(self._begun.discard)
+
+    # ------------------------------------------------------------------------------------------------- reconciling
+    async def _reconcile(self, kind: str, namespace: str, name: str) -> None:
+        found = self._followed[kind].get(name, namespace)
+        if found is None or "deletionTimestamp" in found["metadata"]:
+            return
+        obj = {"apiVersion": self._resources[kind].api_version, "kind": kind, **found}
+        if kind == JOB.kind:
+            await self._fill_job(obj)
+        elif kind != CRON_JOB.kind:
+            await self._make_children(obj)
+
+    async def _make_children(self, obj: Object) -> None:
+        row, meta = self._rows[obj["kind"]], obj["metadata"]
+        made: dict[str, Object] = {}
+        for child in row.wants(obj):
+            owner = made.get(child.owner, obj)
+            if (owner["metadata"]["uid"], child.name) not in self._done:
+                made[child.name] = await self._make(child, owner, meta["namespace"], obj)
+        if row.status and (wanted := row.status(obj)) != {key: (obj.get("status") or {}).get(key) for key in wanted}:
+            ref = row.resource.ref(meta["name"], meta["namespace"]).sub("status")
+            await self._api.patch(ref, Patch.merge({"status": wanted}))
+
+    async def _make(self, child: Child, owner: Object, namespace: str, workload: Object) -> Object:
+        """The child as it is, made if it does not exist."""
+        body = timed(child.body, workload, self._seed)
+        body = {**body, "metadata": {**body["metadata"], "ownerReferences": [reference(owner)]}}
+        whole = {"apiVersion": child.resource.api_version, "kind": child.resource.kind}
+        try:
+            if child.resource == POD:
+                body = settled(body, namespace, self._seed)
+            return whole | await self._api.create(child.resource, body, namespace)
+        except AlreadyExists:
+            return whole | await self._api.get(child.resource.ref(child.name, namespace), Object)
+
+    # -------------------------------------------------------------------------------------------------------- jobs
+    async def _fill_job(self, job: Object) -> None:
+        meta, spec = job["metadata"], job["spec"]
+        count = self._counts.setdefault(meta["uid"], JobCount())
+        parallel = int(spec.get("parallelism", 1))
+        completions = int(spec.get("completions", parallel))
+        if count.finished >= completions:
+            await self._complete(job)
+            return
+        wanted = 0 if spec.get("suspend") else min(parallel, completions - count.finished)
+        while len(count.active) < wanted:
+            name = f"{meta['name']}-{count.made}"
+            count.made += 1
+            count.active.add(name)
+            pod = templated(spec["template"], name, {"job-name": meta["name"]})
+            await self._make(Child(POD, pod), job, meta["namespace"], job)
+
+    async def _complete(self, job: Object) -> None:
+        """Report that the Job is complete, and delete it when its time has come."""
+        meta, status = job["metadata"], job.get("status") or {}
+        if status.get("completionTime"):
+            return
+        ref = JOB.ref(meta["name"], meta["namespace"])
+        done = {"type": "Complete", "status": "True"}
+        await self._api.patch(
+            ref.sub("status"), Patch.merge({"status": {"completionTime": "now", "conditions": [done]}})
+        )
+        if controller_of(job) is None or "ttlSecondsAfterFinished" in job["spec"]:
+            kept = float(job["spec"].get("ttlSecondsAfterFinished", KEPT_SECONDS))
+            asyncio.get_running_loop().call_later(kept, lambda: self._begin(self._deleted(ref, _BACKGROUND)))
+
+    async def _deleted(self, ref: Ref, how: Deletion) -> None:
+        try:
+            await self._api.delete(ref, how)
+        except NotFound:
+            return
+
+    # --------------------------------------------------------------------------------------------------- cron jobs
+    def _tick_later(self, item: Item) -> None:
+        now = wall()
+        next_minute = (math.floor(now / MINUTE) + 1) * MINUTE
+        loop = asyncio.get_running_loop()
+        loop.call_later(next_minute - now, lambda: self._begin(self._tick(item)))
+
+    async def _tick(self, item: Item) -> None:
+        """Make a Job if the schedule says so this minute."""
+        kind, namespace, name = item
+        found = self._followed[kind].get(name, namespace)
+        if found is None:
+            return
+        self._tick_later(item)
+        minute = math.floor(wall() / MINUTE) * MINUTE
+        if found["spec"].get("suspend") or parse_cron(found["spec"]["schedule"]).last_before(minute + 1) != minute:
+            return
+        cron_job = {"apiVersion": CRON_JOB.api_version, "kind": kind, **found}
+        job = templated(found["spec"]["jobTemplate"], f"{name}-{int(minute // MINUTE)}")
+        await self._make(Child(JOB, job), cron_job, namespace, cron_job)
+
+
+# --------------------------------------------------------------------------------------------------------------- parts
+def controller_of(obj: Object) -> Object | None:
+    """The owner that made an object; None for one that was written by hand."""
+    owners = obj["metadata"].get("ownerReferences") or ()
+    return next((owner for owner in owners if owner.get("controller")), None)
+
+
+def reference(owner: Object) -> Object:
+    """The owner reference of a child."""
+    meta = owner["metadata"]
+    named = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": meta["name"], "uid": meta["uid"]}
+    return {**named, "controller": True, "blockOwnerDeletion": True}
+
+
+def timed(child: Object, workload: Object, seed: int) -> Object:
+    """The child with the run time its workload is annotated with: all pods of a workload run equally long."""
+    meta = workload["metadata"]
+    text = (meta.get("annotations") or {}).get(names.RUN_SECONDS)
+    own = child["metadata"].get("annotations") or {}
+    if text is None or names.RUN_SECONDS in own:
+        return child
+    drawn = spans.written(spans.seconds(text).draw(f"{seed}/{meta['namespace']}/{meta['name']}/run"))
+    return {**child, "metadata": {**child["metadata"], "annotations": {names.RUN_SECONDS: drawn, **own}}}
+
+
+def settled(pod: Object, namespace: str, seed: int) -> Object:
+    """The pod with its times drawn, where its annotations give ranges: by seed and name, so that they stay the same.
+
+    A pod that says how long it runs, but not what follows, ends then.
+    """
+    notes = dict(pod["metadata"].get("annotations") or {})
+    for key in (names.RUN_SECONDS, names.STOP_SECONDS):
+        if text := notes.get(key):
+            notes[key] = spans.written(spans.seconds(text).draw(f"{seed}/{namespace}/{pod['metadata']['name']}/{text}"))
+    spec = pod["spec"]
+    if notes.get(names.RUN_SECONDS, spans.FOREVER) != spans.FOREVER:
+        spec = {"restartPolicy": "Never", **spec}
+    return {**pod, "metadata": {**pod["metadata"], "annotations": notes}, "spec": spec} if notes else pod
+
+
+def continued(pod: Object) -> Object:
+    """A pod that was read from a cluster: it stays in its group, and runs on unless it says how long."""
+    meta = pod["metadata"]
+    notes = {names.RUN_SECONDS: spans.FOREVER, **(meta.get("annotations") or {})}
+    if names.POD_GROUP_ANNOTATION in notes:
+        notes[names.SKIP_PODGROUPER] = "true"
+    return {**pod, "metadata": {**meta, "annotations": notes}}
+
+
+def successor(pod: Object) -> Object:
+    """The pod that a controller makes in place of an evicted one: as that was before it was bound."""
+    meta = pod["metadata"]
+    labels = {key: value for key, value in (meta.get("labels") or {}).items() if not key.startswith(_DEVICE_LABEL)}
+    notes = {key: value for key, value in (meta.get("annotations") or {}).items() if key != _RECEIVED}
+    stem, _, number = meta["name"].rpartition("-again-")
+    name = f"{stem or meta['name']}-again-{int(number) + 1 if stem else 1}"
+    spec = {key: value for key, value in pod["spec"].items() if key not in ("nodeName", "priority")}
+    return {"metadata": {"name": name, "labels": labels, "annotations": notes}, "spec": spec}

@@ -1,0 +1,125 @@
+"""Clusters and workloads made up from a few numbers and a seed, as manifests: what is generated can be written by hand.
+
+The mix of work is that of a shared GPU cluster: many small jobs, shares of devices, a few gangs; most are of priority
+train, some build. The cluster is busy: work comes LOAD times as fast as it can be done until the last job has arrived,
+and most of the first jobs are of one team, so that others reclaim their share when they come.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pykai.objects import names
+from pykai.simulate.manifests import Manifest, Object, Origin
+
+GPU_MEMORY_MIB = 81920
+LOAD = 1.6
+FIRST_JOBS, FIRST_TEAM_SHARE = 0.4, 0.8
+"""Which part of the jobs comes first, and which part of those the first team has."""
+MEDIAN_SECONDS = 300.0
+SPREAD = 0.8
+"""Sigma of the logarithm of run times."""
+BUILD_SHARE = 0.15
+TEAMS = ("team-a", "team-b", "team-c")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """One kind of job: how often (a weight), pods, GPUs of each or an annotation that asks for a share; GPUs in all."""
+
+    weight: int
+    pods: int
+    gpus: int
+    annotation: tuple[str, str] | None
+    total: float
+
+
+SHAPES = (
+    Shape(35, 1, 1, None, 1.0),
+    Shape(20, 1, 0, (names.GPU_FRACTION, "0.5"), 0.5),
+    Shape(10, 1, 0, (names.GPU_FRACTION, "0.25"), 0.25),
+    Shape(10, 1, 0, (names.GPU_MEMORY, "20000"), 0.25),
+    Shape(15, 1, 4, None, 4.0),
+    Shape(7, 4, 1, None, 4.0),
+    Shape(3, 4, 4, None, 16.0),
+)
+
+
+def nodes(count: int, gpus: int) -> list[Manifest]:
+    """Equal nodes, named so that their order is their number."""
+    digits = len(str(max(count - 1, 0)))
+    return [manifest("--nodes", number, node(f"node-{number:0{digits}d}", gpus)) for number in range(count)]
+
+
+def node(name: str, gpus: int) -> Object:
+    """A node that has room for a pod on each of its GPUs."""
+    labels = {names.HOSTNAME_LABEL: name}
+    amounts = {"cpu": "64", "memory": "512Gi", "pods": str(max(110, gpus))}
+    if gpus:
+        labels |= {names.GPU_COUNT_LABEL: str(gpus), names.GPU_MEMORY_LABEL: str(GPU_MEMORY_MIB)}
+        amounts[names.NVIDIA_GPU] = str(gpus)
+    meta = {"name": name, "labels": labels}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": meta, "status": {"allocatable": amounts}}
+
+
+def queues(gpus: float) -> list[Manifest]:
+    """A department that owns all GPUs, divided equally among its teams."""
+    rows = [("department", "", gpus), *((team, "department", gpus // len(TEAMS)) for team in TEAMS)]
+    return [manifest("--jobs", number, queue(*row)) for number, row in enumerate(rows)]
+
+
+def queue(name: str, parent: str, quota: float) -> Object:
+    """A queue with a quota of GPUs, everything else unlimited."""
+    free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
+    spec: dict[str, Any] = {"resources": {"cpu": free, "memory": free, "gpu": {**free, "quota": quota}}}
+    if parent:
+        spec["parentQueue"] = parent
+    return {"apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": {"name": name}, "spec": spec}
+
+
+def jobs(count: int, among: Sequence[str], gpus: float, seed: int) -> list[Manifest]:
+    """So many jobs for these queues on a cluster with so many GPUs."""
+    draw = random.Random(f"{seed}/jobs")
+    fitting = [shape for shape in SHAPES if shape.total <= max(gpus, 1)]
+    weights = [shape.weight for shape in fitting]
+    mean_gpus = sum(s.weight * s.total for s in fitting) / sum(weights)
+    spacing = mean_gpus * MEDIAN_SECONDS * 1.38 / (max(gpus, 1.0) * LOAD)
+    made, clock = [], 0.0
+    for number in range(count):
+        shape = draw.choices(fitting, weights)[0]
+        story = (round(clock, 1), round(MEDIAN_SECONDS * draw.lognormvariate(0, SPREAD)))
+        priority = "build" if draw.random() < BUILD_SHARE else "train"
+        owner = among[0] if number < FIRST_JOBS * count and draw.random() < FIRST_TEAM_SHARE else draw.choice(among)
+        job = _job(f"job-{number:05d}", shape, (owner, priority), story)
+        made.append(manifest("--jobs", number, job))
+        clock += draw.expovariate(1 / spacing)
+    return made
+
+
+def _job(name: str, shape: Shape, owner: tuple[str, str], story: tuple[float, float]) -> Object:
+    """`owner`: queue and priority class; `story`: seconds until it arrives, seconds it runs."""
+    (team, priority), (arrives, runs) = owner, story
+    notes = {names.ARRIVES: f"{arrives}s", names.RUN_SECONDS: str(runs)}
+    if shape.pods > 1:
+        notes[names.BATCH_MIN_MEMBER] = str(shape.pods)
+    labels = {names.QUEUE_LABEL: team, names.PRIORITY_CLASS_LABEL: priority}
+    requests = {"cpu": "2", "memory": "8Gi", **({names.NVIDIA_GPU: str(shape.gpus)} if shape.gpus else {})}
+    template = {
+        "metadata": {"labels": labels, "annotations": dict([shape.annotation] if shape.annotation else ())},
+        "spec": {
+            "schedulerName": names.SCHEDULER_NAME,
+            "restartPolicy": "Never",
+            "containers": [{"name": "main", "image": "train", "resources": {"requests": requests, "limits": requests}}],
+        },
+    }
+    meta = {"name": name, "labels": labels, "annotations": notes}
+    spec = {"parallelism": shape.pods, "completions": shape.pods, "template": template}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec}
+
+
+def manifest(source: str, number: int, obj: Object) -> Manifest:
+    """An object nobody wrote; `number` counts from 0."""
+    return Manifest(Origin(source, number + 1), obj)

@@ -1,0 +1,152 @@
+"""What happened in a run: lives of pods, events, and the queues' figures over time. Times are seconds since its start.
+
+Everything shown, written or plotted comes from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from pykai.model.queues import QueueTable
+from pykai.model.resources import GPU
+
+Key = tuple[str, str]
+Triple = tuple[float, float, float]
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One line of the log. `kind` is a key of KINDS, `about` kind and name of an object."""
+
+    at: float
+    kind: str
+    about: str
+    message: str = ""
+
+
+KINDS: dict[str, str] = {
+    "Arrived": "an object came into the cluster",
+    "Changed": "an object was applied again",
+    "Waits": "a workload stays without a place; the message tells why",
+    "Pipelined": "a pod was promised a place that others still hold",
+    "Scheduled": "a pod was given a node",
+    "Started": "a pod runs",
+    "Evicted": "a pod has to leave; the message tells for whom",
+    "Gone": "an evicted pod has left its node",
+    "Finished": "a pod did all its work",
+    "Completed": "a Job did all its work",
+    "Failed": "a pod ended with an error, or its kubelet refused it",
+    "Deleted": "a pod has to leave, not because of the scheduler",
+    "Requested": "the scheduler asked the binder to bind a pod",
+    "Refused": "the API server or admission refused an object; the message tells why",
+    "Event": "a component recorded an Event of Kubernetes",
+}
+
+
+class PodLife(msgspec.Struct, rename="camel"):
+    """One pod from arrival to end. A time is None until it comes.
+
+    `reason`: why it waits, or why it had to leave; `waited_for`: why it waited, once it does no more. An evicted pod
+    has the action, the group it made room for (empty: nobody), and the node for its replacement (empty: none).
+    """
+
+    namespace: str
+    name: str
+    queue: str
+    group: str
+    job: str
+    arrived_at: float
+    asks_for: str = ""
+    scheduled_at: float | None = None
+    started_at: float | None = None
+    evicted_at: float | None = None
+    ended_at: float | None = None
+    node: str = ""
+    devices: tuple[int, ...] = ()
+    gpus: float = 0.0
+    shared: bool = False
+    portion: float = 0.0
+    state: str = "Waiting"
+    reason: str = ""
+    waited_for: str = ""
+    evicted_by: str = ""
+    evicted_for: str = ""
+    moves_to: str = ""
+
+    @property
+    def key(self) -> Key:
+        return self.namespace, self.name
+
+    @property
+    def title(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class QueueSample(msgspec.Struct, frozen=True, rename="camel"):
+    """A queue at one instant: cpu (milli), memory (bytes), gpu (devices); -1 is unlimited.
+
+    `usage`: parts (0..1) of the cluster that it held in the window of the past; None where the past does not count.
+    """
+
+    fair_share: Triple
+    allocated: Triple
+    requested: Triple
+    usage: Triple | None = None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The cluster at one instant, after that instant's cycle."""
+
+    at: float
+    queues: dict[str, QueueSample]
+    gpus_used: float
+    capacity: Triple
+    waiting: int
+
+    @property
+    def gpus_total(self) -> float:
+        return self.capacity[GPU]
+
+    @property
+    def past_counts(self) -> bool:
+        """Whether fair shares depend on past use."""
+        return any(queue.usage is not None for queue in self.queues.values())
+
+
+@dataclass
+class History:
+    """Appended to while the simulation runs."""
+
+    events: list[Event] = field(default_factory=list)
+    lives: list[PodLife] = field(default_factory=list)
+    ended: int = 0
+    samples: list[Sample] = field(default_factory=list)
+    cycles: int = 0
+    ended_at: float = 0.0
+    remarks: list[str] = field(default_factory=list)
+    """What the user should know about the manifests, each said once."""
+
+    def remark(self, text: str) -> None:
+        """Say something, unless it was said before."""
+        if text not in self.remarks:
+            self.remarks.append(text)
+
+    def log(self, at: float, kind: str, about: str, message: str = "") -> None:
+        """Add a line."""
+        assert kind in KINDS
+        self.events.append(Event(at, kind, about, message))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished run: its history, and the queues and devices as it left them."""
+
+    history: History
+    queues: QueueTable
+    devices: Mapping[str, Sequence[Sequence[tuple[PodLife, float]]]]
+    """By node, in the order of their numbers: the pods that hold a device, each with its portion."""
+    left_pods: int = 0
+    """Pods that exist at the end."""

@@ -1,0 +1,148 @@
+"""Kubernetes YAML from files and directories, document by document; each knows where it came from."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pykai.config import documents
+from pykai.config.fields import FieldError
+from pykai.kube.api import Resource
+
+Object = dict[str, Any]
+SUFFIXES = (".yaml", ".yml", ".json")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where an object was written: file and number of the document in it, from 1; 0 is the file as a whole."""
+
+    file: str
+    number: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file}: document {self.number}" if self.number else self.file
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One object as it was written."""
+
+    origin: Origin
+    obj: Object
+
+    @property
+    def title(self) -> str:
+        """Kind and name, as far as it has them."""
+        meta = self.obj.get("metadata")
+        name = meta.get("name") if isinstance(meta, dict) else None
+        return " ".join(str(part) for part in (self.obj.get("kind"), name) if part)
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """An object that comes into the cluster `at` seconds after the start; `source`: where it was written.
+
+    `exists`: it was read from a cluster and is taken over as it is.
+    """
+
+    at: float
+    resource: Resource
+    obj: Object
+    source: str = ""
+    exists: bool = False
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace (empty where its kind has none) and name."""
+        meta = self.obj["metadata"]
+        return meta.get("namespace", ""), meta["name"]
+
+
+class ManifestError(ValueError):
+    """An object cannot be simulated as it is written; the text names file, document and field."""
+
+    def __init__(self, where: Manifest | Origin, field: str, message: str) -> None:
+        origin = where.origin if isinstance(where, Manifest) else where
+        title = where.title if isinstance(where, Manifest) else ""
+        parts = [f"{origin}{f' ({title})' if title else ''}", *([field] if field else []), message]
+        super().__init__(": ".join(parts))
+        self.field = field
+
+
+STANDARD = Path("-")
+"""Standard input."""
+
+
+def is_read_from_a_cluster(obj: Object) -> bool:
+    """Whether an object is what `kubectl get -o yaml` shows, not what a person wrote."""
+    meta = obj.get("metadata")
+    return isinstance(meta, dict) and bool(meta.get("uid")) and "creationTimestamp" in meta
+
+
+def read(paths: Iterable[Path], recursive: bool = False) -> list[Manifest]:
+    """Every object in files and directories (their YAML and JSON files by name), in order; `-` is standard input.
+
+    `recursive`: directories in directories count, too.
+    """
+    return [manifest for path in paths for manifest in _read(path, recursive)]
+
+
+def _read(path: Path, recursive: bool) -> list[Manifest]:
+    if path == STANDARD:
+        found = parse(sys.stdin.read(), "standard input")
+    else:
+        found = [manifest for file in _files(path, recursive) for manifest in parse(_text(file), str(file))]
+    if not found:
+        raise ManifestError(Origin(str(path)), "", "holds no object")
+    return found
+
+
+def _text(file: Path) -> str:
+    try:
+        return documents.text_of(file)
+    except FieldError as error:
+        raise ManifestError(Origin(str(file)), "", error.message) from error
+
+
+def _files(path: Path, recursive: bool) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    inside = path.rglob("*") if recursive else path.iterdir()
+    found = sorted(file for file in inside if file.suffix in SUFFIXES and file.is_file())
+    if not found:
+        deeper = "" if recursive else " (-R reads the directories in it, too)"
+        names = ", ".join(SUFFIXES)
+        raise ManifestError(Origin(str(path)), "", f"the directory holds no file that ends in {names}{deeper}")
+    return found
+
+
+def parse(text: str, file: str) -> list[Manifest]:
+    """Every object in a text; `file` is its name in messages."""
+    found: list[Manifest] = []
+    number = 1
+    try:
+        for document in documents.each(text):
+            if document is not None:
+                found.extend(_objects(document, Origin(file, number)))
+            number += 1
+    except FieldError as error:
+        raise ManifestError(Origin(file, number), "", error.message) from error
+    return found
+
+
+def _objects(document: object, origin: Origin) -> Iterator[Manifest]:
+    """The object, or the items of a `kind: List`."""
+    if not isinstance(document, dict):
+        raise ManifestError(origin, "", f"expected an object, got {type(document).__name__}")
+    if document.get("kind") != "List":
+        yield Manifest(origin, document)
+        return
+    items = document.get("items")
+    if not isinstance(items, list):
+        raise ManifestError(origin, "items", "expected a list")
+    for item in items:
+        yield from _objects(item, origin)

@@ -1,0 +1,104 @@
+"""What an API server and the admission webhooks would refuse of a pod, or of the template of pods.
+
+Each check yields (path of the field, what is wrong with it); paths begin with `below`, which ends in a dot or is empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec import ValidationError, convert
+
+from pykai.config.fields import named
+from pykai.config.object_fields import Problems, amounts, is_label_name
+from pykai.objects import names
+from pykai.objects.pod_template import Affinity, Container, PodClaim, Toleration
+from pykai.objects.units import parse_quantity
+from pykai.simulate.manifests import Object
+
+PARTS: dict[str, Any] = {
+    "containers": list[Container],
+    "initContainers": list[Container] | None,
+    "affinity": Affinity | None,
+    "tolerations": list[Toleration] | None,
+    "resourceClaims": list[PodClaim] | None,
+    "nodeSelector": dict[str, str] | None,
+    "volumes": list[dict[str, Any]] | None,
+    "schedulingGates": list[dict[str, Any]] | None,
+}
+_NATIVE = ("cpu", "memory", "ephemeral-storage")
+
+
+def template(obj: Object, below: str) -> Problems:
+    """A pod, or what pods are made of."""
+    spec = obj.get("spec")
+    if not isinstance(spec, dict) or not spec.get("containers"):
+        yield f"{below}spec.containers", "is missing: a pod needs at least one container"
+        return
+    yield from shapes(spec, f"{below}spec")
+    yield from _twice(spec, below)
+    for path, resources in _resources(spec):
+        yield from _container_amounts(resources, f"{below}{path}")
+    yield from amounts(spec.get("overhead"), f"{below}spec.overhead")
+
+
+def shapes(spec: Object, path: str) -> Problems:
+    """The parts of a pod's spec that have not the type the scheduler reads."""
+    for part, shape in PARTS.items():
+        if part in spec:
+            yield from _shape(spec[part], shape, f"{path}.{part}")
+
+
+def _shape(found: Any, shape: Any, path: str) -> Problems:
+    try:
+        convert(found, shape)
+    except ValidationError as error:
+        problem = named(error, found, lambda part: convert(part, shape), path)
+        yield problem.path, problem.message
+
+
+def _twice(spec: Object, below: str) -> Problems:
+    """Containers of one name; regular ones and init containers share their names."""
+    seen: set[str] = set()
+    for part in ("containers", "initContainers"):
+        for number, container in enumerate(spec.get(part) or ()):
+            if container.get("name") in seen:
+                yield f"{below}spec.{part}[{number}].name", f"{container['name']!r} is the name of another container"
+            seen.add(container.get("name"))
+
+
+def _resources(spec: Object) -> Iterator[tuple[str, Object]]:
+    for part in ("containers", "initContainers"):
+        for number, container in enumerate(spec.get(part) or ()):
+            yield f"spec.{part}[{number}].resources", container.get("resources") or {}
+
+
+def _container_amounts(resources: Object, path: str) -> Problems:
+    """Requests and limits: amounts of resources that there can be, and no request above its limit."""
+    asked, most = resources.get("requests") or {}, resources.get("limits") or {}
+    wrong = [*amounts(asked, f"{path}.requests"), *amounts(most, f"{path}.limits")]
+    yield from wrong
+    if wrong:
+        return
+    for part, found in (("requests", asked), ("limits", most)):
+        for name, text in found.items():
+            yield from _resource(name, text, f"{path}.{part}.{name}")
+    for name, text in asked.items():
+        if name in most and parse_quantity(text) > parse_quantity(most[name]):
+            yield f"{path}.requests.{name}", f"{text} is more than the limit of {most[name]}"
+        elif _is_extended(name) and (name not in most or parse_quantity(text) != parse_quantity(most[name])):
+            yield f"{path}.limits.{name}", f"must be there and be equal to the request of {text}"
+
+
+def _resource(name: str, text: Any, path: str) -> Problems:
+    if not is_label_name(name) or not ("/" in name or name in _NATIVE or name.startswith("hugepages-")):
+        hint = f": GPUs are {names.NVIDIA_GPU}" if "gpu" in name.lower() else ""
+        yield path, f"there is no such resource (expected {', '.join(_NATIVE)}, or a name such as a.com/b){hint}"
+    elif _is_extended(name) and parse_quantity(text).denominator != 1:
+        hint = f"; annotation {names.GPU_FRACTION} asks for a part of a GPU" if name == names.NVIDIA_GPU else ""
+        yield path, f"must be a whole number, not {text}{hint}"
+
+
+def _is_extended(name: str) -> bool:
+    return "/" in name and not name.partition("/")[0].endswith("kubernetes.io")

@@ -1,0 +1,518 @@
+"""Writes the history of a simulation: follows the API server as any client could, and sees every decision.
+
+Times and states come from the objects, as `kubectl get --watch` would show them; why pods wait and for whom they had to
+leave comes from the scheduler's plans. What queues hold is counted from the pods.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import ceil
+from typing import Protocol
+
+from msgspec import json
+
+from pykai.cache.requests import GpuRequest, gpu_request, pod_amounts
+from pykai.kube.api import EventType, Object
+from pykai.kube.replica import Change
+from pykai.kube.resources import BIND_REQUEST, EVENT, JOB, NODE, POD, POD_GROUP, QUEUE
+from pykai.kube.watches import Watches
+from pykai.model.plan import Plan, Verdict
+from pykai.model.pods import GpuKind
+from pykai.model.queues import QueueTable
+from pykai.model.resources import GPU, whole_gpus
+from pykai.model.snapshot import Snapshot
+from pykai.model.statistics import QueueFigures
+from pykai.objects import kinds, names
+from pykai.objects.pod_template import decode_template
+from pykai.objects.units import amount, milli
+from pykai.simulate.controllers import controller_of
+from pykai.simulate.history import History, Key, PodLife, QueueSample, Sample, Triple
+
+SYSTEM = (names.RESERVATION_NAMESPACE, names.SCALING_NAMESPACE)
+_COMMENTS = ("Waits", "Pipelined", "Event")
+"""Entries of the log that change nothing."""
+NOTHING: Triple = (0.0, 0.0, 0.0)
+
+
+class Decision(Protocol):
+    """What the scheduler decided in a cycle, as far as a history tells it."""
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """What it saw."""
+        ...
+
+    @property
+    def plan(self) -> Plan:
+        """What it decided."""
+        ...
+
+
+class Wait:
+    """Why a pod waits, and for how long for each reason; of equal times the later reason counts."""
+
+    def __init__(self, since: float) -> None:
+        self.reason = ""
+        self._since = since
+        self._seconds: dict[str, float] = {}
+
+    def change(self, reason: str, at: float) -> bool:
+        """It waits for this reason from now on; False where it did before."""
+        if reason == self.reason:
+            return False
+        self._settle(at)
+        self.reason = reason
+        return True
+
+    def longest(self, at: float) -> str:
+        """The reason that lasted longest until now; empty where there never was one."""
+        self._settle(at)
+        return max(reversed(self._seconds), key=lambda reason: self._seconds[reason], default="")
+
+    def _settle(self, at: float) -> None:
+        if self.reason:
+            spent = self._seconds.pop(self.reason, 0.0)
+            self._seconds[self.reason] = spent + at - self._since
+        self._since = at
+
+
+class QueueTotals:
+    """Amounts by queue, kept up to date as pods come and go."""
+
+    def __init__(self) -> None:
+        self._totals: dict[str, list[float]] = {}
+
+    def add(self, queue: str, amounts: Triple, sign: int = 1) -> None:
+        """Add a pod's amounts to its queue, or take them off."""
+        total = self._totals.setdefault(queue, [0.0, 0.0, 0.0])
+        for number, value in enumerate(amounts):
+            total[number] += sign * value
+
+    def rolled_up(self, parents: Mapping[str, str]) -> dict[str, Triple]:
+        """The amounts of every queue with those of the queues below it."""
+        found: dict[str, list[float]] = {}
+        for queue, total in self._totals.items():
+            above, seen = queue, set[str]()
+            while above and above not in seen:
+                seen.add(above)
+                mine = found.setdefault(above, [0.0, 0.0, 0.0])
+                for number, value in enumerate(total):
+                    mine[number] += value
+                above = parents.get(above, "")
+        return {queue: (round(a, 3), round(b, 3), round(c, 4)) for queue, (a, b, c) in found.items()}
+
+
+class Recorder:
+    """Fills `history`; `last_change` is when something happened last, in seconds since the start."""
+
+    def __init__(self, watches: Watches, now: Callable[[], float], past_counts: bool) -> None:
+        self.history = History()
+        self.last_change = 0.0
+        self.on_sample: Callable[[Sample], None] = lambda _: None
+        self.devices_of: Callable[[Object], tuple[int, ...]] = lambda _: ()
+        self.reservations: dict[str, Object] = {}
+        """Device group -> the pod that reserves the device."""
+        self.queue_table: QueueTable | None = None
+        self._now = now
+        self._past_counts = past_counts
+        self._lives: dict[str, PodLife] = {}
+        """By uid, the pods that exist."""
+        self._uids: dict[Key, str] = {}
+        self._amounts: dict[str, Triple] = {}
+        self._held: dict[str, Triple] = {}
+        """Uid -> what the pod has been given."""
+        self._waits: dict[str, Wait] = {}
+        """Uid -> why the pod has no node."""
+        self._grouped: set[str] = set()
+        self._awaiting: dict[Key, list[str]] = {}
+        """Key of a PodGroup that was not seen yet -> uids of the pods that name it."""
+        self._requested, self._allocated = QueueTotals(), QueueTotals()
+        self._capacity: Triple | None = None
+        self._own_groups: dict[str, Object] = {}
+        """Uid of a pod -> the PodGroup that it owns."""
+        self._queues = watches.of(QUEUE, Object)
+        self._groups = watches.of(POD_GROUP, Object)
+        self._nodes = watches.of(NODE, Object)
+        self._pods = watches.of(POD, Object)
+        self._jobs = watches.of(JOB, Object)
+        self._events = watches.of(EVENT, Object)
+        self._requests = watches.of(BIND_REQUEST, Object)
+        self._shares: Mapping[str, QueueFigures] = {}
+        self._dirty: float | None = None
+
+    async def run(self) -> None:
+        """Follow until cancelled; the watches run beside."""
+        for watch, handler in (
+            (self._queues, self._table_changed),
+            (self._nodes, self._table_changed),
+            (self._groups, self._group_changed),
+            (self._pods, self._pod_changed),
+            (self._requests, self._request_changed),
+            (self._jobs, self._job_changed),
+            (self._events, self._event_changed),
+        ):
+            await watch.synced()
+            watch.subscribe(handler)
+        await asyncio.Event().wait()
+
+    def queues(self) -> Mapping[str, Object]:
+        """The queues as they are now."""
+        return {name: queue for (_, name), queue in self._queues.items()}
+
+    def living(self) -> Iterator[tuple[str, PodLife]]:
+        """The pods that exist, by uid."""
+        return iter(self._lives.items())
+
+    # -------------------------------------------------------------------------------------------------- objects
+    def log(self, kind: str, about: str, message: str = "") -> None:
+        """Note what happens now."""
+        self.history.log(self._at(), kind, about, " ".join(message.split()))
+        if kind not in _COMMENTS:
+            self.last_change = self._now()
+
+    def _at(self) -> float:
+        return round(self._now(), 3)
+
+    def _table_changed(self, change: Change[Object]) -> None:
+        """A queue or a node changed."""
+        self._touch()
+        self._capacity = None
+
+    def _group_changed(self, change: Change[Object]) -> None:
+        self._touch()
+        group = change.object
+        for owner in group["metadata"].get("ownerReferences") or ():
+            if owner["kind"] == "Pod":
+                self._own_groups[owner["uid"]] = group
+                if owner["uid"] in self._lives:
+                    self._join(owner["uid"], group)
+        for uid in self._awaiting.pop(change.key, ()):
+            if uid in self._lives:
+                self._join(uid, group)
+
+    def _event_changed(self, change: Change[Object]) -> None:
+        event = change.object
+        if change.type is EventType.DELETED:
+            return
+        about = event.get("involvedObject") or {}
+        key = (about.get("namespace", ""), about.get("name", ""))
+        self.log(
+            "Event", f"{about.get('kind')} {'/'.join(filter(None, key))}", f"{event['reason']}: {event['message']}"
+        )
+        life = self._lives.get(self._uids.get(key, "")) if about.get("kind") == "Pod" else None
+        source = (event.get("source") or {}).get("component")
+        if life and source == "pod-grouper" and event.get("type") == "Warning":
+            self._wait_for(life, f"it cannot be grouped: {event['message']}")
+
+    def _request_changed(self, change: Change[Object]) -> None:
+        if change.type is EventType.ADDED:
+            spec = change.object["spec"]
+            self.log("Requested", f"Pod {change.key[0]}/{spec.get('podName')}", f"bind to {spec.get('selectedNode')}")
+
+    def _job_changed(self, change: Change[Object]) -> None:
+        done, before = ((obj.get("status") or {}).get("completionTime") for obj in (change.object, change.old or {}))
+        if done and not before and change.type is not EventType.DELETED:
+            self.log("Completed", f"Job {'/'.join(change.key)}")
+
+    # ----------------------------------------------------------------------------------------------------- pods
+    def _pod_changed(self, change: Change[Object]) -> None:
+        self._touch()
+        pod, meta = change.object, change.object["metadata"]
+        if meta["namespace"] in SYSTEM:
+            self._system_pod_changed(change)
+            return
+        uid = meta["uid"]
+        if change.type is EventType.DELETED:
+            self._gone(uid, pod)
+            return
+        if uid not in self._lives:
+            self._born(pod)
+        life = self._lives[uid]
+        if uid not in self._grouped and (group := self._group_of(pod)) is not None:
+            self._join(uid, group)
+        self._advance(life, pod)
+
+    def _system_pod_changed(self, change: Change[Object]) -> None:
+        group = (change.object["metadata"].get("labels") or {}).get(names.GPU_GROUP_LABEL)
+        if group and change.type is EventType.DELETED:
+            self.reservations.pop(group, None)
+        elif group:
+            self.reservations[group] = change.object
+
+    def _born(self, pod: Object) -> None:
+        meta = pod["metadata"]
+        owner = controller_of(pod)
+        wish = _request(pod)
+        labels = meta.get("labels") or {}
+        queue = labels.get(names.QUEUE_LABEL) or labels.get(names.LEGACY_QUEUE_LABEL) or ""
+        life = PodLife(
+            meta["namespace"],
+            meta["name"],
+            queue,
+            meta["name"],
+            workload_of(meta, owner),
+            self._at(),
+            asks_for=asks(wish),
+        )
+        self._lives[meta["uid"]] = life
+        self._uids[life.key] = meta["uid"]
+        self._amounts[meta["uid"]] = _amounts(pod, wish)
+        self._requested.add(queue, self._amounts[meta["uid"]])
+        self._waits[meta["uid"]] = Wait(self._at())
+        self.history.lives.append(life)
+        scheduler = pod["spec"].get("schedulerName", "default-scheduler")
+        if scheduler != names.SCHEDULER_NAME:
+            why = f"spec.schedulerName is {scheduler!r}: only {names.SCHEDULER_NAME!r} runs here"
+            self._wait_for(life, why)
+        named = (meta.get("annotations") or {}).get(names.POD_GROUP_ANNOTATION)
+        if named and self._groups.get(named, meta["namespace"]) is None:
+            self._wait_for(life, f"there is no PodGroup {named!r}")
+        self.log("Arrived", f"Pod {life.title}", f"queue {queue}" if queue else "")
+
+    def _group_of(self, pod: Object) -> Object | None:
+        meta = pod["metadata"]
+        name = (meta.get("annotations") or {}).get(names.POD_GROUP_ANNOTATION)
+        if not name:
+            return self._own_groups.get(meta["uid"])
+        found = self._groups.get(name, meta["namespace"])
+        if found is None:
+            self._awaiting.setdefault((meta["namespace"], name), []).append(meta["uid"])
+        return found
+
+    def _join(self, uid: str, group: Object) -> None:
+        life = self._lives[uid]
+        self._grouped.add(uid)
+        life.group = group["metadata"]["name"]
+        queue = str((group.get("spec") or {}).get("queue", "")) or life.queue
+        for totals, amounts in ((self._requested, self._amounts.get(uid)), (self._allocated, self._held.get(uid))):
+            if amounts is not None and queue != life.queue:
+                totals.add(life.queue, amounts, -1)
+                totals.add(queue, amounts)
+        life.queue = queue
+
+    def _advance(self, life: PodLife, pod: Object) -> None:
+        """Note which instants of its life a pod has reached."""
+        at, uid = self._at(), pod["metadata"]["uid"]
+        phase = (pod.get("status") or {}).get("phase")
+        if pod["spec"].get("nodeName") and life.scheduled_at is None:
+            life.scheduled_at, life.node, life.state = at, pod["spec"]["nodeName"], "Starting"
+            self._stop_waiting(life, uid)
+            self._held[uid] = self._given(pod, life)
+            self._allocated.add(life.queue, self._held[uid])
+            self.log("Scheduled", f"Pod {life.title}", f"on {life.node}")
+        if phase == "Running" and life.started_at is None:
+            life.started_at, life.state, life.devices = at, "Running", self.devices_of(pod)
+            self.log("Started", f"Pod {life.title}", place_text(life))
+        if "deletionTimestamp" in pod["metadata"] and life.evicted_at is None and life.ended_at is None:
+            life.evicted_at, life.state = at, "Leaving"
+            self._give_back(life, uid)
+            self.log("Evicted" if life.evicted_by else "Deleted", f"Pod {life.title}", life.reason)
+        if phase in ("Succeeded", "Failed") and life.ended_at is None and life.evicted_at is None:
+            life.state = "Finished" if phase == "Succeeded" else "Failed"
+            status = pod.get("status") or {}
+            self._end(life, uid, life.state, "" if phase == "Succeeded" else status.get("message", ""))
+
+    def _gone(self, uid: str, pod: Object) -> None:
+        life = self._lives.pop(uid, None)
+        if life is None:
+            return
+        if self._uids.get(life.key) == uid:
+            del self._uids[life.key]
+        if life.ended_at is None:
+            life.evicted_at = self._at() if life.evicted_at is None else life.evicted_at
+            life.state = "Evicted" if life.evicted_by else "Deleted"
+            self._stop_waiting(life, uid)
+            self._end(life, uid, "Gone")
+        self._grouped.discard(uid)
+        self._own_groups.pop(uid, None)
+
+    def _end(self, life: PodLife, uid: str, event: str, message: str = "") -> None:
+        life.ended_at = self._at()
+        self._give_back(life, uid)
+        if (asked := self._amounts.pop(uid, None)) is not None:
+            self._requested.add(life.queue, asked, -1)
+        self.history.ended += 1
+        self.log(event, f"Pod {life.title}", message)
+
+    def _give_back(self, life: PodLife, uid: str) -> None:
+        """What a pod holds counts for its queue until it is told to leave, as the scheduler counts."""
+        if (held := self._held.pop(uid, None)) is not None:
+            self._allocated.add(life.queue, held, -1)
+
+    def _wait_for(self, life: PodLife, reason: str) -> bool:
+        """The pod waits for this reason from now on; False where it did before."""
+        wait = self._waits.get(self._uids[life.key])
+        if wait is None or not wait.change(reason, self._at()):
+            return False
+        life.reason = reason
+        return True
+
+    def _stop_waiting(self, life: PodLife, uid: str) -> None:
+        wait = self._waits.pop(uid, None)
+        if wait is not None:
+            life.waited_for = wait.longest(self._at())
+            life.reason = life.reason if life.evicted_by else ""
+
+    def _given(self, pod: Object, life: PodLife) -> Triple:
+        """What a bound pod holds; a share of memory is a part of the devices of its node."""
+        wish, (cpu, memory, gpus) = _request(pod), self._amounts[pod["metadata"]["uid"]]
+        life.shared = wish.kind in (GpuKind.FRACTION, GpuKind.MEMORY)
+        life.portion = wish.portion
+        if wish.kind is GpuKind.MEMORY:
+            node = self._nodes.get(life.node) or {"metadata": {}}
+            of_device = int((node["metadata"].get("labels") or {}).get(names.GPU_MEMORY_LABEL, "0") or 0)
+            life.portion = ceil(100 * wish.memory_mib / of_device) / 100 if of_device else 0.0
+            gpus = whole_gpus(life.portion, wish.devices)
+        life.gpus = gpus
+        return cpu, memory, gpus
+
+    # ------------------------------------------------------------------------------------------------ decisions
+    def observe(self, decision: Decision) -> None:
+        """A cycle was decided, and its writes begin."""
+        self._touch()
+        self.history.cycles += 1
+        self._shares = {queue.name: queue for queue in decision.plan.queues}
+        self.queue_table = decision.snapshot.queues
+        plan = decision.plan
+        for evict in plan.evictions:
+            if (life := self._living(evict.pod)) is not None:
+                life.reason = " ".join(evict.message.split())
+                life.evicted_by, life.moves_to = evict.action, evict.moves_to
+                life.evicted_for = "/".join(evict.evictor or ())
+        for verdict in plan.verdicts:
+            self._explain(verdict)
+        leaving = {evict.pod for evict in plan.evictions}
+        for nomination in plan.nominations:
+            life = self._living(nomination.pod)
+            if life is not None and nomination.pod not in leaving and life.scheduled_at is None:
+                reason = f"waits for a place on {nomination.node} that is being freed"
+                if self._wait_for(life, reason):
+                    self.log("Pipelined", f"Pod {life.title}", reason)
+
+    def _living(self, key: Key) -> PodLife | None:
+        return self._lives.get(self._uids.get(key, ""))
+
+    def _explain(self, verdict: Verdict) -> None:
+        told = False
+        for pod, reason in waiting_reasons(verdict, self._groups.get(verdict.gang[1], verdict.gang[0])).items():
+            life = self._living(pod)
+            if life is None or life.scheduled_at is not None:
+                continue
+            if self._wait_for(life, reason) and not told:
+                told = True
+                self.log("Waits", f"PodGroup {'/'.join(verdict.gang)}", reason)
+
+    # -------------------------------------------------------------------------------------------------- samples
+    def _touch(self) -> None:
+        """Something a sample shows is about to change: what it showed until now is kept first."""
+        now = self._now()
+        if self._dirty is not None and now > self._dirty:
+            self._sample(self._dirty)
+        self._dirty = now
+
+    def finish(self) -> None:
+        """The run is over."""
+        if self._dirty is not None:
+            self._sample(self._dirty)
+        for uid, wait in self._waits.items():
+            self._lives[uid].waited_for = wait.longest(self._at())
+        self._sample(self._now())
+        self.history.ended_at = self._at()
+
+    def _sample(self, at: float) -> None:
+        parents = {
+            name: (queue.get("spec") or {}).get("parentQueue") or "" for (_, name), queue in self._queues.items()
+        }
+        allocated, requested = self._allocated.rolled_up(parents), self._requested.rolled_up(parents)
+        roots = [name for name, above in parents.items() if not above]
+        shown = [*parents, *(name for name in self._known_queues() if name not in parents)]
+        found = Sample(
+            at=round(at, 3),
+            queues={name: self._figures(name, allocated, requested) for name in shown},
+            gpus_used=round(sum(allocated.get(name, NOTHING)[GPU] for name in roots), 4),
+            capacity=self._offered(),
+            waiting=len(self._waits),
+        )
+        samples = self.history.samples
+        if samples and samples[-1].at == found.at:
+            samples.pop()
+        samples.append(found)
+        self.on_sample(found)
+
+    def _known_queues(self) -> Sequence[str]:
+        """The queues of the last cycle; the scheduler may know one that is no object."""
+        return self.queue_table.names if self.queue_table is not None else ()
+
+    def _figures(self, name: str, allocated: Mapping[str, Triple], requested: Mapping[str, Triple]) -> QueueSample:
+        share = self._shares.get(name)
+        past = (share.usage if share else NOTHING) if self._past_counts else None
+        fair = share.fair_share if share else NOTHING
+        return QueueSample(fair, allocated.get(name, NOTHING), requested.get(name, NOTHING), past)
+
+    def _offered(self) -> Triple:
+        if self._capacity is None:
+            offered = [(node.get("status") or {}).get("allocatable") or {} for _, node in self._nodes.items()]
+            self._capacity = (
+                sum(milli(row.get("cpu", 0)) for row in offered),
+                sum(amount(row.get("memory", 0)) for row in offered),
+                sum(amount(row.get(names.NVIDIA_GPU, 0)) for row in offered),
+            )
+        return self._capacity
+
+
+# --------------------------------------------------------------------------------------------------------------- texts
+def waiting_reasons(verdict: Verdict, group: Object | None) -> Mapping[Key, str]:
+    """The reason of each waiting pod of a gang, on one line: that of the gang where it is one."""
+    if not verdict.ready:
+        needed = ((group or {}).get("spec") or {}).get("minMember")
+        waits_for = f"{needed} pods" if needed else "more pods"
+        return dict.fromkeys(verdict.pods, f"not ready: waiting for {waits_for}, {len(verdict.pods)} exist and wait")
+    if len(verdict.pods) > 1 and verdict.reasons:
+        return dict.fromkeys(verdict.pods, _line("; ".join(reason.message for reason in verdict.reasons)))
+    return {pod: _line(message) for pod, message in verdict.pods.items()}
+
+
+def _line(message: str) -> str:
+    return " ".join(message.split())
+
+
+def place_text(life: PodLife) -> str:
+    """Where a pod runs."""
+    if not life.devices:
+        return f"on {life.node}"
+    numbers = ", ".join(map(str, life.devices))
+    if life.shared:
+        return f"on {life.node}, {life.portion:.0%} of GPU {numbers}"
+    return f"on {life.node}, GPU{'s' if len(life.devices) > 1 else ''} {numbers}"
+
+
+def workload_of(meta: Object, owner: Object | None) -> str:
+    """The name a pod's workload is shown under; empty for a pod that stands alone."""
+    labels = meta.get("labels") or {}
+    for key in ("jobset.sigs.k8s.io/jobset-name", "ray.io/cluster", "training.kubeflow.org/job-name"):
+        if key in labels:
+            return str(labels[key])
+    return str(owner["name"]) if owner else ""
+
+
+def _request(pod: Object) -> GpuRequest:
+    spec = kinds.decode(json.encode(pod["spec"]), kinds.PodSpec)
+    return gpu_request(pod_amounts(decode_template(spec)), pod["metadata"].get("annotations") or {})
+
+
+def _amounts(pod: Object, wish: GpuRequest) -> Triple:
+    spec = kinds.decode(json.encode(pod["spec"]), kinds.PodSpec)
+    asked = pod_amounts(decode_template(spec))
+    return asked.get("cpu", 0.0), asked.get("memory", 0.0), wish.gpus
+
+
+def asks(wish: GpuRequest) -> str:
+    """What a pod wants of GPUs; empty where it wants none."""
+    each = f"{wish.memory_mib} MiB" if wish.kind is GpuKind.MEMORY else f"{wish.portion:g} GPU"
+    if wish.kind is GpuKind.MIG or not wish.devices:
+        return "MIG" if wish.kind is GpuKind.MIG else ""
+    if wish.kind is GpuKind.REGULAR:
+        return f"{wish.devices} GPU"
+    return f"{wish.devices} x {each}" if wish.devices > 1 else each

@@ -1,0 +1,271 @@
+"""An outcome for people: queues, devices, the timeline, who had to leave and why, who waited and why."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from pykai.model.resources import CPU, GPU
+from pykai.observe.tables import FAINT, Column, amount, first, table
+from pykai.simulate.history import Outcome, PodLife
+from pykai.simulate.summary import headline, many, waited
+from pykai.simulate.timeline import EMPTY, MARKS, Workload, axis, cells, clock, workload_title, workloads
+
+COLOURS = ("cyan", "magenta", "green", "blue", "bright_red", "bright_green", "bright_blue", "bright_magenta")
+BARS = "▁▂▃▄▅▆▇█"
+PAST_USE = "past use"
+SPARK_CELLS = (8, 32)
+TIMELINE_CELLS = (16, 72)
+"""The fewest and the most cells of a curve."""
+GAP, AXIS_END = 3, 4
+"""Columns between two columns of a table, and those by which the last time on the axis sticks out."""
+Row = Sequence[RenderableType]
+Columns = list[Column | str]
+
+
+def tables(outcome: Outcome, rows: int, width: int) -> Iterator[RenderableType]:
+    """Everything worth a look for a terminal of so many columns, each table with at most so many rows."""
+    yield Text(headline(outcome), style="bold")
+    yield queues(outcome, width)
+    yield from devices(outcome, rows)
+    yield timeline(outcome, rows, width)
+    yield from evictions(outcome, rows)
+    yield from waits(outcome, rows)
+
+
+def _fitting(room: int, cells: tuple[int, int]) -> int:
+    fewest, most = cells
+    return max(fewest, min(most, room))
+
+
+# ------------------------------------------------------------------------------------------------------------- queues
+def queues(outcome: Outcome, width: int) -> Table:
+    """Quota, fair share and use of every queue, as a tree; in GPUs, or in CPU cores where there are none.
+
+    The curve is left out where the terminal has no room for it.
+    """
+    last = outcome.history.samples[-1]
+    row = GPU if last.gpus_total else CPU
+    unit, scale = ("GPUs", 1.0) if row == GPU else ("CPU cores", 1000.0)
+    past = [PAST_USE] if last.past_counts else []
+    titles = ("quota", "limit", "weight", *past, "fair share", "in use", "most")
+    columns: Columns = ["queue", *(Column(title, right=True) for title in titles)]
+    ordered = _tree_order(outcome)
+    room = width - _width_of_names(outcome) - sum(max(len(title), 6) + GAP for title in titles) - GAP
+    cells = min(room, SPARK_CELLS[1])
+    if cells < SPARK_CELLS[0]:
+        body = [_queue(outcome, queue, (row, scale), 1)[:-1] for queue in ordered]
+        return table(f"Queues ({unit})", columns, body)
+    body = [_queue(outcome, queue, (row, scale), cells) for queue in ordered]
+    return table(f"Queues ({unit})", [*columns, "use over time"], body)
+
+
+def _width_of_names(outcome: Outcome) -> int:
+    """The longest name of a queue, with what it is set in by."""
+    found = outcome.queues
+    return max(
+        (2 * len(path) - 2 + len(title) for path, title in zip(found.paths, found.titles, strict=True)), default=5
+    )
+
+
+def _tree_order(outcome: Outcome) -> list[int]:
+    children = outcome.queues.children
+
+    def below(queue: int) -> Iterator[int]:
+        yield queue
+        for child in children[queue]:
+            yield from below(child)
+
+    roots = [row for row, parent in enumerate(outcome.queues.parent) if parent < 0]
+    return [queue for root in roots for queue in below(root)]
+
+
+def _queue(outcome: Outcome, queue: int, unit: tuple[int, float], width: int) -> Row:
+    """`unit`: the row of the resource, and how many of its units are one of the table's."""
+    row, scale = unit
+    table_, samples = outcome.queues, outcome.history.samples
+    name = table_.names[queue]
+    last = samples[-1].queues[name]
+    use = [(s.at, s.queues[name].allocated[row] / scale) for s in samples if name in s.queues]
+    most = max(value for _, value in use)
+    figures = (table_.deserved[row, queue], table_.limit[row, queue])
+    indent = "  " * (len(table_.paths[queue]) - 1)
+    return [
+        Text(indent + table_.titles[queue], style=colour(outcome, name) if not table_.children[queue] else "bold"),
+        *(amount(value if value < 0 else value / scale) for value in figures),
+        amount(float(table_.weight[row, queue])),
+        *([] if last.usage is None else [f"{last.usage[row]:.1%}"]),
+        amount(last.fair_share[row] / scale),
+        amount(last.allocated[row] / scale),
+        amount(most),
+        spark(use, (outcome.history.ended_at, max(most, float(figures[0]) / scale)), width),
+    ]
+
+
+def colour(outcome: Outcome, queue: str) -> str:
+    """The colour of a queue in every table; parents have none."""
+    leaves = [name for row, name in enumerate(outcome.queues.names) if not outcome.queues.children[row]]
+    return COLOURS[leaves.index(queue) % len(COLOURS)] if queue in leaves else ""
+
+
+def spark(points: Sequence[tuple[float, float]], extent: tuple[float, float], width: int) -> str:
+    """A step curve in one line: its largest value in every stretch of time; `extent`: where time and value end."""
+    end, highest = extent
+    found = [0.0] * width
+    step = max(end, 1e-9) / width
+    for (start, value), (stop, _) in zip(points, [*points[1:], (end, 0.0)], strict=True):
+        for cell in range(min(int(start / step), width - 1), min(int(stop / step), width - 1) + 1):
+            found[cell] = max(found[cell], value)
+    top = len(BARS) - 1
+    return "".join(BARS[min(round(value / highest * top), top)] if value and highest else " " for value in found)
+
+
+# ------------------------------------------------------------------------------------------------------------ devices
+def devices(outcome: Outcome, rows: int) -> Iterator[Table]:
+    """Who has which GPU at the end."""
+    every = [(name, number, d) for name, listed in outcome.devices.items() for number, d in enumerate(listed)]
+    used: list[Row] = [
+        [name, str(number), Text(", ").join(_holder(outcome, life, part) for life, part in d)]
+        for name, number, d in every
+        if d
+    ]
+    if used:
+        columns: Columns = ["node", Column("GPU", right=True), Column("pods", wide=True)]
+        yield table(f"GPUs at the end: {len(used)} of {len(every)} in use", columns, first(used, rows))
+
+
+def _holder(outcome: Outcome, life: PodLife, portion: float) -> Text:
+    part = "" if portion == 1 else f" {portion:.0%}"
+    return Text().append(life.title, style=colour(outcome, life.queue)).append(part)
+
+
+# ----------------------------------------------------------------------------------------------------------- timeline
+def timeline(outcome: Outcome, rows: int, width: int) -> Group:
+    """One bar per workload, in a table of so many columns."""
+    end = outcome.history.ended_at
+    every = workloads(outcome.history)
+    sizes = [_size(workload) for workload in every[:rows]]
+    names = max((len(workload.title) for workload in every[:rows]), default=0)
+    beside = max(names, len("workload")) + max((len(size) for size in sizes), default=0) + 2 * GAP
+    cells_ = _fitting(width - max(beside, len("asks for")) - AXIS_END, TIMELINE_CELLS)
+    body: list[Row] = [
+        [Text(w.title, style=colour(outcome, w.queue)), size, _bar(outcome, w, cells_)]
+        for w, size in zip(every[:rows], sizes, strict=True)
+    ]
+    if len(every) > rows:
+        body.append([Text(f"... {len(every) - rows} more", style=FAINT), "", ""])
+    shown: list[Row] = [*body, ["", "", Text(axis(end, cells_), style=FAINT)]]
+    legend = Text("  ").join(
+        Text(f"{mark.character} ", style=mark.style).append(mark.state, style="default") for mark in reversed(MARKS)
+    )
+    return Group(table("Timeline", ["workload", "asks for", "time since the start"], shown), legend)
+
+
+def _size(workload: Workload) -> str:
+    """Pods at a time, and what each wants of GPUs."""
+    pods = workload.pods
+    together = max(sum(p.arrived_at <= q.arrived_at < (p.evicted_at or p.ended_at or 1e18) for p in pods) for q in pods)
+    each = pods[0].asks_for
+    return f"{together} x {each or 'pod'}" if together > 1 else each
+
+
+def _bar(outcome: Outcome, workload: Workload, width: int) -> Text:
+    text = Text()
+    own = colour(outcome, workload.queue)
+    for mark in cells(workload.pods, outcome.history.ended_at, width):
+        text.append(mark.character if mark else EMPTY, style=(mark.style or own) if mark else "")
+    return text
+
+
+# ------------------------------------------------------------------------------------------------- evictions and waits
+def evictions(outcome: Outcome, rows: int) -> Iterator[Table]:
+    """Who had to leave, for whom, and why; pods that left for the same reason together."""
+    together: dict[tuple[float, str, str, str], list[PodLife]] = {}
+    for life in outcome.history.lives:
+        if life.evicted_at is not None:
+            why = life.reason.replace(f"Pod {life.title} ", "")
+            together.setdefault((life.evicted_at, life.evicted_by, life.evicted_for, why), []).append(life)
+    titles = {f"{life.namespace}/{life.group}": life for life in outcome.history.lives}
+    body: list[Row] = []
+    for (at, action, group, why), lives in sorted(together.items(), key=lambda item: item[0]):
+        who = Text(", ").join(_left(outcome, life) for life in lives)
+        if group in titles:
+            who.append(" for ").append(_workload(outcome, titles[group]))
+        body.append([clock(at), action, who.append(f"\n{why}")])
+    columns: Columns = [Column("at", right=True), "action", Column("who left for whom, and why", wide=True)]
+    if body:
+        yield table(f"Evicted: {many(sum(map(len, together.values())), 'pod')}", columns, first(body, rows))
+
+
+def _left(outcome: Outcome, life: PodLife) -> Text:
+    moved = f" (moves to {life.moves_to})" if life.moves_to else ""
+    return Text().append(life.title, style=colour(outcome, life.queue)).append(moved)
+
+
+def _workload(outcome: Outcome, life: PodLife) -> Text:
+    return Text(workload_title(life), style=colour(outcome, life.queue))
+
+
+def waits(outcome: Outcome, rows: int) -> Iterator[Table]:
+    """Who waits or has waited, and which reason lasted longest; equal reasons are one line.
+
+    Those who still wait come first, then those who waited longest.
+    """
+    end = outcome.history.ended_at
+    found = [(workload, pods) for workload in workloads(outcome.history) for pods in _waiting(workload)]
+    found.sort(key=lambda pair: (pair[1][0].scheduled_at is not None, -waited(pair[1][0], end), pair[0].title))
+    if not found:
+        return
+    times = sorted(waited(life, end) for life in outcome.history.lives)
+    title = (
+        f"Waited: {many(len({workload.title for workload, _ in found}), 'workload')}; half of all pods waited at most "
+    )
+    title += f"{clock(median(times))}, none more than {clock(times[-1])}"
+    columns: Columns = [
+        "workload",
+        Column("pods", right=True),
+        Column("from", right=True),
+        "to",
+        Column("why", wide=True),
+    ]
+    alike: dict[tuple[bool, str], list[tuple[Workload, list[PodLife]]]] = {}
+    for workload, pods in found:
+        alike.setdefault((pods[0].scheduled_at is None, _kind_of_reason(_why(pods[0]))), []).append((workload, pods))
+    yield table(title, columns, first([_wait(outcome, group) for group in alike.values()], rows))
+
+
+def _why(life: PodLife) -> str:
+    """The reason that kept a pod waiting longest; empty where none did."""
+    return life.waited_for
+
+
+def _kind_of_reason(reason: str) -> str:
+    """The reason without the name of the pod and the figures of the moment."""
+    return re.sub(r"\d+(\.\d+)?", "#", re.sub(r"for pod \S+", "for a pod", reason))
+
+
+def _waiting(workload: Workload) -> Iterator[list[PodLife]]:
+    """The workload's pods that had to wait, by when and why."""
+    by_story: dict[tuple[float, float | None, str], list[PodLife]] = {}
+    for life in workload.pods:
+        if _why(life) and (life.scheduled_at is None or life.scheduled_at > life.arrived_at):
+            by_story.setdefault((life.arrived_at, life.scheduled_at, _why(life)), []).append(life)
+    yield from by_story.values()
+
+
+def _wait(outcome: Outcome, group: list[tuple[Workload, list[PodLife]]]) -> Row:
+    """One reason: the workload that waited longest, and how many others."""
+    workload, pods = group[0]
+    lives = [life for _, found in group for life in found]
+    still = pods[0].scheduled_at is None
+    until = Text("waits", style="yellow") if still else Text(clock(max(life.scheduled_at or 0.0 for life in lives)))
+    title = Text(workload.title, style=colour(outcome, workload.queue))
+    others = len({other.title for other, _ in group}) - 1
+    if others:
+        title.append(f"\nand {many(others, 'other')}", style=FAINT)
+    return [title, str(len(lives)), clock(min(life.arrived_at for life in lives)), until, _why(pods[0])]

@@ -1,0 +1,165 @@
+"""Time-based fair share as a study: a few nodes, queues and jobs that never end, and how the GPUs change hands.
+
+The input is that of KAI's simulator of the same purpose. Here a cycle is a second of virtual time: the scheduler
+decides once, knowing what queues held up to then, and what they hold afterwards is written down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, NamedTuple
+
+from msgspec import Meta, Struct
+
+from pykai.config.fields import FieldError, below, converted
+from pykai.config.usage import read_usage_config
+from pykai.model.resources import GPU
+from pykai.simulate import manifests
+from pykai.simulate.cluster import Setting
+from pykai.simulate.history import Outcome
+from pykai.simulate.manifests import Object
+
+CYCLE_SECONDS = 1.0
+UNLIMITED = -1.0
+Count = Annotated[int, Meta(ge=1)]
+Amount = Annotated[float, Meta(ge=0)]
+
+
+def _spelled(name: str) -> str:
+    return "".join(part.capitalize() for part in name.split("_")).replace("Gpus", "GPUs")
+
+
+class NodeKind(Struct, frozen=True, forbid_unknown_fields=True, rename=_spelled):
+    """So many equal nodes."""
+
+    gpus: Annotated[int, Meta(ge=0)]
+    count: Count = 1
+
+
+class QueueWish(Struct, frozen=True, forbid_unknown_fields=True, rename=_spelled):
+    """A queue without limit; `deserved_gpus` -1: its quota is unlimited."""
+
+    name: Annotated[str, Meta(min_length=1)]
+    parent: str = ""
+    priority: int = 100
+    deserved_gpus: Annotated[float, Meta(ge=UNLIMITED)] = 0.0
+    weight: Amount = 1.0
+
+
+class JobWish(Struct, frozen=True, forbid_unknown_fields=True, rename=_spelled):
+    """So many jobs of so many pods, each pod with so many GPUs; none ever ends, and each pod may run alone."""
+
+    gpus: Count
+    num_pods: Count = 1
+    num_jobs: Count = 1
+
+
+class Study(Struct, frozen=True, forbid_unknown_fields=True, rename=_spelled):
+    """What is played. `window_size` and `half_life_period` in cycles; no half-life, or one of 0, is no decay."""
+
+    cycles: Count = 100
+    window_size: Count = 5
+    half_life_period: Amount | None = None
+    k_value: Amount = 1.0
+    nodes: list[NodeKind] = []
+    queues: list[QueueWish] = []
+    jobs: dict[str, JobWish] = {}
+
+
+class Figures(NamedTuple):
+    """A queue after a cycle (counted from 0): GPUs it holds, and its fair share of them."""
+
+    cycle: int
+    queue: str
+    allocation: float
+    fair_share: float
+
+
+# --------------------------------------------------------------------------------------------------------------- input
+_NAMES = {
+    name.lower(): name for struct in (NodeKind, QueueWish, JobWish, Study) for name in struct.__struct_encode_fields__
+}
+
+
+def read(text: str, file: str) -> Study:
+    """The study a YAML text describes, its keys in any case; ManifestError or FieldError tells what is wrong.
+
+    `file` is its name in messages.
+    """
+    documents = manifests.parse(text, file)
+    if len(documents) != 1:
+        raise FieldError(file, f"expected one document, got {len(documents)}")
+    with below(f"{file}: "):
+        study = converted(_in_our_case(documents[0].obj), Study)
+        _check(study)
+        return study
+
+
+def _in_our_case(document: Object) -> Object:
+    """The document with its keys as we write them; names of queues, which are keys below Jobs, stay as they are."""
+    found = _renamed(document, "")
+    for part in ("Nodes", "Queues"):
+        if isinstance(rows := found.get(part), list):
+            found[part] = [_renamed(row, f"{part}[{number}].") for number, row in enumerate(rows)]
+    if isinstance(jobs := found.get("Jobs"), dict):
+        found["Jobs"] = {queue: _renamed(wish, f"Jobs.{queue}.") for queue, wish in jobs.items()}
+    return found
+
+
+def _renamed(part: Object, below: str) -> Object:
+    if not isinstance(part, dict):
+        return part
+    found: Object = {}
+    for key, value in part.items():
+        name = _NAMES.get(key.lower(), key)
+        if name in found:
+            raise FieldError(f"{below}{name}", "is written twice")
+        found[name] = value
+    return found
+
+
+def _check(study: Study) -> None:
+    """Names must be known, and known once."""
+    queues = [queue.name for queue in study.queues]
+    parents = {queue.parent for queue in study.queues}
+    for number, queue in enumerate(study.queues):
+        if queues.index(queue.name) < number:
+            raise FieldError(f"Queues[{number}].Name", f"{queue.name!r} is written twice")
+        if queue.parent and queue.parent not in queues:
+            raise FieldError(f"Queues[{number}].Parent", f"there is no queue {queue.parent!r}")
+    for name in study.jobs:
+        if name not in queues or name in parents:
+            wrong = "has queues below it, which hold the jobs" if name in parents else "there is no such queue"
+            raise FieldError(f"Jobs.{name}", wrong)
+
+
+# ----------------------------------------------------------------------------------------------------------------- run
+def usage_document(study: Study) -> dict[str, Any]:
+    """The study's `usageDBConfig`: a new answer for every cycle."""
+    params = {"windowSize": f"{study.window_size * CYCLE_SECONDS:g}s", "fetchInterval": f"{CYCLE_SECONDS:g}s"}
+    if study.half_life_period:
+        params["halfLifePeriod"] = f"{study.half_life_period * CYCLE_SECONDS:g}s"
+    return {"clientType": "fake-with-history", "usageParams": params}
+
+
+def setting(study: Study) -> Setting:
+    """Pods start and stop in no time."""
+    usage = read_usage_config(usage_document(study), Setting().start)
+    return Setting(starting=0.0, stopping=0.0, usage=usage)
+
+
+def duration(study: Study) -> float:
+    """Seconds until the last cycle; in the first second the cluster comes up."""
+    return study.cycles * CYCLE_SECONDS
+
+
+def figures(study: Study, outcome: Outcome) -> Iterator[Figures]:
+    """Every queue after every cycle. Where nobody waited there was nothing to decide: the figures are the last ones."""
+    *decided, _ = outcome.history.samples
+    at = 0
+    for cycle in range(study.cycles):
+        while at + 1 < len(decided) and decided[at + 1].at <= (cycle + 1) * CYCLE_SECONDS:
+            at += 1
+        for queue in study.queues:
+            found = decided[at].queues[queue.name]
+            yield Figures(cycle, queue.name, found.allocated[GPU], found.fair_share[GPU])

@@ -1,0 +1,102 @@
+"""The run as a picture: one row per workload, one cell per stretch of time, a mark for what it was doing then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from pykai.simulate.history import History, PodLife
+
+
+@dataclass(frozen=True)
+class Mark:
+    """How a state looks; of several in one cell the first of MARKS is shown."""
+
+    state: str
+    character: str
+    style: str
+
+
+MARKS = (
+    Mark("leaving", "▒", "red"),
+    Mark("running", "█", ""),
+    Mark("starting", "▓", ""),
+    Mark("waiting", "░", "yellow"),
+)
+EMPTY = " "
+
+
+@dataclass
+class Workload:
+    """The pods of one Job in order of arrival, or a pod that stands alone."""
+
+    namespace: str
+    name: str
+    queue: str
+    pods: list[PodLife] = field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+def workload_title(life: PodLife) -> str:
+    """Namespace and name of the workload a pod belongs to."""
+    return f"{life.namespace}/{life.job or life.name}"
+
+
+def workloads(history: History) -> list[Workload]:
+    """Every workload, in order of arrival."""
+    found: dict[tuple[str, str], Workload] = {}
+    for life in history.lives:
+        name = life.job or life.name
+        workload = found.setdefault((life.namespace, name), Workload(life.namespace, name, life.queue))
+        workload.pods.append(life)
+    return list(found.values())
+
+
+def phases(life: PodLife, end: float) -> Iterator[tuple[str, float, float]]:
+    """What a pod was doing: (state, from, to) in order; `end` is where the run ended."""
+    instants = [
+        ("waiting", life.arrived_at),
+        ("starting", life.scheduled_at),
+        ("running", life.started_at),
+        ("leaving", life.evicted_at),
+        ("", life.ended_at),
+    ]
+    reached = [(state, at) for state, at in instants if at is not None]
+    for (state, start), (_, stop) in zip(reached, [*reached[1:], ("", end)], strict=True):
+        if state and stop > start:
+            yield state, start, stop
+
+
+def cells(pods: Sequence[PodLife], end: float, width: int) -> list[Mark | None]:
+    """One mark per cell; None where none of the pods existed."""
+    step = max(end, 1e-9) / width
+    found: list[set[str]] = [set() for _ in range(width)]
+    for life in pods:
+        for state, start, stop in phases(life, end):
+            first, last = int(start / step), int((stop - 1e-9) / step)
+            for cell in range(first, min(last, width - 1) + 1):
+                found[cell].add(state)
+    return [next((mark for mark in MARKS if mark.state in states), None) for states in found]
+
+
+def axis(end: float, width: int, labels: int = 4) -> str:
+    """Times below the cells, each under the cell it names."""
+    line, shown = [" "] * (width + 8), ""
+    for number in range(labels + 1):
+        at = round(number * (width - 1) / labels)
+        text = clock(end * number / labels)
+        if text != shown:
+            line[at : at + len(text)] = text
+            shown = text
+    return "".join(line).rstrip()
+
+
+def clock(seconds: float) -> str:
+    """An instant of the run: 0:00, 1:23, 2:05:00."""
+    whole = int(seconds)
+    minutes, left = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{left:02d}" if hours else f"{minutes}:{left:02d}"

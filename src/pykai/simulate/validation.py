@@ -1,0 +1,236 @@
+"""From manifests to objects that can be simulated: every kind we know, what is checked of it, what is filled in.
+
+All problems are collected before anything is refused, so that a user mends a file in one go.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+from pykai.config.object_fields import Problems
+from pykai.hollow import spans
+from pykai.hollow.spans import Span
+from pykai.kube import resources as known
+from pykai.kube.api import Resource
+from pykai.objects import kinds, names
+from pykai.simulate import checks
+from pykai.simulate.hints import hints
+from pykai.simulate.manifests import Arrival, Manifest, ManifestError, Object, is_read_from_a_cluster
+from pykai.simulate.object_checks import problems
+from pykai.simulate.workloads import WORKLOADS
+
+DEFAULT_NAMESPACE = "default"
+
+
+Check = Callable[[Object], Problems]
+
+
+@dataclass(frozen=True)
+class KindRow:
+    """One kind of the table. `shape` None: only its metadata is read. `once`: it cannot be applied again."""
+
+    resource: Resource
+    shape: type[Any] | None
+    check: Check
+    once: bool
+
+
+def _row(
+    resource: Resource, shape: type[Any] | None = None, check: Check = checks.nothing, once: bool = False
+) -> KindRow:
+    return KindRow(resource, shape, check, once)
+
+
+KINDS: Mapping[str, KindRow] = {
+    row.resource.kind: row
+    for row in (
+        _row(known.NODE, kinds.Node, checks.node),
+        _row(known.QUEUE, kinds.Queue, checks.queue),
+        _row(known.POD, kinds.Pod, checks.pod, once=True),
+        _row(known.JOB, None, checks.job, once=True),
+        _row(known.PRIORITY_CLASS, kinds.PriorityClass),
+        _row(known.POD_GROUP, kinds.PodGroup, checks.pod_group),
+        _row(known.TOPOLOGY, kinds.Topology),
+        _row(known.CONFIG_MAP, kinds.ConfigMap, checks.config_map),
+        _row(known.NAMESPACE),
+        _row(known.CRON_JOB, None, checks.workload, once=True),
+        *(_row(each.resource, None, checks.workload, once=True) for each in WORKLOADS),
+        _row(known.BIND_REQUEST),
+        _row(known.PERSISTENT_VOLUME),
+        _row(known.PERSISTENT_VOLUME_CLAIM),
+        _row(known.STORAGE_CLASS),
+        _row(known.RESOURCE_CLAIM),
+        _row(known.RESOURCE_CLAIM_TEMPLATE),
+        _row(known.RESOURCE_SLICE),
+        _row(known.DEVICE_CLASS),
+    )
+}
+"""Namespaces need not exist in a simulation; manifests that make them are common."""
+OWN_GROUPS = frozenset(row.resource.group for row in KINDS.values()) - {""}
+"""API groups in which an unknown kind is a typo."""
+
+
+class ManifestsError(ValueError):
+    """Some manifests are refused; the text has a line for each problem."""
+
+    def __init__(self, errors: Sequence[ManifestError]) -> None:
+        super().__init__("\n".join(str(error) for error in errors))
+        self.errors = errors
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """An object that can be simulated, and when it arrives."""
+
+    manifest: Manifest
+    row: KindRow
+    obj: Object
+    arrives: Span
+    remarks: Sequence[str] = ()
+    """What its author should know, though it can be simulated."""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        meta = self.obj["metadata"]
+        return self.obj["kind"], meta.get("namespace", ""), meta["name"]
+
+    def arrival(self, seed: int) -> Arrival:
+        """When it arrives by this seed."""
+        at = self.arrives.draw(f"{seed}/{'/'.join(self.key)}/arrives")
+        exists = is_read_from_a_cluster(self.obj)
+        return Arrival(at, self.row.resource, self.obj, f"{self.manifest.origin} ({self.manifest.title})", exists)
+
+
+def admit(manifests: Sequence[Manifest]) -> list[Admitted]:
+    """The objects of the manifests in order; raises ManifestsError with everything that is wrong with them."""
+    errors: list[ManifestError] = []
+    found: list[Admitted] = []
+    for manifest in manifests:
+        try:
+            found.append(_admitted(manifest))
+        except ManifestError as error:
+            errors.append(error)
+    for check in (_repeated, _queue_tree, _astray):
+        errors.extend(check(found, _names(manifests)))
+    if errors:
+        raise ManifestsError(errors)
+    return found
+
+
+def relevant(manifests: Sequence[Manifest]) -> tuple[list[Manifest], str]:
+    """The manifests of kinds that matter to scheduling, and a note on the others; empty where there are none."""
+    kept, passed = list[Manifest](), Counter[str]()
+    for manifest in manifests:
+        kind, group = manifest.obj.get("kind"), str(manifest.obj.get("apiVersion") or "").rpartition("/")[0]
+        ours = not isinstance(kind, str) or (kind in KINDS and group == KINDS[kind].resource.group)
+        if ours or not _is_kind(str(kind), group):
+            kept.append(manifest)
+        else:
+            passed[str(kind)] += 1
+    if not passed:
+        return kept, ""
+    counted = ", ".join(f"{count} {kind}" for kind, count in sorted(passed.items()))
+    return kept, f"passed over, since they do not matter to scheduling: {counted}"
+
+
+def _is_kind(kind: str, group: str) -> bool:
+    """Whether there is such a kind, as far as can be known: of Kubernetes, or in a group that is not ours."""
+    return any(row.kind == kind and row.group == group for row in known.BUILT_IN) or (
+        group != "" and group not in OWN_GROUPS
+    )
+
+
+def _admitted(manifest: Manifest) -> Admitted:
+    row = _kind_row(manifest)
+    obj = _filled(manifest, row)
+    found = checks.shaped(obj, row.shape) if row.shape else iter(())
+    if not is_read_from_a_cluster(obj):
+        found = problems(obj, row.shape or kinds.ConfigMap, row.check)
+    for path, message in found:
+        raise ManifestError(manifest, path, message)
+    if obj["kind"] == "Node":
+        obj = _offering(obj)
+    annotations = obj["metadata"].get("annotations") or {}
+    written = [] if is_read_from_a_cluster(obj) else hints(obj)
+    remarks = [str(ManifestError(manifest, path, message)) for path, message in written]
+    return Admitted(manifest, row, obj, spans.durations(annotations.get(names.ARRIVES, "0s")), remarks)
+
+
+def _kind_row(manifest: Manifest) -> KindRow:
+    kind = manifest.obj.get("kind")
+    row = KINDS.get(kind) if isinstance(kind, str) else None
+    if row is None:
+        what = "is missing" if kind is None else f"{kind!r} cannot be simulated"
+        raise ManifestError(manifest, "kind", f"{what} (known kinds: {', '.join(KINDS)})")
+    version = manifest.obj.get("apiVersion")
+    if version != row.resource.api_version:
+        raise ManifestError(manifest, "apiVersion", f"{kind} is {row.resource.api_version}, not {version!r}")
+    return row
+
+
+def _filled(manifest: Manifest, row: KindRow) -> Object:
+    """The object with a namespace, where its kind has one, and without where it has none."""
+    meta = manifest.obj.get("metadata")
+    if not isinstance(meta, dict):
+        raise ManifestError(manifest, "metadata", "is missing" if meta is None else "expected a map")
+    own = {key: value for key, value in meta.items() if key != "namespace"}
+    home = {"namespace": meta.get("namespace") or DEFAULT_NAMESPACE} if row.resource.namespaced else {}
+    return {**manifest.obj, "metadata": {**own, **home}}
+
+
+def _offering(node: Object) -> Object:
+    """The node with all of its capacity to offer, where it does not say what it offers."""
+    status = node["status"]
+    return {**node, "status": {**status, "allocatable": status.get("allocatable") or status["capacity"]}}
+
+
+Named = Set[tuple[str, str]]
+"""Kind and name of everything that was written, also of what was refused."""
+
+
+def _names(manifests: Sequence[Manifest]) -> Named:
+    found = [(one.obj.get("kind"), one.obj.get("metadata")) for one in manifests]
+    return {(str(kind), str(meta.get("name"))) for kind, meta in found if isinstance(meta, dict)}
+
+
+def _repeated(found: Sequence[Admitted], _: Named) -> Iterator[ManifestError]:
+    """Objects written twice; a later arrival of one that can be applied again is a change of it."""
+    seen: dict[tuple[str, str, str], Admitted] = {}
+    for one in found:
+        other = seen.setdefault(one.key, one)
+        if other is not one and (one.row.once or one.arrives == other.arrives):
+            yield ManifestError(one.manifest, "metadata.name", f"already defined in {other.manifest.origin}")
+
+
+def _queue_tree(found: Sequence[Admitted], there: Named) -> Iterator[ManifestError]:
+    """Queues whose parent does not exist, or which are their own ancestor."""
+    queues = [one for one in found if one.obj["kind"] == "Queue"]
+    parents = {one.key[2]: _parent(one.obj) for one in queues}
+    for one in queues:
+        field, path, parent = "spec.parentQueue", [one.key[2]], _parent(one.obj)
+        if parent and ("Queue", parent) not in there:
+            yield ManifestError(one.manifest, field, f"there is no queue {parent!r}")
+        while parent and parent not in path:
+            path.append(parent)
+            parent = parents.get(parent, "")
+        if parent == path[0]:
+            yield ManifestError(one.manifest, field, f"cycle of queues {' -> '.join([*path, parent])}")
+
+
+_REFERENCES = {"nodeName": ("Node", "node"), "priorityClassName": ("PriorityClass", "priority class")}
+
+
+def _astray(found: Sequence[Admitted], there: Named) -> Iterator[ManifestError]:
+    """Pods that are on a node, or of a priority class, which does not exist; templates count as pods."""
+    for one in found:
+        for below, pod in checks.pods_in(one.obj):
+            for field, (kind, title) in _REFERENCES.items():
+                if (name := (pod.get("spec") or {}).get(field)) and (kind, name) not in there:
+                    yield ManifestError(one.manifest, f"{below}spec.{field}", f"there is no {title} {name!r}")
+
+
+def _parent(queue: Object) -> str:
+    return (queue.get("spec") or {}).get("parentQueue") or ""

@@ -1,0 +1,59 @@
+"""The event loop in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from pykai.kube import clock
+from pykai.simulate import loop
+
+
+async def _sleeps() -> list[tuple[float, float]]:
+    seen = []
+    for seconds in (10.0, 3600.0):
+        await asyncio.sleep(seconds)
+        seen.append((asyncio.get_running_loop().time(), clock.wall()))
+    return seen
+
+
+def test_time_jumps_and_the_wall_clock_follows() -> None:
+    assert loop.run(_sleeps(), start=1000.0) == [(10.0, 1010.0), (3610.0, 4610.0)]
+
+
+async def _threaded() -> tuple[threading.Thread, float]:
+    worker = await asyncio.to_thread(threading.current_thread)
+    return worker, clock.steady()
+
+
+def test_work_for_threads_runs_inline_and_takes_no_time() -> None:
+    assert loop.run(_threaded()) == (threading.main_thread(), 0.0)
+
+
+async def _failing() -> None:
+    await asyncio.to_thread(lambda: 1 / 0)
+
+
+def test_an_error_of_such_work_is_raised() -> None:
+    with pytest.raises(ZeroDivisionError):
+        loop.run(_failing())
+
+
+async def _jitter() -> list[float]:
+    return [clock.jitter() for _ in range(5)]
+
+
+def test_jitter_depends_on_the_seed_alone() -> None:
+    first, again, other = (loop.run(_jitter(), seed=seed) for seed in (1, 1, 2))
+    assert first == again != other
+
+
+async def _stalled() -> None:
+    await asyncio.Event().wait()
+
+
+def test_a_run_that_waits_for_nothing_is_an_error() -> None:
+    with pytest.raises(loop.StalledError):
+        loop.run(_stalled())
