@@ -1,4 +1,4 @@
-"""The ring of candidates: everybody once a round, whatever the order of input, in pieces that are made when needed."""
+"""The candidate sampler: every gang once a round, whatever the order of input, in pieces that are made when needed."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import random
 import numpy as np
 import pytest
 
-from pykai.engine import ring
+from pykai.engine import strategies
 from pykai.engine.cycle import Cycle
-from pykai.engine.pool import VictimPool
-from pykai.engine.ring import Ring, pieces
+from pykai.engine.strategies import CandidateSampler, pieces
+from pykai.engine.victims import VictimPool
 from tests import builders
 from tests.properties.small_world import NOW, OURS, PACKING, Cluster, Fields
 
 GANGS, NODES = 60, 20
 
 
-def crowd(seed: int) -> tuple[Cycle, Ring]:
+def crowd(seed: int) -> tuple[Cycle, CandidateSampler]:
     """The same running pods, two of each gang, in an order of input of its own."""
     chance = random.Random(seed)
     cluster = Cluster(
@@ -29,7 +29,7 @@ def crowd(seed: int) -> tuple[Cycle, Ring]:
     for items in (cluster.nodes, cluster.groups, cluster.pods):
         chance.shuffle(items)
     cycle = Cycle(cluster.snapshot(), PACKING, NOW)
-    return cycle, Ring(cycle, VictimPool(cycle))
+    return cycle, CandidateSampler(cycle, VictimPool(cycle))
 
 
 def node(name: str) -> Fields:
@@ -56,7 +56,7 @@ def titles(cycle: Cycle, rows: list[int]) -> list[str]:
 
 @pytest.mark.parametrize("piece", [7, 1024])
 def test_everybody_has_a_turn_before_anybody_has_two(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ring, "PIECE", piece)
+    monkeypatch.setattr(strategies, "PIECE", piece)
     cycle, of = crowd(1)
     first, second = (of.take(GANGS, ()) for _ in range(2))
     assert sorted(first) == list(range(GANGS))
@@ -65,8 +65,8 @@ def test_everybody_has_a_turn_before_anybody_has_two(piece: int, monkeypatch: py
 
 
 @pytest.mark.parametrize("piece", [7, 1024])
-def test_the_same_cluster_gives_the_same_ring(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ring, "PIECE", piece)
+def test_the_same_cluster_gives_the_same_sample(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strategies, "PIECE", piece)
     orders = [titles(cycle, of.take(GANGS, ())) for cycle, of in map(crowd, range(3))]
     assert orders[0] == orders[1] == orders[2]
 
@@ -81,7 +81,7 @@ def test_each_search_takes_the_next_ones_and_nobody_it_must_not() -> None:
 
 
 def test_pieces_hold_everybody_of_a_node_and_are_about_equal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ring, "PIECE", 100)
+    monkeypatch.setattr(strategies, "PIECE", 100)
     rows, nodes = np.arange(3000), np.arange(3000) // 6
     cut = list(pieces(rows, nodes))
     assert len(cut) == 30

@@ -1,9 +1,10 @@
-"""The search for victims (spec/scheduling.md §16.3, §16.4): arithmetic first, simulation to confirm.
+"""The victim solver: bounds first, simulation to confirm.
 
-A scenario costs a simulation; most cannot work, and figures tell (`engine/room.py`). Pods of the gang are solved for in
-growing prefixes (1, 2, 4 ... then bisection): the victims found for a shorter prefix are kept for the longer one. Ways
-of choosing among the accumulated victims are plugins (`VictimChoice`), tried in turn; counts bound each search,
-and where it runs live a deadline, which is looked at before every choice.
+A scenario costs a simulation, and most cannot work: bounds on capacity (`feasibility`) and on what reclaim may take
+(`reclaim_bound`) reject them before. Ways of choosing among the accumulated victims are plugins
+(`plugin_api.VictimChoice`), tried in turn. A generator that chooses on one node solves for growing prefixes of the gang
+(1, 2, 4 ... then bisection) and keeps the victims of each; one that chooses among several nodes solves for all pods at
+once. Counts bound each search; a live scheduler adds a deadline, which is read before every choice.
 """
 
 from __future__ import annotations
@@ -17,15 +18,13 @@ import numpy as np
 
 from pykai.engine.accumulated import Accumulated
 from pykai.engine.budgets import Deadline
-from pykai.engine.capacity import OVER_LIMIT, OverCapacity
 from pykai.engine.cycle import Cycle
-from pykai.engine.fit_after import FitAfter, Leaving
-from pykai.engine.line import VictimLine
+from pykai.engine.feasibility import FeasibilityBound, Leaving, SinglePodFit, freed_by
 from pykai.engine.plugin_api import NodeSubsets, VictimChoice
-from pykai.engine.prospects import Prospects, Victims
-from pykai.engine.quota import Triple
-from pykai.engine.room import Room, freed_by
+from pykai.engine.queues import OVER_LIMIT, OverCapacity, Triple
+from pykai.engine.reclaim_bound import ReclaimBound, VictimLosses
 from pykai.engine.scenario import Cause, Scenario, simulate, whole
+from pykai.engine.victim_order import VictimOrder
 from pykai.engine.victims import Batch
 from pykai.model.resources import GPU, Column, Mask, Rows
 from pykai.model.statistics import GeneratorStatistics, ScenarioState, SearchResult, SearchStatistics
@@ -35,12 +34,12 @@ _SLACK = 1e-4
 
 @dataclass
 class Search:
-    """One gang's search along a line of victims."""
+    """One gang's search along a order of victims."""
 
     cycle: Cycle
     cause: Cause
-    line: VictimLine
-    prospects: Prospects | None = None
+    order: VictimOrder
+    prospects: ReclaimBound | None = None
     """What victims can be of use; None: all of them."""
     spent: int = 0
 
@@ -87,7 +86,7 @@ class Search:
         if over is None:
             return True
         paths = self.cycle.snapshot.queues.paths
-        below = any(over.queue in paths[leaf] for leaf in self.line.leaves)
+        below = any(over.queue in paths[leaf] for leaf in self.order.leaves)
         return below and over.reason == OVER_LIMIT and not self.cause.keep_all
 
     def _gpus_to_be_had(self, pods: Sequence[int]) -> bool:
@@ -97,7 +96,7 @@ class Search:
         trial = self.cycle.trial
         need = sum(float(trial.of_class(pod).request[GPU]) for pod in pods)
         free = float(np.maximum(trial.idle[GPU] + trial.releasing[GPU], 0).sum()) + sum(map(len, trial.shares.values()))
-        return need <= free or self.prospects.enough(self.cause.request, self.line.leaves, need - free - 1e-9)
+        return need <= free or self.prospects.enough(self.cause.request, self.order.leaves, need - free - 1e-9)
 
     def _effort(self, result: SearchResult, deadline: Deadline, attempts: Sequence[Attempt]) -> SearchStatistics:
         return SearchStatistics(self.cause.action, result, deadline.reduced, tuple(each.effort() for each in attempts))
@@ -192,7 +191,7 @@ def over_limits(cycle: Cycle, gang: int, pods: Sequence[int]) -> OverCapacity | 
     return cycle.quota.over_capacity(cycle, gang, cycle.queue_request(pods, cycle.snapshot.max_gpu_memory))
 
 
-def victims_of(cycle: Cycle, batches: Sequence[Batch]) -> Victims:
+def victims_of(cycle: Cycle, batches: Sequence[Batch]) -> VictimLosses:
     """The pods of batches, as victims."""
     trial, queue_of = cycle.trial, cycle.snapshot.gangs.queue
     pods = [pod for batch in batches for pod in batch.pods]
@@ -200,7 +199,7 @@ def victims_of(cycle: Cycle, batches: Sequence[Batch]) -> Victims:
     amounts = np.array(losses).reshape(-1, 3).T
     gangs = np.array([trial.gang[pod] for pod in pods], dtype=np.int64)
     blocks = np.bincount(gangs, weights=amounts[GPU], minlength=1)[gangs].astype(np.float64)
-    return Victims(np.array([queue_of[gang] for gang in gangs.tolist()], dtype=np.int64), amounts, blocks)
+    return VictimLosses(np.array([queue_of[gang] for gang in gangs.tolist()], dtype=np.int64), amounts, blocks)
 
 
 class Probe:
@@ -212,18 +211,18 @@ class Probe:
         self.cycle = attempt.search.cycle
         self.pods = pods
         self.recorded = list(recorded)
-        self.room = Room(self.search.line.pool, pods, freed_by(self.cycle, recorded), self.search.domains)
+        self.room = FeasibilityBound(self.search.order.pool, pods, freed_by(self.cycle, recorded), self.search.domains)
         self.known = {pod for batch in recorded for pod in batch.pods}
         self.taken = victims_of(self.cycle, recorded)
         self.needs = [float(self.cycle.trial.of_class(pod).request[GPU]) for pod in pods]
-        self._fit = FitAfter(self.search.line.pool, pods[0]) if len(pods) == 1 and not recorded else None
+        self._fit = SinglePodFit(self.search.order.pool, pods[0]) if len(pods) == 1 and not recorded else None
         self.seen: set[frozenset[int]] = set()
         """Batches that were chosen together before."""
         self.tried: set[frozenset[int]] = set()
         self.supposed: frozenset[int] = frozenset()
         """The victims of the scenario that was tried last."""
 
-    def judge(self, victims: Victims, nodes: Rows | None) -> tuple[Mask, Mask]:
+    def judge(self, victims: VictimLosses, nodes: Rows | None) -> tuple[Mask, Mask]:
         """Which victims are served after the gang, and of those which the pods could gain from."""
         if self.search.prospects is None:
             every = np.ones(len(victims.queues), dtype=bool)
@@ -238,7 +237,7 @@ class Probe:
     def _over(self) -> OverCapacity | None:
         return over_limits(self.cycle, self.search.cause.gang, self.pods)
 
-    def within_limits(self, victims: Victims) -> Mask:
+    def within_limits(self, victims: VictimLosses) -> Mask:
         """Whether the queues of the gang could stay within their limits when the victims go one after the other."""
         over = self._over
         if over is None:
@@ -249,7 +248,7 @@ class Probe:
         lost = np.cumsum(np.where(below[victims.queues], victims.losses[row], 0.0)) + taken
         return np.asarray(over.used[row] + over.request[row] - lost <= over.bound[row] + _SLACK)
 
-    def obtainable(self, victims: Victims) -> Column:
+    def obtainable(self, victims: VictimLosses) -> Column:
         """How many GPUs the pods could get at most when the victims go one after the other."""
         if self.search.prospects is None:
             return np.full(len(victims.queues), np.inf)
@@ -266,20 +265,20 @@ class Probe:
             scenario = self._try([])
             if scenario is not None:
                 return scenario
-        line, states, done = self.search.line, self.attempt.states, 0
-        while (done < len(line) or line.extend()) and not self.attempt.out_of_time():
-            found = Accumulated(line, self.known, self.room, self)
+        order, states, done = self.search.order, self.attempt.states, 0
+        while (done < len(order) or order.extend()) and not self.attempt.out_of_time():
+            found = Accumulated(order, self.known, self.room, self)
             promising = self.attempt.choice.worth_a_look(found)
             for latest in promising[promising >= done].tolist():
                 states[ScenarioState.FILTERED] += latest - done
                 done = latest + 1
                 scenario = self._choices(found, latest)
                 if scenario is not None:
-                    line.needed(done)
+                    order.needed(done)
                 if scenario is not None or self.attempt.ended:
                     return scenario
-            states[ScenarioState.FILTERED] += len(line) - done
-            done = len(line)
+            states[ScenarioState.FILTERED] += len(order) - done
+            done = len(order)
         return None
 
     def settled(self, found: Scenario) -> bool:

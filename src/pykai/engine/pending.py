@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from pykai.engine.cycle import Cycle
 from pykai.engine.order import in_order, next_request, queue_key
-from pykai.engine.quota import QueueKey, Triple
+from pykai.engine.queues import QueueKey, Triple
 
 
 class Entry(NamedTuple):
@@ -92,7 +92,7 @@ def covered(request: Triple, by: Triple) -> bool:
     return request[0] <= by[0] and request[1] <= by[1] and request[2] <= by[2]
 
 
-class Waiting:
+class PendingOrder:
     """The pending gangs of a cycle by leaf queue. Everything is worked out when first asked for."""
 
     def __init__(self, cycle: Cycle, gangs: Sequence[int]) -> None:

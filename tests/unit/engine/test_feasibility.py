@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykai.engine.room import could_pack
+from pykai.engine.feasibility import could_pack
 
 
 @pytest.mark.parametrize(

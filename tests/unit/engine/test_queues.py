@@ -7,9 +7,22 @@ from typing import Any
 
 import pytest
 
-from pykai.engine.capacity import human, over_held_quota, over_limit
-from pykai.engine.entitlement import Claim, can_reclaim, may_lose, most_gpus, reclaimable
-from pykai.engine.quota import BILLION, ZERO, QueueBook, Triple, fits, queue_key
+from pykai.engine.queues import (
+    BILLION,
+    ZERO,
+    Claim,
+    QueueBook,
+    Triple,
+    can_reclaim,
+    fits,
+    human,
+    may_lose,
+    most_gpus,
+    over_limit,
+    over_non_preemptible_quota,
+    queue_key,
+    reclaimable,
+)
 
 FREE: Triple = (-1.0, -1.0, -1.0)
 
@@ -42,7 +55,7 @@ def book(*queues: Mapping[str, Any]) -> QueueBook:
         limit=column("limit", FREE),
         fair=column("fair", FREE),
         allocated=column("allocated", ZERO),
-        held=column("held", ZERO),
+        allocated_non_preemptible=column("held", ZERO),
         total=(1000.0, 1000.0, 10.0),
     )
 
@@ -140,7 +153,7 @@ def test_a_queue_above_its_limit_takes_what_does_not_touch_it() -> None:
 def test_texts_of_refusals() -> None:
     found = book({"limit": (1500.0, -1.0, -1.0), "deserved": (-1.0, 2e9, -1.0), "held": (0.0, 1e9, 0.0)})
     limit = over_limit(found, 0, (1600.0, 0.0, 0.0))
-    held = over_held_quota(found, 0, (0.0, 1.5e9, 0.0))
+    held = over_non_preemptible_quota(found, 0, (0.0, 1.5e9, 0.0))
     assert limit is not None
     assert limit.message == (
         "queue-0 quota has reached the allowable limit of CPU cores. "

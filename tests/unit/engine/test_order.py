@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from pykai.engine import shapes
+from pykai.engine import order
 from pykai.engine.allocate import allocate
 from pykai.engine.cycle import Cycle
-from pykai.engine.waiting import Waiting
+from pykai.engine.pending import PendingOrder
 from pykai.model.status import Status
 from tests import builders
 from tests.properties.small_world import NOW, PACKING
@@ -74,18 +74,18 @@ def test_without_them_the_other_queue_is_second() -> None:
 
 @pytest.mark.parametrize(("most", "served"), [(2, "other-0"), (1, "other-0"), (0, "small-0")])
 def test_of_a_backlog_only_the_first_count(most: int, served: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shapes, "MOST_HOPELESS", most)
+    monkeypatch.setattr(order, "MAX_BLOCKED", most)
     assert started(two_queues(alike=3)) == {"middle-0", served}
 
 
 def test_all_without_a_turn_are_told_why() -> None:
-    cycle = Cycle(seen(*two_queues(alike=shapes.MOST_HOPELESS + 5)), PACKING, NOW)
+    cycle = Cycle(seen(*two_queues(alike=order.MAX_BLOCKED + 5)), PACKING, NOW)
     allocate(cycle)
     told = {cycle.snapshot.gangs.names[gang] for gang in cycle.reasons.gangs}
-    assert told == {"large", "small", *(f"alike{n}" for n in range(shapes.MOST_HOPELESS + 5))}
+    assert told == {"large", "small", *(f"alike{n}" for n in range(order.MAX_BLOCKED + 5))}
 
 
-def requested(cycle: Cycle, waiting: Waiting) -> list[float]:
+def requested(cycle: Cycle, waiting: PendingOrder) -> list[float]:
     """GPUs that the pending gangs of the queue request, as other queues see it."""
     return [entry.request[2] for entry in waiting.stream(cycle.snapshot.queues.rows["q"])]
 
@@ -93,7 +93,7 @@ def requested(cycle: Cycle, waiting: Waiting) -> list[float]:
 def test_a_gang_that_lost_pods_requests_them_again() -> None:
     objects = [gang("some", minMember=2), pod("some-0", gpus=1), pod("some-1", gpus=1)]
     cycle = Cycle(seen(node("n", gpus=1), *objects), PACKING, NOW)
-    waits, trial = Waiting(cycle, [0]), cycle.trial
+    waits, trial = PendingOrder(cycle, [0]), cycle.trial
     trial.place(0, 0)
     waits.prepare([cycle.snapshot.queues.rows["q"]])
     trial.suppose_evicted(0)
@@ -107,4 +107,4 @@ def test_of_the_gangs_that_wait_only_those_that_request_more_than_the_ones_befor
     sizes = (2, 1, 2, 4, 3, 4, 1)
     objects = [item for n, gpus in enumerate(sizes) for item in waiting(f"g{n}", 90 - n, gpus)]
     cycle = Cycle(seen(node("n", gpus=1), *objects), PACKING, NOW)
-    assert requested(cycle, Waiting(cycle, range(len(sizes)))) == [2, 4]
+    assert requested(cycle, PendingOrder(cycle, range(len(sizes)))) == [2, 4]

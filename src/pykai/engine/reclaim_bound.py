@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from pykai.engine.cycle import Cycle
+from pykai.engine.feasibility import cumulated
 from pykai.engine.order import next_request, queue_key
-from pykai.engine.pool import VictimPool
-from pykai.engine.quota import BILLION, ZERO, QueueKey, Triple
-from pykai.engine.room import cumulated
-from pykai.engine.waiting import Turn, Waiting, largest
+from pykai.engine.pending import PendingOrder, Turn, largest
+from pykai.engine.queues import BILLION, ZERO, QueueKey, Triple
+from pykai.engine.victims import VictimPool
 from pykai.model.resources import GPU, Column, Mask, Rows
 
 _SLACK = 1e-7
@@ -31,7 +31,7 @@ _STEP = 1e-6
 
 
 @dataclass(frozen=True)
-class Victims:
+class VictimLosses:
     """Pods that could be evicted: their leaf queue, [resource, pod] what it would lose, and the GPUs of all the pods
     that go together with each."""
 
@@ -39,18 +39,18 @@ class Victims:
     losses: Column
     blocks: Column
 
-    def take(self, which: Rows) -> Victims:
-        return Victims(self.queues[which], self.losses[:, which], self.blocks[which])
+    def take(self, which: Rows) -> VictimLosses:
+        return VictimLosses(self.queues[which], self.losses[:, which], self.blocks[which])
 
-    def only(self, mask: Mask) -> Victims:
+    def only(self, mask: Mask) -> VictimLosses:
         """The same, where only some of them lose anything."""
-        return Victims(self.queues, np.where(mask, self.losses, 0.0), np.where(mask, self.blocks, 0.0))
+        return VictimLosses(self.queues, np.where(mask, self.losses, 0.0), np.where(mask, self.blocks, 0.0))
 
 
-class Prospects:
+class ReclaimBound:
     """What one pending gang can expect of victims in other queues."""
 
-    def __init__(self, pool: VictimPool, waiting: Waiting, gang: int) -> None:
+    def __init__(self, pool: VictimPool, waiting: PendingOrder, gang: int) -> None:
         self.cycle: Cycle = pool.cycle
         self._pool = pool
         self._waiting = waiting
@@ -61,7 +61,7 @@ class Prospects:
         self._most: dict[tuple[tuple[int, float], Triple, Triple], float] = {}
 
     # -------------------------------------------------------------------------------------------------- one by one
-    def judge(self, request: Triple, victims: Victims, nodes: Rows | None) -> tuple[Mask, Mask]:
+    def judge(self, request: Triple, victims: VictimLosses, nodes: Rows | None) -> tuple[Mask, Mask]:
         """Which victims are served after the gang, and of those which it could take something from if it takes
         `request` of its queues. `nodes`: where each is, if only victims of one node are ever evicted together."""
         queues, losses = victims.queues, victims.losses
@@ -103,7 +103,7 @@ class Prospects:
         return after, mask
 
     # ------------------------------------------------------------------------------------------------------ together
-    def obtainable(self, request: Triple, taken: Victims, victims: Victims) -> Column:
+    def obtainable(self, request: Triple, taken: VictimLosses, victims: VictimLosses) -> Column:
         """How many GPUs could be had at most when the victims go one after the other, besides those already taken;
         negative where those are more than could be had."""
         queues = np.concatenate((taken.queues, victims.queues))

@@ -1,4 +1,4 @@
-"""The order of service after supposed evictions: who is placed again, and when the evictor gets its turn."""
+"""Rescheduling after supposed evictions: evictor and victims take their turns in the order of service."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from pykai.engine.allocate import place_gang
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import pods_to_return
 from pykai.engine.order import Key, next_request, queue_key
-from pykai.engine.quota import Triple
-from pykai.engine.waiting import LeafOrder, Waiting, covered
+from pykai.engine.pending import LeafOrder, PendingOrder, covered
+from pykai.engine.queues import Triple
 
 if TYPE_CHECKING:
     from pykai.engine.scenario import Cause
 
+
 BYSTANDER = -1
 
 
-def serve(cycle: Cycle, cause: Cause, pods: Sequence[int], losers: set[int]) -> bool:
+def reschedule(cycle: Cycle, cause: Cause, pods: Sequence[int], losers: set[int]) -> bool:
     """Give the gang its pods and the losers what is left, in order of service; False where the gang gets nothing, or
     only because one that goes before it does not find a place again among all that move."""
     turns = {cause.gang, *losers}
@@ -51,10 +52,10 @@ class ServiceOrder:
     """Pops some gangs in the order of service; all others that wait are bystanders.
 
     Only queues with one of the gangs below them are walked: what waits elsewhere below their ancestors is in the
-    streams of `Waiting`, and what waits below other roots does not matter.
+    streams of `PendingOrder`, and what waits below other roots does not matter.
     """
 
-    def __init__(self, cycle: Cycle, waiting: Waiting, turns: Iterable[int]) -> None:
+    def __init__(self, cycle: Cycle, waiting: PendingOrder, turns: Iterable[int]) -> None:
         self.cycle = cycle
         self._waiting = waiting
         self._left = 0
@@ -63,7 +64,7 @@ class ServiceOrder:
         for gang in sorted(turns):
             by_leaf.setdefault(queue_of[gang], []).append(gang)
             self._left += 1
-        self._leaves = {leaf: _Leaf(cycle, waiting.leaf(leaf), gangs) for leaf, gangs in by_leaf.items()}
+        self._leaves = {leaf: _Turns(cycle, waiting.leaf(leaf), gangs) for leaf, gangs in by_leaf.items()}
         self._children: dict[int, list[int]] = {}
         """Queue (-1: above the roots) -> its children with a gang below them."""
         for leaf in by_leaf:
@@ -177,7 +178,7 @@ class ServiceOrder:
         return None if head is None else head[1]
 
 
-class _Leaf:
+class _Turns:
     """The gangs of a leaf queue that get a turn, among its bystanders."""
 
     def __init__(self, cycle: Cycle, order: LeafOrder, gangs: Sequence[int]) -> None:
