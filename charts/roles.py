@@ -87,6 +87,8 @@ ROLES: tuple[Role, ...] = (
             ("", "pods/finalizers", "update"),
             (RUN_AI, "bindrequests", "get create delete"),
             (RUN_AI, "podgroups podgroups/status", "patch"),
+            ("authentication.k8s.io", "tokenreviews", "create"),
+            ("authorization.k8s.io", "subjectaccessreviews", "create"),
         ),
         system=((*LEASES, "get create update"),),
     ),

@@ -32,7 +32,7 @@ from pykai.objects import names, units
 from pykai.observe import logs
 from pykai.observe.metrics import WorkMetrics
 from pykai.plugins import registry
-from pykai.scheduler.debug_server import SnapshotContext, debug_routes, job_order, serving, write_snapshot
+from pykai.scheduler.debug_server import SnapshotContext, debug_routes, job_order, may_read, serving, write_snapshot
 from pykai.scheduler.decision import Decision, keep_freed_memory
 from pykai.scheduler.scheduler import ALONE, LiveScheduler, Options, Policies, unobserved
 from pykai.scheduler.trigger import Debounce
@@ -235,14 +235,18 @@ async def _debug_server(
         settings.config, registry.BUILT_IN, settings.options.debounce.period, settings.status_workers
     )
 
-    async def snapshot() -> IO[bytes]:
-        return await write_snapshot(api, live.params, about)
+    async def snapshot(with_env: bool) -> IO[bytes]:
+        return await write_snapshot(api, live.params, about, with_env)
 
     def order() -> dict[str, Any] | None:
         last = live.scheduler.last
         return None if last is None else job_order(last.snapshot, policy, last.snapshot.observed_at)
 
-    app = debug_routes(snapshot if "snapshot" in shown else None, order if "reflectjoborder" in shown else None)
+    app = debug_routes(
+        snapshot if "snapshot" in shown else None,
+        order if "reflectjoborder" in shown else None,
+        partial(may_read, api),
+    )
     assert settings.plugin_port is not None
     host = own_host() or "127.0.0.1"
     async with serving(app, settings.plugin_port, host) as port:

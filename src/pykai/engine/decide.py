@@ -50,6 +50,7 @@ def _run_actions(cycle: Cycle) -> dict[str, ActionStatistics]:
     for action in cycle.policy.actions:
         began, moves = clock(), len(trial.moved)
         ACTIONS[action](cycle)
+        trial.settle()  # nothing is undone any more; what would undo it refers to the trial
         took = clock() - began
         started = {trial.gang[pod] for pod in trial.placed} - placed if len(trial.moved) > moves else set()
         placed |= started

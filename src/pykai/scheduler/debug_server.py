@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import IO, Any
 
 import msgspec
@@ -25,29 +26,43 @@ from pykai.engine.budgets import SearchBudgets
 from pykai.engine.decide import service_order
 from pykai.engine.policy import Policy
 from pykai.kube import resources
-from pykai.kube.api import Api, Object, Paging
+from pykai.kube.api import Api, Object, Paging, Resource
 from pykai.kube.codec import decode, encode
 from pykai.kube.errors import ApiError, NotFound
 from pykai.model.params import SchedulerParams
 from pykai.model.snapshot import Snapshot
+from pykai.objects.kinds import Pod
 from pykai.scheduler.informers import SOURCES, Source, selection
 
-SnapshotFile = Callable[[], Awaitable[IO[bytes]]]
+SnapshotFile = Callable[[bool], Awaitable[IO[bytes]]]
+"""Called with whether environment variables are wanted."""
+MayRead = Callable[[str, str], Awaitable[bool]]
+"""Whether the bearer of a token may get a path."""
+TOKEN_REVIEW = Resource("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
+ACCESS_REVIEW = Resource("authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False)
+_CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 JobOrder = Callable[[], dict[str, object] | None]
 """None before the first cycle; runs in a thread."""
 CHUNK = 256 * 1024
 
 
-def debug_routes(snapshot: SnapshotFile | None, order: JobOrder | None) -> web.Application:
-    """/get-snapshot and /get-job-order; a door whose plugin is not configured (None) is not there."""
+def debug_routes(
+    snapshot: SnapshotFile | None, order: JobOrder | None, may_read: MayRead | None = None
+) -> web.Application:
+    """/get-snapshot and /get-job-order; a route whose plugin is not configured (None) does not exist.
+
+    Clients on loopback read both. Others need a bearer token that `may_read` accepts; None: none does.
+    """
 
     async def get_snapshot(request: web.Request) -> web.StreamResponse:
         assert snapshot is not None
-        with await snapshot() as file:
+        await _authorize(request, may_read)
+        with await snapshot(request.query.get("env") == "true") as file:
             return await _send(request, file)
 
-    async def get_order(_: web.Request) -> web.Response:
+    async def get_order(request: web.Request) -> web.Response:
         assert order is not None
+        await _authorize(request, may_read)
         found = await asyncio.to_thread(order)
         if found is None:
             return web.Response(status=503, text="Job order data not ready")
@@ -64,6 +79,34 @@ def debug_routes(snapshot: SnapshotFile | None, order: JobOrder | None) -> web.A
         app.router.add_route("*", "/get-job-order", get_order)
     app.router.add_route("*", "/{other:.*}", unknown)
     return app
+
+
+async def _authorize(request: web.Request, may_read: MayRead | None) -> None:
+    """Refuse a client that is neither on loopback nor has a token with the right to read this path."""
+    if request.remote is not None and ip_address(request.remote).is_loopback:
+        return
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not token or may_read is None:
+        raise web.HTTPUnauthorized(text="a bearer token is needed", headers={"WWW-Authenticate": "Bearer"})
+    if not await may_read(token.strip(), request.path):
+        raise web.HTTPForbidden(text=f"the token does not allow to get {request.path}")
+
+
+async def may_read(api: Api, token: str, path: str) -> bool:
+    """Whether the API server knows the token and lets its user get this path (a nonResourceURL in RBAC)."""
+    try:
+        review = await api.create(TOKEN_REVIEW, {"spec": {"token": token}})
+        status = review.get("status") or {}
+        if not status.get("authenticated"):
+            return False
+        user = status.get("user") or {}
+        attributes = {"path": path, "verb": "get"}
+        spec = {"user": user.get("username", ""), "groups": user.get("groups") or [], "uid": user.get("uid", "")}
+        access = await api.create(ACCESS_REVIEW, {"spec": {**spec, "nonResourceAttributes": attributes}})
+    except ApiError as error:
+        log.warning("token not reviewed", error=error.message)
+        return False
+    return bool((access.get("status") or {}).get("allowed"))
 
 
 def job_order(snapshot: Snapshot, policy: Policy, now: float) -> dict[str, Any]:
@@ -117,8 +160,11 @@ class SnapshotContext:
     status_workers: int = 5
 
 
-async def write_snapshot(api: Api, params: SchedulerParams, about: SnapshotContext) -> IO[bytes]:
-    """The archive, as an open file at its beginning; who asked closes it."""
+async def write_snapshot(
+    api: Api, params: SchedulerParams, about: SnapshotContext, with_env: bool = False
+) -> IO[bytes]:
+    """The archive, as an open file at its beginning, which the caller closes. Environment variables of containers are
+    left out unless `with_env`: no decision reads them, and they may hold secrets."""
     file: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive, archive.open(MEMBER, "w") as out:
         out.write(b'{"config":' + encode(config_document(about)))
@@ -127,18 +173,18 @@ async def write_snapshot(api: Api, params: SchedulerParams, about: SnapshotConte
         installed = []
         for number, source in enumerate(SOURCES):
             out.write((b"," if number else b"") + encode(source.section) + b":[")
-            if await _write_objects(api, params, source, out):
+            if await _write_objects(_objects(api, params, source, with_env), source, out):
                 installed.append(source)
         out.write(b'},"discovery":' + encode(discovery_document(installed)) + b"}")
     file.seek(0)
     return file
 
 
-async def _write_objects(api: Api, params: SchedulerParams, source: Source, out: IO[bytes]) -> bool:
+async def _write_objects(objects: AsyncIterator[bytes], source: Source, out: IO[bytes]) -> bool:
     """The objects of one kind and the end of their list; False where the kind is not installed."""
     first, installed = True, True
     try:
-        async for item in _objects(api, params, source):
+        async for item in objects:
             out.write(b"" if first else b",")
             out.write(item)
             first = False
@@ -150,12 +196,15 @@ async def _write_objects(api: Api, params: SchedulerParams, source: Source, out:
     return installed
 
 
-async def _objects(api: Api, params: SchedulerParams, source: Source) -> AsyncIterator[bytes]:
+async def _objects(api: Api, params: SchedulerParams, source: Source, with_env: bool) -> AsyncIterator[bytes]:
     where, token = selection(source, params, selective=True), ""
     while True:
         page = await api.list(source.resource, Raw, where, Paging(PAGE, token))
         for item in page.items:
-            yield _named(item, source) if source.names_only else bytes(item)
+            if source.names_only:
+                yield _named(item, source)
+            else:
+                yield bytes(item) if source.kind is not Pod or with_env else _without_env(item)
         token = page.token
         if not token:
             return
@@ -165,6 +214,16 @@ def _named(item: Raw, source: Source) -> bytes:
     """An object of which only the metadata was listed, under its own kind."""
     metadata = decode(item, Object)["metadata"]
     return encode({"apiVersion": source.resource.api_version, "kind": source.resource.kind, "metadata": metadata})
+
+
+def _without_env(item: Raw) -> bytes:
+    """A pod without the environment variables of its containers."""
+    pod = decode(item, Object)
+    for containers in _CONTAINERS:
+        for container in (pod.get("spec") or {}).get(containers) or ():
+            container.pop("env", None)
+            container.pop("envFrom", None)
+    return encode(pod)
 
 
 # ------------------------------------------------------------------------------------------------------------ documents

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import partial
 
 from pykai.engine.budgets import SEARCHING
 from pykai.engine.plugin_api import VictimChoice
 from pykai.engine.policy import Policy
+from pykai.model.gangs import GangTable
 from pykai.model.statistics import ActionStatistics, GeneratorStatistics, QueueFigures, ScenarioState, SearchStatistics
 from pykai.observe.metrics import Metrics
 from pykai.scheduler.decision import Decision
@@ -31,6 +33,7 @@ def record(decision: Decision, metrics: Metrics) -> None:
     metrics.add("total_preemption_attempts", plan.actions.get("preempt", ActionStatistics()).tried)
     record_budgets(decision.policy, metrics)
     record_searches(plan.searches, metrics)
+    metrics.prune("pod_group_evicted_pods_total", partial(_exists, decision.snapshot.gangs))
     labelled = [(queue, _labels(queue)) for queue in plan.queues]
     metrics.keep((*(name for name, _ in _FAIR), *_USAGE), (labels for _, labels in labelled))
     for queue, labels in labelled:
@@ -38,6 +41,13 @@ def record(decision: Decision, metrics: Metrics) -> None:
             metrics.put(name, share / unit, labels)
         for name, use in zip(_USAGE, queue.usage, strict=True):
             metrics.put(name, use, labels)
+
+
+def _exists(gangs: GangTable, labels: Mapping[str, str]) -> bool:
+    """Whether the PodGroup of these labels still exists."""
+    key = (labels["namespace"], labels["podgroup"])
+    row = gangs.rows_of([key]).get(key)
+    return row is not None and gangs.objects[row].metadata.uid == labels["uid"]
 
 
 def _record_action(action: str, statistics: ActionStatistics, metrics: Metrics) -> None:

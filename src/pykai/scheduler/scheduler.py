@@ -7,6 +7,7 @@ with backoff; a plan that the judge refuses is not written.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NoReturn
@@ -22,6 +23,7 @@ from pykai.kube.clock import wall
 from pykai.kube.events import EventRecorder
 from pykai.kube.watches import Watches
 from pykai.model.params import SchedulerParams
+from pykai.model.plan import Key, Plan, Verdict
 from pykai.objects.kinds import Pod
 from pykai.observe.metrics import SCHEDULER, Metric, Metrics
 from pykai.scheduler.binds import Takeover
@@ -79,6 +81,7 @@ class Scheduler:
         self._context = context
         self._writer = writer
         self._failures = 0
+        self._logged: dict[Key, Verdict] = {}
         self._backoff = Backoff()
 
     @property
@@ -154,6 +157,7 @@ class Scheduler:
                 self._context.request_cycle(instant)
         record(decision, self._context.metrics)
         self._policies.observe(decision)
+        self._log_verdicts(plan)
         log.debug(
             "cycle",
             took_ms=round(decision.timings.whole, 1),
@@ -161,6 +165,20 @@ class Scheduler:
             evictions=len(plan.evictions),
             pending=plan.pending,
         )
+
+    def _log_verdicts(self, plan: Plan) -> None:
+        """At `-v 4` and more: for each gang that was considered and waits, why, whenever that changes."""
+        if not log.is_enabled_for(logging.DEBUG):
+            return
+        waiting = {verdict.gang: verdict for verdict in plan.verdicts}
+        for gang, verdict in waiting.items():
+            if self._logged.get(gang) != verdict:
+                reason = " ".join((verdict.not_ready or verdict.message).split())
+                pods = [name for _, name in verdict.pods]
+                log.debug("gang waits", gang="/".join(gang), pods=pods, ready=verdict.ready, reason=reason)
+        for gang in self._logged.keys() - waiting.keys():
+            log.debug("gang does not wait any more", gang="/".join(gang))
+        self._logged = waiting
 
     def _failed(self, what: str, **facts: object) -> None:
         self._failures += 1

@@ -119,7 +119,7 @@ async def test_the_order_of_jobs() -> None:
 
 async def test_doors(api: RecordingApi, tmp_path: Path) -> None:
     orders: list[dict[str, object] | None] = [None, {"global_order": []}]
-    app = debug_routes(lambda: write_snapshot(api, SchedulerParams(), ABOUT), lambda: orders.pop(0))
+    app = debug_routes(lambda env: write_snapshot(api, SchedulerParams(), ABOUT), lambda: orders.pop(0))
     async with serving(app, 0) as port, aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
         answer = await session.get("/get-snapshot")
         assert answer.headers["Content-Disposition"] == "attachment; filename=snapshot.zip"

@@ -119,3 +119,23 @@ def test_times_of_plugins() -> None:
     assert opening["proportion"] is not None
     assert 0 < opening["proportion"] < 10_000
     assert figure(lines, name, OnSession="OnSessionClose", plugin="proportion") == 0
+
+
+def test_series_of_groups_that_are_gone_are_dropped() -> None:
+    found, metrics = decision(), Metrics(SCHEDULER)
+    group = found.snapshot.gangs.objects[0].metadata
+    for name, uid in ((group.name, group.uid), (group.name, "an older one"), ("gone", "u")):
+        labels = {
+            "podgroup": name,
+            "namespace": group.namespace,
+            "uid": uid,
+            "nodepool": "default",
+            "action": "preempt",
+        }
+        metrics.add("pod_group_evicted_pods_total", 1.0, labels)
+    record(found, metrics)
+    lines = [
+        line for line in metrics.text().decode().splitlines() if line.startswith("kai_pod_group_evicted_pods_total{")
+    ]
+    assert len(lines) == 1
+    assert f'uid="{group.uid}"' in lines[0]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from uuid import UUID
 
+import structlog
+
 from pykai.kube.api import Patch
 from pykai.kube.resources import BIND_REQUEST, NODE, POD, POD_GROUP, QUEUE
 
@@ -173,3 +175,23 @@ async def test_a_queue_made_larger_lets_work_go_on() -> None:
         spec = queue("test", "default")["spec"]
         await it.api.patch(QUEUE.ref("test"), Patch.merge({"spec": spec}))
         await it.until(lambda: it.api.count("create", "BindRequest") == 2)
+
+
+async def test_the_log_names_each_gang_that_waits_once() -> None:
+    with structlog.testing.capture_logs() as lines:
+        async with rig() as it:
+            await furnish(it.api, nodes=1, gpus=1)
+            await submit(it.api, pod("fits"))
+            await it.bound("fits")
+            await submit(it.api, pod("waits"))
+            await it.until(lambda: [line for line in lines if line["event"] == "gang waits"])
+            cycles = it.scheduler.cycles
+            await it.api.create(QUEUE, queue("another"))
+            await it.until(lambda: it.scheduler.cycles > cycles)
+            await it.api.delete(POD.ref("waits", "team"))
+            await it.until(lambda: [line for line in lines if line["event"] == "gang does not wait any more"])
+    (line,) = [line for line in lines if line["event"] == "gang waits"]
+    assert (line["gang"], line["pods"], line["ready"]) == ("team/waits", ["waits"], True)
+    assert line["reason"].startswith(
+        "PodSchedulingErrors: Resources were not found for pod team/waits due to: no nodes"
+    )

@@ -1,4 +1,4 @@
-"""How things stand when a cycle begins: the figures of a snapshot, summed up column-wise once."""
+"""The initial state of a cycle: the figures of a snapshot, summed up column-wise once."""
 
 from __future__ import annotations
 
@@ -8,13 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from pykai.engine.amounts import PodAmounts
+from pykai.engine.pod_states import EFFECTS, counted
 from pykai.model.resources import GPU, QUEUE_RESOURCES, Cells, Column, Mask, Rows, cells
 from pykai.model.snapshot import Snapshot
 from pykai.model.status import (
-    ACTIVE_ALLOCATED,
-    ACTIVE_USED,
-    IS_ACTIVE_ALLOCATED,
-    IS_ACTIVE_USED,
     IS_ALLOCATED,
     Status,
     table,
@@ -48,10 +45,9 @@ def podset_counts(snapshot: Snapshot) -> PodsetCounts:
         podset = pods.podset[np.flatnonzero(np.array(statuses)[pods.status])]
         return np.bincount(podset + 1, minlength=size + 1)[1:]
 
-    held, leaving = count(IS_ACTIVE_ALLOCATED), count(table(ACTIVE_USED - ACTIVE_ALLOCATED))
-    alone = (Status.PIPELINED, Status.PENDING, Status.GATED, Status.SUCCEEDED)
-    rest = [count(table(frozenset({each}))) for each in alone]
-    return PodsetCounts(*(cells(column, pods.many_wait) for column in (held, held + leaving, *rest)))
+    by_effect = [count(counted(name)) for name in ("active_allocated", "active_used", "pipelined", "pending")]
+    rest = [count(table(frozenset({each}))) for each in (Status.GATED, Status.SUCCEEDED)]
+    return PodsetCounts(*(cells(column, pods.many_wait) for column in (*by_effect, *rest)))
 
 
 def sums(by: Rows, size: int, klass: Rows, each: Column) -> Column:
@@ -70,7 +66,7 @@ def sums(by: Rows, size: int, klass: Rows, each: Column) -> Column:
 def node_columns(snapshot: Snapshot, requests: Column) -> tuple[Column, Column]:
     """Idle and releasing [resource, node]; shared devices are charged later."""
     pods, nodes = snapshot.pods, snapshot.nodes
-    active = np.array(IS_ACTIVE_USED)[pods.status] & (pods.node >= 0)
+    on_node = pods.node >= 0
     offered = nodes.allocatable > 0
 
     def held(mask: Mask) -> Column:
@@ -85,10 +81,12 @@ def node_columns(snapshot: Snapshot, requests: Column) -> tuple[Column, Column]:
                 block[GPU, pods.node[row]] -= requests[GPU, pods.klass[row]]
         return block * offered
 
-    used, waiting = held(active), held(active & (pods.status == Status.PIPELINED))
-    idle = nodes.allocatable - used + waiting
-    releasing = held(active & (pods.status == Status.RELEASING)) - waiting
-    return idle, releasing
+    def changed(figure: str) -> Column:
+        """What pods add to a column, status by status."""
+        effects = np.array([getattr(EFFECTS[status], figure) for status in Status])[pods.status]
+        return held(on_node & (effects > 0)) - held(on_node & (effects < 0))
+
+    return nodes.allocatable + changed("idle"), changed("releasing")
 
 
 @dataclass
@@ -104,7 +102,7 @@ def queue_ledgers(snapshot: Snapshot, amounts: PodAmounts) -> QueueLedgers:
     """By what is allocated now, summed up the tree."""
     pods, gangs, paths = snapshot.pods, snapshot.gangs, snapshot.queues.paths
     queue = np.append(gangs.columns.queue, -1)[pods.gang]
-    counted = np.array(IS_ALLOCATED)[pods.status] & (queue >= 0)
+    charged = np.array(IS_ALLOCATED)[pods.status] & (queue >= 0)
     pending = (pods.status == Status.PENDING) & (queue >= 0)
     fixed = np.append(~gangs.columns.preemptible, False)[pods.gang]
     counts = np.array([amounts.of_queue(c, -1) for c in pods.classes]).reshape(-1, QUEUE_RESOURCES).T
@@ -113,11 +111,11 @@ def queue_ledgers(snapshot: Snapshot, amounts: PodAmounts) -> QueueLedgers:
         rows = np.flatnonzero(mask)
         return sums(queue[rows], len(paths), pods.klass[rows], counts)
 
-    allocated, held, waiting = leaf_sums(counted), leaf_sums(counted & fixed), leaf_sums(pending)
+    allocated, held, waiting = leaf_sums(charged), leaf_sums(charged & fixed), leaf_sums(pending)
     by_memory = np.array([c.memory_mib > 0 for c in pods.classes], dtype=bool)[pods.klass]
-    for row in np.flatnonzero((counted | pending) & by_memory).tolist():
+    for row in np.flatnonzero((charged | pending) & by_memory).tolist():
         c, leaf = pods.of_class(row), queue[row]
-        if counted[row]:
+        if charged[row]:
             gpus = amounts.of_queue(c, int(pods.node[row]))[GPU]
             allocated[GPU, leaf] += gpus
             held[GPU, leaf] += gpus if fixed[row] else 0.0
