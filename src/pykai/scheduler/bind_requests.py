@@ -31,7 +31,7 @@ Key = tuple[str, str]
 _DEVICES = UUID("6f0d1c52-6a1e-4a53-9d0f-6b2b7a8d3c11")
 """The namespace of the names of shared devices."""
 _LABEL_LENGTH = 63
-"""A node's name may be longer; the server would refuse the whole request for a label that nobody needs."""
+"""A node's name may be longer; the server would refuse the whole request for this label."""
 
 
 @dataclass(frozen=True)
@@ -226,9 +226,9 @@ def _stands(found: BindRequest, body: Object) -> bool:
     return is_in_force(found, msgspec.convert(body["metadata"], ObjectMeta))
 
 
-def is_in_force(found: BindRequest, wish: ObjectMeta) -> bool:
+def is_in_force(found: BindRequest, wanted: ObjectMeta) -> bool:
     """Whether a request is for the pod of another one and was not given up."""
-    uids = {owner.uid for owner in wish.owner_references or ()}
+    uids = {owner.uid for owner in wanted.owner_references or ()}
     return any(owner.uid in uids for owner in found.metadata.owner_references or ()) and not request_failed(found)
 
 

@@ -44,7 +44,7 @@ class BindWriter:
         """Failed requests that could not be deleted, and why they should be."""
 
     async def place(self, binding: Binding, params: SchedulerParams) -> None:
-        """Bind the pod, or create the request to bind it, and tell about it."""
+        """Bind the pod, or create the request to bind it, and record it."""
         order, assumptions = binding.request, self._context.assumptions
         async with self._turns:
             began = time.perf_counter()
@@ -64,7 +64,7 @@ class BindWriter:
             log.info("bind request exists already", pod="/".join(binding.bind.pod), **where)
             self._context.soon()
             return
-        self._tell(binding, request, params)
+        self._record(binding, request, params)
         self._measure(binding.pod, took)
         await self._label(binding.pod, params)
 
@@ -87,7 +87,7 @@ class BindWriter:
         except ApiError as error:
             raise doubt or error from error
 
-    def _tell(self, binding: Binding, request: BindRequest, params: SchedulerParams) -> None:
+    def _record(self, binding: Binding, request: BindRequest, params: SchedulerParams) -> None:
         bind, spec = binding.bind, request.spec
         devices = {"gpu_groups": ",".join(spec.selected_gpu_groups)} if spec.selected_gpu_groups else {}
         title, gpus = "/".join(bind.pod), round(bind.devices * bind.portion, 2)

@@ -268,7 +268,7 @@ def params_document(params: SchedulerParams, about: SnapshotContext) -> Object:
 
 
 def discovery_document(installed: list[Source]) -> Object | None:
-    """What the server serves, told only where it lacks something a reader would assume: the DRA API."""
+    """What the server serves; empty unless it lacks something a reader would assume: the DRA API."""
     found = [source.resource for source in installed]
     if resources.RESOURCE_CLAIM in found:
         return None

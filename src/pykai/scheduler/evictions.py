@@ -1,4 +1,4 @@
-"""Evictions: the pod is deleted with its own grace, and everybody can see why (spec/scheduling.md §16.11)."""
+"""Evictions: the pod is deleted with its own grace period, with an event on its PodGroup that says why."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class EvictionWriter:
         """Delete the very pod that was meant; a failure means that it is decided anew."""
         evict = eviction.evict
         async with self._turns:
-            self._tell(eviction)
+            self._record(eviction)
             try:
                 if params.update_eviction_condition:
                     await self._announce(eviction)
@@ -56,7 +56,7 @@ class EvictionWriter:
         if self._context.assumptions.evicts(pod):
             await self._context.access.api.delete(POD.ref(meta.name, meta.namespace), Deletion(uid=meta.uid))
 
-    def _tell(self, eviction: Eviction) -> None:
+    def _record(self, eviction: Eviction) -> None:
         evict = eviction.evict
         facts = {names.EVICTED_PODS: str(evict.victims), names.EVICTOR_ACTION: evict.action}
         if evict.evictor is not None:

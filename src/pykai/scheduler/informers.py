@@ -15,7 +15,7 @@ from pykai.cache.cluster import PARTITIONED, Change, ClusterCache
 from pykai.cache.pods import request_failed
 from pykai.kube import resources
 from pykai.kube.api import EventType, Resource, Selection
-from pykai.kube.replica import Change as Told
+from pykai.kube.replica import Change as WatchChange
 from pykai.kube.watch import SharedWatch, State
 from pykai.kube.watches import Watches
 from pykai.model.params import SchedulerParams
@@ -25,7 +25,7 @@ from pykai.scheduler.group_membership import ExpectedGroups, OwnGroups
 from pykai.scheduler.queueing_hints import Hint, queueing_hint
 
 Key = tuple[str, str]
-Heed = Callable[[Hint], None]
+OnHint = Callable[[Hint], None]
 
 
 @dataclass(frozen=True)
@@ -80,21 +80,21 @@ def selection(source: Source, params: SchedulerParams, selective: bool) -> Selec
 
 
 class Informers:
-    """Follows all sources into one cache; `heed` is told how much each change matters."""
+    """Follows all sources into one cache; `hint` gets the queueing hint of each change."""
 
     def __init__(  # noqa: PLR0913 - what informers feed
         self,
         watches: Watches,
         cache: ClusterCache,
         assumptions: Assumptions,
-        heed: Heed,
+        hint: OnHint,
         *,
         selective: bool = True,
         expected: ExpectedGroups | None = None,
     ) -> None:
         self._cache = cache
         self._assumptions = assumptions
-        self._heed = heed
+        self._hint = hint
         self._failed: dict[Key, BindRequest] = {}
         self._own_groups = OwnGroups()
         self._expected = expected or ExpectedGroups()
@@ -127,15 +127,15 @@ class Informers:
         self._failed = {}
         return [request for key, request in failed if known.get(key) is request]
 
-    def _take(self, told: Told[Any]) -> None:
-        obj, gone = told.object, told.type is EventType.DELETED
+    def _take(self, seen: WatchChange[Any]) -> None:
+        obj, gone = seen.object, seen.type is EventType.DELETED
         if isinstance(obj, PodGroup):
-            self._expected.shown(told.key)
-        self._apply(told.key, Change(self._joined(obj, gone) if isinstance(obj, Pod) else obj, gone))
+            self._expected.shown(seen.key)
+        self._apply(seen.key, Change(self._joined(obj, gone) if isinstance(obj, Pod) else obj, gone))
         if isinstance(obj, BindRequest) and not gone and request_failed(obj):
-            self._failed[told.key] = obj
+            self._failed[seen.key] = obj
         if isinstance(obj, PodGroup):
-            for owner in self._own_groups.change(told.old, None if gone else obj):
+            for owner in self._own_groups.change(seen.old, None if gone else obj):
                 self._look_at_pod(owner)
 
     def _look_at_pod(self, key: Key) -> None:
@@ -166,4 +166,4 @@ class Informers:
         self._assumptions.seen(change)
         matters = queueing_hint(before, held.get(key), self._cache)
         if matters is not Hint.SKIP:
-            self._heed(matters)
+            self._hint(matters)

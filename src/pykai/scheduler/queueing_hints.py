@@ -87,7 +87,7 @@ def _mine(pod: kinds.Pod, cache: ClusterCache) -> bool:
 
 
 def _pod_gone(old: kinds.Pod | None, mine: bool) -> Hint:
-    """A pod that left or finished: who held a place gives it back."""
+    """A pod that left or finished: its place is free."""
     if old is None or old.status.phase in ENDED:
         return Hint.SKIP
     if mine:

@@ -1,4 +1,4 @@
-"""Carrying out a decision: bind requests and evictions at once, everything that is only told afterwards.
+"""Carrying out a decision: bind requests and evictions at once, then status and events.
 
 What is begun counts from the moment it is begun (`cache.assume`), so the next cycle need not wait for any answer.
 """
@@ -38,7 +38,7 @@ class Writer:
         self._concurrency = concurrency or WriteConcurrency()
         self._placer = BindWriter(context, self._concurrency.binds)
         self._evicter = EvictionWriter(context, self._concurrency.evictions)
-        self._promised: dict[Key, str] = {}
+        self._nominated: dict[Key, str] = {}
         self.in_flight = InFlightWrites()
 
     def carry_out(self, decision: Decision) -> None:
@@ -54,7 +54,7 @@ class Writer:
         for request in decision.missing_node:
             why = f"node {request.spec.selected_node} does not exist"
             self.in_flight.start(self._placer.delete(request, why))
-        self._promise(decision)
+        self._nominate(decision)
         self._context.status.write_timestamps(decision.plan.timestamps)
         self._context.status.update(decision.conditions)
 
@@ -71,16 +71,16 @@ class Writer:
         for order in orders:
             self.in_flight.start(self._placer.confirm(order))
 
-    def _promise(self, decision: Decision) -> None:
-        """Tell pods once for which node they wait; those that are evicted to move are told by their eviction."""
+    def _nominate(self, decision: Decision) -> None:
+        """Record once for which node a pod waits; for those that are evicted to move the eviction says it."""
         leaving = {eviction.evict.pod for eviction in decision.evictions}
-        promised = {each.pod: each.node for each in decision.plan.nominations if each.pod not in leaving}
-        for pod, node in promised.items():
-            if self._promised.get(pod) != node:
-                self._tell_promise(decision.pods[pod], node)
-        self._promised = promised
+        nominated = {each.pod: each.node for each in decision.plan.nominations if each.pod not in leaving}
+        for pod, node in nominated.items():
+            if self._nominated.get(pod) != node:
+                self._record_nomination(decision.pods[pod], node)
+        self._nominated = nominated
 
-    def _tell_promise(self, pod: Pod, node: str) -> None:
+    def _record_nomination(self, pod: Pod, node: str) -> None:
         title = f"{pod.metadata.namespace}/{pod.metadata.name}"
         self._context.access.recorder.record(about_pod(pod), "Pipelined", f"Pod {title} was pipelined to node {node}")
         log.info("pod waits for its place", pod=title, node=node)
