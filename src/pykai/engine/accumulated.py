@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -120,7 +121,8 @@ class Accumulated:
     def _last_may_go(self, numbers: list[int]) -> bool:
         """Whether those of some batches that find no place again, which are the last to be served, may lose theirs."""
         batches = [self.batch(number) for number in sorted(numbers)]
-        size = next((n for n in range(1, len(batches)) if self.room.enough(batches[:n])), len(batches))
+        sizes = range(1, len(batches))  # more batches free more, so the first that are enough are found by halves
+        size = bisect_left(sizes, True, key=lambda n: self.room.enough(batches[:n])) + 1
         pods = np.flatnonzero(np.isin(self.batch_of, sorted(numbers)[:size]))
         return bool((self._outlook.judge(self._victims.take(pods), None)[1] | self._movable[pods]).all())
 
