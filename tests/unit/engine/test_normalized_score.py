@@ -3,15 +3,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pykai.engine.relative import Standing
+from pykai.engine.node_states import NormalizedScore
 from pykai.model.resources import Column
 from pykai.plugins.scoring import Pack
 
 OFFERED = np.array([True, True, True, False])
 
 
-def fresh(free: list[float]) -> Standing:
-    return Standing(Pack(), OFFERED, np.array(free))
+def fresh(free: list[float]) -> NormalizedScore:
+    return NormalizedScore(Pack(), OFFERED, np.array(free))
 
 
 def scores(free: list[float]) -> list[float]:
@@ -34,7 +34,7 @@ def scores(free: list[float]) -> list[float]:
 )
 def test_a_change_of_one_node_is_that_of_a_fresh_look(node: int, free: float) -> None:
     amounts = np.array([0.0, 4.0, 8.0, 0.0])
-    standing = Standing(Pack(), OFFERED, amounts)
+    standing = NormalizedScore(Pack(), OFFERED, amounts)
     standing.scores(amounts)
     put(standing, amounts, {node: free})
     assert standing.scores(amounts).tolist() == scores(amounts.tolist())
@@ -42,7 +42,7 @@ def test_a_change_of_one_node_is_that_of_a_fresh_look(node: int, free: float) ->
 
 def test_changes_add_up_until_the_next_look() -> None:
     amounts = np.array([0.0, 0.0, 8.0, 0.0])
-    standing = Standing(Pack(), OFFERED, amounts)
+    standing = NormalizedScore(Pack(), OFFERED, amounts)
     standing.scores(amounts)
     put(standing, amounts, {0: 4.0})
     put(standing, amounts, {1: 2.0})
@@ -53,10 +53,10 @@ def test_changes_add_up_until_the_next_look() -> None:
 @pytest.mark.parametrize("many", [9, 12])
 def test_changes_of_many_nodes_are_those_of_a_fresh_look(many: int) -> None:
     offered, amounts = np.arange(16) != 3, np.arange(16.0)
-    standing = Standing(Pack(), offered, amounts)
+    standing = NormalizedScore(Pack(), offered, amounts)
     standing.scores(amounts)
     put(standing, amounts, {node: 20.0 - node for node in range(many)})
-    assert standing.scores(amounts).tolist() == Standing(Pack(), offered, amounts).scores(amounts).tolist()
+    assert standing.scores(amounts).tolist() == NormalizedScore(Pack(), offered, amounts).scores(amounts).tolist()
 
 
 def test_among_some_nodes_their_own_extremes_count() -> None:
@@ -66,7 +66,7 @@ def test_among_some_nodes_their_own_extremes_count() -> None:
     assert standing.within(np.array([3]), np.array([0.0])).tolist() == [0]
 
 
-def put(standing: Standing, amounts: Column, new: dict[int, float]) -> None:
+def put(standing: NormalizedScore, amounts: Column, new: dict[int, float]) -> None:
     """Change what is free on nodes, as the owner of a standing does."""
     for node, free in new.items():
         amounts[node] = free
