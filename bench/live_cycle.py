@@ -36,12 +36,11 @@ from pykai.objects import names
 from pykai.observe import tables
 from pykai.observe.metrics import SCHEDULER, Metrics
 from pykai.plugins import registry
-from pykai.scheduler.allocator import keep_freed_memory
-from pykai.scheduler.decision import Decision, make_decision
-from pykai.scheduler.feed import Feed
-from pykai.scheduler.figures import record
-from pykai.scheduler.outbox import Outbox
-from pykai.scheduler.telling import Outlets, Teller
+from pykai.scheduler.decision import Decision, keep_freed_memory, make_decision
+from pykai.scheduler.informers import Informers
+from pykai.scheduler.metrics import record
+from pykai.scheduler.status import StatusUpdater, WriteAccess
+from pykai.scheduler.write_queue import WriteQueue
 from pykai.verify.judge import verify
 
 GPUS = 8
@@ -135,9 +134,9 @@ class Shell:
         self.cache, self.assumptions = ClusterCache(SchedulerParams()), Assumptions()
         self.watches = ToldWatches()
         self.urgent = 0
-        Feed(self.watches, self.cache, self.assumptions, self._heed)  # type: ignore[arg-type]
-        outlets = Outlets(None, None, Outbox(Nobody(), time.monotonic), lambda: NOW)  # type: ignore[arg-type]
-        self.teller = Teller(outlets, self.cache, self.assumptions)
+        Informers(self.watches, self.cache, self.assumptions, self._heed)  # type: ignore[arg-type]
+        access = WriteAccess(None, None, WriteQueue(Nobody(), time.monotonic), lambda: NOW)  # type: ignore[arg-type]
+        self.status = StatusUpdater(access, self.cache, self.assumptions)
         self.metrics = Metrics(SCHEDULER)
         config = SchedulerConfig()
         self.policy = configuration.policy(config, registry.make, registry.BUILT_IN)
@@ -171,8 +170,8 @@ class Shell:
         decision = make_decision(view, self.policy, self.judge, NOW, clock=clock)
         for binding in decision.bindings:
             self.assumptions.bind(binding.request, binding.pod.metadata.uid)
-        self.teller.mark(decision.plan.timestamps)
-        self.teller.tell(decision.notices)
+        self.status.write_timestamps(decision.plan.timestamps)
+        self.status.update(decision.conditions)
         record(decision, self.metrics)
         return decision, _steps(decision, 1000 * (told - began), 1000 * (copied - told), 1000 * (clock() - began))
 

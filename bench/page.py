@@ -34,7 +34,8 @@ NOTES = """* **CPU** is user and system time of the process, the median of {cycl
   reach: at least 40x at 1,000 nodes and 100x at 5,000 on every file, more on some. *Reached* judges the warm one.
 * **Noise**: other work on the machine is not counted, but it disturbs caches and clock speed. In this run the slowest
   cycle of a file took up to {spread:.1f} times as long as its fastest (the first one warms up the process). Nothing
-  here is a test that can fail.
+  here is a test that can fail. Where the load above is far beyond the number of cores, the same cycle takes 1.3 to 2
+  times the CPU that it takes on a quiet machine.
 * **Decided** is pods bound / evicted / promised a place others still hold / left without one. *same*: KAI decided the
   same numbers; *fewer evictions*: the same placements for fewer victims.
 * **Interpreter**: `make bench PYTHON_BENCH=image` measures on CPython 3.12 built with profile-guided and link-time

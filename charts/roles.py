@@ -17,7 +17,7 @@ from pykai.controllers.podgrouper.rules.kinds import TABLE as WORKLOADS
 from pykai.kube.api import Resource
 from pykai.objects import names as known
 from pykai.objects.crds import DEFINITIONS
-from pykai.scheduler.feed import SOURCES
+from pykai.scheduler.informers import SOURCES
 
 Row = tuple[str, str, str]
 """API group, resources and verbs, the latter two with spaces between."""
@@ -87,6 +87,8 @@ ROLES: tuple[Role, ...] = (
             ("", "pods/finalizers", "update"),
             (RUN_AI, "bindrequests", "get create delete"),
             (RUN_AI, "podgroups podgroups/status", "patch"),
+            ("authentication.k8s.io", "tokenreviews", "create"),
+            ("authorization.k8s.io", "subjectaccessreviews", "create"),
         ),
         system=((*LEASES, "get create update"),),
     ),

@@ -32,18 +32,17 @@ from pykai.local.kubelet import hollow_nodes
 from pykai.model.params import SchedulerParams
 from pykai.objects import names
 from pykai.plugins import registry
-from pykai.scheduler.agenda import Rhythm
-from pykai.scheduler.assembly import LiveScheduler, Options
-from pykai.scheduler.dump import Circumstances, write_snapshot
-from pykai.scheduler.loop import Mind
+from pykai.scheduler.debug_server import SnapshotContext, write_snapshot
+from pykai.scheduler.scheduler import LiveScheduler, Options, Policies
+from pykai.scheduler.trigger import Debounce
 from pykai.verify.judge import verify
 from tests.timeouts import TIMEOUT_SECONDS
 
 from .conftest import Eventually, Kubectl
 
 FREE = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
-USUAL = Rhythm()
-WITHOUT_A_TICK = Rhythm(period=600, refresh=600)
+USUAL = Debounce()
+WITHOUT_A_TICK = Debounce(period=600, refresh=600)
 
 
 @dataclass(frozen=True)
@@ -113,12 +112,12 @@ async def ground(real_api: HttpApi, namespace: str) -> AsyncIterator[Ground]:
 
 
 @asynccontextmanager
-async def scheduler(ground: Ground, rhythm: Rhythm = USUAL) -> AsyncIterator[LiveScheduler]:
+async def scheduler(ground: Ground, debounce: Debounce = USUAL) -> AsyncIterator[LiveScheduler]:
     """A scheduler of the pool that runs while the block does."""
     watches = Watches(ground.api)
-    mind = Mind(policy(SchedulerConfig(), registry.make, registry.BUILT_IN), verify)
+    mind = Policies(policy(SchedulerConfig(), registry.make, registry.BUILT_IN), verify)
     loop = ReconcileLoop[Hashable]("status", Pace(5))
-    live = LiveScheduler(ground.api, watches, mind, loop, Options(SchedulerParams(node_pool=ground.pool), rhythm))
+    live = LiveScheduler(ground.api, watches, mind, loop, Options(SchedulerParams(node_pool=ground.pool), debounce))
     ready = asyncio.Event()
     tasks = [asyncio.create_task(watches.run()), asyncio.create_task(live.run(ready))]
     try:
@@ -249,7 +248,7 @@ async def test_the_snapshot_of_a_real_server_can_be_replayed(
     async with hollow_nodes(ground.api, [ground.shape("a", 1)]), scheduler(ground) as live:
         await ground.submit(ground.pod("runs"), ground.pod("waits"))
         await eventually(lambda: ground.all_requested(1))
-        about = Circumstances(SchedulerConfig(), registry.BUILT_IN)
+        about = SnapshotContext(SchedulerConfig(), registry.BUILT_IN)
         with await write_snapshot(ground.api, live.params, about) as file:
             (tmp_path / "snapshot.zip").write_bytes(file.read())
     parsed = snapshots.load(tmp_path / "snapshot.zip")

@@ -11,16 +11,15 @@ from hypothesis import strategies as st
 
 from pykai.engine.allocate import place_gang
 from pykai.engine.cycle import Cycle
+from pykai.engine.feasibility import FeasibilityBound, freed_by
 from pykai.engine.gang import pods_to_place
-from pykai.engine.line import VictimLine
 from pykai.engine.node_facts import NodeFacts
 from pykai.engine.order import pending_gangs
 from pykai.engine.place import choose_devices
-from pykai.engine.pool import VictimPool
 from pykai.engine.ranking import Rankings
-from pykai.engine.room import Room, freed_by
 from pykai.engine.trial import Trial
-from pykai.engine.victims import Batch, Passes, VictimWalk
+from pykai.engine.victim_order import VictimOrder, VictimWalk
+from pykai.engine.victims import Batch, Passes, VictimPool
 from pykai.model.resources import GPU, Mask, Rows
 from pykai.model.status import IS_ACTIVE_ALLOCATED, Status
 from tests.properties.clusters import clusters
@@ -55,7 +54,7 @@ def test_the_line_of_victims_is_the_walk(cluster: Cluster, data: st.DataObject, 
     def passes(gangs: Rows) -> Mask:
         return ~np.isin(gangs, list(spared))
 
-    line = VictimLine(pool, {queue: pool.leaf(queue) for queue in pool.queues}, passes)
+    line = VictimOrder(pool, {queue: pool.leaf(queue) for queue in pool.queues}, passes)
     while line.extend():
         pass
     batches = [line.batch(number) for number in range(len(line))]
@@ -102,8 +101,8 @@ def test_gains_are_what_counting_anew_gives(cluster: Cluster) -> None:
     assume(pods and pool.queues)
     gone = [pod for batch in walked(cycle, pool, everybody) for pod in batch.pods]
     nodes = range(len(cycle.snapshot.nodes))
-    room = Room(pool, pods, {})
-    line = VictimLine(pool, {queue: pool.leaf(queue) for queue in pool.queues}, everybody)
+    room = FeasibilityBound(pool, pods, {})
+    line = VictimOrder(pool, {queue: pool.leaf(queue) for queue in pool.queues}, everybody)
     while line.extend():
         pass
     total, own = room.gains(line.nodes, line.freed())
@@ -128,7 +127,7 @@ def test_room_never_denies_what_can_be_done(cluster: Cluster, data: st.DataObjec
     kept = data.draw(st.sets(st.integers(0, max(len(batches) - 1, 0)), max_size=2))
     chosen = [batch for at, batch in enumerate(batches) if at not in kept]
     half = len(chosen) // 2
-    room = Room(pool, pods, freed_by(cycle, chosen[:half]))
+    room = FeasibilityBound(pool, pods, freed_by(cycle, chosen[:half]))
     possible = room.enough(chosen[half:])
     for batch in chosen:
         for pod in batch.pods:

@@ -11,13 +11,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pykai.engine import consolidate, preempt, reclaim
+from pykai.engine import strategies
 from pykai.engine.cycle import Cycle
 from pykai.engine.decide import decide
-from pykai.engine.fit_after import FitAfter
+from pykai.engine.feasibility import SinglePodFit
 from pykai.engine.order import GangWalk, pending_gangs
-from pykai.engine.service import ServiceOrder
-from pykai.engine.waiting import Waiting
+from pykai.engine.pending import PendingOrder
+from pykai.engine.reschedule import ServiceOrder
 from tests.properties.contended import contended, rivals, scattered
 from tests.properties.small_world import NOW, PACKING, Cluster
 from tests.properties.test_twin import decided, examples, policy_of, snapshot_of
@@ -28,11 +28,10 @@ ACTIONS = (("reclaim",), ("allocate", "reclaim"), ("allocate", "consolidation", 
 @contextmanager
 def every_gang_gets_a_turn() -> Iterator[None]:
     """No action is skipped because it can help nobody."""
-    actions = ((consolidate, "CONSOLIDATION"), (reclaim, "RECLAIM"), (preempt, "PREEMPT"))
     with ExitStack() as patches:
-        for module, name in actions:
-            always = replace(getattr(module, name), may_help=lambda *_: True)
-            patches.enter_context(patch.object(module, name, always))
+        for name in ("CONSOLIDATION", "RECLAIM", "PREEMPT"):
+            always = replace(getattr(strategies, name), may_help=lambda *_: True)
+            patches.enter_context(patch.object(strategies, name, always))
         yield
 
 
@@ -41,9 +40,9 @@ def without_proofs() -> Iterator[None]:
     """Every gang gets its turn, and every scenario that could make enough room is simulated."""
     with (
         every_gang_gets_a_turn(),
-        patch.object(reclaim, "_within_limits", return_value=False),
-        patch.object(FitAfter, "possible", return_value=True),
-        patch.object(FitAfter, "opening", side_effect=lambda leaving: np.ones(len(leaving.pods), dtype=bool)),
+        patch.object(strategies, "_within_limits", return_value=False),
+        patch.object(SinglePodFit, "possible", return_value=True),
+        patch.object(SinglePodFit, "opening", side_effect=lambda leaving: np.ones(len(leaving.pods), dtype=bool)),
     ):
         yield
 
@@ -88,6 +87,6 @@ def test_the_order_of_service_is_the_walk_of_all_that_wait(cluster: Cluster, dat
     cycle = Cycle(cluster.snapshot(), PACKING, NOW)
     waiting = pending_gangs(cycle)
     turns = data.draw(st.sets(st.sampled_from(waiting), min_size=1)) if waiting else set()
-    order, walk = ServiceOrder(cycle, Waiting(cycle, waiting), turns), GangWalk(cycle, waiting)
+    order, walk = ServiceOrder(cycle, PendingOrder(cycle, waiting), turns), GangWalk(cycle, waiting)
     popped = [gang for gang in iter(walk.pop, None) if gang in turns]
     assert list(iter(order.pop, None)) == popped

@@ -24,7 +24,7 @@ from pykai.objects import names
 from pykai.objects.units import rfc3339
 from pykai.plugins.minruntime import MinRuntime, MinRuntimes
 from pykai.plugins.registry import BUILT_IN, make_all
-from pykai.scheduler.server import job_order
+from pykai.scheduler.debug_server import job_order
 from tests.properties.contended import contended, deep_forests, lookalikes, rivals
 from tests.properties.small_world import NOW, OURS, STEP, Cluster, Fields, carried_out
 from tests.properties.twin import past

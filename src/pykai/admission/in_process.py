@@ -37,7 +37,7 @@ def webhooks(rules: review.Admission, warn: Callable[[str], None]) -> Admission:
             old_object=old,
         )
         verdict = review.judge(path, request, rules)
-        for warning in verdict.warnings:
+        for warning in (*verdict.warnings, *verdict.advice):
             warn(f"{new.get('kind', '')} {meta.get('name', '')}: {warning}".strip())
         if not verdict.allowed:
             raise Forbidden(f"admission webhook denied the request: {verdict.message}")

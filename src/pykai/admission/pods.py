@@ -203,7 +203,12 @@ def looks_like_ours(key: str) -> bool:
 
 
 def name_advice(metadata: Mapping[str, Any]) -> Iterator[str]:
-    """A warning for every label and annotation that is one of ours but for a letter or two, or at the wrong place."""
+    """A warning for every label and annotation that is one of ours but for a letter or two, or at the wrong place.
+
+    Only for pods made by hand: warnings to controllers are not shown to users.
+    """
+    if metadata.get("ownerReferences"):
+        return
     found = {"label": metadata.get("labels") or {}, "annotation": metadata.get("annotations") or {}}
     known = {"label": names.USER_LABELS, "annotation": names.USER_ANNOTATIONS}
     for place, other in (("label", "annotation"), ("annotation", "label")):
@@ -220,8 +225,9 @@ def priority_advice(pod: object, settings: PodSettings, known: Collection[str]) 
     """A warning where the label that names the PriorityClass of the pod's group names none."""
     if not isinstance(pod, dict) or (pod.get("spec") or {}).get("schedulerName") != settings.scheduler_name:
         return
-    wanted = ((pod.get("metadata") or {}).get("labels") or {}).get(names.PRIORITY_CLASS_LABEL)
-    if wanted is None or wanted in known:
+    metadata = pod.get("metadata") or {}
+    wanted = (metadata.get("labels") or {}).get(names.PRIORITY_CLASS_LABEL)
+    if wanted is None or wanted in known or metadata.get("ownerReferences"):
         return
     close = get_close_matches(str(wanted), known, n=1)
     hint = f"did you mean {close[0]!r}?" if close else "the group gets the default priority"

@@ -136,7 +136,7 @@ def _advice(queue: object, new: Queue, rules: QueueRules) -> Iterator[str]:
             quota = "unlimited" if amounts.quota == -1 else f"{amounts.quota:g}"
             yield f"{path}.quota ({quota}) is above its limit ({amounts.limit:g}): the queue never gets all of it"
     parent = new.spec.parent_queue
-    if parent and parent not in rules.queues:
+    if parent and rules.queues and parent not in rules.queues:  # none at all: they are not known yet
         yield f"parent queue {parent!r} does not exist: workloads of this queue wait until it does"
 
 

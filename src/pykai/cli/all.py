@@ -48,8 +48,8 @@ from pykai.kube.resources import POD_GROUP
 from pykai.kube.watches import Watches
 from pykai.objects import names
 from pykai.observe.metrics import WorkMetrics
-from pykai.scheduler.expected_groups import ExpectedGroups
-from pykai.scheduler.hands import Colocated
+from pykai.scheduler.group_membership import ExpectedGroups
+from pykai.scheduler.writer_context import Colocated
 
 LEASE = "kai-all"
 AT_ONCE = 32

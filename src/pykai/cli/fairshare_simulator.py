@@ -16,7 +16,7 @@ from pykai.cli.component import reported_errors
 from pykai.cli.flags import Flag, port, takes
 from pykai.config.fields import FieldError
 from pykai.observe import logs
-from pykai.scheduler.server import serving
+from pykai.scheduler.debug_server import serving
 from pykai.simulate.fair_shares import simulated
 
 FLAGS = (

@@ -11,8 +11,7 @@ import click
 
 from pykai.cli.component import Composition, Part, process_of, run_component
 from pykai.cli.flags import LOGS, Flag, client, takes, time_above, time_at_least, warn_ineffective
-from pykai.controllers.numa_exporter.cpus import TopologyError, numa_of_cpus
-from pykai.controllers.numa_exporter.exporter import Exporter, ExporterSettings, kubelet
+from pykai.controllers.numa_exporter import Exporter, ExporterSettings, TopologyError, kubelet, numa_of_cpus
 from pykai.kube.api import Api
 from pykai.kube.watches import Watches
 from pykai.objects import units

@@ -34,8 +34,7 @@ from pykai.objects import units
 from pykai.objects.snapshot_file import SnapshotFile
 from pykai.objects.units import parse_timestamp
 from pykai.plugins import registry
-from pykai.scheduler import collector
-from pykai.scheduler.allocator import keep_freed_memory
+from pykai.scheduler.decision import gc_disabled, keep_freed_memory
 from pykai.simulate import pod_checks
 
 _MAPS_OF_AMOUNTS = ("requests", "limits", "allocatable", "capacity", "overhead")
@@ -229,7 +228,7 @@ def run_cycles(run: Replay, cycles: int) -> tuple[Plan, list[CycleFigures]]:
     """The last plan, and the figures of every cycle."""
     figures = []
     keep_freed_memory()
-    with collector.at_rest():
+    with gc_disabled():
         for _ in range(cycles):
             plan, measured = run.cycle()
             figures.append(measured)
@@ -238,7 +237,7 @@ def run_cycles(run: Replay, cycles: int) -> tuple[Plan, list[CycleFigures]]:
 
 def run_warm_cycles(run: Replay, cycles: int) -> list[CycleFigures]:
     """The figures of cycles with a filled cache."""
-    with collector.at_rest():
+    with gc_disabled():
         return run.warm_cycles(cycles)
 
 

@@ -32,14 +32,11 @@ from pykai.objects import names, units
 from pykai.observe import logs
 from pykai.observe.metrics import WorkMetrics
 from pykai.plugins import registry
-from pykai.scheduler.agenda import Rhythm
-from pykai.scheduler.allocator import keep_freed_memory
-from pykai.scheduler.assembly import ALONE, LiveScheduler, Options
-from pykai.scheduler.decision import Decision
-from pykai.scheduler.dump import Circumstances, write_snapshot
-from pykai.scheduler.hands import Colocated
-from pykai.scheduler.loop import Mind, unobserved
-from pykai.scheduler.server import job_order, plugin_doors, serving
+from pykai.scheduler.debug_server import SnapshotContext, debug_routes, job_order, may_read, serving, write_snapshot
+from pykai.scheduler.decision import Decision, keep_freed_memory
+from pykai.scheduler.scheduler import ALONE, LiveScheduler, Options, Policies, unobserved
+from pykai.scheduler.trigger import Debounce
+from pykai.scheduler.writer_context import Colocated
 from pykai.verify.judge import verify
 
 _NO_PROFILER = "profile the process with a sampling profiler from outside, such as py-spy"
@@ -113,7 +110,7 @@ def settings_of(given: dict[str, Any]) -> SchedulerSettings:
     return SchedulerSettings(
         options=Options(
             params=params_of(given),
-            rhythm=replace(Rhythm(), period=period),
+            debounce=replace(Debounce(), period=period),
             metrics_namespace=given["metrics_namespace"],
         ),
         config=config_of(given["scheduler_conf"]),
@@ -201,9 +198,9 @@ def compose(
     past: list[UsageLister] = []
     plugins = configuration.plugin_names(settings.config, registry.BUILT_IN)
     judge = partial(verify, plugins=plugins, everything=False)
-    mind = Mind(policy, judge, lambda: past[0].current() if past else {}, settings.observe)
+    policies = Policies(policy, judge, lambda: past[0].current() if past else {}, settings.observe)
     options = replace(settings.options, more_metrics=(QUERY_LATENCY,) if usage_config else ())
-    live = LiveScheduler(api, watches, mind, loop, options, colocated)
+    live = LiveScheduler(api, watches, policies, loop, options, colocated)
     known = asyncio.Event()
     parts = [Part("scheduler", partial(_schedule, live, known, settings.takes_over))]
     if usage_config is None:
@@ -234,16 +231,22 @@ async def _debug_server(
     """Serve what the configured plugins show."""
     choices = settings.config.plugins
     shown = set(registry.BUILT_IN) if choices is None else {choice.name for choice in choices}
-    about = Circumstances(settings.config, registry.BUILT_IN, settings.options.rhythm.period, settings.status_workers)
+    about = SnapshotContext(
+        settings.config, registry.BUILT_IN, settings.options.debounce.period, settings.status_workers
+    )
 
-    async def snapshot() -> IO[bytes]:
-        return await write_snapshot(api, live.params, about)
+    async def snapshot(with_env: bool) -> IO[bytes]:
+        return await write_snapshot(api, live.params, about, with_env)
 
     def order() -> dict[str, Any] | None:
         last = live.scheduler.last
         return None if last is None else job_order(last.snapshot, policy, last.snapshot.observed_at)
 
-    app = plugin_doors(snapshot if "snapshot" in shown else None, order if "reflectjoborder" in shown else None)
+    app = debug_routes(
+        snapshot if "snapshot" in shown else None,
+        order if "reflectjoborder" in shown else None,
+        partial(may_read, api),
+    )
     assert settings.plugin_port is not None
     host = own_host() or "127.0.0.1"
     async with serving(app, settings.plugin_port, host) as port:

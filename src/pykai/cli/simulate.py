@@ -34,8 +34,8 @@ from pykai.model.params import SchedulerParams
 from pykai.objects import crds, names, units
 from pykai.observe import logs
 from pykai.plugins import registry
-from pykai.scheduler.agenda import Rhythm
-from pykai.scheduler.feed import SOURCES
+from pykai.scheduler.informers import SOURCES
+from pykai.scheduler.trigger import Debounce
 from pykai.simulate import generate, installed, manifests, validation
 from pykai.simulate.cluster import BrokenError, Hooks, Progress, Setting, Simulation
 from pykai.simulate.document import document
@@ -77,10 +77,10 @@ class SimulatedProduct:
     """All components as `kai all` composes them, without ports: the product of a simulation."""
 
     def __init__(
-        self, config: SchedulerConfig, params: SchedulerParams | None = None, rhythm: Rhythm | None = None
+        self, config: SchedulerConfig, params: SchedulerParams | None = None, debounce: Debounce | None = None
     ) -> None:
         self._config = config
-        self._rhythm = rhythm or Rhythm()
+        self._debounce = debounce or Debounce()
         self._params = params or SchedulerParams()
         self._pods = PodSettings(gpu_sharing=True, fraction_runtime_class="")
         self._faults = logs.collect_errors()
@@ -107,7 +107,7 @@ class SimulatedProduct:
 
     def _settings(self, hooks: Hooks) -> everything.AllSettings:
         usual = everything.settings_for(names.SCHEDULER_NAME, self._pods, None)
-        options = replace(usual.scheduler.options, params=self._params, rhythm=self._rhythm)
+        options = replace(usual.scheduler.options, params=self._params, debounce=self._debounce)
         chosen = replace(usual.scheduler, options=options, config=self._config, plugin_port=None, observe=hooks.observe)
         if hooks.past is not None:
             past = hooks.past

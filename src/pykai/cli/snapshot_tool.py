@@ -21,7 +21,7 @@ from pykai.cli.flags import Flag, takes
 from pykai.cli.replay import opened, refusing
 from pykai.model.plan import Plan
 from pykai.observe import logs
-from pykai.scheduler import collector
+from pykai.scheduler.decision import gc_disabled
 
 FLAGS = (
     Flag("filename", "", "Snapshot file: a zip archive, whatever its name.", one_dash=True),
@@ -46,7 +46,7 @@ def snapshot_tool(**given: Any) -> None:
         run = opened(file)
         with _memory_profile(given["memprofile"]), _cpu_profile(given["cpuprofile"]):
             began = time.perf_counter()
-            with collector.at_rest():
+            with gc_disabled():
                 plan = run.plan(time.perf_counter)
             passed = time.perf_counter() - began
     for name, action in plan.actions.items():

@@ -18,7 +18,7 @@ from pykai.config.fields import FieldError
 from pykai.config.scheduler import PluginChoice, SchedulerConfig
 from pykai.observe import logs
 from pykai.plugins import registry
-from pykai.scheduler.agenda import Rhythm
+from pykai.scheduler.trigger import Debounce
 from pykai.simulate import installed, time_based, validation
 from pykai.simulate.cluster import Simulation
 from pykai.simulate.manifests import ManifestError
@@ -37,7 +37,7 @@ FLAGS = (
 HEADER = ("Time", "QueueID", "Allocation", "FairShare")
 
 
-RHYTHM = Rhythm(period=1.0, pause=1.0, burst=1.0, refresh=1.0)
+DEBOUNCE = Debounce(period=1.0, pause=1.0, burst=1.0, refresh=1.0)
 """One cycle in each second of virtual time, whatever happens."""
 
 
@@ -45,7 +45,7 @@ def simulation(study: Study, source: str) -> Simulation:
     """The run of a study; `source`: where it comes from, for messages."""
     found = objects(study, source)
     arrivals = [one.arrival(0) for one in validation.admit([*installed.missing(found), *found])]
-    return Simulation(SimulatedProduct(_config(study), rhythm=RHYTHM), arrivals, time_based.setting(study))
+    return Simulation(SimulatedProduct(_config(study), debounce=DEBOUNCE), arrivals, time_based.setting(study))
 
 
 def _config(study: Study) -> SchedulerConfig:

@@ -1,14 +1,14 @@
-"""The one reconcile loop: keys go in, each key is worked on by one run at a time, failures are tried again ever later.
+"""The reconcile loop of all controllers: a workqueue of keys with bounded concurrency and backoff per key.
 
     loop = ReconcileLoop[tuple[str, str]]("binder", Pace(workers=10, first_seconds=1.0))
     watch.subscribe(lambda change: loop.add(change.key))
-    await loop.run(reconcile)            # async (key) -> None, or seconds after which to look at the key again
+    await loop.run(reconcile)            # async (key) -> None, or seconds until the next reconcile of the key
 
 Invariants
-* A key is never in two runs at once. Added while it runs, it runs once more afterwards, however often it was added;
-  added while it waits, it runs once, at the earliest of the times asked for.
-* A run that raises counts as a failure of its key: the next run comes after a wait that doubles with every failure in a
-  row, and news about the key do not shorten it (`forget` does). A run that returns forgets the failures.
+* A key is never reconciled twice at once. Added while it is, it is reconciled once more afterwards, however often it
+  was added; added while it waits, it is reconciled once, at the earliest of the requested times.
+* An exception is a failure of its key: the next reconcile waits for the backoff, and further `add` calls do not shorten
+  it (`forget` does). A reconcile that returns resets the failures.
 * Nothing polls: without keys the loop costs nothing. Time comes from `Pace.timers`, chance from `Pace.jitter`.
 """
 
@@ -22,6 +22,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import structlog
 
 from pykai.kube import clock
+from pykai.kube.backoff import Backoff
 from pykai.kube.errors import ApiError, Conflict
 
 K = TypeVar("K", bound=Hashable)
@@ -30,15 +31,15 @@ Reconcile = Callable[[K], Awaitable[float | None]]
 log = structlog.get_logger()
 
 
-class RetryLater(Exception):  # noqa: N818 - it says what to do
-    """What a run needs is not there yet: a failure like any other, told in one line."""
+class RetryLater(Exception):  # noqa: N818 - an instruction, not an error
+    """What a reconcile needs does not exist yet: a failure like any other, logged in one line."""
 
 
 class Timer(Protocol):
-    """A call that was booked for later."""
+    """A scheduled call."""
 
     def cancel(self) -> None:
-        """Do not make the call."""
+        """Cancel the call."""
         ...
 
 
@@ -55,18 +56,18 @@ class Timers(Protocol):
 
 
 class Meter(Protocol):
-    """Told what a loop does, for metrics; `result` is one of `success`, `requeue_after` and `error`."""
+    """Receives the measurements of a loop; `result` is `success`, `requeue_after` or `error`."""
 
     def depth(self, ready: int, running: int) -> None:
-        """How many keys wait for a worker, and how many are worked on."""
+        """The number of keys that wait for a worker, and of those that are reconciled."""
         ...
 
     def started(self, waited_seconds: float) -> None:
-        """A run begins, of a key that was ready for so long."""
+        """A reconcile starts after its key waited for a worker."""
         ...
 
     def finished(self, took_seconds: float, result: str) -> None:
-        """A run ended."""
+        """A reconcile ended."""
         ...
 
 
@@ -87,7 +88,7 @@ def unmetered(loop: str) -> Meter:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast a loop goes: runs at once, and the wait after a first and after many failures, in seconds.
+    """The concurrency of a loop, and its backoff after a first and after many failures, in seconds.
 
     `timers` None means the running event loop; `jitter` gives numbers in [0, 1).
     """
@@ -105,13 +106,12 @@ class Pace:
             raise ValueError("0 < first_seconds <= longest_seconds must hold")
 
     def backoff(self, failures: int) -> float:
-        """Seconds to wait after so many failures in a row: doubling, of which half is left to chance."""
-        longest = min(self.longest_seconds, self.first_seconds * 2.0 ** min(failures - 1, 60))
-        return longest * (0.5 + self.jitter() / 2)
+        """Seconds to wait after so many failures in a row, half of them at random."""
+        return Backoff(self.first_seconds, self.longest_seconds, jitter=0.5, random=self.jitter).after(failures)
 
 
 class ReconcileLoop(Generic[K]):
-    """Keys to be worked on, and the runs that do it. `name` stands in logs."""
+    """The keys to reconcile and their workers; `name` appears in logs."""
 
     def __init__(self, name: str, pace: Pace | None = None, meter: Meter = UNMETERED) -> None:
         self.name = name
@@ -127,31 +127,31 @@ class ReconcileLoop(Generic[K]):
         self._quiet = asyncio.Event()
         self._quiet.set()
 
-    # ---------------------------------------------------------------------------------------------- what to do
+    # ------------------------------------------------------------------------------------------------ the queue
     def add(self, key: K) -> None:
-        """Work on the key as soon as a worker is free; a key that failed keeps its wait."""
-        self._book(key, self._timers.time())
+        """Reconcile the key as soon as a worker is free; a failed key keeps its backoff."""
+        self._schedule(key, self._timers.time())
 
     def add_after(self, key: K, seconds: float) -> None:
-        """Work on the key after so many seconds, or earlier if it is booked earlier."""
-        self._book(key, self._timers.time() + seconds)
+        """Reconcile the key after so many seconds, or earlier if it is scheduled earlier."""
+        self._schedule(key, self._timers.time() + seconds)
 
     def forget(self, key: K) -> None:
-        """Forget the key's failures: the next `add` works on it at once."""
+        """Reset the key's failures: the next `add` reconciles it at once."""
         self._failures.pop(key, None)
 
     def failures(self, key: K) -> int:
-        """How many runs of the key failed in a row."""
+        """The number of failures of the key in a row."""
         return self._failures.get(key, 0)
 
-    # ------------------------------------------------------------------------------------------------ doing it
+    # ---------------------------------------------------------------------------------------------- the workers
     async def run(self, reconcile: Reconcile[K]) -> None:
-        """Work on keys until `stop`, then let the runs under way end; when cancelled they are cancelled too."""
+        """Reconcile keys until `stop`, then wait for running ones; a cancellation cancels them, too."""
         if self._reconcile is not None:
             raise RuntimeError(f"the loop {self.name} is already running")
         self._reconcile = reconcile
         try:
-            self._pump()
+            self._start_workers()
             await self._stopped.wait()
             await self._quiet.wait()
         finally:
@@ -159,57 +159,57 @@ class ReconcileLoop(Generic[K]):
             await self._cancel()
 
     def stop(self) -> None:
-        """Begin no more runs; `run` returns when those under way have ended."""
+        """Start no more reconciles; `run` returns when the running ones have ended."""
         self._stopped.set()
         self._drop()
-        self._notice()
+        self._report()
 
     async def quiet(self) -> None:
-        """Return when no key is ready or worked on; keys may still wait for their time."""
+        """Return when no key is ready or being reconciled; keys may still wait for their time."""
         await self._quiet.wait()
 
-    # ------------------------------------------------------------------------------------------------- booking
+    # ---------------------------------------------------------------------------------------------- scheduling
     @property
     def _timers(self) -> Timers:
         return self._pace.timers or asyncio.get_running_loop()
 
-    def _book(self, key: K, when: float) -> None:
+    def _schedule(self, key: K, when: float) -> None:
         if self._stopped.is_set() or key in self._ready:
             return
         if key in self._running:
             self._again[key] = min(when, self._again.get(key, when))
             return
-        booked = self._waiting.get(key)
-        if booked and (booked[0] <= when or key in self._failures):
+        scheduled = self._waiting.get(key)
+        if scheduled and (scheduled[0] <= when or key in self._failures):
             return
         self._wait(key, when)
 
     def _wait(self, key: K, when: float) -> None:
-        self._unbook(key)
+        self._unschedule(key)
         if when > self._timers.time():
-            self._waiting[key] = when, self._timers.call_at(when, lambda: self._ripe(key))
+            self._waiting[key] = when, self._timers.call_at(when, lambda: self._make_ready(key))
         else:
-            self._ripe(key)
+            self._make_ready(key)
 
-    def _unbook(self, key: K) -> None:
-        booked = self._waiting.pop(key, None)
-        if booked:
-            booked[1].cancel()
+    def _unschedule(self, key: K) -> None:
+        scheduled = self._waiting.pop(key, None)
+        if scheduled:
+            scheduled[1].cancel()
 
-    def _ripe(self, key: K) -> None:
+    def _make_ready(self, key: K) -> None:
         self._waiting.pop(key, None)
         self._ready[key] = self._timers.time()
         self._quiet.clear()
-        self._pump()
+        self._start_workers()
 
     # ------------------------------------------------------------------------------------------------- running
-    def _pump(self) -> None:
+    def _start_workers(self) -> None:
         while self._reconcile and self._ready and len(self._running) < self._pace.workers:
             key = next(iter(self._ready))
             waited = self._timers.time() - self._ready.pop(key)
             self._meter.started(waited)
             self._running[key] = asyncio.create_task(self._work(key, self._reconcile), name=f"{self.name} {key}")
-        self._notice()
+        self._report()
 
     async def _work(self, key: K, reconcile: Reconcile[K]) -> None:
         began = self._timers.time()
@@ -221,7 +221,7 @@ class ReconcileLoop(Generic[K]):
         else:
             self._done(key, began, "success" if after is None else "requeue_after")
             self._succeeded(key, after)
-        self._pump()
+        self._start_workers()
 
     def _done(self, key: K, began: float, result: str) -> None:
         del self._running[key]
@@ -231,7 +231,7 @@ class ReconcileLoop(Generic[K]):
         self._failures.pop(key, None)
         again = self._again.pop(key, None)
         if again is not None:
-            self._book(key, again)
+            self._schedule(key, again)
         if after is not None:
             self.add_after(key, after)
 
@@ -240,28 +240,28 @@ class ReconcileLoop(Generic[K]):
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         asked = float(error.details.get("retryAfterSeconds") or 0) if isinstance(error, ApiError) else 0.0
         wait = max(asked, self._pace.backoff(failures))
-        self._tell(key, error, wait)
+        self._log_failure(key, error, wait)
         if not self._stopped.is_set():
             self._wait(key, self._timers.time() + wait)
 
-    def _tell(self, key: K, error: Exception, wait: float) -> None:
-        said: dict[str, Any] = {"loop": self.name, "key": key, "error": str(error), "retry_seconds": round(wait, 3)}
+    def _log_failure(self, key: K, error: Exception, wait: float) -> None:
+        fields: dict[str, Any] = {"loop": self.name, "key": key, "error": str(error), "retry_seconds": round(wait, 3)}
         if isinstance(error, Conflict):
-            log.debug("changed meanwhile, trying again", **said)
+            log.debug("conflict, retrying", **fields)
         elif isinstance(error, ApiError | RetryLater):
-            log.warning("reconcile failed", **said)
+            log.warning("reconcile failed", **fields)
         else:
-            log.error("reconcile failed", **said, exc_info=error)
+            log.error("reconcile failed", **fields, exc_info=error)
 
     # ------------------------------------------------------------------------------------------------- the end
-    def _notice(self) -> None:
+    def _report(self) -> None:
         self._meter.depth(len(self._ready), len(self._running))
         if not self._ready and not self._running:
             self._quiet.set()
 
     def _drop(self) -> None:
         for key in list(self._waiting):
-            self._unbook(key)
+            self._unschedule(key)
         self._ready.clear()
         self._again.clear()
 
@@ -272,4 +272,4 @@ class ReconcileLoop(Generic[K]):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._running.clear()
-        self._notice()
+        self._report()

@@ -1,17 +1,17 @@
-"""The victims a search has accumulated: a line of batches as columns, what each frees, and who must go together."""
+"""The victims a search has accumulated: a order of batches as columns, what each frees, and who must go together."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
 
-from pykai.engine.fit_after import Leaving
+from pykai.engine.feasibility import FeasibilityBound, Leaving
 from pykai.engine.gang import active_pods, intact
-from pykai.engine.line import VictimLine
-from pykai.engine.prospects import Victims
-from pykai.engine.room import Room
+from pykai.engine.reclaim_bound import VictimLosses
+from pykai.engine.victim_order import VictimOrder
 from pykai.engine.victims import Batch
 from pykai.model.resources import GPU, Column, Mask, Rows
 
@@ -19,47 +19,47 @@ from pykai.model.resources import GPU, Column, Mask, Rows
 class Outlook(Protocol):
     """What the evictor can expect of victims."""
 
-    def judge(self, victims: Victims, nodes: Rows | None) -> tuple[Mask, Mask]:
-        """Which of them are served after it, and from which of those it could get something (`Prospects.judge`)."""
+    def judge(self, victims: VictimLosses, nodes: Rows | None) -> tuple[Mask, Mask]:
+        """Which of them are served after it, and from which of those it could get something (`ReclaimBound.judge`)."""
         ...
 
-    def obtainable(self, victims: Victims) -> Column:
+    def obtainable(self, victims: VictimLosses) -> Column:
         """GPUs it could get at most when they go one after the other."""
         ...
 
     def opening(self, leaving: Leaving) -> Mask:
-        """After which of some pods a node is open to it, if only those of one node go (`FitAfter.opening`)."""
+        """After which of some pods a node is open to it, if only those of one node go (`SinglePodFit.opening`)."""
         ...
 
-    def within_limits(self, victims: Victims) -> Mask:
+    def within_limits(self, victims: VictimLosses) -> Mask:
         """Whether its queues could stay within their limits when they go one after the other."""
         ...
 
 
-def _fresh(line: VictimLine, known: set[int]) -> Rows:
-    """The pods of a line, by position, that are no victims yet.
+def _fresh(order: VictimOrder, known: set[int]) -> Rows:
+    """The pods of a order, by position, that are no victims yet.
 
     A pod whose node is gone, or belongs to another node pool, frees nothing that could be given out.
     """
-    there = line.nodes >= 0
-    return np.flatnonzero(there & ~np.isin(line.pods, list(known)) if known else there)
+    there = order.nodes >= 0
+    return np.flatnonzero(there & ~np.isin(order.pods, list(known)) if known else there)
 
 
 class Accumulated:
-    """The line of victims as far as it is known, without the pods that are victims already, and what it frees."""
+    """The order of victims as far as it is known, without the pods that are victims already, and what it frees."""
 
-    def __init__(self, line: VictimLine, known: set[int], room: Room, outlook: Outlook) -> None:
+    def __init__(self, order: VictimOrder, known: set[int], room: FeasibilityBound, outlook: Outlook) -> None:
         self.room = room
-        self._line = line
+        self._order = order
         self._known = known
-        fresh = _fresh(line, known)
-        self.nodes, self.batch_of = line.nodes[fresh], line.batch_of[fresh]
-        self._pods = line.pods[fresh]
-        self.amounts = line.freed().take(fresh, axis=1)
+        fresh = _fresh(order, known)
+        self.nodes, self.batch_of = order.nodes[fresh], order.batch_of[fresh]
+        self._pods = order.pods[fresh]
+        self.amounts = order.freed().take(fresh, axis=1)
         apart = self.batch_of[1:] != self.batch_of[:-1]
         self.single = bool((apart | (self.nodes[1:] == self.nodes[:-1])).all())
         """Whether every batch is on one node: then a node's own gain is all that its victims gain."""
-        self._victims = Victims(line.queues[fresh], *line.losses(fresh))
+        self._victims = VictimLosses(order.queues[fresh], *order.losses(fresh))
         self._outlook = outlook
         after, useful = outlook.judge(self._victims, self.nodes if self.single else None)
         self._movable = room.movable(self.amounts)
@@ -75,7 +75,7 @@ class Accumulated:
             self.goes &= outlook.opening(Leaving(self._pods, self.nodes, self.goes, self.amounts[GPU]))
 
     def batch(self, number: int) -> Batch:
-        batch = self._line.batch(number)
+        batch = self._order.batch(number)
         return Batch(batch.gang, tuple(pod for pod in batch.pods if pod not in self._known)) if self._known else batch
 
     def pods(self, numbers: Sequence[int]) -> list[int]:
@@ -121,7 +121,8 @@ class Accumulated:
     def _last_may_go(self, numbers: list[int]) -> bool:
         """Whether those of some batches that find no place again, which are the last to be served, may lose theirs."""
         batches = [self.batch(number) for number in sorted(numbers)]
-        size = next((n for n in range(1, len(batches)) if self.room.enough(batches[:n])), len(batches))
+        sizes = range(1, len(batches))  # more batches free more, so the first that are enough are found by halves
+        size = bisect_left(sizes, True, key=lambda n: self.room.enough(batches[:n])) + 1
         pods = np.flatnonzero(np.isin(self.batch_of, sorted(numbers)[:size]))
         return bool((self._outlook.judge(self._victims.take(pods), None)[1] | self._movable[pods]).all())
 
@@ -132,13 +133,13 @@ class Accumulated:
 
     def whole_gangs(self, numbers: list[int]) -> list[int]:
         """The batches, and of gangs that would be left with less than their minimum those that come before as well."""
-        if not self._line.in_parts:
+        if not self._order.in_parts:
             return numbers
-        gangs, trial, orders = self._line.gangs, self._line.cycle.trial, self._line.cycle.orders
+        gangs, trial, orders = self._order.gangs, self._order.cycle.trial, self._order.cycle.orders
         more: list[int] = []
         for gang in np.unique(gangs[numbers]).tolist():
             mine = [number for number in numbers if gangs[number] == gang]
-            gone = {pod for number in mine for pod in self._line.batch(number).pods} | self._known
+            gone = {pod for number in mine for pod in self._order.batch(number).pods} | self._known
             present = active_pods(trial, gang)
             left = [pod for pod in present if pod not in gone]
             if left and intact(trial, orders, gang, present) and not intact(trial, orders, gang, left):

@@ -7,16 +7,15 @@ from collections.abc import Sequence
 from pykai.engine.cycle import Cycle
 from pykai.engine.explain import explain_alike
 from pykai.engine.gang import has_allocated, must_wait, pods_to_place
-from pykai.engine.order import pending_gangs
+from pykai.engine.order import ClassWalk, pending_gangs
 from pykai.engine.place import Placement, refused
 from pykai.engine.reasons import GangError
-from pykai.engine.shapes import ShapedWalk
 from pykai.model.status import Status
 
 
 def allocate(cycle: Cycle) -> None:
     """Place every gang that fits; an elastic one takes a step and gets in line again."""
-    walk = ShapedWalk(cycle, pending_gangs(cycle), cycle.policy.queue_depth.get("allocate"))
+    walk = ClassWalk(cycle, pending_gangs(cycle), cycle.policy.queue_depth.get("allocate"))
     while (gang := walk.pop()) is not None:
         cycle.tried["allocate"] += 1
         had = has_allocated(cycle.trial, gang)

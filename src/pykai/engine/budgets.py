@@ -1,4 +1,4 @@
-"""How long searches for victims may take: seconds of a clock that is given, never read here (spec/scheduling.md §16.2).
+"""How long searches for victims may take: seconds of a clock that is given, never read here.
 
 Counts bound every search (`policy.SearchLimits`); budgets bound one that runs live. Without a clock time stands still:
 no budget is ever spent, and the same input gives the same plan.

@@ -18,7 +18,7 @@ from pykai.engine.plugin_api import GangOrder, MemberOrder, NodeResource, PodOrd
 from pykai.engine.plugin_times import PluginTimes
 from pykai.engine.pod_locations import PodLocations
 from pykai.engine.policy import Policy
-from pykai.engine.quota import QueueBook, Triple
+from pykai.engine.queues import QueueBook, Triple
 from pykai.engine.ranking import Rankings
 from pykai.engine.reasons import Reasons
 from pykai.engine.trial import Trial
@@ -133,7 +133,7 @@ class Cycle:
             limit=_triples(queues.limit),
             fair=_triples(fair),
             allocated=trial.queue_allocated,
-            held=trial.queue_held,
+            allocated_non_preemptible=trial.queue_held,
             total=_triples(self.cluster[:, None])[0],
         )
 

@@ -11,15 +11,12 @@ from dataclasses import replace
 
 from pykai.engine.allocate import allocate
 from pykai.engine.budgets import Clock, standing
-from pykai.engine.consolidate import consolidate
 from pykai.engine.cycle import Cycle
-from pykai.engine.order import pending_gangs
+from pykai.engine.order import ClassWalk, pending_gangs
 from pykai.engine.plan import plan_of
 from pykai.engine.policy import Policy
-from pykai.engine.preempt import preempt
-from pykai.engine.reclaim import reclaim
-from pykai.engine.shapes import ShapedWalk
 from pykai.engine.stale import evict_stale
+from pykai.engine.strategies import consolidate, preempt, reclaim
 from pykai.model.plan import Key, Plan
 from pykai.model.snapshot import Snapshot
 from pykai.model.statistics import ActionStatistics, Timings
@@ -53,6 +50,7 @@ def _run_actions(cycle: Cycle) -> dict[str, ActionStatistics]:
     for action in cycle.policy.actions:
         began, moves = clock(), len(trial.moved)
         ACTIONS[action](cycle)
+        trial.settle()  # nothing is undone any more; what would undo it refers to the trial
         took = clock() - began
         started = {trial.gang[pod] for pod in trial.placed} - placed if len(trial.moved) > moves else set()
         placed |= started
@@ -63,7 +61,7 @@ def _run_actions(cycle: Cycle) -> dict[str, ActionStatistics]:
 def service_order(snapshot: Snapshot, policy: Policy, now: float) -> list[Key]:
     """The gangs that wait, in the order in which the allocate action would consider them if none got anything."""
     cycle, gangs = Cycle(snapshot, policy, now), snapshot.gangs
-    walk = ShapedWalk(cycle, pending_gangs(cycle), policy.queue_depth.get("allocate"))
+    walk = ClassWalk(cycle, pending_gangs(cycle), policy.queue_depth.get("allocate"))
     found = []
     while (gang := walk.pop()) is not None:
         walk.go_on(gang)

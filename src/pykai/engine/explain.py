@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pykai.engine.capacity import human
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import is_gang
 from pykai.engine.plugin_api import Refusal, Rejection
+from pykai.engine.queues import human
 from pykai.engine.reasons import POD_ERRORS, FitError, GangError, NodeReason, about_pod
 from pykai.model.pods import GpuKind, PodClass
 from pykai.model.resources import CPU, GPU, MEMORY, MIG_PREFIX, PODS, Mask, Rows, scale

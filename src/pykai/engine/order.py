@@ -1,9 +1,15 @@
-"""The order in which gangs get their turn: queues by fairness, then gangs within a queue (spec/scheduling.md §5)."""
+"""The order of service: queues by fairness, then gangs within a queue; gangs of one equivalence class take one turn.
+
+Two pending gangs are equivalent when no rule distinguishes them but age: same queue, priority and minimum, pods of the
+same classes. If the first of a class finds no place, nor do the others, as long as nothing is freed: thousands of gangs
+that ask for the same cost one turn.
+"""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,7 +17,7 @@ import numpy as np
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import pods_to_place, ready
 from pykai.engine.plugin_api import GangOrder
-from pykai.engine.quota import ZERO, QueueKey, Triple
+from pykai.engine.queues import ZERO, QueueKey, Triple
 
 Key = tuple[Any, ...]
 FEW = 16
@@ -63,8 +69,8 @@ class GangWalk:
         self.cycle = cycle
         self._leaves: dict[int, list[tuple[Key, int]]] = {}
         self._requests: dict[int, Triple] = {}
-        self._in_line: set[int] = set(gangs)
-        for gang in self._in_line:
+        self._queued: set[int] = set(gangs)
+        for gang in self._queued:
             queue = cycle.snapshot.gangs.queue[gang]
             self._leaves.setdefault(queue, []).append((cycle.gang_key(gang), gang))
         for heap in self._leaves.values():
@@ -83,7 +89,7 @@ class GangWalk:
         if queue is None:
             return None
         _, gang = heapq.heappop(self._leaves[queue])
-        self._in_line.discard(gang)
+        self._queued.discard(gang)
         self._dirty.add(queue)
         return gang
 
@@ -114,22 +120,22 @@ class GangWalk:
             queue = self.cycle.snapshot.gangs.queue[gang]
             self._dirty.add(queue)
             self._requests.pop(gang, None)
-            if gang in self._in_line:
+            if gang in self._queued:
                 heap = self._leaves[queue]
                 heap[:] = [(self.cycle.gang_key(gang) if each == gang else key, each) for key, each in heap]
                 heapq.heapify(heap)
 
-    def follow(self, gang: int, heir: int) -> None:
-        """A gang had its turn: one of the same queue that asks for the same gets in line."""
+    def follow(self, gang: int, successor: int) -> None:
+        """A gang had its turn: one of the same class and queue follows."""
         request = self._requests.get(gang)
         if request is not None:
-            self._requests[heir] = request
-        self._add(heir)
+            self._requests[successor] = request
+        self._add(successor)
 
     def _add(self, gang: int) -> None:
         queue = self.cycle.snapshot.gangs.queue[gang]
         heapq.heappush(self._leaves[queue], (self.cycle.gang_key(gang), gang))
-        self._in_line.add(gang)
+        self._queued.add(gang)
         self._dirty.add(queue)
 
     def _rekey(self, leaf: int) -> None:
@@ -181,3 +187,125 @@ def next_request(cycle: Cycle, gang: int) -> Triple:
     """What the gang would take next from its queue."""
     pods = pods_to_place(cycle.trial, cycle.orders, gang)
     return cycle.queue_request(pods, cycle.snapshot.min_gpu_memory)
+
+
+Distinguish = Callable[[int], Hashable]
+"""Equal for gangs that an action does not distinguish."""
+MAX_BLOCKED = 64
+"""So many gangs of blocked classes still count when queues are compared; the rest of a backlog does not."""
+
+
+class ClassWalk:
+    """Pops gangs like GangWalk, of each equivalence class the first; the caller decides whether the next follows."""
+
+    def __init__(
+        self, cycle: Cycle, gangs: Iterable[int], depth: int | None = None, distinguish: Distinguish = lambda _: None
+    ) -> None:
+        self._lines: dict[int, deque[int]] = {}
+        """Gang that had its turn, or has it next -> those of its class that follow."""
+        self._blocked: set[int] = set()
+        """Gangs that get no turn, but by whose requests their queues are compared with others."""
+        classes, lines = EquivalenceClasses.of(cycle), dict[Hashable, deque[int]]()
+        for gang in _best_of_each_queue(cycle, in_order(cycle, gangs), depth):
+            lines.setdefault((classes.key(cycle, gang), distinguish(gang)), deque()).append(gang)
+        for line in lines.values():
+            self._lines[line.popleft()] = line
+        self._walk = GangWalk(cycle, self._lines)
+        self._expected = len(self._lines)
+        """How many in the walk get a turn: without any the blocked ones do not matter."""
+
+    def pop(self) -> int | None:
+        """The next gang, or None when all had their turn."""
+        while self._expected and (gang := self._walk.pop()) is not None:
+            if gang not in self._blocked:
+                self._expected -= 1
+                return gang
+            self.go_on(gang)
+        return None
+
+    def push(self, gang: int) -> None:
+        """Put a gang back: it has more to place."""
+        self._expected += 1
+        self._walk.push(gang)
+
+    def changed(self, gangs: Iterable[int]) -> None:
+        """These gangs lost or got pods out of turn."""
+        self._walk.changed(gangs)
+
+    def go_on(self, gang: int) -> None:
+        """The next gang of the same class gets its turn."""
+        line = self._lines[gang]
+        if line:
+            successor = line.popleft()
+            self._lines[successor], self._lines[gang] = line, deque()
+            self._expected += successor not in self._blocked
+            self._walk.follow(gang, successor)
+
+    def give_up(self, gang: int) -> list[int]:
+        """No more turns for this class; returns the gangs that would have followed."""
+        rest = list(self._lines[gang])
+        kept = rest[: max(MAX_BLOCKED - len(self._blocked), 0)]
+        self._blocked.update(kept)
+        self._lines[gang] = deque(kept)
+        self.go_on(gang)
+        return rest
+
+
+def _best_of_each_queue(cycle: Cycle, gangs: Iterable[int], depth: int | None) -> Iterable[int]:
+    if depth is None:
+        return gangs
+    queue_of = cycle.snapshot.gangs.queue
+    taken: Counter[int] = Counter()
+    found: list[int] = []
+    for gang in gangs:
+        taken[queue_of[gang]] += 1
+        if taken[queue_of[gang]] <= depth:
+            found.append(gang)
+    return found
+
+
+class EquivalenceClasses:
+    """The equivalence classes of a cycle's gangs, each kept until a pod of the gang moves."""
+
+    def __init__(self, read: int) -> None:
+        self._known: dict[int, Hashable] = {}
+        self._read = read
+
+    @classmethod
+    def of(cls, cycle: Cycle) -> EquivalenceClasses:
+        """The up-to-date classes of the cycle."""
+        known = cycle.state(_equivalence_classes)
+        for pod in cycle.trial.moved[known._read :]:
+            known._known.pop(cycle.trial.gang[pod], None)
+        known._read = len(cycle.trial.moved)
+        return known
+
+    def key(self, cycle: Cycle, gang: int) -> Hashable:
+        """Equal for equivalent gangs; its own row for a gang that is like no other."""
+        known = self._known.get(gang)
+        if known is None:
+            known = self._known[gang] = _class_key(cycle, gang)
+        return known
+
+
+def _equivalence_classes(cycle: Cycle) -> EquivalenceClasses:
+    return EquivalenceClasses(len(cycle.trial.moved))
+
+
+def _class_key(cycle: Cycle, gang: int) -> Hashable:
+    gangs, trial = cycle.snapshot.gangs, cycle.trial
+    if gang in gangs.trees:
+        return gang
+    classes = tuple([trial.klass[pod] for pod in pods_to_place(trial, cycle.orders, gang)])
+    if any(not cycle.rules(cycle.snapshot.pods.classes[row]).none for row in set(classes)):
+        return gang
+    podset = gangs.first_podset[gang]
+    return (
+        gangs.queue[gang],
+        gangs.priority[gang],
+        gangs.preemptible[gang],
+        gangs.podset_min[podset],
+        trial.active_used[podset],
+        len(gangs.pods(gang)),
+        classes,
+    )

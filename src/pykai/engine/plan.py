@@ -7,11 +7,10 @@ from collections.abc import Callable, Container, Iterator
 import numpy as np
 from msgspec.structs import replace
 
-from pykai.engine.capacity import OVER_LIMIT, OverCapacity
 from pykai.engine.cycle import Cycle
 from pykai.engine.deadlines import next_deadline, start_times_to_write
 from pykai.engine.gang import alive, ready
-from pykai.engine.quota import ZERO
+from pykai.engine.queues import OVER_LIMIT, ZERO, OverCapacity
 from pykai.engine.reasons import GROUP_BASE, POD_ERRORS, GangError, gang_text
 from pykai.model.gangs import PodSet
 from pykai.model.plan import Bind, Evict, Key, Nomination, Plan, QueueDetails, Reason, Timestamp, Verdict
@@ -159,7 +158,7 @@ def _queue_details(cycle: Cycle, gang: int, over: OverCapacity) -> QueueDetails:
         name=book.names[queue],
         requested=cycle.trial.queue_requested[queue],
         deserved=book.deserved[queue],
-        allocated_non_preemptible=book.held[queue] if limited else over.used,
+        allocated_non_preemptible=book.allocated_non_preemptible[queue] if limited else over.used,
         gang_requested=over.request,
         gang_requested_non_preemptible=ZERO if cycle.snapshot.gangs.preemptible[gang] else over.request,
         allocated=over.used if limited else book.allocated[queue],

@@ -18,11 +18,9 @@ from pykai.model.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from pykai.engine.accumulated import Accumulated
-    from pykai.engine.capacity import OverCapacity
     from pykai.engine.cycle import Cycle
-    from pykai.engine.entitlement import Taking
     from pykai.engine.pod_locations import PodCounts
-    from pykai.engine.quota import QueueBook, QueueKey, Triple
+    from pykai.engine.queues import OverCapacity, QueueBook, QueueKey, Taking, Triple
     from pykai.engine.reasons import GangError
     from pykai.engine.scenario import Scenario
     from pykai.engine.trial import Trial

@@ -64,8 +64,8 @@ class Ranking:
         self._demand = pod_class.demand
         states = facts.states()
         asked = [(plugin, plugin.measured(pod_class)) for plugin in facts.relative]
-        self._relative = [(states.standing(plugin, row), row) for plugin, row in asked if row is not None]
-        """Where nodes stand, and by which resource."""
+        self._relative = [(states.normalized(plugin, row), row) for plugin, row in asked if row is not None]
+        """Normalized scores, and the resource each is measured by."""
         self._steady = facts.steady_scores(pod_class)
         self._span = _span(facts.relative) if facts.steady else None
         self._read = len(self.trial.touched)
@@ -82,14 +82,14 @@ class Ranking:
         by_order = len(self._relative) <= 1
         if nodes is None:
             total, free = self._local, self._facts.states().free
-            for standing, resource in self._relative:
-                total = total + standing.scores(free[resource])
+            for normalized, resource in self._relative:
+                total = total + normalized.scores(free[resource])
             return Ranked(
                 self._facts.every, self._local, total, self._fits_now, by_order, self._span, (self._twice, self._copies)
             )
         total = local = self._local.take(nodes)
-        for standing, resource in self._relative:
-            total = total + standing.within(nodes, self._facts.states().free_of(resource, nodes))
+        for normalized, resource in self._relative:
+            total = total + normalized.within(nodes, self._facts.states().free_of(resource, nodes))
         return Ranked(
             nodes, local, total, self._fits_now.take(nodes), by_order, self._span, (self._twice, self._copies)
         )

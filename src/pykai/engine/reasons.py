@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pykai.engine.capacity import OverCapacity
+from pykai.engine.queues import OverCapacity
 
 NO_NODES = "no nodes with enough resources were found"
 GROUP_BASE = "Unable to schedule podgroup"

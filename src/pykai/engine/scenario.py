@@ -1,25 +1,25 @@
-"""Scenarios: suppose these pods were evicted; does the gang then get its place, and is that fair? (spec §16.5)
+"""Scenarios: suppose that these pods are evicted; does the gang then get its place, and is that fair?
 
-Every accepted eviction has been simulated in full: victims are given a chance to be placed again, in the same order
-of service as everybody, and only those that lose their place, or have to move, are evicted in the end.
+Every committed eviction has been simulated in full: victims are rescheduled in the same order of service as all gangs,
+and only those that lose their place, or have to move, are evicted in the end.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pykai.engine.allocate import hold_back
 from pykai.engine.cycle import Cycle
-from pykai.engine.gang import active_pods, intact, satisfied
+from pykai.engine.gang import active_pods, has_allocated, intact, must_wait, satisfied
+from pykai.engine.pending import PendingOrder
 from pykai.engine.plugin_api import ScenarioValidator
-from pykai.engine.quota import QueueBook, Triple
-from pykai.engine.service import serve
-from pykai.engine.start import start
+from pykai.engine.queues import QueueBook, Triple
+from pykai.engine.reschedule import reschedule
 from pykai.engine.trial import Trial
 from pykai.engine.victims import Batch
-from pykai.engine.waiting import Waiting
+from pykai.model.resources import GPU, PODS
 from pykai.model.statistics import ScenarioState
 from pykai.model.status import IS_ACTIVE_USED, Status
 
@@ -46,7 +46,7 @@ class Cause:
     """What the gang is to get."""
     request: Triple
     book: QueueBook
-    waiting: Waiting
+    waiting: PendingOrder
     """Who else waits: they get no turn, but count in the order of queues."""
     keep_all: bool = False
     """Whether every victim must get another place."""
@@ -98,7 +98,7 @@ def _suppose(cycle: Cycle, cause: Cause, pods: Sequence[int], batches: Sequence[
     for pod in victims:
         trial.suppose_evicted(pod)
         cycle.resources.release(pod)
-    if not serve(cycle, cause, pods, {batch.gang for batch in batches}):
+    if not reschedule(cycle, cause, pods, {batch.gang for batch in batches}):
         return None
     scenario = Scenario(
         cause=cause,
@@ -159,7 +159,7 @@ def commit(cycle: Cycle, scenario: Scenario, messages: Mapping[int, str]) -> Non
     for gang in losers:
         hold_back(cycle, gang, cycle.snapshot.gangs.pods(gang))
     if not any(pod in cycle.trial.evicted for pod in scenario.victims):
-        start(cycle, [cause.gang, *losers])
+        unpipeline(cycle, [cause.gang, *losers])
     _inherit(cycle, scenario)
     cause.waiting.served(cause.gang)
     cycle.reasons.forget(cause.gang)
@@ -178,3 +178,43 @@ def _inherit(cycle: Cycle, scenario: Scenario) -> None:
 def whole(cycle: Cycle, gang: int) -> bool:
     """Whether the gang has its minimum."""
     return satisfied(cycle.trial, cycle.snapshot.gangs.tree(gang))
+
+
+_SLACK = 1e-9
+
+
+def unpipeline(cycle: Cycle, gangs: Iterable[int]) -> None:
+    """Let the promised pods of each gang start, all of a gang or none."""
+    trial = cycle.trial
+    for gang in gangs:
+        pods = [pod for pod in cycle.snapshot.gangs.pods(gang) if trial.status[pod] == Status.PIPELINED]
+        mine = [pod for pod in pods if pod not in trial.evicted]
+        had = has_allocated(cycle.trial, gang)
+        mark = trial.mark()
+        trial.start_instead(mine)
+        if must_wait(trial, gang) or not _have_all(cycle, mine):
+            trial.undo_to(mark)
+            continue
+        for pod in mine:
+            cycle.resources.reserve(pod)
+        if mine and not had:
+            cycle.started[gang] = cycle.now
+
+
+def _have_all(cycle: Cycle, pods: Sequence[int]) -> bool:
+    """Whether what the pods take is idle: nothing they ask for is below zero now, and no rule bids them wait."""
+    trial = cycle.trial
+    for pod in pods:
+        c, node = trial.of_class(pod), trial.node[pod]
+        if (trial.idle[c.dims, node] < -_SLACK).any() or (c.shared and not _have_devices(cycle, pod)):
+            return False
+        if cycle.resources.must_wait(pod, node):
+            return False
+    return True
+
+
+def _have_devices(cycle: Cycle, pod: int) -> bool:
+    trial, node = cycle.trial, cycle.trial.node[pod]
+    capacity = float(cycle.snapshot.nodes.gpu_memory[node])
+    shares = [trial.shares[node][group] for group in trial.gpu_groups[pod]]
+    return all(share.allocated <= capacity for share in shares) and bool(trial.idle[[GPU, PODS], node].min() >= -_SLACK)

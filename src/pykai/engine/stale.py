@@ -1,4 +1,4 @@
-"""Stale gang eviction: a gang that has lost its minimum gives back the rest after a grace period (spec §16.10)."""
+"""Stale gang eviction: a gang that has lost its minimum gives back the rest after a grace period."""
 
 from __future__ import annotations
 

@@ -14,17 +14,21 @@ from typing import Any, NamedTuple
 
 from pykai.engine.amounts import PodAmounts
 from pykai.engine.devices import DeviceLedger
+from pykai.engine.initial_state import node_columns, podset_counts, queue_ledgers
 from pykai.engine.journal import Journal
-from pykai.engine.opening import node_columns, podset_counts, queue_ledgers
+from pykai.engine.pod_states import EFFECTS, Effect, Transition, target_of
 from pykai.model.pods import PodClass
 from pykai.model.resources import GPU, Column, Rows, cells
 from pykai.model.snapshot import Snapshot
-from pykai.model.status import IS_ACTIVE_ALLOCATED, IS_ACTIVE_USED, Status
+from pykai.model.status import IS_ACTIVE_USED, Status
 
 PENDING, ALLOCATED, PIPELINED, RELEASING = map(
     int, (Status.PENDING, Status.ALLOCATED, Status.PIPELINED, Status.RELEASING)
 )
 """Numbers looked up once: asking an enum for a member takes long in a loop."""
+_EFFECTS = [EFFECTS[status] for status in Status]
+_MOVES = (Transition.MOVE, Transition.MOVE_LATER)
+"""What a pod held before stays releasing."""
 Place = tuple[int, tuple[str, ...]]
 """A node, and the devices that are shared there."""
 
@@ -80,6 +84,9 @@ class Trial:
         self.active_allocated, self.active_used = counts.active_allocated, counts.active_used
         self.pipelined, self.pending = counts.pipelined, counts.pending
         self.gated, self.succeeded = counts.gated, counts.succeeded
+        cells = {name: getattr(self, name) for name in Effect._fields if name not in ("idle", "releasing")}
+        self._counts = [[cells[name] for name in cells if getattr(effect, name)] for effect in _EFFECTS]
+        """By status number: the counts of its podset that a pod adds to."""
 
     def _open_nodes(self) -> None:
         """Whole columns at once, shared devices pod by pod."""
@@ -141,7 +148,7 @@ class Trial:
     def place(self, pod: int, node: int, groups: tuple[str, ...] = (), wait: bool = False) -> None:
         """Give a pod a node; `wait`: it needs something that is still being released.
 
-        A pod that is being evicted keeps its releasing resources where it was: it moves.
+        A pod that is supposed to leave keeps its releasing resources where it was: it moves.
         """
         if self.status[pod] == PENDING:
             self._place_pending(pod, node, wait)
@@ -149,18 +156,12 @@ class Trial:
                 self.journal.put_new(self.gpu_groups, pod, groups)
                 self._share_devices(pod, self.status[pod], 1, (node, groups))
             return
-        if pod in self.virtual:
-            if pod in self.placed:
-                self.journal.put_new(self.left, pod, (self.node[pod], self.gpu_groups.get(pod, ())))
-            self._count(pod, RELEASING, -1)
-            self.journal.drop(self.virtual, pod)
-        else:
-            self._leave(pod)
+        if pod in self.placed:
+            self.journal.put_new(self.left, pod, (self.node[pod], self.gpu_groups.get(pod, ())))
         if self.amounts.shared[self.klass[pod]]:
             self.journal.put_new(self.gpu_groups, pod, groups)
-        self.journal.put(self.node, pod, node)
-        self._enter(pod, PIPELINED if wait else ALLOCATED)
-        self._charge_queue(pod, 1.0)
+        self.journal.drop(self.virtual, pod)
+        self._change(pod, Transition.MOVE_LATER if wait else Transition.MOVE, to=node)
         self.journal.put_new(self.placed, pod, wait)
 
     def _place_pending(self, pod: int, node: int, wait: bool) -> None:
@@ -215,24 +216,19 @@ class Trial:
 
     def wait_instead(self, pod: int) -> None:
         """Turn a placement of this cycle into one that waits."""
-        self._leave(pod)
-        self._enter(pod, PIPELINED)
+        self._change(pod, Transition.HOLD_BACK)
         self.journal.put_new(self.placed, pod, True)
 
     def start_instead(self, pods: Sequence[int]) -> None:
         """Turn placements that wait into ones that do not."""
         for pod in pods:
-            self._leave(pod)
-        for pod in pods:
-            self._enter(pod, ALLOCATED)
+            self._change(pod, Transition.START)
             self.journal.put_new(self.placed, pod, False)
 
     def suppose_evicted(self, pod: int) -> None:
         """Release a pod's resources for the sake of argument; they can be waited for."""
         self.journal.put_new(self.virtual, pod, self.status[pod])
-        self._charge_queue(pod, -1.0)
-        self._leave(pod)
-        self._enter(pod, RELEASING)
+        self._change(pod, Transition.EVICT)
 
     def decide(self, evicted: dict[int, Any]) -> None:
         """What was supposed so far holds: these pods go, for these reasons. There is no way back behind this.
@@ -257,10 +253,9 @@ class Trial:
     def _take_back(self, pod: int) -> None:
         """A place of this cycle is given up: the pod waits again, or leaves the node on which it runs, as before."""
         origin = int(self.snapshot.pods.node[pod]) if self._ran(pod) else -1
-        self._leave(pod)
         self.placed.pop(pod)
-        self.node[pod] = -1
-        self._enter(pod, RELEASING if origin >= 0 else PENDING)  # without a node: what it leaves is charged already
+        # without a node: what it leaves is charged already
+        self._change(pod, Transition.LEAVE_ORIGIN if origin >= 0 else Transition.WITHDRAW, to=-1)
         self.node[pod] = origin
         if pod in self.snapshot.pods.gpu_groups:
             self.gpu_groups[pod] = self.snapshot.pods.gpu_groups[pod]
@@ -271,10 +266,7 @@ class Trial:
 
     def keep(self, pod: int) -> None:
         """The pod is not evicted after all: it stays where it is."""
-        before = self.virtual[pod]
-        self._leave(pod)
-        self._enter(pod, before)
-        self._charge_queue(pod, 1.0)
+        self._change(pod, Transition.KEEP)
         self.journal.drop(self.virtual, pod)
 
     def fresh_group(self) -> str:
@@ -283,33 +275,32 @@ class Trial:
         self.journal.put(self._fresh_groups, 0, number)
         return name
 
-    def _leave(self, pod: int) -> None:
-        """Take a pod out of the figures of its present status."""
+    def _change(self, pod: int, transition: Transition, to: int | None = None) -> None:
+        """Let a pod make a transition, at its node or on the way `to` another; -1: to none."""
         status = self.status[pod]
+        target = target_of(transition, status, self.virtual.get(pod))
+        moves, queue = transition in _MOVES, transition.value.queue
+        if queue < 0:
+            self._charge_queue(pod, -1.0)
         self._count(pod, status, -1)
-        if IS_ACTIVE_USED[status] and self.node[pod] >= 0:
+        if not moves and self.node[pod] >= 0:
             self._charge_node(pod, status, -1)
-
-    def _enter(self, pod: int, status: int) -> None:
-        self.journal.put(self.status, pod, status)
+        if to is not None:
+            self.journal.put(self.node, pod, to)
+        self.journal.put(self.status, pod, target)
         self.moved.append(pod)
-        self._count(pod, status, 1)
-        if IS_ACTIVE_USED[status] and self.node[pod] >= 0:
-            self._charge_node(pod, status, 1)
+        self._count(pod, target, 1)
+        if self.node[pod] >= 0:
+            self._charge_node(pod, target, 1)
+        if queue > 0:
+            self._charge_queue(pod, 1.0)
 
     def _count(self, pod: int, status: int, by: int) -> None:
         podset = self.podset[pod]
-        if podset < 0:
-            return
-        put = self.journal.put
-        if IS_ACTIVE_USED[status]:
-            put(self.active_used, podset, self.active_used[podset] + by)
-            if IS_ACTIVE_ALLOCATED[status]:
-                put(self.active_allocated, podset, self.active_allocated[podset] + by)
-                if status == PIPELINED:
-                    put(self.pipelined, podset, self.pipelined[podset] + by)
-        elif status == PENDING:
-            put(self.pending, podset, self.pending[podset] + by)
+        if podset >= 0:
+            put = self.journal.put
+            for cells in self._counts[status]:
+                put(cells, podset, cells[podset] + by)
 
     def _charge_queue(self, pod: int, sign: float) -> None:
         queues = self._queues_of(pod)
@@ -343,15 +334,11 @@ class Trial:
         if pod in self.snapshot.pods.reservation:
             amount = amount.copy()
             amount[GPU] = 0.0
-        if sign < 0:
-            amount = -amount
-        journal = self.journal
-        if status != PIPELINED:
-            journal.column(self.idle, node)
-            self.idle[:, node] -= amount
-        if status in (RELEASING, PIPELINED):
-            journal.column(self.releasing, node)
-            self.releasing[:, node] += amount if status == RELEASING else -amount
+        effect = _EFFECTS[status]
+        for block, change in ((self.idle, effect.idle * sign), (self.releasing, effect.releasing * sign)):
+            if change:
+                self.journal.column(block, node)
+                block[:, node] += amount if change > 0 else -amount
         if groups and self.amounts.shared[self.klass[pod]]:
             self._share_devices(pod, status, sign, (node, groups))
 

@@ -1,21 +1,24 @@
-"""Victims in order: whose pods go first if somebody else needs their place (spec/scheduling.md §16.4).
+"""Potential victims: the preemptible gangs of each queue in order, their pods and what they hold, as columns.
 
-The order is the order of service reversed: from the root always to the least deserving child, then the last gang of
-the leaf. A gang loses surplus pods one by one before it goes whole.
+Everything is computed on first use and brought up to date when evictions are committed.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from pykai.engine.cycle import Cycle
-from pykai.engine.gang import active_in_order, active_pods, next_victims
-from pykai.engine.quota import ZERO, Triple, plus, total
-from pykai.model.resources import Mask, Rows
+from pykai.engine.gang import active_in_order
+from pykai.engine.order import in_order
+from pykai.engine.queues import BILLION, ZERO, Triple, fits, total
+from pykai.engine.trial import Trial
+from pykai.model.resources import GPU, QUEUE_RESOURCES, Column, Mask, Rows
+from pykai.model.status import IS_ACTIVE_ALLOCATED
 
 
 @dataclass(frozen=True)
@@ -36,130 +39,358 @@ Passes = Callable[[Rows], Mask]
 """Which of some gangs may be considered as victims."""
 
 
-class _Last:
-    """Reverses the order of a key inside a heap."""
+class VictimPool:
+    """Per leaf queue the gangs that could lose something, least deserving first; worked out when first asked for.
 
-    __slots__ = ("key",)
+    Evictions take gangs out of a list, which stays in order; only a gang that lost a part of its pods changes its
+    place, and then its queue is sorted anew.
+    """
 
-    def __init__(self, key: Any) -> None:
-        self.key = key
-
-    def __lt__(self, other: _Last) -> bool:
-        return bool(other.key < self.key)
-
-
-class _Leaf:
-    """The candidates of one queue: a sorted list that is read on, and gangs put back with fewer pods."""
-
-    AT_ONCE = 64
-
-    def __init__(self, gangs: Rows, passes: Passes) -> None:
-        self._gangs = gangs
-        self._passes = passes
-        self._fresh: deque[int] = deque()
-        self.again: list[tuple[_Last, int, list[int]]] = []
-
-    def next_fresh(self) -> int | None:
-        while not self._fresh and len(self._gangs):
-            piece, self._gangs = self._gangs[: self.AT_ONCE], self._gangs[self.AT_ONCE :]
-            self._fresh.extend(piece[self._passes(piece)].tolist())
-        return self._fresh[0] if self._fresh else None
-
-    def take(self, gang: int) -> None:
-        """The gang has had its turn."""
-        if self.again and self.again[0][1] == gang:
-            heapq.heappop(self.again)
-        else:
-            self._fresh.popleft()
-
-
-class VictimWalk:
-    """Pops batches of victims in order."""
-
-    def __init__(self, cycle: Cycle, leaves: Mapping[int, Rows], passes: Passes) -> None:
+    def __init__(self, cycle: Cycle) -> None:
         self.cycle = cycle
-        self._leaves = {queue: _Leaf(gangs, passes) for queue, gangs in leaves.items()}
-        self._lost: dict[int, Triple] = {}
-        self._parents: dict[int, list[int]] = {}
-        queues = cycle.snapshot.queues
-        for leaf in self._leaves:
-            for queue in queues.paths[leaf]:
-                siblings = self._parents.setdefault(queues.parent[queue], [])
-                if queue not in siblings:
-                    siblings.append(queue)
-        self._keys: dict[int, Any] = {}
+        self.chunks: dict[Hashable, int] = {}
+        """How many gangs the next search of a kind looks at first."""
+        self._shrunk: set[int] = set()
+        """Leaf queues whose list has gangs in it that have lost everything."""
+        self._mixed: set[int] = set()
+        """Leaf queues whose list may be in the wrong order."""
+        self._figures: dict[int, tuple[float, float]] = {}
+        self._branches: dict[int, tuple[Rows, Rows]] = {}
+        self._over_limit: set[int] | None = None
+        self.turns: dict[int, dict[Hashable, Any]] = {}
+        """By root queue: what is known of the turns of victims below it, until one of them or its queue changes."""
+        self._below: dict[int, Rows] = {}
+        self._scales: dict[int, Column] = {}
+        self._last_keys: dict[int, tuple[Any, ...] | None] = {}
 
-    def pop(self) -> Batch | None:
-        """The next batch, or None when nobody is left."""
-        if len(self._leaves) == 1:
-            only = next(iter(self._leaves))
-            return None if self._next_below(only) is None else self._take(only)
-        queue = -1
-        while queue not in self._leaves:
-            choices = [(key, q) for q in self._parents.get(queue, ()) if (key := self._key(q)) is not None]
-            if not choices:
-                return None
-            queue = max(choices, key=lambda c: c[0])[1]
-        return self._take(queue)
+    @cached_property
+    def _active(self) -> Mask:
+        """Gangs that could lose something."""
+        return self.cycle.snapshot.gangs.columns.preemptible & (self._held > 0) & (self._queue >= 0)
 
-    def _take(self, queue: int) -> Batch:
-        gang, pods = self._candidate(queue)
-        leaf = self._leaves[queue]
-        leaf.take(gang)
-        trial = self.cycle.trial
-        if len(pods) == 1:
-            chosen, more = pods, False
-        else:
-            chosen, more = next_victims(trial, self.cycle.orders, gang, pods)
-        if more:
-            rest = [pod for pod in pods if pod not in chosen]
-            heapq.heappush(leaf.again, (_Last(self._rest_key(gang, rest)), gang, rest))
-        amount = held_by(self.cycle, chosen)
-        for q in self.cycle.snapshot.queues.paths[queue]:
-            self._lost[q] = plus(self._lost.get(q, ZERO), amount)
-            self._keys.pop(q, None)
-        return Batch(gang, tuple(chosen))
+    @cached_property
+    def goes_whole(self) -> Mask:
+        """Gangs without a pod to spare: one batch takes all of it."""
+        gangs = self.cycle.snapshot.gangs
+        whole = self._held <= np.bincount(gangs.podset_gang, weights=gangs.columns.podset_min, minlength=len(gangs))
+        whole[list(gangs.trees)] = False
+        return np.asarray(whole)
 
-    def _candidate(self, queue: int) -> tuple[int, list[int]]:
-        """The gang to be popped from a leaf and the pods it still holds."""
-        leaf = self._leaves[queue]
-        fresh = leaf.next_fresh()
-        if leaf.again and (fresh is None or self.cycle.gang_key(fresh) < leaf.again[0][0].key):
-            return leaf.again[0][1], leaf.again[0][2]
-        assert fresh is not None
-        return fresh, active_in_order(self.cycle.trial, self.cycle.orders, fresh)
+    @cached_property
+    def _held(self) -> Column:
+        gangs = self.cycle.snapshot.gangs
+        held = np.bincount(gangs.podset_gang, weights=self.cycle.trial.active_allocated, minlength=len(gangs))
+        return np.asarray(held, dtype=np.float64)
 
-    def _rest_key(self, gang: int, rest: Sequence[int]) -> Any:
-        """The gang's place in the order with only `rest` of its pods left."""
-        trial = self.cycle.trial
+    @property
+    def _queue(self) -> Rows:
+        return self.cycle.snapshot.gangs.columns.queue
+
+    @cached_property
+    def queues(self) -> list[int]:
+        """Leaf queues with somebody to lose something."""
+        return np.unique(self._queue[self._active]).tolist()  # type: ignore[no-any-return]
+
+    @cached_property
+    def members(self) -> Members:
+        return Members(self.cycle)
+
+    @property
+    def priority(self) -> Column:
+        """Of each gang."""
+        return self.cycle.snapshot.gangs.columns.priority
+
+    @cached_property
+    def amounts(self) -> Column:
+        """[resource, gang]: what each gang holds of its queue."""
+        trial, pods, rows = self.cycle.trial, self.cycle.snapshot.pods, self.members.pods
+        size, gang, klass = len(self.cycle.snapshot.gangs), pods.gang[rows], pods.klass[rows]
+        sums = [np.bincount(gang, weights=row[klass], minlength=size) for row in self.class_amounts]
+        amounts = np.array(sums, dtype=np.float64).reshape(QUEUE_RESOURCES, size)
+        by_memory = [c.row for c in pods.classes if c.memory_mib]
+        for pod in rows[np.isin(klass, by_memory)].tolist() if by_memory else ():
+            amounts[GPU, trial.gang[pod]] += trial.quota_amounts(trial.of_class(pod), trial.node[pod])[GPU]
+        return amounts
+
+    @cached_property
+    def class_amounts(self) -> Column:
+        """[resource, class]: what a pod counts against its queue; GPU memory, which depends on the node, as nothing."""
+        amounts, classes = self.cycle.trial.amounts, self.cycle.snapshot.pods.classes
+        return np.array([amounts.of_queue(c, -1) for c in classes]).reshape(-1, QUEUE_RESOURCES).T
+
+    @cached_property
+    def class_requests(self) -> tuple[Column, Mask]:
+        """[resource, class] requests, and which classes ask for GPU memory instead of devices."""
+        classes = self.cycle.snapshot.pods.classes
+        return np.array([c.request for c in classes]).T.copy(), np.array([c.memory_mib > 0 for c in classes])
+
+    def _scale(self, queue: int) -> Column:
+        """[resource, 1]: what turns use of a queue into a share of what it may use; 0 where that has no bound."""
+        found = self._scales.get(queue)
+        if found is None:
+            bounds = [bound for *_, bound in self.cycle.book.bounds[queue]]
+            scale = [1 / bound if bound > 0 else (1000.0 if bound == 0 else 0.0) for bound in bounds]
+            found = self._scales[queue] = np.array(scale)[:, None]
+        return found
+
+    def children(self, parent: int) -> Sequence[int]:
+        """Of a queue; -1: the roots."""
+        return self.cycle.snapshot.queues.children[parent] if parent >= 0 else self._roots
+
+    @cached_property
+    def _roots(self) -> list[int]:
+        return [queue for queue, above in enumerate(self.cycle.snapshot.queues.parent) if above < 0]
+
+    def below(self, queue: int) -> Rows:
+        """All gangs below a queue, least deserving first."""
+        known = self._below.get(queue)
+        if known is None:
+            children = self.children(queue)
+            if children:
+                known = self.merged(children, [self.below(q) for q in children])
+            else:
+                known = self.leaf(queue) if queue in self._leaves else np.zeros(0, dtype=np.int64)
+            self._below[queue] = known
+        return known
+
+    def merged(self, queues: Sequence[int], orders: Sequence[Rows]) -> Rows:
+        """Gangs of siblings, each in order, in one order: always the next of the least deserving queue."""
+        some = [(q, order) for q, order in zip(queues, orders, strict=True) if len(order)]
+        if len(some) <= 1:
+            return some[0][1] if some else np.zeros(0, dtype=np.int64)
+        first, last = self._ranks([q for q, _ in some])
+        sizes = [len(order) for _, order in some]
+        shares = np.concatenate([self._shares(q, order) for q, order in some])
+        keys = (-np.repeat(last, sizes), -np.floor(shares * BILLION + 0.5), -np.repeat(first, sizes))
+        return np.concatenate([order for _, order in some])[np.lexsort(keys)]
+
+    def _ranks(self, children: Sequence[int]) -> tuple[list[int], list[int]]:
+        """What of each child's key does not change: before the dominant share, and after it."""
+        cycle = self.cycle
+        if cycle.quota is None:
+            return [0] * len(children), list(range(len(children)))
+        keys = {q: cycle.quota.queue_key(cycle.book, q, ZERO, ZERO) for q in children}
+        first = sorted({key[:4] for key in keys.values()})
+        last = sorted(children, key=lambda q: keys[q][5:])
+        ranks = {q: rank for rank, q in enumerate(last)}
+        return [first.index(keys[q][:4]) for q in children], [ranks[q] for q in children]
+
+    def _shares(self, queue: int, order: Rows) -> Column:
+        """A child's dominant share after each of its gangs is gone, in order."""
+        lost = np.cumsum(self.amounts.take(order, axis=1), axis=1)
+        left = np.array(self.cycle.book.allocated[queue])[:, None] - lost
+        left *= self._scale(queue)
+        return np.asarray(np.maximum.reduce(left, initial=0.0))
+
+    def branches(self, leaf: int) -> tuple[Rows, Rows]:
+        """By queue: the depth on the path of a leaf, from there up, at which the two compete, and its own ancestor that
+        does."""
+        found = self._branches.get(leaf)
+        if found is None:
+            above, length = self._ancestors, len(self.cycle.snapshot.queues.paths[leaf])
+            shared = np.cumprod(above == above[leaf], axis=1).sum(axis=1)
+            shared = np.minimum(shared, above.shape[1] - 1)
+            branches = above[np.arange(len(above)), shared]
+            found = self._branches[leaf] = (length - 1 - np.minimum(shared, length), branches)
+        return found
+
+    @cached_property
+    def _ancestors(self) -> Rows:
+        """[queue, depth]: the path from the root to each queue, then -1."""
+        paths = self.cycle.snapshot.queues.paths
+        found = np.full((len(paths), max(map(len, paths), default=0) + 1), -1, dtype=np.int64)
+        for queue, path in enumerate(paths):
+            found[queue, : len(path)] = path[::-1]
+        return found
+
+    @property
+    def within_limits(self) -> bool:
+        """Whether no queue uses more than its limit."""
+        book = self.cycle.book
+        if self._over_limit is None:
+            self._over_limit = {q for q, used in enumerate(book.allocated) if not fits(used, book.limit[q])}
+        return not self._over_limit
+
+    def changed(self, gangs: Iterable[int]) -> None:
+        """These gangs lost, got or moved pods. Who had nothing to lose before still does not."""
+        table, book = self.cycle.snapshot.gangs, self.cycle.book
+        for gang in gangs:
+            path = book.paths[table.queue[gang]]
+            self.turns.pop(path[-1], None)
+            for queue in path:
+                self._below.pop(queue, None)
+            if self._over_limit is not None:
+                self._over_limit.difference_update(path)
+                self._over_limit.update(q for q in path if not fits(book.allocated[q], book.limit[q]))
+            if not self._active[gang]:
+                continue
+            self._last_keys.pop(int(self._queue[gang]), None)
+            left = active_in_order(self.cycle.trial, self.cycle.orders, gang)
+            self._held[gang], self._active[gang] = len(left), bool(left)
+            if not left:
+                self._shrunk.add(int(self._queue[gang]))
+                continue
+            self._mixed.add(int(self._queue[gang]))
+            self.amounts[:, gang] = held_by(self.cycle, left)
+            self.members.replace(gang, left)
+            self.goes_whole[gang] = gang not in table.trees and len(left) <= table.podset_min[table.first_podset[gang]]
+
+    @cached_property
+    def shares(self) -> SharedDevices:
+        return SharedDevices(self.cycle.trial)
+
+    def has(self, gang: int) -> bool:
+        """Whether a gang could lose something."""
+        return bool(self._active[gang])
+
+    def rows(self) -> Rows:
+        """All gangs that could lose something."""
+        return np.flatnonzero(self._active)
+
+    def lowest_priority(self, queue: int) -> float:
+        """Of the gangs of a queue at the start of the action."""
+        return self._of(queue)[0]
+
+    def largest_gpus(self, queue: int) -> float:
+        """GPUs of the largest gang of a queue at the start of the action."""
+        return self._of(queue)[1]
+
+    def _of(self, queue: int) -> tuple[float, float]:
+        found = self._figures.get(queue)
+        if found is None:
+            rows = self._active & (self._queue == queue)
+            gpus = self.amounts[GPU][rows]
+            found = (float(self.priority[rows].min()), float(gpus.max())) if rows.any() else (np.inf, 0.0)
+            self._figures[queue] = found
+        return found
+
+    def leaf(self, queue: int) -> Rows:
+        """Gangs of a queue with something to lose, least deserving first."""
+        if queue in self._shrunk:
+            self._leaves[queue] = self._leaves[queue][self._active[self._leaves[queue]]]
+        if queue in self._mixed:
+            self._leaves[queue] = self._last_first(self._leaves[queue])
+        self._shrunk.discard(queue)
+        self._mixed.discard(queue)
+        return self._leaves[queue]
+
+    def last_key(self, queue: int) -> tuple[Any, ...] | None:
+        """The place, in the order of a queue, of the last of its gangs that loses its pods; None: there is none."""
+        if queue not in self._last_keys:
+            self._last_keys[queue] = self._last_key(self.leaf(queue))
+        return self._last_keys[queue]
+
+    def _last_key(self, gangs: Rows) -> tuple[Any, ...] | None:
+        if not len(gangs):
+            return None
+        trial, gang = self.cycle.trial, int(gangs[0])
+        if not self.goes_whole[gangs].all():
+            return self.cycle.gang_key(gang)
         mark = trial.mark()
-        gone = set(active_pods(trial, gang)) - set(rest)
-        for pod in gone:
-            row = trial.podset[pod]
-            trial.journal.put(trial.active_allocated, row, trial.active_allocated[row] - 1)
+        for podset in self.cycle.snapshot.gangs.podsets(gang):
+            trial.journal.put(trial.active_allocated, podset, 0)
         key = self.cycle.gang_key(gang)
         trial.journal.undo_to(mark)
         return key
 
-    def _key(self, queue: int) -> Any:
-        """Order key of a queue with what it has lost so far and would lose next; None where nothing is left."""
-        if queue in self._keys:
-            return self._keys[queue]
-        candidate = self._next_below(queue)
-        key: Any = None
-        if candidate is None:
-            pass
-        elif self.cycle.quota is None:
-            key = (self.cycle.snapshot.queues.creation[queue], queue)
-        else:
-            lost = plus(self._lost.get(queue, ZERO), held_by(self.cycle, candidate[1]))
-            key = self.cycle.quota.queue_key(self.cycle.book, queue, ZERO, lost)
-        self._keys[queue] = key
-        return key
+    @cached_property
+    def _leaves(self) -> dict[int, Rows]:
+        gangs = self._last_first(self.rows())
+        queue = self._queue[gangs]
+        return {q: gangs[queue == q] for q in self.queues}
 
-    def _next_below(self, queue: int) -> tuple[int, list[int]] | None:
-        leaf = self._leaves.get(queue)
-        if leaf is not None:
-            return self._candidate(queue) if leaf.again or leaf.next_fresh() is not None else None
-        keyed = [(key, q) for q in self._parents.get(queue, ()) if (key := self._key(q)) is not None]
-        return self._next_below(max(keyed, key=lambda c: c[0])[1]) if keyed else None
+    def _last_first(self, gangs: Rows) -> Rows:
+        return np.array(in_order(self.cycle, gangs)[::-1], dtype=np.int64)
+
+
+class SharedDevices:
+    """Shares of devices as columns: the device of each pod, and what is free of it. Kept up to date node by node."""
+
+    def __init__(self, trial: Trial) -> None:
+        self._trial = trial
+        self._numbers: dict[tuple[int, str], int] = {}
+        self._read = 0
+        self._free: Column = np.zeros(trial.idle.shape[1])
+        self._held: list[float] = []
+        self._stale = set(trial.shares)
+
+    def spare(self) -> Column:
+        """By node: what is left of its shared devices, in devices, counting what is being released."""
+        self._refresh()
+        return self._free
+
+    def held(self) -> Column:
+        """By device: the memory of those that stay."""
+        self._refresh()
+        return np.array(self._held)
+
+    def _refresh(self) -> None:
+        trial = self._trial
+        self._stale.update(trial.touched[self._read :])
+        self._read = len(trial.touched)
+        for node in self._stale & trial.shares.keys():
+            capacity, shares = trial.amounts.gpu_memory[node], trial.shares[node]
+            free = sum(capacity - s.allocated + s.releasing for s in shares.values() if s.used > 0)
+            self._free[node] = free / capacity
+            for group, share in shares.items():
+                self._held[self._number(node, group)] = share.allocated - share.releasing
+        self._stale.clear()
+
+    def _number(self, node: int, group: str) -> int:
+        number = self._numbers.setdefault((node, group), len(self._numbers))
+        if number == len(self._held):
+            self._held.append(0.0)
+        return number
+
+    def of(self, pods: Rows, nodes: Rows) -> tuple[Rows, Column]:
+        """By pod: the number of the device it has a share of, -1 where it has none or several; and its memory there."""
+        trial, groups_of = self._trial, self._trial.gpu_groups
+        devices, memory = np.full(len(pods), -1, dtype=np.int64), np.zeros(len(pods))
+        for at, (pod, node) in enumerate(zip(pods.tolist(), nodes.tolist(), strict=True)):
+            groups = groups_of.get(pod, ())
+            if len(groups) == 1 and trial.amounts.shared[trial.klass[pod]]:
+                devices[at] = self._number(node, groups[0])
+                memory[at] = trial.share_memory(trial.of_class(pod), node)
+        return devices, memory
+
+
+class Members:
+    """The pods of each gang that hold a place, and their nodes, as columns.
+
+    A gang's pods lie together, from `first` on; those that would be placed first in front.
+    """
+
+    def __init__(self, cycle: Cycle) -> None:
+        self.cycle = cycle
+        gang_of = cycle.snapshot.pods.gang
+        active = np.array(IS_ACTIVE_ALLOCATED)[np.array(cycle.trial.status, dtype=np.int64)]
+        rows = np.flatnonzero(active & (gang_of >= 0))
+        self.pods: Rows = rows[np.argsort(gang_of[rows], kind="stable")]
+        self.count: Rows = np.bincount(gang_of[rows], minlength=len(cycle.snapshot.gangs))
+        self.first: Rows = np.cumsum(self.count) - self.count
+        self.node: Rows = np.array(cycle.trial.node, dtype=np.int64)
+        """By pod."""
+        self._sorted = self.count < 2
+
+    def of(self, gangs: Rows) -> tuple[Rows, Rows]:
+        """The pods of some gangs, gang by gang, and how many each has."""
+        for gang in gangs[~self._sorted[gangs]].tolist():
+            start, self._sorted[gang] = int(self.first[gang]), True
+            pods = active_in_order(self.cycle.trial, self.cycle.orders, gang)
+            self.pods[start : start + len(pods)] = pods
+        count = self.count[gangs]
+        ends = np.cumsum(count)
+        offsets = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - count, count)
+        return self.pods[np.repeat(self.first[gangs], count) + offsets], count
+
+    def leftmost(self, gangs: Rows) -> Rows:
+        """The first node, by name, that each of the gangs has a pod on."""
+        nodes = np.full(len(self.count), len(self.cycle.snapshot.nodes))
+        np.minimum.at(nodes, self.cycle.snapshot.pods.gang[self.pods], self.node[self.pods])
+        return np.asarray(nodes[gangs])
+
+    def replace(self, gang: int, pods: Sequence[int]) -> None:
+        """From now on these are the gang's pods."""
+        self.first[gang], self.count[gang], self._sorted[gang] = len(self.pods), len(pods), True
+        self.pods = np.append(self.pods, pods)
+        self.node[list(pods)] = [self.cycle.trial.node[pod] for pod in pods]

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from pykai.config import documents, object_fields
+from pykai.config import documents, fields
 from pykai.config.fields import FieldError, below, converted, joined
 from pykai.hollow.addresses import HOST
 from pykai.objects import names
@@ -36,9 +36,7 @@ class GpuShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="
         """What is wrong, by field; the product becomes a label."""
         given = {"count": self.count, "memoryMiB": self.memory_mib, "timeSlices": self.time_slices}
         yield from ((field, f"must be at least 1, not {value}") for field, value in given.items() if value < 1)
-        yield from (
-            (joined("", path), message) for path, message in object_fields.labels({"product": self.product}, "")
-        )
+        yield from ((joined("", path), message) for path, message in fields.labels({"product": self.product}, ""))
 
 
 class NodeShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
@@ -189,14 +187,14 @@ def check(shape: NodeShape, place: str = "") -> None:
 
 
 def _problems(shape: NodeShape) -> Iterator[tuple[str, str]]:
-    yield from object_fields.name(shape.name, "name")
+    yield from fields.name(shape.name, "name")
     if len(shape.name) > _LONGEST_NAME:
         yield "name", f"{shape.name!r} is longer than {_LONGEST_NAME} characters"
-    yield from object_fields.amount(shape.cpu, "cpu")
-    yield from object_fields.amount(shape.memory, "memory")
-    yield from object_fields.amounts(shape.resources, "resources")
-    yield from object_fields.labels(shape.labels, "labels")
-    yield from object_fields.taints(shape.taints, "taints")
+    yield from fields.amount(shape.cpu, "cpu")
+    yield from fields.amount(shape.memory, "memory")
+    yield from fields.amounts(shape.resources, "resources")
+    yield from fields.labels(shape.labels, "labels")
+    yield from fields.taints(shape.taints, "taints")
     if shape.gpus is not None:
         yield from ((f"gpus.{field}", message) for field, message in shape.gpus.problems())
 

@@ -7,11 +7,14 @@ async with HttpApi(find_access(kubeconfig)) as api:
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
+
+from msgspec import Struct
 
 from pykai.kube import resources as known
 from pykai.kube.api import (
@@ -43,8 +46,9 @@ from pykai.kube.codec import (
     subresource_body,
 )
 from pykai.kube.credentials import Access
+from pykai.kube.errors import NotFound
 from pykai.kube.transport import Lane, Request, Settings, Transport
-from pykai.kube.versions import Versions, as_written
+from pykai.objects import dra_versions
 
 T = TypeVar("T")
 
@@ -182,3 +186,47 @@ def _query(options: dict[str, Any]) -> str:
     """The query string of the options that are set."""
     chosen = {name: value for name, value in options.items() if value not in ("", 0)}
     return f"?{urlencode(chosen)}" if chosen else ""
+
+
+# ------------------------------------------------------------------------------------------------------------- versions
+class _Version(Struct):
+    version: str
+
+
+class _Group(Struct):
+    versions: list[_Version] = []
+
+
+class Versions:
+    """What one server serves; `ask` gives the answer to a GET of a path."""
+
+    def __init__(self, ask: Callable[[str], Awaitable[bytes]]) -> None:
+        self._ask = ask
+        self._served: dict[str, list[str]] = {}
+
+    async def of(self, resource: Resource) -> Resource:
+        """The kind at the version to use; NotFound if the server has none that we understand."""
+        if not resource.older:
+            return resource
+        if resource.group not in self._served:
+            group = decode(await self._ask(f"/apis/{resource.group}"), _Group)
+            self._served[resource.group] = [each.version for each in group.versions]
+        known = (resource.version, *resource.older)
+        for version in known:
+            if version in self._served[resource.group]:
+                return replace(resource, version=version)
+        raise NotFound(f"{resource.qualified}: the server serves none of {', '.join(known)}")
+
+    @contextmanager
+    def doubted(self, resource: Resource) -> Iterator[None]:
+        """Ask again next time if what is done here finds that the server does not know the kind."""
+        try:
+            yield
+        except NotFound:
+            self._served.pop(resource.group, None)
+            raise
+
+
+def as_written(resource: Resource, body: Object) -> Object:
+    """A new object in the form that the chosen version wants."""
+    return dra_versions.written(body, resource.version) if resource.plural == "resourceclaims" else body

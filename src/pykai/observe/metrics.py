@@ -6,7 +6,7 @@ counter, so it is taken away again when the metrics are shown.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -203,6 +203,13 @@ class Metrics:
         for key in [key for key in self._labelled if key[0] in names and key[1:] not in kept]:
             name, *said = key
             self._series[name].remove(*(dict(said)[label] for label in self._rows[name].labels))
+            del self._labelled[key]
+
+    def prune(self, name: str, exists: Callable[[Mapping[str, str]], bool]) -> None:
+        """Forget the labelled series of a metric whose object does not exist any more."""
+        for key in [key for key in self._labelled if key[0] == name and not exists(dict(key[1:]))]:
+            labels = dict(key[1:])
+            self._series[name].remove(*(labels[label] for label in self._rows[name].labels))
             del self._labelled[key]
 
     def text(self) -> bytes:

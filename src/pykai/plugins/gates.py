@@ -13,9 +13,9 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from pykai.engine.capacity import human
 from pykai.engine.cycle import Cycle
 from pykai.engine.plugin_api import Refusal
+from pykai.engine.queues import human
 from pykai.model.pods import PodClass
 from pykai.model.resources import CPU, GPU, MEMORY, MIG_PREFIX, PODS, Column, scale
 from pykai.model.snapshot import Snapshot

@@ -1,4 +1,4 @@
-"""proportion: fair shares over the tree of queues, limits and quotas (spec/scheduling.md §5.4, §8, §9)."""
+"""proportion: fair shares over the tree of queues, limits and quotas."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pykai.engine import capacity, entitlement, quota
-from pykai.engine.capacity import OverCapacity
+from pykai.engine import queues as rules
 from pykai.engine.cycle import Cycle
-from pykai.engine.entitlement import Claim, Taking
-from pykai.engine.quota import QueueBook, QueueKey, Triple
+from pykai.engine.queues import Claim, OverCapacity, QueueBook, QueueKey, Taking, Triple
 from pykai.engine.scenario import Scenario
 from pykai.kernels.fairshare import QueueColumns, fair_shares
 from pykai.model.resources import GPU, Column
@@ -43,21 +41,21 @@ class Proportion:
         return shares
 
     def queue_key(self, book: QueueBook, queue: int, request: Sequence[float], victims: Sequence[float]) -> QueueKey:
-        return quota.queue_key(book, queue, request, victims)
+        return rules.queue_key(book, queue, request, victims)
 
     def over_capacity(self, cycle: Cycle, gang: int, request: Triple) -> OverCapacity | None:
         """The first limit or quota on the way to the root that the gang would break."""
         gangs = cycle.snapshot.gangs
-        over = capacity.over_limit(cycle.book, gangs.queue[gang], request)
+        over = rules.over_limit(cycle.book, gangs.queue[gang], request)
         if over is None and not gangs.preemptible[gang]:
-            over = capacity.over_held_quota(cycle.book, gangs.queue[gang], request)
+            over = rules.over_non_preemptible_quota(cycle.book, gangs.queue[gang], request)
         return over
 
     def can_reclaim(self, cycle: Cycle, gang: int, request: Triple) -> bool:
-        return entitlement.can_reclaim(cycle.book, self._claim(cycle, gang, request))
+        return rules.can_reclaim(cycle.book, self._claim(cycle, gang, request))
 
     def most_gpus(self, book: QueueBook, taking: Taking, request: Triple, block: float) -> float:
-        return entitlement.most_gpus(book, taking, request, block, self.saturation)
+        return rules.most_gpus(book, taking, request, block, self.saturation)
 
     def justified(self, cycle: Cycle, scenario: Scenario) -> bool:
         """A reclaim must leave every queue that loses, and the one that gains, at a fair level."""
@@ -66,14 +64,14 @@ class Proportion:
             return True
         request = cycle.queue_request(list(scenario.placed), cycle.snapshot.max_gpu_memory)
         claim = self._claim(cycle, cause.gang, request)
-        return entitlement.reclaimable(cause.book, claim, _losses(cycle, scenario), self.saturation)
+        return rules.reclaimable(cause.book, claim, _losses(cycle, scenario), self.saturation)
 
     def _claim(self, cycle: Cycle, gang: int, request: Triple) -> Claim:
         gangs = cycle.snapshot.gangs
         return Claim(gangs.queue[gang], request, gangs.preemptible[gang])
 
 
-def _losses(cycle: Cycle, scenario: Scenario) -> entitlement.Blocks:
+def _losses(cycle: Cycle, scenario: Scenario) -> rules.Blocks:
     """What each queue would lose: of every gang the minimum as one block, pods beyond it one by one."""
     trial, gangs = cycle.trial, cycle.snapshot.gangs
     gone = scenario.released
@@ -89,9 +87,9 @@ def _losses(cycle: Cycle, scenario: Scenario) -> entitlement.Blocks:
     elastic: dict[int, list[Triple]] = {}
     for (gang, podset), amounts in by_podset.items():
         minimum = gangs.podset_min[podset]
-        core[gang] = quota.plus(core.get(gang, quota.ZERO), quota.total(amounts[:minimum]))
+        core[gang] = rules.plus(core.get(gang, rules.ZERO), rules.total(amounts[:minimum]))
         elastic.setdefault(gang, []).extend(amounts[minimum:])
-    losses: entitlement.Blocks = {}
+    losses: rules.Blocks = {}
     for gang, block in core.items():
         blocks = losses.setdefault(gangs.queue[gang], [])
         blocks.extend(elastic[gang])

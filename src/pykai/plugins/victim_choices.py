@@ -1,4 +1,4 @@
-"""Ways of choosing victims among those a search has accumulated (spec/scheduling.md §16.4)."""
+"""Ways of choosing victims among those a search has accumulated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pykai.model.resources import GPU, Column, Rows
 
 @dataclass(frozen=True)
 class OneNode:
-    """Victims are searched node by node: for each node of the latest one, everybody who has a pod there."""
+    """Victims are searched node by node: for each node of the latest one, every gang with a pod there."""
 
     generator = "NodeLocalGreedy"
     for_gangs = False

@@ -1,4 +1,4 @@
-"""Carrying out a decision: bind requests and evictions at once, everything that is only told afterwards.
+"""Carrying out a decision: bind requests and evictions at once, then status and events.
 
 What is begun counts from the moment it is begun (`cache.assume`), so the next cycle need not wait for any answer.
 """
@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import structlog
 
 from pykai.objects.kinds import BindRequest, Pod
+from pykai.scheduler.binds import BindWriter
 from pykai.scheduler.decision import Decision
-from pykai.scheduler.evicting import Evicter
-from pykai.scheduler.hands import Errands, Hands
-from pykai.scheduler.placing import Placer
-from pykai.scheduler.telling import about_pod
+from pykai.scheduler.evictions import EvictionWriter
+from pykai.scheduler.status import about_pod
+from pykai.scheduler.writer_context import InFlightWrites, WriterContext
 
 Key = tuple[str, str]
 
@@ -23,7 +23,7 @@ log = structlog.get_logger(component="scheduler")
 
 
 @dataclass(frozen=True)
-class Reach:
+class WriteConcurrency:
     """How much is written at once."""
 
     binds: int = 32
@@ -33,54 +33,54 @@ class Reach:
 class Writer:
     """Begins writes and does not wait for them."""
 
-    def __init__(self, hands: Hands, reach: Reach | None = None) -> None:
-        self._hands = hands
-        self._reach = reach or Reach()
-        self._placer = Placer(hands, self._reach.binds)
-        self._evicter = Evicter(hands, self._reach.evictions)
-        self._promised: dict[Key, str] = {}
-        self.errands = Errands()
+    def __init__(self, context: WriterContext, concurrency: WriteConcurrency | None = None) -> None:
+        self._context = context
+        self._concurrency = concurrency or WriteConcurrency()
+        self._placer = BindWriter(context, self._concurrency.binds)
+        self._evicter = EvictionWriter(context, self._concurrency.evictions)
+        self._nominated: dict[Key, str] = {}
+        self.in_flight = InFlightWrites()
 
     def carry_out(self, decision: Decision) -> None:
         """Begin to write a decision."""
-        now, assumptions, params = self._hands.out.clock(), self._hands.assumptions, decision.snapshot.params
+        now, assumptions, params = self._context.access.clock(), self._context.assumptions, decision.snapshot.params
         for binding in decision.bindings:
             assumptions.bind(binding.request, binding.pod.metadata.uid)
-            self._hands.teller.placed(binding.bind.pod)
-            self.errands.begin(self._placer.place(binding, params))
+            self._context.status.placed(binding.bind.pod)
+            self.in_flight.start(self._placer.place(binding, params))
         for eviction in decision.evictions:
             assumptions.evict(eviction.pod, now)
-            self.errands.begin(self._evicter.evict(eviction, params))
-        for request in decision.homeless:
+            self.in_flight.start(self._evicter.evict(eviction, params))
+        for request in decision.missing_node:
             why = f"node {request.spec.selected_node} does not exist"
-            self.errands.begin(self._placer.delete(request, why))
-        self._promise(decision)
-        self._hands.teller.mark(decision.plan.timestamps)
-        self._hands.teller.tell(decision.notices)
+            self.in_flight.start(self._placer.delete(request, why))
+        self._nominate(decision)
+        self._context.status.write_timestamps(decision.plan.timestamps)
+        self._context.status.update(decision.conditions)
 
     def give_up(self, failed: Iterable[tuple[BindRequest, Pod | None]]) -> None:
         """Delete requests the binder has given up, each with its pod if that still exists, and those that remained."""
         for request, why in self._placer.remaining():
-            self.errands.begin(self._placer.delete(request, why))
+            self.in_flight.start(self._placer.delete(request, why))
         for request, pod in failed:
             self._placer.given_up(request, pod)
-            self.errands.begin(self._placer.delete(request, f"binding failed: {request.status.reason}"))
+            self.in_flight.start(self._placer.delete(request, f"binding failed: {request.status.reason}"))
 
     def confirm(self, orders: Iterable[BindRequest]) -> None:
         """Ask about requests that were made and that no watch shows."""
         for order in orders:
-            self.errands.begin(self._placer.confirm(order))
+            self.in_flight.start(self._placer.confirm(order))
 
-    def _promise(self, decision: Decision) -> None:
-        """Tell pods once for which node they wait; those that are evicted to move are told by their eviction."""
+    def _nominate(self, decision: Decision) -> None:
+        """Record once for which node a pod waits; for those that are evicted to move the eviction says it."""
         leaving = {eviction.evict.pod for eviction in decision.evictions}
-        promised = {each.pod: each.node for each in decision.plan.nominations if each.pod not in leaving}
-        for pod, node in promised.items():
-            if self._promised.get(pod) != node:
-                self._tell_promise(decision.pods[pod], node)
-        self._promised = promised
+        nominated = {each.pod: each.node for each in decision.plan.nominations if each.pod not in leaving}
+        for pod, node in nominated.items():
+            if self._nominated.get(pod) != node:
+                self._record_nomination(decision.pods[pod], node)
+        self._nominated = nominated
 
-    def _tell_promise(self, pod: Pod, node: str) -> None:
+    def _record_nomination(self, pod: Pod, node: str) -> None:
         title = f"{pod.metadata.namespace}/{pod.metadata.name}"
-        self._hands.out.recorder.record(about_pod(pod), "Pipelined", f"Pod {title} was pipelined to node {node}")
+        self._context.access.recorder.record(about_pod(pod), "Pipelined", f"Pod {title} was pipelined to node {node}")
         log.info("pod waits for its place", pod=title, node=node)

@@ -11,8 +11,7 @@ from typing import Any
 from msgspec import ValidationError, convert, json
 
 from pykai.cache.podgroups import SubGroupError, sub_group_tree
-from pykai.config.fields import named
-from pykai.config.object_fields import Problems, amounts, labels, name, texts
+from pykai.config.fields import Problems, amounts, labels, name, named, texts
 from pykai.hollow import spans
 from pykai.objects import kinds, names
 from pykai.simulate import pod_checks

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from functools import cache
 from typing import Any
 
-from pykai.config.object_fields import Problem, Problems
+from pykai.config.fields import Problem, Problems
 from pykai.objects.crds import DEFINITIONS
 from pykai.objects.validation import violations
 from pykai.simulate import checks, core_fields

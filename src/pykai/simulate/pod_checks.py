@@ -10,8 +10,7 @@ from typing import Any
 
 from msgspec import ValidationError, convert
 
-from pykai.config.fields import named
-from pykai.config.object_fields import Problems, amounts, is_label_name
+from pykai.config.fields import Problems, amounts, is_label_name, named
 from pykai.objects import names
 from pykai.objects.pod_template import Affinity, Container, PodClaim, Toleration
 from pykai.objects.units import parse_quantity

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
-from pykai.config.object_fields import Problems
+from pykai.config.fields import Problems
 from pykai.hollow import spans
 from pykai.hollow.spans import Span
 from pykai.kube import resources as known

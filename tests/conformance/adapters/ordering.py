@@ -9,7 +9,7 @@ from pykai.engine.cycle import Cycle
 from pykai.engine.gang import pods_to_place, served, threshold
 from pykai.engine.plugin_api import PodOrder
 from pykai.engine.policy import Policy
-from pykai.engine.quota import ZERO, Triple, queue_key
+from pykai.engine.queues import ZERO, Triple, queue_key
 from pykai.plugins.ordering import Elastic, Kubeflow, Ray, SubGroupOrder, TaskPriority
 from tests.conformance.adapters import clusters
 from tests.conformance.adapters.quota import book, triple

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pykai.engine import entitlement
-from pykai.engine.capacity import OverCapacity, over_held_quota, over_limit
+from pykai.engine import queues
 from pykai.engine.cycle import Cycle
-from pykai.engine.entitlement import Claim
 from pykai.engine.policy import Policy
-from pykai.engine.quota import ZERO, QueueBook, Triple
+from pykai.engine.queues import ZERO, Claim, OverCapacity, QueueBook, Triple, over_limit, over_non_preemptible_quota
 from tests.conformance.adapters import clusters
 from tests.conformance.cases import NotApplicable, choose
 
@@ -49,7 +47,7 @@ def book(queues: list[Case], total: Triple = ZERO) -> QueueBook:
         limit=column(queues, "max_allowed"),
         fair=column(queues, "fair_share"),
         allocated=column(queues, "allocated"),
-        held=column(queues, "allocated_not_preemptible"),
+        allocated_non_preemptible=column(queues, "allocated_not_preemptible"),
         total=total,
     )
 
@@ -82,10 +80,10 @@ def given_request(given: Case) -> Triple:
 Rule = Callable[[QueueBook, int, Triple], OverCapacity | None]
 CAPACITY: dict[str, tuple[Callable[[Case], Triple], tuple[Rule, ...]]] = {
     "check_queue_limit": (given_request, (over_limit,)),
-    "check_non_preemptible_quota": (given_request, (over_held_quota,)),
-    "is_job_over_queue_capacity": (gang_request, (over_limit, over_held_quota)),
-    "is_non_preemptible_job_over_quota": (gang_request, (over_held_quota,)),
-    "is_task_allocation_on_node_over_capacity": (pod_request, (over_limit, over_held_quota)),
+    "check_non_preemptible_quota": (given_request, (over_non_preemptible_quota,)),
+    "is_job_over_queue_capacity": (gang_request, (over_limit, over_non_preemptible_quota)),
+    "is_non_preemptible_job_over_quota": (gang_request, (over_non_preemptible_quota,)),
+    "is_task_allocation_on_node_over_capacity": (pod_request, (over_limit, over_non_preemptible_quota)),
 }
 
 
@@ -95,7 +93,7 @@ def capacity(case: Case, _document: Case) -> list[str]:
     request_of, rules = choose(CAPACITY, given["operation"])
     request = request_of(given)
     if given["job"]["preemptibility"] == "preemptible":
-        rules = tuple(rule for rule in rules if rule is not over_held_quota)
+        rules = tuple(rule for rule in rules if rule is not over_non_preemptible_quota)
     uids = [q["uid"] for q in queues]
     if queue not in uids:
         rules = ()  # a queue that does not exist bounds nothing
@@ -112,17 +110,17 @@ def claim(given: Case, known: QueueBook) -> Claim:
 
 
 def can_reclaim(given: Case, known: QueueBook) -> bool:
-    return entitlement.can_reclaim(known, claim(given, known))
+    return queues.can_reclaim(known, claim(given, known))
 
 
 def filter_victim(given: Case, known: QueueBook) -> bool:
-    return entitlement.may_lose(known, claim(given, known), row_of(known.names, given["reclaimee_queue_id"]))
+    return queues.may_lose(known, claim(given, known), row_of(known.names, given["reclaimee_queue_id"]))
 
 
 def reclaimable(given: Case, known: QueueBook) -> bool:
     lost = given["reclaimee_resources_by_queue"]
     losses = {row_of(known.names, uid): [triple(block) for block in blocks or ()] for uid, blocks in lost.items()}
-    return entitlement.reclaimable(known, claim(given, known), losses, given["saturation_multiplier"])
+    return queues.reclaimable(known, claim(given, known), losses, given["saturation_multiplier"])
 
 
 RECLAIM: dict[str, Callable[[Case, QueueBook], bool]] = {
@@ -133,15 +131,15 @@ RECLAIM: dict[str, Callable[[Case, QueueBook], bool]] = {
 
 
 def fits_quota(given: Case) -> bool:
-    return entitlement.within_quota(book([given["reclaimer_queue"]]), 0, triple(given.get("reclaimer_resources")))
+    return queues.within_quota(book([given["reclaimer_queue"]]), 0, triple(given.get("reclaimer_resources")))
 
 
 def exceeds_quota(given: Case) -> bool:
-    return entitlement.above_quota(book([given["reclaimee_queue"]]), 0, triple(given["reclaimee_remaining_share"]))
+    return queues.above_quota(book([given["reclaimee_queue"]]), 0, triple(given["reclaimee_remaining_share"]))
 
 
 def exceeds_fair_share(given: Case) -> bool:
-    return entitlement.keeps_fair_share(book([given["reclaimee_queue"]]), 0, triple(given["reclaimee_remaining_share"]))
+    return queues.keeps_fair_share(book([given["reclaimee_queue"]]), 0, triple(given["reclaimee_remaining_share"]))
 
 
 STRATEGIES: dict[str, Callable[[Case], bool]] = {

@@ -9,10 +9,10 @@ import numpy as np
 
 from pykai.cache.nodes import gpu_memory
 from pykai.engine.node_facts import NodeFacts
+from pykai.engine.node_states import NormalizedScore
 from pykai.engine.plugin_api import DeviceScore, NodeLook
 from pykai.engine.policy import Policy
 from pykai.engine.ranking import Rankings
-from pykai.engine.relative import Standing
 from pykai.engine.trial import Trial
 from pykai.plugins.scoring import GpuPack, GpuSpread, NodeAvailability, Pack, node_placement
 from tests.conformance.adapters import clusters
@@ -46,7 +46,7 @@ def placement(given: Case) -> Case:
             resource = plugin.measured(seen.pod_class)
             if resource is not None:
                 offered = seen.trial.snapshot.nodes.allocatable[resource] > 0
-                total += Standing(plugin, offered, seen.free[resource]).scores(seen.free[resource])
+                total += NormalizedScore(plugin, offered, seen.free[resource]).scores(seen.free[resource])
         else:
             total += plugin.score(seen)
     by_name = dict(zip(seen.trial.snapshot.nodes.names, total.tolist(), strict=True))

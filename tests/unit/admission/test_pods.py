@@ -279,6 +279,8 @@ def test_misspelt_names_give_a_warning(labels: dict[str, str], annotations: dict
     item["metadata"]["labels"] = labels
     verdict = validate_pod(item, PodSettings(gpu_sharing=True))
     assert (verdict.allowed, list(verdict.advice)) == (True, advice)
+    item["metadata"]["ownerReferences"] = [{"name": "job"}]
+    assert validate_pod(item, PodSettings(gpu_sharing=True)) == Verdict()
 
 
 @pytest.mark.parametrize(

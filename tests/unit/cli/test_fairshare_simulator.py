@@ -16,7 +16,7 @@ import structlog
 from click.testing import CliRunner
 
 from pykai.cli.fairshare_simulator import CORS, fairshare_simulator, simulator
-from pykai.scheduler.server import serving
+from pykai.scheduler.debug_server import serving
 from tests.timeouts import TIMEOUT_SECONDS
 
 REQUEST = {

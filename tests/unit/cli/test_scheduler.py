@@ -65,7 +65,7 @@ def given(*arguments: str) -> dict[str, Any]:
 def test_without_flags_everything_is_as_documented() -> None:
     settings = app.settings_of(given())
     assert settings.options.params == SchedulerParams()
-    assert (settings.options.rhythm.period, settings.status_workers, settings.plugin_port) == (1.0, 5, 8081)
+    assert (settings.options.debounce.period, settings.status_workers, settings.plugin_port) == (1.0, 5, 8081)
     process = app.process_of(given())
     assert (process.metrics_address, process.lease, process.client.qps) == (":8080", "", 50.0)
 

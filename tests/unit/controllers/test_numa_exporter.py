@@ -6,14 +6,32 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from google.protobuf import json_format
+from grpclib.const import Cardinality, Handler, Status
+from grpclib.exceptions import GRPCError
+from grpclib.server import Server
 
-from pykai.controllers.numa_exporter.cpus import TopologyError, numa_of_cpus, parse_cpu_list
-from pykai.controllers.numa_exporter.exporter import METHOD, Exporter, ExporterSettings, kubelet
-from pykai.controllers.numa_exporter.grpc import GrpcError, call
-from pykai.controllers.numa_exporter.placement import Devices, Memory, PodResources, placement
-from pykai.controllers.numa_exporter.wire import WireError, pods_in
+from pykai.controllers.numa_exporter import (
+    Exporter,
+    ExporterSettings,
+    TopologyError,
+    kubelet,
+    numa_of_cpus,
+    parse_cpu_list,
+    placement,
+)
+from pykai.controllers.podresources import (
+    MESSAGES,
+    METHOD,
+    Devices,
+    Memory,
+    PodResources,
+    PodResourcesError,
+    list_pod_resources,
+)
 from pykai.kube.api import Object, Patch
 from pykai.kube.errors import Unavailable
 from pykai.kube.resources import POD
@@ -61,107 +79,92 @@ def test_cpus_of_numa_nodes(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------- read
-def varint(number: int) -> bytes:
-    out = b""
-    while number > 127:
-        out, number = out + bytes([number & 127 | 128]), number >> 7
-    return out + bytes([number])
+class Kubelet:
+    """The gRPC service of a kubelet; `answer` is what it returns, or raises."""
 
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
 
-def field(number: int, value: int | bytes | str) -> bytes:
-    if isinstance(value, int):
-        return varint(number << 3) + varint(value)
-    data = value.encode() if isinstance(value, str) else value
-    return varint(number << 3 | 2) + varint(len(data)) + data
+    def __mapping__(self) -> dict[str, Handler]:
+        request, response = MESSAGES["ListPodResourcesRequest"], MESSAGES["ListPodResourcesResponse"]
+        return {METHOD: Handler(self.list, Cardinality.UNARY_UNARY, request, response)}
 
-
-def numa(*ids: int) -> bytes:
-    return b"".join(field(1, field(1, each) if each else b"") for each in ids)
-
-
-def answer() -> bytes:
-    """What a kubelet says about POD_ON_TWO, with a field of the future in it."""
-    devices = field(1, "nvidia.com/gpu") + field(2, "a") + field(2, "b") + field(3, numa(0))
-    memory = field(1, "memory") + field(2, 2**30) + field(3, numa(1))
-    packed = varint(0) + varint(1) + varint(130)
-    container = field(1, "c") + field(2, devices) + field(3, packed) + field(4, memory) + field(99, 1)
-    return field(1, field(1, "p") + field(2, "default") + field(3, container))
-
-
-def test_the_kubelets_answer_is_read() -> None:
-    assert pods_in(answer()) == [POD_ON_TWO]
-    assert pods_in(b"") == []
-
-
-def test_unpacked_numbers_are_read_too() -> None:
-    container = field(3, 5) + field(3, 6)
-    assert pods_in(field(1, field(3, container)))[0].cpus == (5, 6)
-
-
-@pytest.mark.parametrize("wrong", [answer()[:-1], b"\x0a", b"\xff" * 12, field(1, 5), b"\x0b"])
-def test_what_is_no_answer_is_refused(wrong: bytes) -> None:
-    with pytest.raises(WireError):
-        pods_in(wrong)
-
-
-def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+    async def list(self, stream: Any) -> None:
+        await stream.recv_message()
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        if self.answer is None:
+            await asyncio.sleep(60)
+        await stream.send_message(self.answer)
 
 
 @contextlib.asynccontextmanager
-async def server(socket: Path, *frames: bytes) -> AsyncIterator[list[bytes]]:
-    """A gRPC server as far as its frames go; gives what it was sent."""
-    heard: list[bytes] = []
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        heard.append(await reader.read(65536))
-        writer.write(frame(4, 0, 0) + frame(6, 0, 0, b"12345678") + b"".join(frames))
-        heard.append(await reader.read(65536))
-        await reader.read()
-        writer.close()
-
-    async with await asyncio.start_unix_server(serve, socket):
-        yield heard
+async def serving(socket: Path, answer: Any) -> AsyncIterator[str]:
+    server = Server([Kubelet(answer)])
+    await server.start(path=str(socket))
+    yield str(socket)
+    server.close()
+    await server.wait_closed()
 
 
-def message(body: bytes) -> bytes:
-    return b"\x00" + len(body).to_bytes(4, "big") + body
+def answer(pods: int = 1) -> Any:
+    """What a kubelet returns for POD_ON_TWO, so many times."""
+    container = {
+        "devices": [{"resource_name": "nvidia.com/gpu", "device_ids": ["a", "b"], "topology": {"nodes": [{"id": 0}]}}],
+        "cpu_ids": [0, 1, 130],
+        "memory": [{"memory_type": "memory", "size": 2**30, "topology": {"nodes": [{"id": 1}]}}],
+    }
+    pod = {"name": "p", "namespace": "default", "containers": [container]}
+    return json_format.ParseDict({"pod_resources": [pod] * pods}, MESSAGES["ListPodResourcesResponse"]())
 
 
-async def test_a_call_over_a_socket(tmp_path: Path) -> None:
-    socket, body = tmp_path / "s", message(answer())
-    padded = bytes([3]) + body[10:] + bytes(3)
-    frames = (frame(1, 4, 1, b"\x88"), frame(0, 0, 1, body[:10]), frame(0, 8, 1, padded), frame(1, 5, 1, b""))
-    async with server(socket, *frames) as heard:
-        assert await kubelet(str(socket))() == [POD_ON_TWO]
-        await asyncio.sleep(0.01)
-    assert heard[0].startswith(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-    assert METHOD.encode() in heard[0]
-    assert frame(4, 1, 0) + frame(6, 1, 0, b"12345678") in heard[1], "settings and pings are answered"
+async def test_pods_are_listed_over_a_socket(tmp_path: Path) -> None:
+    async with serving(tmp_path / "s", answer()) as socket:
+        assert await kubelet(socket)() == [POD_ON_TWO]
+        assert await kubelet(socket)() == [POD_ON_TWO], "every poll connects anew, as after a restart of the kubelet"
+
+
+async def test_an_answer_larger_than_a_window_of_http2(tmp_path: Path) -> None:
+    many = answer(60_000)
+    assert many.ByteSize() > 4 * 2**20
+    async with serving(tmp_path / "s", many) as socket:
+        assert await kubelet(socket)() == [POD_ON_TWO] * 60_000
+
+
+async def test_fields_of_newer_kubelets_are_skipped(tmp_path: Path) -> None:
+    newer = answer()
+    newer.pod_resources[0].containers[0].MergeFromString(b"\x98\x06\x01")  # field 99, a number
+    async with serving(tmp_path / "s", newer) as socket:
+        assert await kubelet(socket)() == [POD_ON_TWO]
 
 
 @pytest.mark.parametrize(
-    ("frames", "reason"),
+    ("refusal", "reason"),
     [
-        ((frame(1, 5, 1, b""),), "refused the call"),
-        ((frame(3, 0, 1, bytes(4)),), "ended the call"),
-        ((frame(7, 0, 0, bytes(8)),), "ended the call"),
-        ((frame(0, 1, 1, message(b"abc")[:-1]),), "cut short"),
-        ((frame(0, 1, 1, b"\x01" + message(b"abc")[1:]),), "compressed"),
+        (GRPCError(Status.UNIMPLEMENTED, "not here"), "refused the call: UNIMPLEMENTED, not here"),
+        (RuntimeError("broken"), "refused the call: UNKNOWN, Internal Server Error"),
     ],
 )
-async def test_calls_that_fail(tmp_path: Path, frames: tuple[bytes, ...], reason: str) -> None:
-    async with server(tmp_path / "s", *frames):
-        with pytest.raises(GrpcError, match=reason):
-            await call(tmp_path / "s", METHOD, 1)
+async def test_calls_that_are_refused(tmp_path: Path, refusal: Exception, reason: str) -> None:
+    async with serving(tmp_path / "s", refusal) as socket:
+        with pytest.raises(PodResourcesError, match=reason):
+            await list_pod_resources(socket)
 
 
-async def test_a_kubelet_that_is_silent_or_away(tmp_path: Path) -> None:
-    async with server(tmp_path / "s"):
-        with pytest.raises(GrpcError, match=r"no answer .* in 0.05 s"):
-            await call(tmp_path / "s", METHOD, 0.05)
-    with pytest.raises(GrpcError, match="absent"):
-        await call(tmp_path / "absent", METHOD, 1)
+async def test_a_kubelet_that_is_silent_or_away_or_not_one(tmp_path: Path) -> None:
+    async with serving(tmp_path / "s", None) as socket:
+        with pytest.raises(PodResourcesError, match=r"no answer .* in 0.05 s"):
+            await list_pod_resources(socket, 0.05)
+    with pytest.raises(PodResourcesError, match="absent"):
+        await list_pod_resources(str(tmp_path / "absent"))
+
+    async def garbage(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_unix_server(garbage, tmp_path / "other"):
+        with pytest.raises(PodResourcesError):
+            await list_pod_resources(str(tmp_path / "other"))
 
 
 # ------------------------------------------------------------------------------------------------------- written

@@ -11,7 +11,8 @@ import pytest
 from docs.generate import fields, flags, metrics, objects, policies, workloads
 
 import pykai
-from pykai.controllers.podgrouper.rules.kinds import TABLE
+from pykai.controllers.podgrouper.rules import defaults
+from pykai.controllers.podgrouper.rules.kinds import ONE_GROUP, TABLE
 from pykai.objects import names
 from pykai.observe.metrics import SCHEDULER
 from pykai.plugins import registry
@@ -71,8 +72,9 @@ def test_labels_and_annotations_are_described() -> None:
 
 
 def test_every_kind_of_workload_is_described() -> None:
-    assert [row.kind for row in TABLE.values() if not workloads.meaning(row)] == []
-    assert set(workloads.GANGS) <= {row.kind for row in TABLE.values()}
+    default = {row.kind for row in TABLE.values() if row.starts == ONE_GROUP}
+    assert default == {row.kind for row in TABLE.values() if row.rule is defaults.group}
+    assert [row.kind for row in TABLE.values() if f"| {row.starts} |" not in workloads.page()] == []
 
 
 def test_every_metric_of_kai_is_here_or_explained() -> None:

@@ -18,7 +18,7 @@ from pykai.plugins import registry
 from tests.properties.small_world import NOW as SEARCHED_AT
 from tests.unit.scheduler import rig
 
-from . import test_search
+from . import test_solver
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC).timestamp()
 
@@ -87,6 +87,6 @@ def test_a_pod_that_does_not_end_is_waited_for_so_long() -> None:
 
 @pytest.mark.parametrize(("seconds", "soon"), [(10.0, RETRY_SECONDS), (1000.0, None)])
 def test_searches_that_met_the_end_of_their_time_go_on_soon(seconds: float, soon: float | None) -> None:
-    hurried = test_search.policy(test_search.GREEDY, actions={"default": seconds})
-    plan = test_search.searched(test_search.full_house(4, ("8", "8", "8")), hurried, agrees=True)
+    hurried = test_solver.policy(test_solver.GREEDY, actions={"default": seconds})
+    plan = test_solver.searched(test_solver.full_house(4, ("8", "8", "8")), hurried, agrees=True)
     assert plan.deadline == (None if soon is None else SEARCHED_AT + soon)

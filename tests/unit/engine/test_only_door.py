@@ -19,8 +19,6 @@ PARTS = ("tests/unit/engine/", "tests/unit/plugins/", "tests/unit/cache/", "test
 CALLERS = {
     "src/pykai/scheduler/decision.py": 1,
     "src/pykai/cli/replay.py": 2,
-    "src/pykai/sim/run.py": 1,
-    "src/pykai/sim/sampling.py": 1,
 }
 """Where the product decides, and at how many places there."""
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pykai.kube.limits import GiveWay, RateLimit
+from pykai.kube.transport import GiveWay, RateLimit
 
 
 class Clock:

@@ -8,9 +8,9 @@ import pytest
 
 from pykai.cache.cluster import ClusterCache
 from pykai.engine.cycle import Cycle
+from pykai.engine.node_states import NormalizedScore
 from pykai.engine.plugin_api import NodeLook, NodeScore, RelativeScore
 from pykai.engine.policy import Policy
-from pykai.engine.relative import Standing
 from pykai.engine.trial import Trial
 from pykai.model.params import SchedulerParams
 from pykai.model.resources import CPU, GPU
@@ -72,7 +72,7 @@ def packed(plugin: Pack, seen: NodeLook) -> list[float]:
     if resource is None:
         return [0.0] * len(seen.nodes)
     offered = seen.trial.snapshot.nodes.allocatable[resource, seen.nodes] > 0
-    scores: list[float] = Standing(plugin, offered, seen.free[resource]).scores(seen.free[resource]).tolist()
+    scores: list[float] = NormalizedScore(plugin, offered, seen.free[resource]).scores(seen.free[resource]).tolist()
     return scores
 
 

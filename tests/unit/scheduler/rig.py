@@ -25,20 +25,19 @@ from pykai.kube.watches import Watches
 from pykai.model.params import SchedulerParams
 from pykai.objects.crds import manifests
 from pykai.plugins import registry
-from pykai.scheduler.agenda import Rhythm
-from pykai.scheduler.assembly import LiveScheduler, Options
 from pykai.scheduler.decision import Judge
-from pykai.scheduler.expected_groups import ExpectedGroups
-from pykai.scheduler.hands import Colocated
-from pykai.scheduler.loop import Mind
-from pykai.scheduler.outbox import Spacing
+from pykai.scheduler.group_membership import ExpectedGroups
+from pykai.scheduler.scheduler import LiveScheduler, Options, Policies
+from pykai.scheduler.trigger import Debounce
+from pykai.scheduler.write_queue import Spacing
+from pykai.scheduler.writer_context import Colocated
 from pykai.verify.judge import verify
 from tests import builders
 from tests.timeouts import TIMEOUT_SECONDS
 
 QUICK = Pace(Backoff(0.002, 0.01), absent_seconds=30.0, short_seconds=0.0)
 FAST = Options(
-    rhythm=Rhythm(period=0.05, pause=0.001, burst=0.005),
+    debounce=Debounce(period=0.05, pause=0.001, burst=0.005),
     spacing=Spacing(first=0.01, longest=0.02),
     backoff=Backoff(0.05, 0.1),
 )
@@ -150,7 +149,7 @@ async def rig(
     """A scheduler that runs while the block does; `direct`: with a binder in its process, `grouped`: with a grouper."""
     api = api or RecordingApi()
     watches = Watches(api, QUICK)
-    mind = Mind(policy(SchedulerConfig(), registry.make, registry.BUILT_IN), judge)
+    mind = Policies(policy(SchedulerConfig(), registry.make, registry.BUILT_IN), judge)
     loop = ReconcileLoop[Hashable]("status", LoopPace(workers=5, first_seconds=0.01))
     binder = Binder(api, watches, BinderSettings(pace=LoopPace(4, 0.05, 0.1))) if direct else None
     expected = ExpectedGroups() if grouped else None

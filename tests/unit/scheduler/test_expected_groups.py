@@ -11,8 +11,8 @@ from pykai.kube.api import Body, Object, Resource
 from pykai.kube.errors import ApiError, Forbidden, Unavailable
 from pykai.kube.resources import JOB, NODE, POD, POD_GROUP
 from pykai.objects.kinds import ObjectMeta, PodGroup
-from pykai.scheduler import expected_groups
-from pykai.scheduler.expected_groups import ExpectedGroups
+from pykai.scheduler import group_membership
+from pykai.scheduler.group_membership import ExpectedGroups
 
 from .rig import RecordingApi, Rig, furnish, node, pod, rig
 
@@ -84,7 +84,7 @@ def test_a_pod_that_belongs_elsewhere_leaves_its_first_group() -> None:
 
 
 def test_too_many_groups_ahead_of_their_writing_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expected_groups, "MOST", 1)
+    monkeypatch.setattr(group_membership, "MOST", 1)
     told = ExpectedGroups()
     assert told.expect(A, "u-a", a_group("g"))
     assert not told.expect(B, "u-b", a_group("h"))

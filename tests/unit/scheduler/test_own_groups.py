@@ -7,7 +7,7 @@ import pytest
 from pykai.kube.api import Object, Patch
 from pykai.kube.resources import NODE, POD, POD_GROUP
 from pykai.objects.kinds import ObjectMeta, OwnerReference, Pod, PodGroup
-from pykai.scheduler.own_groups import OwnGroups
+from pykai.scheduler.group_membership import OwnGroups
 
 from .rig import RecordingApi, furnish, group, pod, rig
 

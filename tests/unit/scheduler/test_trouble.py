@@ -11,10 +11,10 @@ from pykai.kube.api import Object, Patch
 from pykai.kube.backoff import Backoff
 from pykai.kube.errors import ApiError, Forbidden, Timeout, Unavailable
 from pykai.kube.resources import BIND_REQUEST, NODE, POD, PRIORITY_CLASS
-from pykai.scheduler.requests import BACKOFF
+from pykai.scheduler.bind_requests import BACKOFF
 
 from .rig import FAST, RecordingApi, Rig, furnish, node, pod, rig, submit
-from .test_telling import condition
+from .test_status import condition
 
 
 def request_for(name: str, on: str, uid: str, **labels: str) -> Object:

@@ -37,6 +37,7 @@ from pykai.controllers.binder.device_index import (
 )
 from pykai.controllers.ttl_cache import TTLCache
 from pykai.kube.api import Api, Deletion, Object, Selection
+from pykai.kube.backoff import Backoff
 from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from pykai.kube.events import EventRecorder, Regarding
 from pykai.kube.resources import POD
@@ -52,7 +53,7 @@ CREATED_SECONDS = 5.0
 """How long a created reservation pod counts before the watch shows it."""
 DELETED_SECONDS = 120.0
 """How long a deleted reservation pod does not count although the watch still shows it."""
-FIRST_REST_SECONDS, LONGEST_REST_SECONDS = 1.0, 16.0
+BACKOFF = Backoff(initial=1.0, maximum=16.0)
 LOST = "ReservationLost"
 
 log = structlog.get_logger("binder")
@@ -301,7 +302,7 @@ class Reservations:
     def _failed(self, key: GroupKey, text: str, *, final: bool) -> None:
         before = self._failures.get(key)
         times = before.times + 1 if before else 1
-        rest = min(LONGEST_REST_SECONDS, FIRST_REST_SECONDS * 2.0 ** (times - 1))
+        rest = BACKOFF.after(times)
         self._failures[key] = ReservationFailure(text, final, times, self._clock() + rest)
         log.warning("GPU reservation failed", node=key.node, gpu_group=key.group, reason=text, retry_seconds=rest)
 

@@ -16,6 +16,7 @@ from pykai.controllers.binder.binding import is_retryable
 from pykai.controllers.binder.device_index import Key, requested_pod
 from pykai.controllers.ttl_cache import TTLCache
 from pykai.kube.api import Api, Object, Patch
+from pykai.kube.backoff import Backoff
 from pykai.kube.errors import ApiError, Conflict, NotFound
 from pykai.kube.events import EventRecorder, Regarding
 from pykai.kube.resources import BIND_REQUEST, POD
@@ -26,6 +27,8 @@ from pykai.objects.units import rfc3339
 BOUND, BINDING_ERROR = "Bound", "BindingError"
 UNBOUND_SECONDS = 60.0
 """How long a condition PodBound=False that we wrote counts before the watch shows it."""
+BACKOFF = Backoff(initial=1.0, maximum=3600.0)
+"""Between the attempts of a request with a `backoffLimit`."""
 _FIELDS = {"phase": "phase", "reason": "reason", "failedAttempts": "failed_attempts"}
 
 log = structlog.get_logger("binder")
@@ -100,7 +103,7 @@ class StatusUpdater:
             if _bound_condition(pod) != condition:
                 await self._try_to_write_condition(pod, condition)
         limit = request.spec.backoff_limit
-        return 2.0**attempts if limit is not None and attempts + 1 < limit else None
+        return BACKOFF.after(attempts + 1) if limit is not None and attempts + 1 < limit else None
 
     async def _write(self, request: BindRequest, status: BindRequestStatus) -> None:
         meta, before = request.metadata, request.status

@@ -1,7 +1,7 @@
 """The operator: Config and SchedulingShard objects in, the deployments of the whole system out.
 
 `desired` is a pure function from what users ask for and what the cluster is like to the objects that should exist;
-`controller` makes it so, through the one reconcile loop, and tells in status conditions how far it got.
+`controller` reconciles them and reports progress in status conditions.
 """
 
 from __future__ import annotations

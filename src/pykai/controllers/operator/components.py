@@ -72,7 +72,7 @@ class WebhookParts:
 
 
 def endpoint(service: str, port: int, installation: Installation) -> Endpoint:
-    """Where a component's webhook is; without a certificate yet, nobody is trusted."""
+    """The endpoint of a component's webhook; its CA bundle is empty before there is a certificate."""
     data = installation.facts.certificates.get(service) or {}
     authority = base64.b64decode(data.get(AUTHORITY) or data.get(CERTIFICATE) or "")
     return Endpoint(installation.config.namespace, service, port, authority)

@@ -24,10 +24,10 @@ READY: Final = "Ready"
 
 @dataclass(frozen=True)
 class Standing:
-    """What is to be told: lines that say what is not deployed, not available, missing. No lines: all is well.
+    """What to report: lines about what is not deployed, not available, missing. No lines: all is well.
 
     `database`: what asking an external Prometheus gave: None where there is none, empty where it answered.
-    `remarks`: lines about what is asked for in vain; they change no status.
+    `remarks`: lines about settings without effect; they change no status.
     """
 
     not_deployed: Sequence[str] = ()
@@ -37,7 +37,7 @@ class Standing:
     remarks: Sequence[str] = ()
 
 
-def told(standing: Standing) -> list[tuple[str, bool, str, str]]:
+def of_standing(standing: Standing) -> list[tuple[str, bool, str, str]]:
     """The conditions of a standing as (type, status, reason, message)."""
     available, reason, message = _availability(standing)
     completed = "\n".join(["Reconciliation completed successfully", *(f"note: {line}" for line in standing.remarks)])
@@ -63,7 +63,7 @@ def underway() -> list[tuple[str, bool, str, str]]:
 
 
 def ignored(why: str) -> list[tuple[str, bool, str, str]]:
-    """The conditions of an object that nobody acts on."""
+    """The conditions of an object without effect."""
     return [(kind, False, "ignored", why) for kind in (RECONCILING, DEPLOYED, AVAILABLE, READY)]
 
 
@@ -161,7 +161,7 @@ def _deployment_runs(live: Object) -> bool:
 
 
 def rolled_out(deployment: Object) -> bool:
-    """Whether no pod of an older spec is left, but those that have been told to end."""
+    """Whether no pod of an older spec is left, except terminating ones."""
     status = deployment.get("status") or {}
     updated = status.get("updatedReplicas", 0)
     return _current(deployment) and bool(status.get("replicas", updated) == updated)

@@ -101,8 +101,8 @@ _ALL: Final = "all"
 _OWN_LEASE: Final = "own lease"
 _OTHER_CONFIGS: Final = "other configs"
 _ONLY_ONE: Final = f"metadata.name: only the Config named {names.CONFIG_NAME} counts, this one has no effect"
-_LOOK_AGAIN_SECONDS = 3600.0
-"""How often certificates and the like are looked at though nothing happened."""
+_RESYNC_SECONDS = 3600.0
+"""The resync interval, for certificates that expire."""
 
 
 async def _unreachable(address: str, seconds: float) -> str:
@@ -113,7 +113,7 @@ async def _unreachable(address: str, seconds: float) -> str:
 class OperatorSettings:
     """Where the operator is, what the webhook package contributes, how to reach a Prometheus and to ask programs.
 
-    `gather_seconds`: for how long news are gathered before they are acted on. `wall`: seconds since 1970.
+    `gather_seconds`: how long events are collected before a reconcile. `wall`: seconds since 1970.
     """
 
     parts: WebhookParts
@@ -127,7 +127,7 @@ class OperatorSettings:
 
 
 class Operator:
-    """The controller on one API server; `run` works until it is cancelled."""
+    """The controller; `run` works until cancelled."""
 
     def __init__(self, api: Api, watches: Watches, settings: OperatorSettings) -> None:
         self._api = api
@@ -140,7 +140,7 @@ class Operator:
         self._loop: ReconcileLoop[str] = ReconcileLoop("operator", settings.pace, settings.meters("operator"))
 
     async def run(self, ready: asyncio.Event) -> None:
-        """Keep the installation true until cancelled."""
+        """Reconcile the installation until cancelled."""
         await self._seen.synced()
         leave = self._seen.subscribe(self._changed)
         self._loop.add(_OWN_LEASE)
@@ -167,7 +167,7 @@ class Operator:
             await adopt_own_lease(self._api, self._settings.site.namespace)
             return None
         if key == _OTHER_CONFIGS:
-            await self._turn_away()
+            await self._reject_others()
             return None
         found = self._seen.config()
         if found is None:
@@ -181,10 +181,10 @@ class Operator:
         try:
             wanted = await self._wanted(config, shards)
         except FieldError as error:
-            await self._tell(CONFIG, config, Standing([str(error)], [str(error)]))
+            await self._report(CONFIG, config, Standing([str(error)], [str(error)]))
             return None
-        await self._announce(config)
-        return await self._make(config, shards, wanted)
+        await self._report_reconciling(config)
+        return await self._reconcile_objects(config, shards, wanted)
 
     async def _wanted(self, config: Object, shards: Mapping[str, Object]) -> Wanted:
         installation = await self._installation(config)
@@ -210,15 +210,15 @@ class Operator:
         )
         return Installation(read, self._settings.site, facts)
 
-    async def _make(self, config: Object, shards: Mapping[str, Object], wanted: Wanted) -> float:
+    async def _reconcile_objects(self, config: Object, shards: Mapping[str, Object], wanted: Wanted) -> float:
         failures = await self._writer.write(wanted)
         presence = Presence(self._writer.present(), failures)
-        await self._tell(CONFIG, config, self._standing(wanted, presence))
+        await self._report(CONFIG, config, self._standing(wanted, presence))
         for name, shard in shards.items():
-            await self._tell(SHARD, dict(shard), _shard_standing(name, wanted, presence))
+            await self._report(SHARD, dict(shard), _shard_standing(name, wanted, presence))
         if failures:
             raise RetryLater("; ".join(failures.values()))
-        return _LOOK_AGAIN_SECONDS
+        return _RESYNC_SECONDS
 
     def _standing(self, wanted: Wanted, presence: Presence) -> Standing:
         return Standing(
@@ -228,20 +228,20 @@ class Operator:
             self._probe.outcome,
         )
 
-    async def _turn_away(self) -> None:
-        """Tell Configs of other names that they have no effect."""
+    async def _reject_others(self) -> None:
+        """Report in the status of Configs with other names that they have no effect."""
         for config in self._seen.other_configs():
             await self._write_conditions(CONFIG, dict(config), conditions.ignored(_ONLY_ONE))
 
-    async def _announce(self, config: Object) -> None:
-        """Say once per generation that work on it began."""
+    async def _report_reconciling(self, config: Object) -> None:
+        """Set the condition Reconciling once per generation."""
         rows = (config.get("status") or {}).get("conditions") or ()
         known = {row["type"]: row.get("observedGeneration") for row in rows}
         if known.get(conditions.RECONCILING) != config["metadata"].get("generation"):
             await self._write_conditions(CONFIG, config, conditions.underway())
 
-    async def _tell(self, resource: Resource, item: Object, standing: Standing) -> None:
-        await self._write_conditions(resource, item, conditions.told(standing))
+    async def _report(self, resource: Resource, item: Object, standing: Standing) -> None:
+        await self._write_conditions(resource, item, conditions.of_standing(standing))
 
     async def _write_conditions(self, resource: Resource, item: Object, rows: list[tuple[str, bool, str, str]]) -> None:
         moment = Moment(item["metadata"].get("generation", 0), self._settings.wall())
@@ -255,8 +255,8 @@ class Operator:
         except NotFound:
             return
         item["status"] = {**(item.get("status") or {}), "conditions": written}
-        told = {row["type"]: row["status"] for row in written}
-        log.info("status written", kind=resource.kind, name=name, **told)
+        statuses = {row["type"]: row["status"] for row in written}
+        log.info("status written", kind=resource.kind, name=name, **statuses)
 
 
 def _owner(config: Object) -> Object:

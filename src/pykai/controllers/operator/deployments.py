@@ -104,7 +104,7 @@ class Workload:
 
     @property
     def elected(self) -> bool:
-        """Whether its copies are told to have themselves elected."""
+        """Whether its replicas run leader election."""
         return any(argument.startswith("--leader-elect=") for argument in self.arguments)
 
 
@@ -172,13 +172,13 @@ def _template(workload: Workload, installation: Installation) -> Object:
 
 
 def _probes(port: int) -> Object:
-    """Ready is asked often; alive is given two minutes, because a long scheduling cycle answers nobody."""
+    """Readiness is probed often; liveness allows two minutes, because a long scheduling cycle does not answer."""
     if not port:
         return {}
     ready = {"httpGet": {"path": "/readyz", "port": port}, "initialDelaySeconds": 2, "periodSeconds": 5}
     alive = {"httpGet": {"path": "/healthz", "port": port}, "initialDelaySeconds": 15, "periodSeconds": 20}
-    patience = {"timeoutSeconds": 10, "failureThreshold": 6}
-    return {"readinessProbe": {**ready, "timeoutSeconds": 5}, "livenessProbe": {**alive, **patience}}
+    limits = {"timeoutSeconds": 10, "failureThreshold": 6}
+    return {"readinessProbe": {**ready, "timeoutSeconds": 5}, "livenessProbe": {**alive, **limits}}
 
 
 def _mounts(workload: Workload) -> list[Object]:
@@ -223,7 +223,7 @@ def service(name: str, selector: Mapping[str, str], ports: Sequence[Port]) -> Ob
 
 
 def lease(name: str, workload: Workload) -> list[Object]:
-    """The Lease of copies that are elected; it has no spec, because who holds it and since when is theirs to write."""
+    """The Lease of elected replicas; it has no spec, because holder and times are theirs to write."""
     if not workload.elected:
         return []
     metadata = {"name": name, "labels": workload.pod_labels}

@@ -1,4 +1,4 @@
-"""The flags of every component. Flags that nobody set are absent, because the component has the default.
+"""The flags of every component. Flags without a setting are absent, because the component has the default.
 
 `changed` merges overrides into tables of plugins and actions, for the scheduler and the binder alike: `enabled` and
 `priority` one by one, `arguments` as a whole. A name that no table has is enabled with priority 0.

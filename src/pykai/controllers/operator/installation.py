@@ -72,7 +72,7 @@ class Facts:
     """What the cluster is like.
 
     `installed`: which of the optional kinds exist, as `plural.group`. `certificates`: by Service, what its Secret holds
-    or is to hold; those of `provided` are somebody else's. `leaders`: by the name of the lease. `database`: the
+    or is to hold; the Secrets of `provided` are not ours. `leaders`: by the name of the lease. `database`: the
     Prometheus object we made, if it is there. `now`: seconds since 1970.
     """
 

@@ -112,11 +112,11 @@ class Observation:
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
         """Call `changed` from now on; returns the way out."""
 
-        def tell(change: Change[Object]) -> None:
+        def notify(change: Change[Object]) -> None:
             if _matters(change):
                 changed()
 
-        leave = [watch.subscribe(tell) for watch in self._all()]
+        leave = [watch.subscribe(notify) for watch in self._all()]
 
         def end() -> None:
             for unsubscribe in leave:
@@ -203,7 +203,7 @@ def _holder(lease: Object) -> str:
 
 
 def _election(lease: Object) -> tuple[str, Any]:
-    """What of a lease is of interest: who holds it, and that it stays ours."""
+    """The relevant fields of a lease: its holder and its owners."""
     return _holder(lease), lease["metadata"].get("ownerReferences")
 
 

@@ -13,12 +13,16 @@ from typing import Final
 from pykai.controllers.operator import deployments
 from pykai.controllers.operator.installation import MONITOR_KIND, PROMETHEUS_KIND, Installation
 from pykai.kube.api import Object
+from pykai.kube.backoff import Backoff
 from pykai.objects import units
 from pykai.objects.config_kinds import HealthProbe, Port, Prometheus
 from pykai.objects.units import parse_timestamp, rfc3339
 
 Ping = Callable[[str, float], Awaitable[str]]
 """(address, seconds to wait) -> what went wrong, empty if it answered."""
+
+
+BACKOFF = Backoff(initial=1.0, maximum=10.0)
 
 
 class PrometheusProbe:
@@ -52,13 +56,13 @@ class PrometheusProbe:
             await self._rest(target[1].interval if target else None)
 
     async def _look(self, url: str, how: HealthProbe) -> str:
-        """What went wrong after all tries; each waits a second longer than the one before."""
+        """What went wrong after all attempts."""
         outcome = ""
         for attempt in range(1, max(how.max_retries, 1) + 1):
             outcome = await self._ping(f"{url.rstrip('/')}/api/v1/status/config", how.timeout)
             if not outcome or attempt == max(how.max_retries, 1):
                 break
-            await asyncio.sleep(attempt)
+            await asyncio.sleep(BACKOFF.after(attempt))
         return outcome
 
     async def _rest(self, seconds: float | None) -> None:

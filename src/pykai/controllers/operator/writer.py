@@ -91,8 +91,8 @@ _ORDER: Final = {resource.kind: place for place, resource in enumerate(MADE)}
 log = structlog.get_logger("operator")
 
 
-class NotOurs(Exception):  # noqa: N818 - it says what is the matter
-    """An object of this name exists, and no operator made it."""
+class NotOurs(Exception):  # noqa: N818 - a finding, not an error
+    """An object of this name exists, and no operator created it."""
 
 
 class Writer:
@@ -106,7 +106,7 @@ class Writer:
         self._written: dict[Key, Object] = {}
 
     async def write(self, wanted: Wanted) -> dict[Key, str]:
-        """Make everything wanted true; what could not be done by kind and name, and why."""
+        """Apply all wanted objects; returns the failures by kind and name."""
         self._written = {}
         failures: dict[Key, str] = {}
         for item in sorted(wanted.all(), key=lambda each: _ORDER[each["kind"]]):
@@ -127,7 +127,7 @@ class Writer:
         return {**{key_of(item): item for _, item in self._seen.own()}, **self._written}
 
     async def look_up(self, resource: Resource, name: str) -> Object | None:
-        """An object of the installation, whoever made it; None where there is none."""
+        """An object of the installation, ours or not; None if it does not exist."""
         seen = self._seen.find(resource, name)
         if seen is not None:
             return seen
@@ -152,7 +152,7 @@ class Writer:
                 return
         written = await self._api.patch(self._ref(resource, name), Patch.apply(stamped, MANAGER))
         self._written[key_of(item)] = written
-        log.info("written", kind=resource.kind, name=name, new=live is None)
+        log.info("object applied", kind=resource.kind, name=name, new=live is None)
 
     async def _remove_unwanted(self, wanted: Wanted, failures: dict[Key, str]) -> None:
         kept = {key_of(item) for item in wanted.all()}
@@ -183,7 +183,7 @@ class Writer:
             await self._api.delete(ref, Deletion(uid=metadata["uid"], propagation=Propagation.BACKGROUND))
         except (NotFound, Conflict):
             return
-        log.info("deleted", kind=resource.kind, name=metadata["name"])
+        log.info("object deleted", kind=resource.kind, name=metadata["name"])
 
     def _ref(self, resource: Resource, name: str) -> Ref:
         return resource.ref(name, self._namespace if resource.namespaced else "")

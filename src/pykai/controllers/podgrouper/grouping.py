@@ -1,4 +1,9 @@
-"""The grouper in one function: a pod in, the group it belongs to out."""
+"""From a pod to its group: the owner chain, the rule of the workload's kind, and what was ignored on the way.
+
+An owner that we may not read ends the chain below it. Every other fault of the chain is an error, because half a chain
+would put pods in the wrong gang. An invalid label must not keep a pod from running: no rule fails on one, and
+`ignored_settings` lists them for an event.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +45,7 @@ class Ownership:
 
 
 def ownership(pod: Object, lookup: Lookup) -> Ownership:
-    """Everything above a pod; raises GroupingError where the chain is broken, forked or a circle."""
+    """The owners of a pod; raises GroupingError if the chain is broken, forked or a cycle."""
     owners: list[Object] = []
     references = owner_references(pod)[:1]
     while references:
@@ -112,8 +117,8 @@ def pod_patch(spec: GroupSpec, pod: Object) -> Object | None:
 
 def ignored_settings(work: Workload) -> list[str]:
     """One line per label, annotation or setting that had no effect, naming it and what was expected."""
-    wishes = [line for obj in (*work.chain, work.pod) for line in _ignored_on_object(obj)]
-    return [*wishes, *_ignored_defaults(work), *_ignored_kartas(work)]
+    lines = [line for obj in (*work.chain, work.pod) for line in _ignored_on_object(obj)]
+    return [*lines, *_ignored_defaults(work), *_ignored_kartas(work)]
 
 
 def _ignored_on_object(obj: Object) -> Iterator[str]:
@@ -151,7 +156,7 @@ def _ignored_kartas(work: Workload) -> Iterator[str]:
 
 
 def group_pod(pod: Object, lookup: Lookup, settings: GroupingSettings) -> GroupSpec | None:
-    """The pod group a pod belongs to; None where the grouper must leave the pod alone.
+    """The pod group of a pod; None if the grouper must leave the pod alone.
 
     Raises GroupingError with a text for the user; whatever `lookup` raises passes through.
     """
@@ -160,7 +165,7 @@ def group_pod(pod: Object, lookup: Lookup, settings: GroupingSettings) -> GroupS
 
 
 def workload_of(pod: Object, lookup: Lookup, settings: GroupingSettings) -> Workload | None:
-    """The pod with everything that owns it; None where the grouper must leave the pod alone."""
+    """The pod with its owners; None if the grouper must leave the pod alone."""
     if is_left_alone(pod, settings):
         return None
     # Items of a list carry neither field, and a group that belongs to its pod refers to both.
@@ -177,7 +182,7 @@ def group_of(work: Workload) -> GroupSpec:
 
 
 def is_left_alone(pod: Object, settings: GroupingSettings) -> bool:
-    """Whether a pod is not ours, wants no group, or was put in one by its user (a pod without owners only)."""
+    """Whether a pod is not ours, opts out, or has no owners and names its group itself."""
     user_assigned = names.POD_GROUP_ANNOTATION in annotations_of(pod) and not owner_references(pod)
     return text_at(pod, "spec", "schedulerName") != settings.scheduler_name or skips_grouping(pod) or user_assigned
 

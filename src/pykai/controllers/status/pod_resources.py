@@ -96,10 +96,10 @@ def node_gpu_memory(node: Object) -> Fraction:
     elif amd:
         memory = next(filter(None, map(_amd_memory, amd)), Fraction(0))
     else:
-        raise PodResourcesError(f"{where} has no label that tells the memory of its GPUs")
+        raise PodResourcesError(f"{where} has no label with the memory of its GPUs")
     if memory <= 0:
-        told = ", ".join(amd) or names.GPU_MEMORY_LABEL
-        raise PodResourcesError(f"{where}: label {told} holds no amount of memory")
+        labels_found = ", ".join(amd) or names.GPU_MEMORY_LABEL
+        raise PodResourcesError(f"{where}: label {labels_found} holds no amount of memory")
     return memory
 
 

@@ -88,7 +88,7 @@ async def test_the_reservation_pod_is_what_a_kubelet_needs() -> None:
         )
         (container,) = spec["containers"]
         assert container["resources"] == {
-            "requests": {"cpu": "1m", "nvidia.com/gpu": "1"},
+            "requests": {"cpu": "1m", "memory": "64Mi", "nvidia.com/gpu": "1"},  # the server copies limits
             "limits": {"memory": "64Mi", "nvidia.com/gpu": "1"},
         }
         assert (container["image"], container["imagePullPolicy"]) == ("reserve:1", "IfNotPresent")

@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from pykai.controllers.operator.conditions import Moment, Presence, Standing, merged, not_available, not_deployed, told
+from pykai.controllers.operator.conditions import (
+    Moment,
+    Presence,
+    Standing,
+    merged,
+    not_available,
+    not_deployed,
+    of_standing,
+)
 from pykai.controllers.operator.config import read_config
 from pykai.controllers.operator.observation import ours, uses_cdi
 from pykai.controllers.operator.prometheus import PrometheusProbe
@@ -132,7 +140,7 @@ def test_cdi_as_the_gpu_operator_says(cdi: Object, version: str, used: bool) -> 
     ],
 )
 def test_what_conditions_say(standing: Standing, expected: Object) -> None:
-    rows = {kind: tuple(rest) for kind, *rest in told(standing)}
+    rows = {kind: tuple(rest) for kind, *rest in of_standing(standing)}
     assert {kind: rows[kind] for kind in expected} == expected
 
 

@@ -64,11 +64,20 @@ def _with_missing(obj: Object, more_labels: Mapping[str, str], more_annotations:
 
 
 ANY_VERSION = "*"
+ONE_GROUP = "One group."
+_INNER = "As the workload inside of it."
+_KUBEFLOW = "A gang of all replicas, or of `spec.runPolicy.schedulingPolicy.minAvailable`."
+_RAY = "A gang of the head and the least number of workers of each worker group."
+_GROVE = "The gangs that Grove's own PodGangs describe."
 
 
 @dataclass(frozen=True)
 class Kind:
-    """The row of one kind; `all_owners`: labels and annotations of every owner count, not of the top one alone."""
+    """The row of one kind.
+
+    `starts`: which pods start together, for the reference. `all_owners`: labels and annotations of every owner count,
+    not of the top one alone.
+    """
 
     group: str
     version: str
@@ -76,6 +85,7 @@ class Kind:
     rule: Rule
     priority: str = TRAIN
     all_owners: bool = False
+    starts: str = ONE_GROUP
 
     def apply(self, work: Workload) -> GroupSpec:
         """The group of a pod whose top owner is of this kind."""
@@ -83,9 +93,13 @@ class Kind:
         return self.rule(replace(work, owners=owners, default_priority=self.priority))
 
 
-def _inner(work: Workload) -> GroupSpec:
+def _wrapped(work: Workload) -> GroupSpec:
     """The rule of kinds that wrap another workload, which is grouped by the row of its exact kind."""
     return group_wrapped(work, lambda inner: TABLE.get(group_version_kind(inner.top), DEFAULT).apply(inner))
+
+
+WRAPPED: Rule = _wrapped
+"""The rule of kinds that only wrap another workload."""
 
 
 def _all(rows: Iterable[Kind]) -> Mapping[tuple[str, str, str], Kind]:
@@ -97,48 +111,99 @@ KARTA = Kind("*", ANY_VERSION, "*", karta.by_karta, all_owners=True)
 
 TABLE: Mapping[tuple[str, str, str], Kind] = _all(
     (
-        Kind("", "v1", "Pod", pods.pod),
-        Kind("apps", "v1", "Deployment", pods.deployment, INFERENCE),
+        Kind(
+            "",
+            "v1",
+            "Pod",
+            pods.pod,
+            starts="A group of its own; driver and executors of one Spark application share one.",
+        ),
+        Kind("apps", "v1", "Deployment", pods.deployment, INFERENCE, starts="A group for each pod."),
         Kind("apps", "v1", "ReplicaSet", defaults.group, all_owners=True),
         Kind("apps", "v1", "StatefulSet", defaults.group, all_owners=True),
-        Kind("batch", "v1", "Job", jobs.job),
-        Kind("batch", "v1", "CronJob", jobs.cron_job),
-        Kind("run.ai", "v1", "RunaiJob", jobs.runai_job),
-        Kind("kubeflow.org", "v1", "TFJob", kubeflow.gang("tfReplicaSpecs")),
-        Kind("kubeflow.org", "v1", "XGBoostJob", kubeflow.gang("xgbReplicaSpecs", "Master", "Worker")),
-        Kind("kubeflow.org", "v1", "JAXJob", kubeflow.gang("jaxReplicaSpecs", "Worker")),
-        Kind("kubeflow.org", "v1", "MPIJob", kubeflow.mpi),
-        Kind("kubeflow.org", "v2beta1", "MPIJob", kubeflow.mpi),
-        Kind("kubeflow.org", "v1", "PyTorchJob", kubeflow.pytorch_job),
+        Kind(
+            "batch",
+            "v1",
+            "Job",
+            jobs.job,
+            starts="One group, or a gang of as many as annotation `kai.scheduler/batch-min-member` says.",
+        ),
+        Kind("batch", "v1", "CronJob", jobs.cron_job, starts="One group for each run."),
+        Kind("run.ai", "v1", "RunaiJob", jobs.runai_job, starts="One group for each index."),
+        Kind("kubeflow.org", "v1", "TFJob", kubeflow.gang("tfReplicaSpecs"), starts=_KUBEFLOW),
+        Kind(
+            "kubeflow.org", "v1", "XGBoostJob", kubeflow.gang("xgbReplicaSpecs", "Master", "Worker"), starts=_KUBEFLOW
+        ),
+        Kind("kubeflow.org", "v1", "JAXJob", kubeflow.gang("jaxReplicaSpecs", "Worker"), starts=_KUBEFLOW),
+        Kind(
+            "kubeflow.org",
+            "v1",
+            "MPIJob",
+            kubeflow.mpi,
+            starts=f"{_KUBEFLOW} A launcher that is made once the workers are ready is not waited for.",
+        ),
+        Kind(
+            "kubeflow.org",
+            "v2beta1",
+            "MPIJob",
+            kubeflow.mpi,
+            starts=f"{_KUBEFLOW} A launcher that is made once the workers are ready is not waited for.",
+        ),
+        Kind(
+            "kubeflow.org",
+            "v1",
+            "PyTorchJob",
+            kubeflow.pytorch_job,
+            starts=f"{_KUBEFLOW} With an elastic policy: of its `minReplicas`.",
+        ),
         Kind("kubeflow.org", "v1beta1", "Notebook", defaults.group, BUILD),
         Kind("kubeflow.org", "v1alpha1", "ScheduledWorkflow", defaults.group, all_owners=True),
-        Kind("trainer.kubeflow.org", "v1alpha1", "TrainJob", _inner, all_owners=True),
-        Kind("ray.io", "v1", "RayCluster", ray.cluster),
-        Kind("ray.io", "v1alpha1", "RayCluster", ray.cluster),
-        Kind("ray.io", "v1", "RayJob", ray.on_cluster(*ray.CLUSTER_NAME_OF_JOB)),
-        Kind("ray.io", "v1alpha1", "RayJob", ray.on_cluster(*ray.CLUSTER_NAME_OF_JOB)),
-        Kind("ray.io", "v1", "RayService", ray.on_cluster(*ray.CLUSTER_NAME_OF_SERVICE)),
-        Kind("ray.io", "v1alpha1", "RayService", ray.on_cluster(*ray.CLUSTER_NAME_OF_SERVICE)),
-        Kind("jobset.x-k8s.io", "v1alpha2", "JobSet", jobs.job_set),
-        Kind("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", leaderworkerset.leader_worker_set),
-        Kind("grove.io", "v1alpha1", "PodCliqueSet", grove.pod_gang),
-        Kind("grove.io", "v1alpha1", "PodGangSet", grove.pod_gang),
-        Kind("nvidia.com", ANY_VERSION, "DynamoGraphDeployment", _inner, all_owners=True),
-        Kind("serving.knative.dev", "v1", "Service", pods.knative_service, INFERENCE),
+        Kind("trainer.kubeflow.org", "v1alpha1", "TrainJob", _wrapped, all_owners=True, starts=_INNER),
+        Kind("ray.io", "v1", "RayCluster", ray.cluster, starts=_RAY),
+        Kind("ray.io", "v1alpha1", "RayCluster", ray.cluster, starts=_RAY),
+        Kind("ray.io", "v1", "RayJob", ray.on_cluster(*ray.CLUSTER_NAME_OF_JOB), starts=_RAY),
+        Kind("ray.io", "v1alpha1", "RayJob", ray.on_cluster(*ray.CLUSTER_NAME_OF_JOB), starts=_RAY),
+        Kind("ray.io", "v1", "RayService", ray.on_cluster(*ray.CLUSTER_NAME_OF_SERVICE), starts=_RAY),
+        Kind("ray.io", "v1alpha1", "RayService", ray.on_cluster(*ray.CLUSTER_NAME_OF_SERVICE), starts=_RAY),
+        Kind(
+            "jobset.x-k8s.io",
+            "v1alpha2",
+            "JobSet",
+            jobs.job_set,
+            starts="A gang of all replicated jobs; where they start in order, one is enough.",
+        ),
+        Kind(
+            "leaderworkerset.x-k8s.io",
+            "v1",
+            "LeaderWorkerSet",
+            leaderworkerset.leader_worker_set,
+            starts="A gang for each leader and its workers; with `LeaderReady` the leader goes ahead.",
+        ),
+        Kind("grove.io", "v1alpha1", "PodCliqueSet", grove.pod_gang, starts=_GROVE),
+        Kind("grove.io", "v1alpha1", "PodGangSet", grove.pod_gang, starts=_GROVE),
+        Kind("nvidia.com", ANY_VERSION, "DynamoGraphDeployment", _wrapped, all_owners=True, starts=_INNER),
+        Kind(
+            "serving.knative.dev",
+            "v1",
+            "Service",
+            pods.knative_service,
+            INFERENCE,
+            starts="A gang of the revision's `autoscaling.knative.dev/min-scale` pods.",
+        ),
         Kind("machinelearning.seldon.io", "v1", "SeldonDeployment", defaults.group, all_owners=True),
         Kind("machinelearning.seldon.io", "v1alpha2", "SeldonDeployment", defaults.group, all_owners=True),
         Kind("egx.nvidia.io", "v1", "SPOTRequest", defaults.group, INFERENCE),
-        Kind("amlarc.azureml.com", "v1alpha1", "AmlJob", jobs.aml_job),
+        Kind("amlarc.azureml.com", "v1alpha1", "AmlJob", jobs.aml_job, starts="A gang of `AZUREML_NODE_COUNT` pods."),
         Kind("kubevirt.io", "v1", "VirtualMachineInstance", defaults.group, all_owners=True),
         Kind("workspace.devfile.io", "v1alpha2", "DevWorkspace", defaults.group, all_owners=True),
         Kind("tekton.dev", "v1", "PipelineRun", defaults.group, all_owners=True),
         Kind("tekton.dev", "v1", "TaskRun", defaults.group, all_owners=True),
-        Kind("argoproj.io", "v1alpha1", "Workflow", _inner, all_owners=True),
-        Kind("run.ai", ANY_VERSION, "TrainingWorkload", _inner, all_owners=True),
-        Kind("run.ai", ANY_VERSION, "InteractiveWorkload", _inner, all_owners=True),
-        Kind("run.ai", ANY_VERSION, "DistributedWorkload", _inner, all_owners=True),
-        Kind("run.ai", ANY_VERSION, "InferenceWorkload", _inner, all_owners=True),
-        Kind("run.ai", ANY_VERSION, "DistributedInferenceWorkload", _inner, all_owners=True),
+        Kind("argoproj.io", "v1alpha1", "Workflow", _wrapped, all_owners=True, starts=_INNER),
+        Kind("run.ai", ANY_VERSION, "TrainingWorkload", _wrapped, all_owners=True, starts=_INNER),
+        Kind("run.ai", ANY_VERSION, "InteractiveWorkload", _wrapped, all_owners=True, starts=_INNER),
+        Kind("run.ai", ANY_VERSION, "DistributedWorkload", _wrapped, all_owners=True, starts=_INNER),
+        Kind("run.ai", ANY_VERSION, "InferenceWorkload", _wrapped, all_owners=True, starts=_INNER),
+        Kind("run.ai", ANY_VERSION, "DistributedInferenceWorkload", _wrapped, all_owners=True, starts=_INNER),
     )
 )
 

@@ -1,0 +1,172 @@
+"""NUMA placement exporter: reports in an annotation on which NUMA nodes a kubelet placed a pod.
+
+`placement` computes the annotation from the kubelet's answer and the machine's CPUs; the exporter writes it. A poll
+writes what changed since the last one. The drift check compares with the API server and corrects what others changed or
+a restart forgot. An annotation is never removed: a pod's placement lasts as long as the pod.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import structlog
+from msgspec import json
+
+from pykai.controllers.loop import Pace, ReconcileLoop, RetryLater
+from pykai.controllers.podresources import PodResources, PodResourcesError, list_pod_resources
+from pykai.kube.api import Api, Patch, Selection
+from pykai.kube.errors import ApiError, NotFound
+from pykai.kube.replica import Key
+from pykai.kube.resources import POD
+from pykai.objects import kinds, names
+
+ListPods = Callable[[], Awaitable[list[PodResources]]]
+Task = Literal["poll", "drift"]
+_NODE = re.compile(r"node([0-9]+)")
+_SPAN = re.compile(r"([0-9]+)(?:-([0-9]+))?")
+_PLAIN_MEMORY = frozenset({"", "memory"})
+log = structlog.get_logger("numa-placement-exporter")
+
+
+class TopologyError(RuntimeError):
+    """The NUMA nodes of this machine are unknown."""
+
+
+def parse_cpu_list(text: str) -> list[int]:
+    """The ids in a list such as `0-3,8,12-13`; TopologyError for anything else."""
+    found: list[int] = []
+    for part in filter(None, (each.strip() for each in text.strip().split(","))):
+        match = _SPAN.fullmatch(part)
+        if match is None:
+            raise TopologyError(f"{part!r} is not a range of CPUs")
+        first = int(match[1])
+        found += range(first, int(match[2] or first) + 1)
+    return found
+
+
+def numa_of_cpus(sysfs: Path) -> dict[int, int]:
+    """The NUMA node of every CPU; TopologyError if there is none."""
+    folder = sysfs / "devices/system/node"
+    found: dict[int, int] = {}
+    for path in folder.glob("node*/cpulist"):
+        match = _NODE.fullmatch(path.parent.name)
+        if match:
+            found |= {cpu: int(match[1]) for cpu in parse_cpu_list(path.read_text())}
+    if not found:
+        raise TopologyError(f"no CPU of a NUMA node is listed below {folder}")
+    return found
+
+
+def placement(pod: PodResources, numa_of_cpu: Mapping[int, int]) -> str:
+    """The value of the annotation; empty for a pod without pinned resources.
+
+    Only what is on exactly one NUMA node counts. Amounts are summed over containers; zones have the names of the node's
+    NodeResourceTopology and are sorted, so that equal placements are equal texts.
+    """
+    zones: dict[int, Counter[str]] = {}
+    for node, resource, amount in _parts(pod, numa_of_cpu):
+        zones.setdefault(node, Counter())[resource] += amount
+    shown = sorted((f"node-{node}", amounts) for node, amounts in zones.items())
+    entries = [
+        {"zone": zone, "amount": {name: str(amounts[name]) for name in sorted(amounts)}} for zone, amounts in shown
+    ]
+    return json.encode(entries).decode() if entries else ""
+
+
+def _parts(pod: PodResources, numa_of_cpu: Mapping[int, int]) -> Iterable[tuple[int, str, int]]:
+    """(NUMA node, resource, amount) of everything that is on one node."""
+    for devices in pod.devices:
+        if len(devices.nodes) == 1:
+            yield devices.nodes[0], devices.resource, devices.count
+    for block in pod.memory:
+        if len(block.nodes) == 1:
+            yield block.nodes[0], "memory" if block.type in _PLAIN_MEMORY else block.type, block.size
+    for cpu in pod.cpus:
+        if cpu in numa_of_cpu:
+            yield numa_of_cpu[cpu], "cpu", 1
+
+
+@dataclass(frozen=True)
+class ExporterSettings:
+    """The node, its CPUs by NUMA node, and the intervals in seconds; `drift_seconds` 0: never."""
+
+    node: str
+    numa_of_cpu: Mapping[int, int]
+    poll_seconds: float = 1.0
+    drift_seconds: float = 60.0
+
+
+class Exporter:
+    """The exporter of one node; `pods` lists the pods of the kubelet."""
+
+    def __init__(self, api: Api, pods: ListPods, settings: ExporterSettings) -> None:
+        self._api = api
+        self._pods = pods
+        self._settings = settings
+        self._written: dict[Key, str] = {}
+        pace = Pace(1, min(1.0, settings.poll_seconds), max(30.0, settings.poll_seconds))
+        self._loop: ReconcileLoop[Task] = ReconcileLoop("numa-placement-exporter", pace)
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """Export until cancelled."""
+        self._loop.add("poll")
+        if self._settings.drift_seconds:
+            self._loop.add_after("drift", self._settings.drift_seconds)
+        ready.set()
+        await self._loop.run(self._do)
+
+    async def _do(self, task: Task) -> float:
+        try:
+            found = {(pod.namespace, pod.name): self._placed(pod) for pod in await self._pods()}
+        except PodResourcesError as error:
+            raise RetryLater(str(error)) from error
+        if task == "poll":
+            await self.poll(found)
+            return self._settings.poll_seconds
+        await self.resync(found)
+        return self._settings.drift_seconds
+
+    def _placed(self, pod: PodResources) -> str:
+        return placement(pod, self._settings.numa_of_cpu)
+
+    async def poll(self, found: Mapping[Key, str]) -> None:
+        """Write what differs from the last write, and forget pods that are gone."""
+        self._written = {key: value for key, value in self._written.items() if key in found}
+        for key, value in found.items():
+            if value and self._written.get(key) != value:
+                await self._write(key, value)
+
+    async def resync(self, found: Mapping[Key, str]) -> None:
+        """Write what differs from the API server."""
+        page = await self._api.list(POD, kinds.Pod, Selection(fields=f"spec.nodeName={self._settings.node}"))
+        for pod in page.items:
+            key = (pod.metadata.namespace, pod.metadata.name)
+            value = found.get(key, "")
+            if value and (pod.metadata.annotations or {}).get(names.NUMA_OBSERVED) != value:
+                await self._write(key, value)
+
+    async def _write(self, key: Key, value: str) -> None:
+        """Write one annotation; a failure does not hold up other pods and is retried at the next poll."""
+        body = {"metadata": {"annotations": {names.NUMA_OBSERVED: value}}}
+        pod = f"{key[0]}/{key[1]}"
+        try:
+            await self._api.patch(POD.ref(key[1], key[0]), Patch.merge(body))
+        except NotFound:
+            return
+        except ApiError as error:
+            log.warning("placement not written", pod=pod, error=error.message)
+            return
+        self._written[key] = value
+        log.info("placement written", pod=pod, placement=value)
+
+
+def kubelet(socket: str) -> ListPods:
+    """Lists the pods of the kubelet behind a PodResources socket."""
+    return partial(list_pod_resources, socket)

@@ -1,0 +1,352 @@
+"""Feasibility bounds: whether victims could help, by arithmetic, before anything is simulated.
+
+`FeasibilityBound` holds an upper bound, per node, of how many pending pods fit: from what is free, what is freed and
+what filters allow. Prefix sums per node and topology domain show, for a whole order of victims at once, how far one has
+to go until all pending pods could fit. `SinglePodFit` is exact about devices and neighbours, for one pod and a few
+victims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import floor
+
+import numpy as np
+
+from pykai.engine.cycle import Cycle
+from pykai.engine.pod_locations import PodCounts
+from pykai.engine.ranked import UNFIT
+from pykai.engine.victims import Batch, VictimPool
+from pykai.model.pods import PodClass
+from pykai.model.resources import GPU, Column, Mask, Rows
+
+Freed = dict[int, Column]
+"""What is freed, by node."""
+_SLACK = 1e-9
+MOST_TRIES = 200
+"""Of ways to put pods into free places; what is not refuted by then is left to a simulation."""
+
+
+class FeasibilityBound:
+    """The bound for some pods, with `freed` already taken into account. `domains`: by node, where all of the pods must
+    share a domain; -1 is none."""
+
+    def __init__(self, pool: VictimPool, pods: Sequence[int], freed: Freed, domains: Rows | None = None) -> None:
+        self.cycle = cycle = pool.cycle
+        self._pods = pods
+        self.domains = np.zeros(len(cycle.snapshot.nodes), dtype=np.int64) if domains is None else domains
+        self._domain_count = int(self.domains.max(initial=0)) + 1
+        trial = cycle.trial
+        classes = list({trial.klass[pod]: trial.of_class(pod) for pod in pods}.values())
+        need = np.min([self._floor(c) for c in classes], axis=0)
+        self._dims = np.flatnonzero(need > 0)
+        self._need = need[self._dims][:, None]
+        self._allowed = np.zeros(len(cycle.snapshot.nodes), dtype=bool)
+        for c in classes:
+            self._allowed |= cycle.node_facts.allowed(c)
+        self._allowed &= self.domains >= 0
+        self.free = trial.idle + trial.releasing
+        self.free[GPU] += pool.shares.spare()
+        for node, amount in freed.items():
+            self.free[:, node] += amount
+        self._asked = self.free.take(self._dims, axis=0)
+        self.counts = np.where(self._allowed, self._fit(self._asked), 0.0)
+        self._missing_in = len(pods) - self._by_domain(self.counts)
+        self.missing: Column = self._missing_in[self.domains]
+        """By node: how many pods more must fit into its domain."""
+        self._gpus_short = float(need[GPU]) * len(pods) - float(np.maximum(self.free[GPU], 0.0).sum())
+
+    def _by_domain(self, counts: Column) -> Column:
+        """[domain] sums of figures of nodes; those of nodes without a domain come last."""
+        sums = np.bincount(self.domains + 1, weights=counts, minlength=2)
+        return np.asarray(np.append(sums[1:], sums[0]), dtype=np.float64)
+
+    @property
+    def holds(self) -> bool:
+        """Whether all pods could fit into a domain as things are."""
+        return bool((self._missing_in[:-1] <= 0).any())
+
+    def enough_gpus(self, freed: Column | float) -> Mask:
+        """Whether so many freed GPUs, wherever they are, and those that are free cover the need."""
+        return np.asarray(freed + _SLACK >= self._gpus_short)
+
+    def packs(self, gone: Sequence[int], back: Sequence[int]) -> bool:
+        """Whether, without some pods, the wanted ones and those that must come back could have a place together. Where
+        a share counts differently on other nodes, nothing is known."""
+        trial = self.cycle.trial
+        if not self.cycle.counts_alike:
+            return True
+        sizes = sorted([trial.accepted_gpus(p) for p in back] + [self._size(p) for p in self._pods], reverse=True)
+        if sizes[-1] <= 0:
+            return True
+        free, parts = self._free_devices(gone)
+        if sizes[0] < 1:
+            return could_pack(sizes, [*parts, *[1.0] * min(int(free.sum()), len(sizes))])
+        return sizes[-1] < 1 or could_pack(sizes, free.tolist())
+
+    def _size(self, pod: int) -> float:
+        """How many GPUs a wanted pod takes at least."""
+        return float(self._floor(self.cycle.trial.of_class(pod))[GPU])
+
+    def _free_devices(self, gone: Sequence[int]) -> tuple[Column, list[float]]:
+        """By node how many whole devices are free without some pods, and what is free of each of the others."""
+        trial, nodes = self.cycle.trial, self.cycle.snapshot.nodes
+        free = np.floor(np.maximum(trial.idle[GPU] + trial.releasing[GPU], 0.0) + _SLACK)
+        left: dict[tuple[int, str], float] = {}
+        for node, shares in trial.shares.items():
+            for group, share in shares.items():
+                if share.allocated - share.releasing > 0:
+                    left[node, group] = share.allocated - share.releasing
+        for pod in gone:
+            node = trial.node[pod]
+            if trial.of_class(pod).shared:
+                for group in trial.gpu_groups.get(pod, ()):
+                    left[node, group] -= trial.share_memory(trial.of_class(pod), node)
+            else:
+                free[node] += trial.accepted_gpus(pod)
+        parts = []
+        for (node, _), held in left.items():
+            if held <= _SLACK:
+                free[node] += 1
+            else:
+                parts.append(1 - held / float(nodes.gpu_memory[node]))
+        return free, parts
+
+    def movable(self, amounts: Column) -> Mask:
+        """Which pods, by what they free [resource, pod], could find another place among what is free."""
+        free = np.maximum(self.free, 0.0)
+        found = np.ones(amounts.shape[1], dtype=bool)
+        for gpus in np.unique(amounts[GPU]).tolist():
+            some, nodes = amounts[GPU] == gpus, free[GPU] + _SLACK >= gpus
+            asked = np.unique(amounts[:, some], axis=1)
+            if not (free[:, nodes].max(axis=1, initial=0.0) + _SLACK >= asked.min(axis=1)).all():
+                found[some] = False
+        return found
+
+    def _floor(self, c: PodClass) -> Column:
+        """What a pod of the class takes at least."""
+        need = self.cycle.node_facts.least(c).copy()
+        if c.memory_mib:
+            need[GPU] = c.devices * c.memory_mib / float(self.cycle.snapshot.nodes.gpu_memory.max())
+        return need
+
+    def _fit(self, free: Column) -> Column:
+        """How many pods fit into each column of what is free."""
+        if not len(self._need):
+            return np.full(free.shape[1], np.inf)
+        parts = free + _SLACK
+        parts /= self._need
+        return np.asarray(np.maximum(np.floor(np.minimum.reduce(parts)), 0.0))
+
+    def enough(self, batches: Sequence[Batch]) -> bool:
+        """Whether all pods could fit once these batches are gone."""
+        freed = freed_by(self.cycle, batches)
+        nodes = np.fromiter((n for n in freed if self._allowed[n]), dtype=np.int64)
+        if not len(nodes):
+            return self.holds
+        amounts = np.array([freed[node] for node in nodes.tolist()]).T
+        after = self._fit(self._asked.take(nodes, axis=1) + amounts.take(self._dims, axis=0))
+        gained = np.bincount(self.domains[nodes], weights=after - self.counts[nodes], minlength=self._domain_count)
+        return bool((gained >= self._missing_in[:-1]).any())
+
+    def gains(self, nodes: Rows, amounts: Column) -> tuple[Column, Column]:
+        """For pods that go one after the other, on `nodes`, freeing `amounts` [resource, pod]: how many more of the
+        wanted pods fit into its domain after each, and how many more on its own node."""
+        if not len(nodes):
+            return np.zeros(0), np.zeros(0)
+        order = np.argsort(nodes, kind="stable")
+        sorted_nodes, freed = nodes[order], amounts.take(self._dims, axis=0).take(order, axis=1)
+        first = np.ones(len(order), dtype=bool)
+        np.not_equal(sorted_nodes[1:], sorted_nodes[:-1], out=first[1:])
+        running = np.cumsum(freed, axis=1)
+        starts = np.flatnonzero(first)
+        before = (running - freed).take(starts[np.cumsum(first) - 1], axis=1)
+        after = self._fit(self._asked.take(sorted_nodes, axis=1) + running - before)
+        own = np.where(self._allowed[sorted_nodes], after - self.counts[sorted_nodes], 0.0)
+        step = own.copy()
+        step[1:] -= np.where(first[1:], 0.0, own[:-1])
+        back = np.empty(len(order), dtype=np.int64)
+        back[order] = np.arange(len(order))
+        steps = step[back]
+        total = np.cumsum(steps) if self._domain_count == 1 else cumulated(self.domains[nodes], steps)
+        return total, own[back]
+
+
+def could_pack(sizes: Sequence[float], bins: Sequence[float]) -> bool:
+    """Whether items, largest first, could go into bins; True where that takes too long to find out."""
+    room = np.array(bins)
+    for size in set(sizes):
+        if sum(each >= size - _SLACK for each in sizes) > np.floor(room / size + _SLACK).sum():
+            return False
+    left = sorted(each for each in bins if each + _SLACK >= sizes[-1])
+    return _packed(list(sizes), left, [MOST_TRIES])
+
+
+def _packed(sizes: list[float], bins: list[float], tries: list[int]) -> bool:
+    """The same by trying, tightest bins first; equal ones are tried once."""
+    if not sizes:
+        return True
+    size, rest, before = sizes[0], sizes[1:], -1.0
+    for at, free in enumerate(bins):
+        if free + _SLACK < size or free == before:
+            continue
+        tries[0] -= 1
+        if tries[0] <= 0 or _packed(rest, sorted([*bins[:at], free - size, *bins[at + 1 :]]), tries):
+            return True
+        before = free
+    return False
+
+
+def freed_by(cycle: Cycle, batches: Sequence[Batch]) -> Freed:
+    """What evicting batches frees, by node."""
+    trial = cycle.trial
+    freed: Freed = {}
+    for batch in batches:
+        for pod in batch.pods:
+            amount = trial.of_class(pod).request
+            if trial.of_class(pod).memory_mib:
+                amount = amount.copy()
+                amount[GPU] = trial.accepted_gpus(pod)
+            node = trial.node[pod]
+            freed[node] = freed[node] + amount if node in freed else amount
+    return freed
+
+
+def cumulated(groups: Rows, values: Column) -> Column:
+    """For values one after the other: the sum of those of the same group so far."""
+    order = np.argsort(groups, kind="stable")
+    running = np.cumsum(values[order])
+    first = np.flatnonzero(np.diff(groups[order], prepend=-2))
+    sizes = np.diff(np.append(first, len(groups)))
+    found = np.empty(len(groups))
+    found[order] = running - np.repeat((running - values[order])[first], sizes)
+    return found
+
+
+@dataclass(frozen=True)
+class Leaving:
+    """Pods that go one after the other: where they are, whether each can go, and how many GPUs it frees."""
+
+    pods: Rows
+    nodes: Rows
+    goes: Mask
+    gpus: Column
+
+
+class SinglePodFit:
+    """One pod that waits, and the cluster as it is now."""
+
+    def __init__(self, pool: VictimPool, pod: int) -> None:
+        self.cycle = pool.cycle
+        self._shares = pool.shares
+        self.pod = pod
+        self._class = pool.cycle.trial.of_class(pod)
+
+    @cached_property
+    def _fits_now(self) -> list[int]:
+        """Nodes that would take it as things are, as far as amounts go."""
+        rows: list[int] = np.flatnonzero(self.cycle.rankings.of(self._class).total > UNFIT).tolist()
+        return rows
+
+    @cached_property
+    def _blockers(self) -> list[PodCounts]:
+        """Pods of which none may stay in the domain of the pod's node."""
+        states = self.cycle.resources.of_class(self._class).all
+        return [counts for state in states for counts in state.blockers(self.pod)]
+
+    def possible(self, gone: Sequence[int]) -> bool:
+        """Whether the pod could find a place without these pods. True where only a simulation can tell."""
+        if any(self._open(node, gone) for node in self._fits_now):
+            return True
+        trial, by_node = self.cycle.trial, dict[int, list[int]]()
+        for pod in gone:
+            by_node.setdefault(trial.node[pod], []).append(pod)
+        allowed = self.cycle.node_facts.allowed(self._class)
+        return any(
+            node >= 0 and allowed[node] and self._holds(node, pods) and self._open(node, gone)
+            for node, pods in by_node.items()
+        )
+
+    def opening(self, leaving: Leaving) -> Mask:
+        """For pods that go one after the other, node by node: after which of them the own node has devices for the pod
+        and nobody who keeps it from there, or one less does from a node that would take it."""
+        pods, nodes = leaving.pods, leaving.nodes
+        found = np.ones(len(pods), dtype=bool)
+        helps = np.zeros(len(pods), dtype=bool)
+        for tally in self._blockers:
+            blocks = tally.pods[pods] & leaving.goes
+            found &= cumulated(nodes, blocks.astype(np.float64)) >= tally.present[tally.domains[nodes]]
+            wanted = np.unique(tally.domains[self._fits_now])
+            helps |= blocks & np.isin(tally.domains[nodes], wanted[wanted > 0])
+        return np.asarray((found & self._devices_open(leaving)) | helps)
+
+    def _devices_open(self, leaving: Leaving) -> Mask:
+        """After which pods the own node has devices; always where the pod wants shares of several devices, or none, or
+        has a place already and waits for something else."""
+        trial, c, nodes = self.cycle.trial, self._class, leaving.nodes
+        need = 1.0 if c.shared else float(self.cycle.node_facts.least(c)[GPU])
+        if c.devices > 1 or need < 1 or not trial.shares or self._fits_now:
+            return np.ones(len(nodes), dtype=bool)
+        devices, memory = self._shares.of(leaving.pods, nodes)
+        shared = devices >= 0
+        left = np.where(shared, self._shares.held()[devices], 0.0)
+        left -= cumulated(devices, np.where(leaving.goes, memory, 0.0))
+        whole = np.where(shared, left <= _SLACK, np.ceil(leaving.gpus))
+        free = np.floor(trial.idle[GPU] + trial.releasing[GPU] + _SLACK)[nodes]
+        opened = free + cumulated(nodes, np.where(leaving.goes, whole, 0.0)) >= need - _SLACK
+        if c.shared:
+            spared = {
+                node: trial.amounts.gpu_memory[node] - trial.share_memory(c, node) for node in set(nodes.tolist())
+            }
+            beside = left <= np.array([spared[node] for node in nodes.tolist()]) + _SLACK
+            opened |= cumulated(nodes, (shared & leaving.goes & beside).astype(np.float64)) > 0
+        return np.asarray(opened)
+
+    def _holds(self, node: int, gone: Sequence[int]) -> bool:
+        """Whether the node has what the pod asks for."""
+        trial, c = self.cycle.trial, self._class
+        free = (trial.idle[:, node] + trial.releasing[:, node]).tolist()
+        for pod in gone:
+            amount = trial.amounts.of_node(trial.klass[pod], node)
+            free = [have + more for have, more in zip(free, amount.tolist(), strict=True)]
+        whole, sharable = self._devices(node, gone)
+        free[GPU] += whole
+        need = self.cycle.node_facts.least(c)
+        if any(free[row] + _SLACK < need[row] for row in c.dims.tolist() if row != GPU):
+            return False
+        if c.shared:
+            return bool(floor(free[GPU] + _SLACK) + sharable >= c.devices)
+        return bool(free[GPU] + _SLACK >= float(need[GPU]))
+
+    def _devices(self, node: int, gone: Sequence[int]) -> tuple[int, int]:
+        """Shared devices that only those who are gone had, and those beside whose other users the pod fits."""
+        trial = self.cycle.trial
+        capacity = trial.amounts.gpu_memory[node]
+        memory = trial.share_memory(self._class, node) if self._class.shared else capacity
+        freed: dict[str, float] = {}
+        for pod in gone:
+            if trial.amounts.shared[trial.klass[pod]]:
+                for group in trial.gpu_groups.get(pod, ()):
+                    freed[group] = freed.get(group, 0.0) + trial.share_memory(trial.of_class(pod), node)
+        whole = sharable = 0
+        for group, share in trial.shares.get(node, {}).items():
+            held = share.allocated - share.releasing  # by those who stay, or were promised it
+            left = held - freed.get(group, 0.0)
+            if left <= _SLACK:
+                whole += held > _SLACK
+            elif capacity - left >= memory:
+                sharable += 1
+        return whole, sharable
+
+    def _open(self, node: int, gone: Sequence[int]) -> bool:
+        """Whether nobody stays in the node's domains beside whom the pod may not be."""
+        place = self.cycle.trial.node
+        for tally in self._blockers:
+            domain = tally.domains[node]
+            if domain:
+                leaving = sum(1 for pod in gone if tally.pods[pod] and tally.domains[place[pod]] == domain)
+                if tally.present[domain] > leaving:
+                    return False
+        return True

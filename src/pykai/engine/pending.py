@@ -1,0 +1,210 @@
+"""Pending gangs in the order of service: what queues are compared by, kept from one simulation to the next.
+
+A queue is compared with its siblings by its use and by what its first pending gang requests. In a simulation only the
+evictor and the victims get a turn, every other pending gang is a *bystander*: it is popped and places nothing, but as
+long as it is first it decides how its queue compares. Popping thousands of them in every simulation is not necessary:
+
+* a bystander that requests no more, in any resource, than one popped just before it is popped right after it, because
+  the keys of its queues grow with the request. Only those that request more than all before them count;
+* in queues without a victim nothing changes during a simulation, so the order in which their bystanders are popped is
+  worked out once, as a *stream*, and holds until evictions are decided.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Any, NamedTuple
+
+from pykai.engine.cycle import Cycle
+from pykai.engine.order import in_order, next_request, queue_key
+from pykai.engine.queues import QueueKey, Triple
+
+
+class Entry(NamedTuple):
+    """A bystander in a stream: its queue's key when it is popped, the queue, and its request."""
+
+    key: QueueKey
+    queue: int
+    request: Triple
+
+
+class Turn(NamedTuple):
+    """When a gang is popped from a queue: the largest key the queue has had by then, and the largest request of each
+    resource that it was compared with."""
+
+    key: QueueKey
+    most: Triple
+
+
+@dataclass(frozen=True)
+class LeafOrder:
+    """The pending gangs of a leaf queue in order, with their keys and requests."""
+
+    gangs: list[int]
+    keys: list[tuple[Any, ...]]
+    requests: list[Triple]
+
+    def without(self, gang: int) -> LeafOrder:
+        at = self.gangs.index(gang)
+        gangs, keys, requests = self.gangs.copy(), self.keys.copy(), self.requests.copy()
+        del gangs[at], keys[at], requests[at]
+        return LeafOrder(gangs, keys, requests)
+
+    @cached_property
+    def most_behind(self) -> list[Triple]:
+        """By position: the largest request in each resource from there to the end."""
+        most: Triple = (0.0, 0.0, 0.0)
+        found: list[Triple] = []
+        for request in reversed(self.requests):
+            most = largest(most, request)
+            found.append(most)
+        found.reverse()
+        return found
+
+    @cached_property
+    def growing(self) -> list[int]:
+        """Positions without those that request no more than an earlier one."""
+        found: list[int] = []
+        requests, behind = self.requests, self.most_behind
+        for at in range(len(requests)):
+            if found:
+                if covered(behind[at], requests[found[-1]]):
+                    break
+                if any(covered(requests[at], requests[known]) for known in found):
+                    continue
+            found.append(at)
+        return found
+
+
+def largest(a: Triple, b: Triple) -> Triple:
+    """The larger amount of each resource."""
+    return max(a[0], b[0]), max(a[1], b[1]), max(a[2], b[2])
+
+
+def _key(entry: Entry) -> QueueKey:
+    return entry.key
+
+
+def covered(request: Triple, by: Triple) -> bool:
+    return request[0] <= by[0] and request[1] <= by[1] and request[2] <= by[2]
+
+
+class PendingOrder:
+    """The pending gangs of a cycle by leaf queue. Everything is worked out when first asked for."""
+
+    def __init__(self, cycle: Cycle, gangs: Sequence[int]) -> None:
+        self.cycle = cycle
+        self._by_queue: dict[int, dict[int, None]] = {}
+        queue_of = cycle.snapshot.gangs.queue
+        for gang in gangs:
+            self._by_queue.setdefault(queue_of[gang], {})[gang] = None
+        self._leaves: dict[int, LeafOrder] = {}
+        self._streams: dict[int, list[Entry]] = {}
+        self._below: dict[int, list[Entry]] = {}
+        """Queue -> the streams of its children, merged."""
+        self._turns: dict[int, dict[tuple[int, int, Triple], Sequence[Turn]]] = {}
+        """By root queue."""
+
+    def served(self, gang: int) -> None:
+        """The gang got its place: it does not wait any more."""
+        queue = self.cycle.snapshot.gangs.queue[gang]
+        if gang in self._by_queue.get(queue, ()):
+            del self._by_queue[queue][gang]
+            known = self._leaves.get(queue)
+            if known is not None:
+                self._leaves[queue] = known.without(gang)
+        self._use_changed(queue)
+
+    def changed(self, gangs: Iterable[int]) -> None:
+        """These gangs lost or got pods: their queues use something else, and those that wait request something else."""
+        for gang in gangs:
+            queue = self.cycle.snapshot.gangs.queue[gang]
+            if gang in self._by_queue.get(queue, ()):
+                self._leaves.pop(queue, None)
+            self._use_changed(queue)
+
+    def _use_changed(self, leaf: int) -> None:
+        path = self.cycle.snapshot.queues.paths[leaf]
+        self._turns.pop(path[-1], None)
+        for queue in path:
+            self._streams.pop(queue, None)
+            self._below.pop(queue, None)
+
+    def leaf(self, queue: int) -> LeafOrder:
+        """The order of a leaf queue as it is without any supposed eviction."""
+        known = self._leaves.get(queue)
+        if known is None:
+            cycle = self.cycle
+            gangs = in_order(cycle, self._by_queue.get(queue, ()))
+            keys = [cycle.gang_key(gang) for gang in gangs]
+            known = self._leaves[queue] = LeafOrder(gangs, keys, [next_request(cycle, gang) for gang in gangs])
+        return known
+
+    def turn(self, leaf: int, at: int, request: Triple) -> Sequence[Turn]:
+        """When a gang with this request, at this position of a leaf queue, is popped from the leaf and from each queue
+        above it: by these turns siblings go."""
+        of_root = self._turns.setdefault(self.cycle.snapshot.queues.paths[leaf][-1], {})
+        known = of_root.get((leaf, at, request))
+        if known is None:
+            known = of_root[leaf, at, request] = self._turn(leaf, at, request)
+        return known
+
+    def _turn(self, leaf: int, at: int, request: Triple) -> Sequence[Turn]:
+        order = self.leaf(leaf)
+        requests = [request, *(order.requests[before] for before in order.growing if before < at)]
+        turns: list[Turn] = []
+        below = leaf
+        for queue in self.cycle.snapshot.queues.paths[leaf]:
+            if turns:
+                others = self.below(queue)
+                before = bisect_left(others, turns[-1].key, key=_key)
+                requests += [entry.request for entry in others[:before] if entry.queue != below]
+            key = max(queue_key(self.cycle, queue, each) for each in requests)
+            turns.append(Turn(key, reduce(largest, requests)))
+            below = queue
+        return turns
+
+    def prepare(self, leaves: Iterable[int]) -> None:
+        """Work out what simulations with victims in these leaf queues need, before anything is supposed."""
+        queues = self.cycle.snapshot.queues
+        for leaf in leaves:
+            self.leaf(leaf)
+            self.stream(leaf)
+            for queue in queues.paths[leaf][1:]:
+                self.below(queue)
+
+    def below(self, queue: int) -> list[Entry]:
+        """The bystanders of the children of a queue, in the order in which the children alone would be popped."""
+        known = self._below.get(queue)
+        if known is None:
+            children = self.cycle.snapshot.queues.children[queue]
+            known = [entry for child in children for entry in self.stream(child)]
+            known.sort(key=_key)
+            self._below[queue] = known
+        return known
+
+    def stream(self, queue: int) -> list[Entry]:
+        """The bystanders below a queue in the order in which they are popped from it, each with the largest key the
+        queue has had by then: queues are popped in the order of these."""
+        known = self._streams.get(queue)
+        if known is None:
+            known = self._streams[queue] = self._stream(queue)
+        return known
+
+    def _stream(self, queue: int) -> list[Entry]:
+        if self.cycle.snapshot.queues.children[queue]:
+            requests = [entry.request for entry in self.below(queue)]
+        else:
+            leaf = self.leaf(queue)
+            requests = [leaf.requests[at] for at in leaf.growing]
+        found: list[Entry] = []
+        for request in requests:
+            key = queue_key(self.cycle, queue, request)
+            if not found or found[-1].key < key:
+                found.append(Entry(key, queue, request))
+            elif not any(e.key is found[-1].key and covered(request, e.request) for e in found[-4:]):
+                found.append(Entry(found[-1].key, queue, request))
+        return found

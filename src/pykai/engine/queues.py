@@ -1,0 +1,383 @@
+"""Queues as the rules see them: use, quota, limit and fair share; which queue is next, what it may take, and what
+reclaim may take from it.
+
+Amounts are triples (cpu milli, memory bytes, gpu devices). -1 means unlimited and is larger than anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf
+from typing import NamedTuple
+
+from pykai.model.resources import GPU, UNLIMITED
+
+Triple = tuple[float, float, float]
+ZERO: Triple = (0.0, 0.0, 0.0)
+BILLION = 1e9
+"""Shares are compared in billionths, so that the order of additions cannot matter."""
+
+
+def plus(a: Sequence[float], b: Sequence[float]) -> Triple:
+    return a[0] + b[0], a[1] + b[1], round(a[2] + b[2], 4)
+
+
+def minus(a: Sequence[float], b: Sequence[float]) -> Triple:
+    return a[0] - b[0], a[1] - b[1], round(a[2] - b[2], 4)
+
+
+def total(items: Iterable[Sequence[float]]) -> Triple:
+    result = ZERO
+    for item in items:
+        result = plus(result, item)
+    return result
+
+
+def less(a: float, b: float) -> bool:
+    return a != UNLIMITED and (b == UNLIMITED or a < b)
+
+
+def fits(amount: Sequence[float], bound: Sequence[float]) -> bool:
+    """Whether the amount is within the bound in every resource."""
+    return all(not less(limit, value) for value, limit in zip(amount, bound, strict=True))
+
+
+def exceeds_some(amount: Sequence[float], bound: Sequence[float]) -> bool:
+    return not fits(amount, bound)
+
+
+@dataclass(frozen=True)
+class QueueBook:
+    """What the rules know of every queue. `allocated` and `allocated_non_preemptible` are the trial's own ledgers."""
+
+    names: Sequence[str]
+    titles: Sequence[str]
+    paths: Sequence[Sequence[int]]
+    """The queue itself, its parent, ... up to the root."""
+    priority: Sequence[int]
+    creation: Sequence[float]
+    deserved: Sequence[Triple]
+    limit: Sequence[Triple]
+    fair: Sequence[Triple]
+    allocated: Sequence[Triple]
+    allocated_non_preemptible: Sequence[Triple]
+    total: Triple
+
+    @cached_property
+    def allocatable(self) -> list[Triple]:
+        """Per queue the larger of quota and fair share, cut at the limit."""
+        columns = zip(self.deserved, self.fair, self.limit, strict=True)
+        return [triple(map(_allocatable, *column)) for column in columns]
+
+    @cached_property
+    def bounds(self) -> list[tuple[tuple[float, float, float, float], ...]]:
+        """Per queue and resource fair share, quota and allocatable share, infinite where unlimited, and what the use of
+        the resource is compared with."""
+        columns = zip(self.fair, self.deserved, self.allocatable, strict=True)
+        return [tuple(map(_bounds, *column, self.total)) for column in columns]
+
+    @cached_property
+    def tails(self) -> list[_Tail]:
+        """What decides between queues that are equal in everything that changes."""
+        ties = _Ties(self.allocatable, self.creation)
+        return [_Tail(ties, queue) for queue in range(len(self.names))]
+
+    @cached_property
+    def ages(self) -> list[_Tail]:
+        """What decides where nothing but age does."""
+        ties = _Ties([ZERO] * len(self.names), self.creation)
+        return [_Tail(ties, queue) for queue in range(len(self.names))]
+
+    def level_with(self, queue: int, other: int) -> tuple[int, int]:
+        """The first pair of ancestors, from the root down, in which two queues differ."""
+        ours, theirs = self.paths[queue][::-1], self.paths[other][::-1]
+        for a, b in zip(ours, theirs, strict=False):
+            if a != b:
+                return a, b
+        return queue, other
+
+
+def triple(values: Iterable[float]) -> Triple:
+    a, b, c = values
+    return a, b, c
+
+
+def _allocatable(deserved: float, fair: float, limit: float) -> float:
+    if UNLIMITED in (deserved, fair):
+        return limit
+    share = max(deserved, fair)
+    return share if limit == UNLIMITED else min(share, limit)
+
+
+def _bounds(fair: float, deserved: float, allocatable: float, cluster: float) -> tuple[float, float, float, float]:
+    limits = [inf if bound == UNLIMITED else bound for bound in (fair, deserved, allocatable)]
+    return limits[0], limits[1], limits[2], cluster if allocatable == UNLIMITED else allocatable
+
+
+class _Ties(dict[tuple[int, int], bool]):
+    """Pairs of queues -> whether the first goes first: the smaller allocatable share, the older one, the first row."""
+
+    def __init__(self, allocatable: Sequence[Triple], creation: Sequence[float]) -> None:
+        self._allocatable, self._creation = allocatable, creation
+
+    def __missing__(self, pair: tuple[int, int]) -> bool:
+        known = self[pair] = self._goes_first(*pair)
+        return known
+
+    def _goes_first(self, a: int, b: int) -> bool:
+        mine = _smaller(self._allocatable[a], self._allocatable[b])
+        if mine or _smaller(self._allocatable[b], self._allocatable[a]):
+            return mine
+        return (self._creation[a], a) < (self._creation[b], b)
+
+
+class _Tail:
+    """The end of the queue order."""
+
+    __slots__ = ("queue", "ties")
+
+    def __init__(self, ties: _Ties, queue: int) -> None:
+        self.ties, self.queue = ties, queue
+
+    def __lt__(self, other: _Tail) -> bool:
+        return self.ties[self.queue, other.queue]
+
+
+def _smaller(a: Triple, b: Triple) -> bool:
+    return fits(a, b) and any(less(x, y) for x, y in zip(a, b, strict=True))
+
+
+class QueueKey(NamedTuple):
+    """Sort key of a queue among its siblings; the smallest is served first and loses last."""
+
+    over: bool
+    """Whether it uses more than its fair share of every resource."""
+    over_quota: bool
+    """Whether it would exceed its quota of some resource."""
+    priority: int
+    """Negated: the highest goes first."""
+    penalty: bool
+    """Whether it would use a resource of which it may have nothing."""
+    share: int
+    """Its dominant share with the request, in billionths."""
+    share_now: int
+    tail: _Tail
+
+
+def queue_key(book: QueueBook, queue: int, request: Sequence[float], victims: Sequence[float]) -> QueueKey:
+    """Sort key among siblings, the most deserving first; `request` is what its best gang would take next.
+
+    In order: not above fair share in everything, within quota with the request, priority, no use of what it may not
+    use, smaller dominant share with and without the request. One loop, because every turn of every gang asks.
+    """
+    over, starved, penalty, share, share_now = True, True, False, 0.0, 0.0
+    columns = zip(book.bounds[queue], book.allocated[queue], request, victims, strict=True)
+    for (fair, deserved, allocatable, bound), used, more, lost in columns:
+        wanted = used + more
+        over = over and fair < used
+        starved = starved and wanted <= deserved
+        if bound > 0:
+            part, part_now = (wanted - lost) / bound, used / bound
+        elif bound == 0:
+            part, part_now = (wanted - lost) * 1000, used * 1000
+            penalty = penalty or (allocatable == 0 and wanted > 0)
+        else:
+            continue
+        share = part if part > share else share
+        share_now = part_now if part_now > share_now else share_now
+    tail = book.tails[queue]
+    in_billionths = int(share * BILLION + 0.5), int(share_now * BILLION + 0.5)  # rounding takes five times as long
+    return QueueKey(over, not starved, -book.priority[queue], penalty, *in_billionths, tail)
+
+
+OVER_LIMIT, OVER_QUOTA = "OverLimit", "NonPreemptibleOverQuota"
+
+
+@dataclass(frozen=True)
+class OverCapacity:
+    """A queue on the path cannot take the request: which one, in which resource, and by what rule."""
+
+    reason: str
+    """OVER_LIMIT or OVER_QUOTA."""
+    queue: int
+    resource: int
+    request: Triple
+    used: Triple
+    bound: Triple
+    title: str
+
+    @property
+    def message(self) -> str:
+        name, unit, scale = _UNITS[self.resource]
+        bound, used, request = (human(x[self.resource], scale) for x in (self.bound, self.used, self.request))
+        if self.reason == OVER_LIMIT:
+            return (
+                f"{self.title} quota has reached the allowable limit of {name}. "
+                f"Limit is {bound} {unit}, currently {used} {unit} allocated and workload requested {request} {unit}"
+            )
+        what = "GB memory" if self.resource == 1 else name
+        return (
+            f"Non-preemptible workload is over quota. Workload requested {request} {what}, but {self.title} quota is "
+            f"{bound} {unit}, while {used} {unit} are already allocated for non-preemptible pods. "
+            "Use a preemptible workload to go over quota."
+        )
+
+
+_UNITS = (("CPU cores", "cores", 1e3), ("memory", "GB", 1e9), ("GPUs", "GPUs", 1.0))
+
+
+def human(value: float, scale: float = 1.0) -> str:
+    """At most three decimals, no trailing zeros."""
+    if value == UNLIMITED:
+        return "Unlimited"
+    return f"{round(value / scale, 3):.3f}".rstrip("0").rstrip(".")
+
+
+def over_limit(book: QueueBook, queue: int, request: Triple) -> OverCapacity | None:
+    """The first queue from here to the root whose limit the request would pass."""
+    return _first_over(book, queue, request, (OVER_LIMIT, book.limit, book.allocated))
+
+
+def over_non_preemptible_quota(book: QueueBook, queue: int, request: Triple) -> OverCapacity | None:
+    """The first queue from here to the root whose quota non-preemptible work would pass."""
+    return _first_over(book, queue, request, (OVER_QUOTA, book.deserved, book.allocated_non_preemptible))
+
+
+Rule = tuple[str, Sequence[Triple], Sequence[Triple]]
+
+
+def _first_over(book: QueueBook, queue: int, request: Triple, rule: Rule) -> OverCapacity | None:
+    reason, bounds, used = rule
+    for q in book.paths[queue]:
+        bound = bounds[q]
+        for resource in (0, 1, 2):
+            wanted, limit = request[resource], bound[resource]
+            if wanted > 0 and limit != UNLIMITED and limit < round(used[q][resource] + wanted, 4):
+                return OverCapacity(reason, q, resource, request, used[q], bound, book.titles[q])
+    return None
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Who wants to reclaim: its queue, what it would take, and whether it could be evicted itself."""
+
+    queue: int
+    request: Triple
+    preemptible: bool = True
+
+
+def can_reclaim(book: QueueBook, claim: Claim) -> bool:
+    """Whether the queue would stay within its fair share, and within quota for non-preemptible work."""
+    queue, request = claim.queue, claim.request
+    if not claim.preemptible and not fits(plus(book.allocated_non_preemptible[queue], request), book.deserved[queue]):
+        return False
+    return fits(plus(book.allocated[queue], request), book.fair[queue])
+
+
+def may_lose(book: QueueBook, claim: Claim, victim_queue: int) -> bool:
+    """Whether a queue uses enough for the claim to look at its workloads at all."""
+    ours, theirs = book.level_with(claim.queue, victim_queue)
+    allocated, deserved = book.allocated[theirs], book.deserved[theirs]
+    if exceeds_some(plus(book.allocated[ours], claim.request), book.deserved[ours]):
+        return exceeds_some(allocated, book.allocatable[theirs])
+    involved = [r for r in range(3) if claim.request[r] > 0 and deserved[r] != UNLIMITED]
+    above = any(allocated[r] > deserved[r] for r in involved)
+    return above or not any(allocated[r] < deserved[r] for r in involved)
+
+
+def most_gpus(book: QueueBook, taking: Taking, request: Triple, block: float, multiplier: float = 1.0) -> float:
+    """What a branch of the tree may lose to a claim stays below this many GPUs; infinite where figures do not tell.
+
+    Blocks are taken while the branch is above its bound, so the last one may pass it; `block` is the biggest.
+    """
+    ours, theirs, spared = taking
+    held, floor = book.allocated[theirs], book.allocatable[theirs]
+    if within_quota(book, ours, minus(request, spared)):
+        floor = triple(
+            min(a, b, key=lambda x: (x == UNLIMITED, x)) for a, b in zip(floor, book.deserved[theirs], strict=True)
+        )
+    most = inf
+    if not any(less(floor[r], held[r]) for r in (0, 1)):
+        most = held[GPU] - floor[GPU] + block if less(floor[GPU], held[GPU]) else 0.0
+    mine = _ratio(book.allocated[ours][GPU] - spared[GPU] + request[GPU], book.fair[ours][GPU])
+    if mine > 1 and book.fair[theirs][GPU] > 0:
+        most = min(most, held[GPU] - mine * multiplier * book.fair[theirs][GPU])
+    return most
+
+
+Taking = tuple[int, int, Triple]
+"""The queue that takes, the sibling that it takes from, and what the former has lost itself by then."""
+
+
+def keeps_fair_share(book: QueueBook, victim: int, remaining: Sequence[float]) -> bool:
+    """Strategy "maintain fair share": before losing more, the queue is above its allocatable share somewhere."""
+    return exceeds_some(remaining, book.allocatable[victim])
+
+
+def within_quota(book: QueueBook, queue: int, request: Sequence[float]) -> bool:
+    return fits(plus(book.allocated[queue], request), book.deserved[queue])
+
+
+def above_quota(book: QueueBook, victim: int, remaining: Sequence[float]) -> bool:
+    return exceeds_some(remaining, book.deserved[victim])
+
+
+Blocks = dict[int, list[Triple]]
+"""Victim leaf queue -> what it would lose, block by block."""
+
+
+def reclaimable(book: QueueBook, claim: Claim, losses: Blocks, multiplier: float = 1.0) -> bool:
+    """Whether taking these blocks from these queues is fair."""
+    remaining: dict[int, Triple] = {}
+    involved = [claim.request[r] > 0 for r in range(3)]
+    for queue, blocks in losses.items():
+        ours, theirs = book.level_with(claim.queue, queue)
+        for block in blocks:
+            left = remaining.get(theirs, book.allocated[theirs])
+            quota = within_quota(book, ours, claim.request) and above_quota(book, theirs, left)
+            if not quota and not keeps_fair_share(book, theirs, left):
+                return False
+            involved = [x or block[r] > 0 for r, x in enumerate(involved)]
+            for q in book.paths[queue]:
+                remaining[q] = minus(remaining.get(q, book.allocated[q]), block)
+    return _stays_fair(book, claim, remaining, (involved, multiplier))
+
+
+def _stays_fair(book: QueueBook, claim: Claim, remaining: dict[int, Triple], rule: tuple[list[bool], float]) -> bool:
+    """From the reclaimer's leaf up: nobody ends up relatively richer than the sibling that lost."""
+    involved, multiplier = rule
+    for depth, queue in enumerate(book.paths[claim.queue]):
+        after = plus(remaining.get(queue, book.allocated[queue]), claim.request)
+        parent = book.paths[claim.queue][depth + 1 :][:1]
+        siblings = [q for q in remaining if q != queue and list(book.paths[q][1:2]) == list(parent)]
+        for sibling in siblings:
+            if any(
+                involved[r] and _outgrows(book, (queue, after), (sibling, remaining[sibling]), (r, multiplier))
+                for r in range(3)
+            ):
+                return False
+        if not claim.preemptible and not fits(
+            plus(book.allocated_non_preemptible[queue], claim.request), book.deserved[queue]
+        ):
+            return False
+    return True
+
+
+Standing = tuple[int, Triple]
+
+
+def _outgrows(book: QueueBook, ours: Standing, theirs: Standing, rule: tuple[int, float]) -> bool:
+    resource, multiplier = rule
+    our_fair, their_fair = book.fair[ours[0]][resource], book.fair[theirs[0]][resource]
+    mine = _ratio(ours[1][resource], our_fair)
+    return mine > 1 and their_fair > 0 and mine * multiplier >= _ratio(theirs[1][resource], their_fair)
+
+
+def _ratio(value: float, fair: float) -> float:
+    if fair == UNLIMITED:
+        return 0.0
+    if fair == 0:
+        return inf if value > 0 else 0.0
+    return value / fair

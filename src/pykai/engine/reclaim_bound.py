@@ -1,0 +1,236 @@
+"""What a reclaim could gain from victims in other queues: arithmetic on queues, before anything is simulated.
+
+After a supposed eviction all gangs are served again in order. A victim whose queue, at the level at which the two
+compete, goes before the evictor's takes its place back; where no other node has a place for it, evicting it is in vain.
+How much a branch of the tree can lose is bounded twice: by the order of service, because losses bring it to the front,
+and by the rules of reclaim. Both follow from the use of the queues alone. What the evictor's own branch loses brings
+the evictor to the front instead, so that is bounded by what can be lost there together.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection, Hashable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Any
+
+import numpy as np
+
+from pykai.engine.cycle import Cycle
+from pykai.engine.feasibility import cumulated
+from pykai.engine.order import next_request, queue_key
+from pykai.engine.pending import PendingOrder, Turn, largest
+from pykai.engine.queues import BILLION, ZERO, QueueKey, Triple
+from pykai.engine.victims import VictimPool
+from pykai.model.resources import GPU, Column, Mask, Rows
+
+_SLACK = 1e-7
+_STEP = 1e-6
+"""Beyond the amount at which two queues are equal, so that one of them goes first."""
+
+
+@dataclass(frozen=True)
+class VictimLosses:
+    """Pods that could be evicted: their leaf queue, [resource, pod] what it would lose, and the GPUs of all the pods
+    that go together with each."""
+
+    queues: Rows
+    losses: Column
+    blocks: Column
+
+    def take(self, which: Rows) -> VictimLosses:
+        return VictimLosses(self.queues[which], self.losses[:, which], self.blocks[which])
+
+    def only(self, mask: Mask) -> VictimLosses:
+        """The same, where only some of them lose anything."""
+        return VictimLosses(self.queues, np.where(mask, self.losses, 0.0), np.where(mask, self.blocks, 0.0))
+
+
+class ReclaimBound:
+    """What one pending gang can expect of victims in other queues."""
+
+    def __init__(self, pool: VictimPool, waiting: PendingOrder, gang: int) -> None:
+        self.cycle: Cycle = pool.cycle
+        self._pool = pool
+        self._waiting = waiting
+        self._gang = gang
+        self._path = self.cycle.snapshot.queues.paths[self.cycle.snapshot.gangs.queue[gang]]
+        self._levels, self._branches = pool.branches(self._path[0])
+        """By queue: the depth on the gang's path at which the two compete, and the ancestor that does."""
+        self._most: dict[tuple[tuple[int, float], Triple, Triple], float] = {}
+
+    # -------------------------------------------------------------------------------------------------- one by one
+    def judge(self, request: Triple, victims: VictimLosses, nodes: Rows | None) -> tuple[Mask, Mask]:
+        """Which victims are served after the gang, and of those which it could take something from if it takes
+        `request` of its queues. `nodes`: where each is, if only victims of one node are ever evicted together."""
+        queues, losses = victims.queues, victims.losses
+        mask, spared = np.zeros(len(queues), dtype=bool), np.zeros_like(losses)
+        after = mask.copy()
+        level, branch = self._levels[queues], self._branches[queues]
+        for depth in range(len(self._path)):
+            here = np.flatnonzero(level == depth)
+            if not len(here):
+                continue
+            some = queues[here], branch[here], losses[GPU, here]
+            after[here], mask[here] = self._could_lose((depth, request), some, spared[:, here])
+            lost = np.where(after, losses, 0.0)
+            if nodes is None:
+                spared = np.repeat(_rounded(lost.sum(axis=1))[:, None], len(queues), axis=1)
+            else:
+                spared = np.array([np.bincount(nodes, weights=row)[nodes] for row in lost])
+        return after, mask
+
+    def _could_lose(
+        self, claim: tuple[int, Triple], some: tuple[Rows, Rows, Column], spared: Column
+    ) -> tuple[Mask, Mask]:
+        """Which victims are served after the gang, and may be taken from, if its own branch loses so much."""
+        (depth, request), (queues, branch, losses) = claim, some
+        mask = np.zeros(len(queues), dtype=bool)
+        after = mask.copy()
+        turns = sorted((self._turn_of(leaf, depth).key, leaf) for leaf in np.unique(queues).tolist())
+        rank = np.zeros(len(self._levels), dtype=np.int64)
+        rank[[leaf for _, leaf in turns]] = np.arange(len(turns))
+        for gpus in np.unique(spared[GPU]).tolist():
+            alike = np.flatnonzero(spared[GPU] == gpus)
+            cpu, memory, _ = spared[:, alike].max(axis=1).tolist()
+            first = bisect_left(turns, self._key(depth, (cpu, memory, gpus)), key=lambda turn: turn[0])
+            alike = alike[rank[queues[alike]] >= first]
+            after[alike] = True
+            pairs = list(zip(branch[alike].tolist(), losses[alike].tolist(), strict=True))
+            most = {pair: self._most_gpus((depth, request), pair, (cpu, memory, gpus)) for pair in set(pairs)}
+            mask[alike] = [pair[1] <= 0 or pair[1] < most[pair] - _SLACK for pair in pairs]
+        return after, mask
+
+    # ------------------------------------------------------------------------------------------------------ together
+    def obtainable(self, request: Triple, taken: VictimLosses, victims: VictimLosses) -> Column:
+        """How many GPUs could be had at most when the victims go one after the other, besides those already taken;
+        negative where those are more than could be had."""
+        queues = np.concatenate((taken.queues, victims.queues))
+        losses = np.concatenate((taken.losses, victims.losses), axis=1)
+        blocks = np.concatenate((taken.blocks, victims.blocks))
+        level, branch = self._levels[queues], self._branches[queues]
+        total, spared = np.zeros(len(queues)), ZERO
+        for depth in range(len(self._path)):
+            here = np.flatnonzero(level == depth)
+            if len(here):
+                total[here] = self._growth((depth, request), (branch[here], losses[GPU, here], blocks[here]), spared)
+            cpu, memory, gpus = _rounded(losses[:, level <= depth].sum(axis=1)).tolist()
+            spared = (cpu, memory, gpus)
+        return np.asarray(np.cumsum(total)[len(taken.queues) :] - taken.losses[GPU].sum())
+
+    def _growth(self, claim: tuple[int, Triple], some: tuple[Rows, Column, Column], spared: Triple) -> Column:
+        """What each of the victims adds to what can be had of its branch, those before it included."""
+        branch, losses, blocks = some
+        groups, of_group = np.unique(branch, return_inverse=True)
+        largest_block = np.zeros(len(groups))
+        np.maximum.at(largest_block, of_group, blocks)
+        pairs = zip(groups.tolist(), largest_block.tolist(), strict=True)
+        most = np.array([max(self._most_gpus(claim, pair, spared) - _SLACK, 0.0) for pair in pairs])[of_group]
+        after = cumulated(of_group, losses)
+        return np.asarray(np.minimum(after, most) - np.minimum(after - losses, most))
+
+    def enough(self, request: Triple, leaves: Collection[int], gpus: float) -> bool:
+        """Whether the gang could take so many GPUs from these leaf queues at all."""
+        held = np.array([self.cycle.book.allocated[leaf] for leaf in leaves]).reshape(-1, 3).T
+        blocks = np.array([self._pool.largest_gpus(leaf) for leaf in leaves])
+        rows = np.array(list(leaves), dtype=np.int64)
+        level, branch, had, spared = self._levels[rows], self._branches[rows], 0.0, ZERO
+        for depth in range(len(self._path)):
+            here = level == depth
+            for queue in np.unique(branch[here]).tolist():
+                mine = here & (branch == queue)
+                most = self._most_gpus((depth, request), (queue, float(blocks[mine].max())), spared)
+                had += min(float(held[GPU, mine].sum()), max(most - _SLACK, 0.0))
+                if had >= gpus:
+                    return True
+            cpu, memory, lost = _rounded(held[:, level <= depth].sum(axis=1)).tolist()
+            spared = (cpu, memory, lost)
+        return had >= gpus
+
+    def _most_gpus(self, claim: tuple[int, Triple], loser: tuple[int, float], spared: Triple) -> float:
+        """Of one branch that loses blocks of at most so many GPUs, if the gang's own has lost so much."""
+        (depth, request), (branch, block) = claim, loser
+        known = self._most.get((loser, request, spared))
+        if known is None:
+            quota = self.cycle.quota
+            assert quota is not None
+            known = quota.most_gpus(self.cycle.book, (self._path[depth], branch, spared), request, block)
+            if known > 0:
+                behind = self._until_first((depth, branch), self._bystanders(depth, branch), spared)
+                known = min(known, max(behind, self._until_first((depth, branch), (0.0, 0.0, block), spared)))
+            known = self._most[loser, request, spared] = max(known, 0.0)
+        return known
+
+    def _until_first(self, at: tuple[int, int], request: Triple, spared: Triple) -> float:
+        """How many GPUs a branch can lose before it is served, with this request, before the gang; infinite where that
+        never happens."""
+        depth, branch = at
+        ours, held = self._key(depth, spared), self.cycle.book.allocated[branch][GPU]
+
+        def first(lost: float) -> bool:
+            return queue_key(self.cycle, branch, (request[0], request[1], request[2] - lost)) < ours
+
+        if first(0.0):
+            return 0.0
+        most = held + request[2]
+        if not first(most):
+            return np.inf
+        _, quota, _, bound = self.cycle.book.bounds[branch][GPU]
+        step = max(_STEP, 2 * bound / BILLION)
+        equal = sorted((most - quota, most - ours.share / BILLION * bound))
+        return next((lost for at in equal if first(lost := min(at + step, most))), most)
+
+    def _bystanders(self, depth: int, branch: int) -> Triple:
+        """The largest requests of those in a branch that may be popped before its victims."""
+        known, key = self._known_turns(branch), (branch, "requests")
+        if key not in known:
+            known[key] = reduce(largest, (self._turn_of(leaf, depth).most for leaf in self._leaves(branch)), ZERO)
+        most: Triple = known[key]
+        return most
+
+    def _known_turns(self, queue: int) -> dict[Hashable, Any]:
+        """What is known of the turns below the root of a queue."""
+        return self._pool.turns.setdefault(self.cycle.snapshot.queues.paths[queue][-1], {})
+
+    def _leaves(self, branch: int) -> Sequence[int]:
+        """The leaf queues of a branch in which anybody could lose anything."""
+        return self._candidates.get(branch, ())
+
+    @cached_property
+    def _candidates(self) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        for leaf in self._pool.queues:
+            found.setdefault(int(self._branches[leaf]), []).append(leaf)
+        return found
+
+    # --------------------------------------------------------------------------------------------------------- turns
+    def _turn_of(self, leaf: int, depth: int) -> Turn:
+        """When the last victim of a leaf queue is served at the latest: the more is lost, the sooner."""
+        of_root = self._known_turns(leaf)
+        turns: Sequence[Turn] | None = of_root.get(leaf)
+        if turns is None:
+            last = self._pool.last_key(leaf)
+            at = bisect_left(self._waiting.leaf(leaf).keys, last) if last is not None else 0
+            turns = of_root[leaf] = self._waiting.turn(leaf, at, ZERO)
+        return turns[depth - len(self._path)]
+
+    def _key(self, depth: int, spared: Triple) -> QueueKey:
+        """The smallest key with which the gang can be popped from its ancestor at a depth, which loses so much."""
+        if spared == ZERO:
+            return self._turn[depth].key
+        request = next_request(self.cycle, self._gang)
+        less = (request[0] - spared[0], request[1] - spared[1], request[2] - spared[2])
+        return queue_key(self.cycle, self._path[depth], less)._replace(over=False, share_now=-1)
+
+    @cached_property
+    def _turn(self) -> Sequence[Turn]:
+        leaf, key = self._path[0], self.cycle.gang_key(self._gang)
+        at = bisect_left(self._waiting.leaf(leaf).keys, key)
+        return self._waiting.turn(leaf, at, next_request(self.cycle, self._gang))
+
+
+def _rounded(amounts: Column) -> Column:
+    """Amounts rounded up to steps of a sixteenth, so that few different ones have to be looked at."""
+    step = np.exp2(np.floor(np.log2(np.maximum(amounts, 1e-6))) - 4)
+    return np.asarray(np.ceil(amounts / step) * step)

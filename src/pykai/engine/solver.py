@@ -1,0 +1,339 @@
+"""The victim solver: bounds first, simulation to confirm.
+
+A scenario costs a simulation, and most cannot work: bounds on capacity (`feasibility`) and on what reclaim may take
+(`reclaim_bound`) reject them before. Ways of choosing among the accumulated victims are plugins
+(`plugin_api.VictimChoice`), tried in turn. A generator that chooses on one node solves for growing prefixes of the gang
+(1, 2, 4 ... then bisection) and keeps the victims of each; one that chooses among several nodes solves for all pods at
+once. Counts bound each search; a live scheduler adds a deadline, which is read before every choice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from pykai.engine.accumulated import Accumulated
+from pykai.engine.budgets import Deadline
+from pykai.engine.cycle import Cycle
+from pykai.engine.feasibility import FeasibilityBound, Leaving, SinglePodFit, freed_by
+from pykai.engine.plugin_api import NodeSubsets, VictimChoice
+from pykai.engine.queues import OVER_LIMIT, OverCapacity, Triple
+from pykai.engine.reclaim_bound import ReclaimBound, VictimLosses
+from pykai.engine.scenario import Cause, Scenario, simulate, whole
+from pykai.engine.victim_order import VictimOrder
+from pykai.engine.victims import Batch
+from pykai.model.resources import GPU, Column, Mask, Rows
+from pykai.model.statistics import GeneratorStatistics, ScenarioState, SearchResult, SearchStatistics
+
+_SLACK = 1e-4
+
+
+@dataclass
+class Search:
+    """One gang's search along a order of victims."""
+
+    cycle: Cycle
+    cause: Cause
+    order: VictimOrder
+    prospects: ReclaimBound | None = None
+    """What victims can be of use; None: all of them."""
+    spent: int = 0
+
+    @cached_property
+    def domains(self) -> Rows | None:
+        """By node: the domain that all pods of the gang must share; None: they need not."""
+        tree = self.cycle.snapshot.gangs.trees.get(self.cause.gang)
+        if tree is None:
+            return None
+        found = [plugin.domains(self.cycle, self.cause.gang, tree) for plugin in self.cycle.policy.of(NodeSubsets)]
+        return next((domains for domains in found if domains is not None), None)
+
+    def solve(self, deadline: Deadline) -> tuple[Scenario | None, SearchStatistics]:
+        """The scenario that gives the gang all it needs next, None where there is none within the limits; and how the
+        search went."""
+        result, attempts = self._before_trying(), list[Attempt]()
+        for choice in self._choices() if result is None else ():
+            limit = self.cycle.policy.budgets.of_generator(choice.generator)
+            attempts.append(Attempt(self, choice, deadline.within(limit)))
+            scenario = attempts[-1].make()
+            if scenario is not None:
+                return scenario, self._effort(SearchResult.SOLVED, deadline, attempts)
+            if attempts[-1].cut and deadline.over:
+                return None, self._effort(SearchResult.DEADLINE_EXHAUSTED, deadline, attempts)
+        return None, self._effort(result or _without_success(attempts), deadline, attempts)
+
+    def _choices(self) -> Sequence[VictimChoice]:
+        """The ways of choosing to try: for a single pod, if there is another, none that is for gangs. What it gets on
+        one node the victims of other nodes add nothing to, they would only be moved around."""
+        choices = self.cycle.policy.of(VictimChoice)
+        return [c for c in choices if not c.for_gangs] or choices if len(self.cause.pods) == 1 else choices
+
+    def _before_trying(self) -> SearchResult | None:
+        """Why no generator need be asked; None: they must."""
+        if not self.cycle.policy.of(VictimChoice):
+            return SearchResult.NO_GENERATOR
+        if not self.cause.pods or not self._limits_can_hold():
+            return SearchResult.UNSOLVED
+        return None if self._gpus_to_be_had(self.cause.pods) else SearchResult.UNSOLVED
+
+    def _limits_can_hold(self) -> bool:
+        """Whether evictions could bring the queues of the gang below the limits that it would exceed."""
+        over = over_limits(self.cycle, self.cause.gang, self.cause.pods)
+        if over is None:
+            return True
+        paths = self.cycle.snapshot.queues.paths
+        below = any(over.queue in paths[leaf] for leaf in self.order.leaves)
+        return below and over.reason == OVER_LIMIT and not self.cause.keep_all
+
+    def _gpus_to_be_had(self, pods: Sequence[int]) -> bool:
+        """Whether what is free and what could be taken covers the need."""
+        if self.prospects is None:
+            return True
+        trial = self.cycle.trial
+        need = sum(float(trial.of_class(pod).request[GPU]) for pod in pods)
+        free = float(np.maximum(trial.idle[GPU] + trial.releasing[GPU], 0).sum()) + sum(map(len, trial.shares.values()))
+        return need <= free or self.prospects.enough(self.cause.request, self.order.leaves, need - free - 1e-9)
+
+    def _effort(self, result: SearchResult, deadline: Deadline, attempts: Sequence[Attempt]) -> SearchStatistics:
+        return SearchStatistics(self.cause.action, result, deadline.reduced, tuple(each.effort() for each in attempts))
+
+
+def _without_success(attempts: Sequence[Attempt]) -> SearchResult:
+    rejected = any(attempt.result is SearchResult.VALIDATOR_REJECTED for attempt in attempts)
+    return SearchResult.VALIDATOR_REJECTED if rejected else SearchResult.GENERATORS_EXHAUSTED
+
+
+@dataclass
+class Attempt:
+    """One way of choosing victims, tried until it finds some, has no more to try, or is out of time (`cut`)."""
+
+    search: Search
+    choice: VictimChoice
+    deadline: Deadline
+    states: Counter[ScenarioState] = field(default_factory=Counter)
+    cut: bool = False
+    result: SearchResult = SearchResult.UNSOLVED
+    seconds: float = 0.0
+
+    def make(self) -> Scenario | None:
+        """The scenario this way finds for all of the gang's pods; it is left in the trial."""
+        began = self.deadline.clock()
+        scenario = self._grow(self.search.cause.pods)
+        self.seconds = self.deadline.clock() - began
+        if scenario is not None:
+            self.result = SearchResult.SOLVED
+        elif self.cut:
+            self.result = SearchResult.DEADLINE_EXHAUSTED
+        elif self.states[ScenarioState.VALIDATOR_REJECTED]:
+            self.result = SearchResult.VALIDATOR_REJECTED
+        return scenario
+
+    def effort(self) -> GeneratorStatistics:
+        return GeneratorStatistics(self.choice.generator, self.result, self.seconds, self.states)
+
+    def out_of_time(self) -> bool:
+        """Whether to stop; reads the clock."""
+        self.cut = self.cut or self.deadline.over
+        return self.cut
+
+    @property
+    def ended(self) -> bool:
+        """Whether a limit was met, of time or of scenarios."""
+        return self.cut or self.search.spent >= self.search.cycle.policy.limits.scenarios_per_gang
+
+    def _grow(self, pods: Sequence[int]) -> Scenario | None:
+        """Solve for longer and longer prefixes, keeping the victims found; the whole must be solved in the end, once
+        more where some move and others stay: with fewer victims fewer may have to move."""
+        cycle = self.search.cycle
+        total, solved, size = len(pods), 0, len(pods) if self.choice.for_gangs else 1
+        possible = total
+        recorded: list[Batch] = []
+        while solved < possible and not self.out_of_time():
+            mark = cycle.trial.mark()
+            probe = Probe(self, pods[:size], recorded)
+            found = probe.run()
+            if found is None:
+                possible = 0 if self.choice.for_gangs else size - 1
+            elif size == total and (probe.supposed == set(found.victims) or probe.settled(found)):
+                return self._kept_if_whole(found, mark)
+            else:
+                recorded, solved = batches_of(cycle, found), size
+                cycle.trial.undo_to(mark)
+            size = min(size * 2, total) if possible == total else (solved + possible + 1) // 2
+        mark = cycle.trial.mark()
+        last = Probe(self, pods, recorded).run() if solved and not self.cut else None
+        return self._kept_if_whole(last, mark) if last is not None else None
+
+    def _kept_if_whole(self, scenario: Scenario, mark: int) -> Scenario | None:
+        """The scenario, unless the gang misses its minimum even so: then all is as at the mark."""
+        if whole(self.search.cycle, self.search.cause.gang):
+            return scenario
+        self.search.cycle.trial.undo_to(mark)
+        return None
+
+
+def batches_of(cycle: Cycle, scenario: Scenario) -> list[Batch]:
+    """The victims of a scenario, by gang."""
+    by_gang: dict[int, list[int]] = {}
+    for pod in scenario.victims:
+        by_gang.setdefault(cycle.trial.gang[pod], []).append(pod)
+    return [Batch(gang, tuple(pods)) for gang, pods in by_gang.items()]
+
+
+def over_limits(cycle: Cycle, gang: int, pods: Sequence[int]) -> OverCapacity | None:
+    """The first limit or quota that the gang would exceed with these pods; None also where moves change use."""
+    if cycle.quota is None or not cycle.counts_alike:
+        return None
+    return cycle.quota.over_capacity(cycle, gang, cycle.queue_request(pods, cycle.snapshot.max_gpu_memory))
+
+
+def victims_of(cycle: Cycle, batches: Sequence[Batch]) -> VictimLosses:
+    """The pods of batches, as victims."""
+    trial, queue_of = cycle.trial, cycle.snapshot.gangs.queue
+    pods = [pod for batch in batches for pod in batch.pods]
+    losses = [trial.quota_amounts(trial.of_class(pod), trial.node[pod]) for pod in pods]
+    amounts = np.array(losses).reshape(-1, 3).T
+    gangs = np.array([trial.gang[pod] for pod in pods], dtype=np.int64)
+    blocks = np.bincount(gangs, weights=amounts[GPU], minlength=1)[gangs].astype(np.float64)
+    return VictimLosses(np.array([queue_of[gang] for gang in gangs.tolist()], dtype=np.int64), amounts, blocks)
+
+
+class Probe:
+    """One try to make room for a prefix of the gang's pods, on top of victims recorded before."""
+
+    def __init__(self, attempt: Attempt, pods: Sequence[int], recorded: Sequence[Batch]) -> None:
+        self.attempt = attempt
+        self.search = attempt.search
+        self.cycle = attempt.search.cycle
+        self.pods = pods
+        self.recorded = list(recorded)
+        self.room = FeasibilityBound(self.search.order.pool, pods, freed_by(self.cycle, recorded), self.search.domains)
+        self.known = {pod for batch in recorded for pod in batch.pods}
+        self.taken = victims_of(self.cycle, recorded)
+        self.needs = [float(self.cycle.trial.of_class(pod).request[GPU]) for pod in pods]
+        self._fit = SinglePodFit(self.search.order.pool, pods[0]) if len(pods) == 1 and not recorded else None
+        self.seen: set[frozenset[int]] = set()
+        """Batches that were chosen together before."""
+        self.tried: set[frozenset[int]] = set()
+        self.supposed: frozenset[int] = frozenset()
+        """The victims of the scenario that was tried last."""
+
+    def judge(self, victims: VictimLosses, nodes: Rows | None) -> tuple[Mask, Mask]:
+        """Which victims are served after the gang, and of those which the pods could gain from."""
+        if self.search.prospects is None:
+            every = np.ones(len(victims.queues), dtype=bool)
+            return every, every
+        return self.search.prospects.judge(self.request, victims, nodes)
+
+    def opening(self, leaving: Leaving) -> Mask:
+        """After which pods a node is open to a single pod, if only those of one node go."""
+        return np.ones(len(leaving.pods), dtype=bool) if self._fit is None else self._fit.opening(leaving)
+
+    @cached_property
+    def _over(self) -> OverCapacity | None:
+        return over_limits(self.cycle, self.search.cause.gang, self.pods)
+
+    def within_limits(self, victims: VictimLosses) -> Mask:
+        """Whether the queues of the gang could stay within their limits when the victims go one after the other."""
+        over = self._over
+        if over is None:
+            return np.ones(len(victims.queues), dtype=bool)
+        paths, row = self.cycle.snapshot.queues.paths, over.resource
+        below = np.array([over.queue in path for path in paths])
+        taken = float(self.taken.losses[row][below[self.taken.queues]].sum())
+        lost = np.cumsum(np.where(below[victims.queues], victims.losses[row], 0.0)) + taken
+        return np.asarray(over.used[row] + over.request[row] - lost <= over.bound[row] + _SLACK)
+
+    def obtainable(self, victims: VictimLosses) -> Column:
+        """How many GPUs the pods could get at most when the victims go one after the other."""
+        if self.search.prospects is None:
+            return np.full(len(victims.queues), np.inf)
+        return self.search.prospects.obtainable(self.request, self.taken, victims)
+
+    @cached_property
+    def request(self) -> Triple:
+        """What the pods would take of their queues."""
+        return self.cycle.queue_request(self.pods, self.cycle.snapshot.max_gpu_memory)
+
+    def run(self) -> Scenario | None:
+        """The first scenario that works; it is left in the trial."""
+        if self.room.holds and (self.recorded or len(self.pods) < len(self.search.cause.pods)):
+            scenario = self._try([])
+            if scenario is not None:
+                return scenario
+        order, states, done = self.search.order, self.attempt.states, 0
+        while (done < len(order) or order.extend()) and not self.attempt.out_of_time():
+            found = Accumulated(order, self.known, self.room, self)
+            promising = self.attempt.choice.worth_a_look(found)
+            for latest in promising[promising >= done].tolist():
+                states[ScenarioState.FILTERED] += latest - done
+                done = latest + 1
+                scenario = self._choices(found, latest)
+                if scenario is not None:
+                    order.needed(done)
+                if scenario is not None or self.attempt.ended:
+                    return scenario
+            states[ScenarioState.FILTERED] += len(order) - done
+            done = len(order)
+        return None
+
+    def settled(self, found: Scenario) -> bool:
+        """Whether the same is decided if only those go that have to: a single pod gets whole devices of the one node
+        that is left, and nobody moves."""
+        trial = self.cycle.trial
+        if len(self.pods) > 1 or found.moved or trial.of_class(self.pods[0]).shared:
+            return False
+        return {trial.node[pod] for pod in self.supposed} == {trial.node[self.pods[0]]}
+
+    def _choices(self, found: Accumulated, latest: int) -> Scenario | None:
+        """The first choice that works; one that would tear a gang apart is tried again with all of the gang."""
+        for chosen in self.attempt.choice.choices(found, latest, self.needs):
+            key, states = frozenset(chosen), self.attempt.states
+            if key in self.seen:
+                states.update((ScenarioState.EMITTED, ScenarioState.DUPLICATE))
+                continue
+            self.seen.add(key)
+            numbers = found.effective(chosen) if self._possible(found, chosen) else []
+            if not numbers:
+                states[ScenarioState.FILTERED] += 1
+                continue
+            complete = found.whole_gangs(numbers)
+            for some in (numbers, complete) if complete != numbers else (numbers,):
+                if self.attempt.out_of_time():
+                    return None
+                scenario = self._chosen([batch for number in some if (batch := found.batch(number)).pods])
+                if scenario is not None:
+                    return scenario
+        return None
+
+    def _possible(self, found: Accumulated, numbers: Sequence[int]) -> bool:
+        """Whether a single pod would find a place if all of these batches went; asked first, because it costs least."""
+        return self._fit is None or self._fit.possible(found.pods(numbers))
+
+    def _chosen(self, batches: Sequence[Batch]) -> Scenario | None:
+        if self.room.enough(batches) and (self._fit is None or self._fit.possible(_pods(batches))):
+            gone = _pods([*self.recorded, *batches])
+            if not self.search.cause.keep_all or self.room.packs(gone, gone):
+                return self._try(batches)
+        self.attempt.states[ScenarioState.FILTERED] += 1
+        return None
+
+    def _try(self, chosen: Sequence[Batch]) -> Scenario | None:
+        batches = [*self.recorded, *chosen]
+        key = frozenset(_pods(batches))
+        self.attempt.states[ScenarioState.EMITTED] += 1
+        if key in self.tried:
+            self.attempt.states[ScenarioState.DUPLICATE] += 1
+            return None
+        self.tried.add(key)
+        self.supposed = key
+        self.search.spent += 1
+        return simulate(self.cycle, self.search.cause, self.pods, batches, self.attempt.states)
+
+
+def _pods(batches: Sequence[Batch]) -> list[int]:
+    return [pod for batch in batches for pod in batch.pods]

@@ -1,0 +1,317 @@
+"""What differs between preempt, reclaim and consolidation: which gangs may evict, whom, and what the victims read.
+
+* *preempt*: within a queue, higher priority takes the place of lower;
+* *reclaim*: a queue takes back its fair share from queues above theirs;
+* *consolidation*: running pods move together so that a pending gang fits, and none of them loses its place.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Container, Iterator, Sequence
+
+import numpy as np
+
+from pykai.engine.cycle import Cycle
+from pykai.engine.eviction import Eviction, filtered, run
+from pykai.engine.gang import pods_to_place
+from pykai.engine.order import next_request, runs
+from pykai.engine.queues import Claim, QueueBook, human, may_lose, over_non_preemptible_quota
+from pykai.engine.reclaim_bound import ReclaimBound
+from pykai.engine.scenario import Cause, Scenario
+from pykai.engine.solver import Search
+from pykai.engine.victim_order import VictimOrder
+from pykai.engine.victims import Passes, VictimPool
+from pykai.model.resources import GPU, Mask, Rows
+from pykai.model.status import IS_ACTIVE_USED
+
+
+def reclaim(cycle: Cycle) -> None:
+    run(cycle, RECLAIM)
+
+
+def _may_reclaim(cycle: Cycle, gang: int) -> bool:
+    """Whether the gang's queues stay within their fair share with it."""
+    return cycle.quota is not None and cycle.quota.can_reclaim(cycle, gang, next_request(cycle, gang))
+
+
+def _can_reclaim_help(cycle: Cycle, _: VictimPool, gangs: Sequence[int]) -> bool:
+    return any(_may_reclaim(cycle, gang) for gang in gangs)
+
+
+def _reclaim_search(cycle: Cycle, cause: Cause, pool: VictimPool) -> Search | None:
+    gangs = cycle.snapshot.gangs
+    claim = Claim(gangs.queue[cause.gang], cause.request, gangs.preemptible[cause.gang])
+    queues = _losing(pool, claim)
+    if not queues:
+        return None
+    leaves = {queue: pool.leaf(queue) for queue in queues}
+    order = VictimOrder(pool, leaves, filtered(cycle, cause, pool), cause.request)
+    return Search(cycle, cause, order, ReclaimBound(pool, cause.waiting, cause.gang) if _within_limits(pool) else None)
+
+
+def _losing(pool: VictimPool, claim: Claim) -> list[int]:
+    """The other leaf queues from which the claim may take something; those of a branch are alike."""
+    book, branches = pool.cycle.book, pool.branches(claim.queue)[1]
+    may = {-1: False}
+    found = []
+    for queue, branch in zip(pool.queues, branches[pool.queues].tolist(), strict=True):
+        if branch not in may:
+            may[branch] = may_lose(book, claim, queue)
+        if may[branch]:
+            found.append(queue)
+    return found
+
+
+def _within_limits(pool: VictimPool) -> bool:
+    """Whether victims that are served first return: a queue beyond its limit may not have them back, and what they
+    count against their queue must not depend on where they go."""
+    return pool.cycle.counts_alike and pool.within_limits
+
+
+def _reclaim_messages(cycle: Cycle, scenario: Scenario) -> dict[int, str]:
+    """Evictor and victim, and the use of both queues: siblings, or the branches in which they compete."""
+    cause, gangs, title = scenario.cause, cycle.snapshot.gangs, cycle.snapshot.pods.title
+    ours, evictor = gangs.queue[cause.gang], gangs.title(cause.gang)
+    standing: dict[int, str] = {}
+    found = {}
+    for pod in scenario.victims:
+        queue = gangs.queue[cycle.trial.gang[pod]]
+        if queue not in standing:
+            standing[queue] = _standing(cause.book, ours, queue)
+        found[pod] = f"Pod {title(pod)} was preempted by workload {evictor}.\n{standing[queue]}"
+    return found
+
+
+def _standing(book: QueueBook, ours: int, theirs: int) -> str:
+    if book.paths[ours][1:2] != book.paths[theirs][1:2]:
+        ours, theirs = (book.paths[q][1] if len(book.paths[q]) > 1 else q for q in (ours, theirs))
+    return f"{_use(book, theirs)}.\n{_use(book, ours)}."
+
+
+def _use(book: QueueBook, queue: int) -> str:
+    used, quota, fair = (_amounts_text(x[queue]) for x in (book.allocated, book.deserved, book.fair))
+    return (
+        f"{book.titles[queue]} uses <{used}> with a quota of <{quota}>, "
+        f"fair-share of <{fair}> and queue priority of <{book.priority[queue]}>"
+    )
+
+
+def _amounts_text(amount: tuple[float, float, float]) -> str:
+    cpu, memory, gpu = amount
+    return f"GPU: {human(gpu)}, CPU: {human(cpu, 1e3)} (cores), memory: {human(memory, 1e9)} (GB)"
+
+
+RECLAIM = Eviction(
+    "reclaim",
+    lambda cycle, _: cycle.quota is not None,
+    _reclaim_search,
+    _reclaim_messages,
+    _may_reclaim,
+    _can_reclaim_help,
+)
+
+
+def preempt(cycle: Cycle) -> None:
+    run(cycle, PREEMPT)
+
+
+def _may_preempt(cycle: Cycle, gang: int) -> bool:
+    """Whether the gang stays within the quota of its queues where it could not be evicted again."""
+    gangs = cycle.snapshot.gangs
+    if cycle.quota is None or gangs.preemptible[gang]:
+        return True
+    request = cycle.queue_request(pods_to_place(cycle.trial, cycle.orders, gang), cycle.snapshot.max_gpu_memory)
+    return over_non_preemptible_quota(cycle.book, gangs.queue[gang], request) is None
+
+
+def _can_preempt_help(cycle: Cycle, pool: VictimPool, gangs: Sequence[int]) -> bool:
+    table = cycle.snapshot.gangs
+    return any(table.priority[gang] > pool.lowest_priority(table.queue[gang]) for gang in gangs)
+
+
+def _preempt_search(cycle: Cycle, cause: Cause, pool: VictimPool) -> Search | None:
+    gangs = cycle.snapshot.gangs
+    queue, priority = gangs.queue[cause.gang], gangs.priority[cause.gang]
+    if pool.lowest_priority(queue) >= priority:
+        return None
+    passes = filtered(cycle, cause, pool)
+    below = pool.leaf(queue)
+    leaves = {queue: below[pool.priority[below] < priority]}
+    return Search(cycle, cause, VictimOrder(pool, leaves, passes, cause.request))
+
+
+def _preempt_messages(cycle: Cycle, scenario: Scenario) -> dict[int, str]:
+    title, evictor = cycle.snapshot.pods.title, cycle.snapshot.gangs.title(scenario.cause.gang)
+    return {pod: f"Pod {title(pod)} was preempted by higher priority workload {evictor}" for pod in scenario.victims}
+
+
+PREEMPT = Eviction("preempt", lambda _, __: True, _preempt_search, _preempt_messages, _may_preempt, _can_preempt_help)
+
+
+def consolidate(cycle: Cycle) -> None:
+    if cycle.snapshot.params.max_consolidation_victims != 0:
+        run(cycle, CONSOLIDATION)
+
+
+def _can_consolidation_help(cycle: Cycle, _: VictimPool, gangs: Sequence[int]) -> bool:
+    free = _free_gpus(cycle)
+    return any(_gpus(cycle, pods_to_place(cycle.trial, cycle.orders, gang)) <= free for gang in gangs)
+
+
+def _consolidation_search(cycle: Cycle, cause: Cause, pool: VictimPool) -> Search | None:
+    if _gpus(cycle, cause.pods) > _free_gpus(cycle):
+        return None
+    passes = _movable(cycle, cause, pool)
+    most = cycle.snapshot.params.max_consolidation_victims
+    if most < 0:
+        return Search(cycle, cause, VictimOrder(pool, {queue: pool.leaf(queue) for queue in pool.queues}, passes))
+    sample: dict[int, list[int]] = {}
+    for gang in sorted(_sample(cycle, pool, most + 1), key=cycle.gang_key, reverse=True):
+        sample.setdefault(cycle.snapshot.gangs.queue[gang], []).append(gang)
+    return Search(cycle, cause, VictimOrder(pool, {queue: np.array(mine) for queue, mine in sample.items()}, passes))
+
+
+def _movable(cycle: Cycle, cause: Cause, pool: VictimPool) -> Passes | None:
+    """Which gangs may be moved: none that was evicted since the pending gang arrived, or moves would repeat in circles.
+
+    An evicted pod is created again and placed by the ordinary rules, which may lead it back to where it was. A gang
+    that is only pipelined may be moved: no pod has to leave for it.
+    """
+    passes, gangs, before = filtered(cycle, cause, pool), cycle.snapshot.gangs, cycle.snapshot.pods.status
+    evicted, came = gangs.last_eviction, gangs.created(cause.gang)
+
+    def protected(gang: int) -> bool:
+        return gang in evicted and evicted[gang] >= came and any(IS_ACTIVE_USED[before[p]] for p in gangs.pods(gang))
+
+    if not evicted:
+        return passes
+
+    def may_move(rows: Rows) -> Mask:
+        allowed = np.array([not protected(gang) for gang in rows.tolist()], dtype=bool)
+        return allowed if passes is None else allowed & passes(rows)
+
+    return may_move
+
+
+def _evicted_since(cycle: Cycle, gang: int) -> int:
+    """How many gangs were evicted since a gang arrived: where as many were, they are the same."""
+    times = cycle.state(_eviction_times)
+    return len(times) - bisect_left(times, cycle.snapshot.gangs.created(gang)) if times else 0
+
+
+def _eviction_times(cycle: Cycle) -> list[float]:
+    return sorted(cycle.snapshot.gangs.last_eviction.values())
+
+
+def _gpus(cycle: Cycle, pods: Sequence[int]) -> float:
+    """GPUs that pods request together, without errors of floating point."""
+    classes, klass = cycle.snapshot.pods.classes, cycle.trial.klass
+    return round(sum(float(classes[klass[pod]].request[GPU]) for pod in pods), 4)
+
+
+def _free_gpus(cycle: Cycle) -> float:
+    """What would be enough if only it were together."""
+    trial, ready = cycle.trial, cycle.snapshot.nodes.ready
+    free = (trial.idle[GPU] + trial.releasing[GPU])[ready].sum()
+    for node, shares in trial.shares.items():
+        if ready[node]:
+            capacity = float(cycle.snapshot.nodes.gpu_memory[node])
+            free += sum((capacity - s.allocated + s.releasing) / capacity for s in shares.values() if s.used > 0)
+    return round(float(free), 4)
+
+
+def _sample(cycle: Cycle, pool: VictimPool, size: int) -> list[int]:
+    """A few candidates from all over the cluster, other ones for each gang that asks; nobody is moved twice."""
+    rings = cycle.state(_rings)
+    if not rings:
+        rings.append(CandidateSampler(cycle, pool))
+    return rings[0].take(size, {cycle.trial.gang[pod] for pod in cycle.trial.evicted})
+
+
+def _rings(_: Cycle) -> list[CandidateSampler]:
+    """The ring of the cycle, made with the pool of the first gang that asks."""
+    return []
+
+
+def _consolidation_messages(cycle: Cycle, scenario: Scenario) -> dict[int, str]:
+    title = cycle.snapshot.pods.title
+    reason = "was preempted and rescheduled due to bin packing (resource consolidation) procedure"
+    return {pod: f"Pod {title(pod)} {reason}" for pod in scenario.victims}
+
+
+CONSOLIDATION = Eviction(
+    "consolidation",
+    lambda cycle, gang: cycle.snapshot.gangs.preemptible[gang],
+    _consolidation_search,
+    _consolidation_messages,
+    may_help=_can_consolidation_help,
+    keep_all=True,
+    distinguish=_evicted_since,
+)
+
+
+PIECE = 1024
+"""Gangs that are put in order at once: most cycles take a few hundred of many thousands."""
+
+
+class CandidateSampler:
+    """Candidates of consolidation in a scattered but fixed order, of which each search takes the next few.
+
+    The order depends neither on what the candidates are or where they run, so that no node or queue is favoured, nor on
+    the order of input, so that the same cluster gives the same sample.
+    """
+
+    def __init__(self, cycle: Cycle, pool: VictimPool) -> None:
+        self._gangs = cycle.snapshot.gangs
+        rows = pool.rows()
+        self._size = len(rows)
+        self._pieces = pieces(rows, pool.members.leftmost(rows))
+        self._known: list[int] = []
+        self._at = 0
+
+    def take(self, count: int, without: Container[int]) -> list[int]:
+        """The next gangs but for some; fewer only where there are no more."""
+        chosen: list[int] = []
+        for _ in range(self._size):
+            if len(chosen) == count:
+                break
+            gang = self._next()
+            if gang not in without:
+                chosen.append(gang)
+        return chosen
+
+    def _next(self) -> int:
+        while self._at == len(self._known):
+            piece = next(self._pieces, None)
+            if piece is None:
+                self._at = 0
+            else:
+                self._known.extend(self._scattered(piece))
+        self._at += 1
+        return self._known[self._at - 1]
+
+    def _scattered(self, rows: Rows) -> list[int]:
+        """Gangs by a hash of when they were made, then by name."""
+        gangs = self._gangs
+        mixed = _mixed(np.array([int(gangs.created(row)) for row in rows.tolist()]))
+        order = np.argsort(mixed, kind="stable")
+        result: list[int] = rows[order].tolist()
+        ranked = mixed[order]
+        for start, end in runs(np.flatnonzero(ranked[1:] == ranked[:-1]).tolist()):
+            result[start:end] = sorted(result[start:end], key=gangs.title)
+        return result
+
+
+def pieces(rows: Rows, nodes: Rows) -> Iterator[Rows]:
+    """Rows cut into pieces of about the same size: those at some nodes, taken from everywhere, go together."""
+    count = -(-len(rows) // PIECE)
+    piece = _mixed(nodes) % np.uint64(count) if count > 1 else np.zeros(len(rows), dtype=np.uint64)
+    for number in range(count):
+        yield rows[piece == number]
+
+
+def _mixed(numbers: Rows) -> np.ndarray:
+    """A hash that scatters numbers that are close."""
+    mixed = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    return np.asarray(mixed ^ (mixed >> np.uint64(29)))

@@ -1,0 +1,255 @@
+"""BindRequests: their bodies and lasting device names, and how to create and delete them whatever happened before.
+
+The engine names a device that no pod shares yet `new-1`, unique within its plan. Written down it needs a name of its
+own for good: it is derived from the node, the pod that opens the device and a number, so a repeated write of the same
+decision says the same. A name that is in use already (by pods that joined an earlier attempt) is never taken again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+from uuid import UUID, uuid5
+
+import msgspec
+
+from pykai.cache.cluster import ClusterCache
+from pykai.cache.pods import request_failed
+from pykai.kube.api import Api, Deletion, Object
+from pykai.kube.backoff import Backoff
+from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Timeout, TooManyRequests
+from pykai.kube.resources import BIND_REQUEST
+from pykai.model.params import SchedulerParams
+from pykai.model.plan import Bind, Evict, Plan
+from pykai.model.snapshot import Snapshot
+from pykai.objects import names
+from pykai.objects.kinds import BindRequest, Node, ObjectMeta, Pod, PodGroup
+
+Key = tuple[str, str]
+_DEVICES = UUID("6f0d1c52-6a1e-4a53-9d0f-6b2b7a8d3c11")
+"""The namespace of the names of shared devices."""
+_LABEL_LENGTH = 63
+"""A node's name may be longer; the server would refuse the whole request for this label."""
+
+
+@dataclass(frozen=True)
+class Binding:
+    """A bind request to create: `body` as it is sent, `request` as the cache counts it."""
+
+    pod: Pod
+    bind: Bind
+    body: Object
+    request: BindRequest
+
+    @property
+    def gang(self) -> Key:
+        """The PodGroup of the pod."""
+        return self.bind.pod[0], (self.pod.metadata.annotations or {}).get(names.POD_GROUP_ANNOTATION, "")
+
+
+@dataclass(frozen=True)
+class Eviction:
+    """A pod to delete, and the PodGroup it belongs to."""
+
+    pod: Pod
+    group: PodGroup
+    evict: Evict
+
+
+def bindings(snapshot: Snapshot, plan: Plan, view: ClusterCache) -> list[Binding]:
+    """The requests for all binds of a plan; `view` is the cache the snapshot was made of."""
+    pods = view.of(Pod)
+    taken = {group for groups in snapshot.pods.gpu_groups.values() for group in groups}
+    lasting = DeviceNames(taken)
+    made = []
+    for bind in plan.binds:
+        pod = pods[bind.pod]
+        groups = [lasting.name(group, bind.node, pod.metadata.uid) for group in bind.gpu_groups]
+        body = request_body(bind, pod, groups, snapshot.params)
+        made.append(Binding(pod, bind, body, msgspec.convert(body, BindRequest)))
+    return made
+
+
+def evictions(plan: Plan, view: ClusterCache) -> Iterator[Eviction]:
+    """The evictions of a plan."""
+    pods, groups = view.of(Pod), view.of(PodGroup)
+    for evict in plan.evictions:
+        yield Eviction(pods[evict.pod], groups[evict.gang], evict)
+
+
+class DeviceNames:
+    """Names that last for devices the engine has just opened; devices that are shared already keep theirs."""
+
+    def __init__(self, taken: set[str]) -> None:
+        self._taken = set(taken)
+        self._lasting = {name: name for name in taken}
+
+    def name(self, group: str, node: str, uid: str) -> str:
+        """The lasting name of the engine's `group`, opened by the pod of this uid unless it was named before."""
+        if group not in self._lasting:
+            self._lasting[group] = self._fresh(f"{node}/{uid}")
+        return self._lasting[group]
+
+    def _fresh(self, stem: str) -> str:
+        number = 0
+        while (name := str(uuid5(_DEVICES, f"{stem}/{number}"))) in self._taken:
+            number += 1
+        self._taken.add(name)
+        return name
+
+
+def request_body(bind: Bind, pod: Pod, groups: list[str], params: SchedulerParams) -> Object:
+    """The BindRequest for a bind: it has the name of its pod and goes with it, and says in which group the pod is."""
+    namespace, name = bind.pod
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": pod.metadata.uid}
+    labels = {names.SELECTED_NODE_LABEL: bind.node} if len(bind.node) <= _LABEL_LENGTH else {}
+    if params.partitioned and params.node_pool:
+        labels[params.node_pool_key] = params.node_pool
+    notes = {key: text for key, text in (pod.metadata.annotations or {}).items() if key == names.POD_GROUP_ANNOTATION}
+    metadata = {"name": name, "namespace": namespace, "labels": labels, "ownerReferences": [owner]}
+    return {
+        "metadata": {**metadata, **({"annotations": notes} if notes else {})},
+        "spec": {
+            "podName": name,
+            "selectedNode": bind.node,
+            "receivedResourceType": bind.resource_type,
+            "receivedGPU": {"count": bind.devices, "portion": f"{bind.portion:.2f}"},
+            **_where_given(bind, groups),
+        },
+    }
+
+
+def _where_given(bind: Bind, groups: list[str]) -> Object:
+    claims = [{"name": name, "allocation": dict(allocation)} for name, allocation in bind.claims]
+    zones = [{"zone": zone, "amount": dict(amount)} for zone, amount in bind.numa_zones]
+    optional: Mapping[str, object] = {
+        "selectedGPUGroups": groups,
+        "resourceClaimAllocations": claims,
+        "extendedResourceClaimAllocation": bind.extended_claim,
+        "predictedNUMAZones": zones,
+    }
+    return {field: value for field, value in optional.items() if value}
+
+
+TRIES = 4
+BACKOFF = Backoff(0.25, 2.0)
+Sleep = Callable[[float], Awaitable[None]]
+T = TypeVar("T")
+
+
+async def create_request(
+    api: Api, body: Object, wanted: Callable[[], bool], sleep: Sleep = asyncio.sleep
+) -> BindRequest | None:
+    """Create the request, or find that it is there; what an earlier pod or a failed attempt left behind goes first.
+
+    It is not sent, nor sent again, once it is not `wanted`: the answer that got lost was a yes, and by now the request
+    may have failed and its place be another's. None where there is none then. Raises the server's refusal; after one
+    that `is_uncertain` the request may exist all the same.
+    """
+    in_doubt = False
+    for attempt in range(1, TRIES + 1):
+        if not wanted():
+            return await _made_before(api, body) if attempt > 1 else None
+        try:
+            if (request := await _create_or_find(api, body, wanted)) is not None:
+                return request
+        except ApiError as error:
+            in_doubt = in_doubt or is_uncertain(error)
+            if not in_doubt:
+                raise
+            if attempt == TRIES:
+                raise Timeout(error.message) from error  # it says nothing about the attempt that had no answer
+            await sleep(_pause(attempt, error))
+    raise Conflict(f"bind request {body['metadata']['name']}: an old one does not go away")
+
+
+async def _create_or_find(api: Api, body: Object, wanted: Callable[[], bool]) -> BindRequest | None:
+    """The request, new or found; None where another one was in its way, which is deleted then."""
+    try:
+        return msgspec.convert(await api.create(BIND_REQUEST, body), BindRequest)
+    except AlreadyExists:
+        found = await _existing(api, body)
+    if found is not None and _stands(found, body):
+        return found
+    if found is not None and wanted():
+        await delete_request(api, found)
+    return None
+
+
+def is_uncertain(error: ApiError) -> bool:
+    """Whether a write may have been carried out all the same, or may be when it is sent again.
+
+    A server whose store does not answer in time says 500: it does not know either.
+    """
+    return isinstance(error, TooManyRequests) or error.status >= 500
+
+
+async def until_certain(write: Callable[[], Awaitable[T]], sleep: Sleep = asyncio.sleep) -> T:
+    """Carry out a write that may be carried out twice, again while it is not known whether it was."""
+    for attempt in range(1, TRIES):
+        try:
+            return await write()
+        except ApiError as error:
+            if not is_uncertain(error):
+                raise
+            await sleep(_pause(attempt, error))
+    return await write()
+
+
+def _pause(attempt: int, error: ApiError) -> float:
+    return max(BACKOFF.after(attempt), float(error.details.get("retryAfterSeconds") or 0))
+
+
+async def _existing(api: Api, body: Object) -> BindRequest | None:
+    """The request of this name, if there is one; Timeout where the server does not say."""
+    metadata = body["metadata"]
+    try:
+        return await api.get(BIND_REQUEST.ref(metadata["name"], metadata["namespace"]), BindRequest)
+    except NotFound:
+        return None
+    except ApiError as error:
+        raise Timeout(error.message) from error
+
+
+async def _made_before(api: Api, body: Object) -> BindRequest | None:
+    """The request, if an attempt whose answer got lost has made it and it is in force."""
+    try:
+        found = await _existing(api, body)
+    except ApiError:
+        return None
+    return found if found is not None and _stands(found, body) else None
+
+
+def _stands(found: BindRequest, body: Object) -> bool:
+    return is_in_force(found, msgspec.convert(body["metadata"], ObjectMeta))
+
+
+def is_in_force(found: BindRequest, wanted: ObjectMeta) -> bool:
+    """Whether a request is for the pod of another one and was not given up."""
+    uids = {owner.uid for owner in wanted.owner_references or ()}
+    return any(owner.uid in uids for owner in found.metadata.owner_references or ()) and not request_failed(found)
+
+
+async def delete_request(api: Api, request: BindRequest) -> None:
+    """Delete this very request; that it is gone, or another one by now, is as good."""
+    meta = request.metadata
+    try:
+        await api.delete(BIND_REQUEST.ref(meta.name, meta.namespace), Deletion(uid=meta.uid))
+    except (NotFound, Conflict):
+        return
+
+
+def reason(error: ApiError) -> str:
+    """The server's refusal in one line."""
+    return " ".join(error.message.split())
+
+
+def targets_missing_node(request: BindRequest, cache: ClusterCache) -> bool:
+    """Whether a request of this partition is for a node that does not exist; other partitions know their own nodes."""
+    if ("", request.spec.selected_node) in cache.of(Node):
+        return False
+    params = cache.params
+    pool = (request.metadata.labels or {}).get(params.node_pool_key)
+    return not params.partitioned or pool == (params.node_pool or None)

@@ -1,0 +1,282 @@
+"""Binds: directly where that is possible, else by a bind request, which is deleted where it has no future.
+
+A bind that fails holds its whole gang for a while: half a gang that starts is worse than one that waits. What an
+earlier leader wrote last counts, even if no watch shows it yet: the server is asked once, before the first cycle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
+from typing import TypeVar
+
+import structlog
+from msgspec import Struct, structs
+
+from pykai.cache.assumed import Assumptions
+from pykai.cache.cluster import ClusterCache
+from pykai.cache.pods import request_failed, request_is_for
+from pykai.kube.api import Api, Page, Patch, Selection
+from pykai.kube.backoff import Backoff
+from pykai.kube.errors import ApiError, NotFound
+from pykai.kube.resources import BIND_REQUEST, POD
+from pykai.model.params import SchedulerParams
+from pykai.objects import names
+from pykai.objects.kinds import BindRequest, BindRequestSpec, ObjectMeta, OwnerReference, Pod
+from pykai.scheduler.bind_requests import Binding, create_request, delete_request, is_in_force, is_uncertain, reason
+from pykai.scheduler.status import PodCondition, about_pod
+from pykai.scheduler.writer_context import WriterContext
+
+log = structlog.get_logger(component="scheduler")
+
+
+class BindWriter:
+    """Writes bind requests, at most `at_once` at a time."""
+
+    def __init__(self, context: WriterContext, at_once: int) -> None:
+        self._context = context
+        self._turns = asyncio.Semaphore(at_once)
+        self._leaving: set[str] = set()
+        """Uids of requests that are being deleted."""
+        self._remaining: list[tuple[BindRequest, str]] = []
+        """Failed requests that could not be deleted, and why they should be."""
+
+    async def place(self, binding: Binding, params: SchedulerParams) -> None:
+        """Bind the pod, or create the request to bind it, and record it."""
+        order, assumptions = binding.request, self._context.assumptions
+        async with self._turns:
+            began = time.perf_counter()
+            try:
+                request = await self._written(binding)
+            except ApiError as error:
+                self._failed(binding, error)
+                return
+            finally:
+                assumptions.trust_bind(order, self._context.until())
+            took = time.perf_counter() - began
+        if request is None:
+            return
+        assumptions.created(order, request, self._context.until())
+        if request.spec.selected_node != binding.bind.node:
+            where = {"node": request.spec.selected_node, "wanted": binding.bind.node}
+            log.info("bind request exists already", pod="/".join(binding.bind.pod), **where)
+            self._context.soon()
+            return
+        self._record(binding, request, params)
+        self._measure(binding.pod, took)
+        await self._label(binding.pod, params)
+
+    async def _written(self, binding: Binding) -> BindRequest | None:
+        """The request that was created, or what it would have been where the pod was bound without one; None where the
+        bind is not wanted any more.
+
+        A request after a direct bind whose answer got lost is for the same node: whichever of the two is carried out.
+        """
+        order, wanted = binding.request, partial(self._context.assumptions.wants, binding.request)
+        doubt: ApiError | None = None
+        if self._context.direct is not None and wanted():
+            try:
+                if node := await self._context.direct.bind(order):
+                    return _carried_out(order, binding.pod, node)
+            except ApiError as error:
+                doubt = error
+        try:
+            return await create_request(self._context.access.api, binding.body, wanted)
+        except ApiError as error:
+            raise doubt or error from error
+
+    def _record(self, binding: Binding, request: BindRequest, params: SchedulerParams) -> None:
+        bind, spec = binding.bind, request.spec
+        devices = {"gpu_groups": ",".join(spec.selected_gpu_groups)} if spec.selected_gpu_groups else {}
+        title, gpus = "/".join(bind.pod), round(bind.devices * bind.portion, 2)
+        log.info("pod scheduled", pod=title, node=spec.selected_node, gpus=gpus, **devices)
+        where = f"node {spec.selected_node} at node-pool {params.pool_title}"
+        self._context.access.recorder.record(
+            about_pod(binding.pod), "Scheduled", f"Successfully assigned pod {title} to {where}"
+        )
+
+    def _measure(self, pod: Pod, took: float) -> None:
+        metrics, created = self._context.metrics, pod.metadata.creation_timestamp
+        metrics.observe("task_bind_latency_milliseconds", took * 1000)
+        if created is not None:
+            waited = max(self._context.access.clock() - created.timestamp(), 0.0)
+            metrics.observe("task_scheduling_latency_milliseconds", waited * 1000)
+
+    def _failed(self, binding: Binding, error: ApiError) -> None:
+        """Take the bind back; one that may exist all the same is counted until the watch has had time to show it.
+
+        One that is not wanted any more has not failed: the watch has shown it, or its pod is gone.
+        """
+        pod, bind = binding.pod, binding.bind
+        if not self._context.assumptions.wants(binding.request):
+            return
+        if is_uncertain(error):
+            self._context.request_cycle(self._context.until())
+        else:
+            self._context.assumptions.bind_failed(binding.request)
+        title = "/".join(bind.pod)
+        message = f"Failed to bind pod {title} to node {bind.node}. {reason(error)}"
+        log.warning("bind request not created", pod=title, node=bind.node, error=reason(error))
+        self._context.access.recorder.record(about_pod(pod), "FailedBinding", message, "Warning")
+        if not (is_uncertain(error) or isinstance(error, NotFound)):
+            self._context.status.mark_pod(bind.pod, PodCondition(pod.metadata.uid, message, reason="BindingError"))
+        self._context.hold(binding.gang, (bind.pod, pod.metadata.uid))
+
+    async def _label(self, pod: Pod, params: SchedulerParams) -> None:
+        """The pod carries the label of the node pool it was given a place in."""
+        meta = pod.metadata
+        known = (meta.labels or {}).get(params.node_pool_key)
+        if not params.partitioned or not params.node_pool or known == params.node_pool:
+            return
+        body = {"metadata": {"uid": meta.uid, "labels": {params.node_pool_key: params.node_pool}}}
+        try:
+            await self._context.access.api.patch(POD.ref(meta.name, meta.namespace), Patch.merge(body))
+        except ApiError as error:
+            log.warning("pod not labelled", pod=f"{meta.namespace}/{meta.name}", error=reason(error))
+
+    async def confirm(self, order: BindRequest) -> None:
+        """Ask the server about a bind that no watch has shown: it counts while its request, or its pod, says so."""
+        assumptions, meta = self._context.assumptions, order.metadata
+        try:
+            found = await self._in_force(order)
+        except ApiError as error:
+            log.warning("bind request not asked about", pod=f"{meta.namespace}/{meta.name}", error=reason(error))
+            assumptions.trust_bind(order, self._context.until())
+            return
+        if found is not None:
+            assumptions.created(order, found, self._context.until())
+        else:
+            assumptions.bind_failed(order)
+            self._context.soon()
+
+    async def _in_force(self, order: BindRequest) -> BindRequest | None:
+        """What the server knows of an order: its request, or that its pod is bound; None where it knows neither."""
+        api, meta = self._context.access.api, order.metadata
+        try:
+            found = await api.get(BIND_REQUEST.ref(meta.name, meta.namespace), BindRequest)
+            if is_in_force(found, meta):
+                return found
+        except NotFound:
+            pass
+        try:
+            pod = await api.get(POD.ref(order.spec.pod_name, meta.namespace), Pod)
+        except NotFound:
+            return None
+        return (
+            _carried_out(order, pod, pod.spec.node_name) if pod.spec.node_name and request_is_for(order, pod) else None
+        )
+
+    # ------------------------------------------------------------------------------------------------------------ ends
+    def given_up(self, request: BindRequest, pod: Pod | None) -> None:
+        """Hold the gang of a pod whose request the binder has given up; None: the pod is gone."""
+        if pod is not None and not pod.spec.node_name and request_is_for(request, pod):
+            meta = pod.metadata
+            group = (meta.annotations or {}).get(names.POD_GROUP_ANNOTATION, "")
+            self._context.hold((meta.namespace, group), ((meta.namespace, meta.name), meta.uid))
+
+    async def delete(self, request: BindRequest, why: str) -> None:
+        """Delete a request; one that the server has not answered yet is left to the next cycle.
+
+        One that failed and could not be deleted is among those `remaining`; a node that is gone shows in every cycle.
+        """
+        uid = request.metadata.uid
+        if not uid or uid in self._leaving:
+            return
+        self._leaving.add(uid)
+        title = f"{request.metadata.namespace}/{request.spec.pod_name}"
+        try:
+            await delete_request(self._context.access.api, request)
+            log.info("bind request deleted", pod=title, node=request.spec.selected_node, why=why)
+        except ApiError as error:
+            log.warning("bind request not deleted", pod=title, error=reason(error))
+            if request_failed(request):
+                self._remaining.append((request, why))
+            self._context.soon()
+        finally:
+            self._leaving.discard(uid)
+
+    def remaining(self) -> list[tuple[BindRequest, str]]:
+        """Failed requests that could not be deleted since the last call, and why they should be."""
+        remaining, self._remaining = self._remaining, []
+        return remaining
+
+
+def _carried_out(order: BindRequest, pod: Pod, node: str) -> BindRequest:
+    """An order whose pod is on a node without a request: the pod stands for it."""
+    metadata = structs.replace(order.metadata, uid=pod.metadata.uid)
+    return structs.replace(order, metadata=metadata, spec=structs.replace(order.spec, selected_node=node))
+
+
+T = TypeVar("T")
+
+
+class _Spec(Struct, rename="camel", frozen=True):
+    node_name: str = ""
+
+
+class _BoundPod(Struct, frozen=True):
+    metadata: ObjectMeta
+    spec: _Spec
+
+
+class Takeover:
+    """What the server has at this moment, beside what the watches show."""
+
+    def __init__(self, api: Api, cache: ClusterCache, backoff: Backoff) -> None:
+        self._api = api
+        self._cache = cache
+        self._backoff = backoff
+
+    async def take(self, assumptions: Assumptions, context: WriterContext) -> None:
+        """Assume all of it; pods that were bound without a request only where that is done at all."""
+        known = self._cache.of(BindRequest)
+        before = dict(known)
+        listed = await self._listed(partial(self._api.list, BIND_REQUEST, BindRequest))
+        bound = [] if context.direct is None else [*await self._bound()]
+        until = context.until()
+        for request in (*listed, *bound):
+            meta = request.metadata
+            key = (meta.namespace, meta.name)
+            shown, owner = before.get(key), next((o.uid for o in meta.owner_references or () if o.kind == "Pod"), "")
+            is_news = shown is None or shown.metadata.uid != meta.uid
+            if owner and is_news and known.get(key) is shown:
+                assumptions.bind(request, owner)
+                assumptions.trust_bind(request, until)
+
+    async def _bound(self) -> Iterator[BindRequest]:
+        """Orders that stand for pods on a node of which the watch does not know."""
+        ours = f"spec.schedulerName={self._cache.params.scheduler_name}"
+        where = Selection(fields=f"{ours},spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed")
+        listed, known = await self._listed(partial(self._api.list, POD, _BoundPod, where)), self._cache.of(Pod)
+        return (_order(pod) for pod in listed if not _is_known(known.get(_key(pod)), pod))
+
+    async def _listed(self, ask: Callable[[], Awaitable[Page[T]]]) -> Sequence[T]:
+        """What the server has now, however often it has to be asked."""
+        failures = 0
+        while True:
+            try:
+                return (await ask()).items
+            except ApiError as error:
+                log.warning("what an earlier leader wrote is not known yet", error=error.message)
+            failures += 1
+            await asyncio.sleep(self._backoff.after(failures))
+
+
+def _key(pod: _BoundPod) -> tuple[str, str]:
+    return pod.metadata.namespace, pod.metadata.name
+
+
+def _is_known(shown: Pod | None, pod: _BoundPod) -> bool:
+    """Whether the watch shows that the pod is on a node."""
+    return shown is not None and shown.metadata.uid == pod.metadata.uid and bool(shown.spec.node_name)
+
+
+def _order(pod: _BoundPod) -> BindRequest:
+    meta = pod.metadata
+    owner = OwnerReference(name=meta.name, kind="Pod", uid=meta.uid)
+    return BindRequest(
+        metadata=ObjectMeta(name=meta.name, namespace=meta.namespace, owner_references=[owner]),
+        spec=BindRequestSpec(pod_name=meta.name, selected_node=pod.spec.node_name),
+    )

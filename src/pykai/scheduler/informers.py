@@ -1,0 +1,169 @@
+"""Everything the scheduler reads, as one table of watches, and the way of their changes into the cache.
+
+In a process of its own the scheduler asks the server only for what its partition needs. Where it shares watches with
+other components (`kai all`), it takes what is there and the cache drops what is not its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pykai.cache.assumed import Assumptions
+from pykai.cache.cluster import PARTITIONED, Change, ClusterCache
+from pykai.cache.pods import request_failed
+from pykai.kube import resources
+from pykai.kube.api import EventType, Resource, Selection
+from pykai.kube.replica import Change as WatchChange
+from pykai.kube.watch import SharedWatch, State
+from pykai.kube.watches import Watches
+from pykai.model.params import SchedulerParams
+from pykai.objects import kinds, names
+from pykai.objects.kinds import BindRequest, Pod, PodGroup
+from pykai.scheduler.group_membership import ExpectedGroups, OwnGroups
+from pykai.scheduler.queueing_hints import Hint, queueing_hint
+
+Key = tuple[str, str]
+OnHint = Callable[[Hint], None]
+
+
+@dataclass(frozen=True)
+class Source:
+    """One kind to follow: `section` is its name in a snapshot file, `optional` one that need not be installed.
+
+    `names_only`: nothing but the metadata is read.
+    """
+
+    resource: Resource
+    kind: type[Any]
+    section: str
+    optional: bool = False
+    names_only: bool = False
+    for_csi: bool = False
+    """Followed only where storage capacity counts (`--schedule-csi-storage`)."""
+
+
+SOURCES: tuple[Source, ...] = (
+    Source(resources.NODE, kinds.Node, "nodes"),
+    Source(resources.QUEUE, kinds.Queue, "queues"),
+    Source(resources.PRIORITY_CLASS, kinds.PriorityClass, "priorityClasses"),
+    Source(resources.TOPOLOGY, kinds.Topology, "topologies", optional=True),
+    Source(resources.POD_GROUP, kinds.PodGroup, "podGroups"),
+    Source(resources.BIND_REQUEST, kinds.BindRequest, "bindRequests"),
+    Source(resources.POD, kinds.Pod, "pods"),
+    Source(resources.CONFIG_MAP, kinds.ConfigMap, "configMaps", names_only=True),
+    Source(resources.PERSISTENT_VOLUME, kinds.PersistentVolume, "persistentVolumes"),
+    Source(resources.PERSISTENT_VOLUME_CLAIM, kinds.PersistentVolumeClaim, "persistentVolumeClaims"),
+    Source(resources.STORAGE_CLASS, kinds.StorageClass, "storageClasses"),
+    Source(resources.CSI_CAPACITY, kinds.CSIStorageCapacity, "csiStorageCapacities", optional=True, for_csi=True),
+    Source(resources.CSI_DRIVER, kinds.CSIDriver, "csiDrivers", optional=True, for_csi=True),
+    Source(resources.RESOURCE_CLAIM, kinds.ResourceClaim, "resourceClaims", optional=True),
+    Source(resources.RESOURCE_SLICE, kinds.ResourceSlice, "resourceSlices", optional=True),
+    Source(resources.DEVICE_CLASS, kinds.DeviceClass, "deviceClasses", optional=True),
+    Source(resources.NODE_TOPOLOGY, kinds.NodeResourceTopology, "nodeResourceTopologies", optional=True),
+)
+
+
+def partition_selector(params: SchedulerParams) -> str:
+    """The label selector of the scheduler's node pool; empty where there are no pools."""
+    if not params.partitioned:
+        return ""
+    return f"{params.node_pool_key}={params.node_pool}" if params.node_pool else f"!{params.node_pool_key}"
+
+
+def selection(source: Source, params: SchedulerParams, selective: bool) -> Selection:
+    """Which objects of a kind to ask the server for; not `selective`: all of them."""
+    labels = partition_selector(params) if selective and source.kind in PARTITIONED else ""
+    fields = "status.phase!=Failed" if selective and source.kind is kinds.Pod else ""
+    return Selection(labels=labels, fields=fields, metadata_only=source.names_only)
+
+
+class Informers:
+    """Follows all sources into one cache; `hint` gets the queueing hint of each change."""
+
+    def __init__(  # noqa: PLR0913 - what informers feed
+        self,
+        watches: Watches,
+        cache: ClusterCache,
+        assumptions: Assumptions,
+        hint: OnHint,
+        *,
+        selective: bool = True,
+        expected: ExpectedGroups | None = None,
+    ) -> None:
+        self._cache = cache
+        self._assumptions = assumptions
+        self._hint = hint
+        self._failed: dict[Key, BindRequest] = {}
+        self._own_groups = OwnGroups()
+        self._expected = expected or ExpectedGroups()
+        self._watches: dict[type[Any], SharedWatch[Any]] = {}
+        for source in SOURCES:
+            if source.for_csi and not cache.params.schedule_csi_storage:
+                continue
+            where = selection(source, cache.params, selective)
+            watch = watches.of(source.resource, source.kind, where, optional=source.optional)
+            watch.subscribe(self._take)
+            self._watches[source.kind] = watch
+        groups = self._watches[PodGroup]
+        self._expected.listen(self._expect, self._look_at_pod, lambda key: groups.get(key[1], key[0]) is not None)
+
+    async def synced(self) -> None:
+        """Return when everything is known once."""
+        for watch in self._watches.values():
+            await watch.synced()
+        self.note_installed()
+
+    def note_installed(self) -> None:
+        """Bring the cache up to date on whether the cluster serves dynamic resource allocation."""
+        served = self._watches[kinds.ResourceClaim].state is not State.ABSENT
+        if served != self._cache.params.dra_enabled:
+            self._cache.params = replace(self._cache.params, dra_enabled=served)
+
+    def take_failed(self) -> list[BindRequest]:
+        """Bind requests the binder has given up since the last call, as far as they are still there."""
+        known, failed = self._cache.of(BindRequest), list(self._failed.items())
+        self._failed = {}
+        return [request for key, request in failed if known.get(key) is request]
+
+    def _take(self, seen: WatchChange[Any]) -> None:
+        obj, gone = seen.object, seen.type is EventType.DELETED
+        if isinstance(obj, PodGroup):
+            self._expected.shown(seen.key)
+        self._apply(seen.key, Change(self._joined(obj, gone) if isinstance(obj, Pod) else obj, gone))
+        if isinstance(obj, BindRequest) and not gone and request_failed(obj):
+            self._failed[seen.key] = obj
+        if isinstance(obj, PodGroup):
+            for owner in self._own_groups.change(seen.old, None if gone else obj):
+                self._look_at_pod(owner)
+
+    def _look_at_pod(self, key: Key) -> None:
+        """Take in a pod again: its own group came or went."""
+        pod = self._watches[Pod].get(key[1], key[0]) if Pod in self._watches else None
+        if pod is not None:
+            self._apply(key, Change(self._joined(pod)))
+
+    def _joined(self, pod: Pod, gone: bool = False) -> Pod:
+        """The pod in the group it is known to belong in."""
+        uid = pod.metadata.uid
+        joined = self._own_groups.joined(pod, self._expected.group_of(uid))
+        if gone:
+            self._expected.gone(uid)
+        elif joined is pod and names.POD_GROUP_ANNOTATION in (pod.metadata.annotations or {}):
+            self._expected.named(uid)
+        return joined
+
+    def _expect(self, group: PodGroup, gone: bool) -> None:
+        """Take in a group that is being written, or one that will not be after all."""
+        meta = group.metadata
+        self._apply((meta.namespace, meta.name), Change(group, gone))
+
+    def _apply(self, key: Key, change: Change) -> None:
+        held = self._cache.of(type(change.obj))
+        before = held.get(key)
+        self._cache.apply(change)
+        self._assumptions.seen(change)
+        matters = queueing_hint(before, held.get(key), self._cache)
+        if matters is not Hint.SKIP:
+            self._hint(matters)

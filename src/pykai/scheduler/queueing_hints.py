@@ -1,0 +1,204 @@
+"""Queueing hints: which change asks for a cycle, and how soon. They let a quiet cluster cost nothing.
+
+A change that may make a waiting pod schedulable starts a cycle now; one that only changes its reasons does so within
+the schedule period; the echo of our own writes does not count. Changes are compared by what the scheduler reads: a
+heartbeat that changes nothing else than a version is no change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any
+
+from pykai.cache.cluster import ClusterCache
+from pykai.cache.pods import request_failed, request_is_for
+from pykai.objects import kinds, names
+from pykai.scheduler.bind_requests import targets_missing_node
+
+
+class When(Enum):
+    """How soon a cycle must follow."""
+
+    NEVER = "never"
+    IN_TIME = "in time"
+    NOW = "now"
+
+
+class Hint(Enum):
+    """How soon a cycle must follow while pods wait, and how soon while none do."""
+
+    SKIP = (When.NEVER, When.NEVER)
+    """No decision can depend on it."""
+    REASONS = (When.IN_TIME, When.NEVER)
+    """The reasons of pods that wait may change."""
+    CONDITION = (When.NEVER, When.IN_TIME)
+    """A gang shows a condition: to be cleared if none of its pods wait."""
+    WRITE = (When.IN_TIME, When.IN_TIME)
+    """Something is to be written."""
+    CAPACITY = (When.NOW, When.NEVER)
+    """Pods that wait may fit now."""
+    LOSS = (When.NOW, When.IN_TIME)
+    """Likewise, and a gang may have lost its minimum."""
+    QUEUE = (When.NOW, When.NOW)
+    """A new pod waits, or one waits for something else."""
+
+    def when(self, pods_wait: bool) -> When:
+        """How soon a cycle must follow."""
+        return self.value[0] if pods_wait else self.value[1]
+
+
+ENDED = ("Succeeded", "Failed")
+Rule = Callable[[Any, Any, ClusterCache], Hint]
+"""(the object before, the object now, the cache with the change applied); None where there is none."""
+
+
+def queueing_hint(old: Any, new: Any, cache: ClusterCache) -> Hint:
+    """How much a change of one object in the cache matters; None is an object that is not there, or not ours."""
+    if old is None and new is None:
+        return Hint.SKIP
+    return RULES[type(old if new is None else new)](old, new, cache)
+
+
+# ----------------------------------------------------------------------------------------------------------------- pods
+def _pod(old: kinds.Pod | None, new: kinds.Pod | None, cache: ClusterCache) -> Hint:
+    pod = old if new is None else new
+    assert pod is not None
+    mine = _mine(pod, cache)
+    if new is None or new.status.phase in ENDED:
+        return _pod_gone(old, mine)
+    if old is None:
+        return _pod_came(new, mine)
+    if old.metadata.deletion_timestamp is None and new.metadata.deletion_timestamp is not None:
+        return Hint.CAPACITY if new.spec.node_name else Hint.REASONS
+    if not new.spec.node_name:
+        undecided = mine and not _being_bound(new, cache)
+        return Hint.QUEUE if undecided and _requirements(old) != _requirements(new) else Hint.SKIP
+    if not old.spec.node_name:
+        return Hint.WRITE if mine and _shows_condition(new, cache) else Hint.REASONS
+    if old.spec != new.spec:
+        return Hint.CAPACITY
+    return Hint.REASONS if _labels_and_annotations(old) != _labels_and_annotations(new) else Hint.SKIP
+
+
+def _mine(pod: kinds.Pod, cache: ClusterCache) -> bool:
+    annotations = pod.metadata.annotations or {}
+    return pod.spec.scheduler_name == cache.params.scheduler_name and names.POD_GROUP_ANNOTATION in annotations
+
+
+def _pod_gone(old: kinds.Pod | None, mine: bool) -> Hint:
+    """A pod that left or finished: its place is free."""
+    if old is None or old.status.phase in ENDED:
+        return Hint.SKIP
+    if mine:
+        return Hint.LOSS
+    return Hint.CAPACITY if old.spec.node_name else Hint.SKIP
+
+
+def _pod_came(new: kinds.Pod, mine: bool) -> Hint:
+    if new.spec.node_name:
+        return Hint.REASONS
+    return Hint.QUEUE if mine else Hint.SKIP
+
+
+def _requirements(pod: kinds.Pod) -> object:
+    """All that decides where a pod may go."""
+    return pod.spec, *_labels_and_annotations(pod), pod.status.resource_claim_statuses, pod.status.nominated_node_name
+
+
+def _labels_and_annotations(pod: kinds.Pod) -> tuple[object, object]:
+    return pod.metadata.labels, pod.metadata.annotations
+
+
+def _being_bound(pod: kinds.Pod, cache: ClusterCache) -> bool:
+    request = cache.of(kinds.BindRequest).get((pod.metadata.namespace, pod.metadata.name))
+    return request is not None and request_is_for(request, pod) and not request_failed(request)
+
+
+def _shows_condition(pod: kinds.Pod, cache: ClusterCache) -> bool:
+    """Whether its gang still shows why it waited: that is to be taken back now."""
+    name = (pod.metadata.annotations or {}).get(names.POD_GROUP_ANNOTATION, "")
+    group = cache.of(kinds.PodGroup).get((pod.metadata.namespace, name))
+    return group is not None and bool(group.status.scheduling_conditions)
+
+
+# --------------------------------------------------------------------------------------------------------- other kinds
+def _node(old: kinds.Node | None, new: kinds.Node | None, _: ClusterCache) -> Hint:
+    if new is None:
+        return Hint.LOSS
+    return Hint.SKIP if old is not None and _offer(old) == _offer(new) else Hint.CAPACITY
+
+
+def _offer(node: kinds.Node) -> object:
+    """What a node offers and to whom; why a condition is as it is does not matter."""
+    conditions = [(condition.type, condition.status) for condition in node.status.conditions or ()]
+    return node.metadata.labels, node.spec, bytes(node.status.allocatable), conditions
+
+
+def _group(old: kinds.PodGroup | None, new: kinds.PodGroup | None, _: ClusterCache) -> Hint:
+    if new is None:
+        return Hint.REASONS
+    if old is None or old.spec != new.spec:
+        return Hint.QUEUE
+    if not old.metadata.uid and new.metadata.uid:  # it was expected: now its conditions can be written
+        return Hint.REASONS
+    shown = new.status.scheduling_conditions
+    return Hint.CONDITION if shown and shown != old.status.scheduling_conditions else Hint.SKIP
+
+
+def _bind_request(old: kinds.BindRequest | None, new: kinds.BindRequest | None, cache: ClusterCache) -> Hint:
+    """A request that came is our own; one that failed is to be deleted; one that is gone leaves its pod waiting.
+
+    One for a node that went while it was written is to be deleted, too.
+    """
+    if new is not None:
+        failed = request_failed(new) and (old is None or not request_failed(old))
+        late = old is None and targets_missing_node(new, cache)
+        return Hint.QUEUE if failed or late else Hint.SKIP
+    assert old is not None
+    pod = cache.of(kinds.Pod).get((old.metadata.namespace, old.spec.pod_name))
+    return Hint.QUEUE if pod is not None and not pod.spec.node_name else Hint.SKIP
+
+
+def _config_map(old: object, new: object, _: ClusterCache) -> Hint:
+    """Only whether it exists is read."""
+    return Hint.REASONS if old is None else Hint.SKIP
+
+
+def _numa(old: Any, new: Any, _: ClusterCache) -> Hint:
+    return Hint.REASONS if new is not None and not _same(old, new) else Hint.SKIP
+
+
+def _any(old: Any, new: Any, _: ClusterCache) -> Hint:
+    if new is None:
+        return Hint.REASONS
+    return Hint.SKIP if _same(old, new) else Hint.CAPACITY
+
+
+def _same(old: Any, new: Any) -> bool:
+    """Whether two states of an object differ in nothing but their version and annotations."""
+    if old is None:
+        return False
+    fields = [name for name in new.__struct_fields__ if name != "metadata"]
+    return old.metadata.labels == new.metadata.labels and all(getattr(old, f) == getattr(new, f) for f in fields)
+
+
+RULES: Mapping[type[Any], Rule] = {
+    kinds.Pod: _pod,
+    kinds.Node: _node,
+    kinds.PodGroup: _group,
+    kinds.BindRequest: _bind_request,
+    kinds.ConfigMap: _config_map,
+    kinds.NodeResourceTopology: _numa,
+    kinds.Queue: _any,
+    kinds.PriorityClass: _any,
+    kinds.PersistentVolumeClaim: _any,
+    kinds.PersistentVolume: _any,
+    kinds.StorageClass: _any,
+    kinds.CSIStorageCapacity: _any,
+    kinds.CSIDriver: _any,
+    kinds.Topology: _any,
+    kinds.ResourceClaim: _any,
+    kinds.ResourceSlice: _any,
+    kinds.DeviceClass: _any,
+}

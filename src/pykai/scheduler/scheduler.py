@@ -1,0 +1,254 @@
+"""The scheduler: wait until a cycle is due, decide on a copy of the cache in a thread, begin to write; its assembly.
+
+While a cycle decides, watches go on; the next cycle sees what they bring. A cycle that fails is logged and tried again
+with backoff; a plan that the judge refuses is not written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+import structlog
+
+from pykai.cache.assumed import Assumptions
+from pykai.cache.cluster import ClusterCache
+from pykai.engine.policy import Policy
+from pykai.kube.api import Api
+from pykai.kube.backoff import Backoff, ItemBackoff
+from pykai.kube.clock import wall
+from pykai.kube.events import EventRecorder
+from pykai.kube.watches import Watches
+from pykai.model.params import SchedulerParams
+from pykai.model.plan import Key, Plan, Verdict
+from pykai.objects.kinds import Pod
+from pykai.observe.metrics import SCHEDULER, Metric, Metrics
+from pykai.scheduler.binds import Takeover
+from pykai.scheduler.decision import Decision, Judge, RefusedPlanError, Usage, make_decision, no_judge
+from pykai.scheduler.informers import Informers
+from pykai.scheduler.metrics import record
+from pykai.scheduler.status import StatusUpdater, WriteAccess
+from pykai.scheduler.trigger import CycleTrigger, Debounce
+from pykai.scheduler.write_queue import Loop, Spacing, WriteQueue
+from pykai.scheduler.writer import WriteConcurrency, Writer
+from pykai.scheduler.writer_context import Colocated, WriterContext
+
+log = structlog.get_logger(component="scheduler")
+
+
+def no_usage() -> Usage:
+    """No history of the queues' use."""
+    return {}
+
+
+def unobserved(_: Decision) -> None:
+    """No observer."""
+
+
+@dataclass(frozen=True)
+class Policies:
+    """How to decide: `usage` gives the queues' use over time; `observe` sees every decision once its writes began."""
+
+    policy: Policy
+    judge: Judge = no_judge
+    usage: Callable[[], Usage] = no_usage
+    observe: Callable[[Decision], None] = unobserved
+
+
+@dataclass(frozen=True)
+class State:
+    """What is known: the objects that were watched, how they are, and what was begun since."""
+
+    cache: ClusterCache
+    assumptions: Assumptions
+    informers: Informers
+
+
+class Scheduler:
+    """Runs cycles. `last` is the decision of the newest one, None before the first."""
+
+    def __init__(
+        self, policies: Policies, state: State, trigger: CycleTrigger, context: WriterContext, writer: Writer
+    ) -> None:
+        self.last: Decision | None = None
+        self.cycles = 0
+        self._policies = policies
+        self._state = state
+        self._trigger = trigger
+        self._context = context
+        self._writer = writer
+        self._failures = 0
+        self._logged: dict[Key, Verdict] = {}
+        self._backoff = Backoff()
+
+    @property
+    def params(self) -> SchedulerParams:
+        """The parameters as the cluster shaped them."""
+        return self._state.cache.params
+
+    async def run(self, ready: asyncio.Event | None = None) -> NoReturn:
+        """Schedule for ever; `ready` is set once everything is known."""
+        await self._state.informers.synced()
+        if ready is not None:
+            ready.set()
+        self._trigger.request()
+        try:
+            while True:
+                await self._trigger.wait()
+                await self.cycle()
+        finally:
+            await self._writer.in_flight.close()
+
+    async def take_over(self, api: Api) -> None:
+        """Count what an earlier leader wrote last, even if the watch has not shown it yet."""
+        await self._state.informers.synced()
+        takeover = Takeover(api, self._state.cache, self._backoff)
+        await takeover.take(self._state.assumptions, self._context)
+
+    async def cycle(self) -> None:
+        """One cycle: decide, and begin to write."""
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        self._trigger.begin()
+        self._tidy()
+        try:
+            decision = await self._decide()
+        except RefusedPlanError as error:
+            self._context.metrics.add("refused_plans_total")
+            self._failed("plan refused", error=str(error))
+        except Exception as error:  # noqa: BLE001 - a failed cycle is logged, the next one runs
+            self._context.metrics.add("failed_cycles_total")
+            self._failed("cycle failed", exc_info=error)
+        else:
+            self._failures = 0
+            self._writer.carry_out(decision)
+            self._remember(decision)
+        self._trigger.end(loop.time() - began)
+
+    def _tidy(self) -> None:
+        """Drop what is over before the cycle looks: requests that failed, assumptions that were not confirmed."""
+        pods = self._state.cache.of(Pod)
+        self._writer.give_up(
+            (request, pods.get((request.metadata.namespace, request.spec.pod_name)))
+            for request in self._state.informers.take_failed()
+        )
+        now, assumptions = self._context.access.clock(), self._state.assumptions
+        self._writer.confirm(assumptions.overdue(now))
+        for lost in assumptions.expire(now):
+            log.warning("never seen in a watch", what=lost)
+        self._state.informers.note_installed()
+
+    async def _decide(self) -> Decision:
+        now, view = self._context.access.clock(), self._state.cache.copy()
+        self._state.assumptions.lay_over(view)
+        policies = self._policies
+        return await asyncio.to_thread(make_decision, view, policies.policy, policies.judge, now, policies.usage())
+
+    def _remember(self, decision: Decision) -> None:
+        plan, self.last = decision.plan, decision
+        self.cycles += 1
+        held = self._state.assumptions.next_end()
+        self._trigger.pods_wait = bool(plan.pending or plan.nominations)
+        for instant in (plan.deadline, held):
+            if instant is not None:
+                self._context.request_cycle(instant)
+        record(decision, self._context.metrics)
+        self._policies.observe(decision)
+        self._log_verdicts(plan)
+        log.debug(
+            "cycle",
+            took_ms=round(decision.timings.whole, 1),
+            binds=len(plan.binds),
+            evictions=len(plan.evictions),
+            pending=plan.pending,
+        )
+
+    def _log_verdicts(self, plan: Plan) -> None:
+        """At `-v 4` and more: for each gang that was considered and waits, why, whenever that changes."""
+        if not log.is_enabled_for(logging.DEBUG):
+            return
+        waiting = {verdict.gang: verdict for verdict in plan.verdicts}
+        for gang, verdict in waiting.items():
+            if self._logged.get(gang) != verdict:
+                reason = " ".join((verdict.not_ready or verdict.message).split())
+                pods = [name for _, name in verdict.pods]
+                log.debug("gang waits", gang="/".join(gang), pods=pods, ready=verdict.ready, reason=reason)
+        for gang in self._logged.keys() - waiting.keys():
+            log.debug("gang does not wait any more", gang="/".join(gang))
+        self._logged = waiting
+
+    def _failed(self, what: str, **facts: object) -> None:
+        self._failures += 1
+        wait = self._backoff.after(self._failures)
+        log.error(what, next_try_seconds=wait, **facts)
+        self._context.request_cycle(self._context.access.clock() + wait)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a scheduler runs. `selective`: ask the server only for what the partition needs (watches not shared)."""
+
+    params: SchedulerParams = field(default_factory=SchedulerParams)
+    debounce: Debounce = field(default_factory=Debounce)
+    concurrency: WriteConcurrency = field(default_factory=WriteConcurrency)
+    backoff: Backoff = Backoff()
+    spacing: Spacing = field(default_factory=Spacing)
+    selective: bool = True
+    metrics_namespace: str = "kai"
+    more_metrics: tuple[Metric, ...] = ()
+    clock: Callable[[], float] = wall
+
+
+ALONE = Colocated()
+
+
+class LiveScheduler:
+    """A scheduler on a cluster. Make it before the watches run; `loop` carries out writes that may wait.
+
+    `colocated` are other components in the same process.
+    """
+
+    def __init__(  # noqa: PLR0913 - the parts of a scheduler, put together here only
+        self, api: Api, watches: Watches, policies: Policies, loop: Loop, options: Options, colocated: Colocated = ALONE
+    ) -> None:
+        steady = asyncio.get_running_loop().time
+        self._api = api
+        self.metrics = Metrics((*SCHEDULER, *options.more_metrics), options.metrics_namespace)
+        cache, assumptions = ClusterCache(options.params), Assumptions()
+        trigger = CycleTrigger(options.debounce, steady)
+        self._queue = WriteQueue(loop, steady, options.spacing)
+        self._recorder = EventRecorder(api, options.params.scheduler_name, options.clock)
+        access = WriteAccess(api, self._recorder, self._queue, options.clock)
+
+        def request_cycle(instant: float) -> None:
+            trigger.request_by(steady() + instant - options.clock())
+
+        status = StatusUpdater(access, cache, assumptions)
+        context = WriterContext(
+            access, status, assumptions, self.metrics, request_cycle, ItemBackoff(options.backoff), colocated.direct
+        )
+        informers = Informers(
+            watches, cache, assumptions, trigger.hint, selective=options.selective, expected=colocated.expected
+        )
+        state, writer = State(cache, assumptions, informers), Writer(context, options.concurrency)
+        self.scheduler = Scheduler(policies, state, trigger, context, writer)
+
+    @property
+    def params(self) -> SchedulerParams:
+        """The parameters as the cluster shaped them (whether it serves DRA)."""
+        return self.scheduler.params
+
+    async def run(self, ready: asyncio.Event | None = None, takes_over: bool = False) -> None:
+        """Schedule until cancelled; the watches must run beside. `ready` is set once everything is known.
+
+        `takes_over`: another replica led before.
+        """
+        if takes_over:
+            await self.scheduler.take_over(self._api)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._recorder.run())
+            group.create_task(self._queue.run())
+            group.create_task(self.scheduler.run(ready))

@@ -1,0 +1,365 @@
+"""Conditions of pods and PodGroups and the events beside them, written when they change.
+
+What was sent last is remembered: an unchanged reason costs one comparison per cycle, and a text that returns to an
+older one is written even while the watch still shows the older. Events are repeated now and then, because the server
+forgets them after an hour. A pod's condition is written against the version we know: a pod that was bound meanwhile
+cannot be marked as waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from operator import itemgetter
+from typing import Any
+
+from msgspec import Struct
+
+from pykai.cache.assumed import Assumptions
+from pykai.cache.cluster import ClusterCache
+from pykai.cache.pods import request_failed, request_is_for
+from pykai.kube.api import Api, Object, Patch
+from pykai.kube.codec import version_number
+from pykai.kube.errors import Conflict, NotFound
+from pykai.kube.events import EventRecorder, Regarding
+from pykai.kube.resources import POD, POD_GROUP
+from pykai.model.plan import Plan, QueueDetails, Reason, Timestamp, Verdict
+from pykai.model.resources import UNLIMITED
+from pykai.model.snapshot import Snapshot
+from pykai.model.statistics import Triple
+from pykai.model.status import Status
+from pykai.objects import names
+from pykai.objects.kinds import BindRequest, Pod, PodGroup
+from pykai.objects.units import render_quantity, rfc3339
+from pykai.scheduler.bind_requests import targets_missing_node
+from pykai.scheduler.write_queue import WriteQueue
+
+Key = tuple[str, str]
+REPEAT_SECONDS = 1800.0
+TRUST_SECONDS = 30.0
+TIMESTAMPS = {
+    "last-start": names.LAST_START_TIMESTAMP,
+    "last-eviction": names.LAST_EVICTION_TIMESTAMP,
+    "stale": names.STALE_TIMESTAMP,
+}
+_COMPARED = ("type", "nodePool", "reason", "message", "status")
+_GATED = int(Status.GATED)
+"""Looked up once: asking an enum for a member takes long in a loop."""
+
+
+# ----------------------------------------------------------------------------------------------------------- conditions
+class PodCondition(Struct, frozen=True):
+    """Why a pod waits; `written`: also in the pod's conditions, with this reason, not only as an event."""
+
+    uid: str
+    message: str
+    written: bool = True
+    reason: str = names.UNSCHEDULABLE
+
+
+class GangCondition(Struct, frozen=True):
+    """Why a gang waits: events as (reason, message) on the PodGroup of this uid, and its scheduling condition.
+
+    `scheduling` None leaves the conditions as they are.
+    """
+
+    uid: str
+    events: tuple[tuple[str, str], ...] = ()
+    scheduling: Object | None = None
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """All conditions after a cycle, by (namespace, name). `cleared`: PodGroups that still show one and wait no more."""
+
+    pods: Mapping[Key, PodCondition]
+    gangs: Mapping[Key, GangCondition]
+    cleared: tuple[Key, ...] = ()
+
+
+def conditions(snapshot: Snapshot, plan: Plan) -> Conditions:
+    """The conditions that follow from a plan, in full: `StatusUpdater` compares them with those that were sent."""
+    gangs = snapshot.gangs
+    verdicts = {verdict.gang: verdict for verdict in plan.verdicts}
+    rows = gangs.rows_of(verdicts.keys() | plan.stale.keys())
+    of_pods: dict[Key, PodCondition] = {}
+    of_gangs: dict[Key, GangCondition] = {}
+    for gang, row in sorted(rows.items(), key=itemgetter(1)):
+        verdict, group = verdicts.get(gang), gangs.objects[row]
+        events = [("StaleJob", plan.stale[gang])] if gang in plan.stale else []
+        scheduling = None
+        if verdict is not None:
+            prefix = _prefix(snapshot, group)
+            events.append(_event(verdict, prefix))
+            of_pods.update(_pod_conditions(snapshot, row, verdict, prefix))
+            scheduling = _scheduling_condition(snapshot, verdict, prefix)
+        of_gangs[gang] = GangCondition(group.metadata.uid, tuple(events), scheduling)
+    return Conditions(of_pods, of_gangs, plan.cleared)
+
+
+def _prefix(snapshot: Snapshot, group: PodGroup) -> str:
+    """For groups that move on to another node pool after one attempt: which pool it was."""
+    return f"Node-Pool '{snapshot.params.pool_title}': " if group.spec.scheduling_backoff == 1 else ""
+
+
+def _pod_conditions(snapshot: Snapshot, row: int, verdict: Verdict, prefix: str) -> Iterator[tuple[Key, PodCondition]]:
+    """The waiting pods but for gated ones; of a gang that is not ready only those that can never be in it."""
+    gangs, pods = snapshot.gangs, snapshot.pods
+    written = gangs.objects[row].spec.mark_unschedulable is not False
+    for pod in gangs.pods(row) if verdict.ready else gangs.stray_pods.get(row, ()):
+        meta = pods.objects[pod].metadata
+        message = verdict.pods.get((meta.namespace, meta.name))
+        if message is not None and pods.status[pod] != _GATED:
+            yield (meta.namespace, meta.name), PodCondition(meta.uid, prefix + message, written)
+
+
+def _event(verdict: Verdict, prefix: str) -> tuple[str, str]:
+    return (names.UNSCHEDULABLE, prefix + verdict.message) if verdict.ready else ("NotReady", verdict.not_ready)
+
+
+def _scheduling_condition(snapshot: Snapshot, verdict: Verdict, prefix: str) -> Object | None:
+    """Why the gang waits, for its status; nothing while some of it has a place."""
+    if not verdict.ready or verdict.has_place:
+        return None
+    return {
+        "type": names.UNSCHEDULABLE_ON_POOL,
+        "nodePool": snapshot.params.pool_title,
+        "reason": names.UNSCHEDULABLE,
+        "message": prefix + verdict.message,
+        "status": "True",
+        "reasons": [_reason(reason) for reason in verdict.reasons],
+    }
+
+
+def _reason(reason: Reason) -> Object:
+    details = {} if reason.queue is None else {"details": {"queueDetails": _queue_details(reason.queue)}}
+    return {"reason": reason.code, "message": reason.message, **details}
+
+
+def _queue_details(queue: QueueDetails) -> Object:
+    """The figures of the queue that is full, by which the gang was judged."""
+    figures: dict[str, Triple] = {
+        "queueRequestedResources": queue.requested,
+        "queueDeservedResources": queue.deserved,
+        "queueAllocatedNonPreemptibleResources": queue.allocated_non_preemptible,
+        "podGroupRequestedResources": queue.gang_requested,
+        "podGroupRequestedNonPreemptibleResources": queue.gang_requested_non_preemptible,
+        "queueAllocatedResources": queue.allocated,
+        "queueResourceLimits": queue.limit,
+    }
+    return {"name": queue.name, **{field: resource_list(amounts) for field, amounts in figures.items()}}
+
+
+def resource_list(amounts: Triple) -> dict[str, str]:
+    """cpu (milli), memory (bytes) and GPUs (devices) as quantities; -1 stays what it is: unlimited."""
+    cpu, memory, gpus = amounts
+    cores = cpu if cpu == UNLIMITED else cpu / 1000
+    return {"cpu": render_quantity(cores), "memory": render_quantity(memory), names.NVIDIA_GPU: render_quantity(gpus)}
+
+
+# -------------------------------------------------------------------------------------------------------------- writing
+def about_pod(pod: Pod) -> Regarding:
+    """The pod as the subject of an event."""
+    meta = pod.metadata
+    return Regarding("v1", "Pod", meta.name, meta.namespace, meta.uid)
+
+
+def about_gang(group: PodGroup) -> Regarding:
+    """The PodGroup as the subject of an event."""
+    meta = group.metadata
+    return Regarding(POD_GROUP.api_version, "PodGroup", meta.name, meta.namespace, meta.uid)
+
+
+@dataclass(frozen=True)
+class WriteAccess:
+    """Where writes go: at once (`api`), as events, or in their turn (`queue`). `clock`: seconds since the epoch."""
+
+    api: Api
+    recorder: EventRecorder
+    queue: WriteQueue
+    clock: Callable[[], float]
+
+
+class _Sent(Struct, frozen=True):
+    """A condition as it was sent: to which object, what, and the version and transition it got."""
+
+    uid: str
+    said: object
+    version: int
+    transition: int = 0
+
+    def is_newer(self, uid: str, version: str) -> bool:
+        """Whether an object in this version does not show it yet."""
+        return self.uid == uid and self.version > version_number(version)
+
+
+class StatusUpdater:
+    """Compares conditions with those that were sent, and writes the difference. Reads the live cache when it writes."""
+
+    def __init__(self, access: WriteAccess, cache: ClusterCache, assumptions: Assumptions) -> None:
+        self._access = access
+        self._cache = cache
+        self._assumptions = assumptions
+        self._pods: dict[Key, tuple[PodCondition, float]] = {}
+        self._gangs: dict[Key, tuple[GangCondition, float]] = {}
+        self._sent: dict[tuple[str, Key], _Sent] = {}
+        """The newest condition that was sent for each pod and gang that waits."""
+        self._notes: dict[Key, dict[str, str | None]] = {}
+
+    def update(self, latest: Conditions) -> None:
+        """Write what is new; objects that are not mentioned any more are forgotten."""
+        self._pods = self._changed("pod", self._pods, latest.pods)
+        self._gangs = self._changed("gang", self._gangs, latest.gangs)
+        for gang in latest.cleared:
+            self._access.queue.post(("gang", *gang), partial(self._clear_condition, gang))
+
+    def _changed(self, what: str, known: dict[Key, Any], latest: Mapping[Key, Any]) -> dict[Key, Any]:
+        now, kept = self._access.clock(), {}
+        write: Callable[[Key, Any], Awaitable[None]] = self._write_pod if what == "pod" else self._write_gang
+        for key, condition in latest.items():
+            before = known.get(key)
+            if before is not None and before[0] == condition and now - before[1] < REPEAT_SECONDS:
+                kept[key] = before
+                continue
+            kept[key] = (condition, now)
+            self._access.queue.post((what, *key), partial(write, key, condition))
+        for key in known.keys() - kept.keys():
+            self._access.queue.cancel((what, *key))
+        for kind, key in [each for each in self._sent if each[0] == what and each[1] not in kept]:
+            del self._sent[kind, key]
+        return kept
+
+    # ------------------------------------------------------------------------------------------------------------ pods
+    def mark_pod(self, key: Key, condition: PodCondition) -> None:
+        """Write PodScheduled=False with this reason into the pod, unless it has a place by then."""
+        self._access.queue.post(("pod", *key), partial(self._write_pod_condition, key, condition))
+
+    def placed(self, key: Key) -> None:
+        """The pod has a place: its waiting is not written any more."""
+        self._access.queue.cancel(("pod", *key))
+        self._pods.pop(key, None)
+        self._sent.pop(("pod", key), None)
+
+    async def _write_pod(self, key: Key, condition: PodCondition) -> None:
+        if await self._write_pod_condition(key, condition):
+            about = Regarding("v1", "Pod", key[1], key[0], condition.uid)
+            self._access.recorder.record(about, names.UNSCHEDULABLE, condition.message, "Warning")
+        elif key in self._pods and self._pods[key][0] is condition:
+            del self._pods[key]  # it was not written: if it is true after all, the next cycle does it
+
+    async def _write_pod_condition(self, key: Key, condition: PodCondition) -> bool:
+        """Bring the pod's condition up to date; False where it does not wait any more."""
+        pod = self._cache.of(Pod).get(key)
+        if pod is None or pod.metadata.uid != condition.uid or self._has_place(pod):
+            return False
+        shown = next((c for c in pod.status.conditions or () if c.type == names.POD_SCHEDULED), None)
+        said: object = None if shown is None else (shown.status, shown.reason, shown.message)
+        sent = self._sent.get(("pod", key))
+        if sent is not None and sent.is_newer(pod.metadata.uid, pod.metadata.resource_version):
+            said = sent.said
+        wanted = ("False", condition.reason, condition.message)
+        if not condition.written or said == wanted:
+            return True
+        body = {"type": names.POD_SCHEDULED, "status": "False", "reason": condition.reason}
+        body["message"] = condition.message
+        if shown is None or shown.status != "False":
+            body["lastTransitionTime"] = rfc3339(self._access.clock())
+        patch = {"metadata": {"resourceVersion": pod.metadata.resource_version}, "status": {"conditions": [body]}}
+        stored = await self._access.api.patch(POD.ref(key[1], key[0]).sub("status"), Patch.strategic(patch))
+        self._sent["pod", key] = _Sent(condition.uid, wanted, _version(stored))
+        return True
+
+    def _has_place(self, pod: Pod) -> bool:
+        key = (pod.metadata.namespace, pod.metadata.name)
+        if pod.spec.node_name or self._assumptions.assumes_bind(key):
+            return True
+        request = self._cache.of(BindRequest).get(key)
+        if request is None or not request_is_for(request, pod):
+            return False
+        return not request_failed(request) and not targets_missing_node(request, self._cache)
+
+    # ----------------------------------------------------------------------------------------------------------- gangs
+    async def _write_gang(self, key: Key, condition: GangCondition) -> None:
+        group = self._cache.of(PodGroup).get(key)
+        if group is None or group.metadata.uid != condition.uid or not condition.uid:
+            return  # an expected group has no uid: once it exists the next cycle writes it
+        if condition.scheduling is not None:
+            await self._write_scheduling_condition(group, condition.scheduling)
+        for reason, message in condition.events:
+            self._access.recorder.record(about_gang(group), reason, message)
+
+    async def _write_scheduling_condition(self, group: PodGroup, condition: Object) -> None:
+        """Append the condition as the newest, instead of older ones of the same node pool."""
+        meta, shown = group.metadata, group.status.scheduling_conditions or []
+        key, wanted = (meta.namespace, meta.name), tuple(condition[field] for field in _COMPARED)
+        sent = self._sent.get(("gang", key))
+        if sent is not None and sent.is_newer(meta.uid, meta.resource_version):
+            said, last = sent.said, sent.transition
+        else:
+            said = _said(shown[-1]) if shown and _newest(shown) is shown[-1] else None
+            last = max((_number(c.transition_id) for c in shown), default=0)
+        if said == wanted:
+            return
+        ref = POD_GROUP.ref(meta.name, meta.namespace)
+        others: list[Object] = []
+        if any(c.node_pool != condition["nodePool"] for c in shown):
+            full = await self._access.api.get(ref, Object)
+            listed = (full.get("status") or {}).get("schedulingConditions") or []
+            others = [entry for entry in listed if entry.get("nodePool") != condition["nodePool"]]
+        stamp = {"transitionID": str(last + 1), "lastTransitionTime": rfc3339(self._access.clock())}
+        body = {"status": {"schedulingConditions": [*others, {**condition, **stamp}]}}
+        stored = await self._access.api.patch(ref.sub("status"), Patch.merge(body))
+        self._sent["gang", key] = _Sent(meta.uid, wanted, _version(stored), last + 1)
+
+    async def _clear_condition(self, key: Key) -> None:
+        group = self._cache.of(PodGroup).get(key)
+        if group is not None and group.status.scheduling_conditions:
+            body: Object = {"status": {"schedulingConditions": None}}
+            await self._access.api.patch(POD_GROUP.ref(key[1], key[0]).sub("status"), Patch.merge(body))
+
+    # ------------------------------------------------------------------------------------------------------ timestamps
+    def write_timestamps(self, timestamps: tuple[Timestamp, ...]) -> None:
+        """Write instants on PodGroups; they count at once, even while they are not written yet."""
+        for each in timestamps:
+            note = {TIMESTAMPS[each.what]: None if each.at is None else rfc3339(each.at)}
+            self._assumptions.note(each.gang, note)
+            self._notes.setdefault(each.gang, {}).update(note)
+            self._access.queue.post(("notes", *each.gang), partial(self._write_notes, each.gang))
+
+    async def _write_notes(self, key: Key) -> None:
+        notes, group = self._notes.pop(key, {}), self._cache.of(PodGroup).get(key)
+        try:
+            if group is not None and not group.metadata.uid:
+                raise Conflict(f"pod group {key[0]}/{key[1]} is not written yet")
+            if group is not None and not _shows(group, notes):
+                body = {"metadata": {"annotations": notes}}
+                note = replace(Patch.merge(body), patient=True)
+                await self._access.api.patch(POD_GROUP.ref(key[1], key[0]), note)
+        except NotFound:
+            raise
+        except Exception:
+            self._notes[key] = {**notes, **self._notes.get(key, {})}
+            raise
+        self._assumptions.trust_notes(key, self._access.clock() + TRUST_SECONDS)
+
+
+def _shows(group: PodGroup, notes: Mapping[str, str | None]) -> bool:
+    known = group.metadata.annotations or {}
+    return all(known.get(name) == value for name, value in notes.items())
+
+
+def _said(condition: Any) -> tuple[str, ...]:
+    return condition.type, condition.node_pool, condition.reason, condition.message, condition.status
+
+
+def _newest(conditions: list[Any]) -> Any:
+    return max(conditions, key=lambda condition: _number(condition.transition_id))
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdigit() else 0
+
+
+def _version(stored: Object) -> int:
+    return version_number(str((stored.get("metadata") or {}).get("resourceVersion", "")))

@@ -1,0 +1,113 @@
+"""A text that returns to an older one is written, though the watch still shows the older and not what came between."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Any, cast
+
+import msgspec
+
+from pykai.cache.assumed import Assumptions
+from pykai.cache.cluster import Change, ClusterCache
+from pykai.kube.api import Api, Object, Patch, Ref
+from pykai.kube.events import EventRecorder
+from pykai.model.params import SchedulerParams
+from pykai.objects import names
+from pykai.objects.kinds import Pod, PodGroup
+from pykai.scheduler.status import Conditions, GangCondition, PodCondition, StatusUpdater, WriteAccess
+from pykai.scheduler.write_queue import Spacing, WriteQueue
+
+KEY = ("team", "waits")
+
+
+class Keys:
+    """A loop that works on its keys when asked to."""
+
+    def __init__(self) -> None:
+        self.keys: list[Hashable] = []
+        self.reconcile: Callable[[Hashable], Awaitable[float | None]] | None = None
+
+    def add(self, key: Hashable) -> None:
+        self.keys.append(key)
+
+    async def run(self, reconcile: Callable[[Hashable], Awaitable[float | None]]) -> None:
+        self.reconcile = reconcile
+
+    async def work(self) -> None:
+        assert self.reconcile is not None
+        while self.keys:
+            await self.reconcile(self.keys.pop(0))
+
+
+class Server:
+    """Stores what is patched, each time as a newer version; no watch shows it."""
+
+    def __init__(self) -> None:
+        self.version = 1
+        self.stored: list[Object] = []
+
+    async def patch(self, ref: Ref, patch: Patch) -> Object:
+        assert isinstance(patch.body, dict)
+        self.version += 1
+        self.stored.append(patch.body["status"])
+        return {"metadata": {"resourceVersion": str(self.version)}}
+
+
+class Bench:
+    """A status updater between a server and a cache that has seen the text "a"."""
+
+    def __init__(self) -> None:
+        self.server, self.keys, self.cache = Server(), Keys(), ClusterCache(SchedulerParams())
+        api = cast(Api, self.server)
+        queue = WriteQueue(self.keys, lambda: 0.0, Spacing(0.0, 0.0, 0.0))
+        self.run = queue.run
+        access = WriteAccess(api, EventRecorder(api, "test", lambda: 0.0), queue, lambda: 0.0)
+        self.updater = StatusUpdater(access, self.cache, Assumptions())
+
+    def show(self, kind: type[Any], obj: Object, version: int) -> None:
+        """The watch shows the object in this version."""
+        meta = {"name": KEY[1], "namespace": KEY[0], "uid": "u", "resourceVersion": str(version)}
+        self.cache.apply(Change(msgspec.convert({"spec": {}, **obj, "metadata": meta}, kind)))
+
+    async def update(self, pods: dict[Any, Any], gangs: dict[Any, Any]) -> list[Object]:
+        """What is written for these conditions."""
+        before = len(self.server.stored)
+        await self.run()
+        self.updater.update(Conditions(pods, gangs))
+        await self.keys.work()
+        return self.server.stored[before:]
+
+
+def scheduling(text: str) -> Object:
+    fixed = {"type": names.UNSCHEDULABLE_ON_POOL, "nodePool": "default", "reason": names.UNSCHEDULABLE}
+    return {**fixed, "message": text, "status": "True"}
+
+
+async def test_the_condition_of_a_group() -> None:
+    bench = Bench()
+    shown = {"status": {"schedulingConditions": [{**scheduling("a"), "transitionID": "1"}]}}
+    bench.show(PodGroup, shown, 1)
+
+    async def written(text: str) -> list[tuple[str, str]]:
+        bodies = await bench.update({}, {KEY: GangCondition("u", (), scheduling(text))})
+        return [(c["message"], c["transitionID"]) for body in bodies for c in body["schedulingConditions"]]
+
+    assert await written("a") == [], "the watch shows it"
+    assert await written("b") == [("b", "2")]
+    assert await written("a") == [("a", "3")], "the server has b, whatever the watch shows"
+    bench.show(PodGroup, {"status": {"schedulingConditions": [{**scheduling("c"), "transitionID": "9"}]}}, 9)
+    assert await written("b") == [("b", "10")], "a newer version counts more than what was sent"
+
+
+async def test_the_condition_of_a_pod() -> None:
+    bench = Bench()
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "a"}
+    bench.show(Pod, {"status": {"conditions": [condition]}}, 1)
+
+    async def written(text: str) -> list[str]:
+        bodies = await bench.update({KEY: PodCondition("u", text)}, {})
+        return [c["message"] for body in bodies for c in body["conditions"]]
+
+    assert await written("a") == []
+    assert await written("b") == ["b"]
+    assert await written("a") == ["a"]
