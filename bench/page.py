@@ -70,13 +70,13 @@ def worst(found: Sequence[Comparison]) -> str:
     missed = [c for part, c in sorted(judged, key=itemgetter(0)) if part < 1]
     if not missed:
         return "Every file reaches what is asked of it, from parsed objects and warm.\n"
-    cold = "; ".join(
-        f"{c.run.case.scenario.name} at {c.run.nodes:,} nodes {figures.times(c.ratio)}"
+    cold = "\n".join(
+        f"* {c.run.case.scenario.name} at {c.run.nodes:,} nodes {figures.times(c.ratio)}"
         f" ({figures.times(c.warm_ratio)} warm) of {figures.times(c.run.case.target)}"
         for c in missed
     )
     warm = sum(1 for _, c in judged if not c.met)
-    return f"Of {len(judged)} files {len(missed)} miss what is asked from parsed objects, {warm} also warm: {cold}.\n"
+    return f"Of {len(judged)} files {len(missed)} miss what is asked from parsed objects, {warm} also warm:\n\n{cold}\n"
 
 
 def _list(sizes: Iterable[int]) -> str:
