@@ -26,9 +26,9 @@ from bench.measure import BenchError
 from bench.page import markdown
 from pykai.cli.install import install
 from pykai.kube.api import Api, Selection
-from pykai.kube.replica import Change
+from pykai.kube.informer import InformerFactory
+from pykai.kube.informer_store import Change
 from pykai.kube.resources import JOB, NAMESPACE, POD
-from pykai.kube.watches import Watches
 from pykai.local.session import connect
 from pykai.objects import names
 from pykai.observe import tables
@@ -135,7 +135,7 @@ def outcome(load: str, progress: Progress, before: Meter, after: Meter, since: f
 @contextlib.asynccontextmanager
 async def followed(api: Api, space: str) -> AsyncIterator[Progress]:
     """The pods of a namespace, followed while the block runs."""
-    progress, watches = Progress(), Watches(api)
+    progress, watches = Progress(), InformerFactory(api)
     watches.of(POD, _Pod, Selection(space)).subscribe(progress.see)
     following = asyncio.create_task(watches.run())
     try:

@@ -30,7 +30,7 @@ from pykai.config import scheduler as configuration
 from pykai.config.scheduler import SchedulerConfig
 from pykai.kube import resources
 from pykai.kube.api import EventType, Object, Resource, Selection
-from pykai.kube.watch import SharedWatch
+from pykai.kube.informer import SharedInformer
 from pykai.model.params import SchedulerParams
 from pykai.objects import names
 from pykai.observe import tables
@@ -100,7 +100,7 @@ def pod(number: int, on: str = "", asked: Mapping[str, str] = _ASKED) -> Object:
     return {"metadata": meta, "spec": spec, "status": {"phase": "Running" if on else "Pending"}}
 
 
-class Told(SharedWatch[Any]):
+class Told(SharedInformer[Any]):
     """A watch that is told its events."""
 
     def tell(self, event: EventType, raw: msgspec.Raw) -> None:
@@ -110,7 +110,7 @@ class Told(SharedWatch[Any]):
 
 
 class ToldWatches:
-    """Watches by resource, without a server."""
+    """Informers by resource, without a server."""
 
     def __init__(self) -> None:
         self.by_resource: dict[Resource, Told] = {}

@@ -25,9 +25,9 @@ from bench.live_cluster import LiveCluster
 from bench.measure import BenchError
 from pykai.kube.api import Api, Deletion, EventType, Object, Propagation, Selection
 from pykai.kube.errors import AlreadyExists, NotFound
-from pykai.kube.replica import Change
+from pykai.kube.informer import InformerFactory
+from pykai.kube.informer_store import Change
 from pykai.kube.resources import JOB, NAMESPACE, POD, QUEUE
-from pykai.kube.watches import Watches
 from pykai.objects import names
 
 SPACE = "bench"
@@ -106,7 +106,7 @@ class Lives:
 @contextlib.asynccontextmanager
 async def followed(api: Api) -> AsyncIterator[Lives]:
     """The lives of pods, kept while the block runs."""
-    lives, watches = Lives(), Watches(api)
+    lives, watches = Lives(), InformerFactory(api)
     watches.of(POD, _Pod).subscribe(lives.see)
     following = asyncio.create_task(watches.run())
     try:

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
+from pykai.kube.client import HttpApi
 from pykai.kube.errors import NotFound
-from pykai.kube.http import HttpApi
 from pykai.kube.resources import NAMESPACE, SERVICE_ACCOUNT
 from pykai.local.build import Lines, ensure_binary
 from pykai.local.cluster import ControlPlane, start_cluster

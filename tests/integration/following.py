@@ -7,8 +7,8 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
 
 from pykai.kube.api import Api, Object, Resource
-from pykai.kube.replica import Change
-from pykai.kube.watches import Watches
+from pykai.kube.informer import InformerFactory
+from pykai.kube.informer_store import Change
 
 Handler = Callable[[Change[Object]], None]
 
@@ -16,7 +16,7 @@ Handler = Callable[[Change[Object]], None]
 @contextlib.asynccontextmanager
 async def followed(api: Api, handlers: Mapping[Resource, Handler]) -> AsyncIterator[None]:
     """Every change of these kinds is handed on, from what there is at the beginning on."""
-    watches = Watches(api)
+    watches = InformerFactory(api)
     for resource, handler in handlers.items():
         watches.of(resource, Object).subscribe(handler)
     following = asyncio.create_task(watches.run())

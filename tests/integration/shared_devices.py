@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from pykai.kube.api import EventType, Object, Resource
-from pykai.kube.replica import Change
+from pykai.kube.informer_store import Change
 from pykai.kube.resources import BIND_REQUEST, POD
 from pykai.local.session import connect
 from pykai.objects import names

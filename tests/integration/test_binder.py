@@ -17,8 +17,9 @@ from pykai.controllers.binder import Binder
 from pykai.hollow.settings import KubeletSettings
 from pykai.hollow.shapes import GpuShape, NodeShape, devices
 from pykai.kube.api import Object, Selection
+from pykai.kube.client import HttpApi
 from pykai.kube.errors import AlreadyExists, NotFound
-from pykai.kube.http import HttpApi
+from pykai.kube.informer import InformerFactory
 from pykai.kube.resources import (
     BIND_REQUEST,
     CONFIG_MAP,
@@ -29,7 +30,6 @@ from pykai.kube.resources import (
     RUNTIME_CLASS,
     STORAGE_CLASS,
 )
-from pykai.kube.watches import Watches
 from pykai.local.kubelet import hollow_nodes
 from pykai.objects import names
 
@@ -52,7 +52,7 @@ async def cluster(real_api: HttpApi) -> AsyncIterator[HttpApi]:
 
 @asynccontextmanager
 async def running_binder(api: HttpApi) -> AsyncIterator[None]:
-    watches = Watches(api)
+    watches = InformerFactory(api)
     binder = Binder(api, watches)
     tasks = [asyncio.create_task(watches.run()), asyncio.create_task(binder.run())]
     try:

@@ -21,12 +21,12 @@ from pykai.controllers import operator
 from pykai.controllers.operator import OperatorSettings, Site, upgrade
 from pykai.controllers.operator.observation import MONITOR
 from pykai.kube.api import Api, Object, Patch, Ref, Selection
-from pykai.kube.credentials import Token, from_kubeconfig
+from pykai.kube.auth import Token, from_kubeconfig
+from pykai.kube.client import HttpApi
 from pykai.kube.definitions import define
 from pykai.kube.errors import NotFound
-from pykai.kube.http import HttpApi
+from pykai.kube.informer import InformerFactory
 from pykai.kube.resources import CONFIG, CRD, DEPLOYMENT, MUTATING_WEBHOOK, NAMESPACE, QUEUE, SHARD, VALIDATING_WEBHOOK
-from pykai.kube.watches import Watches
 from pykai.local.cluster import ControlPlane
 from pykai.objects.crds import manifests
 from pykai.observe.metrics import WorkMetrics
@@ -227,9 +227,9 @@ def _as_started(container: Object, monkeypatch: pytest.MonkeyPatch) -> tuple[Pro
 
 async def _follows(api: HttpApi, process: Process, compose: Compose) -> None:
     """Run the component until it has seen everything it follows."""
-    seen: list[Watches] = []
+    seen: list[InformerFactory] = []
 
-    def noted(api: Api, watches: Watches, work: WorkMetrics) -> Composition:
+    def noted(api: Api, watches: InformerFactory, work: WorkMetrics) -> Composition:
         seen.append(watches)
         return compose(api, watches, work)
 

@@ -11,7 +11,7 @@ import pytest
 from pykai.cli.local_cluster import Product
 from pykai.hollow.shapes import NodeShape
 from pykai.kube.api import Object
-from pykai.kube.http import HttpApi
+from pykai.kube.client import HttpApi
 from pykai.kube.resources import DEVICE_CLASS, POD, QUEUE, RESOURCE_CLAIM, RESOURCE_SLICE
 from pykai.local import parts
 from pykai.local.cluster import start_cluster

@@ -19,8 +19,8 @@ import pytest
 from pykai.cli.install import install
 from pykai.hollow.shapes import GpuShape, NodeShape, repeat
 from pykai.kube.api import Api, EventType, Object, Selection
-from pykai.kube.http import HttpApi
-from pykai.kube.replica import Change
+from pykai.kube.client import HttpApi
+from pykai.kube.informer_store import Change
 from pykai.kube.resources import BIND_REQUEST, EVENT, POD
 from pykai.local.cluster import ControlPlane
 from pykai.local.kubelet import hollow_nodes

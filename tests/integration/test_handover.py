@@ -13,7 +13,7 @@ from pykai.cli.reservation import on_hollow_nodes
 from pykai.hollow.settings import KubeletSettings
 from pykai.hollow.shapes import GpuShape, NodeShape
 from pykai.kube.api import Object, Selection
-from pykai.kube.http import HttpApi
+from pykai.kube.client import HttpApi
 from pykai.kube.resources import POD, POD_GROUP, QUEUE
 from pykai.local.cluster import ControlPlane
 from pykai.local.kubelet import hollow_nodes

@@ -27,7 +27,8 @@ from pykai.kube.api import (
     Selection,
     WatchEvent,
 )
-from pykai.kube.credentials import find_access
+from pykai.kube.auth import find_access
+from pykai.kube.client import HttpApi
 from pykai.kube.errors import (
     AlreadyExists,
     ApiError,
@@ -39,7 +40,7 @@ from pykai.kube.errors import (
     Unsupported,
 )
 from pykai.kube.events import EventRecorder, Regarding
-from pykai.kube.http import HttpApi
+from pykai.kube.informer import InformerFactory, SharedInformer
 from pykai.kube.lease import Election, Term
 from pykai.kube.memory import MemoryApi
 from pykai.kube.resources import (
@@ -54,8 +55,6 @@ from pykai.kube.resources import (
     TOPOLOGY,
 )
 from pykai.kube.transport import Settings
-from pykai.kube.watch import SharedWatch
-from pykai.kube.watches import Watches
 from pykai.local.cluster import ControlPlane
 from pykai.objects.crds import manifests
 from tests.permissive_crd import permissive_crd
@@ -693,7 +692,7 @@ async def test_a_forgotten_version_is_gone(api: Api, space: str) -> None:
 async def test_a_shared_watch_sees_every_life(api: Api, space: str) -> None:
     await api.create(CONFIG_MAP, config_map("first"), space)
     where = Selection(space, fields="metadata.name!=kube-root-ca.crt")
-    watch = SharedWatch(api, CONFIG_MAP, Settled, where)
+    watch = SharedInformer(api, CONFIG_MAP, Settled, where)
     told: list[tuple[str, str]] = []
     watch.subscribe(lambda change: told.append((change.type.value, change.object.metadata.name)))
     task = asyncio.create_task(watch.run())
@@ -718,7 +717,7 @@ async def test_a_shared_watch_sees_every_life(api: Api, space: str) -> None:
 async def test_a_kind_installed_later_is_picked_up(api: Api) -> None:
     group = f"{fresh('late')}.example.org"
     resource = Resource(group, "v1", "widgets", "Widget", False)
-    watches = Watches(api)
+    watches = InformerFactory(api)
     watch = watches.of(resource, Object, optional=True)
     task = asyncio.create_task(watches.run())
     try:

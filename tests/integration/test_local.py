@@ -18,7 +18,7 @@ from pykai.hollow.nvml import FakeNvml
 from pykai.hollow.settings import KubeletSettings, Log
 from pykai.hollow.shapes import Device, GpuShape, NodeShape, devices
 from pykai.kube.api import Object, Patch, Selection
-from pykai.kube.http import HttpApi
+from pykai.kube.client import HttpApi
 from pykai.kube.pods import bind
 from pykai.kube.resources import JOB, NODE, POD
 from pykai.local import clusters

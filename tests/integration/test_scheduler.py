@@ -24,10 +24,10 @@ from pykai.config.scheduler import SchedulerConfig, policy
 from pykai.controllers.loop import Pace, ReconcileLoop
 from pykai.hollow.shapes import GpuShape, NodeShape
 from pykai.kube.api import Object, Patch, Selection
-from pykai.kube.http import HttpApi
+from pykai.kube.client import HttpApi
+from pykai.kube.informer import InformerFactory
 from pykai.kube.pods import bind
 from pykai.kube.resources import BIND_REQUEST, POD, POD_GROUP, QUEUE
-from pykai.kube.watches import Watches
 from pykai.local.kubelet import hollow_nodes
 from pykai.model.params import SchedulerParams
 from pykai.objects import names
@@ -114,7 +114,7 @@ async def ground(real_api: HttpApi, namespace: str) -> AsyncIterator[Ground]:
 @asynccontextmanager
 async def scheduler(ground: Ground, debounce: Debounce = USUAL) -> AsyncIterator[LiveScheduler]:
     """A scheduler of the pool that runs while the block does."""
-    watches = Watches(ground.api)
+    watches = InformerFactory(ground.api)
     mind = Policies(policy(SchedulerConfig(), registry.make, registry.BUILT_IN), verify)
     loop = ReconcileLoop[Hashable]("status", Pace(5))
     live = LiveScheduler(ground.api, watches, mind, loop, Options(SchedulerParams(node_pool=ground.pool), debounce))

@@ -20,7 +20,7 @@ from pykai.controllers.binder.reservations import reservation_name
 from pykai.hollow.settings import KubeletSettings
 from pykai.hollow.shapes import GpuShape, NodeShape
 from pykai.kube.api import Object
-from pykai.kube.http import HttpApi
+from pykai.kube.client import HttpApi
 from pykai.kube.resources import MUTATING_WEBHOOK, VALIDATING_WEBHOOK
 from pykai.local.cluster import ControlPlane
 from pykai.local.kubelet import hollow_nodes

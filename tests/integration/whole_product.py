@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pykai.cli.local_cluster import Product
 from pykai.kube.api import Object
-from pykai.kube.http import HttpApi
+from pykai.kube.client import HttpApi
 from pykai.kube.resources import MUTATING_WEBHOOK, VALIDATING_WEBHOOK
 from tests.timeouts import TIMEOUT_SECONDS
 

@@ -15,7 +15,7 @@ from pykai.cli.component import Composition, Part, own_namespace, process_of, ru
 from pykai.cli.flags import CLIENT, LOGS, SERVERS, Flag, takes, warn_ineffective
 from pykai.cli.webhooks import PODS, WEBHOOK, Webhooks, WebhookSettings, watched_priority_classes, webhook_settings
 from pykai.kube.api import Api
-from pykai.kube.watches import Watches
+from pykai.kube.informer import InformerFactory
 from pykai.objects import names
 from pykai.observe.metrics import WorkMetrics
 
@@ -51,7 +51,7 @@ def pod_settings(given: dict[str, Any]) -> PodSettings:
 
 
 def compose(
-    admission: Admission, webhook: WebhookSettings, api: Api, watches: Watches, work: WorkMetrics
+    admission: Admission, webhook: WebhookSettings, api: Api, watches: InformerFactory, work: WorkMetrics
 ) -> Composition:
     """The webhooks as a component."""
     rules = replace(admission, priority_classes=watched_priority_classes(watches))

@@ -42,10 +42,10 @@ from pykai.controllers.podgrouper.grouper import PodGrouperSettings
 from pykai.controllers.podgrouper.rules.workload import GroupingSettings as GroupingSettings
 from pykai.controllers.status.pod_groups import PodGroupStatusSettings
 from pykai.kube.api import Api
-from pykai.kube.credentials import find_access
-from pykai.kube.http import HttpApi
+from pykai.kube.auth import find_access
+from pykai.kube.client import HttpApi
+from pykai.kube.informer import InformerFactory
 from pykai.kube.resources import POD_GROUP
-from pykai.kube.watches import Watches
 from pykai.objects import names
 from pykai.observe.metrics import WorkMetrics
 from pykai.scheduler.group_membership import ExpectedGroups
@@ -91,7 +91,7 @@ class AllSettings:
     """Whether plain pods take a BindRequest, too (docs/adr/0009)."""
 
 
-def compose(settings: AllSettings, api: Api, watches: Watches, work: WorkMetrics) -> Composition:
+def compose(settings: AllSettings, api: Api, watches: InformerFactory, work: WorkMetrics) -> Composition:
     """All components as one."""
     options = replace(settings.scheduler.options, selective=False)
     binds = binder.make(settings.binder, api, watches, work)

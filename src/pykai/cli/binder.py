@@ -15,7 +15,7 @@ from pykai.config.fields import FieldError, converted
 from pykai.controllers.binder import Binder, BinderSettings, BindRules, Plugin, ReservationTemplate, read_plugins
 from pykai.controllers.loop import Pace
 from pykai.kube.api import Api
-from pykai.kube.watches import Watches
+from pykai.kube.informer import InformerFactory
 from pykai.objects import names, units
 from pykai.observe.metrics import WorkMetrics
 
@@ -124,7 +124,7 @@ def _plugins(text: str) -> Mapping[str, Plugin]:
         raise click.BadParameter(str(error), param_hint="--plugins") from error
 
 
-def make(settings: BinderSettings, api: Api, watches: Watches, work: WorkMetrics) -> Binder:
+def make(settings: BinderSettings, api: Api, watches: InformerFactory, work: WorkMetrics) -> Binder:
     """A binder."""
     meters = {name: work.meter(name) for name in ("bindrequest", "reservation")}
     return Binder(api, watches, settings, meters)
@@ -135,7 +135,7 @@ def part(made: Binder) -> Part:
     return Part("binder", made.run)
 
 
-def compose(settings: BinderSettings, api: Api, watches: Watches, work: WorkMetrics) -> Composition:
+def compose(settings: BinderSettings, api: Api, watches: InformerFactory, work: WorkMetrics) -> Composition:
     """The binder as a component."""
     return Composition([part(make(settings, api, watches, work))])
 

@@ -21,14 +21,14 @@ import click
 import structlog
 
 from pykai.kube.api import Api
+from pykai.kube.auth import CredentialsError, find_access
+from pykai.kube.client import HttpApi
 from pykai.kube.clock import wall
-from pykai.kube.credentials import CredentialsError, find_access
 from pykai.kube.errors import ApiError
-from pykai.kube.http import HttpApi
+from pykai.kube.informer import InformerFactory
 from pykai.kube.lease import Election, LeadershipLost
 from pykai.kube.resources import LEASE
 from pykai.kube.transport import Settings as ClientSettings
-from pykai.kube.watches import Watches
 from pykai.objects import names
 from pykai.observe import logs
 from pykai.observe.http import AddressError, Maker, health_pages, metrics_page, serving
@@ -62,7 +62,7 @@ class Composition:
     pages: Mapping[str, Maker] = field(default_factory=dict)
 
 
-Compose = Callable[[Api, Watches, WorkMetrics], Composition]
+Compose = Callable[[Api, InformerFactory, WorkMetrics], Composition]
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ async def live(
     all_ready: asyncio.Event | None = None,
 ) -> None:
     """Run a component on a connection until cancelled; raises what ended it. `all_ready` is set once every part is."""
-    watches, work = Watches(api), WorkMetrics()
+    watches, work = InformerFactory(api), WorkMetrics()
     composed = compose(api, watches, work)
     ready = {part.name: asyncio.Event() for part in composed.parts}
 

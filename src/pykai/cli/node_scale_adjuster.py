@@ -13,7 +13,7 @@ from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, Flag, takes, warn_i
 from pykai.controllers import node_scale
 from pykai.controllers.node_scale import NodeScalerSettings, ScalingPodTemplate, ScalingSettings
 from pykai.kube.api import Api
-from pykai.kube.watches import Watches
+from pykai.kube.informer import InformerFactory
 from pykai.objects import names
 from pykai.observe.metrics import WorkMetrics
 
@@ -41,7 +41,7 @@ def settings_of(given: dict[str, Any]) -> NodeScalerSettings:
     return NodeScalerSettings(ScalingSettings(template, given["scheduler_name"], ratio))
 
 
-def compose(settings: NodeScalerSettings, api: Api, watches: Watches, work: WorkMetrics) -> Composition:
+def compose(settings: NodeScalerSettings, api: Api, watches: InformerFactory, work: WorkMetrics) -> Composition:
     """The adjuster as a component."""
     metered = replace(settings, meters=work.meter)
     return Composition([Part("node-scale-adjuster", partial(node_scale.run, api, watches, metered))])

@@ -13,7 +13,7 @@ from pykai.cli.component import Composition, Part, process_of, run_component
 from pykai.cli.flags import LOGS, Flag, client, takes, time_above, time_at_least, warn_ineffective
 from pykai.controllers.numa_exporter import Exporter, ExporterSettings, TopologyError, kubelet, numa_of_cpus
 from pykai.kube.api import Api
-from pykai.kube.watches import Watches
+from pykai.kube.informer import InformerFactory
 from pykai.objects import units
 from pykai.observe.metrics import WorkMetrics
 
@@ -43,7 +43,9 @@ def settings_of(given: dict[str, Any]) -> ExporterSettings:
         raise click.BadParameter(str(error), param_hint="--sysfs-root") from error
 
 
-def compose(settings: ExporterSettings, socket: str, api: Api, watches: Watches, work: WorkMetrics) -> Composition:
+def compose(
+    settings: ExporterSettings, socket: str, api: Api, watches: InformerFactory, work: WorkMetrics
+) -> Composition:
     """The exporter as a component."""
     return Composition([Part("numa-placement-exporter", Exporter(api, kubelet(socket), settings).run)])
 

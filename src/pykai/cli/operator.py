@@ -37,7 +37,7 @@ from pykai.controllers.operator import OperatorSettings, PodScope, Site, Webhook
 from pykai.controllers.operator.components import Endpoint
 from pykai.controllers.operator.desired import Programs
 from pykai.kube.api import Api
-from pykai.kube.watches import Watches
+from pykai.kube.informer import InformerFactory
 from pykai.objects import names
 from pykai.observe.metrics import WorkMetrics
 from pykai.plugins import registry
@@ -124,7 +124,7 @@ async def ping(address: str, seconds: float) -> str:
         return str(error)
 
 
-def compose(settings: OperatorSettings, api: Api, watches: Watches, work: WorkMetrics) -> Composition:
+def compose(settings: OperatorSettings, api: Api, watches: InformerFactory, work: WorkMetrics) -> Composition:
     """The operator as a component."""
     metered = replace(settings, meters=work.meter)
     return Composition([Part("operator", partial(controller.run, api, watches, metered))])

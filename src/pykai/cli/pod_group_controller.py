@@ -15,7 +15,7 @@ from pykai.cli.webhooks import POD_GROUPS, WEBHOOK, Webhooks, WebhookSettings, w
 from pykai.controllers.status import pod_groups
 from pykai.controllers.status.pod_groups import PodGroupStatusSettings
 from pykai.kube.api import Api, Selection
-from pykai.kube.watches import Watches
+from pykai.kube.informer import InformerFactory
 from pykai.objects import names
 from pykai.observe.metrics import WorkMetrics
 
@@ -31,7 +31,7 @@ def compose(
     settings: PodGroupStatusSettings,
     webhook: WebhookSettings | None,
     api: Api,
-    watches: Watches,
+    watches: InformerFactory,
     work: WorkMetrics,
 ) -> Composition:
     """The controller as a component; `webhook` None: it validates nothing."""

@@ -15,7 +15,7 @@ from pykai.controllers.podgrouper.deferred import ExpectedGroups
 from pykai.controllers.podgrouper.grouper import PodGrouperSettings
 from pykai.controllers.podgrouper.rules.workload import GroupingSettings
 from pykai.kube.api import Api, Selection
-from pykai.kube.watches import Watches
+from pykai.kube.informer import InformerFactory
 from pykai.objects import names
 from pykai.observe.metrics import WorkMetrics
 
@@ -65,7 +65,7 @@ def alone(settings: PodGrouperSettings) -> PodGrouperSettings:
 def compose(
     settings: PodGrouperSettings,
     api: Api,
-    watches: Watches,
+    watches: InformerFactory,
     work: WorkMetrics,
     expectations: ExpectedGroups | None = None,
 ) -> Composition:

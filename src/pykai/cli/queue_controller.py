@@ -29,8 +29,8 @@ from pykai.controllers.status import queues
 from pykai.controllers.status.queue_metrics import LABELS, QueueLabels, QueueMetrics
 from pykai.controllers.status.queues import QueueStatusSettings
 from pykai.kube.api import Api
+from pykai.kube.informer import InformerFactory
 from pykai.kube.resources import QUEUE
-from pykai.kube.watches import Watches
 from pykai.objects import kinds, names
 from pykai.observe.metrics import WorkMetrics
 
@@ -84,13 +84,13 @@ def tell_unseen(labels: QueueLabels) -> None:
         log.warning("flag has no effect", flag="--queue-label-to-default-metric-value", why=why)
 
 
-def queues_in(watches: Watches) -> Callable[[], Iterable[kinds.Queue]]:
+def queues_in(watches: InformerFactory) -> Callable[[], Iterable[kinds.Queue]]:
     """The queues there are when asked."""
     watch = watches.of(QUEUE, kinds.Queue)
     return lambda: [queue for _, queue in watch.items()]
 
 
-def compose(settings: QueueControllerSettings, api: Api, watches: Watches, work: WorkMetrics) -> Composition:
+def compose(settings: QueueControllerSettings, api: Api, watches: InformerFactory, work: WorkMetrics) -> Composition:
     """The controller as a component."""
     metered = replace(settings.status, meters=work.meter)
     parts = [Part("queue-controller", partial(queues.run, api, watches, metered))]

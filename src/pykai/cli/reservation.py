@@ -23,9 +23,9 @@ from pykai.hollow.settings import Log as PodLog
 from pykai.hollow.settings import OnStart, Program
 from pykai.hollow.shapes import Device
 from pykai.kube.api import Api, Object, Patch, Ref
-from pykai.kube.credentials import find_access
+from pykai.kube.auth import find_access
+from pykai.kube.client import HttpApi
 from pykai.kube.errors import ApiError, NotFound
-from pykai.kube.http import HttpApi
 from pykai.kube.resources import POD
 from pykai.objects import names
 

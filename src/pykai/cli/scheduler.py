@@ -24,9 +24,9 @@ from pykai.controllers.usage import QUERY_LATENCY, UsageLister, UsageSource, sou
 from pykai.engine.policy import Policy
 from pykai.kube.api import Api
 from pykai.kube.clock import wall
+from pykai.kube.informer import InformerFactory
 from pykai.kube.lease import scheduler_lease
 from pykai.kube.transport import Settings as ClientSettings
-from pykai.kube.watches import Watches
 from pykai.model.params import SchedulerParams
 from pykai.objects import names, units
 from pykai.observe import logs
@@ -189,7 +189,7 @@ def check_config(config: SchedulerConfig) -> None:
 
 
 def compose(
-    settings: SchedulerSettings, api: Api, watches: Watches, work: WorkMetrics, colocated: Colocated = ALONE
+    settings: SchedulerSettings, api: Api, watches: InformerFactory, work: WorkMetrics, colocated: Colocated = ALONE
 ) -> Composition:
     """The scheduler as a component; every plan is judged before it is written. `colocated`: others in the process."""
     keep_freed_memory()

@@ -25,8 +25,8 @@ from pykai.cli.flags import Flag, port
 from pykai.controllers.unstructured import UnstructuredView
 from pykai.kube.api import Api, Object, Resource
 from pykai.kube.errors import AlreadyExists, Conflict, NotFound
+from pykai.kube.informer import InformerFactory
 from pykai.kube.resources import MUTATING_WEBHOOK, PRIORITY_CLASS, QUEUE, VALIDATING_WEBHOOK
-from pykai.kube.watches import Watches
 from pykai.objects import kinds
 
 _TRIES = 10
@@ -141,13 +141,13 @@ def covers(live: Any, wanted: Any) -> bool:
     return bool(live == wanted)
 
 
-def watched_queues(watches: Watches) -> Callable[[], Mapping[str, Any]]:
+def watched_queues(watches: InformerFactory) -> Callable[[], Mapping[str, Any]]:
     """The queues there are, as the rules for queues read them."""
     view: UnstructuredView[str] = UnstructuredView(watches.of(QUEUE, kinds.Queue), lambda name: ("", name))
     return lambda: view
 
 
-def watched_priority_classes(watches: Watches) -> Callable[[], Collection[str]]:
+def watched_priority_classes(watches: InformerFactory) -> Callable[[], Collection[str]]:
     """The names of the priority classes there are."""
     watch = watches.of(PRIORITY_CLASS, kinds.PriorityClass)
     return lambda: [name for (_, name), _ in watch.items()]

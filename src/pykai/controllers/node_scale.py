@@ -22,9 +22,9 @@ from pykai.controllers.unstructured import Object, unstructured_pod
 from pykai.kube.api import EVERYTHING, Api, Patch, Selection
 from pykai.kube.clock import steady
 from pykai.kube.errors import AlreadyExists, Conflict, NotFound
-from pykai.kube.replica import Change
+from pykai.kube.informer import InformerFactory
+from pykai.kube.informer_store import Change
 from pykai.kube.resources import POD
-from pykai.kube.watches import Watches
 from pykai.objects import gpu_request, kinds, names, units
 from pykai.objects.units import sum_resources
 
@@ -268,7 +268,7 @@ class NodeScalerSettings:
 class NodeScaler:
     """The controller; `run` works until cancelled."""
 
-    def __init__(self, api: Api, watches: Watches, settings: NodeScalerSettings) -> None:
+    def __init__(self, api: Api, watches: InformerFactory, settings: NodeScalerSettings) -> None:
         self._api = api
         self._settings = settings
         self._pods = watches.of(POD, kinds.Pod, settings.pods)
@@ -338,6 +338,6 @@ class NodeScaler:
         return seen.metadata.resource_version if seen is not None else ""
 
 
-async def run(api: Api, watches: Watches, settings: NodeScalerSettings, ready: asyncio.Event) -> None:
+async def run(api: Api, watches: InformerFactory, settings: NodeScalerSettings, ready: asyncio.Event) -> None:
     """Reconcile scaling pods until cancelled."""
     await NodeScaler(api, watches, settings).run(ready)

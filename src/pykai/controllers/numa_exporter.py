@@ -23,7 +23,7 @@ from pykai.controllers.loop import Pace, ReconcileLoop, RetryLater
 from pykai.controllers.podresources import PodResources, PodResourcesError, list_pod_resources
 from pykai.kube.api import Api, Patch, Selection
 from pykai.kube.errors import ApiError, NotFound
-from pykai.kube.replica import Key
+from pykai.kube.informer_store import Key
 from pykai.kube.resources import POD
 from pykai.objects import kinds, names
 

@@ -14,7 +14,7 @@ from pykai.controllers.unstructured import Object
 from pykai.kube.api import EventType
 from pykai.kube.clock import steady
 from pykai.kube.codec import version_number
-from pykai.kube.replica import Change, Key
+from pykai.kube.informer_store import Change, Key
 
 MUTATION_SECONDS = 10.0
 

@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 from msgspec import Struct, json
 
-from pykai.kube.replica import Key
-from pykai.kube.watch import SharedWatch
+from pykai.kube.informer import SharedInformer
+from pykai.kube.informer_store import Key
 from pykai.objects import kinds
 
 K = TypeVar("K")
@@ -46,7 +46,7 @@ def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> Object:
 class UnstructuredView(Mapping[K, Object]):
     """The objects of an informer, converted on access; `key` maps a key of this view to one of the informer."""
 
-    def __init__(self, watch: SharedWatch[Any], key: Callable[[K], Key]) -> None:
+    def __init__(self, watch: SharedInformer[Any], key: Callable[[K], Key]) -> None:
         self._watch = watch
         self._key = key
 

@@ -24,9 +24,9 @@ import aiohttp
 from yarl import URL
 
 from pykai import __version__
+from pykai.kube.auth import Access
 from pykai.kube.backoff import Backoff
 from pykai.kube.codec import error_from
-from pykai.kube.credentials import Access
 from pykai.kube.errors import ApiError, Timeout, Unauthorized, Unavailable
 
 TRIES = 5

@@ -18,9 +18,9 @@ from pykai.hollow.settings import KubeletSettings, Runtime
 from pykai.hollow.shapes import NodeShape, allocatable, devices
 from pykai.kube.api import Api, EventType, Object, Selection
 from pykai.kube.errors import NotFound
-from pykai.kube.replica import Change
+from pykai.kube.informer import SharedInformer
+from pykai.kube.informer_store import Change
 from pykai.kube.resources import NODE, POD
-from pykai.kube.watch import SharedWatch
 from pykai.local.kubelet_server import serving
 from pykai.local.registration import Registration, is_ready
 from pykai.objects import names
@@ -43,8 +43,8 @@ class HollowKubelets:
         self._first = tuple(shapes)
         self._ledgers: dict[str, NodeLedger] = {}
         self._lives = PodLives(api, self._ledgers, settings or KubeletSettings(), runtime)
-        self._pods = SharedWatch(api, POD, Object, _BOUND)
-        self._nodes = SharedWatch(api, NODE, Object)
+        self._pods = SharedInformer(api, POD, Object, _BOUND)
+        self._nodes = SharedInformer(api, NODE, Object)
         self._registration = Registration(api, kubelet_port=0)
         self._healing: set[asyncio.Task[None]] = set()
 

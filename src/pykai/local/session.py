@@ -24,8 +24,8 @@ import structlog
 
 from pykai.hollow.settings import KubeletSettings
 from pykai.hollow.shapes import NodeShape
-from pykai.kube.credentials import from_kubeconfig
-from pykai.kube.http import HttpApi
+from pykai.kube.auth import from_kubeconfig
+from pykai.kube.client import HttpApi
 from pykai.kube.transport import Settings
 from pykai.local.build import Module
 from pykai.local.cluster import ClusterError, ControlPlane, start_cluster

@@ -15,9 +15,8 @@ from pykai.cache.cluster import PARTITIONED, Change, ClusterCache
 from pykai.cache.pods import request_failed
 from pykai.kube import resources
 from pykai.kube.api import EventType, Resource, Selection
-from pykai.kube.replica import Change as WatchChange
-from pykai.kube.watch import SharedWatch, State
-from pykai.kube.watches import Watches
+from pykai.kube.informer import InformerFactory, SharedInformer, State
+from pykai.kube.informer_store import Change as WatchChange
 from pykai.model.params import SchedulerParams
 from pykai.objects import kinds, names
 from pykai.objects.kinds import BindRequest, Pod, PodGroup
@@ -84,7 +83,7 @@ class Informers:
 
     def __init__(  # noqa: PLR0913 - what informers feed
         self,
-        watches: Watches,
+        watches: InformerFactory,
         cache: ClusterCache,
         assumptions: Assumptions,
         hint: OnHint,
@@ -98,7 +97,7 @@ class Informers:
         self._failed: dict[Key, BindRequest] = {}
         self._own_groups = OwnGroups()
         self._expected = expected or ExpectedGroups()
-        self._watches: dict[type[Any], SharedWatch[Any]] = {}
+        self._watches: dict[type[Any], SharedInformer[Any]] = {}
         for source in SOURCES:
             if source.for_csi and not cache.params.schedule_csi_storage:
                 continue

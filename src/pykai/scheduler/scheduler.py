@@ -21,7 +21,7 @@ from pykai.kube.api import Api
 from pykai.kube.backoff import Backoff, ItemBackoff
 from pykai.kube.clock import wall
 from pykai.kube.events import EventRecorder
-from pykai.kube.watches import Watches
+from pykai.kube.informer import InformerFactory
 from pykai.model.params import SchedulerParams
 from pykai.model.plan import Key, Plan, Verdict
 from pykai.objects.kinds import Pod
@@ -212,7 +212,13 @@ class LiveScheduler:
     """
 
     def __init__(  # noqa: PLR0913 - the parts of a scheduler, put together here only
-        self, api: Api, watches: Watches, policies: Policies, loop: Loop, options: Options, colocated: Colocated = ALONE
+        self,
+        api: Api,
+        watches: InformerFactory,
+        policies: Policies,
+        loop: Loop,
+        options: Options,
+        colocated: Colocated = ALONE,
     ) -> None:
         steady = asyncio.get_running_loop().time
         self._api = api

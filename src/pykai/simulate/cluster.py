@@ -17,9 +17,9 @@ from pykai.hollow.settings import KubeletSettings, OnStart
 from pykai.kube.api import Api, Object, Patch, Resource
 from pykai.kube.clock import wall
 from pykai.kube.errors import AlreadyExists, ApiError
+from pykai.kube.informer import InformerFactory
 from pykai.kube.memory import Admission, MemoryApi
 from pykai.kube.resources import NAMESPACE, NODE, POD
-from pykai.kube.watches import Watches
 from pykai.objects import names
 from pykai.simulate import checks, loop
 from pykai.simulate.controllers import WorkloadControllers, continued, settled
@@ -130,7 +130,7 @@ class _Run:
         admission = product.admission(lambda: self._recorder.queues(), self._warn)
         kinds = [*product.definitions(), *definitions()]
         self._api = MemoryApi(wall, kinds, admission, setting.seed)
-        self._watches = Watches(self._api)
+        self._watches = InformerFactory(self._api)
         self._recorder = Recorder(self._watches, self._time, setting.usage is not None)
         self._recorder.devices_of = self._devices_of
         self._controllers = WorkloadControllers(self._api, self._watches, setting.seed)

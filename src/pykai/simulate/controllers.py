@@ -16,10 +16,9 @@ from pykai.hollow import spans
 from pykai.kube.api import Api, Deletion, EventType, Object, Patch, Propagation, Ref
 from pykai.kube.clock import wall
 from pykai.kube.errors import AlreadyExists, ApiError, NotFound
-from pykai.kube.replica import Change
+from pykai.kube.informer import InformerFactory, SharedInformer
+from pykai.kube.informer_store import Change
 from pykai.kube.resources import CRON_JOB, JOB, POD
-from pykai.kube.watch import SharedWatch
-from pykai.kube.watches import Watches
 from pykai.objects import names
 from pykai.simulate.workloads import WORKLOADS, Child, templated
 
@@ -49,7 +48,7 @@ class JobCount:
 class WorkloadControllers:
     """All stand-ins on one API server. `seed` draws times that are written as ranges."""
 
-    def __init__(self, api: Api, watches: Watches, seed: int) -> None:
+    def __init__(self, api: Api, watches: InformerFactory, seed: int) -> None:
         self._api = api
         self._seed = seed
         self._pods = watches.of(POD, Object)
@@ -57,7 +56,7 @@ class WorkloadControllers:
         self._resources = {JOB.kind: JOB, CRON_JOB.kind: CRON_JOB} | {
             kind: row.resource for kind, row in self._rows.items()
         }
-        self._followed: dict[str, SharedWatch[Object]] = {
+        self._followed: dict[str, SharedInformer[Object]] = {
             kind: watches.of(resource, Object) for kind, resource in self._resources.items()
         }
         self._counts: dict[str, JobCount] = {}

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 
 from pykai.kube.api import Api, EventType, Object
 from pykai.kube.clock import wall
-from pykai.kube.replica import Change
+from pykai.kube.informer import InformerFactory
+from pykai.kube.informer_store import Change
 from pykai.kube.resources import BIND_REQUEST, NODE, POD, POD_GROUP, QUEUE
-from pykai.kube.watches import Watches
 from pykai.objects import names
 from pykai.objects.units import amount
 
@@ -26,7 +26,7 @@ class Checks:
     def __init__(self, api: Api, report: Callable[[str], None]) -> None:
         self._api = api
         self._report = report
-        self._watches = Watches(api)
+        self._watches = InformerFactory(api)
         self._nodes = self._watches.of(NODE, Object)
         self._pods = self._watches.of(POD, Object)
         self._lost: dict[str, float] = {}

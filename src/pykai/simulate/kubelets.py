@@ -14,9 +14,9 @@ from pykai.hollow.pod_lives import PodLives
 from pykai.hollow.settings import KubeletSettings
 from pykai.hollow.shapes import Device
 from pykai.kube.api import Api, EventType, Object
-from pykai.kube.replica import Change
+from pykai.kube.informer import InformerFactory
+from pykai.kube.informer_store import Change
 from pykai.kube.resources import NODE, POD
-from pykai.kube.watches import Watches
 from pykai.objects import names
 from pykai.objects.units import amount
 
@@ -26,7 +26,7 @@ _NAMESPACE = uuid.UUID("0f6a3c8e-8a53-5d0c-9a7e-3f1f0a5b7c11")
 class Kubelets:
     """Plays all nodes; `devices` are the GPUs of every node, in the order of their numbers."""
 
-    def __init__(self, api: Api, watches: Watches, settings: KubeletSettings) -> None:
+    def __init__(self, api: Api, watches: InformerFactory, settings: KubeletSettings) -> None:
         self.devices: dict[str, tuple[Device, ...]] = {}
         self._ledgers: dict[str, NodeLedger] = {}
         self._lives = PodLives(api, self._ledgers, settings)

@@ -15,9 +15,9 @@ from msgspec import json
 
 from pykai.cache.requests import GpuRequest, gpu_request, pod_amounts
 from pykai.kube.api import EventType, Object
-from pykai.kube.replica import Change
+from pykai.kube.informer import InformerFactory
+from pykai.kube.informer_store import Change
 from pykai.kube.resources import BIND_REQUEST, EVENT, JOB, NODE, POD, POD_GROUP, QUEUE
-from pykai.kube.watches import Watches
 from pykai.model.plan import Plan, Verdict
 from pykai.model.pods import GpuKind
 from pykai.model.queues import QueueTable
@@ -107,7 +107,7 @@ class QueueTotals:
 class Recorder:
     """Fills `history`; `last_change` is when something happened last, in seconds since the start."""
 
-    def __init__(self, watches: Watches, now: Callable[[], float], past_counts: bool) -> None:
+    def __init__(self, watches: InformerFactory, now: Callable[[], float], past_counts: bool) -> None:
         self.history = History()
         self.last_change = 0.0
         self.on_sample: Callable[[Sample], None] = lambda _: None

@@ -15,10 +15,10 @@ import structlog
 
 from pykai.cli.component import Composition, Part, Process, identity, live, on_own_host, set_up_logs
 from pykai.kube.api import Api
+from pykai.kube.informer import InformerFactory
 from pykai.kube.lease import Election, Term
 from pykai.kube.memory import MemoryApi
 from pykai.kube.resources import LEASE, POD
-from pykai.kube.watches import Watches
 from pykai.objects.kinds import Pod
 from pykai.observe.metrics import WorkMetrics
 from tests.timeouts import TIMEOUT_SECONDS
@@ -41,7 +41,7 @@ class Work:
         await self.end.wait()
         self.running = False
 
-    def compose(self, api: Api, watches: Watches, work: WorkMetrics) -> Composition:
+    def compose(self, api: Api, watches: InformerFactory, work: WorkMetrics) -> Composition:
         watches.of(POD, Pod)
         work.meter("w").finished(0.1, "success")
         return Composition([Part("work", self.run)], [lambda: b"own 1\n"])

@@ -19,8 +19,8 @@ from pykai.cli import scheduler as app
 from pykai.cli.component import Process, live
 from pykai.cli.flags import CLIENT, ELECTION, takes
 from pykai.config.scheduler import SchedulerConfig
+from pykai.kube.informer import InformerFactory
 from pykai.kube.resources import BIND_REQUEST
-from pykai.kube.watches import Watches
 from pykai.model.params import SchedulerParams
 from pykai.observe.metrics import WorkMetrics
 from tests.timeouts import TIMEOUT_SECONDS
@@ -188,7 +188,7 @@ async def test_past_use_counts_where_it_is_configured() -> None:
     await submit(api, pod("a"))
     usage = {"clientType": "fake", "usageParams": {"waitTimeout": "1s"}}
     settings = app.SchedulerSettings(config=SchedulerConfig(usage_db=usage), plugin_port=None)
-    watches = Watches(api)
+    watches = InformerFactory(api)
     composed = app.compose(settings, api, watches, WorkMetrics())
     assert [part.name for part in composed.parts] == ["scheduler", "scheduler-usage"]
     tasks = [asyncio.create_task(part.run(asyncio.Event())) for part in composed.parts]

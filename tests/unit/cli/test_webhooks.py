@@ -18,8 +18,8 @@ from pykai.admission.review import Admission
 from pykai.cli.webhooks import POD_GROUPS, PODS, QUEUES, Webhooks, WebhookSettings, covers, put, watched_queues
 from pykai.kube.api import Object, Patch
 from pykai.kube.errors import Conflict
+from pykai.kube.informer import InformerFactory
 from pykai.kube.resources import MUTATING_WEBHOOK, VALIDATING_WEBHOOK
-from pykai.kube.watches import Watches
 from tests.timeouts import TIMEOUT_SECONDS
 from tests.unit.controllers.live import DiaryApi, make_queue
 
@@ -79,7 +79,7 @@ async def test_a_server_makes_its_certificate_registers_and_can_be_called(tmp_pa
 async def test_queues_are_judged_by_the_queues_there_are(tmp_path: Path) -> None:
     api = DiaryApi()
     await make_queue(api, "parent", parent="child")
-    watches = Watches(api)
+    watches = InformerFactory(api)
     queues = watched_queues(watches)
     running = asyncio.create_task(watches.run())
     await watches.synced()

@@ -10,14 +10,14 @@ from typing import Any
 
 from pykai.kube.api import AS_SERVER_LIKES, Api, Body, Deletion, Object, Patch, Ref, Resource
 from pykai.kube.errors import ApiError
+from pykai.kube.informer import InformerFactory
 from pykai.kube.memory import MemoryApi
 from pykai.kube.resources import JOB, POD, PRIORITY_CLASS, QUEUE
-from pykai.kube.watches import Watches
 from pykai.objects.crds import manifests
 from tests import builders
 from tests.timeouts import TIMEOUT_SECONDS
 
-Run = Callable[[Any, Watches, Any, asyncio.Event], Coroutine[Any, Any, None]]
+Run = Callable[[Any, InformerFactory, Any, asyncio.Event], Coroutine[Any, Any, None]]
 
 
 class DiaryApi(MemoryApi):
@@ -65,9 +65,9 @@ class DiaryApi(MemoryApi):
 
 
 @contextlib.asynccontextmanager
-async def running(api: Api, run: Run, settings: object) -> AsyncIterator[Watches]:
+async def running(api: Api, run: Run, settings: object) -> AsyncIterator[InformerFactory]:
     """A component on the API server, ready when the block begins."""
-    watches, ready = Watches(api), asyncio.Event()
+    watches, ready = InformerFactory(api), asyncio.Event()
     tasks = [asyncio.create_task(run(api, watches, settings, ready)), asyncio.create_task(watches.run())]
     try:
         await first(asyncio.create_task(ready.wait()), *tasks)

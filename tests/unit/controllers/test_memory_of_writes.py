@@ -9,7 +9,7 @@ import pytest
 from pykai.controllers.ttl_cache import MUTATION_SECONDS, MutationCache, TTLCache
 from pykai.controllers.unstructured import merge_patch, to_unstructured, unstructured_pod
 from pykai.kube.api import EventType
-from pykai.kube.replica import Change
+from pykai.kube.informer_store import Change
 from pykai.objects import kinds
 
 

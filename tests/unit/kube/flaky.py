@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from pykai.kube.api import ALL_AT_ONCE, EVERYTHING, Object, Page, Paging, Resource, Selection, WatchEvent
 from pykai.kube.backoff import Backoff
 from pykai.kube.errors import ApiError
+from pykai.kube.informer import Pace
 from pykai.kube.memory import MemoryApi
-from pykai.kube.watch import Pace
 from pykai.objects.crds import manifests
 from tests.timeouts import TIMEOUT_SECONDS
 

@@ -14,8 +14,9 @@ from aiohttp.test_utils import TestServer
 
 from pykai.kube import transport
 from pykai.kube.api import Deletion, EventType, Object, Paging, Patch, Selection
+from pykai.kube.auth import Access, Token
 from pykai.kube.backoff import Backoff
-from pykai.kube.credentials import Access, Token
+from pykai.kube.client import HttpApi, lane_of
 from pykai.kube.errors import (
     ApiError,
     Conflict,
@@ -25,7 +26,6 @@ from pykai.kube.errors import (
     Unauthorized,
     Unavailable,
 )
-from pykai.kube.http import HttpApi, lane_of
 from pykai.kube.resources import BIND_REQUEST, CONFIG_MAP, EVENT, LEASE, NODE, POD, POD_GROUP
 from pykai.kube.transport import Lane, Settings
 from tests.timeouts import TIMEOUT_SECONDS

@@ -12,11 +12,11 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from pykai.kube.api import Object, Page
-from pykai.kube.credentials import Access
+from pykai.kube.auth import Access
+from pykai.kube.client import HttpApi
 from pykai.kube.errors import NotFound
-from pykai.kube.http import HttpApi
+from pykai.kube.informer import SharedInformer, State
 from pykai.kube.resources import POD, RESOURCE_CLAIM, RESOURCE_SLICE
-from pykai.kube.watch import SharedWatch, State
 from pykai.objects.kinds import ResourceClaim
 from tests.timeouts import TIMEOUT_SECONDS
 
@@ -134,7 +134,7 @@ class Upgraded:
 
 async def test_a_watch_that_the_server_no_longer_serves_lists_anew_at_once() -> None:
     server = Upgraded()
-    watch = SharedWatch(cast(Any, server), RESOURCE_CLAIM, ResourceClaim, optional=True)
+    watch = SharedInformer(cast(Any, server), RESOURCE_CLAIM, ResourceClaim, optional=True)
     following = asyncio.create_task(watch.run())
     async with asyncio.timeout(TIMEOUT_SECONDS):
         while server.lists < 2 or not watch.alive:

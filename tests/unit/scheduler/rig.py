@@ -17,11 +17,10 @@ from pykai.controllers.podgrouper.grouper import PodGrouper, PodGrouperSettings
 from pykai.kube.api import Api, Body, Deletion, Object, Patch, Ref, Resource
 from pykai.kube.backoff import Backoff
 from pykai.kube.errors import ApiError, NotFound
+from pykai.kube.informer import InformerFactory, Pace
 from pykai.kube.memory import MemoryApi
 from pykai.kube.pods import bind
 from pykai.kube.resources import BIND_REQUEST, EVENT, NODE, POD, POD_GROUP, QUEUE
-from pykai.kube.watch import Pace
-from pykai.kube.watches import Watches
 from pykai.model.params import SchedulerParams
 from pykai.objects.crds import manifests
 from pykai.plugins import registry
@@ -148,7 +147,7 @@ async def rig(
 ) -> AsyncIterator[Rig]:
     """A scheduler that runs while the block does; `direct`: with a binder in its process, `grouped`: with a grouper."""
     api = api or RecordingApi()
-    watches = Watches(api, QUICK)
+    watches = InformerFactory(api, QUICK)
     mind = Policies(policy(SchedulerConfig(), registry.make, registry.BUILT_IN), judge)
     loop = ReconcileLoop[Hashable]("status", LoopPace(workers=5, first_seconds=0.01))
     binder = Binder(api, watches, BinderSettings(pace=LoopPace(4, 0.05, 0.1))) if direct else None

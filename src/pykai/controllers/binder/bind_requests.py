@@ -47,8 +47,8 @@ from pykai.controllers.binder.status import StatusUpdater
 from pykai.controllers.ttl_cache import TTLCache
 from pykai.kube.api import Api, Deletion
 from pykai.kube.errors import ApiError, Conflict, NotFound
+from pykai.kube.informer import SharedInformer
 from pykai.kube.resources import BIND_REQUEST, POD
-from pykai.kube.watch import SharedWatch
 from pykai.objects import names
 from pykai.objects.kinds import BindRequest, Node, Pod
 
@@ -71,7 +71,9 @@ class BindRules:
 class RequestLookup:
     """What a bind request refers to: pod, node, shared devices. Raises BindError for whatever is missing."""
 
-    def __init__(self, api: Api, pods: SharedWatch[Pod], nodes: SharedWatch[Node], reservations: Reservations) -> None:
+    def __init__(
+        self, api: Api, pods: SharedInformer[Pod], nodes: SharedInformer[Node], reservations: Reservations
+    ) -> None:
         self._api = api
         self._pods = pods
         self._nodes = nodes

@@ -33,8 +33,8 @@ from pykai.kube import clock
 from pykai.kube.api import Api
 from pykai.kube.errors import ApiError, Conflict
 from pykai.kube.events import EventRecorder
+from pykai.kube.informer import InformerFactory
 from pykai.kube.resources import BIND_REQUEST, NODE, POD
-from pykai.kube.watches import Watches
 from pykai.objects import names
 from pykai.objects.kinds import ABSENT, BindRequest, Node, Pod
 
@@ -66,7 +66,7 @@ class Binder:
     def __init__(
         self,
         api: Api,
-        watches: Watches,
+        watches: InformerFactory,
         settings: BinderSettings | None = None,
         meters: Mapping[str, Meter] | None = None,
         wall: Callable[[], float] = clock.wall,
@@ -125,7 +125,7 @@ class DirectBinder:
     other pod, and every pod whose bind fails here, takes a request, so failures look the same (docs/adr/0009).
     """
 
-    def __init__(self, api: Api, watches: Watches, status: StatusUpdater) -> None:
+    def __init__(self, api: Api, watches: InformerFactory, status: StatusUpdater) -> None:
         self._api = api
         self._nodes = watches.of(NODE, Node)
         self._pods = watches.of(POD, Pod)

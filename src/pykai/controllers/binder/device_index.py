@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from pykai.cache.pods import request_failed
 from pykai.kube.api import EventType
-from pykai.kube.replica import Change
-from pykai.kube.watch import SharedWatch
+from pykai.kube.informer import SharedInformer
+from pykai.kube.informer_store import Change
 from pykai.objects import names
 from pykai.objects.gpu_request import positive_count, shares_gpu
 from pykai.objects.kinds import ABSENT, BindRequest, Pod
@@ -153,7 +153,7 @@ class Scope:
 class DeviceIndex:
     """The index; call `start` once the informers have synced."""
 
-    def __init__(self, pods: SharedWatch[Pod], requests: SharedWatch[BindRequest], scope: Scope) -> None:
+    def __init__(self, pods: SharedInformer[Pod], requests: SharedInformer[BindRequest], scope: Scope) -> None:
         self._pods = pods
         self._requests = requests
         self._scope = scope

@@ -18,7 +18,7 @@ from pykai.controllers.binder.gpu_sharing import GpuSharing
 from pykai.controllers.binder.resource_claims import ResourceClaims
 from pykai.controllers.binder.volumes import Volumes
 from pykai.kube.api import Api
-from pykai.kube.watches import Watches
+from pykai.kube.informer import InformerFactory
 
 SHARING, HAMI = "gpusharing", "hamicore"
 
@@ -51,7 +51,7 @@ class StepContext:
     """What steps are built from; `wake` enqueues a waiting pod."""
 
     api: Api
-    watches: Watches
+    watches: InformerFactory
     wake: Callable[[Key], None]
 
 

@@ -40,8 +40,8 @@ from pykai.kube.api import Api, Deletion, Object, Selection
 from pykai.kube.backoff import Backoff
 from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from pykai.kube.events import EventRecorder, Regarding
+from pykai.kube.informer import SharedInformer
 from pykai.kube.resources import POD
-from pykai.kube.watch import SharedWatch
 from pykai.objects import names
 from pykai.objects.kinds import ABSENT, Node, Pod
 
@@ -193,7 +193,7 @@ class ReservationClients:
 
     api: Api
     recorder: EventRecorder
-    nodes: SharedWatch[Node]
+    nodes: SharedInformer[Node]
     clock: Callable[[], float]
 
 

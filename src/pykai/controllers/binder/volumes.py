@@ -20,9 +20,9 @@ from pykai.controllers.binder.binding import Attempt, BindError, Waiting
 from pykai.controllers.binder.device_index import Key
 from pykai.kernels.selectors import meets, selects
 from pykai.kube.api import Api, Patch
-from pykai.kube.replica import Change
+from pykai.kube.informer import InformerFactory
+from pykai.kube.informer_store import Change
 from pykai.kube.resources import PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, STORAGE_CLASS
-from pykai.kube.watches import Watches
 from pykai.objects.kinds import ABSENT, BindRequest, Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
 from pykai.objects.pod_template import LabelSelector, NodeSelectorTerms, NodeTerm, decode_template
 from pykai.objects.units import amount
@@ -194,7 +194,7 @@ class Volumes:
 
     name = "volumebinding"
 
-    def __init__(self, api: Api, watches: Watches, limit_seconds: float, wake: Callable[[Key], None]) -> None:
+    def __init__(self, api: Api, watches: InformerFactory, limit_seconds: float, wake: Callable[[Key], None]) -> None:
         self._api = api
         self._claims = watches.of(PERSISTENT_VOLUME_CLAIM, PersistentVolumeClaim)
         self._volumes = watches.of(PERSISTENT_VOLUME, PersistentVolume)

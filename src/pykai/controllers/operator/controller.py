@@ -30,8 +30,8 @@ from pykai.controllers.operator.shards import SCHEDULER_TITLE
 from pykai.controllers.operator.writer import Writer
 from pykai.kube.api import Api, Object, Patch, Ref, Resource
 from pykai.kube.errors import NotFound
+from pykai.kube.informer import InformerFactory
 from pykai.kube.resources import CONFIG, DEPLOYMENT, LEASE, SECRET, SHARD
-from pykai.kube.watches import Watches
 from pykai.objects import names
 from pykai.objects.config_kinds import Config
 
@@ -129,7 +129,7 @@ class OperatorSettings:
 class Operator:
     """The controller; `run` works until cancelled."""
 
-    def __init__(self, api: Api, watches: Watches, settings: OperatorSettings) -> None:
+    def __init__(self, api: Api, watches: InformerFactory, settings: OperatorSettings) -> None:
         self._api = api
         self._settings = settings
         self._seen = Observation(watches, settings.site.namespace)
@@ -276,6 +276,6 @@ def _shard_standing(name: str, wanted: Wanted, presence: Presence) -> Standing:
     )
 
 
-async def run(api: Api, watches: Watches, settings: OperatorSettings, ready: asyncio.Event) -> None:
+async def run(api: Api, watches: InformerFactory, settings: OperatorSettings, ready: asyncio.Event) -> None:
     """Operate the installation until cancelled."""
     await Operator(api, watches, settings).run(ready)

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from pykai.controllers.operator.installation import MONITOR_KIND, PROMETHEUS_KIND, VPA_KIND, Leader
 from pykai.kube.api import EventType, Object, Resource, Selection
-from pykai.kube.replica import Change
+from pykai.kube.informer import InformerFactory, SharedInformer
+from pykai.kube.informer_store import Change
 from pykai.kube.resources import (
     CONFIG,
     CONFIG_MAP,
@@ -32,8 +33,6 @@ from pykai.kube.resources import (
     SHARD,
     VALIDATING_WEBHOOK,
 )
-from pykai.kube.watch import SharedWatch
-from pykai.kube.watches import Watches
 from pykai.objects import names
 
 VPA: Final = Resource("autoscaling.k8s.io", "v1", "verticalpodautoscalers", "VerticalPodAutoscaler")
@@ -87,10 +86,10 @@ def ours(live: Object) -> bool:
 class Observation:
     """The watches of the operator; `changed` is called when something happened that may matter."""
 
-    def __init__(self, watches: Watches, namespace: str) -> None:
+    def __init__(self, watches: InformerFactory, namespace: str) -> None:
         here = Selection(namespace=namespace, labels=_OURS)
         anywhere = Selection(labels=_OURS)
-        self._own: dict[Resource, SharedWatch[Object]] = {
+        self._own: dict[Resource, SharedInformer[Object]] = {
             kind: watches.of(kind, Object, here if kind.namespaced else anywhere, optional=kind in OPTIONAL)
             for kind in MADE
         }
@@ -181,7 +180,7 @@ class Observation:
         node = (pod.get("spec") or {}).get("nodeName") or ""
         return Leader(pod["metadata"]["name"], address, node) if address else None
 
-    def _all(self) -> list[SharedWatch[Object]]:
+    def _all(self) -> list[SharedInformer[Object]]:
         asked, cluster = (self._configs, self._shards), (self._fake_nodes, self._policies, self._definitions)
         return [*self._own.values(), *asked, *cluster, self._pods]
 

@@ -23,9 +23,9 @@ from pykai.kube.api import Api, Patch
 from pykai.kube.clock import steady
 from pykai.kube.codec import version_number
 from pykai.kube.errors import AlreadyExists, NotFound
-from pykai.kube.replica import Change, Key
+from pykai.kube.informer import SharedInformer
+from pykai.kube.informer_store import Change, Key
 from pykai.kube.resources import POD, POD_GROUP
-from pykai.kube.watch import SharedWatch
 from pykai.objects import kinds
 
 _OWN_METADATA = ("labels", "annotations", "ownerReferences")
@@ -142,7 +142,7 @@ class GroupWriter:
     def __init__(
         self,
         api: Api,
-        groups: SharedWatch[kinds.PodGroup],
+        groups: SharedInformer[kinds.PodGroup],
         settings: GroupingSettings,
         clock: Callable[[], float] = steady,
     ) -> None:

@@ -25,8 +25,8 @@ from pykai.controllers.podgrouper.rules.defaults import group_name
 from pykai.controllers.podgrouper.rules.workload import GroupingSettings, GroupSpec
 from pykai.controllers.ttl_cache import TTLCache
 from pykai.controllers.unstructured import Object
-from pykai.kube.replica import Key
-from pykai.kube.watch import SharedWatch
+from pykai.kube.informer import SharedInformer
+from pykai.kube.informer_store import Key
 from pykai.objects import kinds, names
 
 PUBLISHED_SECONDS = 10.0
@@ -133,7 +133,7 @@ class DeferredAssignments:
 
     def __init__(
         self,
-        pods: SharedWatch[kinds.Pod],
+        pods: SharedInformer[kinds.Pod],
         writer: GroupWriter,
         publisher: GroupPublisher,
         failed: Callable[[kinds.Pod, Exception], None],

@@ -49,9 +49,9 @@ from pykai.kube.api import EVERYTHING, Api, EventType, Selection
 from pykai.kube.clock import wall
 from pykai.kube.errors import ApiError, Conflict, NotFound, Timeout, TooManyRequests, Unavailable
 from pykai.kube.events import EventRecorder, Regarding
-from pykai.kube.replica import Change, Key
+from pykai.kube.informer import InformerFactory
+from pykai.kube.informer_store import Change, Key
 from pykai.kube.resources import NAMESPACE, POD, POD_GROUP, PRIORITY_CLASS
-from pykai.kube.watches import Watches
 from pykai.objects import kinds, names
 
 WARNING = "PodGrouperWarning"
@@ -95,7 +95,7 @@ class PodGrouper:
     """The controller; `run` works until cancelled. `expected`: those of a scheduler in the same process."""
 
     def __init__(
-        self, api: Api, watches: Watches, settings: PodGrouperSettings, expected: ExpectedGroups | None = None
+        self, api: Api, watches: InformerFactory, settings: PodGrouperSettings, expected: ExpectedGroups | None = None
     ) -> None:
         self._api = api
         self._settings = settings
@@ -361,7 +361,7 @@ def _status_inputs(pod: kinds.Pod) -> tuple[object, ...]:
 
 async def run(
     api: Api,
-    watches: Watches,
+    watches: InformerFactory,
     settings: PodGrouperSettings,
     ready: asyncio.Event,
     expected: ExpectedGroups | None = None,

@@ -28,8 +28,8 @@ from pykai.kube import resources
 from pykai.kube.api import Api, Paging, Resource
 from pykai.kube.clock import steady
 from pykai.kube.errors import Forbidden, NotFound
-from pykai.kube.replica import Key
-from pykai.kube.watch import SharedWatch
+from pykai.kube.informer import SharedInformer
+from pykai.kube.informer_store import Key
 from pykai.objects import kinds
 
 MAPPING_SECONDS = 600.0
@@ -250,9 +250,9 @@ class Rechecks:
 class Informers:
     """The informers that rules read; `group` returns a PodGroup, our last write included."""
 
-    pods: SharedWatch[kinds.Pod]
-    priority_classes: SharedWatch[kinds.PriorityClass]
-    kartas: SharedWatch[Object] | None
+    pods: SharedInformer[kinds.Pod]
+    priority_classes: SharedInformer[kinds.PriorityClass]
+    kartas: SharedInformer[Object] | None
     group: Callable[[Key], Object | None]
 
 

@@ -29,9 +29,9 @@ from pykai.controllers.ttl_cache import MutationCache
 from pykai.controllers.unstructured import Object, UnstructuredView, merge_patch, to_unstructured, unstructured_pod
 from pykai.kube.api import EVERYTHING, Api, EventType, Patch, Selection
 from pykai.kube.errors import NotFound
-from pykai.kube.replica import Change, Key
+from pykai.kube.informer import InformerFactory
+from pykai.kube.informer_store import Change, Key
 from pykai.kube.resources import NODE, POD, POD_GROUP, PRIORITY_CLASS, RESOURCE_CLAIM
-from pykai.kube.watches import Watches
 from pykai.objects import kinds, names
 from pykai.objects.units import ResourceList, sum_resources
 
@@ -174,7 +174,7 @@ def _status_inputs(pod: kinds.Pod) -> tuple[object, ...]:
 class PodGroupController:
     """The controller; `run` works until cancelled."""
 
-    def __init__(self, api: Api, watches: Watches, settings: PodGroupStatusSettings) -> None:
+    def __init__(self, api: Api, watches: InformerFactory, settings: PodGroupStatusSettings) -> None:
         self._api = api
         self._gather_seconds = settings.gather_seconds
         self._groups = watches.of(POD_GROUP, kinds.PodGroup)
@@ -258,6 +258,6 @@ class PodGroupController:
         return ClusterObjects(nodes, claims, self._unstructured_classes)
 
 
-async def run(api: Api, watches: Watches, settings: PodGroupStatusSettings, ready: asyncio.Event) -> None:
+async def run(api: Api, watches: InformerFactory, settings: PodGroupStatusSettings, ready: asyncio.Event) -> None:
     """Reconcile the status of PodGroups until cancelled."""
     await PodGroupController(api, watches, settings).run(ready)

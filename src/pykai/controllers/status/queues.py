@@ -22,9 +22,9 @@ from pykai.controllers.ttl_cache import MutationCache
 from pykai.controllers.unstructured import Object, merge_patch, to_unstructured
 from pykai.kube.api import Api, EventType, Patch
 from pykai.kube.errors import NotFound
-from pykai.kube.replica import Change
+from pykai.kube.informer import InformerFactory
+from pykai.kube.informer_store import Change
 from pykai.kube.resources import POD_GROUP, QUEUE
-from pykai.kube.watches import Watches
 from pykai.objects import kinds
 from pykai.objects.kinds import PodGroup
 from pykai.objects.units import ResourceList, sum_resources
@@ -149,7 +149,7 @@ class Children:
 class QueueController:
     """The controller; `run` works until cancelled."""
 
-    def __init__(self, api: Api, watches: Watches, settings: QueueStatusSettings) -> None:
+    def __init__(self, api: Api, watches: InformerFactory, settings: QueueStatusSettings) -> None:
         self._api = api
         self._gather_seconds = settings.gather_seconds
         self._queues = watches.of(QUEUE, kinds.Queue)
@@ -222,6 +222,6 @@ class QueueController:
         return status
 
 
-async def run(api: Api, watches: Watches, settings: QueueStatusSettings, ready: asyncio.Event) -> None:
+async def run(api: Api, watches: InformerFactory, settings: QueueStatusSettings, ready: asyncio.Event) -> None:
     """Reconcile the status of queues until cancelled."""
     await QueueController(api, watches, settings).run(ready)

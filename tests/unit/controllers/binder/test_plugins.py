@@ -6,13 +6,15 @@ import pytest
 
 from pykai.config.fields import FieldError
 from pykai.controllers.binder.plugins import DEFAULTS, Plugin, StepContext, build_steps, read_plugins
+from pykai.kube.informer import InformerFactory
 from pykai.kube.memory import MemoryApi
-from pykai.kube.watches import Watches
 
 
 def order(text: str) -> list[str]:
     api = MemoryApi(lambda: 0.0)
-    return [step.name for step in build_steps(read_plugins(text), StepContext(api, Watches(api), lambda pod: None))]
+    return [
+        step.name for step in build_steps(read_plugins(text), StepContext(api, InformerFactory(api), lambda pod: None))
+    ]
 
 
 @pytest.mark.parametrize(

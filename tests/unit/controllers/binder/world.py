@@ -31,12 +31,11 @@ from pykai.kube.api import (
 )
 from pykai.kube.backoff import Backoff
 from pykai.kube.errors import NotFound
+from pykai.kube.informer import InformerFactory, SharedInformer
+from pykai.kube.informer import Pace as WatchPace
+from pykai.kube.informer_store import Change
 from pykai.kube.memory import MemoryApi
-from pykai.kube.replica import Change
 from pykai.kube.resources import BIND_REQUEST, CONFIG_MAP, NAMESPACE, NODE, POD
-from pykai.kube.watch import Pace as WatchPace
-from pykai.kube.watch import SharedWatch
-from pykai.kube.watches import Watches
 from pykai.objects import names
 from pykai.objects.crds import manifests
 from tests.unit.controllers.virtual_time import VirtualTime, settle
@@ -54,7 +53,7 @@ class WatchedApi:
     """The server as one process sees it: writes are counted, and the `last`-th is its last one.
 
     With `after` the last write is carried out before the process dies, else not. `refuse` may raise instead of a write,
-    `lose` after it: the write was carried out and the answer is lost. Watches of the kinds in `late` show no news.
+    `lose` after it: the write was carried out and the answer is lost. Informers of the kinds in `late` show no news.
     A write takes `turns` turns of the event loop on its way.
     """
 
@@ -146,7 +145,7 @@ class Kubelets:
         self._seen: set[str] = set()
 
     async def run(self) -> None:
-        pods = SharedWatch(self._api, POD, Object)
+        pods = SharedInformer(self._api, POD, Object)
         pods.pace = QUICK
         news: asyncio.Queue[Change[Object]] = asyncio.Queue()
         pods.subscribe(news.put_nowait)
@@ -229,7 +228,7 @@ class World:
     async def start_binder(self, last: int = 0, *, after: bool = False) -> WatchedApi:
         """Start a binder whose `last`-th write, if not 0, is its last."""
         api = self.seen_by_binder = WatchedApi(self.api, last, after=after)
-        watches = Watches(api, QUICK)
+        watches = InformerFactory(api, QUICK)
         binder = Binder(api, watches, self._made(), wall=self.time.time)
         self._binder = [asyncio.create_task(watches.run()), asyncio.create_task(binder.run())]
         await settle(600)

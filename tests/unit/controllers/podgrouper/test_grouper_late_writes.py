@@ -11,8 +11,8 @@ from pykai.controllers.podgrouper.grouper import PodGrouperSettings, run
 from pykai.controllers.podgrouper.rules.workload import GroupingSettings, GroupSpec
 from pykai.kube.api import Deletion, Object, Patch, Ref
 from pykai.kube.errors import Unavailable
+from pykai.kube.informer import InformerFactory
 from pykai.kube.resources import POD, POD_GROUP
-from pykai.kube.watches import Watches
 from pykai.objects import kinds, names
 from tests.unit.controllers.live import DiaryApi, make_job, make_pod, make_priority_classes, owned_by, running
 from tests.virtual_loop import in_virtual_time
@@ -89,7 +89,7 @@ async def test_no_group_is_made_for_pods_that_have_gone(api: DiaryApi) -> None:
 
 @in_virtual_time
 async def test_what_others_undid_is_written_again_however_soon(api: DiaryApi) -> None:
-    writer = GroupWriter(api, Watches(api).of(POD_GROUP, kinds.PodGroup), GroupingSettings())
+    writer = GroupWriter(api, InformerFactory(api).of(POD_GROUP, kinds.PodGroup), GroupingSettings())
     spec = GroupSpec("g", "default", {}, "", "")
     await make_pod(api, "p")
     before = await api.get(POD_P, kinds.Pod)
@@ -118,7 +118,7 @@ class HeldApi(DiaryApi):
 @in_virtual_time
 async def test_a_write_that_another_followed_is_seen_as_news_when_it_shows() -> None:
     api = HeldApi()
-    writer = GroupWriter(api, Watches(api).of(POD_GROUP, kinds.PodGroup), GroupingSettings())
+    writer = GroupWriter(api, InformerFactory(api).of(POD_GROUP, kinds.PodGroup), GroupingSettings())
     await make_pod(api, "p")
     before = await api.get(POD_P, kinds.Pod)
     first = asyncio.create_task(writer.assign(before, GroupSpec("one", "default", {}, "", "")))

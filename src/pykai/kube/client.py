@@ -34,6 +34,7 @@ from pykai.kube.api import (
     Selection,
     WatchEvent,
 )
+from pykai.kube.auth import Access
 from pykai.kube.codec import (
     addressed,
     bookmark,
@@ -45,7 +46,6 @@ from pykai.kube.codec import (
     named,
     subresource_body,
 )
-from pykai.kube.credentials import Access
 from pykai.kube.errors import NotFound
 from pykai.kube.transport import Lane, Request, Settings, Transport
 from pykai.objects import dra_versions

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from pykai.kube.credentials import (
+from pykai.kube.auth import (
     REREAD_SECONDS,
     CredentialsError,
     Token,

@@ -1,12 +1,15 @@
-"""Exact list+watch of one kind, shared by everybody in the process who reads that kind.
+"""Shared informers: exact list+watch of one kind, shared by all components of the process that read it.
 
-A list in pages, then a watch from the list's version; a watch that ends goes on from the last version seen, bookmarks
-included; a version the server has forgotten (Gone) means a new list, whose difference to the local copy is told as
-changes. So subscribers see every object's life once and in order, whatever happens to connections. A server whose
-versions go back (it was restored from a backup) has another past than the one that was told: that is Gone, too.
+An informer lists in pages, then watches from the list's version. A watch that ends resumes from the last version seen,
+bookmarks included; a version the server has compacted (Gone) means a new list, whose difference to the local store is
+reported as changes. So handlers see the life of every object once and in order, whatever happens to connections. A
+server whose versions go back (it was restored from a backup) has another past than the one reported: that is Gone, too.
 
-A watch is alive while the server is answering it. It gives up, by raising, only when the server keeps refusing the
+An informer is live while the server answers its watch. It gives up, by raising, only when the server keeps refusing the
 credentials: then the process must end and come back with new ones.
+
+`InformerFactory` has one informer per kind and selection. Kinds that may not be installed cost one small watch on the
+names of custom resource definitions: when a definition appears, the informer of its kind lists again.
 """
 
 from __future__ import annotations
@@ -16,28 +19,30 @@ from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Generic, NoReturn, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 import structlog
 from msgspec import Raw
 
+from pykai.kube import resources as known
 from pykai.kube.api import ALL_AT_ONCE, EVERYTHING, Api, EventType, Paging, Resource, Selection, WatchEvent
 from pykai.kube.backoff import Backoff
 from pykai.kube.codec import identity_of, version_number
 from pykai.kube.errors import ApiError, Gone, NotFound, Timeout, Unauthorized, Unavailable
-from pykai.kube.replica import Change, Held, Key, Replica
+from pykai.kube.informer_store import Change, Held, InformerStore, Key
 
 T = TypeVar("T")
 Handler = Callable[[Change[T]], None]
 
 _TOO_LARGE = "ResourceVersionTooLarge"
+_NAMES_ONLY = Selection(metadata_only=True)
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How a watch behaves in trouble; seconds, and how many refused credentials in a row are final."""
+    """How an informer behaves in trouble; seconds, and how many refused credentials in a row are final."""
 
     backoff: Backoff = Backoff(0.2, 30.0, jitter=0.5)
     absent_seconds: float = 300.0
@@ -47,7 +52,7 @@ class Pace:
 
 
 class State(Enum):
-    """Where a watch stands: ABSENT means that the kind is not installed."""
+    """Where an informer stands: ABSENT means that the kind is not installed."""
 
     STARTING = "starting"
     LIVE = "live"
@@ -55,7 +60,7 @@ class State(Enum):
     ABSENT = "absent"
 
 
-class SharedWatch(Generic[T]):
+class SharedInformer(Generic[T]):
     """One kind, followed for ever by `run`. An `optional` kind may be absent without making the process unready."""
 
     def __init__(
@@ -69,7 +74,7 @@ class SharedWatch(Generic[T]):
         self.problem = ""
         self.pace = Pace()
         self._api = api
-        self._replica: Replica[T] = Replica(resource, into)
+        self._replica: InformerStore[T] = InformerStore(resource, into)
         self._handlers: list[Handler[T]] = []
         self._version = ""
         self._opened: float | None = None
@@ -81,22 +86,22 @@ class SharedWatch(Generic[T]):
     # ------------------------------------------------------------------------------------------------- reading
     @property
     def alive(self) -> bool:
-        """Whether the local copy follows the server, or an optional kind is known to be absent."""
+        """Whether the store follows the server, or an optional kind is known to be absent."""
         return self.state is State.LIVE or (self.optional and self.state is State.ABSENT)
 
     def __len__(self) -> int:
         return len(self._replica)
 
     def get(self, name: str, namespace: str = "") -> T | None:
-        """The object in the local copy, or None."""
+        """The object in the store, or None."""
         return self._replica.get((namespace, name))
 
     def items(self) -> Iterator[tuple[Key, T]]:
-        """All objects in the local copy by (namespace, name)."""
+        """All objects in the store by (namespace, name)."""
         return self._replica.items()
 
     async def synced(self) -> None:
-        """Return when the local copy is complete for the first time."""
+        """Return when the store is complete for the first time."""
         await self._synced.wait()
 
     def subscribe(self, handler: Handler[T]) -> Callable[[], None]:
@@ -247,3 +252,73 @@ def _is_ahead(error: ApiError) -> bool:
     """Whether the server says that it has not come as far as the version we have seen."""
     causes = error.details.get("causes")
     return any(isinstance(cause, dict) and cause.get("reason") == _TOO_LARGE for cause in causes or ())
+
+
+class InformerFactory:
+    """The shared informers of one process on one API server, started together and judged together."""
+
+    def __init__(self, api: Api, pace: Pace | None = None) -> None:
+        self._api = api
+        self._pace = pace or Pace()
+        self._watches: dict[tuple[Resource, Selection], SharedInformer[Any]] = {}
+        self._definitions: SharedInformer[Raw] | None = None
+        self._group: asyncio.TaskGroup | None = None
+
+    def of(
+        self, resource: Resource, into: type[T], where: Selection = EVERYTHING, *, optional: bool = False
+    ) -> SharedInformer[T]:
+        """The informer of a kind; the first call decides the type, and it is optional only if all calls say so."""
+        watch = self._watches.get((resource, where))
+        if watch is None:
+            watch = self._made(SharedInformer(self._api, resource, into, where, optional=optional))
+            self._watches[resource, where] = watch
+        elif watch.into is not into:
+            raise ValueError(f"{resource.qualified} is already watched as {watch.into}, not as {into}")
+        watch.optional = watch.optional and optional
+        if optional and self._definitions is None:
+            self._definitions = self._made(SharedInformer(self._api, known.CRD, Raw, _NAMES_ONLY, optional=True))
+            self._definitions.subscribe(self._definition_changed)
+        return watch
+
+    async def run(self) -> NoReturn:
+        """Follow all kinds, those asked for later included; raises the first error that ends a watch."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                for watch in self._all():
+                    group.create_task(watch.run())
+                await asyncio.Event().wait()
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        finally:
+            self._group = None
+        raise AssertionError("watches run until they are cancelled")
+
+    async def synced(self) -> None:
+        """Return when every kind asked for so far is complete in its store."""
+        for watch in list(self._watches.values()):
+            await watch.synced()
+
+    @property
+    def ready(self) -> bool:
+        """Whether every informer is live."""
+        return all(watch.alive for watch in self._watches.values())
+
+    def problems(self) -> list[str]:
+        """Why the process is not ready, one line per kind."""
+        lost = [watch for watch in self._watches.values() if not watch.alive]
+        return [watch.problem or f"{watch.resource.qualified}: not listed yet" for watch in lost]
+
+    def _all(self) -> list[SharedInformer[Any]]:
+        return [*self._watches.values(), *([] if self._definitions is None else [self._definitions])]
+
+    def _made(self, watch: SharedInformer[T]) -> SharedInformer[T]:
+        watch.pace = self._pace
+        if self._group is not None:
+            self._group.create_task(watch.run())
+        return watch
+
+    def _definition_changed(self, change: Change[Raw]) -> None:
+        for watch in self._watches.values():
+            if watch.resource.qualified == change.key[1]:
+                watch.poke()

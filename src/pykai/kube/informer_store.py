@@ -1,6 +1,6 @@
 """A local copy of one kind, kept exact from lists and watch events; every step says what changed.
 
-Invariant: after a list and all events since, the copy equals the server's state, and the changes told so far, applied
+Invariant: after a list and all events since, the copy equals the server's state, and the changes reported, applied
 in order to an empty map, give the copy. An object that was deleted and made anew under the same name is a deletion and
 an addition, never a modification. An object its reader cannot decode keeps its last readable state and is reported.
 """
@@ -44,7 +44,7 @@ class Held(NamedTuple):
     object: object
 
 
-class Replica(Generic[T]):
+class InformerStore(Generic[T]):
     """The objects of one kind by (namespace, name)."""
 
     def __init__(self, resource: Resource, into: type[T]) -> None:

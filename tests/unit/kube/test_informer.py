@@ -9,10 +9,9 @@ import pytest
 
 from pykai.kube.api import Object, Patch, Resource, Selection
 from pykai.kube.errors import Forbidden, Gone, NotFound, Timeout, TooManyRequests, Unauthorized, Unavailable
-from pykai.kube.replica import Change
+from pykai.kube.informer import InformerFactory, SharedInformer, State
+from pykai.kube.informer_store import Change
 from pykai.kube.resources import CONFIG_MAP, CRD, POD
-from pykai.kube.watch import SharedWatch, State
-from pykai.kube.watches import Watches
 from tests.permissive_crd import permissive_crd
 
 from .flaky import QUICK, FlakyApi, config_map, running, until
@@ -31,14 +30,14 @@ def told() -> list[tuple[str, str]]:
 
 
 @pytest.fixture
-def watch(api: FlakyApi, told: list[tuple[str, str]]) -> SharedWatch[Object]:
-    shared = SharedWatch(api, CONFIG_MAP, Object, DEFAULT)
+def watch(api: FlakyApi, told: list[tuple[str, str]]) -> SharedInformer[Object]:
+    shared = SharedInformer(api, CONFIG_MAP, Object, DEFAULT)
     shared.pace = QUICK
     shared.subscribe(lambda change: told.append((change.type.value, change.key[1])))
     return shared
 
 
-async def test_it_follows_in_pages(api: FlakyApi, watch: SharedWatch[Object], told: list[tuple[str, str]]) -> None:
+async def test_it_follows_in_pages(api: FlakyApi, watch: SharedInformer[Object], told: list[tuple[str, str]]) -> None:
     for index in range(5):
         await api.create(CONFIG_MAP, config_map(f"a{index}"), "default")
     watch.pace = replace(QUICK, page=2)
@@ -55,7 +54,7 @@ def _watched(api: FlakyApi, times: int) -> bool:
 
 
 async def test_a_stream_that_ends_goes_on_without_a_list(
-    api: FlakyApi, watch: SharedWatch[Object], told: list[tuple[str, str]]
+    api: FlakyApi, watch: SharedInformer[Object], told: list[tuple[str, str]]
 ) -> None:
     async with running(watch.run()):
         await watch.synced()
@@ -69,7 +68,7 @@ async def test_a_stream_that_ends_goes_on_without_a_list(
 
 
 async def test_gone_means_a_list_and_its_difference(
-    api: FlakyApi, watch: SharedWatch[Object], told: list[tuple[str, str]]
+    api: FlakyApi, watch: SharedInformer[Object], told: list[tuple[str, str]]
 ) -> None:
     for name in ("keep", "change", "drop", "again"):
         await api.create(CONFIG_MAP, config_map(name), "default")
@@ -92,7 +91,7 @@ async def test_gone_means_a_list_and_its_difference(
     assert told.index(("DELETED", "again")) < told.index(("ADDED", "again"))
 
 
-async def test_a_bookmark_saves_the_list(api: FlakyApi, watch: SharedWatch[Object]) -> None:
+async def test_a_bookmark_saves_the_list(api: FlakyApi, watch: SharedInformer[Object]) -> None:
     async with running(watch.run()):
         await watch.synced()
         await until(lambda: api.watches == 1)
@@ -111,7 +110,7 @@ async def test_a_bookmark_saves_the_list(api: FlakyApi, watch: SharedWatch[Objec
 _SPEC = {"containers": [{"name": "c", "image": "i"}]}
 
 
-async def test_trouble_is_survived_and_shown(api: FlakyApi, watch: SharedWatch[Object]) -> None:
+async def test_trouble_is_survived_and_shown(api: FlakyApi, watch: SharedInformer[Object]) -> None:
     api.list_failures = [Unavailable("down"), Forbidden("no"), TooManyRequests("busy"), Timeout("slow"), Gone("late")]
     assert not watch.alive
     async with running(watch.run()):
@@ -127,7 +126,7 @@ async def test_trouble_is_survived_and_shown(api: FlakyApi, watch: SharedWatch[O
         await until(lambda: watch.alive)
 
 
-async def test_a_stream_that_breaks_goes_on_and_stays_alive(api: FlakyApi, watch: SharedWatch[Object]) -> None:
+async def test_a_stream_that_breaks_goes_on_and_stays_alive(api: FlakyApi, watch: SharedInformer[Object]) -> None:
     states: set[State] = set()
     api.stream_failures = [Timeout("silent"), Unavailable("reset"), Timeout("silent")]
     async with running(watch.run()):
@@ -139,7 +138,7 @@ async def test_a_stream_that_breaks_goes_on_and_stays_alive(api: FlakyApi, watch
 
 
 async def test_refused_credentials_end_the_watch_only_when_persistent(
-    api: FlakyApi, watch: SharedWatch[Object]
+    api: FlakyApi, watch: SharedInformer[Object]
 ) -> None:
     api.list_failures = [Unauthorized("who?"), Unauthorized("who?")]
     async with running(watch.run()) as task:
@@ -150,7 +149,7 @@ async def test_refused_credentials_end_the_watch_only_when_persistent(
             await task
 
 
-async def test_a_handler_that_fails_ends_the_watch(api: FlakyApi, watch: SharedWatch[Object]) -> None:
+async def test_a_handler_that_fails_ends_the_watch(api: FlakyApi, watch: SharedInformer[Object]) -> None:
     def refuse(change: Change[Object]) -> None:
         raise RuntimeError(f"cannot take {change.key[1]}")
 
@@ -160,7 +159,7 @@ async def test_a_handler_that_fails_ends_the_watch(api: FlakyApi, watch: SharedW
         await watch.run()
 
 
-async def test_late_subscribers_begin_with_what_is(api: FlakyApi, watch: SharedWatch[Object]) -> None:
+async def test_late_subscribers_begin_with_what_is(api: FlakyApi, watch: SharedInformer[Object]) -> None:
     await api.create(CONFIG_MAP, config_map("a"), "default")
     async with running(watch.run()):
         await watch.synced()
@@ -179,7 +178,7 @@ WIDGET = Resource("example.org", "v1", "widgets", "Widget", False)
 
 
 async def test_one_watch_per_kind(api: FlakyApi) -> None:
-    watches = Watches(api, QUICK)
+    watches = InformerFactory(api, QUICK)
     assert watches.of(CONFIG_MAP, Object) is watches.of(CONFIG_MAP, Object)
     assert watches.of(CONFIG_MAP, Object, DEFAULT) is not watches.of(CONFIG_MAP, Object)
     with pytest.raises(ValueError, match="configmaps is already watched"):
@@ -187,7 +186,7 @@ async def test_one_watch_per_kind(api: FlakyApi) -> None:
 
 
 async def test_ready_means_all_alive(api: FlakyApi) -> None:
-    watches = Watches(api, QUICK)
+    watches = InformerFactory(api, QUICK)
     watches.of(CONFIG_MAP, Object)
     watches.of(POD, Object)
     assert not watches.ready
@@ -202,7 +201,7 @@ async def test_ready_means_all_alive(api: FlakyApi) -> None:
 
 
 async def test_an_absent_kind_costs_nothing_and_is_picked_up(api: FlakyApi) -> None:
-    watches = Watches(api, QUICK)
+    watches = InformerFactory(api, QUICK)
     watch = watches.of(WIDGET, Object, optional=True)
     async with running(watches.run()):
         await watches.synced()
@@ -221,7 +220,7 @@ async def test_an_absent_kind_costs_nothing_and_is_picked_up(api: FlakyApi) -> N
 
 
 async def test_a_kind_that_must_be_there_makes_the_process_unready(api: FlakyApi) -> None:
-    watches = Watches(api, QUICK)
+    watches = InformerFactory(api, QUICK)
     watch = watches.of(WIDGET, Object, optional=True)
     assert watches.of(WIDGET, Object) is watch
     async with running(watches.run()):
@@ -233,7 +232,7 @@ async def test_a_kind_that_must_be_there_makes_the_process_unready(api: FlakyApi
 
 
 async def test_the_first_fatal_error_ends_them_all(api: FlakyApi) -> None:
-    watches = Watches(api, QUICK)
+    watches = InformerFactory(api, QUICK)
     watches.of(CONFIG_MAP, Object)
     watches.of(POD, Object)
     api.list_failures = [Unauthorized("who?")] * 20
@@ -241,7 +240,7 @@ async def test_the_first_fatal_error_ends_them_all(api: FlakyApi) -> None:
         await watches.run()
 
 
-async def test_a_vanished_kind_is_told_as_deletions(api: FlakyApi, watch: SharedWatch[Object]) -> None:
+async def test_a_vanished_kind_is_told_as_deletions(api: FlakyApi, watch: SharedInformer[Object]) -> None:
     await api.create(CONFIG_MAP, config_map("a"), "default")
     watch.optional = True
     gone: list[str] = []

@@ -10,7 +10,7 @@ import pytest
 from msgspec import Raw
 
 from pykai.kube.api import EventType, Object
-from pykai.kube.replica import Change, Replica
+from pykai.kube.informer_store import Change, InformerStore
 from pykai.kube.resources import CONFIG_MAP
 
 
@@ -27,12 +27,12 @@ def shown(changes: list[Change[Any]]) -> list[tuple[str, str]]:
     return [(change.type.value, change.key[1]) for change in changes]
 
 
-def listed(replica: Replica[Any], *raws: Raw) -> list[tuple[str, str]]:
+def listed(replica: InformerStore[Any], *raws: Raw) -> list[tuple[str, str]]:
     return shown(replica.replace(replica.page(raws)))
 
 
 def test_a_new_list_is_told_as_its_difference() -> None:
-    replica: Replica[Object] = Replica(CONFIG_MAP, Object)
+    replica: InformerStore[Object] = InformerStore(CONFIG_MAP, Object)
     assert listed(replica, raw("a", "1", 1), raw("b", "2", 2), raw("c", "3", 3)) == [
         ("ADDED", "a"),
         ("ADDED", "b"),
@@ -48,7 +48,7 @@ def test_a_new_list_is_told_as_its_difference() -> None:
 
 
 def test_an_object_already_known_is_not_decoded_again() -> None:
-    replica: Replica[Object] = Replica(CONFIG_MAP, Object)
+    replica: InformerStore[Object] = InformerStore(CONFIG_MAP, Object)
     listed(replica, raw("a", "1", 1))
     before = replica.get(("ns", "a"))
     assert listed(replica, raw("a", "1", 1)) == []
@@ -56,7 +56,7 @@ def test_an_object_already_known_is_not_decoded_again() -> None:
 
 
 def test_events_that_are_known_or_late_say_nothing() -> None:
-    replica: Replica[Object] = Replica(CONFIG_MAP, Object)
+    replica: InformerStore[Object] = InformerStore(CONFIG_MAP, Object)
     assert shown(replica.event(EventType.ADDED, raw("a", "1", 1))) == [("ADDED", "a")]
     assert replica.event(EventType.ADDED, raw("a", "1", 1)) == []
     assert shown(replica.event(EventType.ADDED, raw("a", "1", 2))) == [("MODIFIED", "a")]
@@ -66,7 +66,7 @@ def test_events_that_are_known_or_late_say_nothing() -> None:
 
 
 def test_a_deletion_shows_the_last_state() -> None:
-    replica: Replica[Object] = Replica(CONFIG_MAP, Object)
+    replica: InformerStore[Object] = InformerStore(CONFIG_MAP, Object)
     replica.event(EventType.ADDED, raw("a", "1", 1, x=1))
     (change,) = replica.event(EventType.DELETED, raw("a", "1", 2, x=2))
     assert change.object["data"] == {"x": 2}
@@ -75,14 +75,14 @@ def test_a_deletion_shows_the_last_state() -> None:
 
 
 def test_a_deletion_under_the_name_of_another_object_shows_the_one_that_was_known() -> None:
-    replica: Replica[Object] = Replica(CONFIG_MAP, Object)
+    replica: InformerStore[Object] = InformerStore(CONFIG_MAP, Object)
     replica.event(EventType.ADDED, raw("a", "1", 1, x=1))
     (change,) = replica.event(EventType.DELETED, raw("a", "2", 5, x=2))
     assert (change.object["metadata"]["uid"], change.object is change.old, len(replica)) == ("1", True, 0)
 
 
 def test_an_unreadable_object_keeps_its_last_readable_state() -> None:
-    replica: Replica[Typed] = Replica(CONFIG_MAP, Typed)
+    replica: InformerStore[Typed] = InformerStore(CONFIG_MAP, Typed)
     assert listed(replica, raw("a", "1", 1, x=1), raw("b", "2", 1, x="one")) == [("ADDED", "a")]
     assert replica.event(EventType.MODIFIED, raw("a", "1", 2, x="two")) == []
     held = replica.get(("ns", "a"))
@@ -97,7 +97,7 @@ def test_changes_replayed_give_the_copy(seed: int) -> None:
     """Random lives of a few objects, seen by events with random gaps that a new list closes."""
     choose = random.Random(seed)
     world: dict[str, tuple[str, int]] = {}
-    replica: Replica[Object] = Replica(CONFIG_MAP, Object)
+    replica: InformerStore[Object] = InformerStore(CONFIG_MAP, Object)
     replayed: dict[tuple[str, str], Object] = {}
 
     def replay(changes: list[Change[Object]]) -> None:

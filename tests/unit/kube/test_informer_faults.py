@@ -12,8 +12,8 @@ from msgspec import Raw
 from pykai.kube.api import ALL_AT_ONCE, EVERYTHING, EventType, Object, Page, Paging, Resource, Selection, WatchEvent
 from pykai.kube.codec import bookmark
 from pykai.kube.errors import Gone, Timeout
+from pykai.kube.informer import Pace, SharedInformer, State
 from pykai.kube.resources import CONFIG_MAP
-from pykai.kube.watch import Pace, SharedWatch, State
 from tests.virtual_loop import in_virtual_time
 
 from .flaky import QUICK, FlakyApi, T, config_map, running, until
@@ -21,8 +21,8 @@ from .flaky import QUICK, FlakyApi, T, config_map, running, until
 DEFAULT = Selection("default")
 
 
-def watch_of(api: FlakyApi, pace: Pace = QUICK) -> SharedWatch[Object]:
-    shared = SharedWatch(api, CONFIG_MAP, Object, DEFAULT)
+def watch_of(api: FlakyApi, pace: Pace = QUICK) -> SharedInformer[Object]:
+    shared = SharedInformer(api, CONFIG_MAP, Object, DEFAULT)
     shared.pace = pace
     return shared
 
