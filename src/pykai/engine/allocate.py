@@ -1,4 +1,4 @@
-"""The allocate action: give waiting gangs what is free, in fair order (spec/scheduling.md §7.3)."""
+"""The allocate action: give waiting gangs what is free, in the order of service (docs/concepts/order-of-service.md)."""
 
 from __future__ import annotations
 

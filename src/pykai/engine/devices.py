@@ -1,4 +1,4 @@
-"""Shared GPUs: who holds how much memory of which device (spec/scheduling.md §4).
+"""Shared GPUs: which pods hold how much memory of which device (docs/concepts/gpu-sharing.md).
 
 A device that is shared is a *group*; its id is what the binder's reservation pod is named after. All amounts are MiB
 of device memory. What a device takes of a node's idle and releasing GPUs follows from who shares it now, whatever the

@@ -1,4 +1,4 @@
-"""Composing the reasons why a pod found no node, and why its gang therefore waits (spec/scheduling.md §7.3, §17.2)."""
+"""Compose the reasons why a pod found no node, and why its gang therefore waits."""
 
 from __future__ import annotations
 

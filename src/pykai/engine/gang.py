@@ -1,4 +1,4 @@
-"""Gang semantics: when a gang is ready, what it places next, what it would lose first (spec/scheduling.md §7, §16.4).
+"""Gang semantics: when a gang is ready, what it places next, what it would lose first (docs/concepts/gangs.md).
 
 All functions read the trial and change nothing.
 """

@@ -1,4 +1,4 @@
-"""Placing a gang: all of what it needs next, or nothing (spec/scheduling.md §7.3, §10)."""
+"""Placing a gang: all of what it needs next, or nothing (docs/concepts/placement.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why something waits, as data; the texts of spec/scheduling.md §17 are rendered from it."""
+"""Why a gang waits, as data; the texts of conditions and events, which are KAI's, are rendered from it."""
 
 from __future__ import annotations
 

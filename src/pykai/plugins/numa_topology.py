@@ -1,4 +1,4 @@
-"""NodeResourceTopology objects as blocks of zones, where pods sit in them, and what pods ask of them (spec §13).
+"""NodeResourceTopology objects as blocks of zones, where pods sit in them, and what pods request of them.
 
 Amounts are in the units of the resource rows. Only resources that zones report are of interest.
 """

@@ -1,4 +1,4 @@
-"""Who goes first: gangs within a queue, pods within a podset, sub-groups within a gang (spec/scheduling.md §5.1-5.3).
+"""Order of gangs within a queue, pods within a podset, sub-groups within a gang (docs/concepts/order-of-service.md).
 
 Each plugin turns one rule into a sort key, smaller first. A key compares only what its rule speaks of: equal keys
 leave the decision to the next plugin, and at last to age and name, which the engine adds.

@@ -1,4 +1,4 @@
-"""How good a node or a device is for a pod (spec/scheduling.md §10, §11).
+"""Scores of nodes and devices for a pod (docs/concepts/placement.md).
 
 Scores are added up, and the weights rank the rules: a nominated node beats a device that is shared already, which
 beats a node that is free now, which beats the kind of node, which beats how full it is. Scores of nodes are columns

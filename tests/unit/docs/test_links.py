@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 
@@ -19,6 +20,12 @@ def test_links_lead_somewhere(page: str) -> None:
             assert target.exists(), link
             assert target.is_relative_to(ROOT), link
             assert not link.anchor or link.anchor[1:] in _anchors(target), link
+
+
+def test_docstrings_point_into_the_project() -> None:
+    """The specification the project was built from is not part of it: what a reader needs is in docs/concepts."""
+    sources = (ROOT / "src").rglob("*.py")
+    assert [str(path) for path in sources if re.search(r"\bspec/\w+\.md|\bspec §", path.read_text())] == []
 
 
 @cache

@@ -5,7 +5,7 @@ node that does not offer such a resource itself, the pod's requests become a cla
 
 The devices of a resource are thought of as a line. Containers that run beside one another get stretches one behind the
 other; an ordinary init container starts behind the sidecars that run already and reuses what comes there. So the line
-is as long as the pod's request (spec §2.1). Where stretches begin and end it is cut: each piece is a device request,
+is as long as the pod's request. Where stretches begin and end it is cut: each piece is a device request,
 named after the container it is for; without init containers that is one per container and resource.
 """
 

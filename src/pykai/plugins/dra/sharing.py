@@ -1,4 +1,4 @@
-"""One GPU, several pods: a claim that pods share counts once on a node, whoever of them is there (spec §4).
+"""One GPU, several pods: a claim that pods share counts once on a node, whichever of them is there.
 
 The node columns charge every pod for all devices of its claims. For claims that several pods name, this keeps a
 correction per node and claim, so that idle and releasing say what is true of the devices: in use while one pod uses
