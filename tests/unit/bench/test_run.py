@@ -29,6 +29,12 @@ KAI = {"nodes": 2, "pods": 0, "groups": 0, "peak_rss_mb": 400, "timeout": False,
 COUNTS = {"bound": 0, "evicted": 0, "pipelined": 0, "left_pending": 0}
 
 
+@pytest.fixture(autouse=True)
+def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables are cut to the width of the terminal."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+
 @pytest.fixture
 def perf(tmp_path: Path) -> Path:
     folder = tmp_path / "perf"
