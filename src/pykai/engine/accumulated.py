@@ -111,7 +111,10 @@ class Accumulated:
             return []
         if not self.single:
             return numbers
-        leaving = self._leaving(numbers, pods[useful | self._movable[pods]])
+        may_go = useful | self._movable[pods]
+        if len(numbers) == 1 and may_go.all():
+            return numbers
+        leaving = self._leaving(numbers, pods[may_go])
         if self._last_may_go(leaving):
             return leaving
         alone = self._outlook.judge(victims, np.arange(len(pods)))[1]

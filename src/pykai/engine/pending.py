@@ -16,6 +16,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from pykai.engine.cycle import Cycle
@@ -46,23 +47,27 @@ class LeafOrder:
     gangs: list[int]
     keys: list[tuple[Any, ...]]
     requests: list[Triple]
+    most_behind: list[Triple]
+    """By position: the largest request in each resource from there to the end."""
+
+    @classmethod
+    def of(cls, gangs: list[int], keys: list[tuple[Any, ...]], requests: list[Triple]) -> LeafOrder:
+        behind = list(accumulate(reversed(requests), largest))
+        return cls(gangs, keys, requests, behind[::-1])
 
     def without(self, gang: int) -> LeafOrder:
+        """The order without a gang that was served: what is requested behind a position changes only before it, up to
+        the first position where it does not."""
         at = self.gangs.index(gang)
-        gangs, keys, requests = self.gangs.copy(), self.keys.copy(), self.requests.copy()
-        del gangs[at], keys[at], requests[at]
-        return LeafOrder(gangs, keys, requests)
-
-    @cached_property
-    def most_behind(self) -> list[Triple]:
-        """By position: the largest request in each resource from there to the end."""
-        most: Triple = (0.0, 0.0, 0.0)
-        found: list[Triple] = []
-        for request in reversed(self.requests):
-            most = largest(most, request)
-            found.append(most)
-        found.reverse()
-        return found
+        gangs, keys = self.gangs.copy(), self.keys.copy()
+        requests, behind = self.requests.copy(), self.most_behind.copy()
+        del gangs[at], keys[at], requests[at], behind[at]
+        for before in range(at - 1, -1, -1):
+            most = largest(requests[before], behind[before + 1]) if before + 1 < len(behind) else requests[before]
+            if most == behind[before]:
+                break
+            behind[before] = most
+        return LeafOrder(gangs, keys, requests, behind)
 
     @cached_property
     def growing(self) -> list[int]:
@@ -140,7 +145,7 @@ class PendingOrder:
             cycle = self.cycle
             gangs = in_order(cycle, self._by_queue.get(queue, ()))
             keys = [cycle.gang_key(gang) for gang in gangs]
-            known = self._leaves[queue] = LeafOrder(gangs, keys, [next_request(cycle, gang) for gang in gangs])
+            known = self._leaves[queue] = LeafOrder.of(gangs, keys, [next_request(cycle, gang) for gang in gangs])
         return known
 
     def turn(self, leaf: int, at: int, request: Triple) -> Sequence[Turn]:
