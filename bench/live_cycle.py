@@ -36,9 +36,10 @@ from pykai.objects import names
 from pykai.observe import tables
 from pykai.observe.metrics import SCHEDULER, Metrics
 from pykai.plugins import registry
-from pykai.scheduler.decision import Decision, keep_freed_memory, make_decision
+from pykai.scheduler.decision import Decision, make_decision
 from pykai.scheduler.informers import Informers
 from pykai.scheduler.metrics import record
+from pykai.scheduler.process_memory import keep_freed_memory
 from pykai.scheduler.status import StatusUpdater, WriteAccess
 from pykai.scheduler.write_queue import WriteQueue
 from pykai.verify.judge import verify

@@ -34,7 +34,7 @@ from pykai.objects import units
 from pykai.objects.snapshot_file import SnapshotFile
 from pykai.objects.units import parse_timestamp
 from pykai.plugins import registry
-from pykai.scheduler.decision import gc_disabled, keep_freed_memory
+from pykai.scheduler.process_memory import gc_disabled, keep_freed_memory
 from pykai.simulate import pod_checks
 
 _MAPS_OF_AMOUNTS = ("requests", "limits", "allocatable", "capacity", "overhead")

@@ -33,7 +33,8 @@ from pykai.observe import logs
 from pykai.observe.metrics import WorkMetrics
 from pykai.plugins import registry
 from pykai.scheduler.debug_server import SnapshotContext, debug_routes, job_order, may_read, serving, write_snapshot
-from pykai.scheduler.decision import Decision, keep_freed_memory
+from pykai.scheduler.decision import Decision
+from pykai.scheduler.process_memory import keep_freed_memory
 from pykai.scheduler.scheduler import ALONE, LiveScheduler, Options, Policies, unobserved
 from pykai.scheduler.trigger import Debounce
 from pykai.scheduler.writer_context import Colocated

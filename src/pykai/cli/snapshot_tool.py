@@ -21,7 +21,7 @@ from pykai.cli.flags import Flag, takes
 from pykai.cli.replay import opened, refusing
 from pykai.model.plan import Plan
 from pykai.observe import logs
-from pykai.scheduler.decision import gc_disabled
+from pykai.scheduler.process_memory import gc_disabled
 
 FLAGS = (
     Flag("filename", "", "Snapshot file: a zip archive, whatever its name.", one_dash=True),

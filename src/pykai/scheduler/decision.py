@@ -5,11 +5,7 @@ Nothing here touches what the event loop owns. Also how the process treats memor
 
 from __future__ import annotations
 
-import ctypes
-import gc
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pykai.cache.cluster import ClusterCache
@@ -22,6 +18,7 @@ from pykai.model.snapshot import Snapshot
 from pykai.objects.kinds import BindRequest, Pod
 from pykai.scheduler import bind_requests
 from pykai.scheduler.bind_requests import Binding, Eviction, targets_missing_node
+from pykai.scheduler.process_memory import gc_disabled
 from pykai.scheduler.status import Conditions, conditions
 
 Key = tuple[str, str]
@@ -34,22 +31,6 @@ Usage = Mapping[str, tuple[float, float, float]]
 def no_judge(_: Snapshot, __: Plan) -> Sequence[object]:
     """Every plan is right."""
     return ()
-
-
-@contextmanager
-def gc_disabled() -> Iterator[None]:
-    """Disable the garbage collector inside.
-
-    What a cycle makes is free as soon as nothing refers to it; a search for reference cycles through all that is known
-    of the cluster costs up to a fifth of a cycle that places many pods.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 class RefusedPlanError(RuntimeError):
@@ -135,26 +116,3 @@ class _Stopwatch:
         """The time since the last reading."""
         before, self._last = self._last, self._clock()
         return (self._last - before) * 1000
-
-
-KEPT_BYTES = 32 * 1024 * 1024
-"""Freed memory that is kept for the next cycle, at most."""
-LARGEST_BYTES = 8 * 1024 * 1024
-"""Blocks from this size on are still given back at once."""
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-"""Names of mallopt(3)."""
-
-
-def keep_freed_memory() -> None:
-    """Let this process keep some of the memory that it freed.
-
-    A cycle on a large cluster makes and drops some hundred columns of a few hundred kilobytes. By default glibc gives
-    such memory back each time, and the system hands out the same pages again one fault after the other: half of the CPU
-    of opening a cycle with 40,000 pods. Other C libraries stay as they are.
-    """
-    if sys.platform != "linux":
-        return
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_TRIM_THRESHOLD, KEPT_BYTES)
-        mallopt(_MMAP_THRESHOLD, LARGEST_BYTES)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pykai.scheduler import decision
+from pykai.scheduler import process_memory
 
 
 @pytest.mark.parametrize("platform", ["linux", "darwin"])
@@ -18,6 +18,6 @@ def test_only_glibc_is_asked(monkeypatch: pytest.MonkeyPatch, platform: str, can
     library = SimpleNamespace(mallopt=asked.__setitem__) if can else SimpleNamespace()
     monkeypatch.setattr(sys, "platform", platform)
     monkeypatch.setattr(ctypes, "CDLL", lambda _: library)
-    decision.keep_freed_memory()
-    wanted = {-1: decision.KEPT_BYTES, -3: decision.LARGEST_BYTES}
+    process_memory.keep_freed_memory()
+    wanted = {-1: process_memory.KEPT_BYTES, -3: process_memory.LARGEST_BYTES}
     assert asked == (wanted if can and platform == "linux" else {})

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from pykai.scheduler.decision import gc_disabled
+from pykai.scheduler.process_memory import gc_disabled
 
 
 def test_it_rests_inside_and_works_afterwards() -> None:
