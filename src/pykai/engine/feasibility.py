@@ -120,8 +120,8 @@ class FeasibilityBound:
         found = np.ones(amounts.shape[1], dtype=bool)
         for gpus in np.unique(amounts[GPU]).tolist():
             some, nodes = amounts[GPU] == gpus, free[GPU] + _SLACK >= gpus
-            asked = np.unique(amounts[:, some], axis=1)
-            if not (free[:, nodes].max(axis=1, initial=0.0) + _SLACK >= asked.min(axis=1)).all():
+            least = amounts[:, some].min(axis=1)
+            if not (free[:, nodes].max(axis=1, initial=0.0) + _SLACK >= least).all():
                 found[some] = False
         return found
 
