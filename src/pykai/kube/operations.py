@@ -1,9 +1,13 @@
-"""Definitions of custom kinds brought into force: applied on the server, so objects keep their data and gain fields."""
+"""Writes that are more than one plain write: binding a pod to a node, and bringing definitions of custom kinds into
+force.
+
+Definitions are applied on the server, so existing objects keep their data and gain fields.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import structlog
@@ -11,6 +15,17 @@ import structlog
 from pykai.kube.api import Api, Object, Patch, Ref
 from pykai.kube.errors import NotFound, Timeout
 from pykai.kube.resources import CRD
+
+
+async def bind(api: Api, pod: Ref, node: str, uid: str = "", annotations: Mapping[str, str] | None = None) -> None:
+    """Assign the pod to the node; with `uid` only that very pod; Conflict if it is bound, going away or gated."""
+    metadata = {"uid": uid, "annotations": dict(annotations or {})}
+    body: Object = {
+        "metadata": {key: value for key, value in metadata.items() if value},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
+    await api.post(pod.sub("binding"), body)
+
 
 MANAGER: Final = "kai-definitions"
 _LOOK_SECONDS = 0.05
