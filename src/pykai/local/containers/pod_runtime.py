@@ -1,26 +1,138 @@
-"""Pods whose containers are processes: volumes filled, containers run side by side, their status reported."""
+"""Pods whose containers are processes: volumes filled, containers run side by side, their status reported.
+
+Volumes are directories: each is filled once per pod, and every container links to those that it mounts.
+POD/volumes/NAME has the content, written anew from time to time as a kubelet does; POD/containers/NAME/PATH is a
+link to the volume mounted at PATH.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import structlog
 
-from pykai.hollow import pod_status
-from pykai.hollow.addresses import on_this_machine, pod_ip
-from pykai.hollow.settings import Tenant
+from pykai.hollow.hollow_node import on_this_machine, pod_ip
+from pykai.hollow.kubelet_settings import Tenant
+from pykai.hollow.pod_status import conditions, pod_addresses, scheduled
 from pykai.kube.api import Api, Object
 from pykai.kube.errors import ApiError
-from pykai.local.containers import volumes
 from pykai.local.containers.container import Command, Container, Terms
-from pykai.local.containers.environment import Images, NotYetError, Sources, expanded, name_of, variables_of, words_of
+from pykai.local.containers.environment import (
+    Content,
+    Images,
+    NotYetError,
+    Sources,
+    expanded,
+    name_of,
+    variables_of,
+    words_of,
+)
 from pykai.objects import units
+
+
+def _chosen(content: Content, source: Object) -> Content:
+    """All entries, or those that `items` lists, under the paths it gives them."""
+    items = source.get("items")
+    if not items:
+        return content
+    missing = [item["key"] for item in items if item["key"] not in content]
+    if missing and not source.get("optional"):
+        raise NotYetError(f"there is no key {missing[0]!r}")
+    return {item["path"]: content[item["key"]] for item in items if item["key"] in content}
+
+
+async def _config_map(source: Object, sources: Sources) -> Content:
+    return _chosen(await sources.config_map(source["name"], bool(source.get("optional"))), source)
+
+
+async def _secret(source: Object, sources: Sources) -> Content:
+    name = source.get("secretName") or source["name"]
+    return _chosen(await sources.secret(name, bool(source.get("optional"))), source)
+
+
+async def _downward(source: Object, sources: Sources) -> Content:
+    return {row["path"]: sources.field(row["fieldRef"]["fieldPath"]).encode() for row in source.get("items") or ()}
+
+
+async def _token(source: Object, sources: Sources) -> Content:
+    return {source["path"]: await sources.token(source)}
+
+
+async def _projected(source: Object, sources: Sources) -> Content:
+    content: Content = {}
+    for row in source.get("sources") or ():
+        ((kind, inner),) = row.items()
+        content |= await KINDS[kind](inner, sources)
+    return content
+
+
+async def _nothing(source: Object, sources: Sources) -> Content:
+    return {}
+
+
+KINDS: Mapping[str, Callable[[Object, Sources], Awaitable[Content]]] = {
+    "configMap": _config_map,
+    "secret": _secret,
+    "downwardAPI": _downward,
+    "serviceAccountToken": _token,
+    "projected": _projected,
+    "emptyDir": _nothing,
+}
+"""How to fill each kind of volume, or part of a projected one; a hostPath is the host's own directory."""
+
+
+async def fill(folder: Path, volumes: Iterable[Object], sources: Sources) -> None:
+    """Write the content of all volumes; NotYetError if something is not there yet, ValueError if it cannot be had."""
+    for volume in volumes:
+        name = volume["name"]
+        ((kind, source),) = ((key, value) for key, value in volume.items() if key != "name")
+        if kind == "hostPath":
+            _link(folder / name, Path(source["path"]))
+        elif kind in KINDS:
+            _write(folder / name, await KINDS[kind](source, sources))
+        else:
+            raise ValueError(f"volume {name}: volumes of kind {kind} are not supported here")
+
+
+def _write(folder: Path, content: Content) -> None:
+    """Files are replaced whole, so a reader sees an old one or a new one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in content.items():
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        fresh = target.with_name(f".{target.name}.new")
+        fresh.touch(mode=0o600)
+        fresh.write_bytes(text)
+        fresh.replace(target)
+
+
+def _link(link: Path, target: Path) -> None:
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.unlink(missing_ok=True)
+    link.symlink_to(target)
+
+
+def mount(root: Path, mounts: Iterable[Object], volumes: Path) -> None:
+    """Link what a container mounts into its `root`."""
+    for row in mounts:
+        _link(root / row["mountPath"].strip("/"), volumes / row["name"] / row.get("subPath", ""))
+
+
+def relocated(text: str, root: Path, mounts: Iterable[Object]) -> str:
+    """The text with every path under a mount replaced by where that lies on this machine."""
+    for row in mounts:
+        path = row["mountPath"].rstrip("/")
+        text = re.sub(rf"(?<![\w/.-]){re.escape(path)}(?![\w.-])", f"{root}{path}", text)
+    return text
+
 
 _REFRESH_SECONDS = 60.0
 _LEAVING_SECONDS = 3.0
@@ -106,7 +218,7 @@ class _Running:
                 _logger.warning("volumes stay as they are", pod=self._pod["metadata"]["name"], why=str(error))
 
     async def _fill(self) -> None:
-        await volumes.fill(self._volumes, self._pod["spec"].get("volumes") or (), self._sources)
+        await fill(self._volumes, self._pod["spec"].get("volumes") or (), self._sources)
 
     async def _prepare(self, container: Object) -> Command:
         """What a container runs, with all it needs in place."""
@@ -114,13 +226,13 @@ class _Running:
         root = self._roots / container["name"]
         root.mkdir(parents=True, exist_ok=True)
         await self._fill()
-        volumes.mount(root, mounts, self._volumes)
+        mount(root, mounts, self._volumes)
         image = self._machine.images[name_of(container["image"])]
         variables = await variables_of(container, self._sources, {**image.environment, **self._given(root)})
         words = [expanded(word, variables) for word in words_of(container, image)]
         return Command(
-            [volumes.relocated(word, root, mounts) for word in words],
-            {name: volumes.relocated(value, root, mounts) for name, value in variables.items()},
+            [relocated(word, root, mounts) for word in words],
+            {name: relocated(value, root, mounts) for name, value in variables.items()},
             root,
         )
 
@@ -150,9 +262,9 @@ class _Running:
         self._told = rows
         status = {
             "phase": _phase(containers),
-            **pod_status.addresses(self._pod),
+            **pod_addresses(self._pod),
             "startTime": (self._pod.get("status") or {}).get("startTime") or self._pod["metadata"]["creationTimestamp"],
-            "conditions": pod_status.conditions(changed, now),
+            "conditions": conditions(changed, now),
             "containerStatuses": [container.status(self._pod["metadata"]["uid"]) for container in containers],
         }
         return {"status": status}
@@ -163,7 +275,7 @@ class _Running:
         ready = (True, "") if all(container.ready for container in containers) else (False, reason)
         alive = (phase == "Running", "")
         rows = {"PodReadyToStartContainers": alive, "Initialized": (True, ""), "ContainersReady": ready, "Ready": ready}
-        return pod_status.scheduled(self._pod) | rows
+        return scheduled(self._pod) | rows
 
 
 def _phase(containers: list[Container]) -> str:
