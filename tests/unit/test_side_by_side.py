@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.__main__ import PARTS, PURE_TESTS, main
+from tests.__main__ import ELSEWHERE, PARTS, PURE_TESTS, main
 
 ROOT = Path(__file__).parents[2]
 
@@ -39,4 +39,4 @@ def test_every_test_is_in_one_part() -> None:
     missing = [path for path in PURE_TESTS if not (ROOT / path).exists()]
     assert not missing, "the list names what is not there"
     ignored = {argument.removeprefix("--ignore=") for argument in PARTS["rest"] if argument.startswith("--ignore=")}
-    assert ignored == {"tests/integration", *PURE_TESTS}
+    assert ignored == {*ELSEWHERE, *PURE_TESTS}
