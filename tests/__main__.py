@@ -2,7 +2,8 @@
 
 Tests on a real control plane mostly wait, the others mostly compute, so all take hardly longer than the longest
 part of them. The others run at a lower priority: what is awaited with a deadline must not starve. Each line begins with
-the part it comes from, and appears when it is whole. Arguments go to every part.
+the part it comes from, and appears when it is whole. The tests that failed are named once more at the end, where
+whoever sees only the last lines of a log looks. Arguments go to every part.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def main(arguments: Sequence[str], parts: Mapping[str, Command] = PARTS, report:
     running = {name: _start((*command, *arguments)) for name, command in parts.items()}
     for name in running.keys() - {URGENT}:
         os.setpriority(os.PRIO_PROCESS, running[name].pid, NICENESS)
-    readers = [Thread(target=_show, args=(name, process)) for name, process in running.items()]
+    failures: dict[str, list[str]] = {name: [] for name in running}
+    readers = [Thread(target=_show, args=(name, process, failures[name])) for name, process in running.items()]
     for reader in readers:
         reader.start()
     for reader in readers:
@@ -53,7 +55,7 @@ def main(arguments: Sequence[str], parts: Mapping[str, Command] = PARTS, report:
     if not arguments:
         codes["coverage"] = subprocess.run([sys.executable, "-m", *report], check=False).returncode
     for name, code in codes.items():
-        print(f"{name}: {f'failed with code {code}' if code else 'passed'}")
+        print(f"{name}: {f'failed with code {code}' if code else 'passed'}", *failures.get(name, ()), sep="\n  ")
     return next((code for code in codes.values() if code), 0)
 
 
@@ -62,9 +64,12 @@ def _start(command: Command) -> subprocess.Popen[str]:
     return subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def _show(name: str, process: subprocess.Popen[str]) -> None:
+def _show(name: str, process: subprocess.Popen[str], failures: list[str]) -> None:
+    """Print what the part prints; add the failed tests of its summary to `failures`."""
     for line in process.stdout or ():
         print(f"{name} | {line}", end="", flush=True)
+        if line.startswith(("FAILED ", "ERROR ")):
+            failures.append(line.rstrip())
 
 
 if __name__ == "__main__":

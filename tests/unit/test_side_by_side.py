@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,8 @@ def test_one_part_that_fails_is_enough(
         word = "passed" if holds == "True" else "failed"
         assert f"\n{name}: {word}" in printed
         assert any(line.startswith(f"{name} | ") and f"1 {word}" in line for line in printed.splitlines())
+        named = re.search(rf"\n{name}: failed with code 1\n  FAILED \S*test_{name}.py::test_it", printed)
+        assert bool(named) == (holds == "False"), "the end of the output names the tests that failed"
 
 
 @pytest.mark.parametrize(("report", "code"), [("this", 0), ("no_such_module", 1)])
