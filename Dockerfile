@@ -1,8 +1,8 @@
 # One file, three images: all components (`kai`, the default), reservation pods, scaling pods.
 #
-#   docker build -t registry/local/kai-scheduler/pykai:0.1.0 .
-#   docker build -t registry/local/kai-scheduler/resource-reservation:0.1.0 --target resource-reservation .
-#   docker build -t registry/local/kai-scheduler/scaling-pod:0.1.0 --target scaling-pod .
+#   docker build -t registry/local/kai-scheduler/pykai:0.2.0 .
+#   docker build -t registry/local/kai-scheduler/resource-reservation:0.2.0 --target resource-reservation .
+#   docker build -t registry/local/kai-scheduler/scaling-pod:0.2.0 --target scaling-pod .
 #
 # Versions come from constraints.txt; give PYTHON a digest (3.12-slim@sha256:...) for the same bytes every time.
 ARG PYTHON=3.12-slim
@@ -15,8 +15,9 @@ COPY src ./src
 RUN pip wheel --no-deps --wheel-dir dist . \
     && python -m venv --without-pip /opt/kai \
     && pip --python /opt/kai/bin/python install --no-compile -c constraints.txt dist/*.whl \
-    # `kai local` is for developers' machines.
+    # `kai local` is for developers' machines, the tests of dependencies for nobody here.
     && rm -r /opt/kai/lib/python*/site-packages/pykai/local \
+    && find /opt/kai/lib -type d -name tests -prune -exec rm -r {} + \
     # Compiled once, by content and not by time: starts fast, and is the same for the same sources.
     && /opt/kai/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/kai/lib
 

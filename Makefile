@@ -10,7 +10,10 @@ ARGS   ?=
 PYTHON_BENCH ?=
 BENCH  := $(if $(PYTHON_BENCH),.venv-bench,$(VENV))
 
-.PHONY: env run test faults test-long check build chart image bench bench-variants bench-live bench-e2e bench-grouping bench-memory conformance docs local-up local-down clean site
+# Where the machine forbids it, every process of a test or benchmark would compile all modules anew: seconds of CPU each.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: env run test faults faults-planted mutants test-differential test-long test-node check build chart image release bench bench-variants bench-at-rest bench-live bench-e2e bench-grouping bench-memory bench-overload conformance docs local-up local-down clean site
 
 # The environment, with the `kai` command in it. Re-made when the dependencies change.
 env: $(VENV)/.ready
@@ -19,7 +22,8 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("pykai needs Python 3.11 or newer, this is " + sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install -q --disable-pip-version-check uv -c constraints.txt
-	@$(BIN)/uv pip install -q --python $(BIN)/python -e '.[dev,report]' -c constraints.txt
+	@$(BIN)/uv pip install -q --compile-bytecode --python $(BIN)/python -e '.[dev,report]' -c constraints.txt
+	@$(BIN)/python -m compileall -q src
 	@touch $@
 
 run: env
@@ -29,15 +33,55 @@ run: env
 test: check
 	@$(BIN)/python -m tests
 
-# Random histories of the whole product with faults, by seed: make faults SEEDS=100 FIRST=1. One process per seed.
-SEEDS ?= 20
+# Random histories of the whole product with faults, by seed: make faults SEEDS=100 FIRST=1. One process per seed, on all
+# processors; KAI_FAULTS_WORKERS=1 on one. A failing seed alone (kai simulate --faults SEED) is shrunk and told as a story.
+SEEDS ?= 2000
 FIRST ?= 1
 faults: env
-	@seq $(FIRST) $$(($(FIRST) + $(SEEDS) - 1)) | xargs -P 2 -n 1 $(BIN)/kai simulate --faults
+	@$(BIN)/kai simulate --faults $(FIRST)-$$(($(FIRST) + $(SEEDS) - 1))
+
+# After how many seeds the campaign finds a bug of each class that is planted in the product.
+faults-planted: env
+	@$(BIN)/python -m tests.faults.planted
+
+# Changes of the product at random, one at a time: does a test notice? MUTANTS=60 so many, WORKERS=2 on two processors.
+MUTANTS ?= 60
+WORKERS ?= 1
+mutants: env
+	@$(BIN)/python -m tests.mutants $(MUTANTS) --workers $(WORKERS) $(ARGS)
+
+# Random pods and nodes on a real control plane, kube-scheduler as judge of which nodes are feasible.
+CLUSTERS ?= 20
+test-differential: env
+	CLUSTERS=$(CLUSTERS) $(BIN)/python -m pytest -q tests/integration/test_differential.py
+
+# Workloads under the real operators of other projects, each built first (minutes): make test-operators OPERATORS=jobset,lws
+OPERATORS ?=
+.PHONY: test-operators
+test-operators: env
+	OPERATORS=$(OPERATORS) $(BIN)/python -m pytest -v tests/integration/test_operators.py
+
+# The essential integration tests on other releases of Kubernetes, each built first (minutes) and kept in the cache.
+VERSIONS ?= v1.33.13 v1.34.4 v1.35.4 v1.36.3
+ESSENTIAL := mission workloads binder scheduler install
+.PHONY: test-versions
+test-versions: env
+	@for version in $(VERSIONS); do echo "Kubernetes $$version"; \
+	  KAI_KUBERNETES=$$version $(BIN)/python -m pytest -q $(ESSENTIAL:%=tests/integration/test_%.py) || exit 1; \
+	done
 
 # What can fail once in many times, often: shared devices and leaders, while components are killed.
 test-long: env
 	KAI_TEST_ROUNDS=20 $(BIN)/python -m pytest tests/integration/test_shared_devices.py tests/integration/test_failover.py
+
+# A real node (kubelet, containerd, runc, a fake GPU) in namespaces of its own; Linux and root. Elsewhere it says why not.
+test-node: image
+	@$(BIN)/python -m tests.node $(ARGS)
+
+# The dashboard in headless Chromium (apt-get install chromium chromium-driver), on a real control plane; one minute.
+.PHONY: test-browser
+test-browser: env
+	$(BIN)/python -m pytest -v tests/browser
 
 check: env
 	$(BIN)/ruff check src tests bench charts docs deploy
@@ -69,6 +113,16 @@ image: build
 	echo "no container engine answers: assembling dist/images.tar"; \
 	$(BIN)/python -m deploy.image dist/pykai-$(VERSION)-py3-none-any.whl dist/images.tar $(REGISTRY)
 
+# All files of a release in dist/, with notes from the changelog and checksums: wheel, sdist, bill of materials, chart, images.
+# The chart is signed where a key is named: make release KEY="Jane Doe" KEYRING=~/.gnupg/secring.gpg
+KEY ?=
+KEYRING ?=
+release: build
+	@SOURCE_DATE_EPOCH=1577836800 $(BIN)/uv build -q --sdist --out-dir dist
+	@$(BIN)/python -m deploy.image dist/pykai-$(VERSION)-py3-none-any.whl dist/images.tar $(REGISTRY)
+	@test -z "$(KEY)" || $(BIN)/helm package --sign --key "$(KEY)" --keyring "$(KEYRING)" -d dist charts/kai-scheduler
+	@$(BIN)/python -m deploy.release $(VERSION) dist
+
 conformance: env
 	@$(BIN)/python -m tests.conformance.runner $(CASES)
 
@@ -80,6 +134,16 @@ bench: $(BENCH)/.ready
 # `make bench-variants ARGS="--nodes 96 --only unbalanced,elastic"`; `ARGS=--docs` writes the section of docs/performance.md.
 bench-variants: env
 	@$(BIN)/python -m bench.variants $(ARGS)
+
+# The same clusters at 96 nodes, played to rest; `ARGS="--only elastic --seconds 600"`, `ARGS=--docs` as above.
+bench-at-rest: env
+	@$(BIN)/python -m bench.at_rest $(ARGS)
+
+# A day of a published cluster under pykai, plain gang scheduling and FIFO; `ARGS="--nodes 24"`, `ARGS=--docs` writes the
+# section and plot of docs/scale.md.
+.PHONY: bench-day
+bench-day: env
+	@$(BIN)/python -m bench.day $(ARGS)
 
 # CPU of a live scheduler's cycle after a change, in a full cluster, step by step;
 # `make bench-live ARGS="--nodes 1000"`; `ARGS=--docs` as above.
@@ -95,9 +159,18 @@ bench-e2e: $(BENCH)/.ready
 bench-grouping: $(BENCH)/.ready
 	@$(BENCH)/bin/python -m bench.grouping $(ARGS)
 
+# CPU time of `kai explain` and of the dashboard's pages with 5,000 nodes and 40,000 pods.
+.PHONY: bench-questions
+bench-questions: env
+	@$(BIN)/python -m bench.questions
+
 # Memory and idle CPU of a live scheduler with 5,000 nodes and 20,000 pods; takes minutes to fill the API server.
 bench-memory: $(BENCH)/.ready
 	@$(BENCH)/bin/python -m bench.memory $(ARGS)
+
+# 20,000 pods at once and an API server that is away for a minute, twice, in virtual time: does memory come back?
+bench-overload: env
+	@$(BIN)/python -m bench.overload $(ARGS)
 
 .venv-bench/.ready: $(VENV)/.ready
 	@$(BIN)/python -m bench.interpreter $(PYTHON_BENCH) .venv-bench

@@ -24,7 +24,7 @@ from bench.machine import Moment
 from bench.measure import BenchError
 from bench.page import markdown
 from pykai.kube.api import Api
-from pykai.local import parts
+from pykai.local.control_plane import APISERVER, CONTROLLER_MANAGER, ETCD, SCHEDULER
 from pykai.local.session import connect
 from pykai.objects import names
 from pykai.observe import tables
@@ -33,10 +33,10 @@ OURS, YARDSTICK = "pykai", "kube-scheduler"
 SINGLES, GANG, ALONE = "single pods", "gang", "one by one"
 PEER_CPU_MS = 167.0
 PARTS = {
-    parts.ETCD: "etcd",
-    parts.APISERVER: "API server",
-    parts.CONTROLLER_MANAGER: "controllers",
-    parts.SCHEDULER: "kube-scheduler",
+    ETCD: "etcd",
+    APISERVER: "API server",
+    CONTROLLER_MANAGER: "controllers",
+    SCHEDULER: "kube-scheduler",
     KUBELETS: "kubelets",
     KAI: "pykai",
 }

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.measure import BenchError
-from pykai.local import clusters, parts
+from pykai.local import clusters, control_plane
 from pykai.local.build import ensure_binary
 from pykai.local.process import cpu_seconds
 from pykai.local.site import Ports, Site
@@ -29,7 +29,7 @@ NAME = "bench-e2e"
 KAI = "kai all"
 SCHEDULER = "kai scheduler"
 KUBELETS = "hollow kubelets"
-_CLI = (sys.executable, "-m", "pykai.cli.main")
+_CLI = (sys.executable, "-m", "pykai")
 _READY_SECONDS = 60.0
 _USUAL_HEALTH = "health-probe-bind-address"
 _HEALTH = {SCHEDULER: "listen-address"}
@@ -84,9 +84,9 @@ def kai_all(cluster: LiveCluster, directory: Path) -> Iterator[None]:
 def kube_scheduler(cluster: LiveCluster, directory: Path) -> Iterator[None]:
     """kube-scheduler on the cluster, for the block; it begins when it is ready. `directory`: for its log."""
     port = _free_port()
-    flags = parts.arguments(parts.SCHEDULER, Site(cluster.kubeconfig.parent, Ports(0, 0, 0)))
+    flags = control_plane.arguments(control_plane.SCHEDULER, Site(cluster.kubeconfig.parent, Ports(0, 0, 0)))
     line = [str(ensure_binary()), *flags, "--bind-address=127.0.0.1", f"--secure-port={port}"]
-    with _running(cluster, parts.SCHEDULER, line, directory / "kube-scheduler.log") as (process, log):
+    with _running(cluster, control_plane.SCHEDULER, line, directory / "kube-scheduler.log") as (process, log):
         _await_ready(process, f"https://127.0.0.1:{port}/readyz", log, _READY_SECONDS)
         yield
 

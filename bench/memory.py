@@ -25,10 +25,10 @@ from bench.live_cluster import SCHEDULER, LiveCluster, component, live_cluster
 from bench.measure import BenchError
 from bench.page import markdown
 from pykai.cli.install import install
-from pykai.hollow.shapes import GpuShape, NodeShape, node_object
+from pykai.hollow.hollow_node import GpuShape, NodeShape, node_object
 from pykai.kube.api import Api, Object, Patch
 from pykai.kube.resources import NODE, POD, POD_GROUP
-from pykai.local import parts
+from pykai.local.control_plane import CONTROLLER_MANAGER
 from pykai.local.process import cpu_seconds
 from pykai.local.session import connect
 from pykai.objects import names
@@ -127,10 +127,10 @@ def measure(cluster: LiveCluster, directory: Path) -> tuple[float, float, float,
         time.sleep(REST_SECONDS)
         before = cpu_seconds(pid)
         time.sleep(IDLE_SECONDS)
-        return ready, *_memory(pid), (cpu_seconds(pid) - before) / IDLE_SECONDS
+        return ready, *memory(pid), (cpu_seconds(pid) - before) / IDLE_SECONDS
 
 
-def _memory(pid: int) -> tuple[float, float]:
+def memory(pid: int | str = "self") -> tuple[float, float]:
     """What a process holds now and has held at most, in MiB."""
     told = dict(re.findall(r"^(VmRSS|VmHWM):\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE))
     return int(told["VmRSS"]) / 1024, int(told["VmHWM"]) / 1024
@@ -167,7 +167,7 @@ def main(nodes: int, pods: int, docs: bool) -> None:
     try:
         with tempfile.TemporaryDirectory() as directory, live_cluster(0, 0, NAME) as cluster:
             asyncio.run(_prepared(cluster))
-            with _stopped(cluster.pids[parts.CONTROLLER_MANAGER]):
+            with _stopped(cluster.pids[CONTROLLER_MANAGER]):
                 asyncio.run(_filled(cluster, nodes, pods))
                 ready, now, peak, idle = measure(cluster, Path(directory))
     except BenchError as error:

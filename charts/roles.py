@@ -10,11 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pykai.controllers.operator.observation import CLUSTER_POLICY, MADE, WEBHOOKS
-from pykai.controllers.operator.upgrade import KUEUE
+from pykai.controllers.operator.installation import KUEUE
+from pykai.controllers.operator.observation import CLUSTER_POLICY, FRACTIONING, MADE, WEBHOOKS
 from pykai.controllers.podgrouper.reader import plural_of
 from pykai.controllers.podgrouper.rules.kinds import TABLE as WORKLOADS
 from pykai.kube.api import Resource
+from pykai.kube.resources import WORKLOAD
 from pykai.objects import names as known
 from pykai.objects.crds import DEFINITIONS
 from pykai.scheduler.informers import SOURCES
@@ -49,6 +50,15 @@ class Role:
     lease: str = ""
 
 
+SUSPENDED: tuple[Row, ...] = (
+    ("batch", "jobs", "patch"),
+    ("jobset.x-k8s.io", "jobsets", "patch"),
+    ("ray.io", "rayjobs rayclusters", "patch"),
+    ("trainer.kubeflow.org", "trainjobs", "patch"),
+)
+"""Workloads with `spec.suspend`, for the eviction strategy `suspend`."""
+
+
 def _followed() -> tuple[Row, ...]:
     """Everything the scheduler follows, a row per group."""
     return tuple(_by_group((source.resource.group, source.resource.plural) for source in SOURCES))
@@ -59,6 +69,7 @@ def _workloads() -> tuple[Row, ...]:
     groups = sorted({row.group for row in WORKLOADS.values()})
     explicit = {(row.group, plural_of(row.kind)) for row in WORKLOADS.values() if row.group in _EXPLICIT[1:]}
     explicit |= {("", "replicationcontrollers"), ("nvidia.com", "dynamocomponentdeployments")}
+    explicit |= {(WORKLOAD.group, WORKLOAD.plural)}
     whole: list[Row] = [(group, "*", "get") for group in groups if group not in _EXPLICIT]
     return (*_by_group(explicit, "get"), *whole)
 
@@ -86,7 +97,8 @@ ROLES: tuple[Role, ...] = (
             ("", "pods/status", "patch"),
             ("", "pods/finalizers", "update"),
             (RUN_AI, "bindrequests", "get create delete"),
-            (RUN_AI, "podgroups podgroups/status", "patch"),
+            (RUN_AI, "podgroups podgroups/status queues/status", "patch"),
+            *SUSPENDED,
             ("authentication.k8s.io", "tokenreviews", "create"),
             ("authorization.k8s.io", "subjectaccessreviews", "create"),
         ),
@@ -120,7 +132,9 @@ ROLES: tuple[Role, ...] = (
             ("", "pods", "get list watch patch"),
             ("", "namespaces", FOLLOW),
             ("", "configmaps", "get"),
-            ("scheduling.k8s.io", "priorityclasses", FOLLOW),
+            ("scheduling.k8s.io", "priorityclasses compositepodgroups", FOLLOW),
+            ("scheduling.k8s.io", "podgroups", "get list watch"),
+            ("scheduling.k8s.io", "podgroups/status", "patch"),
             (RUN_AI, "podgroups", "get list watch create patch"),
             ("run.ai", "kartas", FOLLOW),
             ("apiextensions.k8s.io", "customresourcedefinitions", "get list watch"),
@@ -155,7 +169,23 @@ ROLES: tuple[Role, ...] = (
         scaling=(("", "pods", "create delete"), ("", "pods/status", "patch")),
         lease=known.NODE_SCALE_ADJUSTER_LEASE,
     ),
-    Role("kai-admission", "admission", cluster=(("scheduling.k8s.io", "priorityclasses", FOLLOW),)),
+    Role(
+        "kai-dashboard",
+        "kai-dashboard",
+        cluster=(
+            *_followed(),
+            DEFINITIONS_FOLLOWED,
+            ("", "events", FOLLOW),
+            (KAI, "configs schedulingshards", "list"),
+            ("authentication.k8s.io", "tokenreviews", "create"),
+            ("authorization.k8s.io", "subjectaccessreviews", "create"),
+        ),
+    ),
+    Role(
+        "kai-admission",
+        "admission",
+        cluster=(("scheduling.k8s.io", "priorityclasses", "get list watch"), (RUN_AI, "queues podgroups", "get")),
+    ),
     Role("kai-numa-placement-exporter", "numa-placement-exporter", cluster=(("", "pods", "list patch"),)),
     Role("kai-resource-reservation", "", reservation=(("", "pods", "get patch"),)),
     Role(
@@ -167,9 +197,11 @@ ROLES: tuple[Role, ...] = (
             (KAI, "configs/finalizers", "update"),
             ("", "nodes", FOLLOW),
             DEFINITIONS_FOLLOWED,
-            (CLUSTER_POLICY.group, CLUSTER_POLICY.plural, FOLLOW),
+            *_by_group((kind.group, kind.plural) for kind in (CLUSTER_POLICY, *FRACTIONING)),
             *_by_group(((kind.group, kind.plural) for kind in WEBHOOKS), "list watch create"),
+            (RUN_AI, "queues", "create patch"),  # dry runs, which show that webhooks answer
         ),
+        reservation=(("", "pods", "create patch"), (RUN_AI, "podgroups", "create patch")),
         system=(
             *_made(kind for kind in MADE if kind.namespaced),
             ("discovery.k8s.io", "endpointslices/restricted", "create"),

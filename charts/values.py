@@ -10,6 +10,7 @@ import copy
 from typing import Any
 
 from charts.shapes import array, choice, foreign, labels, record, switch, text, whole
+from pykai.objects import names
 from pykai.objects.crds import CONFIG, QUEUE, SHARD
 from pykai.objects.schema import DURATION_PATTERN, DURATION_RULES, Schema
 
@@ -79,7 +80,9 @@ _GLOBAL = record(
         "registry": text("Where images come from."),
         "imageName": text("The name of the one image of all components."),
         "tag": text("The tag of images; the version of the chart if empty."),
-        "fipsMode": choice("Whether to use images with FIPS cryptography; there are none.", "off"),
+        "fipsMode": choice(
+            "Whether to use images with FIPS cryptography: there are none, so only off is accepted.", "off"
+        ),
         "imagePullPolicy": choice("When to pull images.", *_POLICIES),
         "imagePullSecrets": array(
             "Secrets to pull images with.", record("One secret.", {"name": text("Its name.")}, required=["name"])
@@ -87,7 +90,16 @@ _GLOBAL = record(
         "securityContext": foreign("The security context of all containers; a restricted one if empty."),
         "podSecurityContext": foreign("The security context of the operator's pod and of hooks."),
         "leaderElection": switch("Whether the operator is elected even if there is only one."),
-        "gpuSharing": _config("admission.gpuSharing"),
+        "gpuSharing": {
+            **_config("admission.gpuSharing"),
+            "description": "Deprecated, while gpuSharingMode is empty: "
+            "true stands for NonMemoryEnforced, false for Disabled.",
+        },
+        "gpuSharingMode": {**choice("How pods share GPUs; as gpuSharing says if empty.", "", *names.SHARING_MODES)},
+        "nvFractions": record(
+            "Shares of GPUs by annotations of containers.",
+            {"set": switch("Whether the mode is NvFractions. The software on the nodes is not part of this chart.")},
+        ),
         "blockNvidiaVisibleDevices": _config("admission.blockNvidiaVisibleDevices"),
         "clusterAutoscaling": switch("Whether the node scale adjuster is deployed, for clusters with an autoscaler."),
         "nodeSelector": _config("global.nodeSelector"),
@@ -138,6 +150,7 @@ _BINDER = _component(
 
 _SCHEDULER = _component(
     "scheduler",
+    disruptionBudgets=choice("Whether evictions keep PodDisruptionBudgets.", "ignore", "prefer", "respect"),
     placementStrategy=choice("Whether the default shard packs or spreads work.", "binpack", "spread"),
     ports=record("Its ports.", {"metricsPort": _config("scheduler.schedulerService.port")}),
     args=_shard("args"),
@@ -161,6 +174,8 @@ _ADMISSION = _component(
             "probePort": _config("admission.webhook.probePort"),
         },
     ),
+    serviceName=_config("admission.serviceName"),
+    inPlacePodResize=_config("admission.inPlacePodResize"),
     gpuFractionRuntimeClassName=_config("admission.gpuFractionRuntimeClassName"),
     gpuPodRuntimeClassName=_config("admission.gpuPodRuntimeClassName"),
     podDisruptionBudget=_budget(),
@@ -208,6 +223,7 @@ VALUES: dict[str, Schema] = {
         "podGrouper",
         queueLabelKey=_config("global.queueLabelKey"),
         genericKartaFallback=_config("podGrouper.args.genericKartaFallback"),
+        args=_config("podGrouper.args"),
         podDisruptionBudget=_budget(),
     ),
     "podgroupcontroller": _component("podGroupController"),
@@ -217,9 +233,24 @@ VALUES: dict[str, Schema] = {
         "The SchedulingShard `default`.", {"enabled": switch("Whether the chart makes it, from the values above.")}
     ),
     "numaPlacementExporter": _NUMA_EXPORTER,
-    "queuecontroller": _component("queueController"),
+    "queuecontroller": _component(
+        "queueController",
+        podDisruptionBudget=_budget(),
+        enforceQuotaViolation=_config("queueController.enforceQuotaViolation"),
+    ),
     "admission": _ADMISSION,
     "nodescaleadjuster": _SCALING,
+    "dashboard": record(
+        "The dashboard: queues, devices, what waits and why. Users sign in with a token and see what they may list.",
+        {
+            "enabled": switch("Whether it is deployed."),
+            "image": _image(),
+            "resources": _config("binder.service.resources"),
+            "port": whole("The port of its Service.", minimum=1, maximum=65535),
+            "shard": text("The SchedulingShard that it shows."),
+            "tlsSecretName": text("A Secret of type kubernetes.io/tls to serve HTTPS with; HTTP if empty."),
+        },
+    ),
     "crdupgrader": record(
         "The job that applies definitions before an installation or an upgrade.",
         {
@@ -244,6 +275,7 @@ VALUES: dict[str, Schema] = {
         enabled=_without_effect(switch(""), "what the operator made goes with kai-config."),
         serviceAccountName=_without_effect(text(""), "what the operator made goes with kai-config."),
     ),
+    "gpu-fractioning": _without_effect(foreign(""), "the software on the nodes is not part of this chart."),
     "defaultPriorityClasses": record(
         "The priority classes train, build-preemptible, build and inference.",
         {"enabled": switch("Whether the chart makes them.")},

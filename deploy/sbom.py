@@ -1,6 +1,6 @@
 """A bill of materials in CycloneDX form: pykai and everything it needs at run time, as installed here.
 
-python -m deploy.sbom dist/pykai-0.1.0.cdx.json
+python -m deploy.sbom dist/pykai-0.2.0.cdx.json
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ LIBRARY = f"{HOME}/lib/python{sys.version_info.major}.{sys.version_info.minor}"
 SITE = f"{LIBRARY}/site-packages"
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 PROGRAMS = {
-    "kai": "import sys\nfrom pykai.cli.main import main\nsys.argv[0] = 'kai'\nmain()\n",
+    "kai": "import sys\nfrom pykai.__main__ import start\nsys.argv[0] = 'kai'\nstart()\n",
     "true": "",
 }
 _NOT_SHIPPED = ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json")
@@ -66,9 +66,9 @@ def _interpreter(target: Path) -> None:
 
 
 def _copy_distribution(of: Distribution, site: Path) -> None:
-    """The files of a distribution that belong into site-packages, but not what an installer notes for itself."""
+    """The files of a distribution for site-packages, without its tests and what an installer notes for itself."""
     for file in of.files or ():
-        if ".." in file.parts or file.suffix == ".pyc" or file.name in _NOT_SHIPPED:
+        if {"..", "tests"} & set(file.parts) or file.suffix == ".pyc" or file.name in _NOT_SHIPPED:
             continue
         target = site / file
         target.parent.mkdir(parents=True, exist_ok=True)

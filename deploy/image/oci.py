@@ -1,4 +1,4 @@
-"""Folders as layers and layers as an archive of images, in the layout of OCI; `docker load` reads it, too.
+"""Folders as layers and layers as an archive of images, in the layout of OCI; `docker load` and containerd read it.
 
 Nothing depends on when, by whom or in which order files were made.
 """
@@ -18,6 +18,8 @@ from typing import Any
 EPOCH = 1577836800
 _TYPE = "application/vnd.oci.image"
 _LAYER = f"{_TYPE}.layer.v1.tar+gzip"
+_CONTAINERD_NAME = "io.containerd.image.name"
+_DEFAULT_DOMAIN = "docker.io"
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,14 @@ class Settings:
 def digest(data: bytes) -> str:
     """The name of a blob."""
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def qualified(name: str) -> str:
+    """The name under which a kubelet asks containerd for an image: with the default domain where it has none."""
+    domain, slash, _ = name.partition("/")
+    if slash and (domain == "localhost" or any(character in domain for character in ".:")):
+        return name
+    return f"{_DEFAULT_DOMAIN}/{name}" if slash else f"{_DEFAULT_DOMAIN}/library/{name}"
 
 
 def layer(folder: Path, about: str) -> Layer:
@@ -92,7 +102,7 @@ def write(target: Path, images: Sequence[Image], layers: Sequence[Layer], settin
         })  # fmt: skip
         blobs |= {digest(config): config, digest(manifest): manifest}
         name = f"{image.name}:{settings.tag}"
-        named = {"annotations": {"org.opencontainers.image.ref.name": name}}
+        named = {"annotations": {"org.opencontainers.image.ref.name": name, _CONTAINERD_NAME: qualified(name)}}
         index.append(_descriptor(f"{_TYPE}.manifest.v1+json", manifest) | named)
         paths = [_path(each["digest"]) for each in described]
         loading.append({"Config": _path(digest(config)), "RepoTags": [name], "Layers": paths})

@@ -31,8 +31,8 @@ ENVIRONMENT = {
     "NAMESPACE": "The same under the name KAI uses; read if `POD_NAMESPACE` is not set.",
     "POD_NAME": "The pod itself: the name in elections, and what reservation pods annotate. Set by the operator.",
     "COLUMNS": "How wide tables are that do not go to a terminal; 120 if absent.",
-    "PYTHONHASHSEED": "`kai simulate` starts anew with 0, so that the same seed gives the same history.",
     "KAI_LISTEN_HOST": "Where pages are served that no flag names a host for; all addresses if absent.",
+    "KAI_FAULTS_WORKERS": "How many histories `kai simulate --faults` plays at a time; one per processor if absent.",
     "NODE_NAME": "The node; read by the NUMA placement exporter where no flag names one.",
 }
 

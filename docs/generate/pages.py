@@ -6,7 +6,7 @@ from pathlib import Path
 
 from deploy import dashboard
 
-from docs.generate import extension_points, fields, figures, flags, metrics, objects, workloads
+from docs.generate import extension_points, fields, figures, flags, metrics, objects, tokens, workloads
 
 ROOT = Path(__file__).parents[2]
 
@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 def pages() -> dict[str, str]:
     """The text every file should have."""
     return {
+        "docs/explain.md": tokens.with_table((ROOT / "docs/explain.md").read_text()),
         "docs/plugins.md": extension_points.with_table((ROOT / "docs/plugins.md").read_text()),
         "deploy/grafana/kai-scheduler.json": dashboard.document(),
         "docs/reference/flags.md": flags.page(),

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from docs.generate import markdown
 from pykai.controllers.operator import flags, shards
-from pykai.controllers.operator.config import read_config, read_shard
 from pykai.controllers.operator.flags import Row
-from pykai.controllers.operator.installation import Facts
+from pykai.controllers.operator.installation import Facts, read_config, read_shard
 from pykai.engine import decide
 from pykai.plugins import registry
 
@@ -29,6 +28,7 @@ SUMMARIES = {
     "predicates": "What must hold before a pod goes to a node: conditions, taints, affinity, ports, volumes, quotas.",
     "proportion": "Fair shares of queues: who is next, who may take from whom.",
     "dynamicresources": "Devices by resource claims (DRA).",
+    "disruptionbudgets": "Victims per PodDisruptionBudget are at most what it allows.",
     "numa": "Only nodes whose NUMA zones can hold the pod as their kubelet's topology manager will insist.",
 }
 """Where the docstring of the class talks to programmers."""
@@ -36,6 +36,7 @@ BINDER = {
     "volumebinding": "Binds volume claims that wait for a node.",
     "dynamicresources": "Writes what was chosen into resource claims.",
     "gpusharing": "Reserves shared GPUs and tells containers which they are.",
+    "nvfractions": "Tells the software on the nodes which part of which GPU a container gets, by annotations.",
     "hamicore": "Tells containers how much memory of a shared GPU they may use, for HAMi-core.",
 }
 ARGUMENTS = {
@@ -43,12 +44,21 @@ ARGUMENTS = {
         "kValue": "how strongly past use lowers a queue's share (1)",
         "reclaimerSaturationMultiplier": "how much richer than its victims a reclaimer may become (1)",
         "relcaimerSaturationMultiplier": "the same, as KAI spells it; goes before the other",
+        "queuePriorityInQuotaReclaim": (
+            "`true`: a queue within its quota reclaims from any queue of lower priority (false)"
+        ),
     },
+    "backgroundpods": {"labelSelector": "which pods are background pods (`kai.scheduler/background=true`)"},
+    "gpujoborder": {"mode": "`prefer-larger` or `prefer-smaller` (prefer-larger)"},
     "nodeplacement": {"gpu": "`binpack` or `spread` (binpack)", "cpu": "the same for pods without GPUs (binpack)"},
     "minruntime": {
         "defaultPreemptMinRuntime": "how long workloads run at least before preemption (0s)",
         "defaultReclaimMinRuntime": "before reclaim (0s)",
         "reclaimResolveMethod": "whose queue's minimum counts: `lca` or `queue` (lca)",
+    },
+    "disruptionbudgets": {
+        "mode": "`ignore`, `prefer` victims that break no budget, or `respect` budgets always (ignore); "
+        "`spec.disruptionBudgets` of a SchedulingShard sets it"
     },
     "numa": {
         "ignoreList": "resources that do not count, by comma",
@@ -69,7 +79,8 @@ def sections() -> str:
         "plugins: [plugins.md](../plugins.md).\n",
         markdown.table(("plugin", "default", "meaning", "arguments (default)"), _plugins()),
         "## Plugins of the binder\n",
-        "`spec.binder.plugins.NAME` of the Config.\n",
+        "`spec.binder.plugins.NAME` of the Config. Which of `gpusharing`, `nvfractions` and `hamicore` are on follows "
+        "from the\n[GPU sharing mode](../concepts/gpu-sharing.md#modes) unless they say so themselves.\n",
         markdown.table(("plugin", "default", "meaning", "arguments (default)"), _binder()),
     ])  # fmt: skip
 
@@ -117,7 +128,7 @@ def arguments_read() -> set[str]:
 
 def _binder() -> list[tuple[str, str, str, str]]:
     rows = []
-    for name, row in flags.binder_plugins(read_config({}).binder, Facts()).items():
+    for name, row in flags.binder_plugins(read_config({}), Facts()).items():
         given = "; ".join(f"`{key}` ({value})" for key, value in row["arguments"].items())
         rows.append((f"`{name}`", f"{'on' if row['enabled'] else 'off'}, {row['priority']}", BINDER[name], given))
     return rows

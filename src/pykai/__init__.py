@@ -1,3 +1,3 @@
 """pykai: a Kubernetes scheduler for AI clusters, API-compatible with KAI Scheduler."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

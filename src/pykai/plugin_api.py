@@ -32,7 +32,9 @@ from pykai.engine.plugin_api import (
     RunTimes,
     ScenarioValidator,
     SortKey,
+    VictimBlockers,
     VictimChoice,
+    VictimColumn,
     VictimFilter,
 )
 from pykai.engine.pod_locations import PodCounts, PodLocations
@@ -73,6 +75,8 @@ __all__ = [
     "Snapshot",
     "SortKey",
     "Trial",
+    "VictimBlockers",
     "VictimChoice",
+    "VictimColumn",
     "VictimFilter",
 ]

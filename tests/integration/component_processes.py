@@ -41,7 +41,7 @@ class ComponentProcesses:
         environment = {**os.environ, "KUBECONFIG": str(self._kubeconfig)}
         with self._log(name).open("ab") as log:
             self._running[name] = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "pykai.cli.main", component, *flags),
+                *(sys.executable, "-m", "pykai", component, *flags),
                 env=environment,
                 stdin=DEVNULL,
                 stdout=log,

@@ -23,7 +23,7 @@ from pykai.kube.client import HttpApi
 from pykai.kube.errors import NotFound
 from pykai.kube.resources import NAMESPACE, SERVICE_ACCOUNT
 from pykai.local.build import Lines, ensure_binary
-from pykai.local.cluster import ControlPlane, start_cluster
+from pykai.local.control_plane import ControlPlane, start_cluster
 from pykai.local.session import connect
 from tests.timeouts import TIMEOUT_SECONDS
 

@@ -38,7 +38,7 @@ Eventually = Callable[..., Awaitable[Any]]
 def local_up(state: Path, *options: str) -> Iterator[Path]:
     """`kai local up` until the end of the block; gives the kubeconfig. `state` is where the cluster keeps its files."""
     environment = {**os.environ, "XDG_STATE_HOME": str(state)}
-    command = [sys.executable, "-m", "pykai.cli.main", "local"]
+    command = [sys.executable, "-m", "pykai", "local"]
     subprocess.run([*command, "up", f"--name={NAME}", *options], env=environment, check=True)
     directory = state / "pykai" / "clusters" / NAME
     try:
@@ -116,7 +116,7 @@ class Mission:
         """Delete all workloads and wait until they, and the reservations they had, are gone."""
         chosen = namespaces or (self.namespace,)
         for namespace in chosen:
-            await self.kubectl("annotate", "pods", "--all", "--overwrite", "-n", namespace, _AT_ONCE)
+            await self._stop_at_once(namespace)
             await self.kubectl("delete", _WORKLOADS, "--all", "-n", namespace, "--wait=false")
 
         async def gone() -> bool:
@@ -124,6 +124,14 @@ class Mission:
             return not left and not await self.reservations()
 
         await self.eventually(gone)
+
+    async def _stop_at_once(self, namespace: str) -> None:
+        """Let pods end without delay once they are deleted; one that is gone by now needs nothing."""
+        try:
+            await self.kubectl("annotate", "pods", "--all", "--overwrite", "-n", namespace, _AT_ONCE)
+        except AssertionError as error:
+            if "(NotFound)" not in str(error):
+                raise
 
     @asynccontextmanager
     async def another_namespace(self) -> AsyncIterator[str]:

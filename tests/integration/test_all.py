@@ -10,13 +10,13 @@ import yaml
 
 from pykai.cli.local_cluster import Product
 from pykai.cli.reservation import on_hollow_nodes
-from pykai.hollow.settings import KubeletSettings
-from pykai.hollow.shapes import GpuShape, NodeShape
+from pykai.hollow.hollow_node import GpuShape, NodeShape
+from pykai.hollow.kubelet_settings import KubeletSettings
 from pykai.kube.api import Object, Selection
 from pykai.kube.client import HttpApi
 from pykai.kube.errors import NotFound
 from pykai.kube.resources import POD, QUEUE
-from pykai.local.cluster import ControlPlane
+from pykai.local.control_plane import ControlPlane
 from pykai.local.kubelet import hollow_nodes
 from pykai.objects import names
 from tests import builders

@@ -14,8 +14,8 @@ import pytest
 from pykai.cli.install import install
 from pykai.cli.reservation import on_hollow_nodes
 from pykai.controllers.binder import Binder
-from pykai.hollow.settings import KubeletSettings
-from pykai.hollow.shapes import GpuShape, NodeShape, devices
+from pykai.hollow.hollow_node import GpuShape, NodeShape, shape_devices
+from pykai.hollow.kubelet_settings import KubeletSettings
 from pykai.kube.api import Object, Selection
 from pykai.kube.client import HttpApi
 from pykai.kube.errors import AlreadyExists, NotFound
@@ -129,7 +129,7 @@ async def gone(api: HttpApi, namespace: str, eventually: Eventually) -> None:
 async def check_halves(api: HttpApi, namespace: str, pods: list[str]) -> None:
     told = await told_devices(api, namespace, pods)
     assert sorted(Counter(told).values()) == [2] * 8
-    assert set(told) == {device.uuid for device in devices(NODE_SHAPE)}
+    assert set(told) == {device.uuid for device in shape_devices(NODE_SHAPE)}
     held = [each["metadata"]["annotations"][names.RESERVED_GPU_INDEX] for each in await reservations(api)]
     assert sorted(held) == sorted(set(told))
 

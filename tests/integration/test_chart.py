@@ -18,16 +18,17 @@ from pykai.cli.component import Compose, Composition, Process, live
 from pykai.cli.main import COMMANDS, CommandTable, main
 from pykai.cli.operator import WEBHOOKS
 from pykai.controllers import operator
-from pykai.controllers.operator import OperatorSettings, Site, upgrade
+from pykai.controllers.operator import OperatorSettings, Site
+from pykai.controllers.operator.installation import KUEUE, topologies
 from pykai.controllers.operator.observation import MONITOR
 from pykai.kube.api import Api, Object, Patch, Ref, Selection
 from pykai.kube.auth import Token, from_kubeconfig
 from pykai.kube.client import HttpApi
-from pykai.kube.definitions import define
 from pykai.kube.errors import NotFound
 from pykai.kube.informer import InformerFactory
+from pykai.kube.operations import define
 from pykai.kube.resources import CONFIG, CRD, DEPLOYMENT, MUTATING_WEBHOOK, NAMESPACE, QUEUE, SHARD, VALIDATING_WEBHOOK
-from pykai.local.cluster import ControlPlane
+from pykai.local.control_plane import ControlPlane
 from pykai.objects.crds import manifests
 from pykai.observe.metrics import WorkMetrics
 from tests.permissive_crd import permissive_crd
@@ -155,7 +156,7 @@ async def test_an_installation_from_beginning_to_end(
         assert await kubectl(*MISSION) == "true"
         await eventually(lambda: deployed(real_api))
         after = await versions(real_api)
-        assert {name for name in after if after[name] != before[name]} == {"admission"}
+        assert {name for name in after if after[name] != before[name]} == {"admission", "binder"}
         admission = await real_api.get(DEPLOYMENT.ref("admission", HERE), Object)
         assert "--gpu-sharing-enabled=true" in admission["spec"]["template"]["spec"]["containers"][0]["args"]
 
@@ -261,13 +262,13 @@ async def test_the_hook_has_the_rights_it_needs(
     await kubectl("apply", "-f", "-", stdin=text)
     token = (await kubectl("create", "token", "crd-upgrader", "-n", HERE)).strip()
     access = replace(from_kubeconfig(local_cluster.site.kubeconfig), token=Token(token))
-    await real_api.patch(CRD.ref(upgrade.KUEUE.qualified), Patch.apply(permissive_crd(upgrade.KUEUE), "tests"))
+    await real_api.patch(CRD.ref(KUEUE.qualified), Patch.apply(permissive_crd(KUEUE), "tests"))
     try:
         async with HttpApi(access) as api:
             await define(api, manifests())
-            assert await upgrade.topologies(api) == []
+            assert await topologies(api) == []
     finally:
-        await real_api.delete(CRD.ref(upgrade.KUEUE.qualified))
+        await real_api.delete(CRD.ref(KUEUE.qualified))
         await kubectl("delete", "-f", "-", stdin=text)
 
 

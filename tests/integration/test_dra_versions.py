@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from pykai.cli.local_cluster import Product
-from pykai.hollow.shapes import NodeShape
+from pykai.hollow.hollow_node import NodeShape
 from pykai.kube.api import Object
 from pykai.kube.client import HttpApi
 from pykai.kube.resources import DEVICE_CLASS, POD, QUEUE, RESOURCE_CLAIM, RESOURCE_SLICE
-from pykai.local import parts
-from pykai.local.cluster import start_cluster
+from pykai.local.control_plane import APISERVER, FLAGS, start_cluster
 from pykai.local.kubelet import hollow_nodes
 from pykai.local.session import connect
 from pykai.objects import names
@@ -44,10 +43,10 @@ def version(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def kubeconfig(control_plane_binary: Path, version: str, tmp_path: Path) -> Iterator[Path]:
     """A control plane that serves resource.k8s.io in this version only."""
-    usual = parts.FLAGS[parts.APISERVER]
+    usual = FLAGS[APISERVER]
     served = f"resource.k8s.io/v1=false,resource.k8s.io/{version}=true"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(parts.FLAGS, parts.APISERVER, lambda site: {**usual(site), "runtime-config": served})
+        patch.setitem(FLAGS, APISERVER, lambda site: {**usual(site), "runtime-config": served})
         plane = start_cluster(tmp_path / "dra", control_plane_binary)
     yield Path(plane.site.kubeconfig)
     plane.stop()

@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 
 from pykai.cli.install import install
-from pykai.hollow.shapes import GpuShape, NodeShape, repeat
+from pykai.hollow.hollow_node import GpuShape, NodeShape, repeat
 from pykai.kube.api import Api, EventType, Object, Selection
 from pykai.kube.client import HttpApi
 from pykai.kube.informer_store import Change
 from pykai.kube.resources import BIND_REQUEST, EVENT, POD
-from pykai.local.cluster import ControlPlane
+from pykai.local.control_plane import ControlPlane
 from pykai.local.kubelet import hollow_nodes
 from pykai.objects import names
 

@@ -10,12 +10,12 @@ import pytest
 from pykai.cli.install import install
 from pykai.cli.local_cluster import Product
 from pykai.cli.reservation import on_hollow_nodes
-from pykai.hollow.settings import KubeletSettings
-from pykai.hollow.shapes import GpuShape, NodeShape
+from pykai.hollow.hollow_node import GpuShape, NodeShape
+from pykai.hollow.kubelet_settings import KubeletSettings
 from pykai.kube.api import Object, Selection
 from pykai.kube.client import HttpApi
 from pykai.kube.resources import POD, POD_GROUP, QUEUE
-from pykai.local.cluster import ControlPlane
+from pykai.local.control_plane import ControlPlane
 from pykai.local.kubelet import hollow_nodes
 from pykai.objects import names
 from tests import builders

@@ -67,6 +67,7 @@ def test_every_command_runs_from_the_image(unpacked: Path) -> None:
 
 def test_the_image_has_neither_tests_nor_tools_nor_paths_of_this_machine(unpacked: Path) -> None:
     site = unpacked / contents.SITE
+    assert not [*site.rglob("tests")]
     assert {"pykai", "numpy", "aiohttp"} <= {path.name for path in site.iterdir()}
     assert not [name for name in ("pytest", "ruff", "mypy", "pip", "pykai/local") if (site / name).exists()]
     assert not list(unpacked.rglob("direct_url.json"))

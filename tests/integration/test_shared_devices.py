@@ -17,12 +17,12 @@ from pykai.cli.install import install
 from pykai.cli.reservation import on_hollow_nodes
 from pykai.controllers.binder.device_index import GroupKey
 from pykai.controllers.binder.reservations import reservation_name
-from pykai.hollow.settings import KubeletSettings
-from pykai.hollow.shapes import GpuShape, NodeShape
+from pykai.hollow.hollow_node import GpuShape, NodeShape
+from pykai.hollow.kubelet_settings import KubeletSettings
 from pykai.kube.api import Object
 from pykai.kube.client import HttpApi
 from pykai.kube.resources import MUTATING_WEBHOOK, VALIDATING_WEBHOOK
-from pykai.local.cluster import ControlPlane
+from pykai.local.control_plane import ControlPlane
 from pykai.local.kubelet import hollow_nodes
 from pykai.objects import names
 

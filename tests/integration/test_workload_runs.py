@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pykai.kube.definitions import define
+from pykai.kube.operations import define
 from pykai.local.session import connect
 
 from .mission_cluster import Mission, Object

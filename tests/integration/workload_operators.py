@@ -25,8 +25,8 @@ import yaml
 
 from pykai.controllers.podgrouper.reader import plural_of
 from pykai.kube.api import Api, Deletion, Object, Patch, Propagation, Resource, Selection
-from pykai.kube.definitions import define
 from pykai.kube.errors import AlreadyExists, NotFound
+from pykai.kube.operations import define
 from pykai.kube.resources import JOB, POD, STATEFUL_SET
 from pykai.local.session import connect
 from pykai.objects.names import RUN_SECONDS as RUN_ANNOTATION

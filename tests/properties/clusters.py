@@ -12,11 +12,13 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from pykai.objects import names
+from pykai.objects import names, nvfractions
+from pykai.objects.gpu_request import shares_gpu
 from pykai.objects.units import amount, rfc3339
 from tests.properties.small_world import LEVELS, NOW, OURS, Cluster, Fields, reservation, running
 
 MIG = "nvidia.com/mig-1g.5gb"
+SM_SHARING = {nvfractions.key("main", nvfractions.COMPUTE_MODE): names.SM_SHARING}
 Ask = tuple[Fields, Fields]
 """Requests of the container, annotations of the pod."""
 ASKS: dict[str, Ask] = {
@@ -31,6 +33,8 @@ ASKS: dict[str, Ask] = {
     "two halves": ({"cpu": "1"}, {names.GPU_FRACTION: "0.5", names.GPU_FRACTION_DEVICES: "2"}),
     "memory": ({}, {names.GPU_MEMORY: "4000"}),
     "much memory": ({"cpu": "1"}, {names.GPU_MEMORY: "12000"}),
+    "half beside its like": ({"cpu": "500m"}, {names.GPU_FRACTION: "0.5", **SM_SHARING}),
+    "memory beside its like": ({}, {nvfractions.key("main", nvfractions.MEMORY_REQUEST): "4000Mi", **SM_SHARING}),
     "mig": ({MIG: "1"}, {}),
 }
 FREE: Fields = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
@@ -195,6 +199,8 @@ class Lodging:
     left: dict[str, float]
     shared: dict[str, float] = field(default_factory=dict)
     """Device -> MiB in use."""
+    modes: dict[str, str] = field(default_factory=dict)
+    """Device -> compute mode."""
 
     @classmethod
     def of(cls, item: Fields) -> Lodging:
@@ -214,9 +220,10 @@ class Lodging:
             return False
         self.left.update({name: self.left.get(name, 0.0) - value for name, value in wanted.items()})
         self.shared.update({group: self.shared.get(group, 0.0) + self._mib(notes) for group in groups})
-        name = self.node["metadata"]["name"]
+        name, mode = self.node["metadata"]["name"], nvfractions.compute_mode(notes)
+        self.modes.update(dict.fromkeys(groups, mode))
         pod.update(running(pod, name, tuple(groups)))
-        cluster.pods.extend(reservation(name, group) for group in fresh)
+        cluster.pods.extend(reservation(name, group, mode) for group in fresh)
         return True
 
     @property
@@ -226,16 +233,18 @@ class Lodging:
         return value - value % 100
 
     def _mib(self, notes: Fields) -> int:
-        return int(notes.get(names.GPU_MEMORY) or float(notes[names.GPU_FRACTION]) * self._memory)
+        memory = notes.get(names.GPU_MEMORY) or nvfractions.memory_mib(notes)
+        return int(memory or float(notes[names.GPU_FRACTION]) * self._memory)
 
     def _devices(self, cluster: Cluster, notes: Fields) -> list[Any] | None:
         """Devices for a share, those with room left first; None: this node has none of that kind."""
-        if names.GPU_FRACTION not in notes and names.GPU_MEMORY not in notes:
+        if not shares_gpu(notes):
             return []
         if not self._memory or self._mib(notes) > self._memory:
             return None
         count = int(notes.get(names.GPU_FRACTION_DEVICES, 1))
-        found = [group for group, used in self.shared.items() if used + self._mib(notes) <= self._memory][:count]
+        mode, left = nvfractions.compute_mode(notes), self._memory - self._mib(notes)
+        found = [group for group, used in self.shared.items() if used <= left and self.modes[group] == mode][:count]
         while len(found) < count:
             cluster.devices += 1
             found.append(f"{self.node['metadata']['name']}-gpu-{cluster.devices}")

@@ -6,8 +6,11 @@ It goes through every way of giving devices to claims on one node and keeps thos
 * "all" devices are at least one, every one that matches, all of them free, all their taints tolerated; and no pool
   within reach may be half published;
 * a device serves one request, admin access aside: that neither needs a free device nor takes one;
+* a device that allows several allocations serves any number of requests, one also several times, as long as what they
+  consume of each capacity is no more than it has; "all" devices are then those with enough left;
 * devices of a constraint have the attribute, with one type and value;
-* taints NoSchedule and NoExecute must be tolerated by the request, admin access or not;
+* taints NoSchedule and NoExecute, of the device or of a DeviceTaintRule that selects it, must be tolerated by the
+  request, admin access or not;
 * devices draw on the counters of their pool, whichever node uses them;
 * a claim records at most 32 devices.
 
@@ -17,9 +20,9 @@ Selectors are given as functions, by the text of the expression.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import combinations
+from itertools import combinations_with_replacement
 from typing import Any
 
 Fields = dict[str, Any]
@@ -78,6 +81,26 @@ def alternatives(request: Fields) -> list[tuple[str, Fields]]:
     return [(f"{request['name']}/{offered['name']}", offered) for offered in request["firstAvailable"]]
 
 
+def consumed(device: Fields, ask: Fields) -> Fraction | None:
+    """What a request takes of the one capacity of a device if it shares it; None: it cannot have the device."""
+    wanted = ask.get("capacity", {}).get("requests", {})
+    if not wanted.keys() <= device.get("capacity", {}).keys():
+        return None
+    for name, stated in device.get("capacity", {}).items():
+        policy = stated.get("requestPolicy", {})
+        if name not in wanted:
+            return amount(policy.get("default", stated["value"]))
+        asked, size = amount(wanted[name]), amount(stated["value"])
+        valid = [asked]
+        if "validValues" in policy:
+            valid = [amount(text) for text in policy["validValues"]]
+        elif "validRange" in policy:
+            least, most, step = (amount(policy["validRange"][key]) for key in ("min", "max", "step"))
+            valid = [least + step * at for at in range(int((most - least) / step) + 1)]
+        return min((each for each in valid if asked <= each <= size), default=None)
+    return Fraction()
+
+
 @dataclass(frozen=True)
 class Site:
     """One node and everything that is published; `held`: devices that others have, without admin access."""
@@ -88,6 +111,10 @@ class Site:
     classes: Mapping[str, Fields]
     held: frozenset[Device]
     meanings: Meanings
+    rules: Sequence[Fields] = ()
+    """The specs of DeviceTaintRules."""
+    shares: Mapping[Device, Fraction] = field(default_factory=dict)
+    """What others consume of the memory of shared devices; an entry for each that is in use."""
 
     def pools(self) -> dict[tuple[str, str], list[Fields]]:
         """The slices of each pool's newest generation."""
@@ -121,10 +148,33 @@ class Site:
         texts = [
             s["cel"]["expression"] for f in (self.classes[ask["deviceClassName"]], ask) for s in f.get("selectors", [])
         ]
-        return [i for i, device in self.near().items() if all(self.meanings[text](i[0], device) for text in texts)]
+        return [
+            i
+            for i, device in self.near().items()
+            if all(self.meanings[text](i[0], device) for text in texts) and consumed(device, ask) is not None
+        ]
+
+    def multiple(self, device: Device) -> bool:
+        return bool(self.every()[device].get("allowMultipleAllocations"))
+
+    def enough(self, device: Device, asks: Sequence[Fields]) -> bool:
+        """Whether a shared device has what requests consume together."""
+        fields = self.every()[device]
+        if not fields.get("capacity"):
+            return True
+        (stated,) = fields["capacity"].values()
+        used = sum((consumed(fields, ask) or Fraction() for ask in asks), self.shares.get(device, Fraction()))
+        return used <= amount(stated["value"])
 
     def tolerated(self, ask: Fields, device: Device) -> bool:
-        taints = [t for t in self.every()[device].get("taints", []) if t["effect"] in REPELLING]
+        added = [
+            rule["taint"]
+            for rule in self.rules
+            if all(
+                device[("driver", "pool", "device").index(key)] == name for key, name in rule["deviceSelector"].items()
+            )
+        ]
+        taints = [t for t in [*self.every()[device].get("taints", []), *added] if t["effect"] in REPELLING]
         return all(any(tolerates(toleration, taint) for toleration in ask.get("tolerations", [])) for taint in taints)
 
     def lots(self, ask: Fields, taken: Collection[Device]) -> Iterator[tuple[Device, ...]]:
@@ -133,11 +183,19 @@ class Site:
         usable = [
             device
             for device in matching
-            if self.tolerated(ask, device) and (ask.get("adminAccess") or device not in {*self.held, *taken})
+            if self.tolerated(ask, device)
+            and (self.multiple(device) or ask.get("adminAccess") or device not in {*self.held, *taken})
         ]
         if ask.get("allocationMode") != "All":
-            yield from combinations(usable, ask["count"])
-        elif matching and usable == matching and self.settled():
+            for lot in combinations_with_replacement(usable, ask["count"]):
+                if all(self.multiple(device) or lot.count(device) == 1 for device in lot):
+                    yield lot
+            return
+        matching, usable = (
+            [device for device in some if not self.multiple(device) or self.enough(device, [ask])]
+            for some in (matching, usable)
+        )
+        if matching and usable == matching and self.settled():
             yield tuple(matching)
 
     def alike(self, claim: Fields, choices: Sequence[Choice]) -> bool:
@@ -152,8 +210,8 @@ class Site:
         return True
 
     def counted(self, taken: Collection[Device]) -> bool:
-        """Whether the counters that new devices draw on have enough."""
-        return all(self._left(pool, taken) for pool in {device[:2] for device in taken})
+        """Whether the counters that new devices draw on have enough; one that others share has drawn already."""
+        return all(self._left(pool, taken) for pool in {device[:2] for device in taken if device not in self.shares})
 
     def _left(self, pool: tuple[str, str], taken: Collection[Device]) -> bool:
         limits = {
@@ -165,7 +223,9 @@ class Site:
         drawn: dict[tuple[str, str], Fraction] = {}
         for device, fields in self.every().items():
             for use in (
-                fields.get("consumesCounters", []) if device[:2] == pool and device in {*self.held, *taken} else []
+                fields.get("consumesCounters", [])
+                if device[:2] == pool and device in {*self.held, *self.shares, *taken}
+                else []
             ):
                 for counter, value in use["counters"].items():
                     key = (use["counterSet"], counter)
@@ -173,22 +233,35 @@ class Site:
         return all(used <= limits[key] for key, used in drawn.items())
 
 
-def allocations(site: Site, claims: Sequence[Fields]) -> Iterator[list[list[Choice]]]:
-    """Every way of serving the claims (their `devices`), as choices by claim, preferred alternatives first."""
+def allocations(
+    site: Site, claims: Sequence[Fields], only: Sequence[Choice] | None = None
+) -> Iterator[list[list[Choice]]]:
+    """Every way of serving the claims (their `devices`), as choices by claim, preferred alternatives first; `only`:
+    this one alone, if it breaks no rule."""
     slots = [(at, request) for at, claim in enumerate(claims) for request in claim["requests"]]
 
     def serve(done: list[tuple[int, Choice]], taken: frozenset[Device]) -> Iterator[list[list[Choice]]]:
         if len(done) == len(slots):
             found = [[choice for at, choice in done if at == claim] for claim in range(len(claims))]
             small = all(sum(len(devices) for _, _, devices in choices) <= MOST_RESULTS for choices in found)
-            if small and site.counted(taken) and all(map(site.alike, claims, found)):
+            if small and site.counted(taken) and shared_enough(done) and all(map(site.alike, claims, found)):
                 yield found
             return
         at, request = slots[len(done)]
         for name, ask in alternatives(request):
             admin = bool(ask.get("adminAccess"))
-            for devices in site.lots(ask, taken):
-                more = frozenset() if admin else frozenset(devices)
+            for lot in site.lots(ask, taken):
+                devices = tuple(sorted(lot))
+                if only is not None and only[len(done)] != (name, admin, devices):
+                    continue
+                more = frozenset(device for device in devices if not admin or site.multiple(device))
                 yield from serve([*done, (at, (name, admin, devices))], taken | more)
+
+    def shared_enough(done: list[tuple[int, Choice]]) -> bool:
+        asks: dict[Device, list[Fields]] = {}
+        for (_, request), (_, (name, _, devices)) in zip(slots, done, strict=True):
+            for device in filter(site.multiple, devices):
+                asks.setdefault(device, []).append(dict(alternatives(request))[name])
+        return all(site.enough(device, some) for device, some in asks.items())
 
     yield from serve([], frozenset())

@@ -17,7 +17,7 @@ from pykai.engine.policy import Policy
 from pykai.model.params import SchedulerParams
 from pykai.model.plan import Plan
 from pykai.model.snapshot import Snapshot
-from pykai.objects import kinds, names
+from pykai.objects import kinds, names, nvfractions
 from pykai.objects.units import rfc3339
 from pykai.plugins.registry import BUILT_IN, make_all
 
@@ -117,12 +117,15 @@ def waiting(pod: Fields, number: int) -> Fields:
     return {**pod, "status": {"phase": "Pending"}}
 
 
-def reservation(node: str, group: str) -> Fields:
+def reservation(node: str, group: str, mode: str = names.TIME_SLICING) -> Fields:
     """What holds a shared device for those who share it."""
     container = {"name": "main", "resources": {"requests": {names.NVIDIA_GPU: "1"}}}
     labels = {names.APP_LABEL: names.RESERVATION_APP, names.GPU_GROUP_LABEL: group}
+    meta = {"name": f"gpu-reservation-{group}", "namespace": names.RESERVATION_NAMESPACE, "labels": labels}
+    said = {nvfractions.key("main", nvfractions.COMPUTE_MODE): mode}
+    notes = {"annotations": said} if mode != names.TIME_SLICING else {}
     return {
-        "metadata": {"name": f"gpu-reservation-{group}", "namespace": names.RESERVATION_NAMESPACE, "labels": labels},
+        "metadata": {**meta, **notes},
         "spec": {"nodeName": node, "containers": [container]},
         "status": {"phase": "Running"},
     }
@@ -163,12 +166,12 @@ def _device(after: Cluster, known: dict[str, str], node: str, group: str) -> str
 
 
 def _reservations(pods: list[Fields]) -> list[Fields]:
-    held: dict[str, str] = {}
+    held: dict[str, tuple[str, str]] = {}
     for pod in pods:
         for key, group in pod["metadata"]["labels"].items():
             if key.startswith(names.GPU_GROUP_LABEL):
-                held[group] = pod["spec"]["nodeName"]
-    return [reservation(node, group) for group, node in held.items()]
+                held[group] = pod["spec"]["nodeName"], nvfractions.compute_mode(pod["metadata"].get("annotations"))
+    return [reservation(node, group, mode) for group, (node, mode) in held.items()]
 
 
 def _marked(group: Fields, plan: Plan) -> Fields:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import pods_to_place
 from pykai.engine.order import pending_gangs
-from pykai.engine.place import NodeSet, Placement
+from pykai.engine.place import NodeSet, Placement, place_one
 from pykai.objects import names
 from pykai.objects.units import rfc3339
 from tests.properties.clusters import ASKS, FREE, Lodging, clusters, pod_of
@@ -41,6 +41,32 @@ def uneven(draw: st.DrawFn) -> Cluster:
         if draw(st.integers(0, 3)) == 3:
             _lodge(found, pods, lodgings, leaving=draw(st.booleans()))
         found.pods.extend(pods)
+    return found
+
+
+@st.composite
+def singles(draw: st.DrawFn) -> Cluster:
+    """Larger nodes, and pods that come one by one, often many of the same kind in a row."""
+    gpus = draw(st.lists(st.sampled_from([0, 3, 4, 8]), min_size=2, max_size=5))
+    kinds = st.sampled_from(["gpu", "two gpus", "cpu", "half", "memory"])
+    runs = draw(st.lists(st.tuples(kinds, st.sampled_from([1, 3, 9, 16])), min_size=1, max_size=3))
+    found = _arrivals(gpus, runs)
+    lodgings = [Lodging.of(item) for item in found.nodes]
+    _lodge(found, draw(st.lists(st.sampled_from(found.pods), max_size=3, unique_by=id)), lodgings, leaving=True)
+    return found
+
+
+def _arrivals(gpus: Sequence[int], runs: Sequence[tuple[str, int]]) -> Cluster:
+    """Nodes with so many GPUs, and so many gangs of one pod of each kind, one kind after the other."""
+    found = Cluster(queues=[_queue("d", ""), _queue("q", "d")])
+    for number, count in enumerate(gpus):
+        offer = {"cpu": "32", "memory": "64Gi", "pods": "110", **({names.NVIDIA_GPU: str(count)} if count else {})}
+        meta = {"name": f"n{number}", "labels": {}}
+        found.nodes.append({"metadata": meta, "spec": {}, "status": {"allocatable": offer}})
+    for number, kind in enumerate([kind for kind, count in runs for _ in range(count)]):
+        spec = {"queue": "q", "minMember": 1, "preemptibility": "preemptible"}
+        found.groups.append({"metadata": {"name": f"g{number:03}", "namespace": OURS}, "spec": spec})
+        found.pods.append(pod_of(f"g{number:03}", ("", 0), ASKS[kind], {}))
     return found
 
 
@@ -76,3 +102,20 @@ def test_pods_placed_together_go_where_each_would_go(cluster: Cluster, policy: s
         assert together.trial.status == one_by_one.trial.status
         assert together.trial.idle.tolist() == one_by_one.trial.idle.tolist()
         assert together.trial.queue_allocated == one_by_one.trial.queue_allocated
+
+
+@example(_arrivals([3, 8, 4], [("gpu", 16)]), "packing")
+@example(_arrivals([3, 8, 4], [("gpu", 5), ("half", 1), ("gpu", 9)]), "packing")
+@given(singles(), policies)
+def test_a_pod_that_takes_the_short_way_goes_where_it_would_go(cluster: Cluster, policy: str) -> None:
+    snapshot = cluster.snapshot()
+    short, full = (Cycle(snapshot, POLICIES[policy], NOW) for _ in range(2))
+    for gang in pending_gangs(short):
+        pods = pods_to_place(short.trial, short.orders, gang)
+        done = place_one(short, pods[0]) or Placement(short, gang).place(pods)
+        assert Placement(full, gang).place(pods) == done
+        assert short.trial.node == full.trial.node
+        assert short.trial.status == full.trial.status
+        assert short.trial.gpu_groups == full.trial.gpu_groups
+        assert short.trial.idle.tolist() == full.trial.idle.tolist()
+        assert short.trial.releasing.tolist() == full.trial.releasing.tolist()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from unittest.mock import patch
+from unittest.mock import PropertyMock, patch
 
 import numpy as np
 from hypothesis import given
@@ -18,6 +18,7 @@ from pykai.engine.feasibility import SinglePodFit
 from pykai.engine.order import GangWalk, pending_gangs
 from pykai.engine.pending import PendingOrder
 from pykai.engine.reschedule import ServiceOrder
+from pykai.engine.victims import VictimPool
 from tests.properties.contended import contended, rivals, scattered
 from tests.properties.small_world import NOW, PACKING, Cluster
 from tests.properties.test_twin import decided, examples, policy_of, snapshot_of
@@ -69,6 +70,16 @@ def test_proofs_change_no_decision_between_rivals(cluster: Cluster, actions: tup
 @given(scattered(), st.sampled_from(ACTIONS))
 def test_proofs_change_no_decision_where_pods_can_move(cluster: Cluster, actions: tuple[str, ...]) -> None:
     compare(cluster, actions)
+
+
+@given(st.one_of(contended(), rivals(), scattered()), st.sampled_from(ACTIONS))
+@examples(2.0)
+def test_one_by_one_the_same_is_found_as_after_proofs(cluster: Cluster, actions: tuple[str, ...]) -> None:
+    snapshot, policy = snapshot_of(cluster), policy_of(actions)
+    with patch.object(VictimPool, "likely", PropertyMock(return_value=False), create=True):
+        expected = decided(snapshot, policy)
+    with patch.object(VictimPool, "likely", PropertyMock(return_value=True), create=True):
+        assert decided(snapshot, policy) == expected
 
 
 @given(st.one_of(contended(), rivals(), scattered()))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykai.kernels.selectors import LabelColumns, selected, selects
-from pykai.objects.pod_template import Expression, LabelSelector
+from pykai.objects.kinds import Expression, LabelSelector
 
 KEYS = st.sampled_from(["a", "b"])
 VALUES = st.sampled_from(["x", "y", "1", "2", "-3"])

@@ -16,7 +16,7 @@ from tests.properties.twin.decide import decide as decide_slowly
 from tests.properties.twin.neighbours import Neighbours
 from tests.properties.twin.towns import towns
 
-FRIENDLY = Policy(make_all([(name, {}) for name in (*BUILT_IN, "podaffinity")]))
+FRIENDLY = Policy(make_all([(name, {}) for name in BUILT_IN]))
 
 
 def compare(cluster: Cluster, actions: tuple[str, ...]) -> None:

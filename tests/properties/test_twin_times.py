@@ -17,7 +17,7 @@ from pykai.engine.cycle import Cycle
 from pykai.engine.decide import decide
 from pykai.engine.plugin_api import RunTimes
 from pykai.engine.policy import Policy
-from pykai.kernels.usage import UsageRecord, normalised_use
+from pykai.kernels.fairshare import UsageRecord, normalised_use
 from pykai.model.plan import Plan
 from pykai.model.snapshot import Snapshot
 from pykai.objects import names

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
-from tests.__main__ import PARTS, PURE_TESTS, main
+from tests.__main__ import ELSEWHERE, PARTS, PURE_TESTS, main
 
 ROOT = Path(__file__).parents[2]
 
@@ -28,6 +29,8 @@ def test_one_part_that_fails_is_enough(
         word = "passed" if holds == "True" else "failed"
         assert f"\n{name}: {word}" in printed
         assert any(line.startswith(f"{name} | ") and f"1 {word}" in line for line in printed.splitlines())
+        named = re.search(rf"\n{name}: failed with code 1\n  FAILED \S*test_{name}.py::test_it", printed)
+        assert bool(named) == (holds == "False"), "the end of the output names the tests that failed"
 
 
 @pytest.mark.parametrize(("report", "code"), [("this", 0), ("no_such_module", 1)])
@@ -39,4 +42,4 @@ def test_every_test_is_in_one_part() -> None:
     missing = [path for path in PURE_TESTS if not (ROOT / path).exists()]
     assert not missing, "the list names what is not there"
     ignored = {argument.removeprefix("--ignore=") for argument in PARTS["rest"] if argument.startswith("--ignore=")}
-    assert ignored == {"tests/integration", *PURE_TESTS}
+    assert ignored == {*ELSEWHERE, *PURE_TESTS}

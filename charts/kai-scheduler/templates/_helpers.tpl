@@ -14,6 +14,19 @@ true
 {{- end -}}
 {{- end }}
 
+{{/* How pods share GPUs; empty: as the deprecated global.gpuSharing says. */}}
+{{- define "kai.gpuSharingMode" -}}
+{{- $mode := .Values.global.gpuSharingMode | default "" -}}
+{{- if .Values.global.nvFractions.set -}}
+{{- if not (has $mode (list "" "NvFractions")) -}}
+{{- fail (printf "global.nvFractions.set=true requires global.gpuSharingMode to be empty or \"NvFractions\", got %q" $mode) -}}
+{{- end -}}
+NvFractions
+{{- else -}}
+{{- $mode -}}
+{{- end -}}
+{{- end }}
+
 {{/* The tag of images that do not name one. */}}
 {{- define "kai.tag" -}}
 {{- .Values.global.tag | default .Chart.AppVersion -}}
@@ -24,7 +37,7 @@ true
 {{- $root := index . 0 -}}
 {{- $image := index . 1 -}}
 {{- $name := $image.name | default "" -}}
-{{- if has $name (list "" "operator" "crd-upgrader") -}}
+{{- if has $name (list "" "operator" "crd-upgrader" "helm-hooks") -}}
 {{- $name = $root.Values.global.imageName -}}
 {{- end -}}
 {{- printf "%s/%s:%s" (trimSuffix "/" ($image.registry | default $root.Values.global.registry)) $name ($image.tag | default (include "kai.tag" $root)) -}}

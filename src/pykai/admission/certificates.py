@@ -247,10 +247,10 @@ Trust = Callable[[bytes], Awaitable[None]]
 
 
 async def renew(directory: Path, names: Sequence[str], now: datetime, trust: Trust) -> str | None:
-    """Make the directory's credentials anew where that is due; answers why, or None when they still serve.
+    """Renew the directory's credentials if due; returns the reason, or None if they are still valid.
 
-    `trust` is awaited with the new bundle (old authority included) before the new certificate can be served: it tells
-    the API server. When it raises, the old files stay.
+    `trust` is awaited with the new bundle (old authority included) before the new certificate is served: it
+    updates the webhook configurations. If it raises, the old files stay.
     """
     certificate, key, authority = (_read(directory / name) for name in (CERTIFICATE_FILE, KEY_FILE, AUTHORITY_FILE))
     reason = renewal_reason(certificate, names, now) or defect(certificate, key, authority)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pykai.admission.verdict import PatchOperation, RefusedError
+from pykai.admission.verdict import DeniedError, PatchOperation
 from pykai.objects.gpu_request import ContainerRef, GpuRequestError, fraction_container, shares_gpu
 
 PodObject = dict[str, Any]
@@ -72,7 +72,7 @@ def fraction_container_of(pod: Mapping[str, Any]) -> ContainerRef:
     try:
         return fraction_container(annotations_of(pod), init_names, names)
     except GpuRequestError as problem:
-        raise RefusedError(f"failed to get fraction container ref: {problem}") from None
+        raise DeniedError(f"failed to get fraction container ref: {problem}") from None
 
 
 def container_at(pod: Mapping[str, Any], place: ContainerRef) -> ContainerObject:
@@ -91,7 +91,7 @@ def containers_without_share(pod: Mapping[str, Any]) -> Iterator[ContainerObject
 def _holder(pod: Mapping[str, Any]) -> ContainerObject | None:
     try:
         return container_at(pod, fraction_container_of(pod)) if shares_gpu(annotations_of(pod)) else None
-    except RefusedError:
+    except DeniedError:
         return None
 
 

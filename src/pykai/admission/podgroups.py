@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from pykai.admission.verdict import RefusedError, Verdict, declared, judged
+from pykai.admission.verdict import AdmissionVerdict, DeniedError, declared, judged
 from pykai.objects import crds
 from pykai.objects.kinds import PodGroup, PodGroupSpec, SubGroup
 
@@ -34,21 +34,24 @@ class Finding:
 
 
 @judged
-def validate_pod_group(pod_group: object, creating: bool) -> Verdict:
-    """Admit a group whose tree is sound; `creating` is False for an update, which forgives a little more."""
-    findings = examine(declared(crds.POD_GROUP, PodGroup, "podGroup", pod_group).spec)
+def validate_pod_group(pod_group: object, creating: bool, old: object = None) -> AdmissionVerdict:
+    """Admit a group whose tree is sound; `creating` is False for an update of `old`, which forgives a little more."""
+    spec = declared(crds.POD_GROUP, PodGroup, "podGroup", pod_group).spec
+    findings = examine(spec)
+    if isinstance(old, dict) and (old.get("spec") or {}).get("preemptibility") == "semi-preemptible":
+        findings += _raised_minimums(declared(crds.POD_GROUP, PodGroup, "oldPodGroup", old).spec, spec)
     refusing = (Weight.ALWAYS, Weight.ON_CREATE) if creating else (Weight.ALWAYS,)
     errors = [finding.message for finding in findings if finding.weight in refusing]
     warnings = tuple(finding.message for finding in findings if finding.weight not in refusing)
     if errors:
-        raise RefusedError("\n".join(errors), warnings)
-    return Verdict(warnings=warnings)
+        raise DeniedError("\n".join(errors), warnings)
+    return AdmissionVerdict(warnings=warnings)
 
 
 def examine(spec: PodGroupSpec) -> list[Finding]:
     """What is wrong with the minimums, by sub-group name, the group itself last; a broken tree is refused."""
     if spec.min_member is not None and spec.min_sub_group is not None:
-        raise RefusedError(
+        raise DeniedError(
             f"minMember and minSubGroup are mutually exclusive: set minMember ({spec.min_member}) to schedule a fixed "
             "number of pods, or set minSubGroup to require a minimum number of child SubGroups, but not both"
         )
@@ -59,17 +62,39 @@ def examine(spec: PodGroupSpec) -> list[Finding]:
     return findings + _examine_count("", spec.min_sub_group, children[""])
 
 
+def _raised_minimums(old: PodGroupSpec, new: PodGroupSpec) -> list[Finding]:
+    """A semi-preemptible group may not raise a minimum: pods that run as surplus could not be evicted any more."""
+    where = "on a semi-preemptible PodGroup: it would reclassify running elastic"
+    found = [_raised(old, new, "minMember", f"{where} pods as core")]
+    found.append(_raised(old, new, "minSubGroup", f"{where} subgroups as core"))
+    before = {sub_group.name: sub_group for sub_group in old.sub_groups or []}
+    for sub_group in new.sub_groups or []:
+        if sub_group.name in before:
+            where = f'on subgroup "{sub_group.name}" of a semi-preemptible PodGroup'
+            found += [_raised(before[sub_group.name], sub_group, name, where) for name in ("minMember", "minSubGroup")]
+    return [finding for finding in found if finding is not None]
+
+
+def _raised(old: PodGroupSpec | SubGroup, new: PodGroupSpec | SubGroup, name: str, where: str) -> Finding | None:
+    before, after = (
+        (part.min_member, part.min_sub_group)[("minMember", "minSubGroup").index(name)] for part in (old, new)
+    )
+    if after is None or (before is not None and after <= before):
+        return None
+    return Finding(f"cannot increase {name} ({'unset' if before is None else before} -> {after}) {where}")
+
+
 def _check_tree(sub_groups: Sequence[SubGroup]) -> None:
     parents: dict[str, str] = {}
     for sub_group in sub_groups:
         if sub_group.name in parents:
-            raise RefusedError(f"duplicate subgroup name {sub_group.name}")
+            raise DeniedError(f"duplicate subgroup name {sub_group.name}")
         parents[sub_group.name] = sub_group.parent or ""
     for name, parent in parents.items():
         if parent and parent not in parents:
-            raise RefusedError(f"parent {parent} of {name} was not found")
+            raise DeniedError(f"parent {parent} of {name} was not found")
     if _has_cycle(parents):
-        raise RefusedError("cycle detected in subgroups")
+        raise DeniedError("cycle detected in subgroups")
 
 
 def _has_cycle(parents: Mapping[str, str]) -> bool:
@@ -90,7 +115,7 @@ def _has_cycle(parents: Mapping[str, str]) -> bool:
 def _examine_sub_group(sub_group: SubGroup, children: int) -> list[Finding]:
     prefix = f'subgroup "{sub_group.name}": '
     if sub_group.min_member is not None and sub_group.min_sub_group is not None:
-        raise RefusedError(f"{prefix}minMember and minSubGroup are mutually exclusive")
+        raise DeniedError(f"{prefix}minMember and minSubGroup are mutually exclusive")
     findings = []
     if not children and sub_group.min_sub_group is not None:
         findings.append(Finding(f"{prefix}minSubGroup cannot be set on a leaf SubGroup (no child SubGroups)"))

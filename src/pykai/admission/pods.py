@@ -8,77 +8,80 @@ deleted. A label or annotation that looks like a misspelt one of ours gives a wa
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
 from msgspec import Struct, ValidationError, convert
 
-from pykai.admission.gpu_sharing import (
+from pykai.admission.pod_draft import PodObject, annotations_of, difference, draft_of
+from pykai.admission.shared_gpus import (
+    Requester,
+    annotate_containers,
+    check_container_shares,
     check_device_access,
     check_gpu_request,
     connect_share,
     hide_devices,
     limit_memory,
 )
-from pykai.admission.pod_draft import PodObject, annotations_of, difference, draft_of
-from pykai.admission.verdict import RefusedError, Verdict, judged
+from pykai.admission.verdict import AdmissionVerdict, DeniedError, judged
 from pykai.objects import names
 from pykai.objects.gpu_request import shares_gpu
-from pykai.objects.names import SCHEDULER_NAME
+from pykai.objects.names import HAMI_CORE, NON_MEMORY_ENFORCED, NVFRACTIONS, SCHEDULER_NAME
 
 Amount = str | int | float
 
 
-class Shape(Struct, rename="camel", kw_only=True):
+class ObjectView(Struct, rename="camel", kw_only=True):
     """What every view shares: camelCase names, unknown fields ignored."""
 
 
-class OwnerReference(Shape):
+class OwnerView(ObjectView):
     name: str = ""
 
 
-class PodMeta(Shape):
+class PodMeta(ObjectView):
     name: str | None = None
     generate_name: str | None = None
     namespace: str | None = None
     annotations: dict[str, str] | None = None
-    owner_references: list[OwnerReference] | None = None
+    owner_references: list[OwnerView] | None = None
 
 
-class EnvironmentVariable(Shape):
+class EnvironmentVariable(ObjectView):
     name: str = ""
     value: str | None = None
     value_from: dict[str, Any] | None = None
 
 
-class NamedEntry(Shape):
+class NamedEntry(ObjectView):
     name: str = ""
 
 
-class ResourceRequirements(Shape):
+class ResourceRequirements(ObjectView):
     requests: dict[str, Amount] | None = None
     limits: dict[str, Amount] | None = None
 
 
-class Container(Shape):
+class ContainerView(ObjectView):
     name: str = ""
     env: list[EnvironmentVariable] | None = None
     env_from: list[dict[str, Any]] | None = None
     resources: ResourceRequirements | None = None
 
 
-class PodSpec(Shape):
+class PodSpecView(ObjectView):
     scheduler_name: str | None = None
     runtime_class_name: str | None = None
-    containers: list[Container] | None = None
-    init_containers: list[Container] | None = None
+    containers: list[ContainerView] | None = None
+    init_containers: list[ContainerView] | None = None
     volumes: list[NamedEntry] | None = None
 
 
-class Pod(Shape):
+class PodView(ObjectView):
     metadata: PodMeta
-    spec: PodSpec
+    spec: PodSpecView
 
 
 DEFAULT_RUNTIME_CLASS = "nvidia"
@@ -90,13 +93,22 @@ class PodSettings:
 
     scheduler_name: str = SCHEDULER_NAME
     gpu_sharing: bool = False
+    nvfractions: bool = False
+    """The mode NvFractions: shares are annotations of containers."""
+    binder_account: str = ""
+    """The user name of the binder, the only writer of a share's devices."""
     hami_core: bool = False
     block_visible_devices: bool = False
     fraction_runtime_class: str = DEFAULT_RUNTIME_CLASS
 
+    def in_mode(self, mode: str) -> PodSettings:
+        """The same with GPUs shared in this mode."""
+        by_config_map, fractions = mode in (NON_MEMORY_ENFORCED, HAMI_CORE), mode == NVFRACTIONS
+        return replace(self, gpu_sharing=by_config_map, nvfractions=fractions, hami_core=mode == HAMI_CORE)
+
 
 @dataclass(frozen=True)
-class Arrival:
+class PodCreation:
     """A pod being created, beside the pod itself: the request's namespace, and 7 characters no other pod gets."""
 
     namespace: str
@@ -118,52 +130,77 @@ def set_runtime_class(draft: PodObject, runtime_class: str) -> None:
 
 Switch = Callable[[PodSettings], bool]
 Mutation = Callable[[PodObject, PodSettings, str], None]
-Rule = Callable[[Mapping[str, Any], PodSettings], None]
+Rule = Callable[[Mapping[str, Any], PodSettings, "PodChange"], None]
 
 MUTATIONS: tuple[tuple[str, Switch, Mutation], ...] = (
-    ("gpusharing", lambda s: True, lambda draft, s, suffix: connect_share(draft, suffix)),
+    ("nvfractions", lambda s: s.nvfractions, lambda draft, s, suffix: annotate_containers(draft)),
+    (
+        "gpusharing",
+        lambda s: s.gpu_sharing or not s.nvfractions,
+        lambda draft, s, suffix: connect_share(draft, suffix),
+    ),
     ("hamicore", lambda s: s.hami_core, lambda draft, s, suffix: limit_memory(draft)),
     ("deviceaccess", lambda s: s.block_visible_devices, lambda draft, s, suffix: hide_devices(draft)),
     (
         "runtimeenforcement",
-        lambda s: s.gpu_sharing and bool(s.fraction_runtime_class),  # off: the refusal must not be about the class
+        # Off where shares are refused: the refusal must not be about the class.
+        lambda s: (s.gpu_sharing or s.nvfractions) and bool(s.fraction_runtime_class),
         lambda draft, s, suffix: set_runtime_class(draft, s.fraction_runtime_class),
     ),
 )
 RULES: tuple[tuple[str, Switch, Rule], ...] = (
-    ("gpusharing", lambda s: True, lambda pod, s: check_gpu_request(pod, s.gpu_sharing)),
-    ("deviceaccess", lambda s: s.block_visible_devices, lambda pod, s: check_device_access(pod)),
+    (
+        "nvfractions",
+        lambda s: s.nvfractions,
+        lambda pod, s, change: check_container_shares(pod, Requester(change.user, s.binder_account, change.before)),
+    ),
+    ("gpusharing", lambda s: not s.nvfractions, lambda pod, s, change: check_gpu_request(pod, s.gpu_sharing)),
+    ("deviceaccess", lambda s: s.block_visible_devices, lambda pod, s, change: check_device_access(pod)),
 )
 
 
+@dataclass(frozen=True)
+class PodChange:
+    """The change a pod is validated for: its user, and the annotations before it (None: a new pod)."""
+
+    user: str = ""
+    before: Mapping[str, str] | None = None
+
+
+CREATION = PodChange()
+
+
 @judged
-def mutate_pod(pod: object, arrival: Arrival, settings: PodSettings) -> Verdict:
+def mutate_pod(pod: object, arrival: PodCreation, settings: PodSettings) -> AdmissionVerdict:
     """Admit a new pod with the changes it needs, as a JSON patch (empty when there are none)."""
     if not isinstance(pod, dict) or not _ours(pod, settings):
-        return Verdict()
+        return AdmissionVerdict()
     draft = draft_of(pod)
     _set_namespace(draft, arrival.namespace)
     for _, applies, mutate in MUTATIONS:
         if applies(settings):
             mutate(draft, settings, arrival.suffix)
-    return Verdict(patch=tuple(difference(pod, draft)))
+    return AdmissionVerdict(patch=tuple(difference(pod, draft)))
 
 
 @judged
-def validate_pod(pod: object, settings: PodSettings) -> Verdict:
+def validate_pod(pod: object, settings: PodSettings, change: PodChange = CREATION) -> AdmissionVerdict:
     """Admit a pod that keeps every rule that is switched on."""
     if not isinstance(pod, dict) or not _ours(pod, settings):
-        return Verdict()
+        return AdmissionVerdict()
     for _, applies, check in RULES:
         if applies(settings):
-            check(pod, settings)
-    return Verdict(advice=tuple(name_advice(pod["metadata"])))
+            check(pod, settings, change)
+    return AdmissionVerdict(advice=tuple(name_advice(pod["metadata"])))
 
 
-def validate_pod_update(pod: object, old: object, settings: PodSettings) -> Verdict:
+def validate_pod_update(pod: object, old: object, settings: PodSettings, user: str = "") -> AdmissionVerdict:
     """Admit a changed pod unless it breaks a rule that its old state did not break in the same way."""
-    verdict = validate_pod(pod, settings)
-    return verdict if verdict.allowed or verdict != validate_pod(old, settings) else Verdict()
+    metadata = old.get("metadata") if isinstance(old, dict) else None
+    held = (metadata.get("annotations") if isinstance(metadata, dict) else None) or {}
+    change = PodChange(user, held if isinstance(held, dict) else {})
+    verdict = validate_pod(pod, settings, change)
+    return verdict if verdict.allowed or verdict != validate_pod(old, settings, change) else AdmissionVerdict()
 
 
 def _ours(pod: dict[str, Any], settings: PodSettings) -> bool:
@@ -172,11 +209,11 @@ def _ours(pod: dict[str, Any], settings: PodSettings) -> bool:
     if not isinstance(spec, dict) or spec.get("schedulerName") != settings.scheduler_name:
         return False
     try:
-        convert(pod, Pod)
+        convert(pod, PodView)
     except ValidationError as misfit:
-        raise RefusedError(_misfit(str(misfit))) from None
+        raise DeniedError(_misfit(str(misfit))) from None
     except (UnicodeError, RecursionError) as misfit:
-        raise RefusedError(f"pod: {misfit}") from None
+        raise DeniedError(f"pod: {misfit}") from None
     return True
 
 
@@ -190,7 +227,7 @@ def _misfit(text: str) -> str:
 def _set_namespace(draft: PodObject, requested: str) -> None:
     own = draft["metadata"].get("namespace")
     if own and requested and own != requested:
-        raise RefusedError(
+        raise DeniedError(
             f"error: the namespace from the provided object {own} does not match the namespace {requested}"
         )
     if requested and not own:
@@ -205,7 +242,7 @@ def looks_like_ours(key: str) -> bool:
 def name_advice(metadata: Mapping[str, Any]) -> Iterator[str]:
     """A warning for every label and annotation that is one of ours but for a letter or two, or at the wrong place.
 
-    Only for pods made by hand: warnings to controllers are not shown to users.
+    Only for pods that users create: warnings to controllers are not shown to users.
     """
     if metadata.get("ownerReferences"):
         return
@@ -214,6 +251,8 @@ def name_advice(metadata: Mapping[str, Any]) -> Iterator[str]:
     for place, other in (("label", "annotation"), ("annotation", "label")):
         for key in found[place]:
             if key in known[place] or key in names.WRITTEN_NAMES or not looks_like_ours(key):
+                continue
+            if key.startswith(names.PORTION_LIMIT_PREFIX) and place == "annotation":
                 continue
             if key in known[other]:
                 yield f"{place} {key!r} has no effect: it is read as {_a(other)}"

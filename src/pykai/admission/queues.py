@@ -1,9 +1,10 @@
 """Validation of Queues: amounts must be amounts, and the parents must lead to a root.
 
 The other queues are given as a mapping from name to object, as the API server holds them now. Quota comparisons with
-parent and children only warn, and only when they are asked for: an administrator may well overcommit. Unlimited (-1) is
-compared there as a plain number and a missing amount as 0, so a child with any quota exceeds an unlimited parent: a
-known oddity of KAI, kept because the texts are only warnings.
+parent and children only warn, and only when they are asked for: an administrator may well overcommit. Unlimited (-1)
+exceeds every amount and is exceeded by none; a missing amount is 0.
+
+A reduction below what the queue holds is admitted, warned of or refused, as `enforcement` says: what runs goes on.
 
 Advice goes with every queue that is probably not what its author means: a limit that was left out and counts as 0, a
 quota above the limit, a parent that does not exist.
@@ -13,16 +14,22 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from pykai.admission.verdict import RefusedError, Verdict, declared, judged
+from pykai.admission.verdict import AdmissionVerdict, DeniedError, declared, judged
 from pykai.objects import crds, units
-from pykai.objects.kinds import Queue, QueueResources
+from pykai.objects.kinds import Queue, QueueResource, QueueResources
+from pykai.objects.names import GPU_MEMORY_RESOURCE, MIG_PREFIX
+
+UNLIMITED = -1.0
 
 NO_RESOURCES = "resources must be specified"
 Resource = Literal["CPU", "GPU", "Memory"]
+Enforcement = Literal["None", "Warning", "Block"]
+ENFORCEMENTS: tuple[Enforcement, ...] = ("None", "Warning", "Block")
 _FORMAT: dict[Resource, str] = {"CPU": ".0f", "GPU": ".2f", "Memory": ".0f"}
 _RESOURCES = {"gpu": "GPUs", "cpu": "CPU", "memory": "memory"}
 
@@ -33,25 +40,29 @@ class QueueRules:
 
     queues: Mapping[str, Any] = field(default_factory=dict)
     compare_quotas: bool = False
+    enforcement: Enforcement = "None"
 
 
 @judged
-def validate_queue(queue: object, old: object, rules: QueueRules) -> Verdict:
+def validate_queue(queue: object, old: object, rules: QueueRules) -> AdmissionVerdict:
     """Admit a new queue (`old` is None) or a changed one."""
     _check_numbers(queue)
     new = _queue("queue", queue)
     if new.spec.resources is None:
-        raise RefusedError(NO_RESOURCES, (NO_RESOURCES,))
+        raise DeniedError(NO_RESOURCES, (NO_RESOURCES,))
     _check_amounts(new.spec.resources)
     _check_ancestry(new, rules.queues)
     advice = tuple(_advice(queue, new, rules))
+    below = list(_reductions(new, old)) if old is not None and rules.enforcement != "None" else []
+    if below and rules.enforcement == "Block":
+        raise DeniedError(f"queue {new.metadata.name} update rejected: {'; '.join(below)}")
     if not rules.compare_quotas:
-        return Verdict(advice=advice)
-    return Verdict(warnings=tuple(_quota_warnings(new, old, rules.queues)), advice=advice)
+        return AdmissionVerdict(warnings=tuple(below), advice=advice)
+    return AdmissionVerdict(warnings=(*_quota_warnings(new, old, rules.queues), *below), advice=advice)
 
 
 @judged
-def validate_queue_deletion(queue: object, queues: Mapping[str, Any] | None = None) -> Verdict:
+def validate_queue_deletion(queue: object, queues: Mapping[str, Any] | None = None) -> AdmissionVerdict:
     """Admit the deletion of a queue without children, whatever its fields look like; warn while its workloads run.
 
     Its status may list a child that has just been deleted: only those among `queues` count, where they are known.
@@ -60,13 +71,13 @@ def validate_queue_deletion(queue: object, queues: Mapping[str, Any] | None = No
     name, listed = metadata.get("name") or "", status.get("childQueues")
     children = [str(child) for child in listed] if isinstance(listed, list) else []
     if children := [child for child in children if not queues or child in queues]:
-        raise RefusedError(f"cannot delete queue {name}: it has child queues [{' '.join(children)}]")
+        raise DeniedError(f"cannot delete queue {name}: it has child queues [{' '.join(children)}]")
     held = [f"{resource}: {amount}" for resource, amount in sorted(_map(status.get("allocated")).items())]
     held = [text for text in held if _is_positive(text.rpartition(" ")[2])]
     if not held:
-        return Verdict()
+        return AdmissionVerdict()
     warning = f"workloads of queue {name} still hold {', '.join(held)}: they run on, but none starts again"
-    return Verdict(warnings=(f"{warning} until there is a queue of this name",))
+    return AdmissionVerdict(warnings=(f"{warning} until there is a queue of this name",))
 
 
 def _queue(name: str, value: object) -> Queue:
@@ -89,7 +100,7 @@ def _check_numbers(queue: object) -> None:
     for resource, amounts in _given(queue).items():
         for name, value in _map(amounts).items():
             if isinstance(value, int | float) and (abs(value) > sys.float_info.max or math.isnan(value)):
-                raise RefusedError(f"queue.spec.resources.{resource}.{name}: must be a finite number")
+                raise DeniedError(f"queue.spec.resources.{resource}.{name}: must be a finite number")
 
 
 def _given(queue: object) -> Mapping[str, Any]:
@@ -102,10 +113,10 @@ def _check_amounts(resources: QueueResources) -> None:
         path, amounts = f"queue.spec.resources.{name}", getattr(resources, name)
         for part, value in (("quota", amounts.quota), ("limit", amounts.limit)):
             if value < 0 and value != -1:
-                raise RefusedError(f"{path}.{part}: must be -1 (unlimited) or a number of at least 0, given {value:g}")
+                raise DeniedError(f"{path}.{part}: must be -1 (unlimited) or a number of at least 0, given {value:g}")
         if amounts.over_quota_weight < 0:
             weight = amounts.over_quota_weight
-            raise RefusedError(f"{path}.overQuotaWeight: must be a number of at least 0, given {weight:g}")
+            raise DeniedError(f"{path}.overQuotaWeight: must be a number of at least 0, given {weight:g}")
 
 
 def _check_ancestry(queue: Queue, queues: Mapping[str, Any]) -> None:
@@ -116,13 +127,13 @@ def _check_ancestry(queue: Queue, queues: Mapping[str, Any]) -> None:
         path[parent] = None
         parent = _parent_of(queues.get(parent))
     if parent and parent == name:
-        raise RefusedError(f"queue.spec.parentQueue: cycle of queues {' -> '.join([*path, parent])}")
+        raise DeniedError(f"queue.spec.parentQueue: cycle of queues {' -> '.join([*path, parent])}")
 
 
 def _parent_of(queue: object) -> str:
     try:
         return _queue("queue", queue).spec.parent_queue
-    except RefusedError:
+    except DeniedError:
         return ""
 
 
@@ -150,20 +161,18 @@ def _quota_warnings(queue: Queue, old: object, queues: Mapping[str, Any]) -> lis
 
 
 def _against_parent(queue: Queue, parent: str, queues: Mapping[str, Any]) -> list[str]:
-    """Quotas of a queue (and of its siblings, for CPU) above its parent's; a parent without quotas is refused."""
+    """Quotas of a queue, and of all children of its parent, above the parent's; a parent without quotas is refused."""
     if parent not in queues:
-        raise RefusedError(f'failed to get parent queue {parent}: queues.scheduling.run.ai "{parent}" not found')
+        raise DeniedError(f'failed to get parent queue {parent}: queues.scheduling.run.ai "{parent}" not found')
     above = _queue("parentQueue", queues[parent])
     if above.spec.resources is None:
-        raise RefusedError(f"parent queue {parent} has no resources defined")
-    siblings = [_quota(each, "CPU") for each in _existing(_children(above), queues, besides=queue.metadata.name)]
-    where = f"parent queue {parent}"
-    return [
-        *_exceeds("child queue", "CPU", _quota(queue, "CPU"), (where, above)),
-        *_exceeds("total children", "CPU", _quota(queue, "CPU") + sum(siblings), (where, above)),
-        *_exceeds("child queue", "GPU", _quota(queue, "GPU"), (where, above)),
-        *_exceeds("child queue", "Memory", _quota(queue, "Memory"), (where, above)),
-    ]
+        raise DeniedError(f"parent queue {parent} has no resources defined")
+    siblings = _existing(_children(above), queues, besides=queue.metadata.name)
+    where, warnings = f"parent queue {parent}", []
+    for resource in _FORMAT:
+        warnings += _exceeds("child queue", resource, _quota(queue, resource), (where, above))
+        warnings += _exceeds("total children", resource, _total((queue, *siblings), resource), (where, above))
+    return warnings
 
 
 def _against_children(queue: Queue, queues: Mapping[str, Any]) -> list[str]:
@@ -174,8 +183,7 @@ def _against_children(queue: Queue, queues: Mapping[str, Any]) -> list[str]:
         quota = _quota(child, "CPU")
         warnings += _exceeds(f"child queue {child.metadata.name}", "CPU", quota, ("parent", queue))
     for resource in _FORMAT:
-        total = sum(_quota(child, resource) for child in below)
-        warnings += _exceeds("total children", resource, total, ("parent", queue))
+        warnings += _exceeds("total children", resource, _total(below, resource), ("parent", queue))
     return warnings
 
 
@@ -196,6 +204,67 @@ def _quota(queue: Queue, resource: Resource) -> float:
 def _exceeds(what: str, resource: Resource, quota: float, bound: tuple[str, Queue]) -> list[str]:
     where, queue = bound
     allowed, form = _quota(queue, resource), _FORMAT[resource]
-    if quota <= allowed:
+    if allowed == UNLIMITED or (quota != UNLIMITED and quota <= allowed):
         return []
-    return [f"{what} {resource} quota ({quota:{form}}) exceeds {where} {resource} quota ({allowed:{form}})"]
+    shown = "unlimited" if quota == UNLIMITED else f"{quota:{form}}"
+    return [f"{what} {resource} quota ({shown}) exceeds {where} {resource} quota ({allowed:{form}})"]
+
+
+def _total(queues: Sequence[Queue], resource: Resource) -> float:
+    quotas = [_quota(queue, resource) for queue in queues]
+    return UNLIMITED if UNLIMITED in quotas else sum(quotas)
+
+
+# -------------------------------------------------------------------------------------------------- reductions in use
+_UNITS: dict[Resource, tuple[str, float]] = {"GPU": ("", 1.0), "CPU": (" cores", 1e-3), "Memory": (" bytes", 1e6)}
+"""How amounts are shown, and what one unit of a Queue's spec is of it."""
+
+
+def _reductions(new: Queue, old: object) -> Iterator[str]:
+    """A line for every limit and quota that an update reduces below what the queue holds now."""
+    before = _queue("oldQueue", old)
+    status = new.status if new.status.allocated or new.status.allocated_non_preemptible else before.status
+    for resource, (unit, scale) in _UNITS.items():
+        bounds = [(_amounts(queue, resource)) for queue in (before, new)]
+        held, fixed = (_held(each, resource) for each in (status.allocated, status.allocated_non_preemptible))
+        if (limit := _reduced(bounds[0].limit, bounds[1].limit)) is not None and _rounded(limit * scale) < held:
+            shown = f"{_shown(limit * scale)}{unit}"
+            yield f"{resource} limit ({shown}) is below the currently allocated {_shown(held)}{unit}"
+        if (quota := _reduced(bounds[0].quota, bounds[1].quota)) is not None and _rounded(quota * scale) < fixed:
+            shown = f"{_shown(quota * scale)}{unit}"
+            yield f"{resource} quota ({shown}) is below the non-preemptible allocation ({_shown(fixed)}{unit})"
+
+
+def _amounts(queue: Queue, resource: Resource) -> QueueResource:
+    resources = queue.spec.resources or QueueResources()
+    found: QueueResource = getattr(resources, resource.lower())
+    return found
+
+
+def _reduced(before: float, now: float) -> float | None:
+    """The new bound where it is a smaller one; unlimited is the largest."""
+    return now if now != UNLIMITED and (before == UNLIMITED or now < before) else None
+
+
+def _held(amounts: Mapping[str, str | int | float] | None, resource: Resource) -> float:
+    """What a status says of a resource, in the units that are shown; GPUs are those of all kinds."""
+    found = 0.0
+    for name, text in (amounts or {}).items():
+        if name == resource.lower() or (resource == "GPU" and is_gpu(name)):
+            with suppress(units.QuantityError):
+                found += float(units.parse_quantity(text))
+    return _rounded(found)
+
+
+def is_gpu(name: str) -> bool:
+    """Whether a resource of a status counts GPUs: whole ones, shares of them, MIG instances, devices of claims."""
+    return name != GPU_MEMORY_RESOURCE and (name.startswith(MIG_PREFIX) or "gpu" in name.lower())
+
+
+def _rounded(value: float) -> float:
+    return round(value, 4)
+
+
+def _shown(value: float) -> str:
+    value = _rounded(value)
+    return str(int(value)) if value.is_integer() else str(value)

@@ -15,8 +15,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pykai.admission import review
 from pykai.admission.certificates import still_trusting
+from pykai.admission.review import (
+    MUTATE_POD,
+    VALIDATE_POD,
+    VALIDATE_POD_GROUP,
+    VALIDATE_QUEUE,
+    VALIDATE_RESIZE,
+    VALIDATE_TOPOLOGY,
+)
 from pykai.objects import names
 from pykai.objects.names import SCHEDULER_NAME, SYSTEM_NAMESPACE
 
@@ -32,8 +39,13 @@ _INHERITED = ("timeoutSeconds", "matchPolicy")
 
 _ASKING = (names.GPU_FRACTION, names.GPU_MEMORY, names.GPU_FRACTION_DEVICES, names.MPS)
 """Annotations without which a pod does not ask for a share."""
-_READ = (*_ASKING, names.GPU_FRACTION_CONTAINER, names.GPU_FRACTION_CONTAINER_TYPE, names.SHARED_GPU_CONFIGMAP)
+_READ = (
+    *(*_ASKING, names.GPU_FRACTION_CONTAINER, names.GPU_FRACTION_CONTAINER_TYPE, names.SHARED_GPU_CONFIGMAP),
+    *(names.GPU_FRACTION_LIMIT, names.GPU_MEMORY_LIMIT),
+)
 """All annotations of pods that rules read."""
+_OF_CONTAINERS = (names.NVFRACTIONS_PREFIX, names.PORTION_LIMIT_PREFIX)
+"""How annotations of containers begin, which rules read as well."""
 _STRUCTURE = ("subGroups", "minSubGroup", "preemptionDelay", "stalenessGracePeriod")
 """Fields without which a pod group can only break what its schema checks."""
 
@@ -51,6 +63,8 @@ class PodSelection:
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
     pod_labels: Mapping[str, str] = field(default_factory=dict)
     guards_devices: bool = False
+    checks_resizes: bool = False
+    """Whether resizes of pods are checked against the quotas of their queues."""
 
 
 def service_client(namespace: str, service: str, ca_bundle: bytes, port: int | None = None) -> Client:
@@ -68,7 +82,7 @@ def url_client(base_url: str, ca_bundle: bytes) -> Client:
 
 def mutating_pods(client: Client, pods: PodSelection, name: str = MUTATING_NAME) -> Configuration:
     """The MutatingWebhookConfiguration of pods."""
-    webhook = _pod_webhook(client(review.MUTATE_POD), pods, ["CREATE"])
+    webhook = _pod_webhook(client(MUTATE_POD), pods, ["CREATE"])
     webhook["reinvocationPolicy"] = "IfNeeded"
     return _configuration("MutatingWebhookConfiguration", name, [webhook], {"app": "admission"})
 
@@ -76,19 +90,40 @@ def mutating_pods(client: Client, pods: PodSelection, name: str = MUTATING_NAME)
 def validating_pods(client: Client, pods: PodSelection, name: str = VALIDATING_NAME) -> Configuration:
     """The ValidatingWebhookConfiguration of pods and topologies."""
     webhooks = [
-        _pod_webhook(client(review.VALIDATE_POD), pods, ["CREATE", "UPDATE"]),
+        _pod_webhook(client(VALIDATE_POD), pods, ["CREATE", "UPDATE"]),
         _webhook(
             f"topology.admission.{pods.system_namespace}.svc",
-            client(review.VALIDATE_TOPOLOGY),
+            client(VALIDATE_TOPOLOGY),
             _rule("kai.scheduler/v1alpha1/topologies", "Cluster", ["CREATE", "UPDATE"]),
         ),
     ]
+    if pods.checks_resizes:
+        webhooks.append(_resize_webhook(client(VALIDATE_RESIZE), pods))
     return _configuration("ValidatingWebhookConfiguration", name, webhooks, {"app": "admission"})
+
+
+def _resize_webhook(client: dict[str, Any], pods: PodSelection) -> Webhook:
+    """A webhook that does not answer blocks no resize."""
+    rule = _rule("/v1/pods/resize", "Namespaced", ["UPDATE"])
+    webhook = _webhook(f"resize.admission.{pods.system_namespace}.svc", client, rule)
+    selected = _selecting(webhook, pods)
+    return {**selected, "failurePolicy": "Ignore", "matchConditions": [_ours(pods)]}
+
+
+def _selecting(webhook: Webhook, pods: PodSelection) -> Webhook:
+    """The webhook for the namespaces and labels that count."""
+    labels = {"objectSelector": {"matchLabels": dict(pods.pod_labels)}} if pods.pod_labels else {}
+    return {**webhook, "namespaceSelector": _namespace_selector(pods), **labels}
+
+
+def _ours(pods: PodSelection) -> dict[str, str]:
+    expression = f"object.spec.schedulerName == {_cel_string(pods.scheduler_name)}"
+    return {"name": "scheduler-name-match", "expression": expression}
 
 
 def validating_queues(client: Client, prefix: str = QUEUE_PREFIX) -> Configuration:
     """The ValidatingWebhookConfiguration of queues; a webhook that does not answer never blocks a deletion."""
-    queues, path = "scheduling.run.ai/v2/queues", client(review.VALIDATE_QUEUE)
+    queues, path = "scheduling.run.ai/v2/queues", client(VALIDATE_QUEUE)
     webhooks = [
         _webhook("queue-validation.kai.scheduler", path, _rule(queues, "Cluster", ["CREATE", "UPDATE"])),
         {
@@ -103,7 +138,7 @@ def validating_pod_groups(client: Client, prefix: str = POD_GROUP_PREFIX) -> Con
     """The ValidatingWebhookConfiguration of pod groups."""
     webhook = _webhook(
         "podgroup-validation.kai.scheduler",
-        client(review.VALIDATE_POD_GROUP),
+        client(VALIDATE_POD_GROUP),
         _rule("scheduling.run.ai/v2alpha2/podgroups", "Namespaced", ["CREATE", "UPDATE"]),
     )
     structured = " || ".join(f"has(object.spec.{name})" for name in _STRUCTURE)
@@ -152,14 +187,10 @@ def _merged_client(desired: dict[str, Any], live: dict[str, Any]) -> dict[str, A
 
 def _pod_webhook(client: dict[str, Any], pods: PodSelection, operations: list[str]) -> Webhook:
     webhook = _webhook(f"admission.{pods.system_namespace}.svc", client, _rule("/v1/pods", "Namespaced", operations))
-    webhook["namespaceSelector"] = _namespace_selector(pods)
-    if pods.pod_labels:
-        webhook["objectSelector"] = {"matchLabels": dict(pods.pod_labels)}
-    ours = {
-        "name": "scheduler-name-match",
-        "expression": f"object.spec.schedulerName == {_cel_string(pods.scheduler_name)}",
-    }
-    reason = f"{_annotated('object')} && {_cel_list(_ASKING)}.exists(k, k in {_ANNOTATIONS['object']})"
+    webhook, ours = _selecting(webhook, pods), _ours(pods)
+    held = _ANNOTATIONS["object"]
+    asks = f"{_cel_list(_ASKING)}.exists(k, k in {held}) || {held}.exists(k, {_of_container()})"
+    reason = f"{_annotated('object')} && ({asks})"
     if "UPDATE" in operations:
         reason = f"{reason} || ({_odd_names()})"
     webhook["matchConditions"] = [ours, *_matters(*(() if pods.guards_devices else (reason,)), *_changed(operations))]
@@ -181,12 +212,19 @@ def _changed(operations: list[str]) -> list[str]:
     """The condition that an update changes something that a rule reads; none where updates are not looked at."""
     if "UPDATE" not in operations:
         return []
-    differs = f"{_cel_list(_READ)}.exists(k, {_annotation('object')} != {_annotation('oldObject')})"
-    return [f"{_NO_UPDATE} || {differs} || object.spec != oldObject.spec"]
+    other = f"{_annotation('object')} != {_annotation('oldObject')}"
+    differs = f"{_cel_list(_READ)}.exists(k, {other})"
+    of_containers = f"{_annotated('object')} && {_ANNOTATIONS['object']}.exists(k, {_of_container()} && {other})"
+    return [f"{_NO_UPDATE} || {differs} || ({of_containers}) || object.spec != oldObject.spec"]
+
+
+def _of_container() -> str:
+    """The condition that annotation `k` is one of a container."""
+    return "(" + " || ".join(f"k.startsWith({_cel_string(prefix)})" for prefix in _OF_CONTAINERS) + ")"
 
 
 def _odd_names() -> str:
-    """The condition that a pod made by hand has names to warn of; warnings to controllers are not shown to users."""
+    """Match condition: a user created the pod and it has names to warn about; controllers do not show warnings."""
     known = {"labels": names.USER_LABELS, "annotations": names.USER_ANNOTATIONS}
     odd = [
         f"has(object.metadata.{where}) && object.metadata.{where}.exists(k, "
@@ -234,8 +272,8 @@ def _webhook(name: str, client: dict[str, Any], rule: dict[str, Any]) -> Webhook
 
 
 def _rule(resource: str, scope: str, operations: list[str]) -> dict[str, Any]:
-    """`resource` is group/version/plural, the group empty for the core group."""
-    group, version, plural = resource.split("/")
+    """`resource` is group/version/plural, or with /subresource; the group is empty for the core group."""
+    group, version, plural = resource.split("/", 2)
     return {
         "apiGroups": [group],
         "apiVersions": [version],

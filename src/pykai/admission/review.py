@@ -1,4 +1,5 @@
-"""AdmissionReview v1: from the bytes the API server sends to the bytes it gets back, without I/O.
+"""AdmissionReview v1: from the bytes the API server sends to the bytes it gets back, without I/O; in process for the
+in-memory API server.
 
 An object on its way out is never held back: updates of an object that is being deleted (finalizers) are admitted
 whatever the object looks like.
@@ -8,20 +9,56 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Collection, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from msgspec import DecodeError, Struct, ValidationError, json
 
 from pykai.admission.podgroups import validate_pod_group
-from pykai.admission.pods import Arrival, PodSettings, mutate_pod, priority_advice, validate_pod, validate_pod_update
-from pykai.admission.queues import QueueRules, validate_queue, validate_queue_deletion
-from pykai.admission.topologies import validate_topology
-from pykai.admission.verdict import Verdict
+from pykai.admission.pods import (
+    PodChange,
+    PodCreation,
+    PodSettings,
+    mutate_pod,
+    priority_advice,
+    validate_pod,
+    validate_pod_update,
+)
+from pykai.admission.queues import Enforcement, QueueRules, validate_queue, validate_queue_deletion
+from pykai.admission.resize import QuotaFacts, ResizeSettings, needs_check, validate_resize
+from pykai.admission.verdict import AdmissionVerdict, DeniedError, declared, judged
+from pykai.kube import resources
+from pykai.kube.api import Object, Resource
+from pykai.kube.errors import Forbidden
+from pykai.kube.memory import Admission
+from pykai.kube.memory.patches import json_patch
+from pykai.objects import crds
+from pykai.objects.kinds import Topology
+
+
+@judged
+def validate_topology(topology: object) -> AdmissionVerdict:
+    """Admit a topology whose aliases are unique and differ from every level's node label."""
+    levels = declared(crds.TOPOLOGY, Topology, "topology", topology).spec.levels
+    aliases = Counter(level.alias for level in levels if level.alias)
+    labels = {level.node_label for level in levels}
+    repeated = sorted(alias for alias, count in aliases.items() if count > 1)
+    conflicting = sorted(alias for alias in aliases if alias in labels)
+    problems = []
+    if repeated:
+        problems.append(f"aliases must be unique within the topology; duplicated: [{' '.join(repeated)}]")
+    if conflicting:
+        problems.append(f"an alias must not equal a nodeLabel; conflicting: [{' '.join(conflicting)}]")
+    if problems:
+        raise DeniedError("invalid topology aliases: " + "; ".join(problems))
+    return AdmissionVerdict()
+
 
 MUTATE_POD = "/mutate--v1-pod"
 VALIDATE_POD = "/validate--v1-pod"
+VALIDATE_RESIZE = "/validate--v1-pod-resize"
 VALIDATE_TOPOLOGY = "/validate-kai-scheduler-v1alpha1-topology"
 VALIDATE_QUEUE = "/validate-scheduling-run-ai-v2-queue"
 VALIDATE_POD_GROUP = "/validate-scheduling-run-ai-v2alpha2-podgroup"
@@ -33,7 +70,13 @@ class MalformedReviewError(ValueError):
     """The body is not an AdmissionReview: nothing an API server sends."""
 
 
-class Request(Struct, rename="camel", kw_only=True, frozen=True):
+class UserInfo(Struct, kw_only=True, frozen=True):
+    """The user of the request."""
+
+    username: str = ""
+
+
+class AdmissionRequest(Struct, rename="camel", kw_only=True, frozen=True):
     """The part of an admission request that is read; objects stay plain."""
 
     uid: str
@@ -41,14 +84,15 @@ class Request(Struct, rename="camel", kw_only=True, frozen=True):
     namespace: str = ""
     object: Any = None
     old_object: Any = None
+    user_info: UserInfo = UserInfo()
 
 
 class Review(Struct, rename="camel", kw_only=True, frozen=True):
-    request: Request
+    request: AdmissionRequest
 
 
 @dataclass(frozen=True)
-class Admission:
+class AdmissionRules:
     """What the rules need beside the object: switches, and what the API server holds at this moment.
 
     `priority_classes` None: it is not known which there are.
@@ -57,55 +101,78 @@ class Admission:
     pods: PodSettings = PodSettings()
     queues: Callable[[], Mapping[str, Any]] = field(default=dict)
     compare_quotas: bool = False
+    enforcement: Enforcement = "None"
     priority_classes: Callable[[], Collection[str]] | None = None
+    resize: ResizeSettings = ResizeSettings()
+    quota_facts: Callable[[Mapping[str, Any]], Awaitable[QuotaFacts]] | None = None
+    """Fetches what the resize of a pod is judged against; None: no resize is refused."""
 
 
-def _mutate_pod(request: Request, admission: Admission) -> Verdict:
+def _mutate_pod(request: AdmissionRequest, admission: AdmissionRules) -> AdmissionVerdict:
     if request.operation != "CREATE":
-        return Verdict()
-    return mutate_pod(request.object, Arrival(request.namespace, suffix_of(request.uid)), admission.pods)
+        return AdmissionVerdict()
+    return mutate_pod(request.object, PodCreation(request.namespace, suffix_of(request.uid)), admission.pods)
 
 
-def _validate_pod(request: Request, admission: Admission) -> Verdict:
+def _validate_pod(request: AdmissionRequest, admission: AdmissionRules) -> AdmissionVerdict:
     if request.operation == "UPDATE":
-        return validate_pod_update(request.object, request.old_object, admission.pods)
+        user = request.user_info.username
+        return validate_pod_update(request.object, request.old_object, admission.pods, user)
     if request.operation != "CREATE":
-        return Verdict()
-    verdict = validate_pod(request.object, admission.pods)
+        return AdmissionVerdict()
+    verdict = validate_pod(request.object, admission.pods, PodChange(request.user_info.username))
     if not verdict.allowed or admission.priority_classes is None:
         return verdict
     advice = (*verdict.advice, *priority_advice(request.object, admission.pods, admission.priority_classes()))
     return replace(verdict, advice=advice)
 
 
-def _validate_topology(request: Request, admission: Admission) -> Verdict:
-    return Verdict() if request.operation == "DELETE" else validate_topology(request.object)
+def _validate_resize(request: AdmissionRequest, admission: AdmissionRules) -> AdmissionVerdict:
+    """Without what it is judged against, every resize is admitted: see `judge_resize`."""
+    return AdmissionVerdict()
 
 
-def _validate_pod_group(request: Request, admission: Admission) -> Verdict:
+async def judge_resize(request: AdmissionRequest, admission: AdmissionRules) -> AdmissionVerdict:
+    """The verdict on the resize of a pod, for which the queues have to be fetched."""
+    pod = request.object
+    if admission.quota_facts is None or _is_leaving(pod) or not needs_check(pod, admission.resize):
+        return AdmissionVerdict()
+    facts = await admission.quota_facts(pod)
+    return validate_resize(pod, request.old_object, facts, admission.resize)
+
+
+def _validate_topology(request: AdmissionRequest, admission: AdmissionRules) -> AdmissionVerdict:
+    return AdmissionVerdict() if request.operation == "DELETE" else validate_topology(request.object)
+
+
+def _validate_pod_group(request: AdmissionRequest, admission: AdmissionRules) -> AdmissionVerdict:
     if request.operation == "DELETE":
-        return Verdict()
-    return validate_pod_group(request.object, creating=request.operation == "CREATE")
+        return AdmissionVerdict()
+    old = request.old_object if request.operation == "UPDATE" else None
+    return validate_pod_group(request.object, request.operation == "CREATE", old)
 
 
-def _validate_queue(request: Request, admission: Admission) -> Verdict:
+def _validate_queue(request: AdmissionRequest, admission: AdmissionRules) -> AdmissionVerdict:
     if request.operation == "DELETE":
         return validate_queue_deletion(request.old_object, admission.queues())
     old = request.old_object if request.operation == "UPDATE" else None
-    return validate_queue(request.object, old, QueueRules(admission.queues(), admission.compare_quotas))
+    return validate_queue(
+        request.object, old, QueueRules(admission.queues(), admission.compare_quotas, admission.enforcement)
+    )
 
 
-Handler = Callable[[Request, Admission], Verdict]
+Handler = Callable[[AdmissionRequest, AdmissionRules], AdmissionVerdict]
 HANDLERS: dict[str, Handler] = {
     MUTATE_POD: _mutate_pod,
     VALIDATE_POD: _validate_pod,
+    VALIDATE_RESIZE: _validate_resize,
     VALIDATE_TOPOLOGY: _validate_topology,
     VALIDATE_QUEUE: _validate_queue,
     VALIDATE_POD_GROUP: _validate_pod_group,
 }
 
 
-def request_in(body: bytes) -> Request:
+def request_in(body: bytes) -> AdmissionRequest:
     """The request of an AdmissionReview; raises MalformedReviewError, naming what is missing."""
     try:
         return json.decode(body, type=Review).request
@@ -113,14 +180,14 @@ def request_in(body: bytes) -> Request:
         raise MalformedReviewError(f"not an AdmissionReview: {problem}") from None
 
 
-def judge(path: str, request: Request, admission: Admission) -> Verdict:
+def judge(path: str, request: AdmissionRequest, admission: AdmissionRules) -> AdmissionVerdict:
     """The verdict of the rules behind a path of `HANDLERS`."""
     if request.operation == "UPDATE" and _is_leaving(request.object):
-        return Verdict()
+        return AdmissionVerdict()
     return HANDLERS[path](request, admission)
 
 
-def response_of(request: Request, verdict: Verdict) -> bytes:
+def response_of(request: AdmissionRequest, verdict: AdmissionVerdict) -> bytes:
     """The AdmissionReview that answers the request."""
     response: dict[str, Any] = {"uid": request.uid, "allowed": verdict.allowed}
     if not verdict.allowed:
@@ -142,3 +209,39 @@ def suffix_of(uid: str) -> str:
 def _is_leaving(item: object) -> bool:
     metadata = item.get("metadata") if isinstance(item, dict) else None
     return isinstance(metadata, dict) and bool(metadata.get("deletionTimestamp"))
+
+
+PATHS: dict[Resource, tuple[str, ...]] = {
+    resources.POD: (MUTATE_POD, VALIDATE_POD),
+    resources.QUEUE: (VALIDATE_QUEUE,),
+    resources.POD_GROUP: (VALIDATE_POD_GROUP,),
+    resources.TOPOLOGY: (VALIDATE_TOPOLOGY,),
+}
+
+
+def webhooks(rules: AdmissionRules, warn: Callable[[str], None]) -> Admission:
+    """Admission by our rules; `warn` takes the warnings that kubectl would show."""
+
+    def admit(resource: Resource, new: Object, old: Object | None) -> Object:
+        for path in PATHS.get(resource, ()):
+            new = _reviewed(path, new, old)
+        return new
+
+    def _reviewed(path: str, new: Object, old: Object | None) -> Object:
+        meta = new["metadata"]
+        request = AdmissionRequest(
+            uid=meta["uid"],
+            operation="CREATE" if old is None else "UPDATE",
+            namespace=meta.get("namespace", ""),
+            object=new,
+            old_object=old,
+        )
+        verdict = judge(path, request, rules)
+        for warning in (*verdict.warnings, *verdict.advice):
+            warn(f"{new.get('kind', '')} {meta.get('name', '')}: {warning}".strip())
+        if not verdict.allowed:
+            raise Forbidden(f"admission webhook denied the request: {verdict.message}")
+        patched: Object = json_patch(new, verdict.patch) if verdict.patch else new
+        return patched
+
+    return admit

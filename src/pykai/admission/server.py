@@ -16,8 +16,18 @@ import structlog
 from aiohttp import web
 
 from pykai.admission.certificates import ReloadingContext
-from pykai.admission.review import HANDLERS, Admission, MalformedReviewError, Request, judge, request_in, response_of
-from pykai.admission.verdict import Verdict
+from pykai.admission.review import (
+    HANDLERS,
+    VALIDATE_RESIZE,
+    AdmissionRequest,
+    AdmissionRules,
+    MalformedReviewError,
+    judge,
+    judge_resize,
+    request_in,
+    response_of,
+)
+from pykai.admission.verdict import AdmissionVerdict
 
 SERVING_CERTIFICATES = Path("/tmp/k8s-webhook-server/serving-certs")
 _LARGEST_BODY = 16 * 1024 * 1024
@@ -44,7 +54,7 @@ class Listen:
 class WebhookServer:
     """Serves the paths until it is stopped; use as `async with WebhookServer(admission, listen) as server`."""
 
-    def __init__(self, admission: Admission, listen: Listen) -> None:
+    def __init__(self, admission: AdmissionRules, listen: Listen) -> None:
         unknown = sorted(set(listen.paths) - HANDLERS.keys())
         if unknown:
             raise ValueError(f"no webhook is served at {', '.join(unknown)}; known are {', '.join(HANDLERS)}")
@@ -85,7 +95,7 @@ class WebhookServer:
         log.info("webhook server started", port=self.port, paths=sorted(self._listen.paths))
 
     async def stop(self) -> None:
-        """Finish the requests in hand and stop listening."""
+        """Finish in-flight requests and stop listening."""
         if self._watch is not None:
             self._watch.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -120,7 +130,10 @@ class WebhookServer:
             request = request_in(await http.read())
         except MalformedReviewError as problem:
             return web.Response(status=400, text=str(problem))
-        verdict = judge(http.path, request, self._admission)
+        if http.path == VALIDATE_RESIZE:
+            verdict = await judge_resize(request, self._admission)
+        else:
+            verdict = judge(http.path, request, self._admission)
         _report(http.path, request, verdict)
         return web.Response(body=response_of(request, verdict), content_type="application/json")
 
@@ -129,12 +142,12 @@ async def _healthy(http: web.Request) -> web.Response:
     return web.Response(text="ok")
 
 
-def _report(path: str, request: Request, verdict: Verdict) -> None:
+def _report(path: str, request: AdmissionRequest, verdict: AdmissionVerdict) -> None:
     item = request.object if isinstance(request.object, dict) else {}
     metadata = item.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     shown = {"path": path, "operation": request.operation, "namespace": request.namespace, "name": name}
     if not verdict.allowed:
-        log.info("refused", **shown, reason=verdict.message)
+        log.info("request denied", **shown, reason=verdict.message)
     elif verdict.patch:
-        log.debug("changed", **shown, operations=len(verdict.patch))
+        log.debug("object mutated", **shown, operations=len(verdict.patch))

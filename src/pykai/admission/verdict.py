@@ -1,6 +1,6 @@
 """The answer of admission, and the one way a rule says no.
 
-Rules raise `RefusedError` with the text the user will read; the public functions of this package turn it into a
+Rules raise `DeniedError` with the text the user will read; the public functions of this package turn it into a
 `Verdict` at one place each, so nothing an object contains escapes as an exception.
 
 An API server with our definitions sends only well-formed objects. A server without them, a simulator or a test may not,
@@ -27,7 +27,7 @@ _RULES = "x-kubernetes-validations"
 _SCHEMAS: dict[str, Schema] = {}
 
 
-class RefusedError(Exception):
+class DeniedError(Exception):
     """A rule is broken; `warnings` go to the user beside the message."""
 
     def __init__(self, message: str, warnings: tuple[str, ...] = ()) -> None:
@@ -37,10 +37,10 @@ class RefusedError(Exception):
 
 
 @dataclass(frozen=True)
-class Verdict:
+class AdmissionVerdict:
     """Whether an object is admitted, why not, what the user should know, and how to change the object (JSON patch).
 
-    `warnings` are those that KAI gives as well, `advice` those that only we give; the user sees both.
+    `warnings` are KAI's too, `advice` is pykai's own; the user sees both.
     """
 
     allowed: bool = True
@@ -50,15 +50,15 @@ class Verdict:
     advice: tuple[str, ...] = ()
 
 
-def judged(rule: Callable[Parameters, Verdict]) -> Callable[Parameters, Verdict]:
-    """The rule with `RefusedError` turned into a denial."""
+def judged(rule: Callable[Parameters, AdmissionVerdict]) -> Callable[Parameters, AdmissionVerdict]:
+    """The rule with `DeniedError` turned into a denial."""
 
     @wraps(rule)
-    def judge(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Verdict:
+    def judge(*args: Parameters.args, **kwargs: Parameters.kwargs) -> AdmissionVerdict:
         try:
             return rule(*args, **kwargs)
-        except RefusedError as refusal:
-            return Verdict(False, refusal.message, refusal.warnings)
+        except DeniedError as refusal:
+            return AdmissionVerdict(False, refusal.message, refusal.warnings)
 
     return judge
 
@@ -74,10 +74,10 @@ def declared(definition: Definition, kind: type[K], name: str, value: object) ->
     try:
         complete = default(value, schema)
         for path, problem in violations(complete, schema):
-            raise RefusedError(f"{name}.{path}: {problem}" if path else f"{name}: {problem}")
+            raise DeniedError(f"{name}.{path}: {problem}" if path else f"{name}: {problem}")
         return convert({"metadata": {}, **complete}, kind)
     except (ValidationError, UnicodeError, RecursionError, OverflowError) as misfit:
-        raise RefusedError(f"{name}: {misfit}") from None
+        raise DeniedError(f"{name}: {misfit}") from None
 
 
 def _without_rules(schema: Schema) -> Schema:

@@ -6,6 +6,9 @@ it is about is gone or another one, or some time after it was written; it never 
 watched, and it does not expire while the write is under way, however long that takes. A request that the server has
 confirmed is looked up before it counts no more: a watch may be late for longer than expected.
 
+A request that ended keeps its place until the watch of pods has come as far as its end: before it ended, the binder may
+have bound the pod or reserved its devices, and only that watch shows it.
+
 Gangs can also be held back for a while, after a bind has failed: their pods that have no place are left out of sight.
 
 Instants are seconds since the epoch. The owner of the ClusterCache owns this, too.
@@ -50,6 +53,17 @@ class _Eviction:
 
 
 @dataclass(frozen=True)
+class _Ended:
+    request: BindRequest
+    """As it was while it was in force."""
+    uid: str
+    """Of the pod."""
+    version: int
+    """Of the server when it had ended."""
+    until: float
+
+
+@dataclass(frozen=True)
 class _Noted:
     annotations: Notes
     until: float = NEVER
@@ -60,6 +74,7 @@ class Assumptions:
 
     def __init__(self) -> None:
         self._binds: dict[Key, _Bind] = {}
+        self._ended: dict[Key, _Ended] = {}
         self._evictions: dict[Key, _Eviction] = {}
         self._notes: dict[Key, _Noted] = {}
         self._held: dict[Key, float] = {}
@@ -104,6 +119,18 @@ class Assumptions:
         """The annotations were written: they count until the watch has had time to show them."""
         _trust(self._notes, gang, until)
 
+    # ------------------------------------------------------------------------------------ ended, but pods are not seen
+    def request_ended(self, request: BindRequest, pod: Pod, version: int, until: float) -> None:
+        """A request for a pod without a node ended at this version of the server: its place may be taken for good."""
+        self._ended[_key(pod)] = _Ended(request, pod.metadata.uid, version, until)
+
+    def pods_seen(self, version: int) -> bool:
+        """The watch of pods has come as far as this version; whether that ended an assumption."""
+        over = [key for key, ended in self._ended.items() if ended.version <= version]
+        for key in over:
+            del self._ended[key]
+        return bool(over)
+
     # -------------------------------------------------------------------------------------------------------- backoff
     def hold(self, gang: Key, until: float) -> None:
         """Leave the gang's pods without a place out of sight for a while."""
@@ -144,6 +171,8 @@ class Assumptions:
     def _seen_request(self, request: BindRequest, gone: bool) -> None:
         """An event about an earlier request of the same name, or for the same pod, says nothing about ours."""
         key = _subject(request)
+        if not (gone or request_failed(request)):
+            self._ended.pop(key, None)
         known = self._binds.get(key)
         if known is None or not _owned_by(request, known.uid):
             return
@@ -172,6 +201,8 @@ class Assumptions:
         """
         self._held = {gang: until for gang, until in self._held.items() if until > now}
         lost = []
+        for ended in [key for key, one in self._ended.items() if one.until <= now]:
+            del self._ended[ended]
         for what, assumed in _each(self._binds, self._evictions, self._notes):
             for key in [key for key, one in assumed.items() if one.until <= now]:
                 del assumed[key]
@@ -183,6 +214,7 @@ class Assumptions:
         ends = [
             one.until for _, assumed in _each(self._binds, self._evictions, self._notes) for one in assumed.values()
         ]
+        ends += [ended.until for ended in self._ended.values()]
         first = min([*ends, *self._held.values()], default=NEVER)
         return None if first == NEVER else first
 
@@ -190,10 +222,11 @@ class Assumptions:
     def lay_over(self, cache: ClusterCache) -> None:
         """Change a copy of the cache to what it will show once all of this is confirmed."""
         pods, groups = cache.of(Pod), cache.of(PodGroup)
-        for key, bind in self._binds.items():
+        requests: list[tuple[Key, _Ended | _Bind]] = [*self._ended.items(), *self._binds.items()]
+        for key, placed in requests:
             pod = pods.get(key)
-            if pod is not None and pod.metadata.uid == bind.uid and not pod.spec.node_name:
-                cache.apply(Change(bind.request))
+            if pod is not None and pod.metadata.uid == placed.uid and not pod.spec.node_name:
+                cache.apply(Change(placed.request))
         for key, eviction in self._evictions.items():
             pod = pods.get(key)
             if pod is not None and pod.metadata.uid == eviction.uid and pod.metadata.deletion_timestamp is None:
@@ -254,7 +287,7 @@ def _subject(request: BindRequest) -> Key:
 
 
 def _place(request: BindRequest) -> tuple[str, list[str]]:
-    return request.spec.selected_node, request.spec.selected_gpu_groups or []
+    return request.spec.selected_node, request.spec.gpu_groups
 
 
 def _owned_by(request: BindRequest, uid: str) -> bool:

@@ -2,18 +2,21 @@
 
 A pod's kind is what it says itself: its template, the annotations that matter, and its namespace or name where those
 do. Kinds are numbered once and for all; a class is a kind, or a part of one where something else in the cluster makes
-labels, QoS classes or claims matter. Templates are known by the bytes of the spec parts.
+labels, QoS classes or claims matter. Kinds that differ in the names of their claims alone are one class where the
+claims make no difference (`cache/claims.py`). Templates are known by the bytes of the spec parts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import MappingProxyType
 
 import numpy as np
 from msgspec import json
 
+from pykai.cache.claims import NO_CLAIMS, DeviceClaims, device_claims, volume_reach
 from pykai.cache.readings import Numbers, Readings, by_first, finer
 from pykai.cache.requests import (
     Amounts,
@@ -24,25 +27,67 @@ from pykai.cache.requests import (
     numa_shape,
     pod_amounts,
     qos_class,
+    resized,
 )
 from pykai.model.pods import GpuKind, PodClass
-from pykai.model.resources import GPU, ResourceSpace, Rows
-from pykai.objects import names
+from pykai.model.resources import GPU, Column, ResourceSpace, Rows, frozen
+from pykai.model.snapshot import ClusterObjects
+from pykai.objects import names, nvfractions
 from pykai.objects.kinds import Pod
-from pykai.objects.pod_template import Parts, PodTemplate, decode_template, template_key
+from pykai.objects.pod_template import (
+    CONTAINER_PARTS,
+    Containers,
+    Parts,
+    PodTemplate,
+    PodTerm,
+    SpreadConstraint,
+    decode_containers,
+    decode_template,
+    template_key,
+)
 
 _CLASS_ANNOTATIONS = (names.GPU_FRACTION, names.GPU_MEMORY, names.GPU_FRACTION_DEVICES)
 MOST_SPELLINGS = 20_000
 """Distinct bytes of templates kept before they are forgotten: a kind keeps its number."""
 _NOTHING: dict[str, str] = {}
+_NO_LABELS: Mapping[str, str] = MappingProxyType({})
+_NO_OVERHEAD: Mapping[int, float] = MappingProxyType({})
 
 
 class _KeySets(dict[tuple[str, ...], tuple[str, ...]]):
     """Annotation keys of a pod -> those that can change its class."""
 
     def __missing__(self, keys: tuple[str, ...]) -> tuple[str, ...]:
-        relevant = self[keys] = tuple(k for k in keys if k in _CLASS_ANNOTATIONS or k.startswith(names.MIG_PREFIX))
+        relevant = self[keys] = tuple(
+            k
+            for k in keys
+            if k in _CLASS_ANNOTATIONS or k.startswith(names.MIG_PREFIX) or nvfractions.is_class_annotation(k)
+        )
         return relevant
+
+
+class ContainerRequests:
+    """Decoded containers and overhead, with what they ask for. Templates that differ in other parts, such as the names
+    of their claims, share it."""
+
+    def __init__(self, decoded: Containers) -> None:
+        self.decoded = decoded
+        self.amounts = pod_amounts(decoded)
+        self.overhead: Amounts = add({}, decoded.overhead)
+        every = [*decoded.init_containers, *decoded.containers]
+        self.reads = any(c.env or c.env_from or c.volume_mounts for c in every)
+        """Whether some container reads what may be a config map."""
+        ports = [port for c in every for port in c.ports or () if port.host_port]
+        shape = (len(decoded.init_containers), numa_shape(decoded), self.overhead, decoded.resources, ports)
+        self.meaning = json.encode(shape, order="deterministic")
+        """What distinguishes them."""
+        self.gpu = gpu_request(self.amounts, _NOTHING)
+        """How pods without annotations ask for GPUs."""
+
+    @cached_property
+    def qos(self) -> str:
+        """The QoS class of pods that do not state theirs."""
+        return qos_class(self.decoded)
 
 
 class Template:
@@ -51,44 +96,36 @@ class Template:
     `config_maps` must exist before the pod is bound; those whose names begin with `made_later` are made with it.
     """
 
-    def __init__(self, template: PodTemplate, made_later: str) -> None:
+    def __init__(self, template: PodTemplate, requests: ContainerRequests, made_later: str) -> None:
         self.decoded = template
-        self.amounts = pod_amounts(template)
-        found = config_map_names(template)
+        self.requests = requests
+        found = config_map_names(template) if requests.reads else ()
         self.config_maps = frozenset(name for name in found if not (made_later and name.startswith(made_later)))
-        affinity = template.affinity
-        self.pod_affinity = affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None
-        claims = any("persistentVolumeClaim" in v or "ephemeral" in v for v in template.volumes)
-        self.namespaced = bool(self.pod_affinity or self.config_maps or claims or template.claims)
-        self.named = any("ephemeral" in v for v in template.volumes)
-        self.overhead: Amounts = add({}, template.overhead)
+        self.label_keys = label_keys(template)
+        self.claiming = [v for v in template.volumes if "persistentVolumeClaim" in v or "ephemeral" in v]
+        """The volumes that are claims."""
+        self.namespaced = bool(self.label_keys is not None or self.config_maps or self.claiming or template.claims)
+        self.named = any("ephemeral" in v for v in self.claiming)
         self.kind = -1
         """Number of the kind of pods that add nothing to it; -1 where each adds its namespace."""
+        claims = [claim.name for claim in template.claims]
+        constraints = (template.affinity, template.tolerations, claims, template.gated, template.spread)
+        rest = json.encode((template.node_selector, *constraints), order="deterministic")
+        self.unnamed: object = (requests.meaning, rest, self.config_maps)
+        """What distinguishes templates but for their volumes that are claims. Names that admission makes up for each
+        pod (its token volume, its config maps for a shared GPU) do not: pods of one workload share a template although
+        their bytes differ. Nor do the names of ResourceClaims: what they ask for does."""
 
     @property
     def meaning(self) -> object:
-        """What distinguishes templates. Names that admission makes up for each pod (its token volume, its config maps
-        for a shared GPU) do not: pods of one workload share a template although their bytes differ."""
-        decoded = self.decoded
-        ports = [port for c in decoded.containers for port in c.ports or () if port.host_port]
-        claims = [v for v in decoded.volumes if "persistentVolumeClaim" in v or "ephemeral" in v]
-        return json.encode(
-            (
-                self.amounts,
-                self.overhead,
-                decoded.node_selector,
-                (decoded.affinity, decoded.tolerations, decoded.claims, decoded.gated, ports, claims),
-                sorted(self.config_maps),
-                self.qos,
-                numa_shape(decoded),
-            ),
-            order="deterministic",
-        )
+        """What distinguishes templates."""
+        return self.unnamed, json.encode(self.claiming, order="deterministic") if self.claiming else b""
 
-    @cached_property
-    def qos(self) -> str:
-        """The QoS class of pods that do not state theirs."""
-        return qos_class(self.decoded)
+    @property
+    def volume_claims(self) -> list[str]:
+        """The claims that its volumes name; none where one of them is named after the pod."""
+        stated = [] if self.named else self.claiming
+        return [(volume["persistentVolumeClaim"] or {}).get("claimName", "") for volume in stated]
 
 
 @dataclass(frozen=True)
@@ -97,6 +134,10 @@ class PodKind:
 
     template: Template
     gpu: GpuRequest
+    volume_claims: tuple[tuple[str, str], ...]
+    """Namespaces and names of the claims that its volumes name."""
+    unnamed: int
+    """Equal for kinds that differ in these names alone."""
 
 
 class KindMemo:
@@ -105,7 +146,10 @@ class KindMemo:
     def __init__(self) -> None:
         self.kinds: list[PodKind] = []
         self._numbers: Numbers[object] = Numbers()
+        self._unnamed: Numbers[object] = Numbers()
         self._by_bytes: dict[bytes, Template] = {}
+        self._requests: dict[bytes, ContainerRequests] = {}
+        """By the bytes of the parts that ask for amounts."""
         self._by_meaning: dict[object, Template] = {}
         self.key_sets = _KeySets()
         self._labels: Numbers[object] = Numbers()
@@ -121,14 +165,28 @@ class KindMemo:
     def template(self, parts: Parts, pod: Pod) -> Template:
         """The template of a pod by the parts of its spec."""
         key = template_key(parts)
-        return self._by_bytes.get(key) or self._learn(key, pod)
+        return self._by_bytes.get(key) or self._learn(key, template_key(parts[:CONTAINER_PARTS]), pod)
 
-    def _learn(self, key: bytes, pod: Pod) -> Template:
+    def _learn(self, key: bytes, containers: bytes, pod: Pod) -> Template:
         if len(self._by_bytes) >= MOST_SPELLINGS:
             self._by_bytes.clear()
+            self._requests.clear()
         made_later = (pod.metadata.annotations or _NOTHING).get(names.SHARED_GPU_CONFIGMAP, "")
-        new = Template(decode_template(pod.spec), made_later)
+        requests = self._requests.get(containers)
+        if requests is None:
+            requests = self._requests[containers] = ContainerRequests(decode_containers(pod.spec))
+        new = Template(decode_template(pod.spec, requests.decoded), requests, made_later)
         template = self._by_bytes[key] = self._by_meaning.setdefault(new.meaning, new)
+        if template is new and not template.namespaced:
+            template.kind = self.number(pod, template, ())
+        return template
+
+    def resized(self, pod: Pod) -> Template:
+        """The template of a pod that is being resized: what it is charged is not what it asks for."""
+        made_later = (pod.metadata.annotations or _NOTHING).get(names.SHARED_GPU_CONFIGMAP, "")
+        requests = ContainerRequests(resized(decode_containers(pod.spec), pod))
+        new = Template(decode_template(pod.spec, requests.decoded), requests, made_later)
+        template = self._by_meaning.setdefault(new.meaning, new)
         if template is new and not template.namespaced:
             template.kind = self.number(pod, template, ())
         return template
@@ -140,7 +198,11 @@ class KindMemo:
         said = tuple([(key, annotations[key]) for key in relevant])
         number = self._numbers[template, said, namespace, name]
         if number == len(self.kinds):
-            self.kinds.append(PodKind(template, gpu_request(template.amounts, dict(said))))
+            requests = template.requests
+            gpu = gpu_request(requests.amounts, dict(said)) if said else requests.gpu
+            claims = tuple([(namespace, claim) for claim in template.volume_claims])
+            unnamed = self._unnamed[template.unnamed, said, namespace] if claims else -1
+            self.kinds.append(PodKind(template, gpu, claims, unnamed))
         return number
 
     def classes_in(self, space: ResourceSpace) -> Mapping[object, PodClass]:
@@ -170,17 +232,25 @@ def read_labels(pod: Pod, keys: Sequence[str]) -> dict[str, str]:
     return {key: labels[key] for key in keys if key in labels}
 
 
+def label_keys(template: PodTemplate) -> frozenset[str] | None:
+    """The labels of pods that a template's affinity terms and spread constraints read; None where it has neither."""
+    affinity, spread = template.affinity, template.spread
+    if affinity.pod_affinity is None and affinity.pod_anti_affinity is None and not spread:
+        return None
+    stated: list[PodTerm | SpreadConstraint] = [*affinity.pod_terms, *spread]
+    keys = {key for each in stated if each.label_selector is not None for key in each.label_selector.keys}
+    keys.update(key for each in stated for key in each.match_label_keys)
+    keys.update(key for term in affinity.pod_terms for key in term.mismatch_label_keys)
+    return frozenset(keys)
+
+
 def selector_keys(kinds: Iterable[PodKind]) -> tuple[str, ...] | None:
-    """The label keys that the pod affinity terms of some kinds read; None where no kind has any term.
+    """The labels that the templates of some kinds read; None where no kind reads any.
 
     Pods mostly carry labels of their own, such as the name of their job: only those that a term reads distinguish them.
     """
-    affinities = [kind.template.decoded.affinity for kind in kinds if kind.template.pod_affinity]
-    halves = [half for each in affinities for half in (each.pod_affinity, each.pod_anti_affinity) if half is not None]
-    terms = [term for half in halves for term in (*half.required, *(w.pod_affinity_term for w in half.preferred))]
-    selectors = [term.label_selector for term in terms if term.label_selector is not None]
-    keys = {key for each in selectors for key in (*each.match_labels, *(e.key for e in each.match_expressions))}
-    return tuple(sorted(keys)) if affinities else None
+    read = [keys for kind in kinds if (keys := kind.template.label_keys) is not None]
+    return tuple(sorted(frozenset().union(*read))) if read else None
 
 
 @dataclass(frozen=True)
@@ -189,47 +259,67 @@ class ClassContext:
 
     space: ResourceSpace
     qos_matters: bool
-    dra_gpus: Mapping[tuple[str, str], float]
+    objects: ClusterObjects
+    claims_draw_on_pools: bool = False
+    """Whether claims for volumes count against pools of storage, each for itself."""
 
 
 def class_table(
     pods: Sequence[Pod], kind: Rows, memo: KindMemo, context: ClassContext
 ) -> tuple[list[PodClass], Rows, ResourceSpace]:
     """The classes in order of appearance, the class of each pod, and the space with a row for all that they request."""
-    present = [memo.kinds[number] for number in np.flatnonzero(np.bincount(kind)).tolist()]
-    keys = selector_keys(present)
-    klass, first = by_first(_distinguished(pods, kind, memo, keys, context))
-    drafts = [_Draft(memo.kinds[kind[row]], pods[row], keys or ()) for row in first.tolist()]
-    space = context.space.with_names(name for draft in drafts for name in draft.kind.template.amounts)
+    present = np.flatnonzero(np.bincount(kind)).tolist()
+    keys = selector_keys(memo.kinds[number] for number in present)
+    claims = device_claims(pods, context.objects.resource_claims) if context.objects.resource_claims else {}
+    joined = kind if context.claims_draw_on_pools else _joined(kind, present, memo, context.objects)
+    klass, first = by_first(_distinguished(pods, joined, (memo, keys, claims), context))
+    drafts = [
+        _Draft(memo.kinds[kind[row]], pods[row], claims.get(row, NO_CLAIMS), keys or ()) for row in first.tolist()
+    ]
+    space = context.space.with_names(name for draft in drafts for name in draft.kind.template.requests.amounts)
     context = replace(context, space=space)
-    known, made = memo.classes_in(space), dict[object, PodClass]()
-    for row, draft in enumerate(drafts):
-        key = (row, draft.said, _dra_gpus(draft.pod, context))
-        made[key] = known.get(key) or _pod_class(row, draft, context)
-    memo.keep_classes(made)
-    return list(made.values()), klass, space
+    keys_of = [(row, draft.said) for row, draft in enumerate(drafts)]
+    known = memo.classes_in(space)
+    new = [row for row, key in enumerate(keys_of) if key not in known]
+    made = dict(zip(new, _pod_classes(drafts, new, context), strict=True))
+    found: dict[object, PodClass] = {key: made[row] if row in made else known[key] for row, key in enumerate(keys_of)}
+    memo.keep_classes(found)
+    return list(found.values()), klass, space
+
+
+def _joined(kind: Rows, present: Sequence[int], memo: KindMemo, objects: ClusterObjects) -> Rows:
+    """The kind of each pod; of kinds that differ in the names of claims alone, for volumes that can be used from the
+    same nodes, the first stands for all."""
+    claiming = [number for number in present if memo.kinds[number].volume_claims]
+    if not claiming:
+        return kind
+    reach, stands_for, firsts = volume_reach(objects), np.arange(len(memo.kinds)), dict[object, int]()
+    for number in claiming:
+        known = memo.kinds[number]
+        found = tuple([reach(claim) for claim in known.volume_claims])
+        if None not in found:
+            stands_for[number] = firsts.setdefault((known.unnamed, found), number)
+    return stands_for[kind]
 
 
 def _distinguished(
-    pods: Sequence[Pod], kind: Rows, memo: KindMemo, keys: tuple[str, ...] | None, context: ClassContext
+    pods: Sequence[Pod],
+    kind: Rows,
+    by: tuple[KindMemo, tuple[str, ...] | None, Mapping[int, DeviceClaims]],
+    context: ClassContext,
 ) -> Rows:
-    """Numbers for the kinds, or for finer distinctions where the cluster asks for them; `keys`: of labels, None where
-    neither labels nor namespaces matter."""
-    found = kind
+    """Numbers for the kinds, or for finer distinctions where the cluster asks for them: by labels with some keys, None
+    where neither labels nor namespaces matter, by QoS classes, and by claims for devices."""
+    found, (memo, keys, claims) = kind, by
     if keys is not None:
         found = finer(found, memo.labels(pods, keys))
     if context.qos_matters:
         found = finer(found, np.unique([pod.status.qos_class for pod in pods], return_inverse=True)[1])
-    if context.dra_gpus:
-        claiming = np.array([bool(known.template.decoded.claims) for known in memo.kinds])[kind]
-        asked = np.zeros(len(pods))
-        asked[claiming] = [_dra_gpus(pods[row], context) for row in np.flatnonzero(claiming).tolist()]
-        found = finer(found, np.unique(asked, return_inverse=True)[1])
+    if claims:
+        numbers, asked = Numbers[DeviceClaims](), np.zeros(len(pods), dtype=np.int64)
+        asked[list(claims)] = [1 + numbers[each] for each in claims.values()]
+        found = finer(found, asked)
     return found
-
-
-def _dra_gpus(pod: Pod, context: ClassContext) -> float:
-    return context.dra_gpus.get((pod.metadata.namespace, pod.metadata.name), 0.0)
 
 
 @dataclass(frozen=True)
@@ -238,39 +328,55 @@ class _Draft:
 
     kind: PodKind
     pod: Pod
+    claims: DeviceClaims
     label_keys: tuple[str, ...]
 
     @property
     def said(self) -> object:
         """What distinguishes it from other classes of the same row, in another snapshot."""
         labels = tuple(read_labels(self.pod, self.label_keys).items()) if self.label_keys else ()
-        return id(self.kind), self.pod.metadata.namespace, self.pod.status.qos_class, labels
+        return id(self.kind), self.pod.metadata.namespace, self.pod.status.qos_class, labels, self.claims
 
 
-def _pod_class(row: int, draft: _Draft, context: ClassContext) -> PodClass:
-    template, gpu, pod, rows = draft.kind.template, draft.kind.gpu, draft.pod, context.space.rows
-    request = np.zeros(context.space.size)
-    for name, value in template.amounts.items():
+def _pod_classes(drafts: Sequence[_Draft], rows: Sequence[int], context: ClassContext) -> Iterator[PodClass]:
+    """The classes of some rows: requests are rows of one table, equal lists of dimensions one array."""
+    requests = [_request(drafts[row], context) for row in rows]
+    table = frozen(np.array(requests, dtype=np.float64).reshape(len(rows), context.space.size))
+    dims: dict[tuple[int, ...], Rows] = {}
+    for row, request, vector in zip(rows, requests, table, strict=True):
+        shared = drafts[row].kind.gpu.kind in (GpuKind.FRACTION, GpuKind.MEMORY)
+        asked = tuple([at for at, amount in enumerate(request) if amount > 0 and not (shared and at == GPU)])
+        if asked not in dims:
+            dims[asked] = frozen(np.array(asked, dtype=np.int64))
+        yield _pod_class(row, drafts[row], (vector, dims[asked]), context)
+
+
+def _request(draft: _Draft, context: ClassContext) -> list[float]:
+    request, rows = [0.0] * context.space.size, context.space.rows
+    for name, value in draft.kind.template.requests.amounts.items():
         request[rows[name]] += value
-    dra_gpus = _dra_gpus(pod, context)
-    request[GPU] = gpu.gpus + dra_gpus
-    fitted = request > 0
-    if gpu.kind in (GpuKind.FRACTION, GpuKind.MEMORY):
-        fitted[GPU] = False
+    request[GPU] = draft.kind.gpu.gpus + draft.claims.gpus
+    return request
+
+
+def _pod_class(row: int, draft: _Draft, vectors: tuple[Column, Rows], context: ClassContext) -> PodClass:
+    template, gpu, pod, rows = draft.kind.template, draft.kind.gpu, draft.pod, context.space.rows
     return PodClass(
         row=row,
-        request=request,
+        request=vectors[0],
         gpu_kind=gpu.kind,
         devices=gpu.devices,
         portion=gpu.portion,
         memory_mib=gpu.memory_mib,
-        dra_gpus=dra_gpus,
+        dra_gpus=draft.claims.gpus,
+        claims=draft.claims.asked,
         legacy_mig=gpu.legacy_mig,
         template=template.decoded,
         namespace=pod.metadata.namespace,
-        labels=read_labels(pod, draft.label_keys) if draft.label_keys else _NOTHING,
+        labels=read_labels(pod, draft.label_keys) if draft.label_keys else _NO_LABELS,
         config_maps=template.config_maps,
-        qos=pod.status.qos_class or template.qos,
-        dims=np.flatnonzero(fitted),
-        overhead={rows[name]: value for name, value in template.overhead.items()},
+        qos=pod.status.qos_class or template.requests.qos,
+        dims=vectors[1],
+        overhead={rows[name]: value for name, value in template.requests.overhead.items()} or _NO_OVERHEAD,
+        compute_mode=gpu.compute_mode,
     )

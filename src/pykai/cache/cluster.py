@@ -19,12 +19,11 @@ from pykai.cache.podgroups import GroupMemo, Groups, gang_rows, gang_table, prio
 from pykai.cache.pods import PodContext, PodReader, pod_table
 from pykai.cache.queues import queue_table
 from pykai.cache.readings import Derived, Kept, Numbers
-from pykai.cache.requests import gpus_per_node, gpus_per_pod
+from pykai.cache.requests import gpus_per_node
 from pykai.cache.store import Choice, Key, Store
-from pykai.model.nodes import NodeTable
 from pykai.model.params import SchedulerParams
 from pykai.model.resources import Rows
-from pykai.model.snapshot import ClusterObjects, Snapshot
+from pykai.model.snapshot import ClusterObjects, NodeTable, Snapshot
 from pykai.objects import kinds
 
 KINDS: tuple[type[Any], ...] = (
@@ -34,16 +33,20 @@ KINDS: tuple[type[Any], ...] = (
     kinds.PodGroup,
     kinds.BindRequest,
     kinds.PriorityClass,
+    kinds.Namespace,
+    kinds.PodDisruptionBudget,
     kinds.ConfigMap,
     kinds.PersistentVolumeClaim,
     kinds.PersistentVolume,
     kinds.StorageClass,
     kinds.CSIStorageCapacity,
     kinds.CSIDriver,
+    kinds.CSINode,
     kinds.Topology,
     kinds.ResourceClaim,
     kinds.ResourceSlice,
     kinds.DeviceClass,
+    kinds.DeviceTaintRule,
     kinds.NodeResourceTopology,
 )
 PARTITIONED = frozenset({kinds.Node, kinds.Queue, kinds.PodGroup})
@@ -108,13 +111,12 @@ class ClusterCache:
         topologies = self._all(kinds.Topology)
         gangs = gang_rows(self._schedulable_groups(), _aliases(topologies))
         pods = read.pods.follow(self._stores[kinds.Pod], read.pod_reader.read)
-        dra_gpus = gpus_per_pod(pods[0], objects.resource_claims) if objects.resource_claims else {}
         context = PodContext(
             node_rows=nodes.rows,
             rows_by_number=read.node_rows(nodes.rows),
             gangs=gangs,
             bind_requests=objects.bind_requests,
-            classes=ClassContext(space, bool(objects.numa_topologies), dra_gpus),
+            classes=ClassContext(space, bool(objects.numa_topologies), objects, self.params.schedule_csi_storage),
             now=now,
         )
         table, stray, space = pod_table(pods, read.pods.lookup(len(pods[0])), read.pod_reader, context)
@@ -155,15 +157,19 @@ class ClusterCache:
 
     def _cluster_objects(self) -> ClusterObjects:
         return ClusterObjects(
+            namespaces=self._derived(_by_name, kinds.Namespace),
+            disruption_budgets=self._derived(_by_key, kinds.PodDisruptionBudget),
             config_maps=self._derived(_keys, kinds.ConfigMap),
             volume_claims=self._derived(_by_key, kinds.PersistentVolumeClaim),
             volumes=self._derived(_by_name, kinds.PersistentVolume),
             storage_classes=self._derived(_by_name, kinds.StorageClass),
             storage_capacities=tuple(self._all(kinds.CSIStorageCapacity)),
             csi_drivers=self._derived(_by_name, kinds.CSIDriver),
+            csi_nodes=self._derived(_by_name, kinds.CSINode),
             resource_claims=self._derived(_by_key, kinds.ResourceClaim),
             resource_slices=self._derived(tuple, kinds.ResourceSlice),
             device_classes=self._derived(_by_name, kinds.DeviceClass),
+            device_taint_rules=self._derived(tuple, kinds.DeviceTaintRule),
             numa_topologies=self._derived(_by_name, kinds.NodeResourceTopology),
             bind_requests={
                 (request.metadata.namespace, request.spec.pod_name): request for request in self._all(kinds.BindRequest)
@@ -233,7 +239,7 @@ class ReadState:
         self._begin()
 
     def _begin(self) -> None:
-        self.nodes = NodeMemo(self.params.mig_worker_key)
+        self.nodes = NodeMemo(self.params.mig_worker_key, self.params.nvfractions)
         self.groups = GroupMemo(self.params)
         self.kinds = KindMemo()
         self.node_numbers: Numbers[str] = Numbers()

@@ -12,10 +12,10 @@ from msgspec import json
 from pykai.cache.readings import Edit, Numbers, Readings, by_first
 from pykai.cache.requests import row_amount
 from pykai.cache.store import Layers, Moment, Store
-from pykai.model.nodes import NodeTable
 from pykai.model.resources import GPU, MIG_PREFIX, Column, ResourceSpace, Rows, counted
+from pykai.model.snapshot import CORDONED, NodeTable
 from pykai.objects import names
-from pykai.objects.kinds import Node
+from pykai.objects.kinds import Condition, Node
 from pykai.objects.pod_template import Amount
 
 UNKNOWN_GPU_MEMORY = 100.0
@@ -47,12 +47,28 @@ def gpu_memory(label: str | None) -> float | None:
 
 def reasons_not_ready(node: Node) -> tuple[str, ...]:
     """Why the node takes no pods, as users see it; empty when it does."""
-    found = ["node is unschedulable"] if node.spec.unschedulable else []
+    found = [CORDONED] if node.spec.unschedulable else []
     for condition in node.status.conditions or ():
         kind, status = condition.type, condition.status
         if _WHEN_READY.get(kind, status) != status:
             found.append(f"node has {'NotReady' if kind == 'Ready' else kind} condition")
     return tuple(found)
+
+
+def fractions_not_ready(node: Node) -> str:
+    """Why the node takes no shares of GPUs in the mode NvFractions; empty where it reports that it is ready.
+
+    The condition has two names, an older one and that of today: either does.
+    """
+    held = {condition.type: condition for condition in node.status.conditions or ()}
+    found = [held[name] for name in names.FRACTIONS_READY if name in held]
+    if any(condition.status == "True" for condition in found):
+        return ""
+    said = found[0] if found else Condition(type=names.FRACTIONS_READY[0], status="Unknown", reason="ConditionNotFound")
+    return (
+        f"node is not ready for fractional GPU scheduling. Condition {said.type} is {said.status}. "
+        f"Reason: {said.reason}. Message: {said.message}"
+    )
 
 
 def _mig(label: str | None, amounts: Mapping[str, float]) -> bool:
@@ -76,12 +92,15 @@ class Machine:
     mig: bool
     mig_strategy: str
     conditions: tuple[str, ...]
+    fractions: str
+    """Why it takes no shares of GPUs; empty where it does or that is not asked for."""
 
 
 class MachineMemo:
     """Machines by number: a cluster has few that differ."""
 
-    def __init__(self, mig_key: str) -> None:
+    def __init__(self, mig_key: str, nvfractions: bool) -> None:
+        self.nvfractions = nvfractions
         self.machines: list[Machine] = []
         self._numbers: Numbers[object] = Numbers()
         self._readings = Readings()
@@ -109,14 +128,16 @@ class MachineMemo:
     def number(self, node: Node) -> int:
         """The machine of a node."""
         written, conditions = bytes(node.status.allocatable), reasons_not_ready(node)
+        fractions = fractions_not_ready(node) if self.nvfractions else ""
         labels = node.metadata.labels or _NO_LABELS
         memory, count, strategy, mig = said = tuple(map(labels.get, self._labels))
-        number = self._numbers[written, said, conditions]
+        number = self._numbers[written, said, conditions, fractions]
         if number == len(self.machines):
             amounts = _amounts(written)
             has_mig = _mig(mig, amounts)
             strategy = (strategy or "") if has_mig else ""
-            self.machines.append(Machine(amounts, gpu_memory(memory), count, has_mig, strategy, conditions))
+            size = gpu_memory(memory)
+            self.machines.append(Machine(amounts, size, count, has_mig, strategy, conditions, fractions))
         return number
 
 
@@ -129,8 +150,8 @@ class NodeMemo:
     """The table of the nodes as they were last. Kubelets replace their nodes all day long to say that all is well: then
     the table is still the same one, and so is all that was derived from it."""
 
-    def __init__(self, mig_key: str) -> None:
-        self._machines = MachineMemo(mig_key)
+    def __init__(self, mig_key: str, nvfractions: bool = False) -> None:
+        self._machines = MachineMemo(mig_key, nvfractions)
         self._nodes: list[Node] = []
         self._read: tuple[Rows, Column] | None = None
         self._made: tuple[NodeTable, ResourceSpace]
@@ -209,6 +230,7 @@ def node_table(
         cpu_only=~mig & (allocatable[GPU] <= 0),
         ready=np.array([not machine.conditions for machine in machines], dtype=bool)[kind],
         conditions=[machine.conditions for machine in each],
+        fractions=[machine.fractions for machine in each] if any(m.fractions for m in machines) else (),
         labels=[node.metadata.labels or _NO_LABELS for node in nodes],
         taints=[node.spec.taints or () for node in nodes],
     )

@@ -17,8 +17,8 @@ from pykai.cache.store import Store
 from pykai.model.gangs import GangTable, PodSet, SubGroupSet, TopologyRequirement
 from pykai.model.params import SchedulerParams
 from pykai.model.pods import Lookup, PodTable
-from pykai.model.queues import QueueTable
 from pykai.model.resources import Rows, fixed
+from pykai.model.snapshot import QueueTable
 from pykai.objects import names
 from pykai.objects.kinds import PodGroup, PodGroupSpec, PriorityClass, SubGroup, TopologyConstraint
 from pykai.objects.names import LAST_EVICTION_TIMESTAMP, STALE_TIMESTAMP
@@ -129,6 +129,7 @@ class GroupMemo:
 
 DEFAULT_PRIORITY = 50
 NON_PREEMPTIBLE_FROM = 100
+SEMI_PREEMPTIBLE = "semi-preemptible"
 Alias = Callable[[str, str], str]
 """(topology, level or alias) -> node label key."""
 
@@ -138,14 +139,38 @@ class SubGroupError(ValueError):
 
 
 def effective_preemptibility(stated: str, priority: int) -> bool:
-    """Whether a workload may be evicted: as stated, else below priority 100."""
+    """Whether a workload may be evicted as a whole: as stated, else below priority 100."""
     return stated == "preemptible" if stated else priority < NON_PREEMPTIBLE_FROM
 
 
-def priorities(classes: Sequence[PriorityClass]) -> tuple[dict[str, int], int]:
-    """Priority by class name, and the value for groups without a known class."""
-    default = [c.value for c in classes if c.global_default]
-    return {c.metadata.name: c.value for c in classes}, default[0] if default else DEFAULT_PRIORITY
+@dataclass(frozen=True)
+class Priorities:
+    """Priority by class name, the value for groups without a known class, and the classes that never preempt."""
+
+    values: Mapping[str, int]
+    default: int
+    never: frozenset[str]
+    """Classes with `preemptionPolicy: Never`."""
+    default_never: bool
+
+    def of(self, spec: PodGroupSpec) -> int:
+        return self.values.get(spec.priority_class_name, self.default)
+
+    def never_preempts(self, spec: PodGroupSpec) -> bool:
+        known = spec.priority_class_name in self.values
+        return spec.priority_class_name in self.never if known else self.default_never
+
+
+def priorities(classes: Sequence[PriorityClass]) -> Priorities:
+    """What the priority classes of the cluster say."""
+    default = next((c for c in classes if c.global_default), None)
+    never = frozenset(c.metadata.name for c in classes if c.preemption_policy == "Never")
+    return Priorities(
+        {c.metadata.name: c.value for c in classes},
+        DEFAULT_PRIORITY if default is None else default.value,
+        never,
+        default is not None and default.metadata.name in never,
+    )
 
 
 def requirement(constraint: TopologyConstraint | None, alias: Alias) -> TopologyRequirement | None:
@@ -272,20 +297,15 @@ def gang_table(
     pods: PodTable,
     stray_pods: dict[int, list[int]],
     queues: QueueTable,
-    classes: tuple[Mapping[str, int], int],
+    classes: Priorities,
 ) -> GangTable:
     """The table of the gangs with their pods."""
     groups, often, pod_gang = rows.groups, pods.many_wait, pods.gang
-    values, default = classes
-
-    def priority(spec: PodGroupSpec) -> int:
-        return values.get(spec.priority_class_name, default)
-
     counts = np.bincount(pod_gang + 1, minlength=len(groups.objects) + 1)
-    preemptible = groups.of_spec(lambda spec: effective_preemptibility(spec.preemptibility, priority(spec)))
+    preemptible = groups.of_spec(lambda spec: effective_preemptibility(spec.preemptibility, classes.of(spec)))
     return GangTable(
         queue=fixed(groups.of_spec(lambda spec: queues.rows.get(spec.queue, -1)), often),
-        priority=fixed(groups.of_spec(priority), often),
+        priority=fixed(groups.of_spec(classes.of), often),
         preemptible=fixed(preemptible.astype(bool), often),
         trees=rows.trees,
         first_podset=fixed(rows.first_podset, often),
@@ -299,6 +319,9 @@ def gang_table(
         staleness_grace=_durations(groups, lambda spec: spec.staleness_grace_period),
         preemption_delay=_durations(groups, lambda spec: spec.preemption_delay),
         objects=groups.objects,
+        semi_preemptible=frozenset(groups.stating(lambda spec: spec.preemptibility == SEMI_PREEMPTIBLE)),
+        never_preempts=frozenset(groups.stating(classes.never_preempts) if classes.never else ()),
+        immovable=frozenset(groups.stating(lambda spec: spec.safe_to_consolidate is False)),
         with_conditions=groups.with_conditions(),
         lookup=groups.lookup,
     )

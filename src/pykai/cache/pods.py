@@ -20,16 +20,16 @@ from pykai.model.params import SchedulerParams
 from pykai.model.pods import Lookup, PodTable
 from pykai.model.resources import ResourceSpace, Rows
 from pykai.model.status import IS_ACTIVE_USED, Status
-from pykai.objects import names
-from pykai.objects.kinds import BindRequest, Pod, PodSpec
+from pykai.objects import names, nvfractions
+from pykai.objects.kinds import ABSENT, BindRequest, Pod, PodSpec
 from pykai.objects.pod_template import TEMPLATE_PARTS
 
 KIND, GANG, NODE, STATUS, MARKS = range(5)
 """Fields: numbers of the kind, of the PodGroup (-1: none, or not ours to schedule) and of the node; the status that the
-pod alone tells; what is special about it."""
-IN_SUBGROUP, RESERVATION, FOREIGN = 1, 2, 4
+pod alone says; what is special about it."""
+IN_SUBGROUP, RESERVATION, FOREIGN, NOMINATED, BACKGROUND = 1, 2, 4, 8, 16
 """Marks, added up: it names a sub-group; it is a reservation pod of ours; it is another scheduler's and no utility pod
-of ours. The last two are set where there is no PodGroup."""
+of ours; its status names a node; it is a background pod. The second and third are set where there is no PodGroup."""
 
 _NOTHING: dict[str, str] = {}
 _NODE_NAME, _SCHEDULER_NAME = map(PodSpec.__struct_fields__.index, ("node_name", "scheduler_name"))
@@ -53,7 +53,9 @@ class _Found:
     unsteady: list[int] = field(default_factory=list)
     """Pods that do not simply run."""
     labelled: list[int] = field(default_factory=list)
-    """Pods that name a sub-group."""
+    """Pods that name a sub-group, or say whether they are background pods."""
+    nominated: list[int] = field(default_factory=list)
+    """Pods whose status names a node."""
 
 
 @dataclass(frozen=True)
@@ -68,15 +70,16 @@ class PodReader:
     def read(self, pods: Sequence[Pod]) -> Rows:
         """The block [field, pod]."""
         kinds, key_sets, ours = self.kinds, self.kinds.key_sets, self.params.scheduler_name
-        group_key, label_key = names.POD_GROUP_ANNOTATION, names.SUBGROUP_LABEL
+        group_key, label_key, background_key = names.POD_GROUP_ANNOTATION, names.SUBGROUP_LABEL, names.BACKGROUND_LABEL
         found, last, namespace = _Found(), None, None
         add_kind, add_node = found.kind.append, found.node.append
         for row, pod in enumerate(pods):
             meta, fields = pod.metadata, astuple(pod.spec)
             annotations, labels, parts = meta.annotations, meta.labels, fields[:TEMPLATE_PARTS]
-            if parts != last:
-                template, last = kinds.template(parts, pod), parts
-                kind = template.kind
+            steady = pod.status.container_statuses is ABSENT
+            if not steady or parts != last:
+                template = kinds.template(parts, pod) if steady else kinds.resized(pod)
+                last, kind = parts if steady else None, template.kind
             add_node(fields[_NODE_NAME])
             relevant: Sequence[str] = ()
             if annotations:
@@ -90,9 +93,12 @@ class PodReader:
                     members.append(row)
                     groups.append(group)
             add_kind(kinds.number(pod, template, relevant) if relevant or kind < 0 else kind)
-            if pod.status.phase != "Running" or meta.deletion_timestamp is not None:
+            status = pod.status
+            if status.phase != "Running" or meta.deletion_timestamp is not None:
                 found.unsteady.append(row)
-            if labels and label_key in labels:
+            if status.nominated_node_name:
+                found.nominated.append(row)
+            if labels and (label_key in labels or background_key in labels):
                 found.labelled.append(row)
         return self._block(pods, found)
 
@@ -104,7 +110,9 @@ class PodReader:
         block[STATUS, found.unsteady] = [self._status(pods[row], found.kind[row]) for row in found.unsteady]
         alone = np.flatnonzero(block[GANG] < 0).tolist()
         block[MARKS, alone] = [self.marks(pods[row]) for row in alone]
-        block[MARKS, found.labelled] += IN_SUBGROUP
+        marks = (_label_marks(pods[row].metadata.labels or _NOTHING) for row in found.labelled)
+        block[MARKS, found.labelled] += np.fromiter(marks, dtype=np.int64, count=len(found.labelled))
+        block[MARKS, found.nominated] += NOMINATED
         return block
 
     def _status(self, pod: Pod, kind: int) -> Status:
@@ -119,6 +127,11 @@ class PodReader:
             return RESERVATION
         foreign = app != params.scaling_app and pod.spec.scheduler_name != params.scheduler_name
         return FOREIGN if foreign else 0
+
+
+def _label_marks(labels: Mapping[str, str]) -> int:
+    background = BACKGROUND if labels.get(names.BACKGROUND_LABEL) == "true" else 0
+    return background + (IN_SUBGROUP if names.SUBGROUP_LABEL in labels else 0)
 
 
 def own_status(pod: Pod) -> Status:
@@ -190,6 +203,8 @@ def pod_table(
     reservation = frozenset(np.flatnonzero(marks & RESERVATION).tolist())
     foreign = np.flatnonzero((marks & FOREIGN > 0) & np.array(IS_ACTIVE_USED)[status])
     needed = _still_needed(pods, reservation, gpu_groups, status)
+    modes = np.array([c.compute_mode for c in classes], dtype=np.int64)
+    group_modes = _group_modes(pods, (node, gpu_groups), needed, modes[klass]) if modes.any() else {}
     table = PodTable(
         classes=classes,
         klass=klass,
@@ -200,7 +215,10 @@ def pod_table(
         objects=pods,
         gpu_groups=gpu_groups,
         reservation=needed,
+        group_modes=group_modes,
         foreign=frozenset(foreign.tolist()),
+        nominated=frozenset(np.flatnonzero(block[MARKS] & NOMINATED).tolist()),
+        background=frozenset(np.flatnonzero((block[MARKS] & BACKGROUND > 0) & (gang >= 0)).tolist()),
         lookup=lookup,
     )
     return table, stray, space
@@ -285,9 +303,24 @@ def _gpu_groups(
     for row in np.flatnonzero(np.isin(klass, shared)).tolist() if shared else ():
         request = _request_of(pods[row], context.bind_requests)
         labels = pods[row].metadata.labels or _NOTHING
-        groups = (request.spec.selected_gpu_groups if request else None) or _label_groups(labels)
+        groups = (request.spec.gpu_groups if request else None) or _label_groups(labels)
         if groups:
             found[row] = tuple(groups)
+    return found
+
+
+def _group_modes(
+    pods: Sequence[Pod], places: tuple[Rows, Mapping[int, tuple[str, ...]]], needed: Mapping[int, str], mode: Rows
+) -> dict[tuple[int, str], int]:
+    """The compute mode of each shared device: that of its reservation pod, else of the first pod that shares it."""
+    node, gpu_groups = places
+    found: dict[tuple[int, str], int] = {}
+    for row, groups in gpu_groups.items():
+        for group in groups:
+            found.setdefault((int(node[row]), group), int(mode[row]))
+    for row, group in needed.items():
+        said = nvfractions.compute_mode(pods[row].metadata.annotations)
+        found[int(node[row]), group] = names.COMPUTE_MODES.index(said)
     return found
 
 

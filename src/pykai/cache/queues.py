@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from pykai.model.queues import QueueTable
 from pykai.model.resources import QUEUE_RESOURCES, UNLIMITED
+from pykai.model.snapshot import QueueTable
 from pykai.objects.kinds import ObjectMeta, Queue, QueueResource, QueueResources, QueueSpec
 from pykai.objects.units import parse_duration
 

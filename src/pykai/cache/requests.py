@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+
+from msgspec.structs import replace
 
 from pykai.model.pods import GpuKind
 from pykai.model.resources import FIXED, counted, scale, whole_gpus
-from pykai.objects import names
-from pykai.objects.kinds import Pod, ResourceClaim, ResourceSlice
-from pykai.objects.pod_template import Amount, Container, PodClaim, PodTemplate, decode_template
+from pykai.objects import names, nvfractions, pod_resize
+from pykai.objects.kinds import Pod, ResourceSlice
+from pykai.objects.pod_template import Amount, Container, Containers, PodTemplate
 from pykai.objects.units import amount, milli
 
 Amounts = dict[str, float]
@@ -21,10 +23,19 @@ def row_amount(name: str, text: Amount) -> float:
     return milli(text) if scale(name) == 1000.0 else amount(text)
 
 
+@lru_cache(maxsize=4096)
+def _reader(name: str) -> Callable[[Amount], float] | None:
+    """How requests of a resource are read; None: they do not count."""
+    if not counted(name) or name == "pods":
+        return None
+    return milli if scale(name) == 1000.0 else amount
+
+
 def add(into: Amounts, requests: Mapping[str, Amount] | None) -> Amounts:
-    for name, text in (requests or {}).items():
-        if counted(name) and name != "pods":
-            into[name] = into.get(name, 0.0) + row_amount(name, text)
+    for name, text in requests.items() if requests else ():
+        read = _reader(name)
+        if read is not None:
+            into[name] = into.get(name, 0.0) + read(text)
     return into
 
 
@@ -36,7 +47,25 @@ def _requests(container: Container) -> Mapping[str, Amount] | None:
     return {**resources.limits, **(resources.requests or {})}
 
 
-def pod_amounts(template: PodTemplate) -> Amounts:
+def resized(asked: Containers, pod: Pod) -> Containers:
+    """Containers with what each is charged while the pod is being resized."""
+    status = pod.status
+    statuses = pod_resize.read_statuses(status.container_statuses, status.init_container_statuses)
+    pending = [each.reason for each in status.conditions or () if each.type == pod_resize.PENDING]
+    infeasible = pod_resize.INFEASIBLE in (*pending, status.resize)
+
+    def charged(container: Container) -> Container:
+        requests = dict(pod_resize.effective_requests(_requests(container), statuses.get(container.name), infeasible))
+        return replace(container, resources=replace(container.resources, requests=requests))
+
+    return replace(
+        asked,
+        containers=[charged(container) for container in asked.containers],
+        init_containers=[charged(container) for container in asked.init_containers],
+    )
+
+
+def pod_amounts(template: PodTemplate | Containers) -> Amounts:
     """Per resource the larger of what runs together and of what each init step needs, plus overhead and one pod."""
     together: Amounts = {}
     steps: Amounts = {}
@@ -52,9 +81,19 @@ def pod_amounts(template: PodTemplate) -> Amounts:
         add(together, _requests(container))
     for name, value in steps.items():
         together[name] = max(together.get(name, 0.0), value)
+    together.update(_pod_level(template, together))
     add(together, template.overhead)
     together["pods"] = 1.0
     return together
+
+
+def _pod_level(template: PodTemplate | Containers, containers: Amounts) -> Amounts:
+    """What the pod as a whole requests, in place of the sum over its containers; a limit counts where neither says."""
+    whole = template.resources
+    if whole.requests is None and whole.limits is None:
+        return {}
+    stated = {name: text for name, text in (whole.limits or {}).items() if name not in containers}
+    return add({}, {**stated, **(whole.requests or {})})
 
 
 @dataclass(frozen=True)
@@ -66,6 +105,7 @@ class GpuRequest:
     portion: float
     memory_mib: int
     legacy_mig: bool = False
+    compute_mode: int = 0
 
     @property
     def gpus(self) -> float:
@@ -89,16 +129,25 @@ def _fraction(text: str | None) -> float:
 
 def gpu_request(amounts: Amounts, annotations: Mapping[str, str]) -> GpuRequest:
     """Classify a pod: whole devices, a fraction, an amount of memory, or MIG instances."""
-    legacy = any(key.startswith(names.MIG_PREFIX) for key in annotations)
-    whole = int(sum(value for name, value in amounts.items() if name.endswith("gpu")))
-    if any(name.startswith(names.MIG_PREFIX) and value > 0 for name, value in amounts.items()):
+    legacy = any(key.startswith(names.MIG_PREFIX) for key in annotations) if annotations else False
+    asked, instances = 0.0, False
+    for name, value in amounts.items():
+        if name.endswith("gpu"):
+            asked += value
+        if value > 0 and name.startswith(names.MIG_PREFIX):
+            instances = True
+    whole = int(asked)
+    if instances:
         return GpuRequest(GpuKind.MIG, whole, 1.0 if whole else 0.0, 0, False)
-    memory = _positive_int(annotations.get(names.GPU_MEMORY))
+    if not annotations:
+        return GpuRequest(GpuKind.REGULAR, whole, 1.0 if whole else 0.0, 0)
+    memory = nvfractions.memory_mib(annotations) or _positive_int(annotations.get(names.GPU_MEMORY))
     portion = _fraction(annotations.get(names.GPU_FRACTION))
     if portion or memory:
         devices = _positive_int(annotations.get(names.GPU_FRACTION_DEVICES)) or 1
         kind = GpuKind.FRACTION if portion else GpuKind.MEMORY
-        return GpuRequest(kind, devices, portion, 0 if portion else memory, legacy)
+        mode = names.COMPUTE_MODES.index(nvfractions.compute_mode(annotations))
+        return GpuRequest(kind, devices, portion, 0 if portion else memory, legacy, mode)
     return GpuRequest(GpuKind.REGULAR, whole, 1.0 if whole else 0.0, 0, legacy)
 
 
@@ -131,12 +180,13 @@ def _required_names(references: Iterable[object]) -> Iterable[str]:
             yield reference["name"]
 
 
-def qos_class(template: PodTemplate) -> str:
+def qos_class(template: Containers) -> str:
     """Guaranteed, Burstable or BestEffort, by the rules of Kubernetes."""
-    containers = [*template.containers, *template.init_containers]
-    amounts = [(_requests(c) or {}, c.resources.limits or {}) for c in containers]
-    if not any(requests or limits for requests, limits in amounts):
-        return "BestEffort"
+    containers, whole = [*template.containers, *template.init_containers], template.resources
+    stated = [whole] if whole.requests or whole.limits else [c.resources for c in containers]
+    if not any(each.limits for each in stated):
+        return "Burstable" if any(each.requests for each in stated) else "BestEffort"
+    amounts = [({**(each.limits or {}), **(each.requests or {})}, each.limits or {}) for each in stated]
     guaranteed = all(
         name in limits and amount(requests.get(name, "0")) == amount(limits[name])
         for requests, limits in amounts
@@ -145,16 +195,12 @@ def qos_class(template: PodTemplate) -> str:
     return "Guaranteed" if guaranteed else "Burstable"
 
 
-def numa_shape(template: PodTemplate) -> object:
+def numa_shape(template: Containers) -> list[object]:
     """The requests container by container: what NUMA alignment looks at beyond the sum."""
     return [
         (c.restart_policy, sorted((_requests(c) or {}).items()), sorted((c.resources.limits or {}).items()))
         for c in [*template.init_containers, *template.containers]
     ]
-
-
-Key = tuple[str, str]
-LARGEST = 2**63 - 1
 
 
 def gpus_per_node(slices: Iterable[ResourceSlice]) -> dict[str, int]:
@@ -165,61 +211,3 @@ def gpus_per_node(slices: Iterable[ResourceSlice]) -> dict[str, int]:
         if node and "gpu" in str(item.spec.get("driver", "")).lower():
             found[node] = found.get(node, 0) + len(item.spec.get("devices") or ())
     return found
-
-
-def device_requests(claim: ResourceClaim) -> Iterator[dict[str, Any]]:
-    """The claim's exact device requests."""
-    for request in (claim.spec.get("devices") or {}).get("requests") or ():
-        yield {"name": request.get("name", ""), **(request.get("exactly") or {})}
-
-
-def claim_gpus(claim: ResourceClaim) -> int:
-    """Devices of GPU classes a claim asks for; `All` counts as one."""
-    total = 0
-    for request in device_requests(claim):
-        if "gpu" in str(request.get("deviceClassName", "")).lower():
-            exact = request.get("allocationMode", "ExactCount") == "ExactCount"
-            total += max(int(request.get("count") or 1), 1) if exact else 1
-    return min(total, LARGEST)
-
-
-def claim_names(pod: Pod, claims: Sequence[PodClaim]) -> Iterator[tuple[str, str]]:
-    """(name in the pod, ResourceClaim name) of a pod's claims; generated ones from status."""
-    generated = {s.name: s.resource_claim_name for s in pod.status.resource_claim_statuses or ()}
-    for claim in claims:
-        name = claim.resource_claim_name or generated.get(claim.name) or ""
-        yield claim.name, name
-
-
-def gpus_per_pod(pods: Iterable[Pod], claims: Mapping[Key, ResourceClaim]) -> dict[Key, float]:
-    """GPU devices asked for through claims, by (namespace, pod name).
-
-    A claim made for a pod's extended resources is left out: the pod's own requests count for it.
-    """
-    owned: dict[Key, list[str]] = {}
-    for (namespace, name), claim in claims.items():
-        if (claim.metadata.annotations or {}).get(names.EXTENDED_RESOURCE_CLAIM) == "true":
-            continue
-        for pod_name in _holders(claim):
-            owned.setdefault((namespace, pod_name), []).append(name)
-    found: dict[Key, float] = {}
-    for pod in pods:
-        meta = pod.metadata
-        key = (meta.namespace, meta.name)
-        wanted = set(owned.get(key, ()))
-        if bytes(pod.spec.resource_claims):
-            wanted |= {name for _, name in claim_names(pod, decode_template(pod.spec).claims)}
-        total = sum(claim_gpus(claims[meta.namespace, name]) for name in wanted if (meta.namespace, name) in claims)
-        if total:
-            found[key] = float(min(total, LARGEST))
-    return found
-
-
-def _holders(claim: ResourceClaim) -> Iterator[str]:
-    """Names of the pods a claim belongs to by what it says itself: its owner, and the first it is reserved for."""
-    for owner in claim.metadata.owner_references or ():
-        if owner.kind == "Pod":
-            yield owner.name
-    for consumer in ((claim.status or {}).get("reservedFor") or ())[:1]:
-        if consumer.get("resource") == "pods":
-            yield str(consumer.get("name", ""))

@@ -16,10 +16,23 @@ import click
 
 from pykai.admission.pods import PodSettings
 from pykai.admission.registration import PodSelection
-from pykai.admission.review import Admission
+from pykai.admission.resize import ResizeSettings
+from pykai.admission.review import AdmissionRules
 from pykai.cli import binder, node_scale_adjuster, pod_group_controller, pod_grouper, queue_controller, scheduler
 from pykai.cli.component import Composition, Part, own_namespace, process_of, reported_errors, run_component
-from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, Flag, metric_prefix, port, takes, warn_ineffective
+from pykai.cli.flags import (
+    BY_CONFIG_MAP,
+    CLIENT,
+    ELECTION,
+    LOGS,
+    SERVERS,
+    SHARING_MODE,
+    Flag,
+    metric_prefix,
+    port,
+    takes,
+    warn_ineffective,
+)
 from pykai.cli.install import install
 from pykai.cli.queue_controller import QueueControllerSettings
 from pykai.cli.scheduler import SchedulerSettings, check_config, config_of
@@ -30,12 +43,13 @@ from pykai.cli.webhooks import (
     WEBHOOK,
     Webhooks,
     WebhookSettings,
+    quota_facts,
     watched_priority_classes,
     watched_queues,
     webhook_settings,
 )
 from pykai.controllers.binder import BinderSettings, BindRules, ReservationTemplate
-from pykai.controllers.loop import Pace
+from pykai.controllers.binder.plugins import DEFAULTS, HAMI, NVFRACTIONS, SHARING
 from pykai.controllers.node_scale import NodeScalerSettings, ScalingPodTemplate
 from pykai.controllers.node_scale import ScalingSettings as ScalingSettings
 from pykai.controllers.podgrouper.grouper import PodGrouperSettings
@@ -46,6 +60,7 @@ from pykai.kube.auth import find_access
 from pykai.kube.client import HttpApi
 from pykai.kube.informer import InformerFactory
 from pykai.kube.resources import POD_GROUP
+from pykai.kube.workqueue import Pace
 from pykai.objects import names
 from pykai.observe.metrics import WorkMetrics
 from pykai.scheduler.group_membership import ExpectedGroups
@@ -63,6 +78,7 @@ FLAGS = (
     Flag("queue-label-key", names.QUEUE_LABEL, "Label of pods and workloads that names their queue."),
     Flag("nodepool-label-key", names.NODE_POOL_LABEL, "Label that names the node pool."),
     Flag("gpu-sharing-enabled", False, "Admit pods that ask for part of a GPU."),
+    SHARING_MODE,
     Flag("block-nvidia-visible-devices", False, "Refuse pods that set NVIDIA_VISIBLE_DEVICES themselves."),
     Flag("gpu-fraction-runtime-class-name", "nvidia", "Runtime class of pods that share a GPU; empty: none."),
     Flag("runtime-class-name", "nvidia", "Runtime class of reservation pods; empty: none."),
@@ -107,11 +123,13 @@ def compose(settings: AllSettings, api: Api, watches: InformerFactory, work: Wor
     if settings.scaling is not None:
         compositions.append(node_scale_adjuster.compose(settings.scaling, api, watches, work))
     if settings.webhook is not None:
-        rules = Admission(
+        rules = AdmissionRules(
             settings.pods,
             watched_queues(watches),
             settings.queues.compare_quotas,
-            watched_priority_classes(watches),
+            priority_classes=watched_priority_classes(watches),
+            resize=ResizeSettings(settings.pods.scheduler_name),
+            quota_facts=partial(quota_facts, api),
         )
         webhooks = Webhooks(api, rules, settings.webhook)
         compositions.append(Composition([Part("admission", webhooks.run, elected=False)]))
@@ -140,6 +158,25 @@ def settings_for(scheduler_name: str, pods: PodSettings, webhook: WebhookSetting
     )
 
 
+def in_sharing_mode(settings: AllSettings, mode: str) -> AllSettings:
+    """The settings with admission, scheduler and binder in a GPU sharing mode."""
+    fractions, hami = mode == names.NVFRACTIONS, mode == names.HAMI_CORE
+    on = {SHARING: mode in BY_CONFIG_MAP, NVFRACTIONS: fractions, HAMI: hami}
+    plugins = {name: replace(plugin, enabled=on.get(name, plugin.enabled)) for name, plugin in DEFAULTS.items()}
+    params = replace(settings.scheduler.options.params, nvfractions=fractions)
+    options = replace(settings.scheduler.options, params=params)
+    return replace(
+        settings,
+        scheduler=replace(settings.scheduler, options=options),
+        binder=replace(settings.binder, plugins=plugins),
+        pods=replace(
+            settings.pods.in_mode(mode),
+            # Devices are written with the bind, which no webhook sees: whoever writes them otherwise is not the binder.
+            binder_account=f"system:serviceaccount:{names.SYSTEM_NAMESPACE}:binder" if fractions else "",
+        ),
+    )
+
+
 def settings_of(given: dict[str, Any]) -> AllSettings:
     """The settings that the flags describe; what is wrong is refused with the flag's name."""
     name = given["scheduler_name"]
@@ -149,11 +186,11 @@ def settings_of(given: dict[str, Any]) -> AllSettings:
         block_visible_devices=given["block_nvidia_visible_devices"],
         fraction_runtime_class=given["gpu_fraction_runtime_class_name"],
     )
-    seen = PodSelection(name, own_namespace(), guards_devices=pods.block_visible_devices)
+    seen = PodSelection(name, own_namespace(), guards_devices=pods.block_visible_devices, checks_resizes=True)
     usual = settings_for(name, pods, webhook_settings(given, PATHS, seen))
     scaling = ScalingSettings(ScalingPodTemplate(given["scaling_pod_image"]), name)
     reservations = ReservationTemplate(runtime_class=given["runtime_class_name"])
-    return replace(
+    made = replace(
         usual,
         scheduler=_scheduler(usual.scheduler, given),
         binder=replace(usual.binder, reservations=reservations),
@@ -164,6 +201,7 @@ def settings_of(given: dict[str, Any]) -> AllSettings:
         scaling=NodeScalerSettings(scaling) if given["cluster_autoscaling"] else None,
         always_requests=given["always_bind_requests"],
     )
+    return in_sharing_mode(made, given["gpu_sharing_mode"]) if given["gpu_sharing_mode"] else made
 
 
 def _scheduler(usual: SchedulerSettings, given: dict[str, Any]) -> SchedulerSettings:

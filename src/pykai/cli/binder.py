@@ -13,9 +13,9 @@ from pykai.cli.component import Composition, Part, process_of, run_component
 from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, WORKERS, Flag, takes, warn_ineffective
 from pykai.config.fields import FieldError, converted
 from pykai.controllers.binder import Binder, BinderSettings, BindRules, Plugin, ReservationTemplate, read_plugins
-from pykai.controllers.loop import Pace
 from pykai.kube.api import Api
 from pykai.kube.informer import InformerFactory
+from pykai.kube.workqueue import Pace
 from pykai.objects import names, units
 from pykai.observe.metrics import WorkMetrics
 
@@ -26,7 +26,11 @@ RESERVATION = (
     Flag("resource-reservation-app-label", _POD.app, "Value of label `app` of reservation pods."),
     Flag("resource-reservation-pod-image", _POD.image, "Image of reservation pods."),
     Flag("resource-reservation-allocation-timeout", 40, "Seconds in which a reservation pod must name its GPU."),
-    Flag("resource-reservation-pod-resources", "", "Requests and limits of reservation pods beside the GPU (JSON)."),
+    Flag(
+        "resource-reservation-pod-resources",
+        json.encode(_POD.resources).decode(),
+        "Requests and limits of reservation pods beside the GPU (JSON).",
+    ),
     Flag("resource-reservation-pod-security-context", "", "Security context of reservation pods (JSON)."),
     Flag("resource-reservation-container-security-context", "", "Security context of their container (JSON)."),
     Flag("runtime-class-name", _POD.runtime_class, "Runtime class of reservation pods; empty: none."),

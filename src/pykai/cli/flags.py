@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import click
 
-from pykai.objects import units
+from pykai.objects import names, units
 
 F = TypeVar("F", bound=Callable[..., Any])
 Scalar = str | int | float | bool
@@ -194,6 +194,22 @@ def client(burst: int) -> tuple[Flag, ...]:
 
 
 CLIENT = client(burst=300)
+
+
+def sharing_mode(text: str) -> str:
+    """A GPU sharing mode, or none."""
+    known = ", ".join(names.SHARING_MODES)
+    return "" if text in ("", *names.SHARING_MODES) else f"{text!r} is no GPU sharing mode; known are {known}"
+
+
+SHARING_MODE = Flag(
+    "gpu-sharing-mode",
+    "",
+    f"How pods share GPUs: {', '.join(names.SHARING_MODES)}; empty: as other flags say.",
+    check=sharing_mode,
+)
+BY_CONFIG_MAP = (names.NON_MEMORY_ENFORCED, names.HAMI_CORE)
+"""Modes in which containers learn their devices from ConfigMaps."""
 LOGS = (
     Flag("zap-devel", True, "Log for people; false logs JSON."),
     Flag("zap-log-level", "", "Least level to log: debug, info, error, or a number (larger is more).", unset=True),

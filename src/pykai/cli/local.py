@@ -22,13 +22,15 @@ from click.core import ParameterSource
 from pykai.cli.flags import no_nan
 from pykai.cli.main import SuggestingGroup
 from pykai.config.fields import FieldError
-from pykai.hollow.settings import KubeletSettings
-from pykai.hollow.shapes import GpuShape, NodeShape, read_shapes, repeat
+from pykai.hollow.hollow_node import GpuShape, NodeShape, read_shapes, repeat
+from pykai.hollow.kubelet_settings import KubeletSettings
 from pykai.local import build, clusters
 from pykai.local.build import GoMissingError
-from pykai.local.cluster import ClusterError, tail
+from pykai.local.control_plane import ClusterError, tail
+from pykai.local.operators import OPERATORS
 from pykai.local.process import identify, resident_bytes
 from pykai.local.site import checked_name
+from pykai.objects import names
 
 if TYPE_CHECKING:
     from pykai.local.session import ClusterPlan
@@ -51,9 +53,18 @@ class Order(msgspec.Struct, frozen=True):
     job_seconds: float = KubeletSettings().job_seconds
     kube_scheduler: bool = False
     bare: bool = False
+    gpu_sharing_mode: str = ""
+    operators: str = ""
 
     def __post_init__(self) -> None:
         checked_name(self.name)
+        for each in self.chosen_operators():
+            if each not in OPERATORS:
+                raise FieldError("--operators", f"there is no {each!r}; there are {', '.join(OPERATORS)}")
+
+    def chosen_operators(self) -> list[str]:
+        """The operators to run, each once."""
+        return list(dict.fromkeys(each.strip() for each in self.operators.split(",") if each.strip()))
 
     def arguments(self) -> list[str]:
         """The order as options of the command line."""
@@ -94,6 +105,18 @@ _ORDER_OPTIONS = (
     ),
     click.option("--kube-scheduler", is_flag=True, help="Also run Kubernetes' own scheduler."),
     click.option("--bare", is_flag=True, help="Control plane and nodes only, no pykai component."),
+    click.option(
+        "--gpu-sharing-mode",
+        default="",
+        type=click.Choice(["", *names.SHARING_MODES]),
+        help="How pods share GPUs; NonMemoryEnforced by default.",
+    ),
+    click.option(
+        "--operators",
+        default="",
+        metavar="NAME[,NAME]...",
+        help=f"Also run operators: {', '.join(OPERATORS)}. Only training was tried so far (docs/local.md).",
+    ),
 )
 
 
@@ -115,15 +138,19 @@ def takes_order(command: Callable[..., None]) -> Callable[..., None]:
 
 def _plan(order: Order) -> ClusterPlan:
     from pykai.cli import local_cluster
-    from pykai.local import parts
+    from pykai.local.control_plane import SCHEDULER
+    from pykai.local.operators.running import component
     from pykai.local.session import ClusterPlan
+
+    product = (local_cluster.PODS_ONLY,) if order.bare else local_cluster.in_sharing_mode(order.gpu_sharing_mode)
+    operators = [component(name, _operator_binary(name)) for name in order.chosen_operators()]
 
     return ClusterPlan(
         name=order.name,
         nodes=order.shapes(),
-        extra_parts=(parts.SCHEDULER,) if order.kube_scheduler else (),
+        extra_parts=(SCHEDULER,) if order.kube_scheduler else (),
         settings=KubeletSettings(job_seconds=order.job_seconds, on_start=local_cluster.first_program),
-        components=(local_cluster.PODS_ONLY,) if order.bare else local_cluster.COMPONENTS,
+        components=(*product, *operators),
         images=local_cluster.IMAGES,
     )
 
@@ -139,7 +166,7 @@ def _reported_errors() -> Iterator[None]:
 
 
 @contextmanager
-def _build_display() -> Iterator[build.Watcher]:
+def _build_display(what: str) -> Iterator[build.Watcher]:
     """A progress bar on a terminal, a line now and then elsewhere."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
@@ -147,18 +174,23 @@ def _build_display() -> Iterator[build.Watcher]:
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     if not console.is_terminal:
-        yield build.Lines(lambda line: click.echo(line, err=True))
+        yield build.Lines(lambda line: click.echo(line, err=True), what)
         return
     with Progress(*columns, console=console, transient=True) as display:
-        bar = display.add_task("control plane", total=None)
+        bar = display.add_task(what, total=None)
         yield lambda at: display.update(
-            bar, description=f"control plane: {at.stage}", completed=at.done, total=at.total or None
+            bar, description=f"{what}: {at.stage}", completed=at.done, total=at.total or None
         )
 
 
 def _binary() -> Path:
-    with _build_display() as watch:
+    with _build_display("control plane") as watch:
         return build.ensure_binary(watch)
+
+
+def _operator_binary(name: str) -> Path:
+    with _build_display(f"operator {name}") as watch:
+        return build.ensure_binary(watch, OPERATORS[name].module(name))
 
 
 @click.group(cls=SuggestingGroup)
@@ -188,6 +220,8 @@ def up(**options: Any) -> None:
         order.shapes()
         _refuse_running(order.name)
         _binary()
+        for name in order.chosen_operators():
+            _operator_binary(name)
         begun = time.monotonic()
         _show_ready(_start_owner(order))
         log = clusters.directory_of(order.name) / clusters.OWNER_LOG

@@ -14,14 +14,15 @@ from functools import partial
 from pathlib import Path
 
 from pykai.admission.pods import PodSettings
+from pykai.admission.registration import PodSelection
 from pykai.cli import all as everything
 from pykai.cli.component import Process, live
 from pykai.cli.install import install
 from pykai.cli.reservation import on_hollow_nodes
 from pykai.cli.webhooks import WebhookSettings
-from pykai.hollow.settings import Log, Object, OnStart
-from pykai.hollow.settings import Program as PodProgram
-from pykai.hollow.shapes import Device
+from pykai.hollow.hollow_node import Device
+from pykai.hollow.kubelet_settings import Log, Object, OnStart
+from pykai.hollow.kubelet_settings import Program as PodProgram
 from pykai.kube.api import Api
 from pykai.local.containers.environment import Image, Images
 from pykai.local.session import Component, connect
@@ -31,23 +32,29 @@ HOST = "127.0.0.1"
 _PROCESS = Process("kai", metrics_address=f"{HOST}:0", health_address="0")
 
 
-def settings(certificates: Path) -> everything.AllSettings:
-    """Everything switched on that users try first: GPU sharing; without runtime classes, which hollow nodes lack."""
-    webhook = WebhookSettings(everything.PATHS, host=HOST, port=0, certificates=certificates, own_host=HOST)
+def settings(certificates: Path, mode: str = "") -> everything.AllSettings:
+    """Everything switched on that users try first: GPU sharing; without runtime classes, which hollow nodes lack.
+
+    `mode`: the GPU sharing mode; NonMemoryEnforced if empty.
+    """
+    seen = PodSelection(checks_resizes=True)
+    webhook = WebhookSettings(everything.PATHS, seen, host=HOST, port=0, certificates=certificates, own_host=HOST)
     pods = PodSettings(gpu_sharing=True, fraction_runtime_class="")
     usual = everything.settings_for(names.SCHEDULER_NAME, pods, webhook)
     reservations = replace(usual.binder.reservations, runtime_class="")
-    return replace(
+    made = replace(
         usual,
         scheduler=replace(usual.scheduler, plugin_port=0),
         binder=replace(usual.binder, reservations=reservations),
     )
+    return everything.in_sharing_mode(made, mode) if mode else made
 
 
 class Product:
-    """The product on the one local cluster of this process."""
+    """The product on the one local cluster of this process; `mode`: how pods share GPUs, the usual way if empty."""
 
-    def __init__(self) -> None:
+    def __init__(self, mode: str = "") -> None:
+        self.mode = mode
         self._api: Api | None = None
 
     async def run(self, kubeconfig: Path, ready: asyncio.Event) -> None:
@@ -55,7 +62,7 @@ class Product:
         async with connect(kubeconfig) as api:
             self._api = api
             await install(api)
-            compose = partial(everything.compose, settings(kubeconfig.parent / "webhook"))
+            compose = partial(everything.compose, settings(kubeconfig.parent / "webhook", self.mode))
             await live(api, _PROCESS, compose, all_ready=ready)
 
     async def run_pods_only(self, kubeconfig: Path, ready: asyncio.Event) -> None:
@@ -80,11 +87,18 @@ RESERVATION = on_hollow_nodes(_PRODUCT.connection)
 COMPONENTS: Sequence[Component] = (KAI,)
 """What runs on every local cluster, started in this order."""
 
+
+def in_sharing_mode(mode: str) -> Sequence[Component]:
+    """The components, with pods that share GPUs in a mode."""
+    _PRODUCT.mode = mode
+    return COMPONENTS
+
+
 PROGRAMS: Sequence[OnStart] = (RESERVATION,)
 """What pods run; they are asked in this order and the first program wins."""
 
 IMAGES: Images = {
-    "pykai": Image({"kai": (sys.executable, "-m", "pykai.cli.main")}, ("kai",), {"PYTHONUNBUFFERED": "1"}),
+    "pykai": Image({"kai": (sys.executable, "-m", "pykai")}, ("kai",), {"PYTHONUNBUFFERED": "1"}),
 }
 """Whose containers run as processes: with `--bare`, the components that the chart and its operator deploy."""
 

@@ -5,8 +5,7 @@ So `kai replay` measures the scheduler and not the libraries of its neighbours, 
 
 from __future__ import annotations
 
-import os
-import sys
+import gc
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -33,6 +32,16 @@ class Row:
 COMMANDS: dict[str, Row] = {
     "simulate": Row("simulate", "Run Kubernetes manifests on a cluster in memory, in virtual time."),
     "replay": Row("replay", "Run scheduling cycles on a snapshot file of a scheduler."),
+    "explain": Row("explain", "Say why a workload waits, who is before it, and what would start it."),
+    "what-if": Row("what_if", "Say what manifests or changes would do, without making them."),
+    "snapshot": Row("snapshot", "Write what the scheduler sees to a file; with --redact for a bug report."),
+    "diff": Row("snapshot", "Show what changed between two snapshots and their plans."),
+    "queues": Row("overview", "Show the tree of queues: quota, fair share, use, what waits."),
+    "queue": Row("overview", "Show one queue: order of service with positions, what it runs."),
+    "nodes": Row("overview", "Show the GPUs of nodes: who holds and shares them, what is free."),
+    "evictions": Row("overview", "Show who was evicted, for whom, why, and the work lost."),
+    "top": Row("overview", "Follow queues, waiting workloads and evictions in the terminal."),
+    "dashboard": Row("dashboard", "Serve the dashboard: live, or of a snapshot file."),
     "snapshot-tool": Row("snapshot_tool", "Time one cycle on a snapshot file, with the flags of KAI's tool."),
     "fairshare-simulator": Row("fairshare_simulator", "Serve fair shares of queues that a request describes."),
     "time-based-fairshare-simulator": Row(
@@ -79,16 +88,22 @@ class CommandTable(SuggestingGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The subcommand, imported now; None where there is none of that name."""
+        """The subcommand, imported now; None where there is none of that name.
+
+        What modules define lives as long as the process: collecting garbage meanwhile would free nothing.
+        """
         row = COMMANDS.get(cmd_name)
         if row is None:
             return None
+        gc.disable()
         try:
             module = import_module(f"pykai.cli.{row.module}")
         except ModuleNotFoundError as error:
             if (error.name or "").startswith("pykai.local"):
                 raise click.ClickException(_NOT_IN_IMAGE.format(cmd_name)) from error
             raise
+        finally:
+            gc.enable()
         command = getattr(module, cmd_name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return command
@@ -104,19 +119,3 @@ class CommandTable(SuggestingGroup):
 @click.version_option(__version__, prog_name="kai")
 def main() -> None:
     """pykai: a Kubernetes scheduler for AI clusters."""
-
-
-REPEATABLE = ("simulate", "time-based-fairshare-simulator")
-"""Commands whose result depends on nothing but their input: the order of sets must not depend on the process."""
-
-
-def run() -> None:
-    """The command line; repeatable commands start anew with a fixed hash seed."""
-    if sys.argv[1:2] and sys.argv[1] in REPEATABLE and os.environ.get("PYTHONHASHSEED") != "0":
-        fixed = {**os.environ, "PYTHONHASHSEED": "0"}
-        os.execve(sys.executable, [sys.executable, "-m", "pykai.cli.main", *sys.argv[1:]], fixed)
-    main()
-
-
-if __name__ == "__main__":
-    run()

@@ -94,6 +94,7 @@ def _pods(at: Endpoint, scope: PodScope, called: tuple[str, str]) -> list[rules.
         scope.namespace_labels,
         scope.pod_labels,
         scope.guards_devices,
+        scope.checks_resizes,
     )
     client, (mutating, validating) = _client(at), called
     return [rules.mutating_pods(client, selection, mutating), rules.validating_pods(client, selection, validating)]

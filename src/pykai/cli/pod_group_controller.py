@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from pykai.admission.review import Admission
+from pykai.admission.review import AdmissionRules
 from pykai.cli.component import Composition, Part, process_of, run_component
 from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, WORKERS, Flag, takes, warn_ineffective
 from pykai.cli.webhooks import POD_GROUPS, WEBHOOK, Webhooks, WebhookSettings, webhook_settings
@@ -38,7 +38,7 @@ def compose(
     metered = replace(settings, meters=work.meter)
     parts = [Part("podgroup-controller", partial(pod_groups.run, api, watches, metered))]
     if webhook is not None:
-        parts.append(Part("podgroup-webhook", Webhooks(api, Admission(), webhook).run, elected=False))
+        parts.append(Part("podgroup-webhook", Webhooks(api, AdmissionRules(), webhook).run, elected=False))
     return Composition(parts)
 
 

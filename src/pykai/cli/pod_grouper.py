@@ -25,6 +25,7 @@ FLAGS = (
     Flag("nodepool-label-key", names.NODE_POOL_LABEL, "Label that names the node pool."),
     Flag("search-legacy-pg", True, "Keep PodGroups with the names that older versions gave them."),
     Flag("knative-gang-schedule", True, "Group the pods of a Knative revision as a gang."),
+    Flag("deployment-gang-schedule", True, "Group the pods of a Deployment together instead of one by one."),
     Flag("generic-karta-fallback", True, "Group unknown kinds as Karta objects describe."),
     Flag("default-priorities-configmap-name", "", "ConfigMap with priority and preemptibility per kind."),
     Flag("default-priorities-configmap-namespace", "", "Namespace of that ConfigMap."),
@@ -44,6 +45,7 @@ def settings_of(given: dict[str, Any]) -> PodGrouperSettings:
         node_pool_label=given["nodepool_label_key"],
         search_legacy_groups=given["search_legacy_pg"],
         knative_gang=given["knative_gang_schedule"],
+        deployment_gang=given["deployment_gang_schedule"],
         karta_fallback=given["generic_karta_fallback"],
         kind_defaults=(namespace, name) if name else None,
     )

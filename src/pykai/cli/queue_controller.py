@@ -10,7 +10,8 @@ from typing import Any
 import click
 import structlog
 
-from pykai.admission.review import Admission
+from pykai.admission.queues import ENFORCEMENTS, Enforcement
+from pykai.admission.review import AdmissionRules
 from pykai.cli.component import Composition, Part, process_of, run_component
 from pykai.cli.flags import (
     CLIENT,
@@ -38,6 +39,12 @@ log = structlog.get_logger("flags")
 FLAGS = (
     Flag("enable-webhook", True, "Serve the validation of Queues."),
     Flag("enable-quota-validation", False, "Warn about quotas that do not add up along the tree of queues."),
+    Flag(
+        "enforce-quota-violation",
+        "None",
+        "When a limit or quota is reduced below what the queue holds: None, Warning or Block.",
+        check=lambda text: _enforcement_wrong(text),
+    ),
     Flag("metrics-listen-address", ":8080", "Where /metrics is served; 0 for nowhere.", check=address),
     Flag("metrics-namespace", "kai", "Prefix of the metrics' names.", check=metric_prefix),
     Flag("queue-label-to-metric-label", "", "Labels of queues to show on metrics (queueLabel=metricLabel,...)."),
@@ -55,6 +62,17 @@ class QueueControllerSettings:
     metrics_namespace: str = "kai"
     webhook: WebhookSettings | None = None
     compare_quotas: bool = False
+    enforcement: Enforcement = "None"
+
+
+def enforcement_of(text: str) -> Enforcement | None:
+    """The mode that a text names, in whatever case; None for others."""
+    return next((mode for mode in ENFORCEMENTS if mode.lower() == text.lower()), None)
+
+
+def _enforcement_wrong(text: str) -> str:
+    known = ", ".join(ENFORCEMENTS)
+    return "" if enforcement_of(text) else f'invalid quota enforcement mode "{text}": must be one of {known}'
 
 
 def settings_of(given: dict[str, Any]) -> QueueControllerSettings:
@@ -64,6 +82,7 @@ def settings_of(given: dict[str, Any]) -> QueueControllerSettings:
         metrics_namespace=given["metrics_namespace"],
         webhook=webhook_settings(given, QUEUES) if given["enable_webhook"] else None,
         compare_quotas=given["enable_quota_validation"],
+        enforcement=enforcement_of(given["enforce_quota_violation"]) or "None",
     )
 
 
@@ -95,7 +114,9 @@ def compose(settings: QueueControllerSettings, api: Api, watches: InformerFactor
     metered = replace(settings.status, meters=work.meter)
     parts = [Part("queue-controller", partial(queues.run, api, watches, metered))]
     if settings.webhook is not None:
-        admission = Admission(queues=watched_queues(watches), compare_quotas=settings.compare_quotas)
+        admission = AdmissionRules(
+            queues=watched_queues(watches), compare_quotas=settings.compare_quotas, enforcement=settings.enforcement
+        )
         parts.append(Part("queue-webhook", Webhooks(api, admission, settings.webhook).run, elected=False))
     metrics = QueueMetrics(queues_in(watches), settings.labels, settings.metrics_namespace)
     return Composition(parts, [metrics.text])

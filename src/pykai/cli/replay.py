@@ -13,7 +13,6 @@ import time
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +21,16 @@ import msgspec
 import numpy.ma  # noqa: F401  numpy imports it in the middle of the first `unique`: start-up, not a cycle
 
 from pykai.cache.cluster import Change, ClusterCache
-from pykai.config import scheduler, snapshot
-from pykai.config.fields import FieldError, below, field_error
-from pykai.engine.budgets import UNLIMITED, Clock
+from pykai.config import snapshot
+from pykai.config.fields import FieldError, field_error
+from pykai.engine.budgets import Clock
 from pykai.engine.decide import decide
-from pykai.engine.policy import Policy
-from pykai.model.params import SchedulerParams
-from pykai.model.plan import Plan
-from pykai.model.statistics import ScenarioState, SearchResult, SearchStatistics
+from pykai.explain.source import of_file
+from pykai.explain.source import opened as source_of
+from pykai.model.plan import Plan, ScenarioState, SearchResult, SearchStatistics
 from pykai.objects import units
 from pykai.objects.snapshot_file import SnapshotFile
 from pykai.objects.units import parse_timestamp
-from pykai.plugins import registry
 from pykai.scheduler.process_memory import gc_disabled, keep_freed_memory
 from pykai.simulate import pod_checks
 
@@ -82,30 +79,22 @@ class Replay:
     """A parsed file with what its cycles need. `now`: seconds since the epoch."""
 
     def __init__(self, file: SnapshotFile, now: float) -> None:
-        self.file = file
-        self.now = now
-        self.params: SchedulerParams = snapshot.params(file)
-        with below("config"):
-            policy = scheduler.policy(scheduler.read(file.config), registry.make, registry.BUILT_IN)
-        self.policy: Policy = replace(policy, budgets=UNLIMITED)
+        self._source = of_file(file, now)
+        self.file, self.now = file, now
+        self.params, self.policy = self._source.params, self._source.policy
 
     def cycle(self) -> tuple[Plan, CycleFigures]:
         """One cycle from the file's state, parsed."""
-        return self._cycle(self._loaded)
+        return self._cycle(self._source.cache)
 
     def plan(self, clock: Clock) -> Plan:
         """The plan of one cycle, whose statistics are in seconds of this clock."""
-        return decide(self._loaded().snapshot(self.now), self.policy, self.now, clock)
-
-    def _loaded(self) -> ClusterCache:
-        cache = ClusterCache(self.params)
-        cache.load(self.file.raw_objects.all())
-        return cache
+        return decide(self._source.cache().snapshot(self.now), self.policy, self.now, clock)
 
     def warm_cycles(self, count: int) -> list[CycleFigures]:
         """Cycles from the file's state as a live scheduler has it: in a cache that has seen a cycle before."""
         cache = ClusterCache(self.params)
-        for obj in self.file.raw_objects.all():
+        for obj in self._source.objects:
             cache.apply(Change(obj))
         return [self._cycle(cache.copy)[1] for _ in range(count + 1)][1:]
 
@@ -168,7 +157,8 @@ class _Refused(click.ClickException):
     exit_code = 2
 
 
-def _instant(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
+def instant(ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
+    """The value of an option that is a time, in seconds since the epoch."""
     found = parse_timestamp(text)
     if text is not None and found is None:
         raise click.BadParameter(f"{text!r} is not a time such as 2026-01-31T12:00:00Z")
@@ -179,13 +169,16 @@ def _instant(ctx: click.Context, param: click.Parameter, text: str | None) -> fl
 @click.argument("file", metavar="SNAPSHOT.zip", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--cycles", default=1, show_default=True, type=click.IntRange(1), help="How many, each from the file.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object with counts and timings instead of the plan.")
+@click.option(
+    "-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True, help="The plan."
+)
 @click.option("--warm", is_flag=True, help="As many cycles again as a live scheduler has them: with a filled cache.")
 @click.option("--rows", default=20, show_default=True, type=click.IntRange(0), help="Rows to show of each table.")
 @click.option(
-    "--now", callback=_instant, help="The time the cycle takes place at.  [default: the newest time in the file]"
+    "--now", callback=instant, help="The time the cycle takes place at.  [default: the newest time in the file]"
 )
 def replay(  # noqa: PLR0913 - one parameter for each option
-    file: Path, cycles: int, as_json: bool, warm: bool, rows: int, now: float | None
+    file: Path, cycles: int, as_json: bool, output: str, warm: bool, rows: int, now: float | None
 ) -> None:
     """Run scheduling cycles on a snapshot file and show what would be decided.
 
@@ -198,6 +191,9 @@ def replay(  # noqa: PLR0913 - one parameter for each option
         again = run_warm_cycles(run, cycles) if warm else None
     if as_json:
         click.echo(msgspec.json.encode({**found, **({} if again is None else {"warm": again})}))
+    elif output != "table":
+        data = plan_document(plan)
+        click.echo(msgspec.json.format(msgspec.json.encode(data)) if output == "json" else msgspec.yaml.encode(data))
     else:
         _show(plan, figures, rows)
         for number, cycle in enumerate(again or (), 1):
@@ -206,9 +202,8 @@ def replay(  # noqa: PLR0913 - one parameter for each option
 
 def opened(file: Path, now: float | None = None) -> Replay:
     """The file, ready for its cycles; `now` None: the newest time in it. FieldError names what is wrong with it."""
-    parsed = snapshot.load(file)
-    with below(f"{file}: {snapshot.MEMBER}: "):
-        return Replay(parsed, now or snapshot.observed_at(parsed) or time.time())
+    source = source_of(file, now)
+    return Replay(source.file, source.now)
 
 
 @contextmanager
@@ -239,6 +234,36 @@ def run_warm_cycles(run: Replay, cycles: int) -> list[CycleFigures]:
     """The figures of cycles with a filled cache."""
     with gc_disabled():
         return run.warm_cycles(cycles)
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """The plan as data: what is bound, promised and evicted, and why the rest waits."""
+    return {
+        "binds": [{**msgspec.to_builtins(each), "pod": "/".join(each.pod)} for each in plan.binds],
+        "nominations": [{"pod": "/".join(each.pod), "node": each.node} for each in plan.nominations],
+        "evictions": [
+            {
+                "pod": "/".join(each.pod),
+                "workload": "/".join(each.gang),
+                "action": each.action,
+                "for": "/".join(each.evictor or ()),
+                "movesTo": each.moves_to,
+                "message": each.message,
+            }
+            for each in plan.evictions
+        ],
+        "waiting": [
+            {
+                "workload": "/".join(each.gang),
+                "pods": {"/".join(pod): text for pod, text in each.pods.items()},
+                "reason": msgspec.to_builtins(each.dominant),
+                "actions": msgspec.to_builtins(each.actions),
+                "message": each.message,
+                "notReady": each.not_ready,
+            }
+            for each in plan.verdicts
+        ],
+    }
 
 
 def _raw_objects(file: Path) -> Any:

@@ -18,10 +18,9 @@ import structlog
 
 from pykai.cli.component import reported_errors, set_up_logs
 from pykai.cli.flags import LOGS, Flag, takes, warn_ineffective
-from pykai.hollow.nvml import FakeNvml
-from pykai.hollow.settings import Log as PodLog
-from pykai.hollow.settings import OnStart, Program
-from pykai.hollow.shapes import Device
+from pykai.hollow.hollow_node import Device, FakeNvml
+from pykai.hollow.kubelet_settings import Log as PodLog
+from pykai.hollow.kubelet_settings import OnStart, Program
 from pykai.kube.api import Api, Object, Patch, Ref
 from pykai.kube.auth import find_access
 from pykai.kube.client import HttpApi

@@ -14,12 +14,22 @@ import structlog
 
 from pykai import __version__
 from pykai.cli.component import Composition, Part, Process, own_host, run_component
-from pykai.cli.flags import CLIENT, ELECTION, Flag, address, at_least, metric_prefix, port, takes, warn_ineffective
+from pykai.cli.flags import (
+    CLIENT,
+    ELECTION,
+    SHARING_MODE,
+    Flag,
+    address,
+    at_least,
+    metric_prefix,
+    port,
+    takes,
+    warn_ineffective,
+)
 from pykai.config import scheduler as configuration
 from pykai.config.fields import FieldError
 from pykai.config.scheduler import SchedulerConfig, remarks
 from pykai.config.usage import UsageConfig, read_usage_config
-from pykai.controllers.loop import Pace, ReconcileLoop
 from pykai.controllers.usage import QUERY_LATENCY, UsageLister, UsageSource, source_of
 from pykai.engine.policy import Policy
 from pykai.kube.api import Api
@@ -27,6 +37,7 @@ from pykai.kube.clock import wall
 from pykai.kube.informer import InformerFactory
 from pykai.kube.lease import scheduler_lease
 from pykai.kube.transport import Settings as ClientSettings
+from pykai.kube.workqueue import Pace, ReconcileLoop
 from pykai.model.params import SchedulerParams
 from pykai.objects import names, units
 from pykai.observe import logs
@@ -35,8 +46,8 @@ from pykai.plugins import registry
 from pykai.scheduler.debug_server import SnapshotContext, debug_routes, job_order, may_read, serving, write_snapshot
 from pykai.scheduler.decision import Decision
 from pykai.scheduler.process_memory import keep_freed_memory
+from pykai.scheduler.queueing_hints import Debounce
 from pykai.scheduler.scheduler import ALONE, LiveScheduler, Options, Policies, unobserved
-from pykai.scheduler.trigger import Debounce
 from pykai.scheduler.writer_context import Colocated
 from pykai.verify.judge import verify
 
@@ -53,6 +64,7 @@ FLAGS = (
     Flag("cpu-worker-node-label-key", names.CPU_WORKER_LABEL, "Label of CPU workers."),
     Flag("gpu-worker-node-label-key", names.GPU_WORKER_LABEL, "Label of GPU workers."),
     Flag("mig-worker-node-label-key", names.MIG_WORKER_LABEL, "Label of nodes with MIG devices."),
+    SHARING_MODE,
     Flag("resource-reservation-app-label", names.RESERVATION_APP, "Label `app` of reservation pods."),
     Flag(
         "max-consolidation-preemptees",
@@ -67,7 +79,7 @@ FLAGS = (
     Flag("stuck-in-releasing-threshold", "2m", "How long a pod may take to end before it counts as staying."),
     Flag("schedule-csi-storage", False, "Take the storage capacity of nodes into account."),
     Flag("detailed-fit-errors", False, "Tell for every node why it does not fit."),
-    Flag("update-pod-eviction-condition", False, "Mark evicted pods with the condition DisruptionTarget."),
+    Flag("update-pod-eviction-condition", True, "Mark evicted pods with the condition DisruptionTarget."),
     Flag("num-of-status-recording-workers", 5, "How many status writes are under way at once.", check=at_least(1)),
     Flag("listen-address", ":8080", "Where /metrics, /healthz and /readyz are served; 0 for nowhere.", check=address),
     Flag("plugin-server-port", 8081, "Port on loopback for /get-snapshot and /get-job-order.", check=port),
@@ -143,6 +155,7 @@ def params_of(given: dict[str, Any]) -> SchedulerParams:
         stuck_in_releasing=_seconds(given, "stuck-in-releasing-threshold"),
         detailed_fit_errors=given["detailed_fit_errors"],
         update_eviction_condition=given["update_pod_eviction_condition"],
+        nvfractions=given["gpu_sharing_mode"] == names.NVFRACTIONS,
     )
 
 

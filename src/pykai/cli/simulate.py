@@ -6,49 +6,42 @@ import asyncio
 import gc
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from pykai.admission import review
-from pykai.admission.in_process import webhooks
-from pykai.admission.pods import PodSettings
-from pykai.cli import all as everything
-from pykai.cli.component import COLLECTED_AFTER, Process, live
+from pykai.cli.component import COLLECTED_AFTER, reported_errors
+from pykai.cli.fault_campaign import SEEDS, play_faults
 from pykai.cli.flags import no_nan
-from pykai.cli.reservation import on_hollow_nodes
+from pykai.cli.simulated_product import SimulatedProduct
 from pykai.config import scheduler, snapshot
 from pykai.config.fields import FieldError, below
 from pykai.config.scheduler import SchedulerConfig, remarks
 from pykai.config.usage import read_usage_config
-from pykai.hollow.settings import OnStart
-from pykai.kube.api import Api
-from pykai.kube.memory import Admission
 from pykai.model.params import SchedulerParams
-from pykai.objects import crds, names, units
-from pykai.observe import logs
+from pykai.objects import units
 from pykai.plugins import registry
+from pykai.scheduler.decision import Decision
 from pykai.scheduler.informers import SOURCES
-from pykai.scheduler.trigger import Debounce
-from pykai.simulate import generate, installed, manifests, validation
-from pykai.simulate.cluster import BrokenError, Hooks, Progress, Setting, Simulation
+from pykai.scheduler.scheduler import unobserved
+from pykai.simulate import generate, installed, manifests, traces, validation
+from pykai.simulate.cluster import BrokenError, Progress, Setting, Simulation
 from pykai.simulate.document import document
-from pykai.simulate.faults import END_SECONDS as FAULTS_END
-from pykai.simulate.faults import FaultyProduct
 from pykai.simulate.history import Event, Outcome
-from pykai.simulate.manifests import Manifest, ManifestError, Object, Origin, is_read_from_a_cluster
+from pykai.simulate.manifests import Manifest, ManifestError, Origin, is_read_from_a_cluster
 from pykai.simulate.timeline import clock
 from pykai.simulate.validation import Admitted, ManifestsError
 
-_PROCESS = Process("kai", metrics_address="0", health_address="0")
+if TYPE_CHECKING:
+    from pykai.dashboard.simulated import Noted
+
 SNAPSHOTS = (".zip", ".gzip")
-GENERATED = ("--nodes", "--jobs")
+GENERATED = ("--nodes", "--jobs", "--trace")
 LINE_SECONDS = 10.0
 """Between two lines about the progress of a long run."""
 
@@ -67,55 +60,13 @@ class Order(msgspec.Struct, frozen=True):
     nodes: int = 0
     gpus: int = 8
     jobs: int = 0
+    trace: str = ""
     seed: int = 0
     job_seconds: float = Setting().job_runs
     config: Path | None = None
 
 
 # --------------------------------------------------------------------------------------------------------- composition
-class SimulatedProduct:
-    """All components as `kai all` composes them, without ports: the product of a simulation."""
-
-    def __init__(
-        self, config: SchedulerConfig, params: SchedulerParams | None = None, debounce: Debounce | None = None
-    ) -> None:
-        self._config = config
-        self._debounce = debounce or Debounce()
-        self._params = params or SchedulerParams()
-        self._pods = PodSettings(gpu_sharing=True, fraction_runtime_class="")
-        self._faults = logs.collect_errors()
-
-    def admission(self, queues: Callable[[], Mapping[str, Object]], warn: Callable[[str], None]) -> Sequence[Admission]:
-        """See `cluster.Product`."""
-        return [webhooks(review.Admission(self._pods, queues), warn)]
-
-    def definitions(self) -> Sequence[Object]:
-        """See `cluster.Product`."""
-        return crds.manifests()
-
-    def faults(self) -> Sequence[str]:
-        """See `cluster.Product`: what components log as errors."""
-        return self._faults
-
-    def programs(self, api: Api) -> OnStart:
-        """See `cluster.Product`."""
-        return on_hollow_nodes(lambda: api)
-
-    async def run(self, api: Api, hooks: Hooks, ready: asyncio.Event) -> None:
-        """See `cluster.Product`."""
-        await live(api, _PROCESS, partial(everything.compose, self._settings(hooks)), all_ready=ready)
-
-    def _settings(self, hooks: Hooks) -> everything.AllSettings:
-        usual = everything.settings_for(names.SCHEDULER_NAME, self._pods, None)
-        options = replace(usual.scheduler.options, params=self._params, debounce=self._debounce)
-        chosen = replace(usual.scheduler, options=options, config=self._config, plugin_port=None, observe=hooks.observe)
-        if hooks.past is not None:
-            past = hooks.past
-            chosen = replace(chosen, usage_source=lambda _: past)
-        reservations = replace(usual.binder.reservations, runtime_class="")
-        return replace(usual, scheduler=chosen, binder=replace(usual.binder, reservations=reservations))
-
-
 @dataclass(frozen=True)
 class Input:
     """What is simulated: objects, what the user should know about them, and the scheduler's own settings."""
@@ -141,6 +92,9 @@ def read_input(order: Order) -> Input:
     found, note = validation.relevant(found)
     if order.jobs:
         found += _generated_jobs(order, found)
+    if order.trace:
+        gpus = order.nodes * order.gpus
+        found += traces.manifests(traces.day(gpus, order.seed), traces.quotas(gpus))
     objects = validation.admit([*installed.missing(found), *found])
     if not any(one.obj.get("kind") == "Node" for one in found):
         raise FieldError("no nodes", "add a Node to the manifests, or generate some with --nodes 10 --gpus 8")
@@ -172,8 +126,8 @@ def _leaf_queues(found: Sequence[Manifest]) -> list[str]:
     return sorted({queue["metadata"]["name"] for queue in queues} - parents)
 
 
-def simulation(order: Order) -> tuple[Simulation, list[str]]:
-    """The run an order asks for, and notes on it; what is wrong with it is refused."""
+def simulation(order: Order, observe: Callable[[Decision], None] = unobserved) -> tuple[Simulation, list[str]]:
+    """The run an order asks for, and notes on it; what is wrong with it is refused. `observe`: takes its decisions."""
     given = read_input(order)
     start = started(given.objects)
     with below(f"{order.config}: "):
@@ -181,7 +135,7 @@ def simulation(order: Order) -> tuple[Simulation, list[str]]:
         past = read_usage_config(given.config.usage_db, start) if given.config.usage_db else None
     setting = Setting(seed=order.seed, start=start, job_runs=order.job_seconds, usage=past)
     arrivals = [one.arrival(order.seed) for one in given.objects]
-    product = SimulatedProduct(given.config, given.params)
+    product = SimulatedProduct(given.config, given.params, observe=observe)
     written = [one for one in arrivals if not one.source.startswith(GENERATED)]
     if refused := Simulation(product, written, setting).refusals():
         raise FieldError("", "\n".join(refused))
@@ -221,8 +175,11 @@ def _duration(ctx: click.Context, param: click.Parameter, text: str | None) -> f
 @click.option("--nodes", default=0, type=click.IntRange(0), help="Add so many generated nodes.")
 @click.option("--gpus", default=8, show_default=True, type=click.IntRange(0), help="GPUs of each generated node.")
 @click.option("--jobs", default=0, type=click.IntRange(0), help="Add so many generated jobs.")
+@click.option("--trace", type=click.Choice(["", traces.NAME]), default="", help="Add a day of jobs as on this cluster.")
 @click.option(
-    "--until", callback=_duration, help="Stop after this time, such as 90s or 2h.  [default: when all is quiet]"
+    "--until",
+    callback=_duration,
+    help="Stop after this time, such as 90s or 2h.  [default: when all is quiet; of a trace after a day]",
 )
 @click.option("--seed", default=0, show_default=True, help="What is drawn by chance depends on it and on nothing else.")
 @click.option(
@@ -234,14 +191,23 @@ def _duration(ctx: click.Context, param: click.Parameter, text: str | None) -> f
     help="How long a Job's pod runs without annotation pykai.io/run-seconds.",
 )
 @click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Scheduler configuration.")
-@click.option("--faults", type=int, metavar="SEED", help="Play a random history with faults instead, and check it.")
+@click.option("--faults", type=SEEDS, metavar="SEED[-LAST]", help="Play and check random histories with faults.")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
 @click.option("--rows", default=40, show_default=True, type=click.IntRange(1), help="Rows to show of each table.")
 @click.option("--events", type=click.File("w"), help="Write every event to this file, as a line of JSON each.")
 @click.option(
     "--report", type=click.Path(file_okay=False, path_type=Path), help="Write plots and a page to this folder."
 )
-def simulate(until: float | None, output: str, rows: int, events: Any, report: Path | None, **options: Any) -> None:
+@click.option("--dashboard", is_flag=True, help="Then show the run in a browser, at any of its moments, until Ctrl-C.")
+def simulate(  # noqa: PLR0913 - what is done with the outcome
+    until: float | None,
+    output: str,
+    rows: int,
+    events: Any,
+    report: Path | None,
+    dashboard: bool,
+    **options: Any,
+) -> None:
     """Run Kubernetes manifests on a cluster in memory, in virtual time.
 
     Objects come from YAML files, from standard input (-, such as `kubectl get nodes,queues,podgroups,pods -A -o yaml`),
@@ -255,8 +221,13 @@ def simulate(until: float | None, output: str, rows: int, events: Any, report: P
     order = Order(**options)
     if not order.paths and not order.nodes:
         raise click.UsageError("nothing to simulate: name files or directories, or use --nodes")
+    if order.trace and not order.nodes:
+        raise click.UsageError("a trace is made for the generated nodes: say --nodes")
+    if order.trace and until is None:
+        until = traces.DAY
     gc.set_threshold(*COLLECTED_AFTER)
-    outcome, notes = _run(order, until)
+    noted = _noted() if dashboard else None
+    run, outcome, notes = _run(order, until, noted.observe if noted else unobserved)
     for remark in (*remarks_of(order.config), *notes, *outcome.history.remarks):
         click.echo(f"note: {remark}", err=True)
     if events is not None:
@@ -264,34 +235,37 @@ def simulate(until: float | None, output: str, rows: int, events: Any, report: P
     if report is not None:
         write_report(outcome, report)
     _show(outcome, order.seed, output, rows)
+    if noted is not None:
+        _serve(order, noted, run, outcome)
 
 
-def play_faults(seed: int) -> None:
-    """Play the history of a seed; what the checks find is shown, and ends the command with code 1."""
-    product = FaultyProduct(SimulatedProduct(SchedulerConfig()), seed)
-    found = generate.small_cluster(seed)
-    arrivals = [one.arrival(seed) for one in validation.admit([*installed.missing(found), *found])]
+def _noted() -> Noted:
+    from pykai.dashboard.simulated import Noted  # templates and pages are not for every simulation
+
+    return Noted()
+
+
+def _serve(order: Order, noted: Noted, run: Simulation, outcome: Outcome) -> None:
+    """Show the run in a browser until Ctrl-C."""
+    from pykai.cli.dashboard import PORT, serve_by_hand
+    from pykai.dashboard.simulated import simulated_board
+
+    name = " ".join(map(str, order.paths)) or f"{order.nodes} nodes, {order.jobs} jobs"
+    board = simulated_board(name, noted, outcome, run.setting.start)
+    with reported_errors():
+        asyncio.run(serve_by_hand(board, PORT))
+
+
+def _run(
+    order: Order, until: float | None, observe: Callable[[Decision], None]
+) -> tuple[Simulation, Outcome, list[str]]:
     try:
-        outcome = Simulation(product, arrivals, Setting(seed=seed)).play(FAULTS_END)
-    except BrokenError as error:
-        product.violations.append(str(error))
-        outcome = None
-    pods = f"{len(outcome.history.lives)} pods, " if outcome else ""
-    click.echo(f"seed {seed}: {pods}" + ", ".join(f"{count} {kind}" for kind, count in sorted(product.counts.items())))
-    for violation in dict.fromkeys(product.violations):
-        click.echo(f"  violation: {violation}")
-    if product.violations:
-        sys.exit(1)
-
-
-def _run(order: Order, until: float | None) -> tuple[Outcome, list[str]]:
-    try:
-        run, notes = simulation(order)
+        run, notes = simulation(order, observe)
     except (ManifestError, ManifestsError, FieldError) as error:
         raise RefusedError(str(error)) from error
     if run.setting.usage is not None and until is None:
         raise click.UsageError("past use counts (usageDBConfig), so the run has no end of its own: say --until")
-    return play(run, until), notes
+    return run, play(run, until), notes
 
 
 def play(run: Simulation, until: float | None) -> Outcome:

@@ -13,12 +13,13 @@ from typing import Any, TextIO
 import click
 
 from pykai.cli.flags import Flag, takes, warn_ineffective
-from pykai.cli.simulate import RefusedError, SimulatedProduct, play, write_report
+from pykai.cli.simulate import RefusedError, play, write_report
+from pykai.cli.simulated_product import SimulatedProduct
 from pykai.config.fields import FieldError
 from pykai.config.scheduler import PluginChoice, SchedulerConfig
 from pykai.observe import logs
 from pykai.plugins import registry
-from pykai.scheduler.trigger import Debounce
+from pykai.scheduler.queueing_hints import Debounce
 from pykai.simulate import installed, time_based, validation
 from pykai.simulate.cluster import Simulation
 from pykai.simulate.manifests import ManifestError

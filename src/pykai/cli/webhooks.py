@@ -17,33 +17,43 @@ from typing import Any
 import structlog
 
 from pykai.admission import registration as rules
-from pykai.admission import review
 from pykai.admission.certificates import ca_bundle, renew
+from pykai.admission.resize import QuotaFacts
+from pykai.admission.review import (
+    MUTATE_POD,
+    VALIDATE_POD,
+    VALIDATE_POD_GROUP,
+    VALIDATE_QUEUE,
+    VALIDATE_RESIZE,
+    VALIDATE_TOPOLOGY,
+    AdmissionRules,
+)
 from pykai.admission.server import SERVING_CERTIFICATES, Listen, WebhookServer
+from pykai.cache.podgroups import SEMI_PREEMPTIBLE, effective_preemptibility
 from pykai.cli.component import own_host
 from pykai.cli.flags import Flag, port
 from pykai.controllers.unstructured import UnstructuredView
 from pykai.kube.api import Api, Object, Resource
-from pykai.kube.errors import AlreadyExists, Conflict, NotFound
+from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from pykai.kube.informer import InformerFactory
-from pykai.kube.resources import MUTATING_WEBHOOK, PRIORITY_CLASS, QUEUE, VALIDATING_WEBHOOK
-from pykai.objects import kinds
+from pykai.kube.resources import MUTATING_WEBHOOK, POD_GROUP, PRIORITY_CLASS, QUEUE, VALIDATING_WEBHOOK
+from pykai.objects import kinds, names
 
 _TRIES = 10
 log = structlog.get_logger("webhook")
 
-PODS = (review.MUTATE_POD, review.VALIDATE_POD, review.VALIDATE_TOPOLOGY)
-QUEUES = (review.VALIDATE_QUEUE,)
-POD_GROUPS = (review.VALIDATE_POD_GROUP,)
+PODS = (MUTATE_POD, VALIDATE_POD, VALIDATE_RESIZE, VALIDATE_TOPOLOGY)
+QUEUES = (VALIDATE_QUEUE,)
+POD_GROUPS = (VALIDATE_POD_GROUP,)
 
 Register = Callable[[rules.Client, rules.PodSelection], rules.Configuration]
 REGISTRATIONS: Mapping[str, tuple[Resource, Register]] = {
-    review.MUTATE_POD: (MUTATING_WEBHOOK, rules.mutating_pods),
-    review.VALIDATE_POD: (VALIDATING_WEBHOOK, rules.validating_pods),
-    review.VALIDATE_QUEUE: (VALIDATING_WEBHOOK, lambda client, pods: rules.validating_queues(client)),
-    review.VALIDATE_POD_GROUP: (VALIDATING_WEBHOOK, lambda client, pods: rules.validating_pod_groups(client)),
+    MUTATE_POD: (MUTATING_WEBHOOK, rules.mutating_pods),
+    VALIDATE_POD: (VALIDATING_WEBHOOK, rules.validating_pods),
+    VALIDATE_QUEUE: (VALIDATING_WEBHOOK, lambda client, pods: rules.validating_queues(client)),
+    VALIDATE_POD_GROUP: (VALIDATING_WEBHOOK, lambda client, pods: rules.validating_pod_groups(client)),
 }
-"""Which configuration each path is registered by; topologies are registered together with pods."""
+"""Which configuration each path is registered by; topologies and resizes are registered together with pods."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +74,7 @@ class WebhookSettings:
 class Webhooks:
     """The server of one component; `run` serves until it is cancelled."""
 
-    def __init__(self, api: Api, admission: review.Admission, settings: WebhookSettings) -> None:
+    def __init__(self, api: Api, admission: AdmissionRules, settings: WebhookSettings) -> None:
         self._api = api
         self._settings = settings
         listen = Listen(
@@ -151,6 +161,47 @@ def watched_priority_classes(watches: InformerFactory) -> Callable[[], Collectio
     """The names of the priority classes there are."""
     watch = watches.of(PRIORITY_CLASS, kinds.PriorityClass)
     return lambda: [name for (_, name), _ in watch.items()]
+
+
+async def quota_facts(api: Api, pod: Mapping[str, Any]) -> QuotaFacts:
+    """What the resize of a pod is judged against; whatever is not known, or cannot be read, refuses nothing."""
+    metadata = pod.get("metadata") or {}
+    name = (metadata.get("annotations") or {}).get(names.POD_GROUP_ANNOTATION) or ""
+    try:
+        group = await api.get(POD_GROUP.ref(name, metadata.get("namespace") or ""), Object) if name else {}
+        queues = await _with_ancestors(api, (group.get("spec") or {}).get("queue") or "")
+        fixed = await _non_preemptible(api, group, metadata.get("name") or "") if queues else False
+    except ApiError as error:
+        log.warning("resize not checked", pod=metadata.get("name"), error=error.message)
+        return QuotaFacts()
+    return QuotaFacts(name, fixed, queues)
+
+
+async def _with_ancestors(api: Api, name: str) -> list[Object]:
+    """A queue and all above it; none where one of them does not exist."""
+    found: dict[str, Object] = {}
+    while name and name not in found:
+        try:
+            found[name] = await api.get(QUEUE.ref(name), Object)
+        except NotFound:
+            return []
+        name = (found[name].get("spec") or {}).get("parentQueue") or ""
+    return list(found.values())
+
+
+async def _non_preemptible(api: Api, group: Object, pod: str) -> bool:
+    """Whether the pod counts as non-preemptible: by its group, or as one of those that a group keeps."""
+    spec, status = group.get("spec") or {}, group.get("status") or {}
+    stated = spec.get("preemptibility") or ""
+    if stated == SEMI_PREEMPTIBLE:
+        return pod in ((status.get("schedulingState") or {}).get("corePods") or ())
+    if stated:
+        return not effective_preemptibility(stated, 0)
+    try:
+        found = await api.get(PRIORITY_CLASS.ref(spec.get("priorityClassName") or ""), kinds.PriorityClass)
+    except NotFound:
+        return False
+    return not effective_preemptibility("", found.value)
 
 
 WEBHOOK = (

@@ -109,7 +109,7 @@ def each(text: str) -> Iterator[object]:
 
 
 def _check_depth(text: str) -> None:
-    """FieldError where parts are nested deeper than anybody writes: libyaml's composer would overflow the stack.
+    """FieldError for excessive nesting: libyaml's composer would overflow the stack.
 
     A glance at brackets and indentation is enough for most texts; the events of the parser are exact.
     """

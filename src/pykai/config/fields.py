@@ -1,4 +1,4 @@
-"""Refusals that name a field: every wrong input is answered with where it is and what was expected.
+"""Errors that name a field: wrong input is rejected with its location and the expected value.
 
 The checks `name` to `taints` are of parts that many objects have: what an API server would refuse of them, each problem
 as the path of the field and what is wrong with it.
@@ -123,7 +123,7 @@ def joined(above: str, below: str) -> str:
 
 
 def _plain(what: str) -> str:
-    """`Expected `int | null`, got `str`` in the words of the file."""
+    """`Expected `int | null`, got `str`` with the type names of YAML."""
     missing = re.fullmatch(r"Object missing required field `(.+)`", what)
     if missing:
         return f"{missing[1]} is missing"

@@ -111,7 +111,7 @@ def policy(config: SchedulerConfig, make: Make, built_in: Sequence[str]) -> Poli
 
 
 def plugin_names(config: SchedulerConfig, built_in: Sequence[str]) -> tuple[str, ...]:
-    """The names of the plugins that run; `built_in`: those that do where the configuration names none."""
+    """The names of the plugins that run; `built_in`: the default if the configuration names none."""
     return tuple(built_in) if config.plugins is None else tuple(choice.name for choice in config.plugins)
 
 
@@ -265,7 +265,7 @@ def remarks(config: SchedulerConfig, make: Make) -> list[str]:
 
 def _of_plugin(choice: PluginChoice, before: tuple[PluginChoice, ...], make: Make) -> Iterator[str]:
     if choice.name in (other.name for other in before):
-        yield f"{choice.path}.name: plugin {choice.name} is named before: its word counts twice"
+        yield f"{choice.path}.name: plugin {choice.name} is listed twice and counts twice"
     asked = _asked_for(choice, make)
     known = f"known: {', '.join(sorted(asked))}" if asked else "it takes none"
     for name, text in choice.arguments.items():

@@ -76,6 +76,7 @@ def params(file: SnapshotFile) -> SchedulerParams:
         detailed_fit_errors=given.detailed_fit_errors,
         update_eviction_condition=given.update_pod_eviction_condition,
         dra_enabled=_serves_dra(file),
+        nvfractions=given.gpu_sharing_mode == names.NVFRACTIONS,
     )
 
 

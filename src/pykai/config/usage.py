@@ -85,33 +85,33 @@ def _restricts_nothing(field: str) -> bool:
     return any(part in ("*", "?", "*/1", "?/1") for part in field.split(","))
 
 
-def _field(text: str, name: str, lowest: int, highest: int, words: tuple[str, ...]) -> frozenset[int]:
+def _field(text: str, name: str, lowest: int, highest: int, names: tuple[str, ...]) -> frozenset[int]:
     found: set[int] = set()
     for part in text.lower().split(","):
         span, slash, step = part.partition("/")
         if slash and not (step.isdigit() and int(step) > 0):
             raise ValueError(f"{name}: {part!r} has no step of at least 1")
-        first, last = _span(span, bool(slash), (name, lowest, highest, words))
+        first, last = _span(span, bool(slash), (name, lowest, highest, names))
         found |= set(range(first, last + 1, int(step) if slash else 1))
     return frozenset(found)
 
 
 def _span(text: str, stepped: bool, field: tuple[str, int, int, tuple[str, ...]]) -> tuple[int, int]:
-    name, lowest, highest, words = field
-    last_of_all = lowest + len(words) - 1 if words else highest
+    name, lowest, highest, names = field
+    last_of_all = lowest + len(names) - 1 if names else highest
     if text in ("*", "?"):
         return lowest, last_of_all
     first, dash, last = text.partition("-")
-    begin = _number(first, lowest, words)
-    end = _number(last, lowest, words) if dash else (last_of_all if stepped else begin)
+    begin = _number(first, lowest, names)
+    end = _number(last, lowest, names) if dash else (last_of_all if stepped else begin)
     if begin is None or end is None or not lowest <= begin <= end <= highest:
         raise ValueError(f"{name}: {text!r} is not in {lowest}-{highest}")
     return begin, end
 
 
-def _number(text: str, lowest: int, words: tuple[str, ...]) -> int | None:
-    if text in words:
-        return words.index(text) + lowest
+def _number(text: str, lowest: int, names: tuple[str, ...]) -> int | None:
+    if text in names:
+        return names.index(text) + lowest
     return int(text) if text.isdigit() else None
 
 

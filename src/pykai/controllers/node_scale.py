@@ -17,7 +17,6 @@ from typing import Any, Final
 
 import structlog
 
-from pykai.controllers.loop import Meters, Pace, ReconcileLoop, unmetered
 from pykai.controllers.unstructured import Object, unstructured_pod
 from pykai.kube.api import EVERYTHING, Api, Patch, Selection
 from pykai.kube.clock import steady
@@ -25,7 +24,8 @@ from pykai.kube.errors import AlreadyExists, Conflict, NotFound
 from pykai.kube.informer import InformerFactory
 from pykai.kube.informer_store import Change
 from pykai.kube.resources import POD
-from pykai.objects import gpu_request, kinds, names, units
+from pykai.kube.workqueue import Meters, Pace, ReconcileLoop, unmetered
+from pykai.objects import gpu_request, kinds, names, nvfractions, units
 from pykai.objects.units import sum_resources
 
 COOL_DOWN = 60.0
@@ -40,7 +40,6 @@ _NAME_LENGTH = 253
 _LABEL_LENGTH = 63
 _TERMINAL_PHASES = frozenset({"Succeeded", "Failed"})
 _PASS = "all pods"
-_SHARES = (names.GPU_FRACTION, names.GPU_MEMORY)
 log = structlog.get_logger("node-scale-adjuster")
 
 
@@ -131,7 +130,7 @@ class ScalingSettings:
 
 
 @dataclass(frozen=True)
-class Share:
+class DeviceRequest:
     """The share of each device that a waiting pod requests, in hundredths, and the number of devices."""
 
     hundredths: int
@@ -187,14 +186,14 @@ def is_waiting(pod: Object, scheduler_name: str) -> bool:
     return (
         not pod["spec"].get("nodeName")
         and pod["spec"].get("schedulerName") == scheduler_name
-        and bool(annotations.get(names.GPU_FRACTION) or annotations.get(names.GPU_MEMORY))
+        and _asks_for_share(annotations)
         and pod.get("status", {}).get("phase") not in _TERMINAL_PHASES
         and condition is not None
         and _is_unschedulable(condition)
     )
 
 
-def waiting_shares(pods: Iterable[Object], settings: ScalingSettings) -> dict[tuple[str, str], Share]:
+def waiting_shares(pods: Iterable[Object], settings: ScalingSettings) -> dict[tuple[str, str], DeviceRequest]:
     """The valid shares that pods request, by (namespace, name) and in this order."""
     shares = {}
     for pod in sorted(pods, key=_key):
@@ -204,26 +203,33 @@ def waiting_shares(pods: Iterable[Object], settings: ScalingSettings) -> dict[tu
     return shares
 
 
-def devices_needed(shares: Iterable[Share]) -> int:
+def devices_needed(shares: Iterable[DeviceRequest]) -> int:
     """The number of whole devices that hold these shares, packed tightly."""
     return math.ceil(sum(share.hundredths * share.devices for share in shares) / 100)
 
 
-def _share(annotations: Mapping[str, str], memory_ratio: float) -> Share | None:
+def _share(annotations: Mapping[str, str], memory_ratio: float) -> DeviceRequest | None:
     """The share in the annotations; None if there is none or it is invalid."""
     devices = gpu_request.positive_count(annotations.get(names.GPU_FRACTION_DEVICES) or "1")
     if fraction := annotations.get(names.GPU_FRACTION):
         portion = gpu_request.portion(fraction)
     else:
-        memory = gpu_request.positive_count(annotations.get(names.GPU_MEMORY) or "")
+        of_container = nvfractions.memory_mib(annotations)
+        memory = of_container or gpu_request.positive_count(annotations.get(names.GPU_MEMORY) or "")
         portion = None if memory is None else memory_ratio
     if devices is None or portion is None:
         return None
-    return Share(max(1, math.floor(portion * 100 + 0.5)), devices)
+    return DeviceRequest(max(1, math.floor(portion * 100 + 0.5)), devices)
+
+
+def _asks_for_share(annotations: Mapping[str, str]) -> bool:
+    if annotations.get(names.GPU_FRACTION) or annotations.get(names.GPU_MEMORY):
+        return True
+    return nvfractions.asks_for_memory(annotations)
 
 
 def _missing_pods(
-    shares: Mapping[tuple[str, str], Share],
+    shares: Mapping[tuple[str, str], DeviceRequest],
     by_key: Mapping[tuple[str, str], Object],
     scaling: Sequence[Object],
     settings: ScalingSettings,
@@ -296,7 +302,7 @@ class NodeScaler:
         if pod.metadata.namespace == scaling.template.namespace:
             return True
         annotations = pod.metadata.annotations or {}
-        return pod.spec.scheduler_name == scaling.scheduler_name and any(key in annotations for key in _SHARES)
+        return pod.spec.scheduler_name == scaling.scheduler_name and gpu_request.shares_gpu(annotations)
 
     async def _adjust(self, _: str) -> float | None:
         pods = [unstructured_pod(pod) for _, pod in self._pods.items() if self._counts(pod)]

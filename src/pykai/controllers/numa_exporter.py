@@ -19,12 +19,12 @@ from typing import Literal
 import structlog
 from msgspec import json
 
-from pykai.controllers.loop import Pace, ReconcileLoop, RetryLater
-from pykai.controllers.podresources import PodResources, PodResourcesError, list_pod_resources
+from pykai.controllers.podresources import KubeletError, PodResources, list_pod_resources
 from pykai.kube.api import Api, Patch, Selection
 from pykai.kube.errors import ApiError, NotFound
 from pykai.kube.informer_store import Key
 from pykai.kube.resources import POD
+from pykai.kube.workqueue import Pace, ReconcileLoop, RetryLater
 from pykai.objects import kinds, names
 
 ListPods = Callable[[], Awaitable[list[PodResources]]]
@@ -125,7 +125,7 @@ class Exporter:
     async def _do(self, task: Task) -> float:
         try:
             found = {(pod.namespace, pod.name): self._placed(pod) for pod in await self._pods()}
-        except PodResourcesError as error:
+        except KubeletError as error:
             raise RetryLater(str(error)) from error
         if task == "poll":
             await self.poll(found)

@@ -71,7 +71,7 @@ def _declared() -> dict[str, Any]:
 MESSAGES: Final = _declared()
 
 
-class PodResourcesError(RuntimeError):
+class KubeletError(RuntimeError):
     """The kubelet did not answer; the text gives the reason."""
 
 
@@ -111,11 +111,11 @@ async def list_pod_resources(socket: str, timeout_seconds: float = TIMEOUT_SECON
     try:
         found = await UnaryUnaryMethod(channel, METHOD, request, response)(request(), timeout=timeout_seconds)
     except TimeoutError:
-        raise PodResourcesError(f"{socket} gave no answer to {METHOD} in {timeout_seconds:g} s") from None
+        raise KubeletError(f"{socket} gave no answer to {METHOD} in {timeout_seconds:g} s") from None
     except GRPCError as error:
-        raise PodResourcesError(f"{socket} refused the call: {error.status.name}, {error.message}") from error
+        raise KubeletError(f"{socket} refused the call: {error.status.name}, {error.message}") from error
     except (DecodeError, OSError, ProtocolError, StreamTerminatedError) as error:
-        raise PodResourcesError(f"{socket}: {error}") from error
+        raise KubeletError(f"{socket}: {error}") from error
     finally:
         channel.close()
     return [_pod(each) for each in found.pod_resources]

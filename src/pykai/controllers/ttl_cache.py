@@ -1,4 +1,4 @@
-"""Short-lived knowledge: what this process just read or wrote, until a watch shows it.
+"""A cache of objects that this process just read or wrote, until a watch shows them.
 
 `TTLCache` keeps values for a few seconds. `MutationCache` keeps the objects that the server returned for our writes, as
 client-go's mutation cache does: until the informer shows that version or a later one, they count as the state of the

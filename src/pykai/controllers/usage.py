@@ -18,9 +18,9 @@ import structlog
 from msgspec import MsgspecError, Raw, Struct, json
 
 from pykai.config.usage import UsageConfig, window_seconds
-from pykai.controllers.loop import Pace, ReconcileLoop, RetryLater
-from pykai.kernels.usage import Amounts, UsageRecord, normalised_use
+from pykai.kernels.fairshare import Amounts, UsageRecord, normalised_use
 from pykai.kube.clock import wall
+from pykai.kube.workqueue import Pace, ReconcileLoop, RetryLater
 from pykai.objects import units
 from pykai.observe.metrics import Metric, MetricKind, doubling
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -27,6 +28,14 @@ class Outlook(Protocol):
         """GPUs it could get at most when they go one after the other."""
         ...
 
+    def obtainable_on_node(self, victims: VictimLosses, nodes: Rows) -> Column:
+        """The same if only those of one node go; all of them are useful."""
+        ...
+
+    def obtainable_together(self, victims: VictimLosses) -> float:
+        """GPUs it could get at most when all of them go."""
+        ...
+
     def opening(self, leaving: Leaving) -> Mask:
         """After which of some pods a node is open to it, if only those of one node go (`SinglePodFit.opening`)."""
         ...
@@ -46,33 +55,99 @@ def _fresh(order: VictimOrder, known: set[int]) -> Rows:
 
 
 class Accumulated:
-    """The order of victims as far as it is known, without the pods that are victims already, and what it frees."""
+    """The order of victims as far as it is known, without the pods that are victims already, and what it frees.
+
+    As long as it is not `proved`, figures are of amounts alone: arithmetic on queues, which takes longer, is left to
+    the few choices that are looked at.
+    """
 
     def __init__(self, order: VictimOrder, known: set[int], room: FeasibilityBound, outlook: Outlook) -> None:
         self.room = room
+        self.size = len(order)
+        """How much of the order is in it."""
+        self.proved = True
         self._order = order
         self._known = known
-        fresh = _fresh(order, known)
+        self._outlook = outlook
+        self._fresh = fresh = _fresh(order, known)
         self.nodes, self.batch_of = order.nodes[fresh], order.batch_of[fresh]
         self._pods = order.pods[fresh]
-        self.amounts = order.freed().take(fresh, axis=1)
         apart = self.batch_of[1:] != self.batch_of[:-1]
         self.single = bool((apart | (self.nodes[1:] == self.nodes[:-1])).all())
         """Whether every batch is on one node: then a node's own gain is all that its victims gain."""
-        self._victims = VictimLosses(order.queues[fresh], *order.losses(fresh))
-        self._outlook = outlook
-        after, useful = outlook.judge(self._victims, self.nodes if self.single else None)
-        self._movable = room.movable(self.amounts)
-        self.goes: Mask = after | self._movable
+
+    @cached_property
+    def amounts(self) -> Column:
+        """[resource, pod]: what each frees."""
+        return self._order.freed().take(self._fresh, axis=1)
+
+    @cached_property
+    def _victims(self) -> VictimLosses:
+        return VictimLosses(self._order.queues[self._fresh], *self._order.losses(self._fresh))
+
+    @cached_property
+    def _judged(self) -> tuple[Mask, Mask]:
+        """By pod: whether it is served after the evictor, and whether that could gain from it."""
+        return self._outlook.judge(self._victims, self.nodes if self.single else None)
+
+    @cached_property
+    def _movable(self) -> Mask:
+        return self.room.movable(self.amounts)
+
+    @property
+    def goes(self) -> Mask:
         """By pod: whether it could leave its node at all and, where only single pods leave, whether a node is open to
         the evictor then: only after such a pod a choice can differ from the one before."""
-        amounts = np.where(useful | self._movable, self.amounts, 0.0) if self.single else self.amounts
-        self.total, self.own = room.gains(self.nodes, amounts)
-        self.enough: Mask = room.enough_gpus(outlook.obtainable(self._victims.only(useful)))
-        """By pod: whether all GPUs that could be had by then cover the need."""
-        self.enough &= outlook.within_limits(self._victims.only(after))
-        if self.single:
-            self.goes &= outlook.opening(Leaving(self._pods, self.nodes, self.goes, self.amounts[GPU]))
+        return self._goes if self.proved else self._opened(np.ones(len(self._pods), dtype=bool))
+
+    @cached_property
+    def _goes(self) -> Mask:
+        return self._opened(self._judged[0] | self._movable)
+
+    def _opened(self, goes: Mask) -> Mask:
+        if not self.single:
+            return goes
+        return goes & self._outlook.opening(Leaving(self._pods, self.nodes, goes, self.amounts[GPU]))
+
+    @cached_property
+    def _most_gains(self) -> tuple[Column, Column]:
+        return self.room.gains(self.nodes, self.amounts)
+
+    @cached_property
+    def _gains(self) -> tuple[Column, Column]:
+        useful = self._judged[1] | self._movable
+        return self.room.gains(self.nodes, np.where(useful, self.amounts, 0.0)) if self.single else self._most_gains
+
+    @property
+    def total(self) -> Column:
+        """By pod: how many more of the wanted pods could fit into its domain by then."""
+        return self._gains[0] if self.proved else self._most_gains[0]
+
+    @property
+    def own(self) -> Column:
+        """By pod: how many more could fit on its node by then."""
+        return self._gains[1] if self.proved else self._most_gains[1]
+
+    @property
+    def own_enough(self) -> Mask:
+        """By pod, where every batch is on one node: whether the GPUs that could be had on its node by then, and those
+        that are free anywhere, cover the need."""
+        return self._own_enough if self.proved else np.ones(len(self._pods), dtype=bool)
+
+    @cached_property
+    def _own_enough(self) -> Mask:
+        return self.room.enough_gpus(self._outlook.obtainable_on_node(self._victims.only(self._judged[1]), self.nodes))
+
+    @property
+    def enough(self) -> Mask:
+        """By pod: whether all GPUs that could be had by then cover the need, and limits could be kept."""
+        return self._enough if self.proved else np.ones(len(self._pods), dtype=bool)
+
+    @cached_property
+    def _enough(self) -> Mask:
+        after, useful = self._judged
+        enough = self.room.enough_gpus(self._outlook.obtainable(self._victims.only(useful)))
+        return np.asarray(enough & self._outlook.within_limits(self._victims.only(after)))
 
     def batch(self, number: int) -> Batch:
         batch = self._order.batch(number)
@@ -80,8 +155,13 @@ class Accumulated:
 
     def pods(self, numbers: Sequence[int]) -> list[int]:
         """The pods of some batches that are no victims yet."""
-        starts, ends = (np.searchsorted(self.batch_of, numbers, side=side).tolist() for side in ("left", "right"))
-        return [pod for start, end in zip(starts, ends, strict=True) for pod in self._pods[start:end].tolist()]
+        return self._pods[self._positions(numbers)].tolist()  # type: ignore[no-any-return]
+
+    def _positions(self, numbers: Sequence[int]) -> Rows:
+        """Where the pods of some batches are."""
+        starts, ends = (self.batch_of.searchsorted(numbers, side=side).tolist() for side in ("left", "right"))
+        found = [at for start, end in zip(starts, ends, strict=True) for at in range(start, end)]
+        return np.array(found, dtype=np.int64)
 
     def where(self, mask: Mask) -> Rows:
         """The batches of the pods of a mask, in order, each once."""
@@ -99,12 +179,12 @@ class Accumulated:
     def effective(self, numbers: list[int]) -> list[int]:
         """Of some batches those that would not stay where they are if all of them had to go; none where what they leave
         cannot be enough. Those that may leave only because others do, too, stay where the others leave enough."""
-        pods = np.flatnonzero(np.isin(self.batch_of, numbers))
+        pods = self._positions(numbers)
         victims = self._victims.take(pods)
         after, useful = self._outlook.judge(victims, None)
         if not self._outlook.within_limits(victims.only(after))[-1]:
             return []
-        if not self.room.enough_gpus(self._outlook.obtainable(victims.only(useful)))[-1]:
+        if not self.room.enough_gpus(self._outlook.obtainable_together(victims.only(useful))):
             return []
         gone = [*self._known, *self._pods[pods].tolist()]
         if not useful.all() and not self.room.packs(gone, self._pods[pods[~useful]].tolist()):
@@ -126,7 +206,7 @@ class Accumulated:
         batches = [self.batch(number) for number in sorted(numbers)]
         sizes = range(1, len(batches))  # more batches free more, so the first that are enough are found by halves
         size = bisect_left(sizes, True, key=lambda n: self.room.enough(batches[:n])) + 1
-        pods = np.flatnonzero(np.isin(self.batch_of, sorted(numbers)[:size]))
+        pods = self._positions(sorted(numbers)[:size])
         return bool((self._outlook.judge(self._victims.take(pods), None)[1] | self._movable[pods]).all())
 
     def _leaving(self, numbers: list[int], pods: Rows) -> list[int]:

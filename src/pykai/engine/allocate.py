@@ -8,7 +8,7 @@ from pykai.engine.cycle import Cycle
 from pykai.engine.explain import explain_alike
 from pykai.engine.gang import has_allocated, must_wait, pods_to_place
 from pykai.engine.order import ClassWalk, pending_gangs
-from pykai.engine.place import Placement, refused
+from pykai.engine.place import Placement, place_one, refused
 from pykai.engine.reasons import GangError
 from pykai.model.status import Status
 
@@ -61,4 +61,6 @@ def place_gang(cycle: Cycle, gang: int, pods: Sequence[int], wait_only: bool = F
             if not wait_only:
                 cycle.reasons.gang(gang, GangError(over.reason, over.message, over))
             return False
+    if len(pods) == 1 and not wait_only and gang not in cycle.snapshot.gangs.trees and place_one(cycle, pods[0]):
+        return True
     return Placement(cycle, gang, wait_only).place(pods)

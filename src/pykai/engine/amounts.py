@@ -23,6 +23,8 @@ class PodAmounts:
         classes = snapshot.pods.classes
         self.shared: list[bool] = [c.shared for c in classes]
         """By class row: whether its pods take shares of devices."""
+        self.compute_modes = 1 + max([c.compute_mode for c in classes], default=0)
+        """How many compute modes are distinguished: one where no pod names another than the usual one."""
         self.resource_types: list[str] = [
             "Fraction" if c.gpu_kind is GpuKind.MEMORY else c.gpu_kind.value for c in classes
         ]
@@ -30,12 +32,14 @@ class PodAmounts:
         self.requests = class_requests(snapshot)
         self._columns: list[Column] = list(self.requests.T.copy())
         self._offered = snapshot.nodes.allocatable > 0
+        self._offers_all: list[bool] = np.logical_and.reduce(self._offered[self.requests.any(axis=1)]).tolist()
+        """By node: whether it has some of everything that any class asks for."""
         self._mig_rows = snapshot.space.mig_rows()
         self._of_queue: dict[int, tuple[float, float, float]] = {}
 
     def of_node(self, klass: int, node: int) -> Column:
-        """[resource]: what a pod of a class takes from the columns of a node: of what is offered there."""
-        return self._columns[klass] * self._offered[:, node]
+        """[resource]: what a pod of a class takes from the columns of a node: of what is offered there. Read only."""
+        return self._columns[klass] if self._offers_all[node] else self._columns[klass] * self._offered[:, node]
 
     def where_it_fits(self, klass: int) -> Column:
         """[resource]: the same of any node on which the class fits, and which therefore offers all it asks for."""

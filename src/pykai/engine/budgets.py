@@ -68,7 +68,7 @@ class Deadline:
 
 
 class ActionBudget:
-    """The time one run of an action has for its searches; it begins now. `exhausted`: somebody had to feel its end."""
+    """The time one run of an action has for its searches; it begins now. `exhausted`: a search was cut short by it."""
 
     def __init__(self, budgets: SearchBudgets, action: str, clock: Clock) -> None:
         self.exhausted = False

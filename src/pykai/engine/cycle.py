@@ -11,10 +11,20 @@ import numpy as np
 
 from pykai.engine.amounts import BY_MEMORY
 from pykai.engine.budgets import Clock, standing
-from pykai.engine.gang import GangOrders
+from pykai.engine.gang import GangOrders, core_pods
 from pykai.engine.node_facts import NodeFacts
 from pykai.engine.node_resources import ClassResources, NodeResources
-from pykai.engine.plugin_api import GangOrder, MemberOrder, NodeResource, PodOrder, PodScore, QuotaPolicy
+from pykai.engine.plugin_api import (
+    BackgroundPolicy,
+    DeviceScore,
+    GangOrder,
+    MemberOrder,
+    NodeResource,
+    PodGate,
+    PodOrder,
+    PodScore,
+    QuotaPolicy,
+)
 from pykai.engine.plugin_times import PluginTimes
 from pykai.engine.pod_locations import PodLocations
 from pykai.engine.policy import Policy
@@ -23,10 +33,10 @@ from pykai.engine.ranking import Rankings
 from pykai.engine.reasons import Reasons
 from pykai.engine.trial import Trial
 from pykai.model.gangs import PodSet, SubGroupSet
+from pykai.model.plan import Key, SearchStatistics
 from pykai.model.pods import PodClass
 from pykai.model.resources import GPU, QUEUE_RESOURCES, Column
 from pykai.model.snapshot import Snapshot
-from pykai.model.statistics import SearchStatistics
 from pykai.model.status import Status
 
 State = TypeVar("State")
@@ -38,36 +48,66 @@ class ClassRules(NamedTuple):
 
     resources: ClassResources
     pod_scores: tuple[PodScore, ...]
+    gates: tuple[PodGate, ...]
+    """What may turn its pods away."""
+    none: bool
+    """Whether its pods are judged by nothing but masks and scores."""
 
     @property
-    def none(self) -> bool:
-        """Whether its pods are judged by nothing but masks and scores."""
-        return not self.resources.all
+    def alike(self) -> bool:
+        """Whether no rule distinguishes two of its pods in gangs without a tree."""
+        scored = any(not getattr(plugin, "trees_only", False) for plugin in self.pod_scores)
+        return self.none and not scored and all(getattr(gate, "by_class", False) for gate in self.gates)
+
+
+class DeviceScores(dict[float, float]):
+    """Used portion of a device -> its score."""
+
+    def __init__(self, plugins: Sequence[DeviceScore]) -> None:
+        self._plugins = plugins
+
+    def __missing__(self, used_portion: float) -> float:
+        score = self[used_portion] = sum([plugin.device_score(used_portion) for plugin in self._plugins], 0.0)
+        return score
 
 
 class Cycle:
     """Everything an action needs. Plugins get it as their first argument and change only what they own.
 
-    `clock`: what bounds searches by time and measures plugins; nothing else may depend on it.
+    `clock`: what bounds searches by time and measures plugins; nothing else may depend on it. `only`: the one gang that
+    gets a turn.
     """
 
-    def __init__(self, snapshot: Snapshot, policy: Policy, now: float, clock: Clock = standing) -> None:
+    def __init__(
+        self, snapshot: Snapshot, policy: Policy, now: float, clock: Clock = standing, only: Key | None = None
+    ) -> None:
         self.snapshot = snapshot
+        self.only = None if only is None else snapshot.gangs.rows_of([only]).get(only, -1)
+        """The row of the one gang that gets a turn; None: every pending gang does."""
         self.policy = policy
         self.now = now
         self.clock = clock
         self.opening, self.closing = PluginTimes(policy, clock), PluginTimes(policy, clock)
         self.trial = Trial(snapshot)
+        self.orders = GangOrders(policy.of(PodOrder), policy.of(MemberOrder))
+        self.trial.open_core(
+            {g: frozenset(core_pods(self.trial, self.orders, g)) for g in snapshot.gangs.semi_preemptible}
+        )
+        background = policy.first(BackgroundPolicy)
+        self.background = self.trial.open_background(background.background_pods(snapshot) if background else ())
+        """Background pods that may have to leave -> the status each had."""
         self.pod_locations = PodLocations(self.trial)
         self.reasons = Reasons()
         self.quota = policy.first(QuotaPolicy)
         self.cluster = cluster_resources(self.trial)
         self.book = self._queue_book()
         self._gang_order = policy.of(GangOrder)
-        self.orders = GangOrders(policy.of(PodOrder), policy.of(MemberOrder))
         self.node_facts = NodeFacts(self.trial, policy)
         self.rankings = Rankings(self.node_facts)
+        self.device_scores = DeviceScores(policy.of(DeviceScore))
         self._rules: dict[int, ClassRules] = {}
+        self.admitted: dict[int, bool] = {}
+        """Class row -> whether its pods take the short way (`place.place_one`), once it was asked for."""
         self._states: dict[Callable[[Cycle], object], object] = {}
         self.attempt = 0
         """Number of the current attempt to place a gang."""
@@ -102,10 +142,12 @@ class Cycle:
 
     @cached_property
     def waiting_at_start(self) -> list[int]:
-        """Gangs of leaf queues with a pending pod when the cycle began: in a cycle nobody else comes to wait."""
+        """Gangs of leaf queues with a pending pod when the cycle began that get a turn: none becomes pending later."""
         pods, children = self.snapshot.pods, self.snapshot.queues.children
         waiting = np.flatnonzero((pods.status == Status.PENDING) & (pods.podset >= 0))
         rows = np.flatnonzero(np.bincount(pods.gang[waiting]))
+        if self.only is not None:
+            rows = rows[rows == self.only]
         leaf = np.array([*(not below for below in children), False])
         return rows[leaf[self.snapshot.gangs.columns.queue[rows]]].tolist()  # type: ignore[no-any-return]
 
@@ -113,9 +155,11 @@ class Cycle:
         """What applies to the pods of a class; worked out once per class."""
         found = self._rules.get(pod_class.row)
         if found is None:
-            scores = self.policy.of(PodScore)
-            chosen = tuple([plugin for plugin in scores if plugin.concerns(self, pod_class)])
-            found = self._rules[pod_class.row] = ClassRules(self.resources.of_class(pod_class), chosen)
+            scores = [plugin for plugin in self.policy.of(PodScore) if plugin.concerns(self, pod_class)]
+            gates = [gate for gate in self.policy.of(PodGate) if _concerned(gate, pod_class)]
+            resources = self.resources.of_class(pod_class)
+            found = ClassRules(resources, tuple(scores), tuple(gates), not resources.all)
+            self._rules[pod_class.row] = found
         return found
 
     def _queue_book(self) -> QueueBook:
@@ -135,6 +179,7 @@ class Cycle:
             allocated=trial.queue_allocated,
             allocated_non_preemptible=trial.queue_held,
             total=_triples(self.cluster[:, None])[0],
+            priority_in_quota=getattr(self.quota, "priority_in_quota", False),
         )
 
     def gang_key(self, gang: int) -> tuple[Any, ...]:
@@ -159,6 +204,11 @@ class Cycle:
                     more_gpus += c.devices * c.memory_mib / memory_of_device
             cpu, memory, gpus = cpu + more_cpu, memory + more_memory, gpus + more_gpus
         return cpu, memory, round(gpus, 6)
+
+
+def _concerned(gate: PodGate, pod_class: PodClass) -> bool:
+    concerns = getattr(gate, "concerns", None)
+    return concerns is None or bool(concerns(pod_class))
 
 
 def cluster_resources(trial: Trial) -> Column:

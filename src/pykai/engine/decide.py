@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from pykai.engine.allocate import allocate
+from pykai.engine.background import settle_background
 from pykai.engine.budgets import Clock, standing
 from pykai.engine.cycle import Cycle
 from pykai.engine.order import ClassWalk, pending_gangs
@@ -17,9 +18,8 @@ from pykai.engine.plan import plan_of
 from pykai.engine.policy import Policy
 from pykai.engine.stale import evict_stale
 from pykai.engine.strategies import consolidate, preempt, reclaim
-from pykai.model.plan import Key, Plan
+from pykai.model.plan import ActionStatistics, Key, Plan, Timings
 from pykai.model.snapshot import Snapshot
-from pykai.model.statistics import ActionStatistics, Timings
 
 ACTIONS: Mapping[str, Callable[[Cycle], None]] = {
     "allocate": allocate,
@@ -30,12 +30,16 @@ ACTIONS: Mapping[str, Callable[[Cycle], None]] = {
 }
 
 
-def decide(snapshot: Snapshot, policy: Policy, now: float, clock: Clock = standing) -> Plan:
-    """What to bind, evict and wait for, and why the rest waits. `now`: seconds since the epoch."""
+def decide(snapshot: Snapshot, policy: Policy, now: float, clock: Clock = standing, only: Key | None = None) -> Plan:
+    """What to bind, evict and wait for, and why the rest waits. `now`: seconds since the epoch.
+
+    `only`: the one gang that gets a turn, for questions about it; what the others request still counts in fair shares.
+    """
     began = clock()
-    cycle = Cycle(snapshot, policy, now, clock)
+    cycle = Cycle(snapshot, policy, now, clock, only)
     opened = clock()
     actions = _run_actions(cycle)
+    settle_background(cycle)
     acted = clock()
     plan = plan_of(cycle)
     timings = Timings(opened - began, clock() - acted, cycle.opening.seconds, cycle.closing.seconds)

@@ -16,16 +16,27 @@ from pykai.engine.allocate import place_gang
 from pykai.engine.budgets import ActionBudget
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import pods_to_place, ready
-from pykai.engine.order import ClassWalk, Distinguish, pending_gangs
+from pykai.engine.order import ClassWalk, Distinguish, EquivalenceClasses, pending_gangs
 from pykai.engine.pending import PendingOrder
-from pykai.engine.plugin_api import PodGate, VictimFilter
+from pykai.engine.plugin_api import PodGate, VictimBlockers, VictimColumn, VictimFilter, VictimProtection
 from pykai.engine.queues import QueueBook
-from pykai.engine.reasons import POD_ERRORS, GangError, about_pod
+from pykai.engine.reasons import POD_ERRORS, PREEMPTION_DELAY, GangError, Outcome, SearchToken, about_pod
 from pykai.engine.scenario import Cause, Scenario, commit
 from pykai.engine.solver import Search
 from pykai.engine.victims import Passes, VictimPool
-from pykai.model.statistics import SearchResult, SearchStatistics
+from pykai.model.plan import SearchResult, SearchStatistics
+from pykai.model.resources import Mask, Rows
 from pykai.objects.units import render_duration, rfc3339
+
+_NO_TURN = "the action considers only the first workloads of a queue (queueDepthPerAction), and this is not among them"
+_REFUSED = "no eviction can change what speaks against the pod"
+_UNKNOWN = -1
+_NOBODY = np.zeros(0, dtype=np.int8)
+_OUT_OF_TIME = "the time that the action has for searches was spent before this workload's turn was over; it goes on"
+
+
+def _not_entitled(_: Cycle, __: int) -> Outcome:
+    return Outcome("", "")
 
 
 @dataclass(frozen=True)
@@ -43,10 +54,22 @@ class Eviction:
     may_help: Callable[[Cycle, VictimPool, Sequence[int]], bool] = lambda _, __, ___: True
     """Whether any of these gangs could be the first that the action helps. If none can, none of them needs a turn: what
     the answer depends on does not change before one is helped."""
+    may_help_entitled: bool = False
+    """Whether `may_help` asks nothing but whether one is entitled."""
     keep_all: bool = False
     """Whether every victim must get another place; what failed for one gang is then remembered for all queues."""
     distinguish: Callable[[Cycle, int], Hashable] = lambda _, __: None
     """Equal for gangs with the same potential victims: what failed for one holds only for those."""
+    unentitled: Callable[[Cycle, int], Outcome] = _not_entitled
+    """What is found for a gang that is not `entitled`."""
+    barred: tuple[SearchToken, str] = (SearchToken.NO_VICTIMS, "the workload may not cause evictions")
+    """What is found for a gang that `may_evict_for` excludes."""
+    no_victims: tuple[SearchToken, str] = (SearchToken.NO_VICTIMS, "no workload may be evicted for it")
+    """What is found where there is no victim, or all of them together are not enough."""
+
+    def outcome(self, token: SearchToken, message: str) -> Outcome:
+        """What the action found, under its token."""
+        return Outcome(self.name.capitalize() + token, message)
 
 
 @dataclass(frozen=True)
@@ -65,11 +88,17 @@ def run(cycle: Cycle, action: Eviction) -> None:
     What earlier evictions of the cycle left over is used before anything else is evicted.
     """
     budget = ActionBudget(cycle.policy.budgets, action.name, cycle.clock)
-    pending = pending_gangs(cycle)
-    gangs = [g for g in pending if action.may_evict_for(cycle, g) and not _delayed(cycle, g)]
+    pending, reasons = pending_gangs(cycle), cycle.reasons
+    gangs = [g for g in pending if action.may_evict_for(cycle, g)]
+    if cycle.snapshot.gangs.preemption_delay:
+        gangs = [g for g in gangs if not _delayed(cycle, g)]
+    _note_barred(cycle, action, set(pending).difference(gangs))
     pool = VictimPool(cycle)
+    reasons.passed_over[action.name] = action.outcome(*action.no_victims)
     if not gangs or not action.may_help(cycle, pool, gangs):
+        _note_unhelped(cycle, action, gangs)
         return
+    reasons.passed_over[action.name] = action.outcome(SearchToken.NOT_ATTEMPTED, _NO_TURN)
     distinguish = partial(action.distinguish, cycle)
     walk = ClassWalk(cycle, gangs, cycle.policy.queue_depth.get(action.name), distinguish)
     context = EvictionContext(pool, PendingOrder(cycle, pending), walk, budget)
@@ -77,16 +106,25 @@ def run(cycle: Cycle, action: Eviction) -> None:
     while (gang := walk.pop()) is not None:
         cycle.tried[action.name] += 1
         pods = pods_to_place(cycle.trial, cycle.orders, gang)
-        if not action.entitled(cycle, gang) or failures.known_to_fail(gang, pods):
-            walk.give_up(gang)
+        entitled = action.entitled(cycle, gang)
+        known = failures.known_to_fail(gang, pods) if entitled else action.unentitled(cycle, gang)
+        if known is not None:
+            reasons.found(action.name, (gang, *walk.give_up(gang)), known)
         elif _refused(cycle, gang, pods) or not ready(cycle.trial, gang):
+            reasons.found(action.name, (gang,), action.outcome(SearchToken.NOT_ATTEMPTED, _REFUSED))
             walk.go_on(gang)
         elif (result := _make_room(cycle, action, (gang, pods), context)).ends_action:
+            reasons.passed_over[action.name] = action.outcome(SearchToken.BUDGET_SPENT, _OUT_OF_TIME)
             break
-        elif result is not SearchResult.SOLVED and failures.remember(gang, pods):
-            walk.give_up(gang)
-        else:
+        elif result is SearchResult.SOLVED:
             walk.go_on(gang)
+        else:
+            outcome = _unsolved(cycle, action, gang, result)
+            reasons.found(action.name, (gang,), outcome)
+            if failures.remember(gang, pods, outcome):
+                reasons.found(action.name, walk.give_up(gang), outcome)
+            else:
+                walk.go_on(gang)
     if budget.exhausted:
         cycle.out_of_time.add(action.name)
 
@@ -98,10 +136,25 @@ def _make_room(
     gang, pods = pending
     request = cycle.queue_request(pods, cycle.snapshot.max_gpu_memory)
     cause = Cause(action.name, gang, pods, request, _book_now(cycle), context.waiting, action.keep_all)
+    result = _search(cycle, action, cause, context)
+    if result is not SearchResult.SOLVED and not result.ends_action and _preferences(cycle, action.name):
+        result = _search(cycle, action, replace(cause, relaxed=True), context)
+    return result
+
+
+def _preferences(cycle: Cycle, action: str) -> bool:
+    """Whether some filter only prefers victims to others."""
+    filters = cycle.policy.of(VictimFilter)
+    return any(getattr(each, "preference", False) and each.judges(cycle, action) for each in filters)
+
+
+def _search(cycle: Cycle, action: Eviction, cause: Cause, context: EvictionContext) -> SearchResult:
+    """Look for victims, as the cause heeds preferences among them or not; what is found is decided."""
+    gang, pods = cause.gang, cause.pods
     search = action.search(cycle, cause, context.pool)
     if search is None:
         return SearchResult.UNSOLVED
-    if cycle.trial.evicted and place_gang(cycle, gang, pods, wait_only=True):
+    if cycle.trial.evicted and pods and search.room.holds and place_gang(cycle, gang, pods, wait_only=True):
         context.waiting.served(gang)
         context.waiting.changed((gang,))
         cycle.reasons.forget(gang)
@@ -133,21 +186,68 @@ def _book_now(cycle: Cycle) -> QueueBook:
     return replace(book, allocated=list(book.allocated), allocated_non_preemptible=list(book.allocated_non_preemptible))
 
 
+def _unsolved(cycle: Cycle, action: Eviction, gang: int, result: SearchResult) -> Outcome:
+    """What a search found that found no victims."""
+    blocking = [name for each in cycle.policy.of(VictimBlockers) for name in each.blocking(cycle, gang)]
+    if blocking:
+        return action.outcome(SearchToken.PROTECTED, f"no victims: {', '.join(blocking)} allows no more disruptions")
+    protected = np.flatnonzero(cycle.state(_judged).get(gang, _NOBODY) == 0).tolist()
+    if protected:
+        filters = cycle.policy.of(VictimProtection)
+        ends = [f.protected_until(cycle, action.name, gang, victim) for f in filters for victim in protected]
+        until = min((end for end in ends if end is not None), default=None)
+        when = "" if until is None else f", the first of them until {rfc3339(until)}"
+        return action.outcome(SearchToken.PROTECTED, f"{len(protected)} workload(s) are protected from eviction{when}")
+    if result is SearchResult.UNSOLVED:
+        return action.outcome(*action.no_victims)
+    if result is SearchResult.VALIDATOR_REJECTED:
+        return action.outcome(
+            SearchToken.NO_SOLUTION, "evictions would make enough room, but none of them is justified"
+        )
+    return action.outcome(SearchToken.NO_SOLUTION, "no evictions that are allowed make enough room")
+
+
+def _judged(_: Cycle) -> dict[int, np.ndarray]:
+    """Gang -> by potential victim whether it may be evicted for the gang, or _UNKNOWN, of the gang's last search."""
+    return {}
+
+
+def _note_unhelped(cycle: Cycle, action: Eviction, gangs: Sequence[int]) -> None:
+    """Note why an action that helps only entitled gangs helps none: equivalent ones for the same reason."""
+    if action.may_help_entitled:
+        for same in EquivalenceClasses.of(cycle).alike(cycle, gangs):
+            cycle.reasons.found(action.name, same, action.unentitled(cycle, same[0]))
+
+
+def _note_barred(cycle: Cycle, action: Eviction, gangs: set[int]) -> None:
+    """Note why gangs cannot cause evictions by the action at all."""
+    delayed = {gang for gang in gangs if _delay_ends(cycle, gang) is not None}
+    cycle.reasons.found(action.name, gangs - delayed, action.outcome(*action.barred))
+    for gang in delayed:
+        message = f"the workload may not cause evictions before {rfc3339(_delay_ends(cycle, gang) or 0.0)}"
+        cycle.reasons.found(action.name, (gang,), action.outcome(SearchToken.DELAYED, message))
+
+
 def _delayed(cycle: Cycle, gang: int) -> bool:
     """Whether the gang must wait before it may cause evictions; the reason says so."""
-    gangs = cycle.snapshot.gangs
-    delay = gangs.preemption_delay.get(gang, 0.0)
-    if delay <= 0:
+    end = _delay_ends(cycle, gang)
+    if end is None:
         return False
-    end = max(gangs.created(gang), gangs.last_eviction.get(gang, 0.0)) + delay
-    if cycle.now >= end:
-        return False
+    delay = cycle.snapshot.gangs.preemption_delay[gang]
     message = (
         f"Workload is within its preemption delay window ({render_duration(delay)}) "
         f"and may not trigger evictions before {rfc3339(end)}"
     )
-    cycle.reasons.gang(gang, GangError("PreemptionDelayNotElapsed", message))
+    cycle.reasons.gang(gang, GangError(PREEMPTION_DELAY, message))
     return True
+
+
+def _delay_ends(cycle: Cycle, gang: int) -> float | None:
+    """Until when the gang may not cause evictions; None: it may."""
+    gangs = cycle.snapshot.gangs
+    delay = gangs.preemption_delay.get(gang, 0.0)
+    end = max(gangs.created(gang), gangs.last_eviction.get(gang, 0.0)) + delay if delay > 0 else cycle.now
+    return end if cycle.now < end else None
 
 
 def _refused(cycle: Cycle, gang: int, pods: Sequence[int]) -> bool:
@@ -165,19 +265,29 @@ def _refused(cycle: Cycle, gang: int, pods: Sequence[int]) -> bool:
 
 def filtered(cycle: Cycle, cause: Cause, pool: VictimPool) -> Passes | None:
     """Which gangs may be considered as victims at all, remembered per gang for this search; None: all of them."""
-    filters = [f for f in cycle.policy.of(VictimFilter) if f.judges(cycle, cause.action)]
+    filters = [f for f in cycle.policy.of(VictimFilter) if cause.heeds(f) and f.judges(cycle, cause.action)]
     if not filters:
         return (lambda gangs: gangs != cause.gang) if pool.has(cause.gang) else None
-    known: dict[int, bool] = {}
+    judges = [_judge(each, cycle, cause) for each in filters]
+    may_go = cycle.state(_judged)[cause.gang] = np.full(len(cycle.snapshot.gangs), _UNKNOWN, dtype=np.int8)
 
-    def may_go(gang: int) -> bool:
-        if gang not in known:
-            known[gang] = gang != cause.gang and all(
-                f.may_evict(cycle, cause.action, cause.gang, gang) for f in filters
-            )
-        return known[gang]
+    def passes(gangs: Rows) -> Mask:
+        unknown = gangs[may_go[gangs] == _UNKNOWN]
+        if len(unknown):
+            may_go[unknown] = True
+            for judge in judges:
+                may_go[unknown] &= judge(unknown)
+        return np.asarray((may_go[gangs] > 0) & (gangs != cause.gang))
 
-    return lambda gangs: np.fromiter(map(may_go, gangs.tolist()), dtype=bool, count=len(gangs))
+    return passes
+
+
+def _judge(victim_filter: VictimFilter, cycle: Cycle, cause: Cause) -> Passes:
+    """What a filter says of gangs: of all at once if it can, or one by one."""
+    if isinstance(victim_filter, VictimColumn):
+        return partial(victim_filter.may_evict_column, cycle, cause.action, cause.gang)
+    may_evict = partial(victim_filter.may_evict, cycle, cause.action, cause.gang)
+    return lambda gangs: np.array([may_evict(each) for each in gangs.tolist()], dtype=bool)
 
 
 Request = tuple[float, ...]
@@ -192,22 +302,26 @@ class FailedSignatures:
         self.cycle = cycle
         self.per_queue = per_queue
         self.distinguish = distinguish
-        self._known: dict[object, Requests] = {}
+        self._known: dict[object, tuple[Requests, Outcome]] = {}
         self._constraints: dict[int, str] = {}
 
-    def known_to_fail(self, gang: int, pods: Sequence[int]) -> bool:
+    def known_to_fail(self, gang: int, pods: Sequence[int]) -> Outcome | None:
+        """What was found for a gang that was not harder to place; None: nothing is known."""
         if not self._known:
-            return False
+            return None
         requests = self._requests(pods)
-        known = self._known.get(self._signature(gang, requests))
-        return known is not None and not any(_easier(requests[demand], known[demand]) for demand in known)
+        found = self._known.get(self._signature(gang, requests))
+        if found is None:
+            return None
+        known, outcome = found
+        return None if any(_easier(requests[demand], known[demand]) for demand in known) else outcome
 
-    def remember(self, gang: int, pods: Sequence[int]) -> bool:
+    def remember(self, gang: int, pods: Sequence[int], outcome: Outcome) -> bool:
         """Record that no victims helped this gang; whether that holds for others of its class."""
         if not self.cycle.snapshot.params.use_signatures:
             return False
         if self.per_queue or not self._queue_is_full(gang, pods):
-            self._note(gang, pods)
+            self._note(gang, pods, outcome)
         return True
 
     def _queue_is_full(self, gang: int, pods: Sequence[int]) -> bool:
@@ -215,12 +329,12 @@ class FailedSignatures:
         quota, request = self.cycle.quota, self.cycle.queue_request(pods, self.cycle.snapshot.max_gpu_memory)
         return quota is not None and quota.over_capacity(self.cycle, gang, request) is not None
 
-    def _note(self, gang: int, pods: Sequence[int]) -> None:
+    def _note(self, gang: int, pods: Sequence[int], outcome: Outcome) -> None:
         requests = self._requests(pods)
         signature = self._signature(gang, requests)
-        known = self._known.get(signature)
-        if known is None or all(_no_more(requests[demand], known[demand]) for demand in known):
-            self._known[signature] = requests
+        found = self._known.get(signature)
+        if found is None or all(_no_more(requests[demand], found[0][demand]) for demand in found[0]):
+            self._known[signature] = requests, outcome
 
     def _signature(self, gang: int, requests: Requests) -> object:
         """Constraints without amounts: topology, and what the pods demand of nodes."""
@@ -236,10 +350,10 @@ class FailedSignatures:
             t = c.template
             sidecars = [container for container in t.init_containers if container.restart_policy == "Always"]
             ports = [port for container in (*t.containers, *sidecars) for port in container.ports or ()]
-            shared = (c.gpu_kind, c.devices) if c.shared else ()
-            named = (c.namespace, c.labels) if c.labels or t.volumes or t.claims else ()
+            shared = (c.gpu_kind, c.devices, c.compute_mode) if c.shared else ()
+            named = (c.namespace, c.labels) if c.labels or t.spread or t.volumes or t.claims else ()
             known = self._constraints[c.row] = repr(
-                (t.node_selector, t.affinity, t.tolerations, t.volumes, t.claims, ports, shared, named)
+                (t.node_selector, t.affinity, t.tolerations, t.spread, t.volumes, c.claims, ports, shared, named)
             )
         return known
 
@@ -250,7 +364,7 @@ class FailedSignatures:
         return {demand: sorted(requests) for demand, requests in found.items()}
 
     def _request(self, pod: int) -> Request:
-        """Amounts, and the memory of a shared device, which they do not tell."""
+        """Amounts, and the memory of a shared device, which they do not include."""
         c = self.cycle.trial.of_class(pod)
         return (*c.request.tolist(), float(c.memory_mib))
 

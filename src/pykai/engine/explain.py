@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from types import MappingProxyType
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from pykai.engine.cycle import Cycle
 from pykai.engine.gang import is_gang
 from pykai.engine.plugin_api import Refusal, Rejection
 from pykai.engine.queues import human
-from pykai.engine.reasons import POD_ERRORS, FitError, GangError, NodeReason, about_pod
+from pykai.engine.reasons import POD_ERRORS, FitError, GangError, NodeReason, Token, about_pod
 from pykai.model.pods import GpuKind, PodClass
 from pykai.model.resources import CPU, GPU, MEMORY, MIG_PREFIX, PODS, Mask, Rows, scale
 
@@ -33,29 +33,45 @@ def explain_refusal(cycle: Cycle, gang: int, pod: int, refusal: Refusal) -> None
     """A gate turned the pod away before any node was looked at."""
     cycle.reasons.pods[pod] = refusal.message
     message = about_pod(cycle.snapshot.pods.title(pod), refusal.message)
-    cycle.reasons.gang(gang, GangError(POD_ERRORS, message))
+    cycle.reasons.gang(gang, GangError(POD_ERRORS, message, token=refusal.token))
 
 
-def explain_alike(cycle: Cycle, first: int, others: Iterable[int]) -> None:
+def explain_alike(cycle: Cycle, first: int, others: Sequence[int]) -> None:
     """Gangs of the same shape as one that found no place wait for the same reasons; only the names differ."""
+    if not others:
+        return
     orders, trial, reasons, title = cycle.orders, cycle.trial, cycle.reasons, cycle.snapshot.pods.title
     errors = reasons.gangs.get(first, [])
     told = [(at, pod, reasons.pods[pod]) for at, pod in enumerate(orders.pods(trial, first)) if pod in reasons.pods]
+    named = {about_pod(title(pod), text): (at, text) for at, pod, text in told}
+    about = [(e, named.get(e.message)) for e in errors]
+    if not any(which for _, which in about):
+        about = []
     for gang in others:
         pods = orders.pods(trial, gang)
-        texts = {about_pod(title(pod), text): about_pod(title(pods[at]), text) for at, pod, text in told}
         reasons.gangs[gang] = [
-            GangError(e.reason, texts[e.message], e.capacity, e.node_group) if e.message in texts else e for e in errors
-        ]
-        reasons.pods.update((pods[at], text) for at, _, text in told)
+            e if which is None else replace(e, message=about_pod(title(pods[which[0]]), which[1])) for e, which in about
+        ] or errors.copy()
+        for at, _, text in told:
+            reasons.pods[pods[at]] = text
 
 
 def explain_pod(cycle: Cycle, gang: int, failed: tuple[int, int], looked: Looked) -> None:
     """No node took the pod; `failed` is the pod, and how many of its podset have a place."""
     pod, _ = failed
-    text = _text(cycle, gang, cycle.trial.of_class(pod), looked)
+    c = cycle.trial.of_class(pod)
+    text = _text(cycle, gang, c, looked)
     cycle.reasons.pods[pod] = text
-    cycle.reasons.gang(gang, GangError(POD_ERRORS, _gang_message(cycle, gang, failed, text)))
+    message, needed = _gang_message(cycle, gang, failed, text)
+    token = Token.NO_MATCH if matches_nowhere(cycle, c, looked[0]) else Token.GANG_SHORT if needed else Token.SHORT
+    fit = (failed[1], needed) if needed else (0, 0)
+    cycle.reasons.gang(gang, GangError(POD_ERRORS, message, token=token, fit=fit))
+
+
+def matches_nowhere(cycle: Cycle, c: PodClass, nodes: Rows | None = None) -> bool:
+    """Whether filters reject all nodes, whatever is free on them. Where no node has enough of some resource they were
+    not asked for a place; they are asked now, once per class, since that is the first thing to say of such a pod."""
+    return nodes is None and not cycle.node_facts.allowed(c).any()
 
 
 def _text(cycle: Cycle, gang: int, c: PodClass, looked: Looked) -> str:
@@ -78,23 +94,26 @@ def _shortage_text(cycle: Cycle, c: PodClass) -> str:
     return memo[key]
 
 
-def _gang_message(cycle: Cycle, gang: int, failed: tuple[int, int], text: str) -> str:
+def _gang_message(cycle: Cycle, gang: int, failed: tuple[int, int], text: str) -> tuple[str, int]:
+    """The reason of a gang, and how many pods it needs: 0 where it is about a single pod."""
     pod, found = failed
     trial, gangs = cycle.trial, cycle.snapshot.gangs
     row = trial.podset[pod]
     if not is_gang(trial, gang) or trial.active_used[row] - found >= gangs.podset_min[row]:
-        return about_pod(cycle.snapshot.pods.title(pod), text)
+        return about_pod(cycle.snapshot.pods.title(pod), text), 0
     podsets = list(gangs.tree(gang).podsets())
     podset = next(podset for podset in podsets if podset.row == row)
     if podset.name == "default" and len(podsets) == 1:
         return (
             f"Resources were found for {found} pods while {podset.min_available} are required for gang scheduling. "
-            f"Additional pods cannot be scheduled due to: {text}"
+            f"Additional pods cannot be scheduled due to: {text}",
+            podset.min_available,
         )
     return (
         f"Resources were found for {found} pods from all sub-groups while sub-group {podset.name} requires "
         f"{podset.min_available} pods for gang scheduling. "
-        f"Additional pods cannot be scheduled in this sub-group due to: {text}"
+        f"Additional pods cannot be scheduled in this sub-group due to: {text}",
+        podset.min_available,
     )
 
 
@@ -153,15 +172,20 @@ def _fit_error(
     if not explained.all():
         more = list(_other_reasons(cycle, c, (rows, refused, closed), explained))
         lacks, masks = [*lacks, *(lack for lack, _ in more)], np.array([*masks, *(mask for _, mask in more)])
+    if c.gpu_kind is GpuKind.MEMORY and not _by_policy(closed, rows):
+        # no figure of a node says that none of its devices has so much memory left
+        lacks, masks = [*lacks, Lack(_SHORT + "GPUs", GPU)], np.vstack([masks, ~np.logical_or.reduce(masks)])
     counts: Counter[str] = Counter()
     for lack, count in zip(lacks, np.add.reduce(masks, axis=1, dtype=np.int64).tolist(), strict=True):
         counts[lack.reason + lack.suffix] += count
-    if not any(counts.values()) and c.gpu_kind is GpuKind.MEMORY:
-        lacks, masks = [Lack(_SHORT + "GPUs", GPU)], np.ones((1, len(rows)), dtype=bool)
-        counts[_SHORT + "GPUs"] = len(rows)
     detailed = cycle.snapshot.params.detailed_fit_errors
     by_node = _by_node(cycle, c, rows, list(zip(lacks, masks, strict=True))) if detailed else {}
     return FitError({r: n for r, n in counts.items() if n}, by_node)
+
+
+def _by_policy(closed: Sequence[Rejection], nodes: Rows) -> bool:
+    """Whether a limit of the queue closes some of the nodes: then KAI names no other shortage of GPU memory."""
+    return any(mask[nodes].any() for _, mask in closed)
 
 
 def _other_reasons(
@@ -190,7 +214,7 @@ class Lack(NamedTuple):
 
     reason: str
     row: int | None = None
-    """The resource whose figures tell more about a node; None: the reason says it all."""
+    """The resource whose figures say more about a node; None: the reason says it all."""
     suffix: str = ""
 
 
@@ -199,7 +223,7 @@ Shortages = tuple[list[Lack], Mask]
 
 
 def _but_for_overhead(cycle: Cycle, c: PodClass, nodes: Rows | None) -> Shortages:
-    """What nodes are short of; those that are only so because of the pod's overhead are told apart."""
+    """What nodes are short of; those that are only so because of the pod's overhead are listed apart."""
     lacks, masks = shortages(cycle, c, nodes)
     if not c.overhead:
         return lacks, masks
@@ -247,7 +271,7 @@ def _shared_shortages(cycle: Cycle, c: PodClass, nodes: Rows | None) -> Iterator
     enough = np.floor(look.free[GPU]) + look.sharable >= c.devices
     if c.gpu_kind is not GpuKind.MEMORY:
         yield Lack(_SHORT + "GPUs", GPU), ~too_small & ~enough
-    slots = 1 + (look.sharable < c.devices)  # a device that nobody shares yet needs one for the pod that reserves it
+    slots = 1 + (look.sharable < c.devices)  # a device that no pod shares yet needs one for the pod that reserves it
     yield Lack(NO_SLOT), ~too_small & enough & (look.free[PODS] < slots)
 
 

@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import floor
 
 import numpy as np
 
 from pykai.engine.cycle import Cycle
+from pykai.engine.node_room import least_of
 from pykai.engine.pod_locations import PodCounts
 from pykai.engine.ranked import UNFIT
 from pykai.engine.victims import Batch, VictimPool
-from pykai.model.pods import PodClass
 from pykai.model.resources import GPU, Column, Mask, Rows
 
 Freed = dict[int, Column]
@@ -36,30 +36,31 @@ class FeasibilityBound:
     def __init__(self, pool: VictimPool, pods: Sequence[int], freed: Freed, domains: Rows | None = None) -> None:
         self.cycle = cycle = pool.cycle
         self._pods = pods
-        self.domains = np.zeros(len(cycle.snapshot.nodes), dtype=np.int64) if domains is None else domains
-        self._domain_count = int(self.domains.max(initial=0)) + 1
-        trial = cycle.trial
-        classes = list({trial.klass[pod]: trial.of_class(pod) for pod in pods}.values())
-        need = np.min([self._floor(c) for c in classes], axis=0)
-        self._dims = np.flatnonzero(need > 0)
-        self._need = need[self._dims][:, None]
-        self._allowed = np.zeros(len(cycle.snapshot.nodes), dtype=bool)
-        for c in classes:
-            self._allowed |= cycle.node_facts.allowed(c)
-        self._allowed &= self.domains >= 0
-        self.free = trial.idle + trial.releasing
-        self.free[GPU] += pool.shares.spare()
-        for node, amount in freed.items():
-            self.free[:, node] += amount
-        self._asked = self.free.take(self._dims, axis=0)
-        self.counts = np.where(self._allowed, self._fit(self._asked), 0.0)
+        trial, room = cycle.trial, pool.room
+        self.free = room.refreshed()
+        self._fitting = room.of({trial.klass[pod]: trial.of_class(pod) for pod in pods}, cycle.node_facts)
+        self.domains = room.one_domain if domains is None else domains
+        self._domain_count = int(self.domains.max(initial=0)) + 1 if domains is not None else 1
+        self.counts = self._fitting.counts
+        if freed:
+            self.free, self.counts = self.free.copy(), self.counts.copy()
+            nodes = np.fromiter(freed, dtype=np.int64, count=len(freed))
+            self.free[:, nodes] += np.array([*freed.values()]).T
+            self.counts[nodes] = self._fitting.fit(self.free, nodes)
+        if domains is not None:
+            self.counts = np.where(domains >= 0, self.counts, 0.0)
         self._missing_in = len(pods) - self._by_domain(self.counts)
         self.missing: Column = self._missing_in[self.domains]
         """By node: how many pods more must fit into its domain."""
-        self._gpus_short = float(need[GPU]) * len(pods) - float(np.maximum(self.free[GPU], 0.0).sum())
+
+    @cached_property
+    def _gpus_short(self) -> float:
+        return float(self._fitting.need[GPU]) * len(self._pods) - float(np.maximum(self.free[GPU], 0.0).sum())
 
     def _by_domain(self, counts: Column) -> Column:
         """[domain] sums of figures of nodes; those of nodes without a domain come last."""
+        if self._domain_count == 1 and self.domains.min(initial=0) == 0:
+            return np.array([float(counts.sum()), 0.0])
         sums = np.bincount(self.domains + 1, weights=counts, minlength=2)
         return np.asarray(np.append(sums[1:], sums[0]), dtype=np.float64)
 
@@ -67,6 +68,15 @@ class FeasibilityBound:
     def holds(self) -> bool:
         """Whether all pods could fit into a domain as things are."""
         return bool((self._missing_in[:-1] <= 0).any())
+
+    def node_by_node(self) -> list[tuple[int, int]]:
+        """By domain, those that are alike once: how many pods fit, and how many more if one more node were empty."""
+        allocatable = self.cycle.snapshot.nodes.allocatable
+        gain = self._fitting.fit(allocatable, np.arange(len(self.counts))) - self.counts
+        most = np.zeros(self._domain_count + 1)
+        np.maximum.at(most, self.domains, gain)  # nodes without a domain count for the last entry
+        fit = np.clip(len(self._pods) - self._missing_in, 0.0, len(self._pods))
+        return list(dict.fromkeys(zip(fit[:-1].astype(int).tolist(), most[:-1].astype(int).tolist(), strict=True)))
 
     def enough_gpus(self, freed: Column | float) -> Mask:
         """Whether so many freed GPUs, wherever they are, and those that are free cover the need."""
@@ -84,11 +94,11 @@ class FeasibilityBound:
         free, parts = self._free_devices(gone)
         if sizes[0] < 1:
             return could_pack(sizes, [*parts, *[1.0] * min(int(free.sum()), len(sizes))])
-        return sizes[-1] < 1 or could_pack(sizes, free.tolist())
+        return sizes[-1] < 1 or could_pack(sizes, free)
 
     def _size(self, pod: int) -> float:
         """How many GPUs a wanted pod takes at least."""
-        return float(self._floor(self.cycle.trial.of_class(pod))[GPU])
+        return float(least_of(self.cycle.node_facts, self.cycle.trial.of_class(pod))[GPU])
 
     def _free_devices(self, gone: Sequence[int]) -> tuple[Column, list[float]]:
         """By node how many whole devices are free without some pods, and what is free of each of the others."""
@@ -125,31 +135,19 @@ class FeasibilityBound:
                 found[some] = False
         return found
 
-    def _floor(self, c: PodClass) -> Column:
-        """What a pod of the class takes at least."""
-        need = self.cycle.node_facts.least(c).copy()
-        if c.memory_mib:
-            need[GPU] = c.devices * c.memory_mib / float(self.cycle.snapshot.nodes.gpu_memory.max())
-        return need
-
-    def _fit(self, free: Column) -> Column:
-        """How many pods fit into each column of what is free."""
-        if not len(self._need):
-            return np.full(free.shape[1], np.inf)
-        parts = free + _SLACK
-        parts /= self._need
-        return np.asarray(np.maximum(np.floor(np.minimum.reduce(parts)), 0.0))
-
     def enough(self, batches: Sequence[Batch]) -> bool:
         """Whether all pods could fit once these batches are gone."""
         freed = freed_by(self.cycle, batches)
-        nodes = np.fromiter((n for n in freed if self._allowed[n]), dtype=np.int64)
+        nodes = np.fromiter((n for n in freed if self._open(n)), dtype=np.int64)
         if not len(nodes):
             return self.holds
         amounts = np.array([freed[node] for node in nodes.tolist()]).T
-        after = self._fit(self._asked.take(nodes, axis=1) + amounts.take(self._dims, axis=0))
+        after = self._fitting.fit(self.free, nodes, amounts)
         gained = np.bincount(self.domains[nodes], weights=after - self.counts[nodes], minlength=self._domain_count)
         return bool((gained >= self._missing_in[:-1]).any())
+
+    def _open(self, node: int) -> bool:
+        return bool(self._fitting.allowed[node] and self.domains[node] >= 0)
 
     def gains(self, nodes: Rows, amounts: Column) -> tuple[Column, Column]:
         """For pods that go one after the other, on `nodes`, freeing `amounts` [resource, pod]: how many more of the
@@ -157,14 +155,16 @@ class FeasibilityBound:
         if not len(nodes):
             return np.zeros(0), np.zeros(0)
         order = np.argsort(nodes, kind="stable")
-        sorted_nodes, freed = nodes[order], amounts.take(self._dims, axis=0).take(order, axis=1)
+        sorted_nodes, freed = nodes[order], amounts.take(order, axis=1)
         first = np.ones(len(order), dtype=bool)
         np.not_equal(sorted_nodes[1:], sorted_nodes[:-1], out=first[1:])
         running = np.cumsum(freed, axis=1)
         starts = np.flatnonzero(first)
         before = (running - freed).take(starts[np.cumsum(first) - 1], axis=1)
-        after = self._fit(self._asked.take(sorted_nodes, axis=1) + running - before)
-        own = np.where(self._allowed[sorted_nodes], after - self.counts[sorted_nodes], 0.0)
+        after = self._fitting.fit(self.free, sorted_nodes, running - before)
+        own = after - self.counts[sorted_nodes]
+        if self._domain_count > 1:
+            own[self.domains[sorted_nodes] < 0] = 0.0
         step = own.copy()
         step[1:] -= np.where(first[1:], 0.0, own[:-1])
         back = np.empty(len(order), dtype=np.int64)
@@ -174,14 +174,41 @@ class FeasibilityBound:
         return total, own[back]
 
 
-def could_pack(sizes: Sequence[float], bins: Sequence[float]) -> bool:
+@lru_cache(maxsize=4096)
+def grows_to(total: int, fit: int, more: int) -> bool:
+    """Whether growing prefixes (`next_size`) can end with all of `total` pods, if so many fit and each prefix that is
+    solved adds `more` at most."""
+    return fit + more >= total or (more > 0 and _grows((0, total, total), 1, fit, more))
+
+
+def _grows(known: tuple[int, int, int], size: int, fits: int, more: int) -> bool:
+    """The same from what is `known` (see `next_size`), if a prefix of this size is next and so many fit by now."""
+    solved, possible, total = known
+    if solved >= possible:
+        return bool(solved) and fits + more >= total
+    if size <= fits + more:
+        longer = (size, possible, total)
+        if size == total or _grows(longer, next_size(longer, size), fits + more, more):
+            return True
+    shorter = (solved, size - 1, total)
+    return _grows(shorter, next_size(shorter, size), fits, more)
+
+
+def next_size(known: tuple[int, int, int], size: int) -> int:
+    """Of the prefix of a gang to solve next, if `known` are the longest that is solved, the longest that could be, and
+    all: twice as long until one is not solved, then by halves."""
+    solved, possible, total = known
+    return min(size * 2, total) if possible == total else (solved + possible + 1) // 2
+
+
+def could_pack(sizes: Sequence[float], bins: Sequence[float] | Column) -> bool:
     """Whether items, largest first, could go into bins; True where that takes too long to find out."""
-    room = np.array(bins)
+    room, items = np.asarray(bins), np.array(sizes)
     for size in set(sizes):
-        if sum(each >= size - _SLACK for each in sizes) > np.floor(room / size + _SLACK).sum():
+        if np.count_nonzero(items >= size - _SLACK) > np.floor(room / size + _SLACK).sum():
             return False
-    left = sorted(each for each in bins if each + _SLACK >= sizes[-1])
-    return _packed(list(sizes), left, [MOST_TRIES])
+    left, equal = np.unique(room[room + _SLACK >= sizes[-1]], return_counts=True)
+    return _packed(list(sizes), left.repeat(np.minimum(equal, len(sizes))).tolist(), [MOST_TRIES])
 
 
 def _packed(sizes: list[float], bins: list[float], tries: list[int]) -> bool:
@@ -240,7 +267,7 @@ class SinglePodFit:
 
     def __init__(self, pool: VictimPool, pod: int) -> None:
         self.cycle = pool.cycle
-        self._shares = pool.shares
+        self._shares = pool.room.devices
         self.pod = pod
         self._class = pool.cycle.trial.of_class(pod)
 
@@ -257,7 +284,7 @@ class SinglePodFit:
         return [counts for state in states for counts in state.blockers(self.pod)]
 
     def possible(self, gone: Sequence[int]) -> bool:
-        """Whether the pod could find a place without these pods. True where only a simulation can tell."""
+        """Whether the pod could find a place without these pods. True where only a simulation can decide."""
         if any(self._open(node, gone) for node in self._fits_now):
             return True
         trial, by_node = self.cycle.trial, dict[int, list[int]]()
@@ -271,7 +298,7 @@ class SinglePodFit:
 
     def opening(self, leaving: Leaving) -> Mask:
         """For pods that go one after the other, node by node: after which of them the own node has devices for the pod
-        and nobody who keeps it from there, or one less does from a node that would take it."""
+        and no pod that keeps it from there, or one less does from a node that would take it."""
         pods, nodes = leaving.pods, leaving.nodes
         found = np.ones(len(pods), dtype=bool)
         helps = np.zeros(len(pods), dtype=bool)
@@ -336,12 +363,12 @@ class SinglePodFit:
             left = held - freed.get(group, 0.0)
             if left <= _SLACK:
                 whole += held > _SLACK
-            elif capacity - left >= memory:
+            elif capacity - left >= memory and share.mode == self._class.compute_mode:
                 sharable += 1
         return whole, sharable
 
     def _open(self, node: int, gone: Sequence[int]) -> bool:
-        """Whether nobody stays in the node's domains beside whom the pod may not be."""
+        """Whether no pod stays in the node's domains that the pod may not be near."""
         place = self.cycle.trial.node
         for tally in self._blockers:
             domain = tally.domains[node]

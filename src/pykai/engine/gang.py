@@ -52,7 +52,7 @@ class GangOrders:
         return tuple(plugin.member_key(served, threshold) for plugin in self.member_order)
 
     def next_pods(self, trial: Trial) -> dict[int, list[int]]:
-        """What gangs with a tree place next, as far as it is known: forgotten as soon as a pod of the gang moves."""
+        """What gangs place next, as far as it is known: forgotten as soon as a pod of the gang moves."""
         moved = trial.moved
         if self._read < len(moved):
             for gang in {trial.gang[pod] for pod in moved[self._read :]}:
@@ -115,14 +115,14 @@ def _ready(trial: Trial, member: Member) -> bool:
 def pods_to_place(trial: Trial, orders: GangOrders, gang: int) -> list[int]:
     """The pods to place next: what the gang misses, or one more where it has its minimum. Read only."""
     gangs = trial.snapshot.gangs
-    if trial.virtual or gang not in gangs.trees:
-        if not trial.virtual:
-            if not trial.pending[gangs.first_podset[gang]]:
-                return []
-            pods = orders.pods(trial, gang)
-            if len(pods) == 1:
-                return pods
+    if trial.virtual:
         return _next(trial, orders, gang, _waiting(trial, orders, gang))
+    if gang not in gangs.trees:
+        if not trial.pending[gangs.first_podset[gang]]:
+            return []
+        pods = orders.pods(trial, gang)
+        if len(pods) == 1:
+            return pods
     known = orders.next_pods(trial)
     found = known.get(gang)
     if found is None:
@@ -218,14 +218,16 @@ def is_gang(trial: Trial, gang: int) -> bool:
 def next_victims(trial: Trial, orders: GangOrders, gang: int, present: Sequence[int]) -> tuple[list[int], bool]:
     """What the gang would lose first of its pods `present`, and whether anything remains after that.
 
-    Surplus pods go one by one, then surplus sub-groups; a gang without surplus goes whole.
+    Surplus pods go one by one, then surplus sub-groups; a gang without surplus goes whole. The core of a
+    semi-preemptible gang, which is not among `present`, stays.
     """
     by_podset: dict[int, list[int]] = {}
-    here = set(present)
+    here, core = set(present), trial.core if gang in trial.snapshot.gangs.semi_preemptible else {}
     for pod in orders.pods(trial, gang):
-        if pod in here:
+        if pod in here or core.get(pod):
             by_podset.setdefault(trial.podset[pod], []).append(pod)
-    chosen = _surplus(_Holding(trial, orders, by_podset), trial.snapshot.gangs.tree(gang)) or list(present)
+    held, tree = _Holding(trial, orders, by_podset), trial.snapshot.gangs.tree(gang)
+    chosen = (_elastic(held, tree, core) if core else _surplus(held, tree)) or list(present)
     return chosen, len(chosen) < len(present)
 
 
@@ -275,6 +277,51 @@ def _surplus(held: _Holding, group: SubGroupSet) -> list[int]:
         if spare:
             return held.all_pods(member)
     return []
+
+
+def _elastic(held: _Holding, group: SubGroupSet, core: Mapping[int, bool]) -> list[int]:
+    """What a set that holds pods of the core loses first: surplus pods, then what its other members still have."""
+    for member in held.last_first(group):
+        pods = held.all_pods(member)
+        if all(not core.get(pod) for pod in pods):
+            if isinstance(member, PodSet):
+                return pods[:1] if len(pods) > member.min_available else pods
+            return _surplus(held, member) or pods
+        if isinstance(member, SubGroupSet):
+            if chosen := _elastic(held, member, core):
+                return chosen
+        elif loose := [pod for pod in pods if not core.get(pod)]:
+            return loose[:1]
+    return []
+
+
+def core_pods(trial: Trial, orders: GangOrders, gang: int) -> list[int]:
+    """The pods of a semi-preemptible gang that must stay: of each set its minimum of members, satisfied ones first,
+    of each of their podsets the minimum of pods, those to place first in front."""
+    chosen = _core(trial, trial.snapshot.gangs.tree(gang))
+    taken = dict.fromkeys(chosen, 0)
+    found = []
+    for pod in active_in_order(trial, orders, gang):
+        podset = trial.podset[pod]
+        if taken.get(podset, 0) < chosen.get(podset, 0):
+            taken[podset] += 1
+            found.append(pod)
+    return found
+
+
+def _core(trial: Trial, group: SubGroupSet) -> dict[int, int]:
+    """The podsets of the core and their minimums."""
+    members = sorted(group.children, key=lambda member: (not satisfied(trial, member), member.name))
+    found: dict[int, int] = {}
+    for member in members[: group.threshold]:
+        found |= {member.row: member.min_available} if isinstance(member, PodSet) else _core(trial, member)
+    return found
+
+
+def evictable_in_order(trial: Trial, orders: GangOrders, gang: int) -> list[int]:
+    """The active pods of the gang but for a core, those that would be placed first in front."""
+    pods, core = active_in_order(trial, orders, gang), trial.core
+    return [pod for pod in pods if not core.get(pod)] if core else pods
 
 
 def active_in_order(trial: Trial, orders: GangOrders, gang: int) -> list[int]:

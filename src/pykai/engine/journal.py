@@ -1,4 +1,4 @@
-"""The undo log of a Trial: every change notes what was there before, so that nobody writes an inverse operation."""
+"""The undo log of a Trial: every change notes what was there before, so that no inverse operation is written."""
 
 from __future__ import annotations
 

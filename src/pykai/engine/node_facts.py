@@ -8,7 +8,7 @@ see the nodes alike share one ranking.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -43,9 +43,11 @@ class NodeFacts:
         """By class row; equal masks are one object."""
         self._allowed_by_keys: dict[ClassKeys, Mask] = {}
         self._masks: dict[bytes, Mask] = {}
+        self._allowed_lists: dict[int, list[bool]] = {}
+        """By identity of the mask."""
         self._rejections: dict[tuple[int, Hashable], tuple[Rejection, ...]] = {}
         """By filter and key of the class."""
-        self._steady_scores: dict[tuple[Hashable, bool, bool], Column] = {}
+        self._steady_scores: dict[Hashable, SteadyScores] = {}
         self._keys: dict[int, Hashable] = {}
         self._constraints: dict[int, ClassKeys] = {}
         """Both by class row."""
@@ -53,12 +55,13 @@ class NodeFacts:
         self._score_keys: list[KeyOf] = [getattr(plugin, "class_key", None) for plugin in self.scores]
 
     @cached_property
-    def _states(self) -> NodeStates:
+    def seen(self) -> NodeStates:
+        """How nodes were when `states` was last asked for."""
         return NodeStates(self.trial)
 
     def states(self) -> NodeStates:
         """How nodes are at this moment."""
-        states = self._states
+        states = self.seen
         states.refresh()
         return states
 
@@ -73,7 +76,7 @@ class NodeFacts:
     def _make_key(self, c: PodClass) -> Hashable:
         if self.reliefs:
             return c.row
-        share = (c.gpu_kind, c.devices, c.portion, c.memory_mib) if c.shared else None
+        share = (c.gpu_kind, c.devices, c.portion, c.memory_mib, c.compute_mode) if c.shared else None
         measured = tuple([plugin.measured(c) for plugin in self.relative])
         return id(self.allowed(c)), c.request.tobytes(), share, measured, self._score_key(c)
 
@@ -90,26 +93,13 @@ class NodeFacts:
         """Whether the scores of a node follow from few facts, so that one node is scored by looking them up."""
         return not self.reliefs and all(getattr(plugin, "steady", False) for plugin in self.scores)
 
-    def steady_scores(self, pod_class: PodClass) -> Callable[[bool, bool], Column]:
-        """Scores of all nodes, if the class fits at once everywhere or nowhere, and so for room on shared devices."""
+    def steady_scores(self, pod_class: PodClass) -> SteadyScores:
+        """Scores of all nodes that follow from few facts; classes that score alike share them."""
         key = self._score_key(pod_class)
-
-        def scores(now: bool, shared: bool) -> Column:
-            known = self._steady_scores.get((key, now, shared))
-            if known is None:
-                known = self._steady_scores[key, now, shared] = self._scored(pod_class, now, shared)
-            return known
-
-        return scores
-
-    def _scored(self, pod_class: PodClass, now: bool, shared: bool) -> Column:
-        nodes, trial = self.every, self.trial
-        facts = (np.full(len(nodes), now), np.full(len(nodes), float(shared)))
-        look = NodeLook(trial, pod_class, nodes, trial.idle, trial.idle, *facts)
-        scores = np.zeros(len(nodes))
-        for plugin in self.scores:
-            scores = scores + plugin.score(look)
-        return scores
+        known = self._steady_scores.get(key)
+        if known is None:
+            known = self._steady_scores[key] = SteadyScores(self.trial, self.scores, pod_class)
+        return known
 
     # ----------------------------------------------------------------------------------------------------------- needs
     def need(self, pod_class: PodClass, nodes: Rows) -> Column:
@@ -134,10 +124,14 @@ class NodeFacts:
 
     def nowhere(self, pod_class: PodClass) -> bool:
         """Whether no node has enough of some resource: a proof by a few comparisons; False proves nothing."""
-        if self.reliefs:
+        if self.reliefs or self.seen.most is None:
             return False
         most = self.states().most
-        return most is not None and any(most[row] < need for row, need in pod_class.demand)
+        if most is not None:
+            for row, need in pod_class.demand:
+                if most[row] < need:
+                    return True
+        return False
 
     # --------------------------------------------------------------------------------------------------------- filters
     def rejections(self, pod_class: PodClass) -> Iterator[Rejection]:
@@ -175,12 +169,50 @@ class NodeFacts:
             self._allowed[pod_class.row] = mask
         return mask
 
+    def allowed_list(self, mask: Mask) -> list[bool]:
+        """A mask of `allowed` to be read one node at a time."""
+        known = self._allowed_lists.get(id(mask))
+        if known is None:
+            known = self._allowed_lists[id(mask)] = mask.tolist()
+        return known
+
     def _open(self, keys: ClassKeys, pod_class: PodClass) -> Mask:
         mask = np.ones(len(self.every), dtype=bool)
         for at, key in enumerate(keys):
             for _, rejected in self._rejected(at, key, pod_class):
                 mask &= ~rejected
         return mask
+
+
+class SteadyScores:
+    """Scores of all nodes if the class fits at once on each or on none, and so for room on shared devices."""
+
+    def __init__(self, trial: Trial, plugins: Sequence[NodeScore], pod_class: PodClass) -> None:
+        self._trial, self._plugins, self._pod_class = trial, plugins, pod_class
+        self._columns: list[Column | None] = [None] * 4
+        self._cells: list[list[float] | None] = [None] * 4
+
+    def column(self, now: bool, shared: bool) -> Column:
+        known = self._columns[now + 2 * shared]
+        if known is None:
+            known = self._columns[now + 2 * shared] = self._scored(now, shared)
+        return known
+
+    def _scored(self, now: bool, shared: bool) -> Column:
+        trial, count = self._trial, len(self._trial.snapshot.nodes)
+        facts = (np.full(count, now), np.full(count, float(shared)))
+        look = NodeLook(trial, self._pod_class, np.arange(count), trial.idle, trial.idle, *facts)
+        scores = np.zeros(count)
+        for plugin in self._plugins:
+            scores = scores + plugin.score(look)
+        return scores
+
+    def cells(self, now: bool, shared: bool) -> list[float]:
+        """The same to be read one at a time."""
+        known = self._cells[now + 2 * shared]
+        if known is None:
+            known = self._cells[now + 2 * shared] = self.column(now, shared).tolist()
+        return known
 
 
 class _Alone(int):

@@ -90,6 +90,8 @@ class NodeResources:
     def must_wait(self, pod: int, node: int) -> bool:
         """Whether a pod on a node waits until some resource is released."""
         for state in self.of(pod).waiting:
+            if not state.may_wait():
+                continue
             mask = state.must_wait(pod, np.array([node]))
             if mask is not None and mask[0]:
                 return True

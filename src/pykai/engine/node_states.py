@@ -23,12 +23,13 @@ FEW_SCORES = 8
 
 
 class NodeState(NamedTuple):
-    """One node at this moment: amounts by resource, and the room on its shared devices, ascending (MiB)."""
+    """One node at this moment: amounts by resource, and by compute mode the room on its shared devices, ascending
+    (MiB)."""
 
     idle: list[float]
     free: list[float]
     """Idle plus what is being released."""
-    rooms: list[float]
+    rooms: tuple[list[float], ...]
 
 
 class NodeStates:
@@ -39,8 +40,11 @@ class NodeStates:
         self._trial = trial
         self.idle = trial.idle
         self._free: Column = trial.idle + trial.releasing
-        self._rooms = np.full((0, len(trial.snapshot.nodes)), -np.inf)
-        """[device, node]: the largest request that fits on each shared device, ascending; -inf: no such device."""
+        self._modes = range(trial.amounts.compute_modes)
+        self._rooms = [np.full((0, len(trial.snapshot.nodes)), -np.inf) for _ in self._modes]
+        """By compute mode [device, node]: the largest request that fits on each shared device, ascending; -inf: no such
+        device."""
+        self._no_rooms: tuple[list[float], ...] = tuple([] for _ in self._modes)
         self._states: dict[int, NodeState] = {}
         self._normalized: dict[tuple[int, int], NormalizedScore] = {}
         """By identity of the plugin, and resource."""
@@ -104,27 +108,31 @@ class NodeStates:
             idle: list[float] = trial.idle[:, node].tolist()
             free = list(map(add, idle, trial.releasing[:, node].tolist()))
             shares = trial.shares.get(node)
-            left = rooms(shares, trial.amounts.gpu_memory[node]) if shares else []
+            left = self._no_rooms
+            if shares:
+                capacity = trial.amounts.gpu_memory[node]
+                left = tuple([rooms(shares, capacity, mode) for mode in self._modes])
             known = self._states[node] = NodeState(idle, free, left)
         return known
 
-    def sharable(self, memory: Column) -> Column:
-        """How many devices that are shared already have room for a request of so much memory (MiB), by node."""
+    def sharable(self, memory: Column, mode: int) -> Column:
+        """How many devices that are shared already in a compute mode have room for so much memory (MiB), by node."""
         outdated = self._outdated[1]
         for node in outdated:
             if node in self._trial.shares:
                 self._note_rooms(node)
         outdated.clear()
-        counts: Column = np.add.reduce(self._rooms >= memory, dtype=np.float64)
+        counts: Column = np.add.reduce(self._rooms[mode] >= memory, dtype=np.float64)
         return counts
 
     def _note_rooms(self, node: int) -> None:
-        left = self.of(node).rooms
-        if len(left) > len(self._rooms):
-            more = np.full((len(left) - len(self._rooms), self._rooms.shape[1]), -np.inf)
-            self._rooms = np.concatenate([self._rooms, more])
-        self._rooms[: len(left), node] = left
-        self._rooms[len(left) :, node] = -np.inf
+        for mode, left in enumerate(self.of(node).rooms):
+            known = self._rooms[mode]
+            if len(left) > len(known):
+                more = np.full((len(left) - len(known), known.shape[1]), -np.inf)
+                known = self._rooms[mode] = np.concatenate([known, more])
+            known[: len(left), node] = left
+            known[len(left) :, node] = -np.inf
 
     def normalized(self, plugin: RelativeScore, resource: int) -> NormalizedScore:
         """The scores of a plugin by what nodes have free of a resource."""

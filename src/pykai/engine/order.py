@@ -32,19 +32,28 @@ def pending_gangs(cycle: Cycle) -> list[int]:
     return [gang for gang in waiting if ready(trial, gang)]
 
 
-def in_order(cycle: Cycle, gangs: Iterable[int]) -> list[int]:
-    """Gangs by their order within a queue: policies first, then age, then name."""
+def in_order(cycle: Cycle, gangs: Iterable[int]) -> dict[int, Key]:
+    """Gangs by their order within a queue (policies first, then age, then name), and their keys as of now."""
     rows = np.fromiter(gangs, dtype=np.int64)
     if len(rows) * FEW < len(cycle.snapshot.gangs):
-        return sorted(rows.tolist(), key=cycle.gang_key)
+        keyed = sorted([(cycle.gang_key(gang), gang) for gang in rows.tolist()])
+        return {gang: key for key, gang in keyed}
     creation = cycle.snapshot.gangs.columns.creation[rows]
     columns = [plugin.gang_column(cycle.trial, rows) for plugin in cycle.policy.of(GangOrder)]
     order = np.lexsort([creation, *reversed(columns)])
     keys = np.array([*columns, creation])[:, order]
     result: list[int] = rows[order].tolist()
+    objects = cycle.snapshot.gangs.objects
+
+    def title(gang: int) -> tuple[str, str]:
+        meta = objects[gang].metadata
+        return meta.name, meta.namespace
+
     for start, end in runs(np.flatnonzero((keys[:, 1:] == keys[:, :-1]).all(axis=0)).tolist()):
-        result[start:end] = sorted(result[start:end], key=cycle.gang_key)
-    return result
+        result[start:end] = sorted(result[start:end], key=title)
+    metas = [objects[gang].metadata for gang in result]
+    names = zip(*keys.tolist(), [meta.name for meta in metas], [meta.namespace for meta in metas], strict=True)
+    return dict(zip(result, names, strict=True))
 
 
 def runs(tied: list[int]) -> Iterator[tuple[int, int]]:
@@ -65,14 +74,17 @@ class GangWalk:
     last popped or pushed, so only that path is keyed anew.
     """
 
-    def __init__(self, cycle: Cycle, gangs: Iterable[int]) -> None:
+    def __init__(self, cycle: Cycle, gangs: Iterable[int], keys: dict[int, Key] | None = None) -> None:
+        """`keys`: of gangs that are known, as of now; they are dropped when pods of the gang move."""
         self.cycle = cycle
+        self._queue_of = cycle.snapshot.gangs.queue
+        self._gang_keys, self._read = keys or {}, len(cycle.trial.moved)
         self._leaves: dict[int, list[tuple[Key, int]]] = {}
         self._requests: dict[int, Triple] = {}
         self._queued: set[int] = set(gangs)
         for gang in self._queued:
-            queue = cycle.snapshot.gangs.queue[gang]
-            self._leaves.setdefault(queue, []).append((cycle.gang_key(gang), gang))
+            queue = self._queue_of[gang]
+            self._leaves.setdefault(queue, []).append((self._gang_key(gang), gang))
         for heap in self._leaves.values():
             heapq.heapify(heap)
         self._inner: dict[int, list[tuple[Key, int]]] = {}
@@ -94,20 +106,16 @@ class GangWalk:
         return gang
 
     def _best_leaf(self) -> int | None:
-        """Down the tree by the best child; with a single leaf there is nothing to compare."""
+        """The leaf of the best gang of the best root; with a single leaf there is nothing to compare."""
         if len(self._leaves) == 1:
             only = next(iter(self._leaves))
             return only if self._leaves[only] else None
-        for queue in sorted(self._dirty):
+        dirty = self._dirty
+        for queue in sorted(dirty) if len(dirty) > 1 else dirty:
             self._rekey(queue)
-        self._dirty.clear()
-        at = -1
-        while at not in self._leaves:
-            child = self._top(at)
-            if child is None:
-                return None
-            at = child
-        return at
+        dirty.clear()
+        root = self._top(-1)
+        return None if root is None else self._queue_of[self._best[root]]
 
     def push(self, gang: int) -> None:
         """Put a gang back: it has more to place."""
@@ -117,12 +125,12 @@ class GangWalk:
     def changed(self, gangs: Iterable[int]) -> None:
         """These gangs lost or got pods out of turn: their queues use something else, they ask for something else."""
         for gang in gangs:
-            queue = self.cycle.snapshot.gangs.queue[gang]
+            queue = self._queue_of[gang]
             self._dirty.add(queue)
             self._requests.pop(gang, None)
             if gang in self._queued:
                 heap = self._leaves[queue]
-                heap[:] = [(self.cycle.gang_key(gang) if each == gang else key, each) for key, each in heap]
+                heap[:] = [(self._gang_key(gang) if each == gang else key, each) for key, each in heap]
                 heapq.heapify(heap)
 
     def follow(self, gang: int, successor: int) -> None:
@@ -133,27 +141,40 @@ class GangWalk:
         self._add(successor)
 
     def _add(self, gang: int) -> None:
-        queue = self.cycle.snapshot.gangs.queue[gang]
-        heapq.heappush(self._leaves[queue], (self.cycle.gang_key(gang), gang))
+        queue = self._queue_of[gang]
+        heapq.heappush(self._leaves[queue], (self._gang_key(gang), gang))
         self._queued.add(gang)
         self._dirty.add(queue)
 
+    def _gang_key(self, gang: int) -> Key:
+        moved, known = self.cycle.trial.moved, self._gang_keys
+        if known and self._read < len(moved):
+            gang_of = self.cycle.trial.gang
+            for pod in moved[self._read :]:
+                known.pop(gang_of[pod], None)
+            self._read = len(moved)
+        return known.get(gang) or self.cycle.gang_key(gang)
+
     def _rekey(self, leaf: int) -> None:
         """Key the path from a leaf to its root by what is now its best gang."""
-        queues, allocated = self.cycle.snapshot.queues, self.cycle.book.allocated
+        queues, allocated, keys = self.cycle.snapshot.queues, self.cycle.book.allocated, self._keys
         for queue in queues.paths[leaf]:
             gang = self._best_gang(queue)
             if gang is None:
-                self._keys.pop(queue, None)
+                keys.pop(queue, None)
                 self._best.pop(queue, None)
                 continue
             self._best[queue] = gang
-            reasons = (self._request(gang), allocated[queue])
-            if queue in self._keys and self._reasons[queue] == reasons:
+            reasons = (self._requests.get(gang) or self._request(gang), allocated[queue])
+            if queue in keys and self._reasons[queue] == reasons:
                 continue
-            key = self._keys[queue] = queue_key(self.cycle, queue, reasons[0])
+            key = keys[queue] = queue_key(self.cycle, queue, reasons[0])
             self._reasons[queue] = reasons
-            heapq.heappush(self._inner.setdefault(queues.parent[queue], []), (key, queue))
+            heap = self._inner.setdefault(queues.parent[queue], [])
+            if heap and heap[0][1] == queue:  # outdated: it was served last
+                heapq.heapreplace(heap, (key, queue))
+            else:
+                heapq.heappush(heap, (key, queue))
 
     def _best_gang(self, queue: int) -> int | None:
         heap = self._leaves.get(queue)
@@ -163,15 +184,16 @@ class GangWalk:
         return None if child is None else self._best[child]
 
     def _top(self, parent: int) -> int | None:
-        heap = self._inner.get(parent, [])
-        while heap and self._keys.get(heap[0][1]) is not heap[0][0]:
+        heap, keys = self._inner.get(parent), self._keys
+        while heap:
+            key, queue = heap[0]
+            if keys.get(queue) is key:
+                return queue
             heapq.heappop(heap)
-        return heap[0][1] if heap else None
+        return None
 
     def _request(self, gang: int) -> Triple:
-        request = self._requests.get(gang)
-        if request is None:
-            request = self._requests[gang] = next_request(self.cycle, gang)
+        request = self._requests[gang] = next_request(self.cycle, gang)
         return request
 
 
@@ -206,11 +228,12 @@ class ClassWalk:
         self._blocked: set[int] = set()
         """Gangs that get no turn, but by whose requests their queues are compared with others."""
         classes, lines = EquivalenceClasses.of(cycle), dict[Hashable, deque[int]]()
-        for gang in _best_of_each_queue(cycle, in_order(cycle, gangs), depth):
+        gang_keys = in_order(cycle, gangs)
+        for gang in _best_of_each_queue(cycle, gang_keys, depth):
             lines.setdefault((classes.key(cycle, gang), distinguish(gang)), deque()).append(gang)
         for line in lines.values():
             self._lines[line.popleft()] = line
-        self._walk = GangWalk(cycle, self._lines)
+        self._walk = GangWalk(cycle, self._lines, gang_keys)
         self._expected = len(self._lines)
         """How many in the walk get a turn: without any the blocked ones do not matter."""
 
@@ -280,6 +303,13 @@ class EquivalenceClasses:
         known._read = len(cycle.trial.moved)
         return known
 
+    def alike(self, cycle: Cycle, gangs: Iterable[int]) -> Iterable[list[int]]:
+        """The gangs of each class, in their order."""
+        found: dict[Hashable, list[int]] = {}
+        for gang in gangs:
+            found.setdefault(self.key(cycle, gang), []).append(gang)
+        return found.values()
+
     def key(self, cycle: Cycle, gang: int) -> Hashable:
         """Equal for equivalent gangs; its own row for a gang that is like no other."""
         known = self._known.get(gang)
@@ -296,16 +326,21 @@ def _class_key(cycle: Cycle, gang: int) -> Hashable:
     gangs, trial = cycle.snapshot.gangs, cycle.trial
     if gang in gangs.trees:
         return gang
-    classes = tuple([trial.klass[pod] for pod in pods_to_place(trial, cycle.orders, gang)])
-    if any(not cycle.rules(cycle.snapshot.pods.classes[row]).none for row in set(classes)):
-        return gang
+    pods = pods_to_place(trial, cycle.orders, gang)
+    classes = (trial.klass[pods[0]],) if len(pods) == 1 else tuple([trial.klass[pod] for pod in pods])
+    resources: list[Hashable] = []
+    if any(cycle.resources.of_class(cycle.snapshot.pods.classes[row]).all for row in set(classes)):
+        resources = [state.alike(pod) for pod in pods for state in cycle.resources.of(pod).all]
+        if None in resources:
+            return gang
     podset = gangs.first_podset[gang]
     return (
         gangs.queue[gang],
         gangs.priority[gang],
-        gangs.preemptible[gang],
+        trial.adds_preemptible(gang),
         gangs.podset_min[podset],
         trial.active_used[podset],
         len(gangs.pods(gang)),
         classes,
+        tuple(resources),
     )

@@ -73,14 +73,18 @@ class LeafOrder:
     def growing(self) -> list[int]:
         """Positions without those that request no more than an earlier one."""
         found: list[int] = []
-        requests, behind = self.requests, self.most_behind
-        for at in range(len(requests)):
-            if found:
-                if covered(behind[at], requests[found[-1]]):
+        known: list[Triple] = []
+        behind = self.most_behind
+        for at, request in enumerate(self.requests):
+            if known and covered(behind[at], known[-1]):
+                break
+            cpu, memory, gpus = request
+            for more_cpu, more_memory, more_gpus in known:  # a call for each pair is most of the time of this
+                if cpu <= more_cpu and memory <= more_memory and gpus <= more_gpus:
                     break
-                if any(covered(requests[at], requests[known]) for known in found):
-                    continue
-            found.append(at)
+            else:
+                found.append(at)
+                known.append(request)
         return found
 
 
@@ -143,8 +147,8 @@ class PendingOrder:
         known = self._leaves.get(queue)
         if known is None:
             cycle = self.cycle
-            gangs = in_order(cycle, self._by_queue.get(queue, ()))
-            keys = [cycle.gang_key(gang) for gang in gangs]
+            keyed = in_order(cycle, self._by_queue.get(queue, ()))
+            gangs, keys = list(keyed), list(keyed.values())
             known = self._leaves[queue] = LeafOrder.of(gangs, keys, [next_request(cycle, gang) for gang in gangs])
         return known
 
@@ -167,7 +171,8 @@ class PendingOrder:
                 others = self.below(queue)
                 before = bisect_left(others, turns[-1].key, key=_key)
                 requests += [entry.request for entry in others[:before] if entry.queue != below]
-            key = max(queue_key(self.cycle, queue, each) for each in requests)
+            requests = list(dict.fromkeys(requests))
+            key = max([queue_key(self.cycle, queue, each) for each in requests])
             turns.append(Turn(key, reduce(largest, requests)))
             below = queue
         return turns
@@ -206,7 +211,7 @@ class PendingOrder:
             leaf = self.leaf(queue)
             requests = [leaf.requests[at] for at in leaf.growing]
         found: list[Entry] = []
-        for request in requests:
+        for request in dict.fromkeys(requests):
             key = queue_key(self.cycle, queue, request)
             if not found or found[-1].key < key:
                 found.append(Entry(key, queue, request))

@@ -9,7 +9,7 @@ import numpy as np
 from pykai.engine.cycle import ClassRules, Cycle, Group
 from pykai.engine.devices import only_promised, with_room
 from pykai.engine.explain import explain_pod, explain_refusal
-from pykai.engine.plugin_api import DeviceScore, NodeResourceState, NodeSubsets, PodGate, Rejection
+from pykai.engine.plugin_api import NodeResourceState, NodeSubsets, Refusal, Rejection
 from pykai.engine.ranked import UNFIT
 from pykai.model.gangs import PodSet, SubGroupSet
 from pykai.model.pods import PodClass
@@ -79,7 +79,7 @@ class Placement:
         return all(self._pod(done + at, pod, nodes) for at, pod in enumerate(pods[done:]))
 
     def _alike(self, pods: Sequence[int], nodes: NodeSet) -> int:
-        """Place pods that cannot be told apart together, as far as that goes; returns how many have their node."""
+        """Place interchangeable pods together, as far as that goes; returns how many have their node."""
         trial, cycle = self.trial, self.cycle
         c = trial.of_class(pods[0])
         if cycle.node_facts.nowhere(c):
@@ -116,18 +116,17 @@ class Placement:
     def _pod(self, at: int, pod: int, nodes: NodeSet) -> bool:
         """Place one pod on the best node that takes it; `at` is its position among the pods of its podset."""
         cycle = self.cycle
-        for gate in cycle.policy.of(PodGate):
-            refusal = gate.refuse(cycle, pod)
-            if refusal is not None:
-                if self.explain:
-                    explain_refusal(cycle, self.gang, pod, refusal)
-                return False
         c = self.trial.of_class(pod)
+        rules = cycle.rules(c)
+        refusal = _refusal(cycle, rules, pod)
+        if refusal is not None:
+            if self.explain:
+                explain_refusal(cycle, self.gang, pod, refusal)
+            return False
         if cycle.node_facts.nowhere(c):
             if self.explain:
                 explain_pod(cycle, self.gang, (pod, at), (nodes, {}, ()))
             return False
-        rules = cycle.rules(c)
         rejecting, filtering = rules.resources.rejecting, rules.resources.filtering
         closed = [rejection for state in filtering for rejection in state.infeasible(pod)] if filtering else []
         extra = self._extra(pod, rules, closed)
@@ -178,7 +177,7 @@ class Placement:
         return True
 
     def _own_devices(self, pod: int, node: int) -> Sequence[str]:
-        """Devices of the node that a pod which is to be evicted would leave to nobody: it can have them back."""
+        """Devices of the node that a pod which is to be evicted would leave unused: it can have them back."""
         trial, shares = self.trial, self.trial.shares.get(node, {})
         groups = trial.gpu_groups.get(pod, ()) if trial.node[pod] == node else ()
         return [group for group in groups if shares[group].used == shares[group].releasing]
@@ -193,14 +192,52 @@ def _rejection(resources: Sequence[NodeResourceState], pod: int, node: int) -> s
     return None
 
 
+def _refusal(cycle: Cycle, rules: ClassRules, pod: int) -> Refusal | None:
+    """Why a gate turns a pod away."""
+    for gate in rules.gates:
+        refusal = gate.refuse(cycle, pod)
+        if refusal is not None:
+            return refusal
+    return None
+
+
 def refused(cycle: Cycle, pods: Sequence[int]) -> bool:
     """Whether a gate turns one of the pods away; one that answers by class is asked once for each."""
-    one_each = list({cycle.trial.klass[pod]: pod for pod in pods}.values())
-    for gate in cycle.policy.of(PodGate):
-        for pod in one_each if getattr(gate, "by_class", False) else pods:
-            if gate.refuse(cycle, pod) is not None:
+    klass, classes = cycle.trial.klass, cycle.snapshot.pods.classes
+    for row, first in {klass[pod]: pod for pod in reversed(pods)}.items():
+        for gate in cycle.rules(classes[row]).gates:
+            alike = [first] if getattr(gate, "by_class", False) else [pod for pod in pods if klass[pod] == row]
+            if any(gate.refuse(cycle, pod) is not None for pod in alike):
                 return True
     return False
+
+
+def place_one(cycle: Cycle, pod: int) -> bool:
+    """Place a pending pod the short way: one of a class of interchangeable pods goes to the node that is best
+    for all of them. False: it is not such a pod, or there is no such node."""
+    trial = cycle.trial
+    row = trial.klass[pod]
+    admitted = cycle.admitted.get(row)
+    if admitted is None:
+        rules = cycle.rules(trial.of_class(pod))
+        admitted = cycle.admitted[row] = rules.alike and _refusal(cycle, rules, pod) is None
+    if not admitted or pod in trial.virtual:
+        return False
+    c = trial.of_class(pod)
+    if cycle.node_facts.nowhere(c):
+        return False
+    ranking = cycle.rankings.ranking(c)
+    found = ranking.first()
+    if found is None:
+        return False
+    node, now = found
+    if not c.shared:
+        trial.place(pod, node, (), not now)
+        return True
+    chosen = choose_devices(cycle, c, node, not now)
+    if chosen is not None:
+        trial.place(pod, node, *chosen)
+    return chosen is not None
 
 
 def _podsets(group: SubGroupSet) -> Iterator[PodSet]:
@@ -219,17 +256,16 @@ def choose_devices(
     capacity, memory = trial.amounts.gpu_memory[node], trial.share_memory(c, node)
     idle, free, _ = cycle.node_facts.states().of(node)
     shares = trial.shares.get(node, {})
-    options = [
-        (-_device_score(cycle, share.used / capacity), 0, group) for group, share in with_room(shares, memory, capacity)
-    ]
+    rated, sharable = cycle.device_scores, with_room(shares, memory, capacity, c.compute_mode)
+    options = [(-rated[share.used / capacity], 0, group) for group, share in sharable]
     whole = max(int(free[GPU]), 0)
     if whole:
-        score, mine = -_device_score(cycle, 0.0), own[:whole]
+        score, mine = -rated[0.0], own[:whole]
         options.extend((score, 1, group) for group in mine)
         options.extend([(score, 2, "")] * min(whole - len(mine), c.devices))
     if len(options) < c.devices:
         return None
-    chosen = [option[2] for option in sorted(options)[: c.devices]]
+    chosen = [min(options)[2]] if c.devices == 1 else [option[2] for option in sorted(options)[: c.devices]]
     fresh = chosen.count("")
     slots = 1 + fresh + trial.devices.unreserved(node, own, chosen)  # of the pod, and of the devices' reservation pods
     if free[PODS] < slots:
@@ -238,10 +274,3 @@ def choose_devices(
     new_now = fresh + len([group for group in chosen if group and only_promised(shares[group])])
     must_wait = wait or new_now > idle[GPU] or idle[PODS] < slots + new_now - fresh or bool(full_now)
     return tuple([group or trial.fresh_group() for group in chosen]), must_wait
-
-
-def _device_score(cycle: Cycle, used_portion: float) -> float:
-    score = 0.0
-    for plugin in cycle.policy.of(DeviceScore):
-        score += plugin.device_score(used_portion)
-    return score

@@ -2,24 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
 import numpy as np
 from msgspec.structs import replace
 
 from pykai.engine.cycle import Cycle
 from pykai.engine.deadlines import next_deadline, start_times_to_write
-from pykai.engine.gang import alive, ready
+from pykai.engine.explain import matches_nowhere
+from pykai.engine.gang import alive, core_pods, pods_to_place, ready
+from pykai.engine.plugin_api import PodGate
 from pykai.engine.queues import OVER_LIMIT, ZERO, OverCapacity
-from pykai.engine.reasons import GROUP_BASE, POD_ERRORS, GangError, gang_text
+from pykai.engine.reasons import (
+    CATEGORIES,
+    GROUP_BASE,
+    NO_NODES,
+    POD_ERRORS,
+    QUEUE_MISSING,
+    GangError,
+    Outcome,
+    Token,
+    about_pod,
+    gang_text,
+    rank,
+)
 from pykai.model.gangs import PodSet
-from pykai.model.plan import Bind, Evict, Key, Nomination, Plan, QueueDetails, Reason, Timestamp, Verdict
+from pykai.model.plan import (
+    ActionVerdict,
+    Bind,
+    Category,
+    Dominant,
+    Evict,
+    Key,
+    Nomination,
+    Plan,
+    QueueDetails,
+    QueueFigures,
+    Reason,
+    Timestamp,
+    Verdict,
+)
 from pykai.model.pods import PodClass
-from pykai.model.statistics import QueueFigures
 from pykai.model.status import IS_ACTIVE_ALLOCATED, Status
 from pykai.objects import names
+from pykai.objects.units import rfc3339
 
 _BEING_PLACED = (Status.ALLOCATED, Status.PIPELINED, Status.BINDING)
+_UNKNOWN = GangError(Token.UNKNOWN, GROUP_BASE)
+_REST = GangError(Token.REST, "The workload got a place in this cycle; its other pods are tried in the next")
+_NOT_REACHED = GangError(
+    Token.NOT_REACHED,
+    "Only the first workloads of each queue are considered (queueDepthPerAction)",
+)
 
 
 def plan_of(cycle: Cycle) -> Plan:
@@ -28,16 +62,21 @@ def plan_of(cycle: Cycle) -> Plan:
     status, leaving = np.asarray(trial.status, dtype=np.int64), int(Status.RELEASING)
     placed = [(pod, wait) for pod, wait in trial.placed.items() if trial.status[pod] != leaving]
     waiting = (status == Status.PENDING) | (status == Status.GATED)
-    by_gang = _by_gang(cycle, np.flatnonzero(waiting & (cycle.snapshot.pods.gang >= 0)).tolist())
+    gangs = cycle.snapshot.pods.gang
+    turned = gangs >= 0 if cycle.only is None else gangs == cycle.only
+    by_gang = _by_gang(cycle, np.flatnonzero(waiting & turned).tolist())
     nominated = [pod for pod, wait in placed if wait]
     return Plan(
         binds=tuple(_binds(cycle, [pod for pod, wait in placed if not wait])),
         nominations=tuple([_nomination(cycle, pod) for pod in nominated]),
         evictions=tuple(_evictions(cycle)),
-        verdicts=tuple([_verdict(cycle, gang, pods) for gang, pods in by_gang.items()]),
+        verdicts=tuple(_verdicts(cycle, by_gang)),
         timestamps=tuple(_timestamps(cycle)),
         pending=sum(map(len, by_gang.values())),
         stale={_gang_key(cycle, gang): _stale_text(cycle, gang) for gang in sorted(_stale(cycle))},
+        core_pods={
+            _gang_key(cycle, gang): _core(cycle, gang) for gang in sorted(cycle.snapshot.gangs.semi_preemptible)
+        },
         cleared=tuple(_cleared(cycle, by_gang)),
         deadline=next_deadline(cycle, bool(by_gang or nominated)),
         queues=tuple(_queues(cycle)),
@@ -123,28 +162,160 @@ def _evictions(cycle: Cycle) -> Iterator[Evict]:
         )
 
 
+def _core(cycle: Cycle, gang: int) -> tuple[str, ...]:
+    objects, status = cycle.snapshot.pods.objects, cycle.trial.status
+    pods = [pod for pod in core_pods(cycle.trial, cycle.orders, gang) if status[pod] != Status.PIPELINED]
+    return tuple(sorted([objects[pod].metadata.name for pod in pods]))
+
+
 # ------------------------------------------------------------------------------------------------------------- verdicts
-def _verdict(cycle: Cycle, gang: int, waiting: list[int]) -> Verdict:
-    """Why a gang with waiting pods waits."""
-    errors = cycle.reasons.gangs.get(gang) or _wrong_queue(cycle, gang)
-    text = gang_text(errors) if errors else ""
-    texts, usual, objects = cycle.reasons.pods, text or "Unable to schedule pod", cycle.snapshot.pods.objects
-    messages = {}
-    for pod in waiting:
-        meta = objects[pod].metadata
-        messages[meta.namespace, meta.name] = texts.get(pod, usual)
-    for pod in cycle.snapshot.gangs.stray_pods.get(gang, ()):
-        if (key := _key(cycle, pod)) in messages:
-            messages[key] = _stray_text(cycle, gang, pod)
-    status = cycle.trial.status
-    return Verdict(
-        gang=_gang_key(cycle, gang),
-        reasons=tuple([_reason(cycle, gang, error) for error in errors]),
-        message=text or GROUP_BASE,
-        pods=messages,
-        not_ready="" if ready(cycle.trial, gang) else _not_ready_text(cycle, gang),
-        has_place=any(IS_ACTIVE_ALLOCATED[status[pod]] for pod in cycle.snapshot.gangs.pods(gang)),
-    )
+def _verdicts(cycle: Cycle, by_gang: Mapping[int, list[int]]) -> Iterator[Verdict]:
+    """Why gangs with waiting pods wait. Thousands may: what is the same for all of them is looked up once."""
+    searches, gangs, objects = SearchVerdicts(cycle), cycle.snapshot.gangs, cycle.snapshot.pods.objects
+    known, strays, queue = cycle.reasons.gangs, gangs.stray_pods, gangs.queue
+    for gang, waiting in by_gang.items():
+        errors = known.get(gang) or _wrong_queue(cycle, gang)
+        has_place = _has_place(cycle, gang)
+        causes = errors or [_without_errors(cycle, has_place)]
+        first = causes[0] if len(causes) == 1 else _first(causes)
+        not_ready = "" if ready(cycle.trial, gang) else _not_ready_text(cycle, gang)
+        actions = searches.with_allocate(gang, first) if not not_ready and queue[gang] >= 0 else ()
+        text = gang_text(errors) if errors else ""
+        usual = _missing_text(cycle, gang) if not_ready else text or "Unable to schedule pod"
+        texts, messages = {} if not_ready else cycle.reasons.pods, {}
+        for pod in waiting:
+            meta = objects[pod].metadata
+            messages[meta.namespace, meta.name] = texts.get(pod, usual)
+        for pod in strays.get(gang, ()):
+            if (key := _key(cycle, pod)) in messages:
+                messages[key] = _stray_text(cycle, gang, pod)
+        if first.capacity is None and not not_ready and gang not in strays:
+            dominant = searches.dominant(gang, first)
+        else:
+            dominant = _dominant(cycle, gang, (first, searches.of_reclaim.get(gang)), not_ready)
+        yield Verdict(
+            gang=_gang_key(cycle, gang),
+            reasons=tuple([_reason(cycle, gang, error) for error in errors]),
+            message=text or GROUP_BASE,
+            pods=messages,
+            not_ready=not_ready,
+            has_place=has_place,
+            actions=actions,
+            dominant=dominant or _of_search(actions),
+        )
+
+
+def _has_place(cycle: Cycle, gang: int) -> bool:
+    gangs, active, status = cycle.snapshot.gangs, cycle.trial.active_allocated, cycle.trial.status
+    if any(active[gangs.first_podset[gang] : gangs.first_podset[gang + 1]]):
+        return True
+    return any(IS_ACTIVE_ALLOCATED[status[pod]] for pod in gangs.stray_pods.get(gang, ()))
+
+
+class SearchVerdicts:
+    """What the actions that search for victims found; gangs with the same outcomes share their verdicts."""
+
+    def __init__(self, cycle: Cycle) -> None:
+        reasons, actions = cycle.reasons, cycle.policy.actions
+        searches = [action for action in actions if action != "allocate"]
+        self.place = actions.index("allocate") if "allocate" in actions else None
+        """Where allocate stands among the actions; None: it does not run."""
+        self.of_reclaim = reasons.outcomes.get("reclaim", {})
+        self._outcomes = [(reasons.outcomes.get(name, {}), reasons.passed_over.get(name)) for name in searches]
+        self._actions = searches
+        self._known: dict[tuple[int, ...], tuple[ActionVerdict, ...]] = {}
+        """By the identities of outcomes, which the cycle keeps."""
+        self._dominant: dict[tuple[str, int], Category | Dominant | None] = {}
+        """By token and identity of what reclaim found: the category of the token, or what dominates it."""
+
+    def of(self, gang: int) -> tuple[ActionVerdict, ...]:
+        """The verdicts on a gang, in the order of the actions."""
+        found = [outcomes.get(gang, usual) for outcomes, usual in self._outcomes]
+        key = tuple([id(outcome) for outcome in found])
+        known = self._known.get(key)
+        if known is None:
+            pairs = [(action, one) for action, one in zip(self._actions, found, strict=True) if one and one.token]
+            known = self._known[key] = tuple([ActionVerdict(action, *one[:2]) for action, one in pairs])
+        return known
+
+    def with_allocate(self, gang: int, first: GangError) -> tuple[ActionVerdict, ...]:
+        """The same with what allocate found."""
+        found, at = self.of(gang), self.place
+        if at is None:
+            return found
+        allocate = ActionVerdict("allocate", first.token or first.reason, first.message, *first.fit)
+        return (*found[:at], allocate, *found[at:])
+
+    def dominant(self, gang: int, first: GangError) -> Dominant | None:
+        """What matters most to a gang that was tried, if no queue was too full and all its pods are in sub-groups."""
+        reclaim, token = self.of_reclaim.get(gang), first.token or first.reason
+        key = (token, id(reclaim))
+        if key in self._dominant:
+            known = self._dominant[key]
+        elif reclaim is not None and reclaim.dominates and rank(reclaim.token) < rank(token):
+            known = self._dominant[key] = _categorized(reclaim.token, reclaim.message)
+        else:
+            known = self._dominant[key] = CATEGORIES.get(token)
+        return Dominant(token, known, first.message) if isinstance(known, Category) else known
+
+
+def _without_errors(cycle: Cycle, has_place: bool) -> GangError:
+    """Why a gang waits that no action has tried and refused."""
+    if has_place:
+        return _REST
+    return _NOT_REACHED if cycle.policy.queue_depth.get("allocate") is not None else _UNKNOWN
+
+
+def _first(errors: list[GangError]) -> GangError:
+    """The error that dominates the others."""
+    if len(errors) == 1:
+        return errors[0]
+    return min(errors, key=lambda error: rank(error.token or error.reason))
+
+
+def _dominant(cycle: Cycle, gang: int, causes: tuple[GangError, Outcome | None], not_ready: str) -> Dominant | None:
+    """Of all that speaks against the gang, the reason of the first category; None: only searches say something."""
+    first, reclaim = causes
+    token, message = first.token or first.reason, first.message
+    if first.capacity is not None:
+        token, message = min([(token, message), *_against_pods(cycle, gang)], key=lambda each: rank(each[0]))
+    strays = cycle.snapshot.gangs.stray_pods.get(gang)
+    if reclaim is not None and reclaim.dominates and rank(reclaim.token) < rank(token):
+        token, message = reclaim.token, reclaim.message
+    if not_ready:
+        other = (Token.GATED if _gated(cycle, gang) else Token.PODS_MISSING, not_ready)
+        token, message = min(other, (token, message), key=lambda each: rank(each[0]))
+    if strays and rank(token) > rank(Token.NO_SUB_GROUP):
+        token, message = Token.NO_SUB_GROUP, _stray_text(cycle, gang, strays[0])
+    return _categorized(token, message)
+
+
+def _categorized(token: str, message: str) -> Dominant | None:
+    category = CATEGORIES.get(token)
+    return None if category is None else Dominant(token, category, message)
+
+
+def _of_search(actions: Sequence[ActionVerdict]) -> Dominant:
+    """The reason of a gang that nothing but searches for victims looked at: what the last of them found."""
+    for each in reversed(actions):
+        if each.action != "allocate":
+            return Dominant(each.code, Category.VICTIMS, each.message)
+    return Dominant(Token.UNKNOWN, Category.SHORTAGE, GROUP_BASE)
+
+
+def _against_pods(cycle: Cycle, gang: int) -> Iterator[tuple[str, str]]:
+    """What speaks against pods that no node was looked at for, because a queue had no room."""
+    for pod in pods_to_place(cycle.trial, cycle.orders, gang)[:1]:
+        title = cycle.snapshot.pods.title(pod)
+        refusals = [gate.refuse(cycle, pod) for gate in cycle.policy.of(PodGate)]
+        yield from ((each.token, about_pod(title, each.message)) for each in refusals if each is not None)
+        if matches_nowhere(cycle, cycle.trial.of_class(pod)):
+            yield Token.NO_MATCH, about_pod(title, f"{NO_NODES}: no node matches what the pod demands of nodes")
+
+
+def _gated(cycle: Cycle, gang: int) -> bool:
+    """Whether pods with scheduling gates are what the gang lacks."""
+    return any(cycle.trial.gated[row] for row in cycle.snapshot.gangs.podsets(gang))
 
 
 def _reason(cycle: Cycle, gang: int, error: GangError) -> Reason:
@@ -160,7 +331,7 @@ def _queue_details(cycle: Cycle, gang: int, over: OverCapacity) -> QueueDetails:
         deserved=book.deserved[queue],
         allocated_non_preemptible=book.allocated_non_preemptible[queue] if limited else over.used,
         gang_requested=over.request,
-        gang_requested_non_preemptible=ZERO if cycle.snapshot.gangs.preemptible[gang] else over.request,
+        gang_requested_non_preemptible=ZERO if cycle.trial.adds_preemptible(gang) else over.request,
         allocated=over.used if limited else book.allocated[queue],
         limit=book.limit[queue],
     )
@@ -172,12 +343,12 @@ def _wrong_queue(cycle: Cycle, gang: int) -> list[GangError]:
     row, name = gangs.queue[gang], gangs.queue_name(gang)
     if row >= 0:
         text = f"Queue '{name}' has child queues: workloads belong to a queue without children"
-        return [GangError(POD_ERRORS, text)] if queues.children[row] else []
+        return [GangError(POD_ERRORS, text, token=Token.QUEUE_HAS_CHILDREN)] if queues.children[row] else []
     if name not in queues.left_out:
-        return [GangError("QueueDoesNotExist", f"Queue '{name}' does not exist")]
+        return [GangError(QUEUE_MISSING, f"Queue '{name}' does not exist")]
     missing = queues.left_out[name]
     why = f"parent queue '{missing}' does not exist" if missing else "its parent queues form a circle"
-    return [GangError("QueueDoesNotExist", f"Queue '{name}' cannot be used: {why}")]
+    return [GangError(QUEUE_MISSING, f"Queue '{name}' cannot be used: {why}")]
 
 
 def _stray_text(cycle: Cycle, gang: int, pod: int) -> str:
@@ -201,6 +372,18 @@ def _not_ready_text(cycle: Cycle, gang: int) -> str:
     return start + "".join(counts(podset, f" for SubGroup {podset.name}") + "." for podset in short)
 
 
+def _missing_text(cycle: Cycle, gang: int) -> str:
+    """What a pod of a gang that is not ready waits for."""
+    trial, found = cycle.trial, []
+    for podset in cycle.snapshot.gangs.tree(gang).podsets():
+        exist, gated = alive(trial, podset.row), trial.gated[podset.row]
+        if exist < podset.min_available:
+            of = "" if podset.name == names.DEFAULT_PODSET else f" of SubGroup {podset.name}"
+            held = f", {gated} of them gated" if gated else ""
+            found.append(f"{exist + gated} of {podset.min_available} pods{of} exist{held}")
+    return "; ".join(found)
+
+
 # ---------------------------------------------------------------------------------------------- stale and cleared gangs
 def _stale(cycle: Cycle) -> set[int]:
     """Gangs that run with less than their minimum, known before or found now."""
@@ -216,7 +399,16 @@ def _stale_text(cycle: Cycle, gang: int) -> str:
         if podset.name != names.DEFAULT_PODSET and active[podset.row] < podset.min_available:
             text += f", subGroup {podset.name} minMember is {podset.min_available}"
             text += f" and {active[podset.row]} pods are active"
-    return text
+    end = _staleness_ends(cycle, gang)
+    return text if end is None else f"{text}. The others are evicted at {rfc3339(end)} unless enough pods start"
+
+
+def _staleness_ends(cycle: Cycle, gang: int) -> float | None:
+    """When what is left of a stale gang is evicted; None: never."""
+    gangs = cycle.snapshot.gangs
+    since = cycle.stale_since.get(gang, gangs.stale_since.get(gang))
+    grace = gangs.staleness_grace.get(gang, cycle.snapshot.params.staleness_grace)
+    return None if since is None or grace < 0 else since + grace
 
 
 def _cleared(cycle: Cycle, waiting: Container[int]) -> Iterator[Key]:

@@ -7,7 +7,7 @@ no state of the cluster: what belongs to one cycle is in a typed slot of the cyc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
@@ -62,7 +62,8 @@ class NodeFilter(Protocol):
 class PodGate(Protocol):
     """First refusal wins; asked once per pod before any node is looked at.
 
-    One that says `by_class = True` answers alike for all pods of a class.
+    One that says `by_class = True` answers alike for all pods of a class, whatever was placed before; one with a method
+    `concerns(pod_class)` lets all pods of other classes pass.
     """
 
     def refuse(self, cycle: Cycle, pod: int) -> Refusal | None: ...
@@ -70,10 +71,11 @@ class PodGate(Protocol):
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a pod cannot be placed anywhere; `lasting`: evicting others cannot change it."""
+    """Why a pod cannot be placed anywhere; `lasting`: evicting others cannot change it. `token`: see engine/reasons."""
 
     message: str
     lasting: bool = False
+    token: str = "PodRefused"
 
 
 @runtime_checkable
@@ -108,7 +110,10 @@ class RelativeScore(Protocol):
 
 @runtime_checkable
 class PodScore(Protocol):
-    """Sum over plugins. A score for one pod over all nodes, or None where the plugin has no opinion."""
+    """Sum over plugins. A score for one pod over all nodes, or None where the plugin has no opinion.
+
+    One that says `trees_only = True` has none about pods of gangs without sub-groups and constraints on topology.
+    """
 
     def concerns(self, cycle: Cycle, pod_class: PodClass) -> bool: ...
 
@@ -133,7 +138,7 @@ class GangOrder(Protocol):
 
 @runtime_checkable
 class PodOrder(Protocol):
-    """First difference wins, in plugin order; smaller keys go first. Pods are told apart by the value of one label,
+    """First difference wins, in plugin order; smaller keys go first. Pods are distinguished by the value of one label,
     None where a pod does not have it."""
 
     @property
@@ -151,7 +156,11 @@ class MemberOrder(Protocol):
 
 @runtime_checkable
 class QuotaPolicy(Protocol):
-    """At most one: fair shares, limits, the order of queues, and who may reclaim."""
+    """At most one: fair shares, limits, the order of queues, and who may reclaim.
+
+    One that declares `priority_in_quota = True` lets queues within their quota reclaim from any of lower priority. It
+    may have a method `bounded(cycle, gang)`: False where no request of the gang can be over capacity.
+    """
 
     def fair_shares(self, cycle: Cycle) -> Column: ...
 
@@ -170,8 +179,18 @@ class QuotaPolicy(Protocol):
 
 
 @runtime_checkable
+class BackgroundPolicy(Protocol):
+    """At most one: which pods are background pods, that leave as soon as a workload can use their place."""
+
+    def background_pods(self, snapshot: Snapshot) -> Collection[int]: ...
+
+
+@runtime_checkable
 class VictimFilter(Protocol):
-    """All must agree: whether a gang may be considered as a victim for another one."""
+    """All must agree: whether a gang may be considered as a victim for another one.
+
+    A filter or validator that declares `preference = True` is left out where nothing else helps the gang.
+    """
 
     def judges(self, cycle: Cycle, action: str) -> bool:
         """Whether the filter has anything to say about victims of this action."""
@@ -181,8 +200,35 @@ class VictimFilter(Protocol):
 
 
 @runtime_checkable
+class VictimColumn(Protocol):
+    """A victim filter that answers for many gangs at once; `may_evict` is not asked then."""
+
+    def may_evict_column(self, cycle: Cycle, action: str, gang: int, victims: Rows) -> Mask:
+        """By potential victim: what `may_evict` says."""
+        ...
+
+
+@runtime_checkable
+class VictimProtection(Protocol):
+    """A victim filter that protects gangs for a time."""
+
+    def protected_until(self, cycle: Cycle, action: str, gang: int, victim: int) -> float | None:
+        """Until when (seconds since the epoch) a gang may not be a victim for another one; None: it may be now."""
+        ...
+
+
+@runtime_checkable
+class VictimBlockers(Protocol):
+    """All count: a victim filter or validator that can name what keeps others from being evicted, such as a budget."""
+
+    def blocking(self, cycle: Cycle, gang: int) -> Sequence[str]:
+        """What kept others from being evicted for a gang in this cycle."""
+        ...
+
+
+@runtime_checkable
 class VictimChoice(Protocol):
-    """Tried in turn, in plugin order, until one finds victims that help; without any, nobody is evicted for others.
+    """Tried in turn, in plugin order, until one finds victims that help; without any, no pod is evicted for others.
 
     A way of choosing among the victims that were accumulated up to some batch ("generator" in KAI).
     """
@@ -268,6 +314,11 @@ class NodeResourceState:
         """Whether pods of a class use the resource: no other method is called for the rest."""
         return True
 
+    def alike(self, pod: int) -> Hashable | None:
+        """Equal for pods of one class that get the same answers as long as none of them is placed or evicted; None: the
+        pod is like no other. Of gangs with such pods only the first is tried where it finds no place."""
+        return None
+
     def infeasible(self, pod: int) -> Iterable[Rejection]:
         """Nodes on which the pod cannot get the resource, as masks over all nodes; called once per attempt."""
         return ()
@@ -275,6 +326,10 @@ class NodeResourceState:
     def reject(self, pod: int, node: int) -> str | None:
         """Why the pod cannot get the resource on a node; for what is too expensive to answer for all nodes at once."""
         return None
+
+    def may_wait(self) -> bool:
+        """Whether anything of the resource is being released; False: no pod waits for it anywhere."""
+        return True
 
     def must_wait(self, pod: int, nodes: Rows) -> Mask | None:
         """On which of the nodes the pod waits until the resource is released, by position in `nodes`; None: on none.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from math import inf
 from typing import NamedTuple
 
@@ -64,6 +65,8 @@ class QueueBook:
     allocated: Sequence[Triple]
     allocated_non_preemptible: Sequence[Triple]
     total: Triple
+    priority_in_quota: bool = False
+    """Whether a queue within its quota may reclaim from any queue of lower priority."""
 
     @cached_property
     def allocatable(self) -> list[Triple]:
@@ -77,6 +80,21 @@ class QueueBook:
         the resource is compared with."""
         columns = zip(self.fair, self.deserved, self.allocatable, strict=True)
         return [tuple(map(_bounds, *column, self.total)) for column in columns]
+
+    @cached_property
+    def plain_bounds(self) -> list[tuple[float, ...] | None]:
+        """The same in one row, fair shares first; None where the queue may have nothing of some resource."""
+        return [tuple(chain(*zip(*each, strict=True))) if min(b[3] for b in each) > 0 else None for each in self.bounds]
+
+    @cached_property
+    def limits(self) -> list[Bounds]:
+        """Per queue the limits from there to the root."""
+        return [_bounds_on_path(path, self.limit) for path in self.paths]
+
+    @cached_property
+    def quotas(self) -> list[Bounds]:
+        """Per queue the quotas from there to the root."""
+        return [_bounds_on_path(path, self.deserved) for path in self.paths]
 
     @cached_property
     def tails(self) -> list[_Tail]:
@@ -97,6 +115,14 @@ class QueueBook:
             if a != b:
                 return a, b
         return queue, other
+
+
+Bounds = tuple[tuple[int, int, float], ...]
+"""Queue, resource and what it may have of it, where that is limited."""
+
+
+def _bounds_on_path(path: Sequence[int], bounds: Sequence[Triple]) -> Bounds:
+    return tuple([(q, row, most) for q in path for row, most in enumerate(bounds[q]) if most != UNLIMITED])
 
 
 def triple(values: Iterable[float]) -> Triple:
@@ -170,26 +196,57 @@ def queue_key(book: QueueBook, queue: int, request: Sequence[float], victims: Se
     """Sort key among siblings, the most deserving first; `request` is what its best gang would take next.
 
     In order: not above fair share in everything, within quota with the request, priority, no use of what it may not
-    use, smaller dominant share with and without the request. One loop, because every turn of every gang asks.
+    use, smaller dominant share with and without the request. Every turn of every gang asks: without loops where the
+    queue may have some of everything.
     """
+    plain = book.plain_bounds[queue]
+    if plain is None:
+        return _queue_key(book, queue, request, victims)
+    (cpu, memory, gpus), (cpu_lost, memory_lost, gpus_lost) = book.allocated[queue], victims
+    fair_cpu, fair_memory, fair_gpus, own_cpu, own_memory, own_gpus, _, _, _, most_cpu, most_memory, most_gpus = plain
+    all_cpu, all_memory, all_gpus = cpu + request[0], memory + request[1], gpus + request[2]
+    starved = all_cpu <= own_cpu and all_memory <= own_memory and all_gpus <= own_gpus
+    over = fair_cpu < cpu and fair_memory < memory and fair_gpus < gpus and not (starved and book.priority_in_quota)
+    left_cpu, left_memory, left_gpus = all_cpu - cpu_lost, all_memory - memory_lost, all_gpus - gpus_lost
+    share = max(left_cpu / most_cpu, left_memory / most_memory, left_gpus / most_gpus, 0.0)
+    share_now = max(cpu / most_cpu, memory / most_memory, gpus / most_gpus, 0.0)
+    return QueueKey(
+        over,
+        not starved,
+        -book.priority[queue],
+        False,
+        int(share * BILLION + 0.5),  # rounding takes five times as long
+        int(share_now * BILLION + 0.5),
+        book.tails[queue],
+    )
+
+
+def _queue_key(book: QueueBook, queue: int, request: Sequence[float], victims: Sequence[float]) -> QueueKey:
+    """The same resource by resource."""
     over, starved, penalty, share, share_now = True, True, False, 0.0, 0.0
-    columns = zip(book.bounds[queue], book.allocated[queue], request, victims, strict=True)
-    for (fair, deserved, allocatable, bound), used, more, lost in columns:
-        wanted = used + more
-        over = over and fair < used
-        starved = starved and wanted <= deserved
+    use = book.allocated[queue]
+    for at, (fair, deserved, allocatable, bound) in enumerate(book.bounds[queue]):  # a zip of columns takes longer
+        used = use[at]
+        wanted = used + request[at]
+        if used <= fair:
+            over = False
+        if wanted > deserved:
+            starved = False
         if bound > 0:
-            part, part_now = (wanted - lost) / bound, used / bound
+            part, part_now = (wanted - victims[at]) / bound, used / bound
         elif bound == 0:
-            part, part_now = (wanted - lost) * 1000, used * 1000
+            part, part_now = (wanted - victims[at]) * 1000, used * 1000
             penalty = penalty or (allocatable == 0 and wanted > 0)
         else:
             continue
-        share = part if part > share else share
-        share_now = part_now if part_now > share_now else share_now
-    tail = book.tails[queue]
-    in_billionths = int(share * BILLION + 0.5), int(share_now * BILLION + 0.5)  # rounding takes five times as long
-    return QueueKey(over, not starved, -book.priority[queue], penalty, *in_billionths, tail)
+        if part > share:
+            share = part
+        if part_now > share_now:
+            share_now = part_now
+    if book.priority_in_quota and starved:
+        over = False  # among queues within their quota priority comes first
+    in_billionths = int(share * BILLION + 0.5), int(share_now * BILLION + 0.5)
+    return QueueKey(over, not starved, -book.priority[queue], penalty, *in_billionths, book.tails[queue])
 
 
 OVER_LIMIT, OVER_QUOTA = "OverLimit", "NonPreemptibleOverQuota"
@@ -237,25 +294,22 @@ def human(value: float, scale: float = 1.0) -> str:
 
 def over_limit(book: QueueBook, queue: int, request: Triple) -> OverCapacity | None:
     """The first queue from here to the root whose limit the request would pass."""
-    return _first_over(book, queue, request, (OVER_LIMIT, book.limit, book.allocated))
+    return _first_over(book, book.limits[queue], request, OVER_LIMIT)
 
 
 def over_non_preemptible_quota(book: QueueBook, queue: int, request: Triple) -> OverCapacity | None:
     """The first queue from here to the root whose quota non-preemptible work would pass."""
-    return _first_over(book, queue, request, (OVER_QUOTA, book.deserved, book.allocated_non_preemptible))
+    return _first_over(book, book.quotas[queue], request, OVER_QUOTA)
 
 
-Rule = tuple[str, Sequence[Triple], Sequence[Triple]]
-
-
-def _first_over(book: QueueBook, queue: int, request: Triple, rule: Rule) -> OverCapacity | None:
-    reason, bounds, used = rule
-    for q in book.paths[queue]:
-        bound = bounds[q]
-        for resource in (0, 1, 2):
-            wanted, limit = request[resource], bound[resource]
-            if wanted > 0 and limit != UNLIMITED and limit < round(used[q][resource] + wanted, 4):
-                return OverCapacity(reason, q, resource, request, used[q], bound, book.titles[q])
+def _first_over(book: QueueBook, bounds: Bounds, request: Triple, reason: str) -> OverCapacity | None:
+    limited = reason == OVER_LIMIT
+    used = book.allocated if limited else book.allocated_non_preemptible
+    for queue, resource, most in bounds:
+        wanted = request[resource]
+        if wanted > 0 and most < round(used[queue][resource] + wanted, 4):
+            bound = (book.limit if limited else book.deserved)[queue]
+            return OverCapacity(reason, queue, resource, request, used[queue], bound, book.titles[queue])
     return None
 
 
@@ -279,6 +333,8 @@ def can_reclaim(book: QueueBook, claim: Claim) -> bool:
 def may_lose(book: QueueBook, claim: Claim, victim_queue: int) -> bool:
     """Whether a queue uses enough for the claim to look at its workloads at all."""
     ours, theirs = book.level_with(claim.queue, victim_queue)
+    if outranks(book, (ours, theirs), claim.request):
+        return True
     allocated, deserved = book.allocated[theirs], book.deserved[theirs]
     if exceeds_some(plus(book.allocated[ours], claim.request), book.deserved[ours]):
         return exceeds_some(allocated, book.allocatable[theirs])
@@ -288,11 +344,13 @@ def may_lose(book: QueueBook, claim: Claim, victim_queue: int) -> bool:
 
 
 def most_gpus(book: QueueBook, taking: Taking, request: Triple, block: float, multiplier: float = 1.0) -> float:
-    """What a branch of the tree may lose to a claim stays below this many GPUs; infinite where figures do not tell.
+    """What a branch of the tree may lose to a claim stays below this many GPUs; infinite where figures give no bound.
 
     Blocks are taken while the branch is above its bound, so the last one may pass it; `block` is the biggest.
     """
     ours, theirs, spared = taking
+    if outranks(book, (ours, theirs), minus(request, spared)):
+        return inf
     held, floor = book.allocated[theirs], book.allocatable[theirs]
     if within_quota(book, ours, minus(request, spared)):
         floor = triple(
@@ -324,6 +382,12 @@ def above_quota(book: QueueBook, victim: int, remaining: Sequence[float]) -> boo
     return exceeds_some(remaining, book.deserved[victim])
 
 
+def outranks(book: QueueBook, level: tuple[int, int], request: Sequence[float]) -> bool:
+    """Strategy "priority in quota": a queue that stays within its quota takes from any sibling of lower priority."""
+    ours, theirs = level
+    return book.priority_in_quota and book.priority[ours] > book.priority[theirs] and within_quota(book, ours, request)
+
+
 Blocks = dict[int, list[Triple]]
 """Victim leaf queue -> what it would lose, block by block."""
 
@@ -337,7 +401,7 @@ def reclaimable(book: QueueBook, claim: Claim, losses: Blocks, multiplier: float
         for block in blocks:
             left = remaining.get(theirs, book.allocated[theirs])
             quota = within_quota(book, ours, claim.request) and above_quota(book, theirs, left)
-            if not quota and not keeps_fair_share(book, theirs, left):
+            if not (quota or keeps_fair_share(book, theirs, left) or outranks(book, (ours, theirs), claim.request)):
                 return False
             involved = [x or block[r] > 0 for r, x in enumerate(involved)]
             for q in book.paths[queue]:
@@ -346,7 +410,7 @@ def reclaimable(book: QueueBook, claim: Claim, losses: Blocks, multiplier: float
 
 
 def _stays_fair(book: QueueBook, claim: Claim, remaining: dict[int, Triple], rule: tuple[list[bool], float]) -> bool:
-    """From the reclaimer's leaf up: nobody ends up relatively richer than the sibling that lost."""
+    """From the reclaimer's leaf up: no queue ends up relatively richer than the sibling that lost."""
     involved, multiplier = rule
     for depth, queue in enumerate(book.paths[claim.queue]):
         after = plus(remaining.get(queue, book.allocated[queue]), claim.request)

@@ -26,6 +26,12 @@ MOST = 512
 """So many rankings are kept: where every pod asks for something else, an old one is hardly ever of use again."""
 
 
+STREAK = 4
+"""After so many pods of a class in a row nodes are looked up for more of them at once, if that gives so many."""
+MOST_AHEAD = 256
+"""For how many at once."""
+
+
 class Rankings:
     """The rankings of a cycle, by what classes have in common."""
 
@@ -55,8 +61,7 @@ class Ranking:
         self.trial = facts.trial
         self.pod_class = pod_class
         self._allowed = facts.allowed(pod_class)
-        self._allowed_list: list[bool] = []
-        """The same for looks at few nodes, made for the first of them."""
+        self._allowed_list: list[bool] = facts.allowed_list(self._allowed)
         self._shared = pod_class.shared
         if self._shared:
             self._gpu_memory = self.trial.snapshot.nodes.gpu_memory
@@ -70,20 +75,71 @@ class Ranking:
         self._span = _span(facts.relative) if facts.steady else None
         self._read = len(self.trial.touched)
         self._outdated: set[int] = set()
-        """Nodes touched so far whose entries have not been looked at since."""
+        """Nodes touched so far whose entries have not been looked at since, of those that the class may use."""
         self._local: Column = np.empty(0)
         """Scores without relative ones; -inf where the class does not fit."""
         self._fits_now: Mask = np.empty(0, dtype=bool)
+        self._ahead: list[int] = []
+        """Nodes for the next pods of the class, the next one last, if nothing else happens until then."""
+        self._ahead_now = True
+        self._given = (-1, -2)
+        """The node that `first` gave last, and how many nodes had been touched by then."""
+        self._streak = 0
+        """How often `first` was asked with nothing in between but the pod that got its node."""
         self._look_at_all()
+
+    def first(self) -> tuple[int, bool] | None:
+        """The best node for a pod of the class that takes it, and whether it fits there without waiting for a release;
+        None: there is none. Where pods of the class keep coming, with nothing else in between, it is looked up for
+        many of them at once."""
+        touched, (node, seen) = self.trial.touched, self._given
+        if len(touched) == seen + 1 and touched[-1] == node:
+            self._streak += 1
+        else:
+            self._streak = min(self._streak, 0)
+            self._ahead.clear()
+        if self._ahead:
+            node, now = self._ahead.pop(), self._ahead_now
+        else:
+            found = self._look_ahead()
+            if found is None:
+                return None
+            node, now = found
+        self._given = (node, len(touched))
+        return node, now
+
+    def _look_ahead(self) -> tuple[int, bool] | None:
+        if self._streak < STREAK or self._shared:
+            return self._best()
+        rows, copies, wait = self.ranked().best_alike(MOST_AHEAD, None)
+        if not len(rows):
+            return None
+        self._ahead = (rows if copies is None else rows.repeat(copies))[::-1].tolist()
+        self._ahead_now = not wait
+        if len(self._ahead) < STREAK:
+            self._streak = -MOST_AHEAD
+        return self._ahead.pop(), self._ahead_now
+
+    def _best(self) -> tuple[int, bool] | None:
+        """The first of `ranked`, without the columns about the others."""
+        self._look_again(None)
+        total = self._total()
+        best = int(total.argmax()) if len(total) else -1
+        return None if best < 0 or total[best] == UNFIT else (best, bool(self._fits_now[best]))
+
+    def _total(self) -> Column:
+        """Scores of all nodes, relative ones among them."""
+        total = self._local
+        for normalized, resource in self._relative:
+            total = total + normalized.scores(self._facts.seen.free[resource])
+        return total
 
     def ranked(self, nodes: Rows | None = None) -> Ranked:
         """All nodes, or some, ascending: what is relative is relative to those."""
         self._look_again(nodes)
         by_order = len(self._relative) <= 1
         if nodes is None:
-            total, free = self._local, self._facts.states().free
-            for normalized, resource in self._relative:
-                total = total + normalized.scores(free[resource])
+            total = self._total()
             return Ranked(
                 self._facts.every, self._local, total, self._fits_now, by_order, self._span, (self._twice, self._copies)
             )
@@ -99,7 +155,8 @@ class Ranking:
         self._facts.states()
         touched, outdated = self.trial.touched, self._outdated
         if self._read < len(touched):
-            outdated.update(touched[self._read :])
+            allowed = self._allowed_list
+            outdated.update([node for node in touched[self._read :] if allowed[node]])
             self._read = len(touched)
         if not outdated:
             return
@@ -141,7 +198,7 @@ class Ranking:
         """Steady scores: of nodes where the class fits at once, or not, with room on a shared device, or not."""
 
         def scores(shared: bool) -> Column:
-            now, later = self._steady(True, shared), self._steady(False, shared)
+            now, later = self._steady.column(True, shared), self._steady.column(False, shared)
             if nodes is not None:
                 now, later = now[nodes], later[nodes]
             return np.where(look.fits_now, now, later)
@@ -162,7 +219,7 @@ class Ranking:
         now = self._enough(idle, fits, rows)
         sharable = self._facts.nothing
         if self._shared:
-            sharable = states.sharable(self._memory)
+            sharable = states.sharable(self._memory, self.pod_class.compute_mode)
             if nodes is not None:
                 sharable = sharable[nodes]
             fits = fits & (np.floor(free[GPU]) + sharable >= self.pod_class.devices)
@@ -209,30 +266,40 @@ class Ranking:
     # ------------------------------------------------------------------------------------------------------ few nodes
     def _look_at_few(self, nodes: Iterable[int]) -> None:
         """The same as `_look_at` with numbers instead of columns."""
-        local, state_of = self._local, self._facts.states().of
-        if not self._allowed_list:
-            self._allowed_list = self._allowed.tolist()
+        local, state_of = self._local, self._facts.seen.of
+        scored = self._score_shared if self._shared else self._score
         for node in nodes:
-            local[node] = self._score(node, state_of(node))
+            local[node] = scored(node, state_of(node))
 
     def _score(self, node: int, state: NodeState) -> float:
         """The score of one node without relative ones; notes whether the class fits there at once."""
-        (idle, free, left), now, shared = state, True, 0
-        fits = self._allowed_list[node]
+        now = self._fits_at(node, state)
+        self._fits_now[node] = bool(now)
+        return UNFIT if now is None else self._steady.cells(now, False)[node]
+
+    def _fits_at(self, node: int, state: NodeState) -> bool | None:
+        """Whether amounts suffice at once on a node that the class may use, shares of devices apart; None: they do not,
+        also counting releases."""
+        idle, free, now = state[0], state[1], True
         for row, need in self._demand:
-            if free[row] < need:
-                fits = False
-                break
             if idle[row] < need:
                 now = False
-        if self._shared and fits:
-            amounts, devices = self.trial.amounts, self.pod_class.devices
+            if free[row] < need:
+                return None
+        return now
+
+    def _score_shared(self, node: int, state: NodeState) -> float:
+        now, shared = self._fits_at(node, state), 0
+        if now is not None:
+            amounts, c = self.trial.amounts, self.pod_class
+            left = state[2][c.compute_mode]
             if left:
-                shared = len(left) - bisect_left(left, amounts.share_memory(self.pod_class, node))
-            fits = floor(free[GPU]) + shared >= devices and amounts.gpu_memory[node] >= self.pod_class.memory_mib
-            now = now and floor(idle[GPU]) + shared >= devices
-        self._fits_now[node] = fits and now
-        return float(self._steady(now, shared > 0)[node]) if fits else UNFIT
+                shared = len(left) - bisect_left(left, amounts.share_memory(c, node))
+            now = now and floor(state[0][GPU]) + shared >= c.devices
+            if floor(state[1][GPU]) + shared < c.devices or amounts.gpu_memory[node] < c.memory_mib:
+                now = None
+        self._fits_now[node] = bool(now)
+        return UNFIT if now is None else self._steady.cells(now, shared > 0)[node]
 
 
 def _span(relative: Sequence[RelativeScore]) -> float | None:

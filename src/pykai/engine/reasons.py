@@ -1,17 +1,142 @@
-"""Why a gang waits, as data; the texts of conditions and events, which are KAI's, are rendered from it."""
+"""Why a gang waits, as data; the texts of conditions and events, which are KAI's, are rendered from it.
+
+Every reason has a token, and tokens have categories (`CATEGORIES`): of all that speaks against a gang, the reason of
+the first category dominates. What an action found for one gang is an `Outcome`, shared by all equivalent ones.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
 
-from pykai.engine.queues import OverCapacity
+from pykai.engine.queues import OVER_LIMIT, OVER_QUOTA, OverCapacity
+from pykai.model.plan import Category
 
 NO_NODES = "no nodes with enough resources were found"
 GROUP_BASE = "Unable to schedule podgroup"
 POD_ERRORS = "PodSchedulingErrors"
 ALL_CONSIDERED = "taking all considerations into account"
+QUEUE_MISSING = "QueueDoesNotExist"
+PREEMPTION_DELAY = "PreemptionDelayNotElapsed"
+
+
+class Token(StrEnum):
+    """Kinds of reasons that an action other than a search for victims gives."""
+
+    QUEUE_HAS_CHILDREN = "QueueHasChildren"
+    NO_SUB_GROUP = "SubGroupDoesNotExist"
+    NO_TOPOLOGY = "TopologyDoesNotExist"
+    MISSING_OBJECT = "ReferencedObjectMissing"
+    REFUSED = "PodRefused"
+    CLAIM = "ResourceClaimNotReady"
+    NO_MATCH = "NoMatchingNodes"
+    PODS_MISSING = "PodsMissing"
+    GATED = "SchedulingGated"
+    TOO_LARGE = "TooLargeForEveryNode"
+    SHORT = "InsufficientResources"
+    GANG_SHORT = "GangDoesNotFit"
+    TOPOLOGY = "TopologyTooNarrow"
+    NOT_REACHED = "QueueDepthReached"
+    REST = "RestTriedNextCycle"
+    UNKNOWN = "Unschedulable"
+
+
+class SearchToken(StrEnum):
+    """What a search for victims found; in front of it goes the name of the action."""
+
+    AT_FAIR_SHARE = "QueueAtFairShare"
+    OVER_QUOTA = "OverQueueQuota"
+    NO_VICTIMS = "NoEligibleVictims"
+    PROTECTED = "VictimsProtected"
+    NO_SOLUTION = "NoSolutionFound"
+    BUDGET_SPENT = "SearchBudgetSpent"
+    NOT_ATTEMPTED = "NotAttempted"
+    DISABLED = "Disabled"
+    INSUFFICIENT_GPUS = "InsufficientGPUs"
+    NOT_PREEMPTIBLE = "NotPreemptible"
+    DELAYED = "DelayNotElapsed"
+
+
+AT_FAIR_SHARE = f"Reclaim{SearchToken.AT_FAIR_SHARE}"
+DESCRIPTIONS: Mapping[str, str] = {
+    Token.QUEUE_HAS_CHILDREN: "workloads belong to a queue without children",
+    Token.NO_SUB_GROUP: "a pod names a sub-group that its PodGroup does not have",
+    Token.NO_TOPOLOGY: "the topology, or the level of it that is required, does not exist",
+    Token.MISSING_OBJECT: "a ConfigMap, claim or volume that the pod needs does not exist",
+    Token.REFUSED: "a plugin refuses the pod",
+    Token.CLAIM: "a resource claim does not exist, or cannot be allocated",
+    Token.NO_MATCH: "no node has the labels, taints or conditions that the pod demands",
+    Token.PODS_MISSING: "fewer pods exist than the gang needs",
+    Token.GATED: "pods have scheduling gates",
+    Token.TOO_LARGE: "a pod requests more than any node has when it is empty",
+    Token.SHORT: "no node has enough free",
+    Token.GANG_SHORT: "there is room for some of the gang's pods, but not for all it needs",
+    Token.TOPOLOGY: "no domain of the required level has room for the gang",
+    Token.NOT_REACHED: "the action considers only the first workloads of each queue",
+    Token.REST: "the gang got a place in this cycle, and its other pods are tried in the next",
+    Token.UNKNOWN: "the gang got no turn",
+    SearchToken.AT_FAIR_SHARE: "the queue would exceed its fair share: it may not reclaim from others",
+    SearchToken.OVER_QUOTA: "non-preemptible work would exceed the quota of its queue",
+    SearchToken.NO_VICTIMS: "there is nothing that may be evicted for the workload, or not enough",
+    SearchToken.PROTECTED: "what could be evicted is protected for some time",
+    SearchToken.NO_SOLUTION: "no evictions that are allowed make enough room",
+    SearchToken.BUDGET_SPENT: "the time for searches was spent; the search goes on in the next cycle",
+    SearchToken.NOT_ATTEMPTED: "no search was made for the workload",
+    SearchToken.DISABLED: "the action is switched off",
+    SearchToken.INSUFFICIENT_GPUS: "fewer GPUs are free in all than the workload requests",
+    SearchToken.NOT_PREEMPTIBLE: "workloads move only for preemptible ones",
+    SearchToken.DELAYED: "the workload may not cause evictions yet",
+}
+"""What tokens mean; those of searches without the action's name. KAI's own codes say it in their messages."""
+SEARCHES = ("Consolidation", "Reclaim", "Preempt")
+
+
+def described(code: str) -> str:
+    """What a code of an action means, without figures: a text that does not change from cycle to cycle."""
+    suffix = next((code.removeprefix(name) for name in SEARCHES if code.startswith(name)), code)
+    return DESCRIPTIONS.get(suffix, "")
+
+
+CATEGORIES: Mapping[str, Category] = {
+    QUEUE_MISSING: Category.MISCONFIGURED,
+    Token.QUEUE_HAS_CHILDREN: Category.MISCONFIGURED,
+    Token.NO_SUB_GROUP: Category.MISCONFIGURED,
+    Token.NO_TOPOLOGY: Category.MISCONFIGURED,
+    Token.MISSING_OBJECT: Category.MISCONFIGURED,
+    Token.REFUSED: Category.MISCONFIGURED,
+    Token.NO_MATCH: Category.MISCONFIGURED,
+    Token.PODS_MISSING: Category.NOT_READY,
+    Token.GATED: Category.NOT_READY,
+    Token.CLAIM: Category.NOT_READY,
+    Token.TOO_LARGE: Category.NEVER_FITS,
+    OVER_LIMIT: Category.QUEUE_POLICY,
+    OVER_QUOTA: Category.QUEUE_POLICY,
+    Token.NOT_REACHED: Category.QUEUE_POLICY,
+    AT_FAIR_SHARE: Category.QUEUE_POLICY,
+    Token.TOPOLOGY: Category.SHORTAGE,
+    Token.GANG_SHORT: Category.SHORTAGE,
+    Token.SHORT: Category.SHORTAGE,
+    Token.REST: Category.SHORTAGE,
+}
+"""By token, in the order of precedence: of several reasons the first dominates. What is not here never does."""
+_RANKS = {token: place for place, token in enumerate(CATEGORIES)}
+
+
+def rank(token: str) -> int:
+    """The place of a token in the order of precedence; the smallest dominates."""
+    return _RANKS.get(token, len(_RANKS))
+
+
+class Outcome(NamedTuple):
+    """What an action found for a gang and for all that are equivalent to it."""
+
+    token: str
+    message: str
+    dominates: bool = False
+    """Whether it may be the reason that matters most, by the category of its token."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +148,8 @@ class NodeReason:
     """Empty where the reason says it all."""
     suffix: str = ""
 
-    def told(self, alone: bool) -> str:
-        """As a pod is told that is `alone`, or one of several: for those the figures change from one to the next."""
+    def rendered(self, alone: bool) -> str:
+        """The text for a pod that is `alone`, or one of several: for those the figures change from one to the next."""
         figures = self.figures and (self.figures if alone else ALL_CONSIDERED)
         return self.text + (f", {figures}" if figures else "") + self.suffix
 
@@ -43,8 +168,10 @@ class FitError:
 
     def detailed(self, alone: bool) -> str:
         """A line for each node; `alone`: the gang has no other pod."""
-        told = {node: ", ".join(reason.told(alone) for reason in reasons) for node, reasons in self.by_node.items()}
-        return f"\n{self.base}." + "".join(sorted(f"\n{node}: {reasons}." for node, reasons in told.items()))
+        texts = {
+            node: ", ".join(reason.rendered(alone) for reason in reasons) for node, reasons in self.by_node.items()
+        }
+        return f"\n{self.base}." + "".join(sorted(f"\n{node}: {reasons}." for node, reasons in texts.items()))
 
 
 @dataclass(frozen=True)
@@ -55,6 +182,10 @@ class GangError:
     message: str
     capacity: OverCapacity | None = None
     node_group: str = ""
+    token: str = ""
+    """Finer than the reason; empty: the reason says it."""
+    fit: tuple[int, int] = (0, 0)
+    """Of a gang: for how many pods there was a place, of how many it needs."""
 
 
 @dataclass
@@ -63,6 +194,10 @@ class Reasons:
 
     pods: dict[int, str] = field(default_factory=dict)
     gangs: dict[int, list[GangError]] = field(default_factory=dict)
+    outcomes: dict[str, dict[int, Outcome]] = field(default_factory=dict)
+    """Action -> gang -> what the action found."""
+    passed_over: dict[str, Outcome] = field(default_factory=dict)
+    """Action -> why it gave the others no turn."""
 
     def gang(self, gang: int, *errors: GangError) -> None:
         """Note why a gang waits; what is known already is not repeated."""
@@ -71,19 +206,28 @@ class Reasons:
             seen = set(known)
             known.extend(error for error in dict.fromkeys(errors) if error not in seen)
 
+    def found(self, action: str, gangs: Iterable[int], outcome: Outcome) -> None:
+        """Note what an action found for these gangs."""
+        self.outcomes.setdefault(action, {}).update(dict.fromkeys(gangs, outcome))
+
     def forget(self, gang: int) -> None:
         self.gangs.pop(gang, None)
 
 
 def about_pod(title: str, text: str) -> str:
-    """What a gang is told when one of its pods found no place."""
+    """The text of a gang one of whose pods found no place."""
     return f"Resources were not found for pod {title} due to: {text}"
 
 
 def gang_text(errors: list[GangError]) -> str:
     """One line per distinct message, repeated ones counted."""
     if len(errors) == 1:
-        return f"{errors[0].reason}: {errors[0].message}."
+        return _ended(f"{errors[0].reason}: {errors[0].message}")
     counted = Counter(error.message for error in errors)
     lines = sorted(message if n == 1 else f"{n} {message}" for message, n in counted.items())
-    return f"{GROUP_BASE}: " + ". \n".join(lines) + "."
+    return _ended(f"{GROUP_BASE}: " + ". \n".join(line.removesuffix(".") for line in lines))
+
+
+def _ended(text: str) -> str:
+    """The text with one full stop at its end."""
+    return text if text.endswith(".") else f"{text}."

@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
+from math import ceil, floor, log2
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ from pykai.engine.victims import VictimPool
 from pykai.model.resources import GPU, Column, Mask, Rows
 
 _SLACK = 1e-7
+FEW = 16
+"""Up to so many victims are judged one by one: columns take longer."""
 _STEP = 1e-6
 """Beyond the amount at which two queues are equal, so that one of them goes first."""
 
@@ -64,6 +67,8 @@ class ReclaimBound:
     def judge(self, request: Triple, victims: VictimLosses, nodes: Rows | None) -> tuple[Mask, Mask]:
         """Which victims are served after the gang, and of those which it could take something from if it takes
         `request` of its queues. `nodes`: where each is, if only victims of one node are ever evicted together."""
+        if nodes is None and len(victims.queues) <= FEW:
+            return self._judged_few(request, victims)
         queues, losses = victims.queues, victims.losses
         mask, spared = np.zeros(len(queues), dtype=bool), np.zeros_like(losses)
         after = mask.copy()
@@ -81,6 +86,25 @@ class ReclaimBound:
                 spared = np.array([np.bincount(nodes, weights=row)[nodes] for row in lost])
         return after, mask
 
+    def _judged_few(self, request: Triple, victims: VictimLosses) -> tuple[Mask, Mask]:
+        """The same for victims that all go together, one by one."""
+        queues, losses = victims.queues.tolist(), victims.losses.T.tolist()
+        after, useful = [False] * len(queues), [False] * len(queues)
+        spared = ZERO
+        for depth in range(len(self._path)):
+            here = [at for at, queue in enumerate(queues) if self._levels[queue] == depth]
+            if not here:
+                continue
+            ours = self._key(depth, spared)
+            for at in here:
+                if self._turn_of(queues[at], depth).key < ours:
+                    continue
+                loser = int(self._branches[queues[at]]), losses[at][GPU]
+                after[at] = True
+                useful[at] = loser[1] <= 0 or loser[1] < self._most_gpus((depth, request), loser, spared) - _SLACK
+            spared = _summed([loss for loss, goes in zip(losses, after, strict=True) if goes])
+        return np.array(after, dtype=bool), np.array(useful, dtype=bool)
+
     def _could_lose(
         self, claim: tuple[int, Triple], some: tuple[Rows, Rows, Column], spared: Column
     ) -> tuple[Mask, Mask]:
@@ -88,18 +112,22 @@ class ReclaimBound:
         (depth, request), (queues, branch, losses) = claim, some
         mask = np.zeros(len(queues), dtype=bool)
         after = mask.copy()
-        turns = sorted((self._turn_of(leaf, depth).key, leaf) for leaf in np.unique(queues).tolist())
-        rank = np.zeros(len(self._levels), dtype=np.int64)
-        rank[[leaf for _, leaf in turns]] = np.arange(len(turns))
+        turns = [(leaf, self._turn_of(leaf, depth).key) for leaf in np.unique(queues).tolist()]
+        last = np.zeros(len(self._levels), dtype=bool)
         for gpus in np.unique(spared[GPU]).tolist():
             alike = np.flatnonzero(spared[GPU] == gpus)
             cpu, memory, _ = spared[:, alike].max(axis=1).tolist()
-            first = bisect_left(turns, self._key(depth, (cpu, memory, gpus)), key=lambda turn: turn[0])
-            alike = alike[rank[queues[alike]] >= first]
+            ours = self._key(depth, (cpu, memory, gpus))
+            last[[leaf for leaf, _ in turns]] = [not turn < ours for _, turn in turns]
+            alike = alike[last[queues[alike]]]
             after[alike] = True
-            pairs = list(zip(branch[alike].tolist(), losses[alike].tolist(), strict=True))
-            most = {pair: self._most_gpus((depth, request), pair, (cpu, memory, gpus)) for pair in set(pairs)}
-            mask[alike] = [pair[1] <= 0 or pair[1] < most[pair] - _SLACK for pair in pairs]
+            amounts, of_amount = np.unique(losses[alike], return_inverse=True)
+            _, first, of_pair = np.unique(
+                branch[alike] * len(amounts) + of_amount, return_index=True, return_inverse=True
+            )
+            pairs = zip(branch[alike[first]].tolist(), losses[alike[first]].tolist(), strict=True)
+            most = np.array([self._most_gpus((depth, request), pair, (cpu, memory, gpus)) for pair in pairs])[of_pair]
+            mask[alike] = (losses[alike] <= 0) | (losses[alike] < most - _SLACK)
         return after, mask
 
     # ------------------------------------------------------------------------------------------------------ together
@@ -118,6 +146,59 @@ class ReclaimBound:
             cpu, memory, gpus = _rounded(losses[:, level <= depth].sum(axis=1)).tolist()
             spared = (cpu, memory, gpus)
         return np.asarray(np.cumsum(total)[len(taken.queues) :] - taken.losses[GPU].sum())
+
+    def obtainable_on_node(self, request: Triple, taken: VictimLosses, useful: VictimLosses, nodes: Rows) -> Column:
+        """The same, without those already taken, when of useful victims only those of one node go.
+
+        As long as these compete at one level, nothing they lose brings the gang to the front, and that bounds them
+        further.
+        """
+        losses = useful.losses[GPU]
+        level, branch = self._levels[useful.queues], self._branches[useful.queues]
+        alone, most = np.zeros(len(nodes), dtype=bool), np.zeros(len(nodes))
+        for depth in np.unique(level).tolist():
+            here = np.flatnonzero(level == depth)
+            some = useful.queues[here], branch[here], losses[here]
+            alone[here] = self._could_lose((depth, request), some, np.zeros((3, len(here))))[1]
+            most[here] = self._most_left((depth, request), branch[here], useful.blocks[here], taken)
+        lost = np.where(alone, losses, 0.0)
+        by_branch = cumulated(branch * (int(nodes.max(initial=0)) + 1) + nodes, lost)
+        bounded = np.minimum(by_branch, most) - np.minimum(by_branch - lost, most)
+        _, first, of_node = np.unique(nodes, return_index=True, return_inverse=True)
+        mixed = cumulated(nodes, (level != level[first][of_node]).astype(np.float64)) > 0
+        return np.asarray(np.where(mixed, cumulated(nodes, losses), cumulated(nodes, bounded)))
+
+    def _most_left(self, claim: tuple[int, Triple], branch: Rows, blocks: Column, taken: VictimLosses) -> Column:
+        """By victim: how many GPUs can be had of its branch at most besides those already taken."""
+        level, of_branch = self._levels[taken.queues], self._branches[taken.queues]
+        spared = _summed(taken.losses[:, level < claim[0]].T.tolist())
+        groups, of_group = np.unique(branch, return_inverse=True)
+        largest_block = np.zeros(len(groups))
+        np.maximum.at(largest_block, of_group, blocks)
+        left = []
+        for group, block in zip(groups.tolist(), largest_block.tolist(), strict=True):
+            mine = (level == claim[0]) & (of_branch == group)
+            most = self._most_gpus(claim, (group, max(block, taken.blocks[mine].max(initial=0.0))), spared)
+            left.append(max(most - _SLACK - float(taken.losses[GPU, mine].sum()), 0.0))
+        return np.array(left)[of_group]
+
+    def obtainable_together(self, request: Triple, taken: VictimLosses, victims: VictimLosses) -> float:
+        """The same when all of a few victims go."""
+        queues = [*taken.queues.tolist(), *victims.queues.tolist()]
+        losses = [*taken.losses.T.tolist(), *victims.losses.T.tolist()]
+        blocks = [*taken.blocks.tolist(), *victims.blocks.tolist()]
+        levels, branches = self._levels[queues].tolist(), self._branches[queues].tolist()
+        total, spared = 0.0, ZERO
+        for depth in range(len(self._path)):
+            lost: dict[int, tuple[float, float]] = {}
+            for level, branch, loss, block in zip(levels, branches, losses, blocks, strict=True):
+                if level == depth:
+                    sums, largest_block = lost.get(branch, (0.0, 0.0))
+                    lost[branch] = sums + loss[GPU], max(largest_block, block)
+            for branch, (sums, block) in lost.items():
+                total += min(sums, max(self._most_gpus((depth, request), (branch, block), spared) - _SLACK, 0.0))
+            spared = _summed([loss for loss, level in zip(losses, levels, strict=True) if level <= depth])
+        return total - float(taken.losses[GPU].sum())
 
     def _growth(self, claim: tuple[int, Triple], some: tuple[Rows, Column, Column], spared: Triple) -> Column:
         """What each of the victims adds to what can be had of its branch, those before it included."""
@@ -195,14 +276,7 @@ class ReclaimBound:
 
     def _leaves(self, branch: int) -> Sequence[int]:
         """The leaf queues of a branch in which anybody could lose anything."""
-        return self._candidates.get(branch, ())
-
-    @cached_property
-    def _candidates(self) -> dict[int, list[int]]:
-        found: dict[int, list[int]] = {}
-        for leaf in self._pool.queues:
-            found.setdefault(int(self._branches[leaf]), []).append(leaf)
-        return found
+        return self._pool.below(self._path[0]).get(branch, ())
 
     # --------------------------------------------------------------------------------------------------------- turns
     def _turn_of(self, leaf: int, depth: int) -> Turn:
@@ -228,6 +302,19 @@ class ReclaimBound:
         leaf, key = self._path[0], self.cycle.gang_key(self._gang)
         at = bisect_left(self._waiting.leaf(leaf).keys, key)
         return self._waiting.turn(leaf, at, next_request(self.cycle, self._gang))
+
+
+def _summed(amounts: Sequence[Sequence[float]]) -> Triple:
+    """The sum of some amounts, rounded as `_rounded` does."""
+    if not amounts:
+        return ZERO
+    cpu, memory, gpus = (_round(sum(column)) for column in zip(*amounts, strict=True))
+    return cpu, memory, gpus
+
+
+def _round(amount: float) -> float:
+    step = 2.0 ** (floor(log2(max(amount, 1e-6))) - 4)
+    return ceil(amount / step) * step
 
 
 def _rounded(amounts: Column) -> Column:

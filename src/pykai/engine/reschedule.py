@@ -240,8 +240,11 @@ class _Turns:
         order, popped = self._order, self._popped
         while self._at < end:
             if order.gangs[self._at] not in self._skipped:
-                request = order.requests[self._at]
-                if not any(covered(request, known) for known in popped):
+                cpu, memory, gpus = order.requests[self._at]
+                for more_cpu, more_memory, more_gpus in popped:  # a call for each pair is most of the time of this
+                    if cpu <= more_cpu and memory <= more_memory and gpus <= more_gpus:
+                        break
+                else:
                     return
                 if covered(order.most_behind[self._at], popped[-1]):
                     self._at = end

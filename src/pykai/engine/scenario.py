@@ -19,8 +19,8 @@ from pykai.engine.queues import QueueBook, Triple
 from pykai.engine.reschedule import reschedule
 from pykai.engine.trial import Trial
 from pykai.engine.victims import Batch
+from pykai.model.plan import ScenarioState
 from pykai.model.resources import GPU, PODS
-from pykai.model.statistics import ScenarioState
 from pykai.model.status import IS_ACTIVE_USED, Status
 
 
@@ -50,6 +50,12 @@ class Cause:
     """Who else waits: they get no turn, but count in the order of queues."""
     keep_all: bool = False
     """Whether every victim must get another place."""
+    relaxed: bool = False
+    """Whether plugins that only prefer some victims to others have no say."""
+
+    def heeds(self, plugin: object) -> bool:
+        """Whether a victim filter or validator has a say."""
+        return not (self.relaxed and getattr(plugin, "preference", False))
 
 
 @dataclass(frozen=True)
@@ -121,16 +127,17 @@ def _place(trial: Trial, pod: int) -> tuple[int, tuple[str, ...], bool]:
 
 
 def _justified(cycle: Cycle, scenario: Scenario) -> bool:
-    """Whether nobody is torn apart, all stay where they must, and every policy agrees."""
+    """Whether no gang is torn apart, all stay where they must, and every policy agrees."""
     if scenario.cause.keep_all and (scenario.released or _moves_a_part(cycle, scenario.moved)):
         return False
     if _tears_a_gang(cycle, scenario.released):
         return False
-    return all(validator.justified(cycle, scenario) for validator in cycle.policy.of(ScenarioValidator))
+    validators = [each for each in cycle.policy.of(ScenarioValidator) if scenario.cause.heeds(each)]
+    return all(validator.justified(cycle, scenario) for validator in validators)
 
 
 def _tears_a_gang(cycle: Cycle, released: Sequence[int]) -> bool:
-    """Whether somebody who had its minimum would be left with a part that is less."""
+    """Whether a gang that had its minimum would be left with less."""
     trial, orders = cycle.trial, cycle.orders
     lost: dict[int, list[int]] = {}
     for pod in released:
@@ -143,7 +150,7 @@ def _tears_a_gang(cycle: Cycle, released: Sequence[int]) -> bool:
 
 
 def _moves_a_part(cycle: Cycle, moved: Sequence[int]) -> bool:
-    """Whether somebody who misses pods would have to move: as new ones, its pods could not start without the others."""
+    """Whether a gang that misses pods would have to move: as new ones, its pods could not start without the others."""
     trial, orders = cycle.trial, cycle.orders
     gangs = dict.fromkeys(trial.gang[pod] for pod in moved)
     return not all(intact(trial, orders, gang, active_pods(trial, gang)) for gang in gangs)

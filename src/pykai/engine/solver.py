@@ -10,7 +10,7 @@ once. Counts bound each search; a live scheduler adds a deadline, which is read 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -19,17 +19,19 @@ import numpy as np
 from pykai.engine.accumulated import Accumulated
 from pykai.engine.budgets import Deadline
 from pykai.engine.cycle import Cycle
-from pykai.engine.feasibility import FeasibilityBound, Leaving, SinglePodFit, freed_by
+from pykai.engine.feasibility import FeasibilityBound, Leaving, SinglePodFit, freed_by, grows_to, next_size
 from pykai.engine.plugin_api import NodeSubsets, VictimChoice
 from pykai.engine.queues import OVER_LIMIT, OverCapacity, Triple
-from pykai.engine.reclaim_bound import ReclaimBound, VictimLosses
+from pykai.engine.reclaim_bound import FEW, ReclaimBound, VictimLosses
 from pykai.engine.scenario import Cause, Scenario, simulate, whole
 from pykai.engine.victim_order import VictimOrder
 from pykai.engine.victims import Batch
+from pykai.model.plan import GeneratorStatistics, ScenarioState, SearchResult, SearchStatistics
 from pykai.model.resources import GPU, Column, Mask, Rows
-from pykai.model.statistics import GeneratorStatistics, ScenarioState, SearchResult, SearchStatistics
 
 _SLACK = 1e-4
+MOST_UNPROVED = 4
+"""Victims that a search looks at one by one before it works out which of all of them could help."""
 
 
 @dataclass
@@ -42,6 +44,24 @@ class Search:
     prospects: ReclaimBound | None = None
     """What victims can be of use; None: all of them."""
     spent: int = 0
+    looked: int = 0
+    """The most choices that were looked at for a prefix of the gang."""
+
+    @property
+    def _kind(self) -> Hashable:
+        """Searches of the same kind tend to be solved in the same way."""
+        return self.cycle.snapshot.gangs.queue[self.cause.gang], self.cause.request
+
+    @cached_property
+    def first_will_do(self) -> bool:
+        """Whether the first choice solved the last search of this kind: then the next one is simulated at once, which
+        proves more than bounds do and costs little more than these."""
+        return self._kind in self.order.pool.first_did and not self.order.in_parts
+
+    @cached_property
+    def room(self) -> FeasibilityBound:
+        """The bound for all pods as things are, before anything is simulated."""
+        return FeasibilityBound(self.order.pool, self.cause.pods, {}, self.domains)
 
     @cached_property
     def domains(self) -> Rows | None:
@@ -55,15 +75,28 @@ class Search:
     def solve(self, deadline: Deadline) -> tuple[Scenario | None, SearchStatistics]:
         """The scenario that gives the gang all it needs next, None where there is none within the limits; and how the
         search went."""
-        result, attempts = self._before_trying(), list[Attempt]()
+        scenario, statistics = self._solve(deadline)
+        pool = self.order.pool
+        pool.likely = scenario is not None
+        if scenario is not None and self.looked == self.spent == 1:
+            pool.first_did.add(self._kind)
+        else:
+            pool.first_did.discard(self._kind)
+        return scenario, statistics
+
+    def _solve(self, deadline: Deadline) -> tuple[Scenario | None, SearchStatistics]:
+        likely = self.order.pool.likely
+        result, attempts = self._before_trying(proved=not likely), list[Attempt]()
         for choice in self._choices() if result is None else ():
             limit = self.cycle.policy.budgets.of_generator(choice.generator)
-            attempts.append(Attempt(self, choice, deadline.within(limit)))
+            attempts.append(Attempt(self, choice, deadline.within(limit), likely))
             scenario = attempts[-1].make()
             if scenario is not None:
                 return scenario, self._effort(SearchResult.SOLVED, deadline, attempts)
             if attempts[-1].cut and deadline.over:
                 return None, self._effort(SearchResult.DEADLINE_EXHAUSTED, deadline, attempts)
+            if not self.hopeful:
+                return None, self._effort(SearchResult.UNSOLVED, deadline, attempts)
         return None, self._effort(result or _without_success(attempts), deadline, attempts)
 
     def _choices(self) -> Sequence[VictimChoice]:
@@ -72,13 +105,13 @@ class Search:
         choices = self.cycle.policy.of(VictimChoice)
         return [c for c in choices if not c.for_gangs] or choices if len(self.cause.pods) == 1 else choices
 
-    def _before_trying(self) -> SearchResult | None:
-        """Why no generator need be asked; None: they must."""
+    def _before_trying(self, proved: bool) -> SearchResult | None:
+        """Why no generator need be asked; None: they must. What takes longer is asked only if `proved`."""
         if not self.cycle.policy.of(VictimChoice):
             return SearchResult.NO_GENERATOR
         if not self.cause.pods or not self._limits_can_hold():
             return SearchResult.UNSOLVED
-        return None if self._gpus_to_be_had(self.cause.pods) else SearchResult.UNSOLVED
+        return None if not proved or self.hopeful else SearchResult.UNSOLVED
 
     def _limits_can_hold(self) -> bool:
         """Whether evictions could bring the queues of the gang below the limits that it would exceed."""
@@ -89,11 +122,12 @@ class Search:
         below = any(over.queue in paths[leaf] for leaf in self.order.leaves)
         return below and over.reason == OVER_LIMIT and not self.cause.keep_all
 
-    def _gpus_to_be_had(self, pods: Sequence[int]) -> bool:
+    @cached_property
+    def hopeful(self) -> bool:
         """Whether what is free and what could be taken covers the need."""
         if self.prospects is None:
             return True
-        trial = self.cycle.trial
+        trial, pods = self.cycle.trial, self.cause.pods
         need = sum(float(trial.of_class(pod).request[GPU]) for pod in pods)
         free = float(np.maximum(trial.idle[GPU] + trial.releasing[GPU], 0).sum()) + sum(map(len, trial.shares.values()))
         return need <= free or self.prospects.enough(self.cause.request, self.order.leaves, need - free - 1e-9)
@@ -114,6 +148,8 @@ class Attempt:
     search: Search
     choice: VictimChoice
     deadline: Deadline
+    likely: bool = False
+    """Whether some of the first victims will probably do."""
     states: Counter[ScenarioState] = field(default_factory=Counter)
     cut: bool = False
     result: SearchResult = SearchResult.UNSOLVED
@@ -149,6 +185,8 @@ class Attempt:
         """Solve for longer and longer prefixes, keeping the victims found; the whole must be solved in the end, once
         more where some move and others stay: with fewer victims fewer may have to move."""
         cycle = self.search.cycle
+        if not self.choice.for_gangs and not self._within_reach(pods):
+            return None
         total, solved, size = len(pods), 0, len(pods) if self.choice.for_gangs else 1
         possible = total
         recorded: list[Batch] = []
@@ -163,10 +201,18 @@ class Attempt:
             else:
                 recorded, solved = batches_of(cycle, found), size
                 cycle.trial.undo_to(mark)
-            size = min(size * 2, total) if possible == total else (solved + possible + 1) // 2
+            size = next_size((solved, possible, total), size)
         mark = cycle.trial.mark()
         last = Probe(self, pods, recorded).run() if solved and not self.cut else None
         return self._kept_if_whole(last, mark) if last is not None else None
+
+    def _within_reach(self, pods: Sequence[int]) -> bool:
+        """Whether victims on one more node for each prefix that is solved could make room for all pods."""
+        pool, total = self.search.order.pool, len(pods)
+        if total <= 2 or pool.spread:
+            return True
+        room = FeasibilityBound(pool, pods, {}, self.search.domains)
+        return any(grows_to(total, fit, more) for fit, more in room.node_by_node())
 
     def _kept_if_whole(self, scenario: Scenario, mark: int) -> Scenario | None:
         """The scenario, unless the gang misses its minimum even so: then all is as at the mark."""
@@ -211,11 +257,16 @@ class Probe:
         self.cycle = attempt.search.cycle
         self.pods = pods
         self.recorded = list(recorded)
-        self.room = FeasibilityBound(self.search.order.pool, pods, freed_by(self.cycle, recorded), self.search.domains)
+        if recorded or self.search.spent or len(pods) < len(self.search.cause.pods):
+            freed = freed_by(self.cycle, recorded)
+            self.room = FeasibilityBound(self.search.order.pool, pods, freed, self.search.domains)
+        else:
+            self.room = self.search.room
         self.known = {pod for batch in recorded for pod in batch.pods}
-        self.taken = victims_of(self.cycle, recorded)
         self.needs = [float(self.cycle.trial.of_class(pod).request[GPU]) for pod in pods]
         self._fit = SinglePodFit(self.search.order.pool, pods[0]) if len(pods) == 1 and not recorded else None
+        self._looked = 0
+        """How many latest victims were looked at."""
         self.seen: set[frozenset[int]] = set()
         """Batches that were chosen together before."""
         self.tried: set[frozenset[int]] = set()
@@ -232,6 +283,10 @@ class Probe:
     def opening(self, leaving: Leaving) -> Mask:
         """After which pods a node is open to a single pod, if only those of one node go."""
         return np.ones(len(leaving.pods), dtype=bool) if self._fit is None else self._fit.opening(leaving)
+
+    @cached_property
+    def taken(self) -> VictimLosses:
+        return victims_of(self.cycle, self.recorded)
 
     @cached_property
     def _over(self) -> OverCapacity | None:
@@ -254,6 +309,20 @@ class Probe:
             return np.full(len(victims.queues), np.inf)
         return self.search.prospects.obtainable(self.request, self.taken, victims)
 
+    def obtainable_on_node(self, victims: VictimLosses, nodes: Rows) -> Column:
+        """The same if only those of one node go."""
+        if self.search.prospects is None:
+            return np.full(len(victims.queues), np.inf)
+        return self.search.prospects.obtainable_on_node(self.request, self.taken, victims, nodes)
+
+    def obtainable_together(self, victims: VictimLosses) -> float:
+        """How many GPUs the pods could get at most when all of the victims go."""
+        if self.search.prospects is None:
+            return np.inf
+        if len(victims.queues) + len(self.taken.queues) > FEW:
+            return float(self.obtainable(victims)[-1])
+        return self.search.prospects.obtainable_together(self.request, self.taken, victims)
+
     @cached_property
     def request(self) -> Triple:
         """What the pods would take of their queues."""
@@ -266,24 +335,41 @@ class Probe:
             if scenario is not None:
                 return scenario
         order, states, done = self.search.order, self.attempt.states, 0
+        found: Accumulated | None = None
         while (done < len(order) or order.extend()) and not self.attempt.out_of_time():
-            found = Accumulated(order, self.known, self.room, self)
+            found = self._accumulated(found)
+            if found.proved and not self.search.hopeful:
+                return None
             promising = self.attempt.choice.worth_a_look(found)
             for latest in promising[promising >= done].tolist():
+                if not found.proved and self._looked == MOST_UNPROVED:
+                    break
                 states[ScenarioState.FILTERED] += latest - done
-                done = latest + 1
+                done, self._looked = latest + 1, self._looked + 1
+                self.search.looked = max(self.search.looked, self._looked)
                 scenario = self._choices(found, latest)
                 if scenario is not None:
                     order.needed(done)
                 if scenario is not None or self.attempt.ended:
                     return scenario
-            states[ScenarioState.FILTERED] += len(order) - done
-            done = len(order)
+            else:
+                states[ScenarioState.FILTERED] += len(order) - done
+                done = len(order)
         return None
+
+    def _accumulated(self, found: Accumulated | None) -> Accumulated:
+        """The victims known so far, made of those known before; the probe does not keep them, because they refer to it.
+
+        If it is likely that some of the first will do, what takes longer is not worked out for all of them.
+        """
+        if found is None or found.size != len(self.search.order):
+            found = Accumulated(self.search.order, self.known, self.room, self)
+        found.proved = not self.attempt.likely or self.attempt.choice.for_gangs or self._looked >= MOST_UNPROVED
+        return found
 
     def settled(self, found: Scenario) -> bool:
         """Whether the same is decided if only those go that have to: a single pod gets whole devices of the one node
-        that is left, and nobody moves."""
+        that is left, and no pod moves."""
         trial = self.cycle.trial
         if len(self.pods) > 1 or found.moved or trial.of_class(self.pods[0]).shared:
             return False
@@ -297,6 +383,11 @@ class Probe:
                 states.update((ScenarioState.EMITTED, ScenarioState.DUPLICATE))
                 continue
             self.seen.add(key)
+            if self._looked == len(chosen) == 1 and self.search.first_will_do:
+                scenario = self._at_once(found, chosen)
+                if scenario is not None:
+                    return scenario
+                continue
             numbers = found.effective(chosen) if self._possible(found, chosen) else []
             if not numbers:
                 states[ScenarioState.FILTERED] += 1
@@ -310,17 +401,32 @@ class Probe:
                     return scenario
         return None
 
+    def _at_once(self, found: Accumulated, chosen: list[int]) -> Scenario | None:
+        """Simulate a choice before any bound is asked. What policies reject and bounds refute counts as refuted."""
+        batches, states = [found.batch(number) for number in chosen], self.attempt.states
+        scenario, rejected = self._try(batches), ScenarioState.VALIDATOR_REJECTED
+        if scenario is not None or not states[rejected]:
+            return scenario
+        if not (self._possible(found, chosen) and found.effective(chosen) and self._could_work(batches)):
+            del states[rejected]
+        return None
+
     def _possible(self, found: Accumulated, numbers: Sequence[int]) -> bool:
         """Whether a single pod would find a place if all of these batches went; asked first, because it costs least."""
         return self._fit is None or self._fit.possible(found.pods(numbers))
 
     def _chosen(self, batches: Sequence[Batch]) -> Scenario | None:
-        if self.room.enough(batches) and (self._fit is None or self._fit.possible(_pods(batches))):
-            gone = _pods([*self.recorded, *batches])
-            if not self.search.cause.keep_all or self.room.packs(gone, gone):
-                return self._try(batches)
+        if self._could_work(batches):
+            return self._try(batches)
         self.attempt.states[ScenarioState.FILTERED] += 1
         return None
+
+    def _could_work(self, batches: Sequence[Batch]) -> bool:
+        """Whether bounds allow that these batches make room."""
+        if not self.room.enough(batches) or not (self._fit is None or self._fit.possible(_pods(batches))):
+            return False
+        gone = _pods([*self.recorded, *batches])
+        return not self.search.cause.keep_all or self.room.packs(gone, gone)
 
     def _try(self, chosen: Sequence[Batch]) -> Scenario | None:
         batches = [*self.recorded, *chosen]

@@ -21,7 +21,7 @@ def evict_stale(cycle: Cycle) -> None:
         cycle.stale_since[gang] = None
     for gang in sorted(broken):
         since = gangs.stale_since.get(gang)
-        if since is None:
+        if since is None or since > cycle.now:  # An instant to come was written by a clock that was wrong.
             since = cycle.stale_since[gang] = cycle.now
         grace = gangs.staleness_grace.get(gang, cycle.snapshot.params.staleness_grace)
         if grace >= 0 and cycle.now >= since + grace:

@@ -9,18 +9,30 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Container, Iterator, Sequence
+from functools import lru_cache
 
 import numpy as np
 
 from pykai.engine.cycle import Cycle
 from pykai.engine.eviction import Eviction, filtered, run
 from pykai.engine.gang import pods_to_place
-from pykai.engine.order import next_request, runs
-from pykai.engine.queues import Claim, QueueBook, human, may_lose, over_non_preemptible_quota
+from pykai.engine.order import EquivalenceClasses, next_request, runs
+from pykai.engine.queues import (
+    Claim,
+    QueueBook,
+    Triple,
+    fits,
+    human,
+    less,
+    may_lose,
+    over_non_preemptible_quota,
+    plus,
+)
+from pykai.engine.reasons import AT_FAIR_SHARE, Outcome, SearchToken
 from pykai.engine.reclaim_bound import ReclaimBound
 from pykai.engine.scenario import Cause, Scenario
 from pykai.engine.solver import Search
-from pykai.engine.victim_order import VictimOrder
+from pykai.engine.victim_order import VictimOrder, every_gang
 from pykai.engine.victims import Passes, VictimPool
 from pykai.model.resources import GPU, Mask, Rows
 from pykai.model.status import IS_ACTIVE_USED
@@ -36,31 +48,54 @@ def _may_reclaim(cycle: Cycle, gang: int) -> bool:
 
 
 def _can_reclaim_help(cycle: Cycle, _: VictimPool, gangs: Sequence[int]) -> bool:
-    return any(_may_reclaim(cycle, gang) for gang in gangs)
+    return any(_may_reclaim(cycle, same[0]) for same in EquivalenceClasses.of(cycle).alike(cycle, gangs))
+
+
+def _at_fair_share(cycle: Cycle, gang: int) -> Outcome:
+    """Why a gang may not reclaim: what its queue would use beyond its share. It matters only where other queues use
+    some of that, or there would be nothing to reclaim."""
+    book, queue, request = cycle.book, cycle.snapshot.gangs.queue[gang], next_request(cycle, gang)
+    used, fair, quota = book.allocated[queue], book.fair[queue], book.deserved[queue]
+    held = book.allocated_non_preemptible[queue]
+    if not cycle.trial.adds_preemptible(gang) and not fits(plus(held, request), quota):
+        return RECLAIM.outcome(
+            SearchToken.OVER_QUOTA, _exceeding(book.titles[queue], "quota", (held, request, quota))[0]
+        )
+    message, resource = _exceeding(book.titles[queue], "fair share", (used, request, fair))
+    tops = {path[-1] for path in book.paths}
+    elsewhere = sum(book.allocated[top][resource] for top in tops) - used[resource] > 0
+    return Outcome(AT_FAIR_SHARE, f"{message}, so it may not reclaim from other queues", elsewhere)
+
+
+def _exceeding(title: str, bound: str, amounts: tuple[Triple, Triple, Triple]) -> tuple[str, int]:
+    """The first resource, GPUs before others, of which use and request exceed a bound, as a text and by its number."""
+    used, request, most = amounts
+    over = [r for r in (GPU, 0, 1) if request[r] > 0 and less(most[r], used[r] + request[r])]
+    at = over[0] if over else GPU
+    name, scale = (("CPU cores", 1e3), ("GB of memory", 1e9), ("GPUs", 1.0))[at]
+    figures = [human(amount[at], scale) for amount in (used, most, request)]
+    text = "queue {} uses {} of its {} of {} {} and the workload requests {}"
+    return text.format(title, figures[0], bound, figures[1], name, figures[2]), at
 
 
 def _reclaim_search(cycle: Cycle, cause: Cause, pool: VictimPool) -> Search | None:
     gangs = cycle.snapshot.gangs
-    claim = Claim(gangs.queue[cause.gang], cause.request, gangs.preemptible[cause.gang])
+    claim = Claim(gangs.queue[cause.gang], cause.request, cycle.trial.adds_preemptible(cause.gang))
     queues = _losing(pool, claim)
     if not queues:
         return None
-    leaves = {queue: pool.leaf(queue) for queue in queues}
+    known = pool.leaves()
+    leaves = {queue: known[queue] for queue in queues}
     order = VictimOrder(pool, leaves, filtered(cycle, cause, pool), cause.request)
     return Search(cycle, cause, order, ReclaimBound(pool, cause.waiting, cause.gang) if _within_limits(pool) else None)
 
 
 def _losing(pool: VictimPool, claim: Claim) -> list[int]:
     """The other leaf queues from which the claim may take something; those of a branch are alike."""
-    book, branches = pool.cycle.book, pool.branches(claim.queue)[1]
-    may = {-1: False}
-    found = []
-    for queue, branch in zip(pool.queues, branches[pool.queues].tolist(), strict=True):
-        if branch not in may:
-            may[branch] = may_lose(book, claim, queue)
-        if may[branch]:
-            found.append(queue)
-    return found
+    queues = np.array(pool.queues, dtype=np.int64)
+    branches = pool.branches(claim.queue)[1][queues]
+    may = [queue for queue in np.unique(branches).tolist() if queue >= 0 and may_lose(pool.cycle.book, claim, queue)]
+    return queues[np.isin(branches, may)].tolist()  # type: ignore[no-any-return]
 
 
 def _within_limits(pool: VictimPool) -> bool:
@@ -97,6 +132,7 @@ def _use(book: QueueBook, queue: int) -> str:
     )
 
 
+@lru_cache(maxsize=1024)
 def _amounts_text(amount: tuple[float, float, float]) -> str:
     cpu, memory, gpu = amount
     return f"GPU: {human(gpu)}, CPU: {human(cpu, 1e3)} (cores), memory: {human(memory, 1e9)} (GB)"
@@ -109,6 +145,10 @@ RECLAIM = Eviction(
     _reclaim_messages,
     _may_reclaim,
     _can_reclaim_help,
+    may_help_entitled=True,
+    unentitled=_at_fair_share,
+    barred=(SearchToken.DISABLED, "no plugin divides resources among queues"),
+    no_victims=(SearchToken.NO_VICTIMS, "no other queue uses more than its share, or not enough more"),
 )
 
 
@@ -119,7 +159,7 @@ def preempt(cycle: Cycle) -> None:
 def _may_preempt(cycle: Cycle, gang: int) -> bool:
     """Whether the gang stays within the quota of its queues where it could not be evicted again."""
     gangs = cycle.snapshot.gangs
-    if cycle.quota is None or gangs.preemptible[gang]:
+    if cycle.quota is None or cycle.trial.adds_preemptible(gang):
         return True
     request = cycle.queue_request(pods_to_place(cycle.trial, cycle.orders, gang), cycle.snapshot.max_gpu_memory)
     return over_non_preemptible_quota(cycle.book, gangs.queue[gang], request) is None
@@ -146,17 +186,41 @@ def _preempt_messages(cycle: Cycle, scenario: Scenario) -> dict[int, str]:
     return {pod: f"Pod {title(pod)} was preempted by higher priority workload {evictor}" for pod in scenario.victims}
 
 
-PREEMPT = Eviction("preempt", lambda _, __: True, _preempt_search, _preempt_messages, _may_preempt, _can_preempt_help)
+def _over_quota(cycle: Cycle, gang: int) -> Outcome:
+    book, queue = cycle.book, cycle.snapshot.gangs.queue[gang]
+    request = cycle.queue_request(pods_to_place(cycle.trial, cycle.orders, gang), cycle.snapshot.max_gpu_memory)
+    over = over_non_preemptible_quota(book, queue, request)
+    return PREEMPT.outcome(SearchToken.OVER_QUOTA, "" if over is None else over.message)
+
+
+PREEMPT = Eviction(
+    "preempt",
+    lambda cycle, gang: gang not in cycle.snapshot.gangs.never_preempts,
+    _preempt_search,
+    _preempt_messages,
+    _may_preempt,
+    _can_preempt_help,
+    unentitled=_over_quota,
+    no_victims=(
+        SearchToken.NO_VICTIMS,
+        "its queue runs no preemptible workload of lower priority, or not enough",
+    ),
+    barred=(SearchToken.DISABLED, "its priority class says preemptionPolicy: Never"),
+)
 
 
 def consolidate(cycle: Cycle) -> None:
     if cycle.snapshot.params.max_consolidation_victims != 0:
         run(cycle, CONSOLIDATION)
+    else:
+        off = CONSOLIDATION.outcome(SearchToken.DISABLED, "--max-consolidation-preemptees is 0")
+        cycle.reasons.passed_over[CONSOLIDATION.name] = off
 
 
 def _can_consolidation_help(cycle: Cycle, _: VictimPool, gangs: Sequence[int]) -> bool:
     free = _free_gpus(cycle)
-    return any(_gpus(cycle, pods_to_place(cycle.trial, cycle.orders, gang)) <= free for gang in gangs)
+    firsts = [same[0] for same in EquivalenceClasses.of(cycle).alike(cycle, gangs)]
+    return any(_gpus(cycle, pods_to_place(cycle.trial, cycle.orders, gang)) <= free for gang in firsts)
 
 
 def _consolidation_search(cycle: Cycle, cause: Cause, pool: VictimPool) -> Search | None:
@@ -165,26 +229,31 @@ def _consolidation_search(cycle: Cycle, cause: Cause, pool: VictimPool) -> Searc
     passes = _movable(cycle, cause, pool)
     most = cycle.snapshot.params.max_consolidation_victims
     if most < 0:
-        return Search(cycle, cause, VictimOrder(pool, {queue: pool.leaf(queue) for queue in pool.queues}, passes))
+        return Search(cycle, cause, VictimOrder(pool, dict(pool.leaves()), passes))
     sample: dict[int, list[int]] = {}
     for gang in sorted(_sample(cycle, pool, most + 1), key=cycle.gang_key, reverse=True):
         sample.setdefault(cycle.snapshot.gangs.queue[gang], []).append(gang)
-    return Search(cycle, cause, VictimOrder(pool, {queue: np.array(mine) for queue, mine in sample.items()}, passes))
+    leaves = {queue: np.array(mine) for queue, mine in sample.items()}
+    return Search(cycle, cause, VictimOrder(pool, leaves, passes or every_gang))
 
 
 def _movable(cycle: Cycle, cause: Cause, pool: VictimPool) -> Passes | None:
-    """Which gangs may be moved: none that was evicted since the pending gang arrived, or moves would repeat in circles.
+    """Which gangs may be moved: none that is not safe to or only in part preemptible, and none that was evicted since
+    the pending gang arrived, or moves would repeat in circles.
 
     An evicted pod is created again and placed by the ordinary rules, which may lead it back to where it was. A gang
     that is only pipelined may be moved: no pod has to leave for it.
     """
     passes, gangs, before = filtered(cycle, cause, pool), cycle.snapshot.gangs, cycle.snapshot.pods.status
     evicted, came = gangs.last_eviction, gangs.created(cause.gang)
+    fixed = gangs.immovable | gangs.semi_preemptible
 
     def protected(gang: int) -> bool:
+        if gang in fixed:
+            return True
         return gang in evicted and evicted[gang] >= came and any(IS_ACTIVE_USED[before[p]] for p in gangs.pods(gang))
 
-    if not evicted:
+    if not evicted and not fixed:
         return passes
 
     def may_move(rows: Rows) -> Mask:
@@ -222,7 +291,7 @@ def _free_gpus(cycle: Cycle) -> float:
 
 
 def _sample(cycle: Cycle, pool: VictimPool, size: int) -> list[int]:
-    """A few candidates from all over the cluster, other ones for each gang that asks; nobody is moved twice."""
+    """A few candidates from all over the cluster, other ones for each gang that asks; no pod is moved twice."""
     rings = cycle.state(_rings)
     if not rings:
         rings.append(CandidateSampler(cycle, pool))
@@ -248,6 +317,8 @@ CONSOLIDATION = Eviction(
     may_help=_can_consolidation_help,
     keep_all=True,
     distinguish=_evicted_since,
+    barred=(SearchToken.NOT_PREEMPTIBLE, "workloads move only for one that is preemptible itself"),
+    no_victims=(SearchToken.INSUFFICIENT_GPUS, "the cluster has fewer free GPUs than the workload requests"),
 )
 
 

@@ -8,7 +8,7 @@ configuration, logger or clock on it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from math import floor
 from typing import Any, NamedTuple
 
@@ -17,10 +17,11 @@ from pykai.engine.devices import DeviceLedger
 from pykai.engine.initial_state import node_columns, podset_counts, queue_ledgers
 from pykai.engine.journal import Journal
 from pykai.engine.pod_states import EFFECTS, Effect, Transition, target_of
+from pykai.model.gangs import PodSet, SubGroupSet
 from pykai.model.pods import PodClass
 from pykai.model.resources import GPU, Column, Rows, cells
 from pykai.model.snapshot import Snapshot
-from pykai.model.status import IS_ACTIVE_USED, Status
+from pykai.model.status import IS_ACTIVE_USED, IS_ALLOCATED, Status
 
 PENDING, ALLOCATED, PIPELINED, RELEASING = map(
     int, (Status.PENDING, Status.ALLOCATED, Status.PIPELINED, Status.RELEASING)
@@ -72,6 +73,9 @@ class Trial:
         self.evicted: dict[int, Any] = {}
         self.placed: dict[int, bool] = {}
         """Pods this cycle gave a node, in order of decision; True where it must wait for a release."""
+        self._semi_preemptible = snapshot.gangs.semi_preemptible
+        self.core: dict[int, bool] = {}
+        """Pods of semi-preemptible gangs -> whether they are of its minimum, which cannot be evicted."""
         self.amounts = PodAmounts(snapshot)
         self._fresh_groups = [0]
         """How many devices got a name in this cycle."""
@@ -92,20 +96,75 @@ class Trial:
         """Whole columns at once, shared devices pod by pod."""
         pods = self.snapshot.pods
         self.idle, self.releasing = node_columns(self.snapshot, self.amounts.requests)
-        named = {group for groups in pods.gpu_groups.values() for group in groups}
-        self.devices = DeviceLedger(self.journal, (self.idle, self.releasing), named)
+        self.devices = DeviceLedger(self.journal, (self.idle, self.releasing), pods)
         self.shares = self.devices.shares
         for row in sorted(pods.gpu_groups, key=lambda r: ((m := pods.objects[r].metadata).name, m.namespace)):
             if IS_ACTIVE_USED[self.status[row]] and self.node[row] >= 0 and self.amounts.shared[self.klass[row]]:
                 self._share_devices(row, self.status[row], 1, (self.node[row], pods.gpu_groups[row]))
-        self.devices.settle((self.node[row], group) for row, group in pods.reservation.items())
+        places = [(self.node[row], group) for row, group in pods.reservation.items()]
+        self.devices.settle(place for place in places if place[0] >= 0)  # a node may be gone before its pods are
 
     def _open_queues(self) -> None:
         ledgers = queue_ledgers(self.snapshot, self.amounts)
         self.queue_allocated, self.queue_held = ledgers.allocated, ledgers.held
         self.queue_requested = ledgers.requested
 
+    def open_background(self, pods: Collection[int]) -> dict[int, int]:
+        """Let background pods that have a node count as leaving, and neither as use nor as request of their queues.
+
+        Returns them with the status each had, in order of name.
+        """
+        held = [pod for pod in pods if IS_ALLOCATED[self.status[pod]] and self.node[pod] >= 0 and self.gang[pod] >= 0]
+        for pod in sorted(held, key=self.snapshot.pods.title):
+            queue = self.snapshot.gangs.queue[self.gang[pod]]
+            cpu, memory, gpus = self.quota_amounts(self.of_class(pod), self.node[pod])
+            requested = [(self.queue_requested, q, self.queue_requested[q]) for q in self._path(queue)]
+            self._charge(requested, (-cpu, -memory, -gpus))
+            self.suppose_evicted(pod)
+        before = dict(self.virtual)
+        self.virtual.clear()
+        self.settle()
+        return before
+
+    def _path(self, queue: int) -> Sequence[int]:
+        return self.snapshot.queues.paths[queue] if queue >= 0 else ()
+
+    def open_core(self, core: Mapping[int, Container[int]]) -> None:
+        """Of semi-preemptible gangs these pods are the core; what the others hold can be evicted."""
+        for gang, pods in core.items():
+            for pod in self.snapshot.gangs.pods(gang):
+                self.core[pod] = True
+                if pod not in pods and IS_ALLOCATED[self.status[pod]]:
+                    held = [entry for entry in self._queues_of(pod) if entry[0] is self.queue_held]
+                    cpu, memory, gpus = self.quota_amounts(self.of_class(pod), self.node[pod])
+                    self._charge(held, (-cpu, -memory, -gpus))
+                self.core[pod] = pod in pods
+
     # ----------------------------------------------------------------------------------------------------- questions
+    def has_minimum(self, gang: int) -> bool:
+        """Whether the gang has as many pods, or sub-groups, as it needs."""
+        gangs = self.snapshot.gangs
+        if gang in gangs.trees:
+            return self._is_satisfied(gangs.trees[gang])
+        row = gangs.first_podset[gang]
+        return bool(self.active_allocated[row] >= gangs.podset_min[row])
+
+    def _is_satisfied(self, member: PodSet | SubGroupSet) -> bool:
+        if isinstance(member, PodSet):
+            return bool(self.active_allocated[member.row] >= member.min_available)
+        return sum(map(self._is_satisfied, member.children)) >= member.threshold
+
+    def adds_preemptible(self, gang: int) -> bool:
+        """Whether what the gang places next could be evicted again: all, or what a semi-preemptible one has above its
+        minimum."""
+        return self.snapshot.gangs.preemptible[gang] or (gang in self._semi_preemptible and self.has_minimum(gang))
+
+    def _note_core(self, pods: Sequence[int]) -> None:
+        """Pods that are about to be placed belong to the core of a semi-preemptible gang until it has its minimum."""
+        gang = self.gang[pods[0]]
+        if gang in self._semi_preemptible:
+            self.journal.put_each_new(self.core, pods, not self.has_minimum(gang))
+
     def of_class(self, pod: int) -> PodClass:
         return self.snapshot.pods.classes[self.klass[pod]]
 
@@ -166,17 +225,19 @@ class Trial:
 
     def _place_pending(self, pod: int, node: int, wait: bool) -> None:
         """The most frequent change of all as one step: a pending pod gets a node; shares of devices come on top."""
+        if self._semi_preemptible:
+            self._note_core((pod,))
         block, podset = self.releasing if wait else self.idle, self.podset[pod]
-        before = _Before(pod, self.node[pod], node, wait, block[:, node].copy(), self._queues_of(pod))
-        self.journal.note(self._unplace, before)
-        block[:, node] -= self.amounts.of_node(self.klass[pod], node)
+        column, queues = block[:, node], self._queues_of(pod)
+        self.journal.note(self._unplace, _Before(pod, self.node[pod], node, wait, column.copy(), queues))
+        column -= self.amounts.of_node(self.klass[pod], node)
         self.node[pod], self.placed[pod] = node, wait
         self.status[pod] = PIPELINED if wait else ALLOCATED
         self.moved.append(pod)
         self.touched.append(node)
         if podset >= 0:
             self._count_placed(podset, wait, 1)
-        self._charge(before.queues, self.quota_amounts(self.of_class(pod), node))
+        self._charge(queues, self.amounts.of_queue(self.of_class(pod), node))
 
     def _unplace(self, before: _Before) -> None:
         pod, node, wait = before.pod, before.node, before.wait
@@ -200,6 +261,8 @@ class Trial:
     def place_alike(self, pods: Sequence[int], where: tuple[Rows, Rows | None], wait: bool) -> None:
         """Give pending pods of one podset and class, which takes no shares, nodes on which they fit, each as many as
         it takes (None: one): `place` for many, at the price of one."""
+        if self._semi_preemptible:
+            self._note_core(pods)
         (nodes, copies), journal, status = where, self.journal, PIPELINED if wait else ALLOCATED
         rows = (nodes if copies is None else nodes.repeat(copies)).tolist()
         journal.put_each(self.node, pods, rows)
@@ -233,7 +296,7 @@ class Trial:
     def decide(self, evicted: dict[int, Any]) -> None:
         """What was supposed so far holds: these pods go, for these reasons. There is no way back behind this.
 
-        A pod that only got its place in this cycle is not evicted but waits again; nobody leaves where it was to be.
+        A pod that only got its place in this cycle is not evicted but waits again: it has left no node.
         """
         for pod, place in self.left.items():
             self._charge_node(pod, RELEASING, -1, place)
@@ -270,7 +333,7 @@ class Trial:
         self.journal.drop(self.virtual, pod)
 
     def fresh_group(self) -> str:
-        """A name for a device nobody shares yet, unique within the cycle."""
+        """A name for a device that no pod shares yet, unique within the cycle."""
         name, number = self.devices.fresh_name(self._fresh_groups[0])
         self.journal.put(self._fresh_groups, 0, number)
         return name
@@ -317,7 +380,7 @@ class Trial:
             return []
         path, ledger = self.snapshot.queues.paths[queue], self.queue_allocated
         found = [(ledger, q, ledger[q]) for q in path]
-        if not gangs.preemptible[gang]:
+        if not gangs.preemptible[gang] and self.core.get(pod, True):
             found += [(self.queue_held, q, self.queue_held[q]) for q in path]
         return found
 
@@ -344,4 +407,5 @@ class Trial:
 
     def _share_devices(self, pod: int, status: int, sign: int, place: Place) -> None:
         node, groups = place
-        self.devices.change(node, groups, self.share_memory(self.of_class(pod), node), (status, sign))
+        c = self.of_class(pod)
+        self.devices.change(node, groups, (self.share_memory(c, node), c.compute_mode), (status, sign))

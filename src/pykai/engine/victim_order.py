@@ -17,17 +17,15 @@ from typing import Any
 import numpy as np
 
 from pykai.engine.cycle import Cycle
-from pykai.engine.gang import active_in_order, active_pods, next_victims
+from pykai.engine.gang import evictable_in_order, next_victims
 from pykai.engine.queues import ZERO, Triple, plus
-from pykai.engine.victims import Batch, Passes, VictimPool, held_by
+from pykai.engine.victims import Batch, Front, Passes, VictimPool, held_by
 from pykai.model.resources import GPU, Column, Mask, Rows
 
 FIRST = 32
 """How many candidates are fetched at first; a search that needs more fetches four times as many each time."""
 WALKED = 8
 """How many batches a walk, which goes on where it stopped, fetches at first; then as many as are known."""
-Front = tuple[Rows, bool]
-"""The first candidates of a leaf, and whether these are all."""
 
 
 class VictimOrder:
@@ -43,11 +41,13 @@ class VictimOrder:
         self.pool = pool
         self.leaves = leaves
         self._all_pass = passes is None
-        self._passes: Passes = passes or _every
+        self._passes: Passes = passes or every_gang
         self._walk: VictimWalk | None = None
         self._hint = hint
         self._wanted = pool.chunks.get(hint, FIRST)
         self._complete = False
+        self._merged_next, self._all_merged = np.zeros(0, dtype=np.int64), False
+        """Gangs that follow, and whether these are all: with many leaves more are merged than wanted."""
         self.gangs = self.pods = self.nodes = self.batch_of = np.zeros(0, dtype=np.int64)
 
     def __len__(self) -> int:
@@ -129,14 +129,16 @@ class VictimOrder:
     # -------------------------------------------------------------------------------------------- fast, for whole gangs
     def _merged(self) -> None:
         """Add the next batches of the merged order, or start to walk where a gang could lose a part only."""
-        order, self._complete = self._front(-1)
-        if not self.pool.goes_whole[order].all():
-            self._complete = False
-            self._walk = VictimWalk(self.cycle, self.leaves, self._passes)
-            for _ in range(len(self)):
-                self._walk.pop()
-            return
-        more = order[len(self) :]
+        if not len(self._merged_next):
+            order, self._all_merged = self._front(-1)
+            if not self.pool.goes_whole[order].all():
+                self._walk = VictimWalk(self.cycle, self.leaves, self._passes)
+                for _ in range(len(self)):
+                    self._walk.pop()
+                return
+            self._merged_next = order[len(self) :]
+        more, self._merged_next = self._merged_next[: self._wanted], self._merged_next[self._wanted :]
+        self._complete = self._all_merged and not len(self._merged_next)
         self._add(more, *self.pool.members.of(more))
 
     def _front(self, queue: int) -> Front:
@@ -144,21 +146,18 @@ class VictimOrder:
         if queue in self.leaves:
             return self._of_leaf(self.leaves[queue])
         if queue in self._untouched:
-            order = self.pool.below(queue)
-            return order[: self._wanted], len(order) <= self._wanted
+            order, complete = self.pool.front(queue, self._wanted)
+            return order[: self._wanted], complete and len(order) <= self._wanted
         children = [q for q in self.pool.children(queue) if q in self._above]
-        fronts = [self._front(q) for q in children]
-        order = self.pool.merged(children, [gangs for gangs, _ in fronts])
-        ends = [gangs[-1] for gangs, complete in fronts if not complete]
-        sure = min((int(np.flatnonzero(order == gang)[0]) + 1 for gang in ends), default=len(order))
-        return order[:sure], not ends
+        return self.pool.merged_fronts(children, [self._front(q) for q in children])
 
     def _of_leaf(self, gangs: Rows) -> Front:
-        found, at = gangs[:0], 0
-        while len(found) <= self._chunk and at < len(gangs):
-            piece = gangs[at : at + self._chunk + 1]
-            found, at = _joined(found, piece[self._passes(piece)]), at + len(piece)
-        return found[: self._chunk], len(found) <= self._chunk
+        found, at, wanted = gangs[:0], 0, self._chunk
+        size = wanted + 1
+        while len(found) <= wanted and at < len(gangs):
+            piece = gangs[at : at + size]
+            found, at, size = _joined(found, piece[self._passes(piece)]), at + len(piece), max(2 * size, FIRST)
+        return found[:wanted], len(found) <= wanted
 
     @cached_property
     def _above(self) -> set[int]:
@@ -171,12 +170,13 @@ class VictimOrder:
         """Inner queues of which every candidate counts: their order is the same for all searches."""
         if not self._all_pass:
             return set()
-        pool, paths = self.pool, self.cycle.snapshot.queues.paths
-        parts = [leaf for leaf in pool.queues if self.leaves.get(leaf) is not pool.leaf(leaf)]
+        paths, mine = self.cycle.snapshot.queues.paths, self.leaves
+        parts = [leaf for leaf, gangs in self.pool.leaves().items() if mine.get(leaf) is not gangs]
         return self._above - self.leaves.keys() - {queue for leaf in parts for queue in paths[leaf]}
 
 
-def _every(gangs: Rows) -> Mask:
+def every_gang(gangs: Rows) -> Mask:
+    """Passes all gangs of an order that is not the pool's own."""
     return np.ones(len(gangs), dtype=bool)
 
 
@@ -242,7 +242,7 @@ class VictimWalk:
         self._keys: dict[int, Any] = {}
 
     def pop(self) -> Batch | None:
-        """The next batch, or None when nobody is left."""
+        """The next batch, or None when none is left."""
         if len(self._leaves) == 1:
             only = next(iter(self._leaves))
             return None if self._next_below(only) is None else self._take(only)
@@ -279,13 +279,13 @@ class VictimWalk:
         if leaf.again and (fresh is None or self.cycle.gang_key(fresh) < leaf.again[0][0].key):
             return leaf.again[0][1], leaf.again[0][2]
         assert fresh is not None
-        return fresh, active_in_order(self.cycle.trial, self.cycle.orders, fresh)
+        return fresh, evictable_in_order(self.cycle.trial, self.cycle.orders, fresh)
 
     def _rest_key(self, gang: int, rest: Sequence[int]) -> Any:
         """The gang's place in the order with only `rest` of its pods left."""
         trial = self.cycle.trial
         mark = trial.mark()
-        gone = set(active_pods(trial, gang)) - set(rest)
+        gone = set(evictable_in_order(trial, self.cycle.orders, gang)) - set(rest)
         for pod in gone:
             row = trial.podset[pod]
             trial.journal.put(trial.active_allocated, row, trial.active_allocated[row] - 1)

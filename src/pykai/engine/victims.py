@@ -5,7 +5,8 @@ Everything is computed on first use and brought up to date when evictions are co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from pykai.engine.cycle import Cycle
-from pykai.engine.gang import active_in_order
+from pykai.engine.gang import evictable_in_order
+from pykai.engine.node_room import NodeRoom
 from pykai.engine.order import in_order
 from pykai.engine.queues import BILLION, ZERO, Triple, fits, total
-from pykai.engine.trial import Trial
 from pykai.model.resources import GPU, QUEUE_RESOURCES, Column, Mask, Rows
 from pykai.model.status import IS_ACTIVE_ALLOCATED
 
@@ -35,6 +36,8 @@ def held_by(cycle: Cycle, pods: Iterable[int]) -> Triple:
     return total(trial.quota_amounts(trial.of_class(pod), trial.node[pod]) for pod in pods)
 
 
+Front = tuple[Rows, bool]
+"""The first candidates below a queue, and whether these are all."""
 Passes = Callable[[Rows], Mask]
 """Which of some gangs may be considered as victims."""
 
@@ -43,30 +46,41 @@ class VictimPool:
     """Per leaf queue the gangs that could lose something, least deserving first; worked out when first asked for.
 
     Evictions take gangs out of a list, which stays in order; only a gang that lost a part of its pods changes its
-    place, and then its queue is sorted anew.
+    place.
     """
 
     def __init__(self, cycle: Cycle) -> None:
         self.cycle = cycle
+        self.likely = False
+        """Whether the last search found victims: the next one probably will."""
+        self.first_did: set[Hashable] = set()
+        """Kinds of searches of which the last was solved by the first choice that it looked at."""
         self.chunks: dict[Hashable, int] = {}
         """How many gangs the next search of a kind looks at first."""
         self._shrunk: set[int] = set()
         """Leaf queues whose list has gangs in it that have lost everything."""
-        self._mixed: set[int] = set()
-        """Leaf queues whose list may be in the wrong order."""
+        self._misplaced: dict[int, set[int]] = {}
+        """By leaf queue: gangs that may have another place in its list."""
         self._figures: dict[int, tuple[float, float]] = {}
         self._branches: dict[int, tuple[Rows, Rows]] = {}
+        self._below: dict[int, dict[int, list[int]]] = {}
         self._over_limit: set[int] | None = None
         self.turns: dict[int, dict[Hashable, Any]] = {}
         """By root queue: what is known of the turns of victims below it, until one of them or its queue changes."""
-        self._below: dict[int, Rows] = {}
+        self._fronts: dict[int, tuple[int, Rows, bool]] = {}
+        """By inner queue: how many were wanted, the first gangs below it, and whether these are all."""
         self._scales: dict[int, Column] = {}
         self._last_keys: dict[int, tuple[Any, ...] | None] = {}
 
     @cached_property
     def _active(self) -> Mask:
         """Gangs that could lose something."""
-        return self.cycle.snapshot.gangs.columns.preemptible & (self._held > 0) & (self._queue >= 0)
+        gangs = self.cycle.snapshot.gangs
+        concerned = gangs.columns.preemptible
+        if gangs.semi_preemptible:
+            concerned = concerned.copy()
+            concerned[list(gangs.semi_preemptible)] = True
+        return np.asarray(concerned & (self._held > 0) & (self._queue >= 0))
 
     @cached_property
     def goes_whole(self) -> Mask:
@@ -74,12 +88,15 @@ class VictimPool:
         gangs = self.cycle.snapshot.gangs
         whole = self._held <= np.bincount(gangs.podset_gang, weights=gangs.columns.podset_min, minlength=len(gangs))
         whole[list(gangs.trees)] = False
+        whole[list(gangs.semi_preemptible)] = False
         return np.asarray(whole)
 
     @cached_property
     def _held(self) -> Column:
         gangs = self.cycle.snapshot.gangs
         held = np.bincount(gangs.podset_gang, weights=self.cycle.trial.active_allocated, minlength=len(gangs))
+        for gang in gangs.semi_preemptible:
+            held[gang] = len(evictable_in_order(self.cycle.trial, self.cycle.orders, gang))
         return np.asarray(held, dtype=np.float64)
 
     @property
@@ -88,12 +105,19 @@ class VictimPool:
 
     @cached_property
     def queues(self) -> list[int]:
-        """Leaf queues with somebody to lose something."""
+        """Leaf queues with a gang that could lose something."""
         return np.unique(self._queue[self._active]).tolist()  # type: ignore[no-any-return]
 
     @cached_property
     def members(self) -> Members:
         return Members(self.cycle)
+
+    @property
+    def spread(self) -> bool:
+        """Whether a gang has pods on several nodes, or had."""
+        pods = self.members.pods
+        first, gang = self.members.leftmost(np.arange(len(self.members.count))), self.cycle.snapshot.pods.gang[pods]
+        return bool((self.members.node[pods] != first[gang]).any())
 
     @property
     def priority(self) -> Column:
@@ -141,17 +165,24 @@ class VictimPool:
     def _roots(self) -> list[int]:
         return [queue for queue, above in enumerate(self.cycle.snapshot.queues.parent) if above < 0]
 
-    def below(self, queue: int) -> Rows:
-        """All gangs below a queue, least deserving first."""
-        known = self._below.get(queue)
-        if known is None:
-            children = self.children(queue)
-            if children:
-                known = self.merged(children, [self.below(q) for q in children])
-            else:
-                known = self.leaf(queue) if queue in self._leaves else np.zeros(0, dtype=np.int64)
-            self._below[queue] = known
-        return known
+    def front(self, queue: int, wanted: int) -> Front:
+        """The first gangs below a queue, least deserving first: so many, or more, or all there are."""
+        children = self.children(queue)
+        if not children:
+            gangs = self.leaf(queue) if queue in self._leaves else np.zeros(0, dtype=np.int64)
+            return gangs[:wanted], len(gangs) <= wanted
+        known = self._fronts.get(queue)
+        if known is None or (known[0] < wanted and not known[2]):
+            fronts = [self.front(child, wanted) for child in children]
+            known = self._fronts[queue] = (wanted, *self.merged_fronts(children, fronts))
+        return known[1], known[2]
+
+    def merged_fronts(self, queues: Sequence[int], fronts: Sequence[Front]) -> Front:
+        """The fronts of siblings in one order, as far as it is sure: up to the end of a front that is not complete."""
+        order = self.merged(queues, [gangs for gangs, _ in fronts])
+        ends = [gangs[-1] for gangs, complete in fronts if not complete]
+        sure = min((int(np.flatnonzero(order == gang)[0]) + 1 for gang in ends), default=len(order))
+        return order[:sure], not ends
 
     def merged(self, queues: Sequence[int], orders: Sequence[Rows]) -> Rows:
         """Gangs of siblings, each in order, in one order: always the next of the least deserving queue."""
@@ -194,6 +225,15 @@ class VictimPool:
             found = self._branches[leaf] = (length - 1 - np.minimum(shared, length), branches)
         return found
 
+    def below(self, leaf: int) -> Mapping[int, Sequence[int]]:
+        """By branch that competes with a leaf: the leaf queues of the branch with potential victims."""
+        found = self._below.get(leaf)
+        if found is None:
+            found = self._below[leaf] = {}
+            for queue, branch in zip(self.queues, self.branches(leaf)[1][self.queues].tolist(), strict=True):
+                found.setdefault(branch, []).append(queue)
+        return found
+
     @cached_property
     def _ancestors(self) -> Rows:
         """[queue, depth]: the path from the root to each queue, then -1."""
@@ -218,26 +258,27 @@ class VictimPool:
             path = book.paths[table.queue[gang]]
             self.turns.pop(path[-1], None)
             for queue in path:
-                self._below.pop(queue, None)
+                self._fronts.pop(queue, None)
             if self._over_limit is not None:
                 self._over_limit.difference_update(path)
                 self._over_limit.update(q for q in path if not fits(book.allocated[q], book.limit[q]))
             if not self._active[gang]:
                 continue
             self._last_keys.pop(int(self._queue[gang]), None)
-            left = active_in_order(self.cycle.trial, self.cycle.orders, gang)
+            left = evictable_in_order(self.cycle.trial, self.cycle.orders, gang)
             self._held[gang], self._active[gang] = len(left), bool(left)
             if not left:
                 self._shrunk.add(int(self._queue[gang]))
                 continue
-            self._mixed.add(int(self._queue[gang]))
+            self._misplaced.setdefault(int(self._queue[gang]), set()).add(gang)
             self.amounts[:, gang] = held_by(self.cycle, left)
             self.members.replace(gang, left)
-            self.goes_whole[gang] = gang not in table.trees and len(left) <= table.podset_min[table.first_podset[gang]]
+            in_parts = gang in table.trees or gang in table.semi_preemptible
+            self.goes_whole[gang] = not in_parts and len(left) <= table.podset_min[table.first_podset[gang]]
 
     @cached_property
-    def shares(self) -> SharedDevices:
-        return SharedDevices(self.cycle.trial)
+    def room(self) -> NodeRoom:
+        return NodeRoom(self.cycle.trial)
 
     def has(self, gang: int) -> bool:
         """Whether a gang could lose something."""
@@ -266,13 +307,28 @@ class VictimPool:
 
     def leaf(self, queue: int) -> Rows:
         """Gangs of a queue with something to lose, least deserving first."""
-        if queue in self._shrunk:
+        return self.leaves()[queue]
+
+    def leaves(self) -> dict[int, Rows]:
+        """The same of every queue with a gang that had something to lose when the action began; read only."""
+        for queue in self._shrunk:
             self._leaves[queue] = self._leaves[queue][self._active[self._leaves[queue]]]
-        if queue in self._mixed:
-            self._leaves[queue] = self._last_first(self._leaves[queue])
-        self._shrunk.discard(queue)
-        self._mixed.discard(queue)
-        return self._leaves[queue]
+        for queue, gangs in self._misplaced.items():
+            others = self._leaves[queue]
+            self._leaves[queue] = self._with(others[~np.isin(others, list(gangs))], gangs)
+        self._shrunk.clear()
+        self._misplaced.clear()
+        return self._leaves
+
+    def _with(self, ordered: Rows, gangs: Iterable[int]) -> Rows:
+        """Gangs in order, and some more where they belong."""
+        key_of = self.cycle.gang_key
+        for gang in gangs:
+            if self._active[gang]:
+                key = key_of(gang)
+                at = bisect_left(ordered, True, key=lambda other: key_of(int(other)) < key)
+                ordered = np.insert(ordered, at, gang)
+        return ordered
 
     def last_key(self, queue: int) -> tuple[Any, ...] | None:
         """The place, in the order of a queue, of the last of its gangs that loses its pods; None: there is none."""
@@ -300,62 +356,11 @@ class VictimPool:
         return {q: gangs[queue == q] for q in self.queues}
 
     def _last_first(self, gangs: Rows) -> Rows:
-        return np.array(in_order(self.cycle, gangs)[::-1], dtype=np.int64)
-
-
-class SharedDevices:
-    """Shares of devices as columns: the device of each pod, and what is free of it. Kept up to date node by node."""
-
-    def __init__(self, trial: Trial) -> None:
-        self._trial = trial
-        self._numbers: dict[tuple[int, str], int] = {}
-        self._read = 0
-        self._free: Column = np.zeros(trial.idle.shape[1])
-        self._held: list[float] = []
-        self._stale = set(trial.shares)
-
-    def spare(self) -> Column:
-        """By node: what is left of its shared devices, in devices, counting what is being released."""
-        self._refresh()
-        return self._free
-
-    def held(self) -> Column:
-        """By device: the memory of those that stay."""
-        self._refresh()
-        return np.array(self._held)
-
-    def _refresh(self) -> None:
-        trial = self._trial
-        self._stale.update(trial.touched[self._read :])
-        self._read = len(trial.touched)
-        for node in self._stale & trial.shares.keys():
-            capacity, shares = trial.amounts.gpu_memory[node], trial.shares[node]
-            free = sum(capacity - s.allocated + s.releasing for s in shares.values() if s.used > 0)
-            self._free[node] = free / capacity
-            for group, share in shares.items():
-                self._held[self._number(node, group)] = share.allocated - share.releasing
-        self._stale.clear()
-
-    def _number(self, node: int, group: str) -> int:
-        number = self._numbers.setdefault((node, group), len(self._numbers))
-        if number == len(self._held):
-            self._held.append(0.0)
-        return number
-
-    def of(self, pods: Rows, nodes: Rows) -> tuple[Rows, Column]:
-        """By pod: the number of the device it has a share of, -1 where it has none or several; and its memory there."""
-        trial, groups_of = self._trial, self._trial.gpu_groups
-        devices, memory = np.full(len(pods), -1, dtype=np.int64), np.zeros(len(pods))
-        for at, (pod, node) in enumerate(zip(pods.tolist(), nodes.tolist(), strict=True)):
-            groups = groups_of.get(pod, ())
-            if len(groups) == 1 and trial.amounts.shared[trial.klass[pod]]:
-                devices[at] = self._number(node, groups[0])
-                memory[at] = trial.share_memory(trial.of_class(pod), node)
-        return devices, memory
+        return np.array(list(in_order(self.cycle, gangs))[::-1], dtype=np.int64)
 
 
 class Members:
-    """The pods of each gang that hold a place, and their nodes, as columns.
+    """The pods of each gang that hold a place and could lose it, and their nodes, as columns.
 
     A gang's pods lie together, from `first` on; those that would be placed first in front.
     """
@@ -364,6 +369,7 @@ class Members:
         self.cycle = cycle
         gang_of = cycle.snapshot.pods.gang
         active = np.array(IS_ACTIVE_ALLOCATED)[np.array(cycle.trial.status, dtype=np.int64)]
+        active[[pod for pod, core in cycle.trial.core.items() if core]] = False
         rows = np.flatnonzero(active & (gang_of >= 0))
         self.pods: Rows = rows[np.argsort(gang_of[rows], kind="stable")]
         self.count: Rows = np.bincount(gang_of[rows], minlength=len(cycle.snapshot.gangs))
@@ -376,7 +382,7 @@ class Members:
         """The pods of some gangs, gang by gang, and how many each has."""
         for gang in gangs[~self._sorted[gangs]].tolist():
             start, self._sorted[gang] = int(self.first[gang]), True
-            pods = active_in_order(self.cycle.trial, self.cycle.orders, gang)
+            pods = evictable_in_order(self.cycle.trial, self.cycle.orders, gang)
             self.pods[start : start + len(pods)] = pods
         count = self.count[gangs]
         ends = np.cumsum(count)

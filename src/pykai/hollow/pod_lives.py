@@ -18,11 +18,9 @@ from functools import partial
 
 import structlog
 
-from pykai.hollow import pod_status, spans
-from pykai.hollow.ledger import NodeLedger, RefusalError, pod_requests
-from pykai.hollow.pod_log import ContainerLog, PodLog
-from pykai.hollow.settings import KubeletSettings, Runtime, Tenant
-from pykai.hollow.shapes import Device
+from pykai.hollow import pod_status
+from pykai.hollow.hollow_node import Device, NodeLedger, RefusalError, pod_requests
+from pykai.hollow.kubelet_settings import NEVER, ContainerLog, KubeletSettings, PodLog, Runtime, Tenant
 from pykai.kube.api import Api, Deletion, Object, Patch
 from pykai.kube.clock import wall
 from pykai.kube.errors import ApiError, Conflict, Invalid, NotFound
@@ -61,7 +59,7 @@ class Life:
 
 
 class PodLives:
-    """All pods of all hollow nodes; `seen` and `gone` are told what the watch says."""
+    """All pods of all hollow nodes; the watch calls `seen` and `gone`."""
 
     def __init__(
         self, api: Api, ledgers: Mapping[str, NodeLedger], settings: KubeletSettings, runtime: Runtime | None = None
@@ -199,6 +197,7 @@ class PodLives:
         except Exception:  # noqa: BLE001 - a program in a pod may fail in any way
             say(traceback.format_exc())
             return 1
+        say(_stand_in(life))
         if seconds is None:
             life.endless = True
             return None
@@ -243,11 +242,23 @@ class PodLives:
             except (NotFound, Conflict):
                 return
             except Invalid as error:
-                _logger.error("the API server refuses what a hollow kubelet writes", error=error.message)
+                _logger.error("write of a hollow kubelet rejected", error=error.message)
                 return
             except ApiError:
                 await asyncio.sleep(_RETRY_SECONDS[min(attempt, len(_RETRY_SECONDS) - 1)])
                 attempt += 1
+
+
+def _stand_in(life: Life) -> str:
+    """What the log of containers that nothing runs in says: the devices they would see."""
+    annotations, labels = (life.pod["metadata"].get(part) or {} for part in ("annotations", "labels"))
+    share = annotations.get(names.GPU_FRACTION) or annotations.get(names.GPU_MEMORY)
+    group = labels.get(names.GPU_GROUP_LABEL, "")
+    devices = ", ".join(f"GPU {device.index} ({device.uuid})" for device in life.devices) or "no GPU of its own"
+    shared = f"; a share of {share} of a GPU, device group {group or 'not known'}" if share else ""
+    return (
+        f"hollow node {life.pod['spec']['nodeName']}: no process runs here; the containers would see {devices}{shared}"
+    )
 
 
 def _logs(pod: Object, *, shared: bool) -> dict[str, ContainerLog]:
@@ -280,7 +291,7 @@ def _run_seconds(pod: Object, settings: KubeletSettings) -> float | None:
     pod_status.exit_code(pod)
     annotated = pod_status.annotated_seconds(pod, names.RUN_SECONDS)
     if annotated is not None:
-        return None if annotated == spans.NEVER else annotated
+        return None if annotated == NEVER else annotated
     return settings.job_seconds if pod_status.is_job_pod(pod) else None
 
 

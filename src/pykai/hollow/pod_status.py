@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pykai.hollow import spans
-from pykai.hollow.addresses import HOST, pod_ip
+from pykai.hollow.hollow_node import HOST, pod_ip
+from pykai.hollow.kubelet_settings import seconds_span
 
 Object = dict[str, Any]
 EXIT_CODE = "pykai.io/exit-code"
@@ -65,12 +65,12 @@ def _container_statuses(pod: Object, state: Object, restarts: int) -> list[Objec
 
 
 def scheduled(pod: Object) -> dict[str, tuple[bool, str]]:
-    """A pod created with its node named was scheduled by nobody: its kubelet says that it is."""
+    """A pod created with a node name bypasses the scheduler: its kubelet sets PodScheduled."""
     known = {condition["type"] for condition in (pod.get("status") or {}).get("conditions") or ()}
     return {} if "PodScheduled" in known else {"PodScheduled": (True, "")}
 
 
-def addresses(pod: Object) -> Object:
+def pod_addresses(pod: Object) -> Object:
     """Where the pod and its node are."""
     address = pod_ip(pod["metadata"]["uid"])
     return {"hostIP": HOST, "hostIPs": [{"ip": HOST}], "podIP": address, "podIPs": [{"ip": address}]}
@@ -81,7 +81,7 @@ def running(pod: Object, now: str, restarts: int = 0) -> Object:
     ready = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady")
     status: Object = {
         "phase": "Running",
-        **addresses(pod),
+        **pod_addresses(pod),
         "conditions": conditions(scheduled(pod) | dict.fromkeys(ready, (True, "")), now),
         "containerStatuses": _container_statuses(pod, {"running": {"startedAt": now}}, restarts),
         "initContainerStatuses": _init_statuses(pod, now, over=False),
@@ -136,7 +136,7 @@ def annotated_seconds(pod: Object, key: str) -> float | None:
     if text is None:
         return None
     try:
-        return spans.seconds(text).draw(f"{pod['metadata'].get('uid', '')}/{key}")
+        return seconds_span(text).draw(f"{pod['metadata'].get('uid', '')}/{key}")
     except ValueError as error:
         raise ValueError(f"annotation {key}: {error}") from error
 

@@ -1,20 +1,26 @@
 """Fair shares: how much of the cluster each queue of the tree may call its own.
 
-A *pot* is one resource of one parent (or of the cluster): its children divide it, independently of every other pot.
+A *pool* is one resource of one parent (or of the cluster): its children divide it, independently of every other pool.
 Each child first takes its quota, as far as it wants it; the surplus goes to the children that want more, priority by
 priority, in proportion to their over-quota weight shifted by their past usage. Shares of the surplus are whole units;
 what the rounding leaves over goes, unit by unit, to the largest fractions.
 
-All pots of one tree level are divided at once, so the cost follows the number of levels, priorities and rounds, not
+All pools of one tree level are divided at once, so the cost follows the number of levels, priorities and rounds, not
 the number of parents. The result does not depend on the order of the rows: sums run in rank order, ties end with rank.
 
 Units: CPU in millicores, memory in bytes, GPU in devices; rows of a [3, Q] array come in this order.
+
+Past usage: which part of its capacity each queue held while a window of the past lasted.
+
+The past is a list of records in order of time; what a record says holds until the next one, so it does not matter how
+often it was written down. A stretch of time counts by its length, and where use decays, less for every moment that it
+lies back: the weight of [a, b) at `now` is the integral of 0.5^((now - t) / half life) over it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 import numpy.typing as npt
@@ -62,7 +68,7 @@ class QueueColumns:
 
     @property
     def requestable(self) -> Floats:
-        """What a queue can use: its request, cut at its limit."""
+        """The request of a queue, capped by its limit."""
         return np.where(self.limit == UNLIMITED, self.request, np.minimum(self.limit, self.request))
 
 
@@ -73,7 +79,7 @@ _PER_QUEUE = frozenset({"priority", "creation", "rank"})
 class _Claims:
     """Every (resource, queue) pair as one row of flat columns, queues in rank order."""
 
-    pot: Ints
+    pool: Ints
     requestable: Floats
     weight: Floats
     usage: Floats
@@ -84,7 +90,7 @@ class _Claims:
 
 @dataclass
 class _Division:
-    """The division under way: what each pot still holds; what each claim has, was rounded off and if it waits."""
+    """The division under way: what each pool still holds; what each claim has, was rounded off and if it waits."""
 
     amount: Floats
     shares: Floats
@@ -97,8 +103,8 @@ def fair_shares(parent: Ints, total: Floats, columns: QueueColumns, k: float) ->
     fair = np.zeros((RESOURCES, len(parent)))
     for rows in _levels(parent, columns.rank):
         parents, group = np.unique(parent[rows], return_inverse=True)
-        pots = np.asarray(total, np.float64)[:, None] if parents[0] < 0 else fair[:, parents]
-        fair[:, rows] = _divide(pots, group, columns.take(rows), k, fair[:, rows])
+        pools = np.asarray(total, np.float64)[:, None] if parents[0] < 0 else fair[:, parents]
+        fair[:, rows] = _divide(pools, group, columns.take(rows), k, fair[:, rows])
     return fair
 
 
@@ -109,8 +115,8 @@ def divide_level(total: Floats, columns: QueueColumns, k: float, before: Floats 
     """
     rows = np.argsort(columns.rank)
     fair = np.zeros(columns.request.shape) if before is None else before.copy()
-    pots, group = np.asarray(total, np.float64)[:, None], np.zeros_like(rows)
-    fair[:, rows] = _divide(pots, group, columns.take(rows), k, fair[:, rows])
+    pools, group = np.asarray(total, np.float64)[:, None], np.zeros_like(rows)
+    fair[:, rows] = _divide(pools, group, columns.take(rows), k, fair[:, rows])
     return fair
 
 
@@ -118,8 +124,8 @@ def divide_over_quota(surplus: Floats, fair: Floats, columns: QueueColumns, k: f
     """`fair` [3, Q] increased by the queues' parts of the `surplus` [3] that their quotas left."""
     rows = np.argsort(columns.rank)
     result = np.empty(columns.request.shape)
-    pots = np.asarray(surplus, np.float64)[:, None]
-    result[:, rows] = _share_surplus(pots, fair[:, rows], _claims(np.zeros_like(rows), 1, columns.take(rows)), k)
+    pools = np.asarray(surplus, np.float64)[:, None]
+    result[:, rows] = _share_surplus(pools, fair[:, rows], _claims(np.zeros_like(rows), 1, columns.take(rows)), k)
     return result
 
 
@@ -137,19 +143,19 @@ def _levels(parent: Ints, rank: Ints) -> Iterator[Ints]:
         raise ValueError(f"queue column parent: rows {np.flatnonzero(depth < 0).tolist()} hang on no top-level queue")
 
 
-def _divide(pots: Floats, group: Ints, columns: QueueColumns, k: float, before: Floats) -> Floats:
-    """Fair shares [3, n] on top of `before`: queue i takes from column group[i] of `pots` [3, P]; in rank order."""
-    claims = _claims(group, pots.shape[1], columns)
-    deserved = np.where(columns.deserved == UNLIMITED, pots[:, group], columns.deserved)
+def _divide(pools: Floats, group: Ints, columns: QueueColumns, k: float, before: Floats) -> Floats:
+    """Fair shares [3, n] on top of `before`: queue i takes from column group[i] of `pools` [3, P]; in rank order."""
+    claims = _claims(group, pools.shape[1], columns)
+    deserved = np.where(columns.deserved == UNLIMITED, pools[:, group], columns.deserved)
     quota = np.minimum(deserved, columns.requestable)
-    taken = np.bincount(claims.pot, quota.ravel(), pots.size).reshape(pots.shape)
-    return _share_surplus(pots - taken, before + quota, claims, k)
+    taken = np.bincount(claims.pool, quota.ravel(), pools.size).reshape(pools.shape)
+    return _share_surplus(pools - taken, before + quota, claims, k)
 
 
 def _claims(group: Ints, groups: int, columns: QueueColumns) -> _Claims:
-    pot = np.arange(RESOURCES)[:, None] * groups + group
+    pool = np.arange(RESOURCES)[:, None] * groups + group
     return _Claims(
-        pot=pot.ravel(),
+        pool=pool.ravel(),
         requestable=columns.requestable.ravel(),
         weight=columns.weight.ravel(),
         usage=columns.usage.ravel(),
@@ -159,12 +165,12 @@ def _claims(group: Ints, groups: int, columns: QueueColumns) -> _Claims:
     )
 
 
-def _share_surplus(pots: Floats, fair: Floats, claims: _Claims, k: float) -> Floats:
-    """`fair` [3, n] plus the surplus of `pots` [3, P] by priority and weight, then the left-over units."""
-    state = _Division(np.maximum(pots.ravel(), 0.0), fair.ravel().copy(), np.zeros(fair.size), np.empty(0, np.int64))
+def _share_surplus(pools: Floats, fair: Floats, claims: _Claims, k: float) -> Floats:
+    """`fair` [3, n] plus the surplus of `pools` [3, P] by priority and weight, then the left-over units."""
+    state = _Division(np.maximum(pools.ravel(), 0.0), fair.ravel().copy(), np.zeros(fair.size), np.empty(0, np.int64))
     hungry = (claims.requestable > state.shares) & (claims.weight != 0)
     for priority in np.unique(claims.priority[hungry])[::-1]:
-        state.waiting = np.flatnonzero(hungry & (claims.priority == priority) & (state.amount[claims.pot] > 0))
+        state.waiting = np.flatnonzero(hungry & (claims.priority == priority) & (state.amount[claims.pool] > 0))
         while state.waiting.size:
             _serve_round(state, claims, k)
     _serve_fractions(state, claims)
@@ -172,32 +178,32 @@ def _share_surplus(pots: Floats, fair: Floats, claims: _Claims, k: float) -> Flo
 
 
 def _serve_round(state: _Division, claims: _Claims, k: float) -> None:
-    """Serve the waiting claims once; who waits on has a neighbour that wanted less than its share."""
+    """Serve the unsatisfied claims once; another round follows where a sibling requested less than its share."""
     rows, share = _proportional(state, claims, k)
-    pot, want = claims.pot[rows], claims.requestable[rows] - state.shares[rows]
+    pool, want = claims.pool[rows], claims.requestable[rows] - state.shares[rows]
     satisfied = want <= share
     units = _whole_units(share)
     state.shares[rows] = np.where(satisfied, claims.requestable[rows], state.shares[rows] + units)
     rest = np.where(share - units > ROUNDING * share, share - units, state.fraction[rows])
     state.fraction[rows] = np.where(satisfied, 0.0, rest)
-    given = np.bincount(pot, np.where(satisfied, want, units), state.amount.size)
+    given = np.bincount(pool, np.where(satisfied, want, units), state.amount.size)
     state.amount = np.maximum(state.amount - given, 0.0)
-    again = np.bincount(pot, want < share, state.amount.size) > 0
-    state.waiting = rows[again[pot] & (state.amount[pot] > 0) & ~satisfied]
+    again = np.bincount(pool, want < share, state.amount.size) > 0
+    state.waiting = rows[again[pool] & (state.amount[pool] > 0) & ~satisfied]
 
 
 def _proportional(state: _Division, claims: _Claims, k: float) -> tuple[Ints, Floats]:
-    """The waiting claims that weigh anything in their pot, and each one's part of the pot's amount."""
-    rows, pots = state.waiting, state.amount.size
-    weights = np.bincount(claims.pot[rows], claims.weight[rows], pots)
-    rows = rows[weights[claims.pot[rows]] != 0]
-    pot = claims.pot[rows]
-    part = claims.weight[rows] / weights[pot]
+    """The waiting claims that weigh anything in their pool, and each one's part of the pool's amount."""
+    rows, pools = state.waiting, state.amount.size
+    weights = np.bincount(claims.pool[rows], claims.weight[rows], pools)
+    rows = rows[weights[claims.pool[rows]] != 0]
+    pool = claims.pool[rows]
+    part = claims.weight[rows] / weights[pool]
     strength = np.maximum(0.0, part + k * (part - claims.usage[rows]))
-    strengths = np.bincount(pot, strength, pots)
-    strong = strengths[pot] > 0
-    rows, pot = rows[strong], pot[strong]
-    return rows, state.amount[pot] * strength[strong] / strengths[pot]
+    strengths = np.bincount(pool, strength, pools)
+    strong = strengths[pool] > 0
+    rows, pool = rows[strong], pool[strong]
+    return rows, state.amount[pool] * strength[strong] / strengths[pool]
 
 
 def _whole_units(share: Floats) -> Floats:
@@ -206,10 +212,56 @@ def _whole_units(share: Floats) -> Floats:
 
 
 def _serve_fractions(state: _Division, claims: _Claims) -> None:
-    """Give what is left of each pot, at most a unit each: priority, largest fraction, oldest, lowest rank first."""
-    rows = np.flatnonzero((state.fraction > 0) & (state.amount[claims.pot] > 0))
-    keys = (claims.rank, claims.creation, -state.fraction.round(DECIMALS), -claims.priority, claims.pot)
+    """Give what is left of each pool, at most a unit each: priority, largest fraction, oldest, lowest rank first."""
+    rows = np.flatnonzero((state.fraction > 0) & (state.amount[claims.pool] > 0))
+    keys = (claims.rank, claims.creation, -state.fraction.round(DECIMALS), -claims.priority, claims.pool)
     rows = rows[np.lexsort([key[rows] for key in keys])]
-    pot = claims.pot[rows]
-    position = np.arange(len(rows)) - np.searchsorted(pot, pot)
-    state.shares[rows] += np.clip(state.amount[pot] - position, 0.0, 1.0)
+    pool = claims.pool[rows]
+    position = np.arange(len(rows)) - np.searchsorted(pool, pool)
+    state.shares[rows] += np.clip(state.amount[pool] - position, 0.0, 1.0)
+
+
+Amounts = tuple[float, float, float]
+"""(cpu, memory, gpu), in any unit that held and capacity share."""
+NOTHING: Amounts = (0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class UsageRecord:
+    """What queues held of which capacity from an instant on (seconds since 1970)."""
+
+    at: float
+    capacity: Amounts
+    allocated: Mapping[str, Amounts] = field(default_factory=dict)
+
+
+def stretch_weights(begins: Floats, since: float, now: float, half_life: float | None) -> Floats:
+    """How much each record counts in the window from `since` to `now`; `half_life` in seconds, None: no decay.
+
+    `begins` rise; a record ends where the next begins, the last at `now`. Units do not matter: only ratios do.
+    """
+    edges = np.clip(np.append(begins, now), since, now)
+    if half_life is None:
+        return np.diff(edges)
+    return np.diff(0.5 ** ((now - edges) / half_life))
+
+
+def normalised_use(
+    records: Sequence[UsageRecord], since: float, now: float, half_life: float | None
+) -> dict[str, Amounts]:
+    """Each queue's part (0..1) of the capacity in the window; queues that held nothing are left out."""
+    weights = stretch_weights(np.array([record.at for record in records]), since, now, half_life)
+    counted = np.flatnonzero(weights)
+    if not counted.size:
+        return {}
+    kept, weights = [records[row] for row in counted.tolist()], weights[counted]
+    capacity = weights @ np.array([record.capacity for record in kept])
+    queues = sorted({queue for record in kept for queue in record.allocated})
+    held = {queue: weights @ np.array([record.allocated.get(queue, NOTHING) for record in kept]) for queue in queues}
+    return {queue: _parts(amounts, capacity) for queue, amounts in held.items() if amounts.any()}
+
+
+def _parts(held: Floats, capacity: Floats) -> Amounts:
+    """What was held as parts of the capacity; 0 of a resource the cluster does not have."""
+    cpu, memory, gpu = np.divide(held, capacity, out=np.zeros(len(held)), where=capacity > 0).tolist()
+    return cpu, memory, gpu

@@ -31,12 +31,12 @@ class Claimant:
 
     @property
     def requestable(self) -> float:
-        """What it can use: its request, cut at its limit."""
+        """The request, capped by the limit."""
         return self.request if self.limit == -1 else min(self.limit, self.request)
 
     @property
     def want(self) -> float:
-        """What it can still use."""
+        """The request that is not satisfied yet."""
         return self.requestable - self.fair
 
 
@@ -63,7 +63,7 @@ def divide(siblings: Sequence[Claimant], total: float, k: float) -> None:
 
 
 def divide_over_quota(siblings: Sequence[Claimant], surplus: float, k: float) -> None:
-    """Add to `fair` of sibling queues what they get of the surplus."""
+    """Add to `fair` of sibling queues their part of the surplus."""
     amount = max(0.0, surplus)
     for priority in sorted({queue.priority for queue in siblings}, reverse=True):
         peers = [queue for queue in siblings if queue.priority == priority]
@@ -82,7 +82,7 @@ def _fraction_order(queue: Claimant) -> tuple[int, float, float, int]:
 
 
 def _divide_once(peers: Sequence[Claimant], amount: float, k: float) -> tuple[float, bool]:
-    """What is left of the amount after one round, and whether somebody wanted less than its share."""
+    """The rest of the amount after one round, and whether some queue requested less than its share."""
     left, again = amount, False
     for queue, share in _proportional(peers, amount, k):
         want = queue.want

@@ -5,7 +5,7 @@ requirement a comparison of codes. The functions on one set of labels (`meets`, 
 the same rules, and the twin the tests compare with.
 
 Invariants: a missing label is code 0; it meets NotIn and DoesNotExist and nothing else. A requirement whose operator
-is unknown, or that compares by size what is no whole number, is met by nobody.
+is unknown, or that compares the size of a value that is no integer, matches nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pykai.model.resources import Mask, Rows
-from pykai.objects.pod_template import Expression, LabelSelector, NodeTerm
+from pykai.objects.kinds import Expression, LabelSelector
+from pykai.objects.pod_template import NodeTerm
 
 Labels = Mapping[str, str]
 _WHOLE = re.compile(r"[+-]?[0-9]+")

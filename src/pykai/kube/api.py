@@ -105,7 +105,7 @@ EVERYTHING = Selection()
 class Paging:
     """Which part of a list: `limit` 0 is no limit; `token` comes from the page before.
 
-    `version` "" reads the newest state, "0" whatever the server has at hand (cheapest, may be old),
+    `version` "" reads the newest state, "0" any cached state (cheapest, may be old),
     another value a state at least that new.
     """
 
@@ -156,7 +156,8 @@ class PatchType(StrEnum):
 class Patch:
     """A change to an object. Make one with `merge`, `json`, `strategic` or `apply`.
 
-    `patient`: nobody waits for it, so it gives way to other requests as status does.
+    `patient`: sent with the low priority of status writes. `dry_run`: the server admits the
+    change and does not store it.
     """
 
     type: PatchType
@@ -164,6 +165,7 @@ class Patch:
     manager: str = ""
     force: bool = False
     patient: bool = False
+    dry_run: bool = False
 
     @classmethod
     def merge(cls, body: Body) -> Patch:

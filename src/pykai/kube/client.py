@@ -112,9 +112,9 @@ class HttpApi:
     async def patch(self, ref: Ref, patch: Patch) -> Object:
         """See `Api.patch`."""
         ref = await self._served(ref)
-        options, body = {}, patch.body
+        options, body = {"dryRun": "All"} if patch.dry_run else {}, patch.body
         if patch.type is PatchType.APPLY:
-            options = {"fieldManager": patch.manager, "force": "true" if patch.force else "false"}
+            options |= {"fieldManager": patch.manager, "force": "true" if patch.force else "false"}
             body = named(ref, patch.body)  # type: ignore[arg-type]
         request = Request(
             "PATCH",

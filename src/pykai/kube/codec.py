@@ -1,7 +1,7 @@
 """JSON in and out, with one compiled decoder per type.
 
-A list is decoded in two steps: the envelope with its items as raw bytes, then every item by itself, so that one object
-nobody can read does not hide the others, and an item already known by its version is never decoded at all.
+A list is decoded in two steps: the envelope with its items as raw bytes, then every item by itself, so that one
+malformed object does not hide the others, and an item already known by its version is never decoded at all.
 A raw item is a view that keeps its whole page alive; `decode` copies it out first, because the structs our readers use
 keep raw parts of their own.
 """

@@ -1,10 +1,10 @@
 """What an API server answers when it does not do what it was asked, as exceptions one can catch by name.
 
 The in-memory server raises the same classes for the same causes; a caller never looks at a number.
-Conflict and AlreadyExists are both answer 409 and are told apart by the reason the server gives.
+Conflict and AlreadyExists are both status 409 and differ in the `reason` of the server's Status.
 """
 
-# ruff: noqa: N818 - the names are the server's own words, which callers know
+# ruff: noqa: N818 - the names are the server's reasons, which callers know
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class ApiError(Exception):
-    """The server's refusal: `status` is the HTTP code, `reason` the machine word, `details` what the server adds.
+    """An error Status of the server: `status` is the HTTP code, `reason` and `details` are its fields.
 
     Itself it stands for an internal error (500), with which the server also answers some requests that are wrong.
     """

@@ -1,9 +1,9 @@
-"""Events about objects, as `kubectl describe` shows them, written without ever holding up who records them.
+"""Events about objects, as `kubectl describe` shows them, written without blocking the caller.
 
 The same event (object, type, reason, message) is one Event object with a count. Its first occurrence is written at
-once, repetitions once a minute with the count they have reached. What one object may cause is bounded by a small budget
-that refills slowly, and what may wait by a fixed number; what exceeds either is counted in `dropped`. A write that
-fails is tried again a few times over some minutes: most things happen once, and nobody else tells of them.
+once, repetitions once a minute with the count they have reached. Each object has a token bucket that refills
+slowly, and the buffer of pending events is bounded; events over either limit are counted in `dropped`. A failed write
+is retried a few times over some minutes: most events occur once, and are reported nowhere else.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import heapq
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import NoReturn, TypeVar
 
 import structlog
@@ -23,6 +22,7 @@ from pykai.kube.api import Api, Object, Patch
 from pykai.kube.backoff import Backoff
 from pykai.kube.errors import AlreadyExists, ApiError, NotFound, TooManyRequests
 from pykai.kube.resources import EVENT
+from pykai.objects.units import rfc3339
 
 REPEAT_SECONDS = 60.0
 WRITERS = 4
@@ -52,8 +52,8 @@ class Regarding:
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
-    """One thing worth telling: `type` is Normal or Warning, `reason` a word in CamelCase, `message` a sentence."""
+class EventRecord:
+    """An occurrence to record: `type` is Normal or Warning, `reason` is CamelCase, `message` a sentence."""
 
     regarding: Regarding
     type: str
@@ -100,9 +100,9 @@ class EventRecorder:
         self._api = api
         self._component = component
         self._clock = clock
-        self._series: OrderedDict[Happening, _Series] = OrderedDict()
+        self._series: OrderedDict[EventRecord, _Series] = OrderedDict()
         self._budgets: OrderedDict[Regarding, _Budget] = OrderedDict()
-        self._queue: list[tuple[float, int, Happening]] = []
+        self._queue: list[tuple[float, int, EventRecord]] = []
         self._number = 0
         self._wake = asyncio.Event()
 
@@ -114,9 +114,11 @@ class EventRecorder:
         type: str = "Normal",  # noqa: A002 - the field's name
         annotations: Mapping[str, str] | None = None,
     ) -> None:
-        """Note that something happened; returns at once."""
-        now, text = self._clock(), message.encode()[:MESSAGE_BYTES].decode(errors="ignore")
-        what = Happening(regarding, type, reason, text, tuple(sorted((annotations or {}).items())))
+        """Note that something happened; returns at once. The message becomes one line: `kubectl get events` cuts it off
+        after the first."""
+        line = " ".join(part.strip() for part in message.splitlines() if part.strip())
+        now, text = self._clock(), line.encode()[:MESSAGE_BYTES].decode(errors="ignore")
+        what = EventRecord(regarding, type, reason, text, tuple(sorted((annotations or {}).items())))
         series = _remember(self._series, what, _Series(now, now))
         series.count += 1
         series.last = now
@@ -128,7 +130,7 @@ class EventRecorder:
             return
         self._queue_up(what, series, max(now, series.due))
 
-    def _queue_up(self, what: Happening, series: _Series, when: float) -> None:
+    def _queue_up(self, what: EventRecord, series: _Series, when: float) -> None:
         series.waiting = True
         self._number += 1
         heapq.heappush(self._queue, (when, self._number, what))
@@ -155,14 +157,14 @@ class EventRecorder:
         for _, _, what in waiting:
             await self._write(what)
 
-    def _due(self) -> list[Happening]:
-        due: list[Happening] = []
+    def _due(self) -> list[EventRecord]:
+        due: list[EventRecord] = []
         now = self._clock()
         while self._queue and self._queue[0][0] <= now and len(due) < WRITERS:
             due.append(heapq.heappop(self._queue)[2])
         return due
 
-    async def _write(self, what: Happening) -> None:
+    async def _write(self, what: EventRecord) -> None:
         series = self._series.get(what)
         if series is None:
             return
@@ -171,7 +173,7 @@ class EventRecorder:
         namespace = what.regarding.namespace or "default"
         try:
             if series.name:
-                again = {"count": series.count, "lastTimestamp": _stamp(series.last)}
+                again = {"count": series.count, "lastTimestamp": rfc3339(series.last)}
                 await self._api.patch(EVENT.ref(series.name, namespace), Patch.merge(again))
                 series.tries = 0
                 return
@@ -182,7 +184,7 @@ class EventRecorder:
             return
         await self._create(what, series, namespace)
 
-    async def _create(self, what: Happening, series: _Series, namespace: str) -> None:
+    async def _create(self, what: EventRecord, series: _Series, namespace: str) -> None:
         self._number += 1
         fresh = f"{what.regarding.name[:230]}.{int(self._clock() * 1e6) + self._number:x}"
         series.tried_name = name = series.tried_name or fresh
@@ -193,7 +195,7 @@ class EventRecorder:
         except ApiError as error:
             self._failed(what, series, error)
 
-    def _failed(self, what: Happening, series: _Series, error: ApiError) -> None:
+    def _failed(self, what: EventRecord, series: _Series, error: ApiError) -> None:
         """Try again later, ever later; give up if that has no point or did not help."""
         series.tries += 1
         passing = error.status == TooManyRequests.status or error.status >= ApiError.status
@@ -205,7 +207,7 @@ class EventRecorder:
         self.dropped += 1
         log.debug("event not written", reason=what.reason, object=what.regarding.name, error=error.message)
 
-    def _body(self, what: Happening, series: _Series, name: str) -> Object:
+    def _body(self, what: EventRecord, series: _Series, name: str) -> Object:
         about = what.regarding
         involved = {"apiVersion": about.api_version, "kind": about.kind, "name": about.name}
         involved |= {key: value for key, value in (("namespace", about.namespace), ("uid", about.uid)) if value}
@@ -216,8 +218,8 @@ class EventRecorder:
             "reason": what.reason,
             "message": what.message,
             "count": series.count,
-            "firstTimestamp": _stamp(series.first),
-            "lastTimestamp": _stamp(series.last),
+            "firstTimestamp": rfc3339(series.first),
+            "lastTimestamp": rfc3339(series.last),
             "source": {"component": self._component},
             "reportingComponent": self._component,
         }
@@ -230,7 +232,3 @@ def _remember(memory: OrderedDict[K, V], key: K, fresh: V) -> V:
     if len(memory) > REMEMBERED:
         memory.popitem(last=False)
     return value
-
-
-def _stamp(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -29,7 +29,7 @@ from pykai.kube.api import ALL_AT_ONCE, EVERYTHING, Api, EventType, Paging, Reso
 from pykai.kube.backoff import Backoff
 from pykai.kube.codec import identity_of, version_number
 from pykai.kube.errors import ApiError, Gone, NotFound, Timeout, Unauthorized, Unavailable
-from pykai.kube.informer_store import Change, Held, InformerStore, Key
+from pykai.kube.informer_store import Change, InformerStore, Key, StoredObject
 
 T = TypeVar("T")
 Handler = Callable[[Change[T]], None]
@@ -41,7 +41,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class InformerOptions:
     """How an informer behaves in trouble; seconds, and how many refused credentials in a row are final."""
 
     backoff: Backoff = Backoff(0.2, 30.0, jitter=0.5)
@@ -51,7 +51,7 @@ class Pace:
     page: int = 1000
 
 
-class State(Enum):
+class InformerState(Enum):
     """Where an informer stands: ABSENT means that the kind is not installed."""
 
     STARTING = "starting"
@@ -70,9 +70,9 @@ class SharedInformer(Generic[T]):
         self.into = into
         self.where = where
         self.optional = optional
-        self.state = State.STARTING
+        self.state = InformerState.STARTING
         self.problem = ""
-        self.pace = Pace()
+        self.pace = InformerOptions()
         self._api = api
         self._replica: InformerStore[T] = InformerStore(resource, into)
         self._handlers: list[Handler[T]] = []
@@ -87,7 +87,12 @@ class SharedInformer(Generic[T]):
     @property
     def alive(self) -> bool:
         """Whether the store follows the server, or an optional kind is known to be absent."""
-        return self.state is State.LIVE or (self.optional and self.state is State.ABSENT)
+        return self.state is InformerState.LIVE or (self.optional and self.state is InformerState.ABSENT)
+
+    @property
+    def version(self) -> int:
+        """The latest revision known, including the change that handlers are receiving; 0 before the list."""
+        return version_number(self._version)
 
     def __len__(self) -> int:
         return len(self._replica)
@@ -153,8 +158,8 @@ class SharedInformer(Generic[T]):
         self._tell(self._replica.replace(listed))
         self._live()
 
-    async def _pages(self, paging: Paging) -> tuple[str, dict[Key, Held]]:
-        listed: dict[Key, Held] = {}
+    async def _pages(self, paging: Paging) -> tuple[str, dict[Key, StoredObject]]:
+        listed: dict[Key, StoredObject] = {}
         while True:
             page = await self._api.list(self.resource, Raw, self.where, paging)
             listed |= self._replica.page(page.items)
@@ -173,9 +178,9 @@ class SharedInformer(Generic[T]):
         version = identity_of(event.object).resource_version
         if version_number(version) < version_number(self._version):
             raise Gone(f"the server's versions went back from {self._version} to {version or 'none'}")
+        self._version = version
         if event.type is not EventType.BOOKMARK:
             self._tell(self._replica.event(event.type, event.object))
-        self._version = version
         self._live()
 
     def _tell(self, changes: list[Change[T]]) -> None:
@@ -184,17 +189,17 @@ class SharedInformer(Generic[T]):
                 handler(change)
 
     def _live(self) -> None:
-        if self.state is State.LIVE:
+        if self.state is InformerState.LIVE:
             return
-        self.state, self.problem = State.LIVE, ""
+        self.state, self.problem = InformerState.LIVE, ""
         self._refused = 0
         self._synced.set()
 
     # ------------------------------------------------------------------------------------------------- trouble
     async def _recover(self, error: ApiError) -> None:
         """Decide what an error means, and wait as long as it asks for."""
-        if isinstance(error, Gone | NotFound) and self.state is State.LIVE:
-            self._version, self.state = "", State.LOST
+        if isinstance(error, Gone | NotFound) and self.state is InformerState.LIVE:
+            self._version, self.state = "", InformerState.LOST
             await self._list_again()
             return
         self.problem = f"{self.resource.qualified}: {error.message}"
@@ -207,9 +212,9 @@ class SharedInformer(Generic[T]):
                 raise error
         if isinstance(error, Gone) or _is_ahead(error):
             self._version = ""
-        if self.state is not State.LOST:
+        if self.state is not InformerState.LOST:
             log.warning("watch lost", kind=self.resource.qualified, error=error.message)
-        self.state = State.LOST
+        self.state = InformerState.LOST
         await self._wait(max(self._backoff(), float(error.details.get("retryAfterSeconds") or 0)))
 
     async def _list_again(self) -> None:
@@ -222,7 +227,7 @@ class SharedInformer(Generic[T]):
         """The kind is not installed, or not any more: nothing of it exists; look again when poked or much later."""
         self._version = ""
         self._tell(self._replica.replace({}))
-        self.state = State.ABSENT
+        self.state = InformerState.ABSENT
         if self.optional:
             self._synced.set()
             await self._wait(self.pace.absent_seconds * (1 + self.pace.backoff.random()))
@@ -257,9 +262,9 @@ def _is_ahead(error: ApiError) -> bool:
 class InformerFactory:
     """The shared informers of one process on one API server, started together and judged together."""
 
-    def __init__(self, api: Api, pace: Pace | None = None) -> None:
+    def __init__(self, api: Api, pace: InformerOptions | None = None) -> None:
         self._api = api
-        self._pace = pace or Pace()
+        self._pace = pace or InformerOptions()
         self._watches: dict[tuple[Resource, Selection], SharedInformer[Any]] = {}
         self._definitions: SharedInformer[Raw] | None = None
         self._group: asyncio.TaskGroup | None = None

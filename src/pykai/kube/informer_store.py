@@ -36,8 +36,8 @@ class Change(Generic[T]):
     old: T | None
 
 
-class Held(NamedTuple):
-    """An object with what tells its states apart."""
+class StoredObject(NamedTuple):
+    """An object and its version."""
 
     uid: str
     version: str
@@ -50,7 +50,7 @@ class InformerStore(Generic[T]):
     def __init__(self, resource: Resource, into: type[T]) -> None:
         self._resource = resource
         self._into = into
-        self._held: dict[Key, Held] = {}
+        self._held: dict[Key, StoredObject] = {}
         self._unreadable: dict[Key, str] = {}
 
     def __len__(self) -> int:
@@ -66,7 +66,7 @@ class InformerStore(Generic[T]):
         for key, held in self._held.items():
             yield key, held.object  # type: ignore[misc]
 
-    def page(self, raws: Iterable[Raw]) -> dict[Key, Held]:
+    def page(self, raws: Iterable[Raw]) -> dict[Key, StoredObject]:
         """The objects of one page of a list; those already held in the same state are not decoded again."""
         found = {}
         for raw in raws:
@@ -78,7 +78,7 @@ class InformerStore(Generic[T]):
                 found[identity.key] = held
         return found
 
-    def replace(self, listed: dict[Key, Held]) -> list[Change[T]]:
+    def replace(self, listed: dict[Key, StoredObject]) -> list[Change[T]]:
         """Become what was listed, and say by which changes: deletions first."""
         before = self._held
         self._held = listed
@@ -109,21 +109,21 @@ class InformerStore(Generic[T]):
         del self._held[key]
         return [self._gone(key, before)]
 
-    def _turned(self, key: Key, before: Held | None, after: Held) -> list[Change[T]]:
+    def _turned(self, key: Key, before: StoredObject | None, after: StoredObject) -> list[Change[T]]:
         if before is None:
             return [self._change(EventType.ADDED, key, after, None)]
         if before.uid != after.uid:
             return [self._gone(key, before), self._change(EventType.ADDED, key, after, None)]
         return [] if before.version == after.version else [self._change(EventType.MODIFIED, key, after, before)]
 
-    def _gone(self, key: Key, held: Held) -> Change[T]:
+    def _gone(self, key: Key, held: StoredObject) -> Change[T]:
         return self._change(EventType.DELETED, key, held, held)
 
-    def _change(self, kind: EventType, key: Key, held: Held, before: Held | None) -> Change[T]:
+    def _change(self, kind: EventType, key: Key, held: StoredObject, before: StoredObject | None) -> Change[T]:
         old = None if before is None else before.object
         return Change(kind, key, held.object, old)  # type: ignore[arg-type]
 
-    def _read(self, identity: Identity, raw: Raw) -> Held | None:
+    def _read(self, identity: Identity, raw: Raw) -> StoredObject | None:
         try:
             value = decode_item(raw, self._into, self._resource)
         except DecodeError as error:
@@ -133,4 +133,4 @@ class InformerStore(Generic[T]):
             held = self._held.get(identity.key)
             return held if held and held.uid == identity.uid else None
         self._unreadable.pop(identity.key, None)
-        return Held(identity.uid, identity.resource_version, value)
+        return StoredObject(identity.uid, identity.resource_version, value)

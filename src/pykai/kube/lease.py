@@ -5,8 +5,8 @@ clock from the moment they saw the last renewal, so clocks need not agree. A hol
 before its lease runs out for the others: `renew_seconds` is shorter than `lease_seconds`, and counts from the moment
 the last renewal was sent, because its answer may come long after the others saw it.
 
-A lease that nobody made is made by the first to ask for it. One that has an owner is made by whoever made it so: where
-it goes, its owner went, and a replica that made it anew would leave it behind for ever.
+The first candidate creates a missing lease, unless it had owner references: then its deletion means that the owner is
+gone, and a lease created again would be left behind.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ class Election:
         """Whether the lease is gone and not ours to make."""
         waits = self._owned and not self._seen
         if waits:
-            log.warning("lease is gone, waiting for its owner to make it again", lease=self._lease.name)
+            log.warning("lease deleted, waiting for its owner to create it", lease=self._lease.name)
         return waits
 
     def _spec(self) -> dict[str, Any]:

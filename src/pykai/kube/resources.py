@@ -28,6 +28,13 @@ CRON_JOB: Final = Resource("batch", "v1", "cronjobs", "CronJob")
 
 LEASE: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease")
 PRIORITY_CLASS: Final = Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False)
+WORKLOAD: Final = Resource("scheduling.k8s.io", "v1alpha1", "workloads", "Workload")
+SCHEDULING_GROUP: Final = Resource(
+    "scheduling.k8s.io", "v1beta1", "podgroups", "PodGroup", older=("v1alpha3", "v1alpha2")
+)
+COMPOSITE_GROUP: Final = Resource(
+    "scheduling.k8s.io", "v1alpha3", "compositepodgroups", "CompositePodGroup", older=("v1beta1",)
+)
 RUNTIME_CLASS: Final = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", False)
 DISRUPTION_BUDGET: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 ENDPOINT_SLICE: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
@@ -46,6 +53,10 @@ RESOURCE_CLAIM: Final = _dra("resourceclaims", "ResourceClaim")
 RESOURCE_CLAIM_TEMPLATE: Final = _dra("resourceclaimtemplates", "ResourceClaimTemplate")
 RESOURCE_SLICE: Final = _dra("resourceslices", "ResourceSlice", False)
 DEVICE_CLASS: Final = _dra("deviceclasses", "DeviceClass", False)
+DEVICE_TAINT_RULE: Final = Resource(
+    "resource.k8s.io", "v1alpha3", "devicetaintrules", "DeviceTaintRule", False, ("v1beta2",)
+)
+"""The alpha version first: a server may serve v1beta2 of the group without this kind."""
 
 CRD: Final = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False)
 MUTATING_WEBHOOK: Final = Resource(

@@ -1,9 +1,9 @@
 """Requests to a real server: connections, limits, credentials, time-outs and retries.
 
 Requests travel in lanes, each with connections and a limit of its own: watches, which hold a connection each and are
-not limited; binds, with the leases that say who may bind; chatter, which is events and status; and everything else.
-Chatter can fill its lane and never delays a bind or what a bind waits for. It also gives way: a server that is busy
-divides its time among the requests it has at hand, so while others are under way chatter sends one at a time.
+not limited; binds, with the leader election leases; chatter, which is events and status; and everything else.
+Chatter can fill its lane without delaying a bind or its prerequisites. It also gives way: a server that is busy
+divides its time among in-flight requests, so chatter sends one at a time while others are in flight.
 
 Retries: the server says when (429 or 5xx with Retry-After), or the request was never sent, or it failed with 5xx or a
 lost connection and repeating it is harmless. A create or a JSON patch is not repeated: it may have been carried out.
@@ -50,8 +50,8 @@ class Settings:
     """Limits of a client: `qps` and `burst` for ordinary requests and, once more, for chatter; 0 is no limit.
 
     `connections` are those of each lane; chatter uses no more than `beside_others` of its own while other requests are
-    under way and for `linger_seconds` afterwards. `unhurried` are the kinds (plural) whose objects nobody waits for:
-    they are created as chatter.
+    under way and for `linger_seconds` afterwards. `unhurried` are kinds (plural) without latency
+    requirements: they are created as chatter.
     """
 
     qps: float = 50.0
@@ -310,7 +310,7 @@ class GiveWay:
         return (self._least if self._urgent else self._most) - self._through
 
     def _call(self) -> None:
-        """Call as many of those who wait as have room now."""
+        """Wake as many waiters as the limit allows now."""
         while self._waiting and (self._waiting[0].done() or self._room() > 0):
             waiter = self._waiting.popleft()
             if not waiter.done():

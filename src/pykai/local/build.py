@@ -1,4 +1,4 @@
-"""The control-plane binary: built once from the Go module in `controlplane/`, then found in the user's cache.
+"""Binaries of Go modules, the control plane's first: built once, then found in the user's cache.
 
 Invariants: the cached file is complete or absent (built beside its place, tried, renamed); its directory is named
 after a hash of all that goes into it, so a changed module is a new binary; one build at a time, others wait for it.
@@ -22,8 +22,10 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import json
 
 from pykai.local.site import cache_root
 
@@ -110,11 +112,13 @@ def ensure_go(needed: Version, cache: Path, announce: Announce) -> Path:
 
 
 BINARY = "controlplane"
-_FILES = ("main.go", "go.mod", "go.sum")
+_FILES = ("go.mod", "go.sum")
 _VERSION_VARIABLES = "k8s.io/component-base/version"
 _ENVIRONMENT = {"CGO_ENABLED": "0", "GOWORK": "off", "GOFLAGS": ""}
 _ERROR_LINES = 20
 _MANY = 25
+_KUBERNETES = "k8s.io/kubernetes"
+RELEASE_VARIABLE = "KAI_KUBERNETES"
 
 
 class BuildError(RuntimeError):
@@ -136,15 +140,16 @@ Watcher = Callable[[Progress], None]
 class Lines:
     """A watcher for places without a terminal: a line per stage, and per tenth of a long one.
 
-    Where the length of a stage is not known, a line now and then shows that it goes on.
+    Where the length of a stage is not known, a line now and then shows that it goes on. `what` is built.
     """
 
-    def __init__(self, say: Callable[[str], None]) -> None:
+    def __init__(self, say: Callable[[str], None], what: str = "control plane") -> None:
         self._say = say
+        self._what = what
         self._said = ""
 
     def __call__(self, progress: Progress) -> None:
-        if (line := f"control plane: {progress.stage}{_far(progress)}") != self._said:
+        if (line := f"{self._what}: {progress.stage}{_far(progress)}") != self._said:
             self._said = line
             self._say(line)
 
@@ -157,14 +162,23 @@ def _far(progress: Progress) -> str:
 
 
 def _silent(progress: Progress) -> None:
-    """Nobody watches."""
+    """The default observer of a build: ignores its progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Module:
-    """The Go module of the control plane."""
+    """A Go module and the binary it builds of `package`.
 
-    directory: Path = Path(__file__).parent / "controlplane"
+    `source`: the module that it requires and whose release it builds; `files`: globs of what to keep of that module.
+    `version`: makes a binary of Kubernetes print its release; one without it must only answer `--help`.
+    """
+
+    directory: Path = Path(__file__).parent / BINARY
+    binary: str = BINARY
+    version: tuple[str, ...] = ("kube-apiserver", "--version")
+    source: str = _KUBERNETES
+    package: str = "."
+    files: tuple[str, ...] = ()
 
     def _required(self, pattern: str) -> str:
         match = re.search(pattern, (self.directory / "go.mod").read_text(), re.MULTILINE)
@@ -172,9 +186,9 @@ class Module:
             raise BuildError(f"{self.directory / 'go.mod'} has no line matching {pattern!r}")
         return match[1]
 
-    def kubernetes(self) -> str:
-        """The Kubernetes release it builds, as `v1.35.4`."""
-        return self._required(r"^\s*k8s\.io/kubernetes (v\S+)")
+    def release(self) -> str:
+        """The release of `source` that it builds, as `v1.35.4`."""
+        return self._required(rf"^(?:require)?\s*{re.escape(self.source)} (v\S+)")
 
     def go(self) -> Version:
         """The oldest Go that builds it."""
@@ -184,15 +198,17 @@ class Module:
     def key(self) -> str:
         """The name of this build: its release and a hash of the module files and of the machine's kind."""
         digest = hashlib.sha256(f"{platform.system()}/{platform.machine()}".encode())
-        for name in _FILES:
-            digest.update((self.directory / name).read_bytes())
-        return f"{self.kubernetes()}-{digest.hexdigest()[:12]}"
+        for path in sorted(self.directory.glob("*.go")) + [self.directory / name for name in _FILES]:
+            digest.update(path.read_bytes())
+        digest.update("\0".join(self.files).encode())
+        return f"{self.release()}-{digest.hexdigest()[:12]}"
 
     def flags(self) -> list[str]:
         """Flags of `go build`; without the version the API server would claim to be v0.0.0."""
-        release = self.kubernetes()
+        release = self.release()
         major, minor = release.removeprefix("v").split(".")[:2]
         variables = {"gitVersion": release, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+        variables = variables if self.source == _KUBERNETES else {}
         linker = " ".join(["-s -w", *(f"-X {_VERSION_VARIABLES}.{key}={value}" for key, value in variables.items())])
         return ["-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags", linker]
 
@@ -239,7 +255,7 @@ def _count_packages(go: Path, module: Module, watch: Watcher) -> int:
             packages += 1
 
     watch(Progress("reading modules"))
-    _follow([go, "list", "-mod=readonly", "-deps", "."], module.directory, on_line)
+    _follow([go, "list", "-mod=readonly", "-deps", module.package], module.directory, on_line)
     return packages
 
 
@@ -253,18 +269,35 @@ def _compile(go: Path, module: Module, binary: Path, watch: Watcher) -> None:
         watch(Progress("compiling", compiled, total))
 
     watch(Progress("compiling", 0, total))
-    _follow([go, "build", "-v", "-o", binary, *module.flags(), "."], module.directory, on_line)
+    _follow([go, "build", "-v", "-o", binary, *module.flags(), module.package], module.directory, on_line)
     watch(Progress("compiling", total, total))
 
 
-def _prove(binary: Path, release: str) -> None:
+def _prove(binary: Path, module: Module) -> None:
     """Refuse a binary that does not run here or is not the release it should be."""
     try:
-        said = subprocess.run([binary, "kube-apiserver", "--version"], capture_output=True, text=True).stdout.strip()
+        done = subprocess.run([binary, *(module.version or ("--help",))], capture_output=True, text=True)
     except OSError as error:
         raise BuildError(f"the new binary does not run here: {error}") from error
-    if said != f"Kubernetes {release}":
+    said, release = done.stdout.strip(), module.release()
+    if module.version and said != f"Kubernetes {release}":
         raise BuildError(f"the new binary says {said!r} instead of 'Kubernetes {release}'")
+    if done.returncode != 0:
+        raise BuildError(f"the new binary ends with code {done.returncode}: {done.stderr.strip()[-500:]}")
+
+
+def _keep_files(go: Path, module: Module, home: Path) -> None:
+    """Copy files of the source module, such as definitions of its kinds, beside the binary."""
+    found: list[str] = []
+    _follow([go, "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", module.source], module.directory, found.append)
+    for pattern in module.files:
+        paths = sorted(Path(found[-1]).glob(pattern))
+        if not paths:
+            raise BuildError(f"{module.source} {module.release()} has no file {pattern}")
+        for path in paths:
+            kept = home / "files" / path.relative_to(found[-1])
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            kept.write_bytes(path.read_bytes())
 
 
 def _make_room(home: Path) -> None:
@@ -274,24 +307,68 @@ def _make_room(home: Path) -> None:
         (home / "lock").touch()
     except OSError as error:
         raise BuildError(
-            f"the control plane cannot be kept in {cache_root()}: {error}.\n"
+            f"what is built cannot be kept in {cache_root()}: {error}.\n"
             "Set XDG_CACHE_HOME to a directory that can be written, then try again."
         ) from error
 
 
+def control_plane(watch: Watcher = _silent) -> Module:
+    """The module of the control plane: of the release that KAI_KUBERNETES names (v1.34.4), else of our own.
+
+    Another release has a module of its own in the cache: ours with its requirements, resolved anew.
+    """
+    own, release = Module(), os.environ.get(RELEASE_VARIABLE, "")
+    if release in ("", own.release()):
+        return own
+    if not re.fullmatch(r"v1\.\d+\.\d+", release):
+        raise BuildError(f"{RELEASE_VARIABLE} must be a release of Kubernetes such as {own.release()}, not {release!r}")
+    home = cache_root() / "modules" / f"{release}-{own.key()}"
+    _make_room(home)
+    with _only_one(home / "lock", watch):
+        if not (home / "go.sum").exists():
+            for source in (*own.directory.glob("*.go"), own.directory / "go.mod"):
+                shutil.copy(source, home)
+            go = ensure_go(own.go(), cache_root(), lambda what: watch(Progress(what)))
+            watch(Progress(f"resolving modules of {release}"))
+            _requiring(go, release, home)
+            for _ in range(2):  # the second run settles what the first one added
+                _follow([go, "mod", "tidy", "-e"], home, lambda _: None)
+    return replace(own, directory=home)
+
+
+def _requiring(go: Path, release: str, home: Path) -> None:
+    """Change a go.mod to require another release of Kubernetes, with the modules that are parts of it.
+
+    Kubernetes replaces those by folders of its own repository, so nothing else says which version belongs to it.
+    """
+    said: list[str] = []
+    _follow([go, "mod", "download", "-json", f"{_KUBERNETES}@{release}"], home, said.append)
+    theirs = Path(json.decode("\n".join(said), type=dict[str, str])["GoMod"]).read_text()
+    parts = re.findall(r"^\s*(k8s\.io/\S+) => \./staging/", theirs, re.MULTILINE)
+    ours = [line for line in (home / "go.mod").read_text().splitlines() if "// indirect" not in line]
+    kept = [line for line in ours if "k8s.io/" not in line]
+    required = [f"{_KUBERNETES} {release}", *(f"{part} {release.replace('v1.', 'v0.', 1)}" for part in parts)]
+    (home / "go.mod").write_text("\n".join([*kept, *(f"require {each}" for each in required), ""]))
+
+
 def ensure_binary(watch: Watcher = _silent, module: Module | None = None) -> Path:
-    """The control-plane binary, built first if the cache does not hold it (minutes); `watch` gets the progress."""
-    module = module or Module()
-    home = cache_root() / BINARY / module.key()
-    binary = home / BINARY
+    """The binary of a module, by default the control plane; built first if the cache does not hold it (minutes).
+
+    `watch` gets the progress.
+    """
+    module = module or control_plane(watch)
+    home = cache_root() / module.binary / module.key()
+    binary = home / module.binary
     if binary.exists():
         return binary
     _make_room(home)
     with _only_one(home / "lock", watch):
         if not binary.exists():
             go = ensure_go(module.go(), cache_root(), lambda what: watch(Progress(what)))
-            unfinished = home / f"{BINARY}.unfinished"
+            unfinished = home / f"{module.binary}.unfinished"
             _compile(go, module, unfinished, watch)
-            _prove(unfinished, module.kubernetes())
+            _prove(unfinished, module)
+            if module.files:
+                _keep_files(go, module, home)
             unfinished.replace(binary)
     return binary

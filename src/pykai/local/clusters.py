@@ -18,7 +18,7 @@ from typing import Literal
 
 import msgspec
 
-from pykai.local.cluster import ClusterError
+from pykai.local.control_plane import ClusterError
 from pykai.local.process import ProcessId, end_all
 from pykai.local.site import can_be_name, checked_name, clusters_root
 

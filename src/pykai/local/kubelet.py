@@ -1,29 +1,240 @@
-"""Hollow kubelets: any number of nodes that exist only as objects, played by one set of asyncio tasks.
+"""Hollow kubelets: any number of nodes that exist only as objects, run by one set of asyncio tasks.
 
-To the control plane they are kubelets: nodes are registered and stay ready, bound pods are admitted or refused, run and
-end, deleted pods go, `kubectl logs` is answered. What a pod runs is the caller's business: a program of ours
+To the control plane they are kubelets: nodes are registered and stay ready, bound pods are admitted or refused, run
+and end, deleted pods go, `kubectl logs` is answered. What a pod runs is up to the caller: a program of ours
 (`KubeletSettings.on_start`) or its containers (a `Runtime`).
+
+Lease renewals are spread evenly and rare where nodes are many, so that hollow nodes do not become the load one
+measures; the grace period of the control plane (`NODE_GRACE_SECONDS`) is three times the longest pause. One server
+on loopback answers the API server for all nodes; the API server does not check the certificate of a kubelet unless
+configured to, so a fresh self-signed one suffices.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+import ipaddress
+import ssl
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
-from pykai.hollow.ledger import NodeLedger
+from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from pykai.hollow.hollow_node import (
+    HOST,
+    NodeLedger,
+    NodeShape,
+    allocatable,
+    node_conditions,
+    node_object,
+    shape_devices,
+)
+from pykai.hollow.kubelet_settings import KubeletSettings, LogOptions, PodLog, Runtime
 from pykai.hollow.pod_lives import PodLives
-from pykai.hollow.pod_log import PodLog
-from pykai.hollow.settings import KubeletSettings, Runtime
-from pykai.hollow.shapes import NodeShape, allocatable, devices
-from pykai.kube.api import Api, EventType, Object, Selection
-from pykai.kube.errors import NotFound
+from pykai.kube.api import Api, EventType, Object, Patch, Selection
+from pykai.kube.clock import wall
+from pykai.kube.errors import AlreadyExists, ApiError, NotFound
 from pykai.kube.informer import SharedInformer
 from pykai.kube.informer_store import Change
-from pykai.kube.resources import NODE, POD
-from pykai.local.kubelet_server import serving
-from pykai.local.registration import Registration, is_ready
-from pykai.objects import names
+from pykai.kube.resources import LEASE, NODE, POD
+from pykai.local.control_plane import NODE_GRACE_SECONDS
+from pykai.objects import names, units
+
+LEASE_NAMESPACE = "kube-node-lease"
+_RENEWALS_PER_SECOND = 20
+_PAUSE_SECONDS = (10.0, NODE_GRACE_SECONDS / 3)
+_STEP_SECONDS = 0.25
+_RETRY_SECONDS = 1.0
+_AT_ONCE = 32
+
+
+def pause_between_renewals(nodes: int) -> float:
+    """Seconds between two renewals of one node's lease."""
+    shortest, longest = _PAUSE_SECONDS
+    return min(longest, max(shortest, nodes / _RENEWALS_PER_SECOND))
+
+
+def _micro_time() -> str:
+    return datetime.fromtimestamp(wall(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _lease(node: Object) -> Object:
+    name, uid = node["metadata"]["name"], node["metadata"]["uid"]
+    owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}
+    return {
+        "metadata": {"name": name, "namespace": LEASE_NAMESPACE, "ownerReferences": [owner]},
+        "spec": {"holderIdentity": name, "leaseDurationSeconds": NODE_GRACE_SECONDS, "renewTime": _micro_time()},
+    }
+
+
+class Registration:
+    """The Node objects and leases of hollow nodes; `kubelet_port` is where their logs are served."""
+
+    def __init__(self, api: Api, kubelet_port: int) -> None:
+        self._api = api
+        self._kubelet_port = kubelet_port
+
+    async def register(self, shapes: Iterable[NodeShape]) -> list[Object]:
+        """Make every node known and ready, or take over the one that is there; the Node objects."""
+        limit = asyncio.Semaphore(_AT_ONCE)
+
+        async def one(shape: NodeShape) -> Object:
+            async with limit:
+                return await self._register(shape)
+
+        return await asyncio.gather(*map(one, shapes))
+
+    async def _register(self, shape: NodeShape) -> Object:
+        body = node_object(shape, units.rfc3339(wall()), self._kubelet_port)
+        try:
+            node = await self._api.create(NODE, body)
+        except AlreadyExists:
+            labels = {"metadata": {"labels": body["metadata"]["labels"]}}
+            await self._api.patch(NODE.ref(shape.name), Patch.merge(labels))
+            node = await self._patch_status(shape.name, body["status"])
+        await self._renew_or_create(node)
+        return node
+
+    async def _renew_or_create(self, node: Object) -> None:
+        try:
+            await self._api.create(LEASE, _lease(node))
+        except AlreadyExists:
+            await self.renew(node["metadata"]["name"])
+
+    async def _patch_status(self, name: str, status: Object) -> Object:
+        return await self._api.patch(NODE.ref(name).sub("status"), Patch.strategic({"status": status}))
+
+    async def heal(self, name: str) -> None:
+        """Report the node ready again after another writer reported that it is not."""
+        while True:
+            try:
+                await self._patch_status(name, {"conditions": node_conditions(units.rfc3339(wall()), gpus=False)})
+            except NotFound:
+                return
+            except ApiError:
+                await asyncio.sleep(_RETRY_SECONDS)
+            else:
+                return
+
+    async def renew(self, name: str) -> None:
+        """Renew the node's lease; a failure is left to the next time."""
+        lease = LEASE.ref(name, LEASE_NAMESPACE)
+        try:
+            await self._api.patch(lease, Patch.merge({"spec": {"renewTime": _micro_time()}}))
+        except ApiError:
+            return
+
+    async def keep_renewing(self, names: Collection[str]) -> None:
+        """Renew the leases for ever, evenly spread; `names` may change meanwhile."""
+        while True:
+            present = list(names)
+            steps = int(pause_between_renewals(len(present)) / _STEP_SECONDS)
+            for step in range(steps):
+                await asyncio.gather(*map(self.renew, present[step::steps]))
+                await asyncio.sleep(_STEP_SECONDS)
+
+
+def is_ready(node: Object) -> bool:
+    """Whether the node's conditions say that it can run pods."""
+    found = (node.get("status") or {}).get("conditions") or ()
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in found)
+
+
+FindLog = Callable[[str, str, str, bool], PodLog | None]
+
+
+def self_signed() -> bytes:
+    """A certificate for loopback and its key, as PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "hollow kubelets")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(issuer_name=name, subject_name=name, public_key=key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(minutes=5))
+        .not_valid_after(now + timedelta(days=365))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(HOST))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    secret = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return certificate.public_bytes(serialization.Encoding.PEM) + secret
+
+
+def _tls() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    with tempfile.TemporaryDirectory() as directory:
+        pem = Path(directory) / "kubelet.pem"
+        pem.write_bytes(self_signed())
+        context.load_cert_chain(pem)
+    return context
+
+
+def log_options(query: dict[str, str]) -> LogOptions:
+    """The options in the query of a log request, with the API server's parameter names; ValueError if malformed."""
+    since = time.time() - int(query["sinceSeconds"]) if "sinceSeconds" in query else 0.0
+    if "sinceTime" in query:
+        since = datetime.fromisoformat(query["sinceTime"].replace("Z", "+00:00")).timestamp()
+    return LogOptions(
+        tail=int(query["tailLines"]) if "tailLines" in query else None,
+        since=since,
+        follow=query.get("follow") == "true",
+        timestamps=query.get("timestamps") == "true",
+    )
+
+
+async def _send_log(request: web.Request, find: FindLog) -> web.StreamResponse:
+    namespace, pod, container = (request.match_info[part] for part in ("namespace", "pod", "container"))
+    previous = request.query.get("previous") == "true"
+    log = find(namespace, pod, container, previous)
+    if log is None:
+        what = "previous run of container" if previous else "container"
+        raise web.HTTPBadRequest(text=f"there is no {what} {container!r} of pod {namespace}/{pod} here\n")
+    try:
+        options = log_options(dict(request.query))
+    except ValueError as error:
+        raise web.HTTPBadRequest(text=f"{error}\n") from error
+    response = web.StreamResponse(headers={"Content-Type": "text/plain"})
+    await response.prepare(request)
+    async for text in log.read(options):
+        await response.write(text.encode())
+    await response.write_eof()
+    return response
+
+
+async def _refuse(request: web.Request) -> web.StreamResponse:
+    raise web.HTTPNotImplemented(text="hollow nodes run no containers; kubectl logs shows the devices they would see")
+
+
+@asynccontextmanager
+async def serving(find: FindLog) -> AsyncIterator[int]:
+    """Serve the logs that `find(namespace, pod, container, previous)` knows; gives the port."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        return await _send_log(request, find)
+
+    app = web.Application()
+    app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", handle)
+    for what in ("exec", "attach", "portForward"):
+        app.router.add_route("*", f"/{what}/{{rest:.*}}", _refuse)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, HOST, 0, ssl_context=_tls())
+        await site.start()
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
 
 _BOUND = Selection(fields="spec.nodeName!=")
 
@@ -75,7 +286,7 @@ class HollowKubelets:
         """Add nodes; a node of that name that is already there is taken over."""
         new = list(shapes)
         for shape in new:
-            self._ledgers[shape.name] = NodeLedger(devices(shape), allocatable(shape))
+            self._ledgers[shape.name] = NodeLedger(shape_devices(shape), allocatable(shape))
         await self._registration.register(new)
 
     async def remove(self, node: str) -> None:

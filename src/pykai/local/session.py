@@ -22,16 +22,16 @@ from typing import Any
 import msgspec
 import structlog
 
-from pykai.hollow.settings import KubeletSettings
-from pykai.hollow.shapes import NodeShape
+from pykai.hollow.hollow_node import NodeShape
+from pykai.hollow.kubelet_settings import KubeletSettings
 from pykai.kube.auth import from_kubeconfig
 from pykai.kube.client import HttpApi
 from pykai.kube.transport import Settings
-from pykai.local.build import Module
-from pykai.local.cluster import ClusterError, ControlPlane, start_cluster
+from pykai.local.build import control_plane
 from pykai.local.clusters import Record, owned, remove, write_record
 from pykai.local.containers.environment import Images
-from pykai.local.containers.pods import Containers, Machine
+from pykai.local.containers.pod_runtime import Containers, Machine
+from pykai.local.control_plane import ClusterError, ControlPlane, start_cluster
 from pykai.local.kubelet import HollowKubelets
 from pykai.local.process import identify
 
@@ -99,7 +99,7 @@ def _first_record(plan: ClusterPlan) -> Record:
         phase="starting",
         owner=owner,
         created=time.time(),
-        version=Module().kubernetes(),
+        version=control_plane().release(),
         nodes=len(plan.nodes),
         components=[component.name for component in plan.components],
     )

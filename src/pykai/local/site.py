@@ -20,26 +20,26 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from pykai.config.fields import FieldError
-from pykai.hollow.addresses import HOST
+from pykai.hollow.hollow_node import HOST
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """The loopback ports of one cluster."""
+    """The ports of one cluster."""
 
     etcd: int
     etcd_peer: int
     api: int
 
 
-def free_ports() -> Ports:
-    """Three ports nobody listens on now, all different."""
+def free_ports(host: str = HOST) -> Ports:
+    """Three different ports that are free now."""
     with contextlib.ExitStack() as held:
         sockets = [held.enter_context(socket.socket()) for _ in range(3)]
         for each in sockets:
-            each.bind((HOST, 0))
+            each.bind((host, 0))
         return Ports(*(each.getsockname()[1] for each in sockets))
 
 
@@ -61,6 +61,8 @@ class Site:
 
     directory: Path
     ports: Ports
+    host: str = HOST
+    """The address on which the parts listen: loopback, or where pods of a real node reach them."""
 
     @property
     def name(self) -> str:
@@ -70,12 +72,12 @@ class Site:
     @property
     def url(self) -> str:
         """The API server's address."""
-        return f"https://{HOST}:{self.ports.api}"
+        return f"https://{self.host}:{self.ports.api}"
 
     @property
     def etcd_url(self) -> str:
         """etcd's address for clients."""
-        return f"http://{HOST}:{self.ports.etcd}"
+        return f"http://{self.host}:{self.ports.etcd}"
 
     @property
     def pki(self) -> Path:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property, lru_cache
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -65,6 +66,7 @@ class GangTable:
     """-1: the queue does not exist."""
     priority: Sequence[int]
     preemptible: Sequence[bool]
+    """Whether all of its pods may be evicted; of a semi-preemptible gang only those above its minimum may."""
     trees: Mapping[int, SubGroupSet]
     """Only gangs whose tree is more than one podset named `default` without constraints."""
     first_podset: Sequence[int]
@@ -83,8 +85,13 @@ class GangTable:
     last_eviction: Mapping[int, float]
     objects: Sequence[Any]
     """The objects.kinds.PodGroup behind each row."""
+    semi_preemptible: frozenset[int] = frozenset()
+    never_preempts: frozenset[int] = frozenset()
+    """Gangs with a priority class of `preemptionPolicy: Never`."""
+    immovable: frozenset[int] = frozenset()
+    """Gangs that consolidation must not move."""
     with_conditions: Sequence[int] = ()
-    """Those whose status shows why they wait, or did."""
+    """Gangs with a scheduling condition in their status."""
     lookup: Lookup | None = field(default=None, repr=False)
     """Rows by name, where the cache keeps them; without it they are collected when first asked for."""
     _created: dict[int, float] = field(init=False, default_factory=dict)
@@ -93,7 +100,7 @@ class GangTable:
         freeze(self)
 
     def rows_of(self, keys: Iterable[Key]) -> dict[Key, int]:
-        """Rows by namespace and name, of those that exist."""
+        """Rows by namespace and name; missing keys are left out."""
         return (self.lookup or self._by_name).rows_of(keys)
 
     @cached_property
@@ -102,8 +109,7 @@ class GangTable:
 
     def last_start(self, row: int) -> float | None:
         """When the gang last got its resources; None where that never happened."""
-        text = (self.objects[row].metadata.annotations or {}).get("kai.scheduler/last-start-timestamp")
-        return _instant(text) if text else None
+        return last_start(self.objects[row])
 
     @cached_property
     def names(self) -> list[str]:
@@ -153,6 +159,12 @@ class GangTable:
         return len(self.objects)
 
 
+def last_start(group: Any) -> float | None:
+    """When a PodGroup last got its resources; None where that never happened."""
+    text = (group.metadata.annotations or {}).get("kai.scheduler/last-start-timestamp")
+    return _instant(text) if text else None
+
+
 @lru_cache(maxsize=1 << 17)
 def _instant(text: str) -> float | None:
     """Seconds since the epoch; None where it cannot be read. Cycle after cycle asks for the same ones."""
@@ -186,6 +198,12 @@ class GangColumns:
         objects = self._objects
         created = (group.metadata.creation_timestamp for group in objects)
         return frozen(np.fromiter((at.timestamp() if at else 0.0 for at in created), np.float64, len(objects)))
+
+    @cached_property
+    def last_start(self) -> Column:
+        """When each last got its resources; minus infinity where that never happened."""
+        starts = map(last_start, self._objects)
+        return frozen(np.fromiter((-inf if at is None else at for at in starts), np.float64, len(self._objects)))
 
     @cached_property
     def podset_min(self) -> Rows:

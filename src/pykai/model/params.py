@@ -31,8 +31,10 @@ class SchedulerParams:
     staleness_grace: float = 60.0
     stuck_in_releasing: float = 120.0
     detailed_fit_errors: bool = False
-    update_eviction_condition: bool = False
+    update_eviction_condition: bool = True
     dra_enabled: bool = True
+    nvfractions: bool = False
+    """The GPU sharing mode NvFractions: shares go only to nodes that report to be ready for them."""
 
     @property
     def pool_label(self) -> tuple[str, str | None]:

@@ -1,13 +1,106 @@
-"""The result of a cycle as values: all that a scheduler writes, shows or waits for. Nothing else leaves the engine."""
+"""The result of a cycle as values: all that a scheduler writes, shows or waits for. Nothing else leaves the engine.
+
+Statistics and queue figures are for metrics and reports: no decision depends on them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 import msgspec
 
-from pykai.model.statistics import ActionStatistics, QueueFigures, SearchStatistics, Timings, Triple
+Triple = tuple[float, float, float]
+"""cpu (milli), memory (bytes), GPUs (devices)."""
+
+
+class SearchResult(StrEnum):
+    """The result of a search for victims, as a label value of KAI's metrics."""
+
+    SOLVED = "solved"
+    UNSOLVED = "unsolved"
+    """Nothing was found: by one generator; of a whole search: arithmetic ruled it out before any generator ran."""
+    VALIDATOR_REJECTED = "validator_rejected"
+    """The evictions would have made enough room, but none of them was justified."""
+    GENERATORS_EXHAUSTED = "generators_exhausted"
+    """Every generator came to its end, or to the end of its own budget."""
+    NO_GENERATOR = "no_generator"
+    DEADLINE_EXHAUSTED = "deadline_exhausted"
+    NOT_ATTEMPTED = "not_attempted"
+    """There was no time left to begin."""
+
+    @property
+    def ends_action(self) -> bool:
+        """Whether the action stops searching: its time is used up."""
+        return self in (SearchResult.DEADLINE_EXHAUSTED, SearchResult.NOT_ATTEMPTED)
+
+
+class ScenarioState(StrEnum):
+    """The result of a scenario, as a label value of KAI's metrics. Every emitted one is a duplicate or simulated."""
+
+    FILTERED = "filtered"
+    """Arithmetic shows that it cannot make enough room."""
+    EMITTED = "emitted"
+    DUPLICATE = "duplicate"
+    SIMULATED = "simulated"
+    VALIDATOR_REJECTED = "validator_rejected"
+
+
+@dataclass(frozen=True)
+class GeneratorStatistics:
+    """One generator's part of one search."""
+
+    generator: str
+    result: SearchResult
+    seconds: float
+    states: Mapping[ScenarioState, int]
+
+
+@dataclass(frozen=True)
+class SearchStatistics:
+    """One gang's search. `reduced_budget`: its action had less time left than a gang may search."""
+
+    action: str
+    result: SearchResult
+    reduced_budget: bool
+    generators: tuple[GeneratorStatistics, ...] = ()
+
+
+@dataclass(frozen=True)
+class ActionStatistics:
+    """One run of an action, in seconds of the clock that `decide` was given."""
+
+    seconds: float = 0.0
+    tried: int = 0
+    """Gangs it tried to place."""
+    started: int = 0
+    """Gangs that got a place by it, and had none by an earlier action."""
+    budget_exhausted: bool = False
+    """Whether a search had less time, or none, because the action's budget was spent."""
+
+
+@dataclass(frozen=True)
+class Timings:
+    """Seconds of the clock that `decide` was given; plugins by their configured name."""
+
+    opening: float = 0.0
+    closing: float = 0.0
+    plugins_opening: Mapping[str, float] = field(default_factory=dict)
+    plugins_closing: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class QueueFigures:
+    """A queue after a cycle. `usage` is the normalised use over time that the snapshot states."""
+
+    name: str
+    display_name: str
+    fair_share: Triple
+    allocated: Triple
+    requested: Triple
+    usage: Triple
+
 
 Key = tuple[str, str]
 """Namespace and name."""
@@ -30,7 +123,7 @@ class Bind(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Nomination:
-    """A pod is pipelined to this node: it starts there once what it waits for is gone. Decided anew in each cycle."""
+    """A pod is pipelined to this node: bound once the pods it waits for are gone. Decided again in each cycle."""
 
     pod: Key
     node: str
@@ -77,6 +170,38 @@ class Reason(msgspec.Struct, frozen=True):
     """The topology domain the reason is about; empty: all nodes."""
 
 
+class Category(StrEnum):
+    """What kind of thing a workload waits for. The first of these that holds is the one that matters."""
+
+    MISCONFIGURED = "misconfigured"
+    NOT_READY = "not ready"
+    """Pods are missing, or have scheduling gates."""
+    NEVER_FITS = "can never fit"
+    QUEUE_POLICY = "queue policy"
+    SHORTAGE = "shortage"
+    VICTIMS = "waiting for victims"
+    BINDING = "binding"
+
+
+class Dominant(msgspec.Struct, frozen=True):
+    """The one reason to show where there is place for one: its token, its category and the text."""
+
+    token: str
+    category: Category
+    message: str
+
+
+class ActionVerdict(msgspec.Struct, frozen=True):
+    """The result of one action for a pending gang; `code` is a token such as ReclaimQueueAtFairShare."""
+
+    action: str
+    code: str
+    message: str
+    found: int = 0
+    """Of a gang that allocate tried: for how many pods there was a place, of how many it `needed`; 0 of 0: unknown."""
+    needed: int = 0
+
+
 class Verdict(msgspec.Struct, frozen=True):
     """Why a gang waits: its reasons as data and text, and the text of each of its waiting pods."""
 
@@ -88,6 +213,10 @@ class Verdict(msgspec.Struct, frozen=True):
     """Why the gang cannot be tried at all: it has too few pods; empty where it can."""
     has_place: bool = False
     """Whether some of its pods have a node: then the gang as a whole is not unschedulable."""
+    actions: tuple[ActionVerdict, ...] = ()
+    """The result of each configured action, in the order in which they ran."""
+    dominant: Dominant | None = None
+    """The reason that matters most; a plan has one for every verdict."""
 
     @property
     def ready(self) -> bool:
@@ -117,12 +246,14 @@ class Plan:
     """Our pods that stay without a node."""
     stale: Mapping[Key, str] = field(default_factory=dict)
     """Gangs that run below their minimum, and the message for each."""
+    core_pods: Mapping[Key, tuple[str, ...]] = field(default_factory=dict)
+    """Semi-preemptible gangs -> the names of the pods that cannot be evicted, sorted."""
     cleared: tuple[Key, ...] = ()
     """Gangs that do not wait any more and still show a condition from when they did."""
     deadline: float | None = None
     """The next instant at which time alone may change the decision; None: nothing depends on time."""
     queues: tuple[QueueFigures, ...] = ()
     actions: Mapping[str, ActionStatistics] = field(default_factory=dict)
-    """What each action cost and did, in the order in which they ran."""
+    """Statistics of each action, in the order in which they ran."""
     searches: tuple[SearchStatistics, ...] = ()
     timings: Timings = Timings()

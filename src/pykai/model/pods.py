@@ -6,10 +6,11 @@ scores and verdicts are computed per class.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from pykai.model.resources import GPU, Column, Rows, freeze
@@ -27,7 +28,7 @@ class Lookup(Protocol):
     """Finds rows by name."""
 
     def rows_of(self, keys: Iterable[Key]) -> dict[Key, int]:
-        """Rows by namespace and name, of those that exist."""
+        """Rows by namespace and name; missing keys are left out."""
         ...
 
 
@@ -68,22 +69,30 @@ class PodClass:
     namespace: str
     """Set only where a constraint is namespaced (claims, config maps, pod affinity)."""
     labels: Mapping[str, str]
-    """Those that pod affinity terms of the cluster read."""
+    """The labels that some pod affinity term in the cluster selects on."""
     config_maps: frozenset[str]
-    """Those that must exist before it is bound."""
+    """The ConfigMaps that must exist before the pod is bound."""
     qos: str
     dims: Rows
     """Rows with a request above zero, the GPU row left out for shared GPUs."""
     overhead: Mapping[int, float] = field(default_factory=dict)
+    claims: tuple[Hashable, ...] = ()
+    """What distinguishes its claims for devices, in the order of the template."""
+    compute_mode: int = 0
+    """How it shares the processors of a device; pods of different modes never share one."""
+    demand: Sequence[tuple[int, float]] = field(init=False)
+    """Rows and amounts of what it must find free, shared devices left out; GPUs first: they are scarce."""
 
     def __post_init__(self) -> None:
-        freeze(self)
-
-    @cached_property
-    def demand(self) -> list[tuple[int, float]]:
-        """Rows and amounts of what it must find free, shared devices left out; GPUs first: they are scarce."""
-        rows = sorted(self.dims.tolist(), key=lambda row: row != GPU)
-        return [(row, float(self.request[row])) for row in rows]
+        request, rows = self.request.tolist(), self.dims.tolist()
+        if GPU in rows and rows[0] != GPU:
+            rows = [GPU, *(row for row in rows if row != GPU)]
+        object.__setattr__(self, "demand", tuple([(row, request[row]) for row in rows]))
+        self.request.flags.writeable = self.dims.flags.writeable = False
+        for name in ("labels", "overhead"):
+            value = getattr(self, name)
+            if type(value) is dict:
+                object.__setattr__(self, name, MappingProxyType(value))
 
     @property
     def shared(self) -> bool:
@@ -115,6 +124,12 @@ class PodTable:
     """Reservation pods that are needed -> the shared device."""
     foreign: frozenset[int]
     """Active pods of other schedulers that are not our utility pods."""
+    group_modes: Mapping[tuple[int, str], int] = field(default_factory=dict)
+    """Node and shared device -> its compute mode, where pods of several modes are known."""
+    nominated: frozenset[int] = frozenset()
+    """Pods with a nominated node."""
+    background: frozenset[int] = frozenset()
+    """Pods of gangs with the label of background pods."""
     lookup: Lookup | None = field(default=None, repr=False)
     """Rows by name, where the cache keeps them; without it they are collected when first asked for."""
 
@@ -122,7 +137,7 @@ class PodTable:
         freeze(self)
 
     def rows_of(self, keys: Iterable[Key]) -> dict[Key, int]:
-        """Rows by namespace and name, of those that exist."""
+        """Rows by namespace and name; missing keys are left out."""
         return (self.lookup or self._by_name).rows_of(keys)
 
     @cached_property

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cache
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
@@ -46,16 +47,26 @@ def freeze(table: object) -> None:
 
     What a table derives for itself, in fields with an underscore, is its own matter.
     """
-    for each in fields(cast(Any, table)):
-        if not each.name.startswith("_"):
-            object.__setattr__(table, each.name, _read_only(getattr(table, each.name)))
+    for name in _public_fields(cast(Any, type(table))):
+        value = getattr(table, name)
+        if isinstance(value, (np.ndarray, list, dict)):
+            object.__setattr__(table, name, _read_only(value))
+
+
+@cache
+def _public_fields(kind: type) -> tuple[str, ...]:
+    return tuple(each.name for each in fields(kind) if not each.name.startswith("_"))
 
 
 def _read_only(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return frozen(value)
     if isinstance(value, list):
-        return tuple(map(_read_only, value)) if any(isinstance(x, (list, dict)) for x in value) else tuple(value)
+        kinds = set(map(type, value))
+        if kinds == {dict}:
+            return tuple(map(MappingProxyType, value))
+        nested = any(issubclass(kind, (list, dict)) for kind in kinds)
+        return tuple(map(_read_only, value)) if nested else tuple(value)
     return MappingProxyType(value) if isinstance(value, dict) else value
 
 

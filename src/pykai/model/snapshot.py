@@ -1,36 +1,120 @@
-"""One read-only picture of the cluster: what `decide` is given."""
+"""One read-only picture of the cluster: what `decide` is given.
+
+Nodes are columns with rows in name order: the first maximum of a score row is the tie rule "name ascending". Their
+table outlives its snapshot: it stays the same one as long as the nodes say the same. Queues are a forest, parents by
+row, with resources cpu (milli), memory (bytes), gpu (devices).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pykai.model.gangs import GangTable
-from pykai.model.nodes import NodeTable
 from pykai.model.params import SchedulerParams
 from pykai.model.pods import PodTable
-from pykai.model.queues import QueueTable
-from pykai.model.resources import ResourceSpace, freeze
+from pykai.model.resources import Column, Mask, ResourceSpace, freeze
+
+Fact = TypeVar("Fact")
+
+
+CORDONED = "node is unschedulable"
+"""Of the reasons why a node takes no pods the one that a pod may tolerate."""
+
+
+@dataclass(frozen=True, eq=False)
+class NodeTable:
+    """`allocatable[resource, node]`, device facts, labels and taints."""
+
+    names: Sequence[str]
+    rows: Mapping[str, int]
+    allocatable: Column
+    gpu_memory: Column
+    """MiB per device, floored to a multiple of 100; 100 where it is not known."""
+    gpu_memory_known: Mask
+    gpu_count: Column
+    dra_gpus: Column
+    mig: Mask
+    mig_strategy: Sequence[str]
+    cpu_only: Mask
+    ready: Mask
+    conditions: Sequence[tuple[str, ...]]
+    """Why a node takes no pods (unschedulable, NotReady, pressure), empty where it does."""
+    fractions: Sequence[str]
+    """Why a node takes no shares of GPUs, empty where it does; no entries where that is not asked for."""
+    labels: Sequence[Mapping[str, str]]
+    taints: Sequence[Sequence[Any]]
+    """objects.kinds.Taint of each."""
+    _facts: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        freeze(self)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def derived(self, function: Callable[..., Fact], *about: Any) -> Fact:
+        """What a pure function makes of this table, and of what else it is asked `about`; computed when first asked
+        for. It must not look at resources that no node has: pods add rows for them."""
+        key = (function, *about)
+        if key not in self._facts:
+            self._facts[key] = function(self, *about)
+        fact: Fact = self._facts[key]
+        return fact
+
+
+@dataclass(frozen=True, eq=False)
+class QueueTable:
+    """-1 in `deserved` or `limit` is unlimited; -1 in `parent` is a root."""
+
+    names: Sequence[str]
+    titles: Sequence[str]
+    """Display name, or name."""
+    rows: Mapping[str, int]
+    parent: Sequence[int]
+    children: Sequence[Sequence[int]]
+    deserved: Column
+    limit: Column
+    weight: Column
+    usage: Column
+    priority: Sequence[int]
+    creation: Sequence[float]
+    preempt_min_runtime: Sequence[float | None]
+    reclaim_min_runtime: Sequence[float | None]
+    paths: Sequence[tuple[int, ...]]
+    """The queue itself, its parent, ... up to the root."""
+    left_out: Mapping[str, str]
+    """Queues that are no rows here -> the queue above them that does not exist; empty: they are above themselves."""
+
+    def __post_init__(self) -> None:
+        freeze(self)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
 
 Key = tuple[str, str]
 """Namespace and name."""
-Fact = TypeVar("Fact")
 
 
 @dataclass(frozen=True, eq=False)
 class ClusterObjects:
     """Objects that only some plugins read, by (namespace, name) or by name."""
 
+    namespaces: Mapping[str, Any] = field(default_factory=dict)
+    disruption_budgets: Mapping[Key, Any] = field(default_factory=dict)
     config_maps: frozenset[Key] = frozenset()
     volume_claims: Mapping[Key, Any] = field(default_factory=dict)
     volumes: Mapping[str, Any] = field(default_factory=dict)
     storage_classes: Mapping[str, Any] = field(default_factory=dict)
     storage_capacities: tuple[Any, ...] = ()
     csi_drivers: Mapping[str, Any] = field(default_factory=dict)
+    csi_nodes: Mapping[str, Any] = field(default_factory=dict)
     resource_claims: Mapping[Key, Any] = field(default_factory=dict)
     resource_slices: tuple[Any, ...] = ()
     device_classes: Mapping[str, Any] = field(default_factory=dict)
+    device_taint_rules: tuple[Any, ...] = ()
     numa_topologies: Mapping[str, Any] = field(default_factory=dict)
     bind_requests: Mapping[Key, Any] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""What a pod is doing, and the sets of statuses that rules refer to."""
+"""Pod statuses, and the sets of statuses that rules refer to."""
 
 from __future__ import annotations
 

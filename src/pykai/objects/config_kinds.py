@@ -53,10 +53,10 @@ class Budget(Part):
 
 
 class Resources(Part):
-    """What the container asks for."""
+    """Resource requests and limits of the container."""
 
-    requests: Annotated[Amounts, Doc("What is set aside for it.")]
-    limits: Annotated[Amounts, Doc("What it may not exceed.")]
+    requests: Annotated[Amounts, Doc("Resource requests.")]
+    limits: Annotated[Amounts, Doc("Resource limits.")]
     claims: Annotated[list[Object], Doc("Resource claims it uses.")]
 
 
@@ -66,7 +66,7 @@ class Service(Part):
     image: Annotated[Image, Doc()]
     pod_disruption_budget: Annotated[Budget, Doc()]
     k8s_client_config: Annotated[ClientLimits, Doc("Limits of its requests to the API server; 20 and 100 if absent.")]
-    resources: Annotated[Object, Doc("What the container asks for.", shape=Resources)]
+    resources: Annotated[Object, Doc("Resource requests and limits of the container.", shape=Resources)]
     enabled: Annotated[bool | None, Doc("Whether the component is deployed.", default=True)] = None
     affinity: Annotated[Object, Doc("Where its pods run (Affinity); goes before the global one.")] = {}
 
@@ -90,7 +90,7 @@ Replicas = Annotated[int | None, Doc("How many copies run; global.replicaCount i
 
 
 class Global(Part):
-    """What holds for all components."""
+    """Settings of all components."""
 
     vpa: Vpa
     openshift: Annotated[
@@ -118,6 +118,17 @@ class Global(Part):
     replica_count: Annotated[int | None, Doc("How many copies of every component run; 1 if absent.", minimum=0)] = None
     namespace_label_selector: Annotated[Labels, Doc("Only namespaces with these labels are looked at.")] = {}
     pod_label_selector: Annotated[Labels, Doc("Only pods with these labels are looked at.")] = {}
+    gpu_sharing_mode: Annotated[
+        str,
+        Doc(
+            "How pods share GPUs. If absent: HamiCore where the binder's plugin hamicore is on, NonMemoryEnforced "
+            "where admission.gpuSharing is true, else Disabled.",
+            enum=list(names.SHARING_MODES),
+        ),
+    ] = ""
+    fips_only: Annotated[
+        bool, Doc("Whether only FIPS cryptography may be used; refused, because the images have none.")
+    ] = False
 
 
 class Port(Part):
@@ -153,6 +164,9 @@ class PodGrouperArgs(Part):
     gang_schedule_knative: Annotated[
         bool | None, Doc("Whether the pods of a Knative revision are started together; true if absent.")
     ] = None
+    gang_schedule_deployment: Annotated[
+        bool | None, Doc("Whether the pods of a Deployment share one PodGroup; true if absent.")
+    ] = None
     default_priorities_config_map_name: Annotated[
         str, Doc("A ConfigMap with default priorities for kinds of workloads.")
     ] = ""
@@ -160,7 +174,7 @@ class PodGrouperArgs(Part):
 
 
 class PodGrouper(Part):
-    """The pod grouper, which finds the pods that belong together."""
+    """The pod grouper, which finds the pods of a gang."""
 
     service: Annotated[Service, Doc(words={"image": "podgrouper"})]
     args: Annotated[PodGrouperArgs, Doc()]
@@ -177,7 +191,7 @@ class Reservation(Part):
     namespace: Annotated[str, Doc("Where the reservation pods run.", default=names.RESERVATION_NAMESPACE)]
     service_account_name: Annotated[str, Doc("Their service account.", default=names.RESERVATION_APP)]
     app_label: Annotated[str, Doc("Their `app` label.", default=names.RESERVATION_APP)]
-    pod_resources: Annotated[Object, Doc("What the container asks for.", shape=Resources)]
+    pod_resources: Annotated[Object, Doc("Resource requests and limits of the container.", shape=Resources)]
     runtime_class_name: Annotated[
         str | None, Doc("Their runtime class; nvidia if absent, an empty string means none.")
     ] = None
@@ -233,13 +247,32 @@ class WebhookPorts(Part):
     metrics_port: Annotated[int, Doc("The port of its metrics.", **_port(8080))]
 
 
+class InPlacePodResize(Part):
+    """Checks of resizes of running pods."""
+
+    validate_quota: Annotated[
+        bool, Doc("Whether more CPU or memory must fit the limits and quotas of the pod's queues.", default=True)
+    ]
+    block_upsize_on_bounded_queues: Annotated[
+        bool,
+        Doc(
+            "Whether queues with a finite limit, or quota for non-preemptible pods, take no upsize at all; without "
+            "effect where validateQuota is false.",
+            default=False,
+        ),
+    ]
+
+
 class Admission(Part):
     """The admission webhook, which completes and checks pods."""
 
     service: Annotated[Service, Doc(words={"image": "admission"})]
     webhook: Annotated[WebhookPorts, Doc()]
     vpa: Vpa
-    gpu_sharing: Annotated[bool, Doc("Whether pods may ask for a part of a GPU.", default=False)]
+    gpu_sharing: Annotated[
+        bool,
+        Doc("Whether pods may ask for a part of a GPU; global.gpuSharingMode says so as well.", default=False),
+    ]
     block_nvidia_visible_devices: Annotated[
         bool, Doc("Whether pods that set NVIDIA_VISIBLE_DEVICES are refused.", default=False)
     ]
@@ -251,6 +284,10 @@ class Admission(Part):
     ]
     mutating_webhook_configuration_name: Annotated[
         str, Doc("The name of the mutating webhook configuration.", default="mutating-kai-admission")
+    ]
+    in_place_pod_resize: Annotated[InPlacePodResize, Doc()]
+    service_name: Annotated[
+        str, Doc("The name of its Service, which webhooks and serving certificate carry.", default="admission")
     ]
     replicas: Replicas = None
     gpu_pod_runtime_class_name: Annotated[str | None, Doc("Deprecated: use gpuFractionRuntimeClassName.")] = None
@@ -301,6 +338,13 @@ class QueueController(Part):
     webhooks: Annotated[Validation, Doc(words={"prefix": "kai-queue-validation-"})]
     vpa: Vpa
     metrics_namespace: Annotated[str, Doc("The prefix of metric names; kai if absent.")] = ""
+    enforce_quota_violation: Annotated[
+        str,
+        Doc(
+            "What happens when a limit or quota of a queue is reduced below what it holds; None if absent.",
+            enum=["None", "Warning", "Block"],
+        ),
+    ] = ""
     queue_label_to_metric_label: Annotated[
         str, Doc("Queue labels to show as metric labels, as label=metric pairs.")
     ] = ""
@@ -423,17 +467,17 @@ class Config(Part):
 class StandardCondition(Part):
     """One condition."""
 
-    type: Annotated[str, Doc("What the condition is about.", required=True, maxLength=316)]
+    type: Annotated[str, Doc("The type of the condition.", required=True, maxLength=316)]
     status: Annotated[str, Doc("Whether it holds.", required=True, enum=["True", "False", "Unknown"])]
     last_transition_time: Annotated[datetime, Doc("When the status last changed.", required=True)]
-    reason: Annotated[str, Doc("Why, as one word for programs.", required=True, maxLength=1024)]
-    message: Annotated[str, Doc("Why, in plain words.", required=True, maxLength=32768)]
+    reason: Annotated[str, Doc("The reason as a CamelCase identifier.", required=True, maxLength=1024)]
+    message: Annotated[str, Doc("The reason as text.", required=True, maxLength=32768)]
     observed_generation: Annotated[
         int, Doc("The generation of the spec this was said of.", format="int64", minimum=0)
     ] = 0
 
 
 class OperatorStatus(Part):
-    """What the operator made of it."""
+    """The status written by the operator."""
 
     conditions: Annotated[list[StandardCondition], keyed_by_type("Whether the {what} is deployed and works.")] = []

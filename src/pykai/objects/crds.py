@@ -1,4 +1,4 @@
-"""The custom resource definitions: names, versions and columns of our kinds, whose structs declare the fields."""
+"""The custom resource definitions: names, versions and printer columns; the structs of the kinds declare the fields."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ from typing import Any, Final
 
 from pykai.objects import config_kinds, custom_resources, shard_kinds
 from pykai.objects.schema import AGE, Column, Definition, struct_schema
+
+_GPUS: Final = ".status.{}['nvidia\\.com/gpu']"
+_READY: Final = (
+    Column("Ready", '.status.conditions[?(@.type=="Ready")].status', doc="Whether everything runs as asked for."),
+    AGE,
+)
 
 QUEUE: Final = Definition(
     group="scheduling.run.ai",
@@ -22,6 +28,11 @@ QUEUE: Final = Definition(
         Column("Parent", ".spec.parentQueue"),
         Column("Children", ".status.childQueues"),
         Column("DisplayName", ".spec.displayName"),
+        Column("GPU-Quota", ".spec.resources.gpu.quota", "number", "The guaranteed GPUs; -1 is unlimited."),
+        Column("GPU-Limit", ".spec.resources.gpu.limit", "number", "The most GPUs at a time; -1 is unlimited."),
+        Column("GPU-Allocated", _GPUS.format("allocated"), doc="The GPUs that workloads hold, parts included."),
+        Column("GPU-Fair-Share", _GPUS.format("fairShare"), doc="The GPUs that the queue may hold, as things are."),
+        Column("GPU-Requested", _GPUS.format("requested"), doc="The GPUs that workloads ask for."),
     ),
 )
 POD_GROUP: Final = Definition(
@@ -37,7 +48,9 @@ POD_GROUP: Final = Definition(
     short_names=("pg",),
     columns=(
         Column("Queue", ".spec.queue", doc="The queue whose share the pods use."),
-        Column("MinMember", ".spec.minMember", "integer", "Pods that must be able to run before any starts."),
+        Column("Phase", ".status.phase", doc="Pending, Running, Succeeded or Failed."),
+        Column("Running", ".status.running", "integer", "Pods that run."),
+        Column("Minimum", ".status.minimum", "integer", "Pods that must be able to run before any starts."),
         Column("PriorityClass", ".spec.priorityClassName", doc="Decides the order within the queue."),
         AGE,
     ),
@@ -78,6 +91,7 @@ CONFIG: Final = Definition(
     doc="How the whole system is deployed and configured. Only the object named kai-config is used.",
     spec={**struct_schema(config_kinds.Config), "description": "One part for every component."},
     status=struct_schema(config_kinds.OperatorStatus, {"what": "system"}),
+    columns=_READY,
 )
 SHARD: Final = Definition(
     group="kai.scheduler",
@@ -88,6 +102,7 @@ SHARD: Final = Definition(
     doc="A scheduler of its own for a part of the nodes. The operator runs one for every shard.",
     spec=struct_schema(shard_kinds.ShardSpec),
     status=struct_schema(config_kinds.OperatorStatus, {"what": "shard"}),
+    columns=_READY,
 )
 
 DEFINITIONS: Final[tuple[Definition, ...]] = (QUEUE, POD_GROUP, BIND_REQUEST, CONFIG, SHARD, TOPOLOGY)

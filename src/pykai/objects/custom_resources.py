@@ -12,11 +12,12 @@ from typing import Annotated, Any, ClassVar, Final
 
 from msgspec import field
 
+from pykai.objects import names
 from pykai.objects.schema import NAME_PATTERN, Amounts, Doc, Duration, Kind, ObjectMeta, keyed_by_type
 
 
 class QueueResource(Kind):
-    """What the queue may use of this resource, in {unit}."""
+    """Quota and limit of this resource, in {unit}, and its over-quota weight."""
 
     quota: Annotated[float, Doc("The guaranteed amount, in {unit}. -1 is unlimited; 0 guarantees nothing.")] = 0.0
     over_quota_weight: Annotated[
@@ -38,7 +39,7 @@ class QueueResources(Kind):
 
 
 class QueueSpec(Kind):
-    """What the queue is entitled to."""
+    """Quotas, limits and over-quota weights of the queue."""
 
     display_name: Annotated[
         str, Doc("A name for people; used in messages and metrics instead of the object's name.")
@@ -70,27 +71,34 @@ class QueueSpec(Kind):
 class QueueCondition(Kind):
     """One condition of the queue."""
 
-    type: Annotated[str, Doc("What the condition is about.", required=True)] = ""
+    type: Annotated[str, Doc("The type of the condition.", required=True)] = ""
     status: Annotated[str, Doc("True, False or Unknown.", required=True)] = ""
     last_probe_time: Annotated[datetime | None, Doc("When the condition was last checked.", nullable=True)] = None
     last_transition_time: Annotated[datetime | None, Doc("When the status last changed.", nullable=True)] = None
-    reason: Annotated[str, Doc("Why, as one word for programs.")] = ""
-    message: Annotated[str, Doc("Why, in plain words.")] = ""
+    reason: Annotated[str, Doc("The reason as a CamelCase identifier.")] = ""
+    message: Annotated[str, Doc("The reason as text.")] = ""
 
 
 class QueueStatus(Kind):
-    """What the queue uses now; written by the queue controller."""
+    """Current use of the queue, written by the queue controller, and its fair share, written by the scheduler."""
 
     conditions: ClassVar[Annotated[list[QueueCondition], keyed_by_type("Conditions of the queue.")]]
     child_queues: Annotated[list[str] | None, Doc("The names of the queues that name this one as their parent.")] = None
-    allocated: Annotated[Amounts | None, Doc("What the workloads of this queue and of all queues below it hold.")] = (
+    allocated: Annotated[Amounts | None, Doc("Resources allocated to workloads of this queue and its descendants.")] = (
         None
     )
     allocated_non_preemptible: Annotated[
         Amounts | None, Doc("The part of `allocated` that non-preemptible workloads hold.")
     ] = None
-    requested: Annotated[
-        Amounts | None, Doc("What the workloads of this queue and of all queues below it ask for.")
+    requested: Annotated[Amounts | None, Doc("Resources requested by workloads of this queue and its descendants.")] = (
+        None
+    )
+    fair_share: Annotated[
+        Amounts | None,
+        Doc(
+            "The resources that the queue may hold by its quota, weight and priority, given what all queues request; "
+            "of the last scheduling cycle."
+        ),
     ] = None
 
 
@@ -163,8 +171,9 @@ class PodGroupSpec(Kind):
     preemptibility: Annotated[
         str,
         Doc(
-            "Whether running pods may be taken down for others. Absent: preemptible below priority 100.",
-            enum=["preemptible", "non-preemptible"],
+            "Whether running pods may be taken down for others: all, those above the minimum (semi-preemptible), or "
+            "none. Absent: preemptible below priority 100.",
+            enum=["preemptible", "semi-preemptible", "non-preemptible"],
         ),
     ] = ""
     topology_constraint: Annotated[TopologyConstraint | None, Doc()] = None
@@ -193,35 +202,42 @@ class PodGroupSpec(Kind):
             "negative means for ever. Absent means the scheduler's own setting."
         ),
     ] = None
+    safe_to_consolidate: Annotated[
+        bool | None,
+        Doc(
+            "Whether consolidation may move running pods to other nodes; absent means true. "
+            "Reclaim and preempt may evict them all the same."
+        ),
+    ] = None
 
 
 class GroupCondition(Kind):
     """One condition."""
 
-    type: Annotated[str, Doc("What the condition is about.")] = ""
+    type: Annotated[str, Doc("The type of the condition.")] = ""
     status: Annotated[str, Doc("True, False or Unknown.")] = ""
     transition_id: Annotated[str, Doc("A number that grows with every change.")] = field(
         default="", name="transitionID"
     )
     last_transition_time: ClassVar[Annotated[datetime, Doc("When the status last changed.", nullable=True)]]
-    reason: Annotated[str, Doc("Why, as one word for programs.")] = ""
-    message: Annotated[str, Doc("Why, in plain words.")] = ""
+    reason: Annotated[str, Doc("The reason as a CamelCase identifier.")] = ""
+    message: Annotated[str, Doc("The reason as text.")] = ""
 
 
 class QueueDetails(Kind):
-    """The numbers of the queue that stood in the way."""
+    """The figures of the queue that is at its limit."""
 
     name: Annotated[str, Doc("The name of the queue.")] = ""
-    queue_requested_resources: Annotated[Amounts | None, Doc("What the queue's workloads ask for.")] = None
+    queue_requested_resources: Annotated[Amounts | None, Doc("Resources requested by the queue's workloads.")] = None
     queue_deserved_resources: Annotated[Amounts | None, Doc("The queue's quota.")] = None
-    queue_allocated_resources: Annotated[Amounts | None, Doc("What the queue's workloads hold.")] = None
+    queue_allocated_resources: Annotated[Amounts | None, Doc("Resources allocated to the queue's workloads.")] = None
     queue_allocated_non_preemptible_resources: Annotated[
-        Amounts | None, Doc("What the queue's non-preemptible workloads hold.")
+        Amounts | None, Doc("Resources allocated to the queue's non-preemptible workloads.")
     ] = None
     queue_resource_limits: Annotated[Amounts | None, Doc("The queue's limit.")] = None
-    pod_group_requested_resources: Annotated[Amounts | None, Doc("What this group asks for.")] = None
+    pod_group_requested_resources: Annotated[Amounts | None, Doc("Resources requested by this group.")] = None
     pod_group_requested_non_preemptible_resources: Annotated[
-        Amounts | None, Doc("What this group asks for without being preemptible.")
+        Amounts | None, Doc("Non-preemptible resources requested by this group.")
     ] = None
 
 
@@ -234,8 +250,8 @@ class ReasonDetails(Kind):
 class SchedulingReason(Kind):
     """One reason why the group waits."""
 
-    reason: Annotated[str, Doc("The reason as one word, such as OverLimit or PodSchedulingErrors.")] = ""
-    message: Annotated[str, Doc("The reason in plain words.")] = ""
+    reason: Annotated[str, Doc("The reason as a CamelCase identifier, such as OverLimit or PodSchedulingErrors.")] = ""
+    message: Annotated[str, Doc("The reason as text.")] = ""
     details: Annotated[ReasonDetails | None, Doc()] = None
 
 
@@ -244,15 +260,27 @@ class SchedulingCondition(GroupCondition):
 
     type: Annotated[str, Doc("UnschedulableOnNodePool.")] = ""
     node_pool: Annotated[str, Doc("The node pool the verdict is for.")] = ""
-    reasons: ClassVar[Annotated[list[SchedulingReason], Doc("All reasons, in the order of their weight.")]]
+    reasons: Annotated[
+        list[SchedulingReason] | None,
+        Doc("All reasons: what speaks against the group, then what each action that evicts found."),
+    ] = None
 
 
 class ResourcesStatus(Kind):
-    """What the pods of the group hold and ask for; written by the pod group controller."""
+    """Resources allocated to and requested by the pods of the group; written by the pod group controller."""
 
-    allocated: Annotated[Amounts | None, Doc("What the pods hold.")] = None
+    allocated: Annotated[Amounts | None, Doc("Resources allocated to the pods.")] = None
     allocated_non_preemptible: Annotated[Amounts | None, Doc("The same, if the group is not preemptible.")] = None
-    requested: Annotated[Amounts | None, Doc("What the pods ask for.")] = None
+    requested: Annotated[Amounts | None, Doc("Resources requested by the pods.")] = None
+
+
+class SchedulingState(Kind):
+    """What the scheduler holds true of the group."""
+
+    core_pods: Annotated[
+        list[str] | None,
+        Doc("The pods of a semi-preemptible group that cannot be evicted, sorted by name."),
+    ] = None
 
 
 class PodGroupStatus(Kind):
@@ -263,7 +291,19 @@ class PodGroupStatus(Kind):
         list[SchedulingCondition] | None,
         Doc("Why the group could not be scheduled, one entry per node pool; written by the scheduler."),
     ] = None
+    phase: Annotated[
+        str,
+        Doc(
+            "Pending, Running (as many pods as the minimum run or have succeeded), Succeeded or Failed (no pod is left "
+            "to run; one failed); written by the pod group controller."
+        ),
+    ] = ""
+    running: Annotated[int | None, Doc("How many pods run.")] = None
+    minimum: Annotated[int | None, Doc("How many pods must be able to run before any starts, sub-groups included.")] = (
+        None
+    )
     resources_status: Annotated[ResourcesStatus | None, Doc()] = None
+    scheduling_state: Annotated[SchedulingState | None, Doc()] = None
 
 
 class PodGroup(Kind):
@@ -306,6 +346,15 @@ class NumaZone(Kind):
     amount: Annotated[Amounts | None, Doc("What it provides.")] = None
 
 
+class FractionalGpuGroup(Kind):
+    """One shared device."""
+
+    id: Annotated[str, Doc("The id of the GPU group.")] = ""
+    compute_sharing_mode: Annotated[
+        str, Doc("The compute sharing mode of the device; empty: time-slicing.", enum=[*names.COMPUTE_MODES])
+    ] = ""
+
+
 class BindRequestSpec(Kind):
     """Where the pod goes and what it gets there."""
 
@@ -316,8 +365,12 @@ class BindRequestSpec(Kind):
     ] = ""
     received_gpu: Annotated[ReceivedGpu | None, Doc()] = field(default=None, name="receivedGPU")
     selected_gpu_groups: Annotated[
-        list[str] | None, Doc("For a fraction: the ids of the GPU groups, one for each shared device.")
+        list[str] | None,
+        Doc("Deprecated, read where selectedFractionalGpuGroups is empty: the ids of the GPU groups of a fraction."),
     ] = field(default=None, name="selectedGPUGroups")
+    selected_fractional_gpu_groups: Annotated[
+        list[FractionalGpuGroup] | None, Doc("For a fraction: the GPU groups, one for each shared device.")
+    ] = None
     resource_claim_allocations: Annotated[
         list[ClaimAllocation] | None, Doc("What the pod's resource claims receive.")
     ] = None
@@ -328,6 +381,19 @@ class BindRequestSpec(Kind):
     backoff_limit: Annotated[
         int | None, Doc("How many failed attempts end the request; absent means the binder's own rule.")
     ] = None
+
+    @property
+    def gpu_groups(self) -> list[str]:
+        """The ids of the GPU groups of a fraction, in order."""
+        if self.selected_fractional_gpu_groups:
+            return [group.id for group in self.selected_fractional_gpu_groups]
+        return self.selected_gpu_groups or []
+
+    @property
+    def compute_mode(self) -> str:
+        """How the pods of these groups share processors; a pod has one mode on all its devices."""
+        groups = self.selected_fractional_gpu_groups or ()
+        return next((group.compute_sharing_mode for group in groups if group.compute_sharing_mode), names.TIME_SLICING)
 
 
 class BindRequestStatus(Kind):

@@ -5,8 +5,8 @@
 | a plain request of a claim | fields below `exactly` | fields in the request itself |
 | a device of a slice | fields in the device itself | fields below `basic` |
 
-A request with `firstAvailable`, a claim's status and device classes look the same in all of them. The form is told by
-the object, not by its version: objects from lists and files carry none.
+A request with `firstAvailable`, a claim's status and device classes look the same in all of them. The form is
+detected from the object, not from its version: objects from lists and files carry none.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 OLDER: Final = ("v1beta2", "v1beta1")
-"""Versions beside v1 whose objects are understood, newest first."""
+"""Supported versions beside v1, newest first."""
 
 Spec = dict[str, Any]
 _Change = Callable[[Mapping[str, Any]], Mapping[str, Any]]

@@ -1,4 +1,4 @@
-"""What a pod's annotations ask of a GPU, whether that is a request at all, and which container receives it.
+"""GPU requests in pod annotations: parsing, validation, and the container that receives the devices.
 
 Admission refuses by these rules and the binder delivers by them, so they are written once, on plain annotations and
 container names: neither side has to share the other's pod object.
@@ -20,12 +20,17 @@ from pykai.objects.names import (
     GPU_FRACTION_CONTAINER,
     GPU_FRACTION_CONTAINER_TYPE,
     GPU_FRACTION_DEVICES,
+    GPU_GROUP_LABEL,
     GPU_MEMORY,
     MPS,
     NVIDIA_GPU,
+    RECEIVED_FRACTION,
+    RECEIVED_RESOURCE_TYPE,
     SHARED_GPU_CONFIGMAP,
     is_subdomain,
 )
+from pykai.objects.nvfractions import GpuRequestError as GpuRequestError
+from pykai.objects.nvfractions import asks_for_memory, named_container
 
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 NUM_OF_GPUS: Final = "RUNAI_NUM_OF_GPUS"
@@ -49,10 +54,6 @@ _SUFFIX_LENGTH: Final = 7
 _VOLUME_CHARACTERS = re.compile(r"[^a-z0-9-]+")
 
 
-class GpuRequestError(ValueError):
-    """The pod's GPU request cannot be honoured; the text is what the user reads."""
-
-
 @dataclass(frozen=True)
 class ContainerRef:
     """One container of a pod by its place: `index` counts within init containers or within regular ones."""
@@ -69,7 +70,7 @@ class ContainerRef:
 
 @dataclass(frozen=True)
 class SharedGpuNames:
-    """What is made for the container that holds a share: two ConfigMaps and the pod's volume."""
+    """The objects created for a container with a GPU share: two ConfigMaps and the pod's volume."""
 
     capabilities: str
     environment: str
@@ -78,6 +79,22 @@ class SharedGpuNames:
 
 def shares_gpu(annotations: Mapping[str, str]) -> bool:
     """Whether the pod asks for part of a device, validly or not."""
+    return asks_by_pod(annotations) or asks_for_memory(annotations)
+
+
+def received_share(annotations: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+    """Whether the binder gave the pod part of a device.
+
+    It writes that as an annotation, which a user can remove; then the label of the device says it as well.
+    """
+    received = annotations.get(RECEIVED_RESOURCE_TYPE)
+    if received is None:
+        return shares_gpu(annotations) and any(label.startswith(GPU_GROUP_LABEL) for label in labels)
+    return received == RECEIVED_FRACTION
+
+
+def asks_by_pod(annotations: Mapping[str, str]) -> bool:
+    """Whether it does so by an annotation of the pod as a whole, which names no container."""
     return GPU_FRACTION in annotations or GPU_MEMORY in annotations
 
 
@@ -106,7 +123,7 @@ def check(annotations: Mapping[str, str], whole_gpu_limit: bool) -> None:
 
 def _check_combination(annotations: Mapping[str, str], whole_gpu_limit: bool) -> None:
     fraction, memory = GPU_FRACTION in annotations, GPU_MEMORY in annotations
-    if annotations.get(MPS) == "true" and not (fraction or memory):
+    if annotations.get(MPS) == "true" and not shares_gpu(annotations):
         raise GpuRequestError("MPS is only supported with GPU fraction request")
     if fraction and whole_gpu_limit:
         raise GpuRequestError("cannot have both GPU fraction request and whole GPU resource request/limit")
@@ -120,7 +137,7 @@ def _check_combination(annotations: Mapping[str, str], whole_gpu_limit: bool) ->
             "cannot request both GPU and GPU memory: "
             f"annotation {GPU_MEMORY} and a limit on whole GPUs are mutually exclusive"
         )
-    if GPU_FRACTION_DEVICES in annotations and not (fraction or memory):
+    if GPU_FRACTION_DEVICES in annotations and not shares_gpu(annotations):
         raise GpuRequestError(
             "cannot request multiple fractional devices without specifying fraction portion or gpu-memory"
         )
@@ -169,10 +186,12 @@ def _foreign_notation(text: str) -> bool:
 def fraction_container(annotations: Mapping[str, str], init_names: Sequence[str], names: Sequence[str]) -> ContainerRef:
     """The one container that receives the pod's share; raises GpuRequestError when the annotations name none.
 
-    By name, init containers are searched before regular ones, unless the type annotation says which to search.
-    Without a name it is the first regular container or, when the type is InitContainer, the first init container.
+    Annotations of containers (NvFractions) name it, else the annotation of the pod for this. By name, init containers
+    are searched before regular ones, unless the type annotation says which to search. Without a name it is the first
+    regular container or, when the type is InitContainer, the first init container.
     """
-    wanted, kind = annotations.get(GPU_FRACTION_CONTAINER), annotations.get(GPU_FRACTION_CONTAINER_TYPE)
+    wanted = named_container(annotations) or annotations.get(GPU_FRACTION_CONTAINER)
+    kind = annotations.get(GPU_FRACTION_CONTAINER_TYPE)
     if kind not in (None, "", INIT_CONTAINER, REGULAR_CONTAINER):
         raise GpuRequestError(
             f"{GPU_FRACTION_CONTAINER_TYPE} annotation value must be {INIT_CONTAINER} or {REGULAR_CONTAINER}"
@@ -205,7 +224,7 @@ def new_configmap_prefix(base: str, suffix: str, container: ContainerRef) -> str
 
 
 def check_configmap_prefix(prefix: str, container: ContainerRef) -> None:
-    """Refuse a prefix annotation, given by hand, from which no valid ConfigMap and volume names can be made."""
+    """Reject a user-supplied prefix annotation from which no valid ConfigMap and volume names can be made."""
     if not is_subdomain(prefix) or len(f"{prefix}-{container.mark}-evar") > _LABEL_LENGTH:
         raise GpuRequestError(
             f"{SHARED_GPU_CONFIGMAP} annotation value must be a lower-case DNS name of at most "

@@ -9,12 +9,13 @@ The parts of a pod's spec that only matter as a whole (containers, affinity, tol
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 from msgspec import Raw, json
 from msgspec.structs import force_setattr
 
-from pykai.objects import dra_versions
+from pykai.objects import dra_versions, pod_resize
 from pykai.objects.custom_resources import (  # noqa: F401 - all kinds are imported from here
     BindRequest,
     BindRequestSpec,
@@ -50,6 +51,22 @@ class Taint(Kind):
     effect: str = ""
 
 
+class Expression(Kind):
+    key: str = ""
+    operator: str = ""
+    values: list[str] = []
+
+
+class LabelSelector(Kind):
+    match_labels: dict[str, str] = {}
+    match_expressions: list[Expression] = []
+
+    @property
+    def keys(self) -> set[str]:
+        """The labels it reads."""
+        return {*self.match_labels, *(each.key for each in self.match_expressions)}
+
+
 class NodeSpec(Kind):
     unschedulable: bool = False
     taints: list[Taint] | None = None
@@ -73,22 +90,41 @@ class Node(Kind):
     status: NodeStatus = NodeStatus()
 
 
+class WorkloadReference(Kind):
+    """The pod group of a Workload (scheduling.k8s.io) that a pod belongs to."""
+
+    name: str = ""
+    pod_group: str = ""
+    pod_group_replica_key: str = ""
+
+
+class SchedulingGroup(Kind):
+    """The PodGroup (scheduling.k8s.io) that a pod belongs to."""
+
+    pod_group_name: str = ""
+
+
 class PodSpec(Kind):
     """The fields before `node_name` are the pod's template, read as a whole."""
 
     containers: Raw = ABSENT
     init_containers: Raw = ABSENT
     overhead: Raw = ABSENT
+    resources: Raw = ABSENT
     node_selector: Raw = ABSENT
     affinity: Raw = ABSENT
     tolerations: Raw = ABSENT
     volumes: Raw = ABSENT
     resource_claims: Raw = ABSENT
     scheduling_gates: Raw = ABSENT
+    topology_spread_constraints: Raw = ABSENT
     node_name: str = ""
     scheduler_name: str = ""
     priority_class_name: str = ""
     priority: int | None = None
+    workload_ref: WorkloadReference | None = None
+    scheduling_group: SchedulingGroup | None = None
+    active_deadline_seconds: int | None = None
 
 
 class ClaimStatus(Kind):
@@ -102,6 +138,12 @@ class PodStatus(Kind):
     qos_class: str = ""
     conditions: list[Condition] | None = None
     resource_claim_statuses: list[ClaimStatus] | None = None
+    container_statuses: Raw = ABSENT
+    """Kept only while the pod may be resized: they determine its charged requests (`objects.pod_resize`)."""
+    init_container_statuses: Raw = ABSENT
+    observed_generation: int = 0
+    resize: str = ""
+    start_time: datetime | None = None
 
 
 class Pod(Kind):
@@ -109,11 +151,61 @@ class Pod(Kind):
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
+    def __post_init__(self) -> None:
+        status = self.status
+        held = status.container_statuses is not ABSENT or status.init_container_statuses is not ABSENT
+        if held and not _may_be_resized(self):
+            force_setattr(status, "container_statuses", ABSENT)
+            force_setattr(status, "init_container_statuses", ABSENT)
+
+
+def _may_be_resized(pod: Pod) -> bool:
+    """Whether requests and allocation may differ: the status says so, or the newest spec is not observed yet."""
+    status = pod.status
+    if status.resize or 0 < status.observed_generation < pod.metadata.generation:
+        return True
+    return any(each.type in _RESIZING for each in status.conditions or ())
+
+
+_RESIZING = frozenset({pod_resize.PENDING, pod_resize.IN_PROGRESS})
+
 
 class PriorityClass(Kind):
     metadata: ObjectMeta
     value: int = 0
     global_default: bool = False
+    preemption_policy: str = ""
+
+
+class Namespace(Kind):
+    metadata: ObjectMeta
+
+
+class Revised(ObjectMeta):
+    """Metadata of objects with an `observedGeneration` in their status."""
+
+    generation: int = 0
+
+
+class PodDisruptionBudgetSpec(Kind):
+    selector: LabelSelector | None = None
+    min_available: int | str | None = None
+    max_unavailable: int | str | None = None
+    unhealthy_pod_eviction_policy: str = ""
+
+
+class PodDisruptionBudgetStatus(Kind):
+    observed_generation: int = 0
+    disruptions_allowed: int = 0
+    desired_healthy: int = 0
+
+
+class PodDisruptionBudget(Kind):
+    """`status` is None where no controller wrote one."""
+
+    metadata: Revised
+    spec: PodDisruptionBudgetSpec = PodDisruptionBudgetSpec()
+    status: PodDisruptionBudgetStatus | None = None
 
 
 class ConfigMap(Kind):
@@ -144,6 +236,7 @@ class PersistentVolumeSpec(Kind):
     capacity: dict[str, str | int | float] | None = None
     node_affinity: Raw = ABSENT
     claim_ref: dict[str, Any] | None = None
+    csi: dict[str, Any] | None = None
     access_modes: list[str] | None = None
     volume_mode: str | None = None
 
@@ -167,6 +260,20 @@ class CSIStorageCapacity(Kind):
     capacity: str | int | float = "0"
     maximum_volume_size: str | int | float | None = None
     node_topology: dict[str, Any] | None = None
+
+
+class CSINodeDriver(Kind):
+    name: str = ""
+    allocatable: dict[str, Any] | None = None
+
+
+class CSINodeSpec(Kind):
+    drivers: list[CSINodeDriver] = []
+
+
+class CSINode(Kind):
+    metadata: ObjectMeta
+    spec: CSINodeSpec = CSINodeSpec()
 
 
 class CSIDriverSpec(Kind):
@@ -197,6 +304,11 @@ class ResourceSlice(Kind):
 
 
 class DeviceClass(Kind):
+    metadata: ObjectMeta
+    spec: dict[str, Any] = {}
+
+
+class DeviceTaintRule(Kind):
     metadata: ObjectMeta
     spec: dict[str, Any] = {}
 

@@ -24,6 +24,7 @@ NODE_POOL_LABEL: Final = "kai.scheduler/node-pool"
 SUBGROUP_LABEL: Final = "kai.scheduler/subgroup-name"
 TASK_PRIORITY_LABEL: Final = "kai.scheduler/task-priority"
 PRIORITY_CLASS_LABEL: Final = "priorityClassName"
+BACKGROUND_LABEL: Final = "kai.scheduler/background"
 PREEMPTIBILITY_LABEL: Final = "kai.scheduler/preemptibility"
 PROJECT_LABEL: Final = "project"
 USER_LABEL: Final = "user"
@@ -50,6 +51,10 @@ GPU_MEMORY: Final = "gpu-memory"
 GPU_FRACTION_DEVICES: Final = "gpu-fraction-num-devices"
 GPU_FRACTION_CONTAINER: Final = "gpu-fraction-container-name"
 GPU_FRACTION_CONTAINER_TYPE: Final = "gpu-fraction-container-type"
+GPU_FRACTION_LIMIT: Final = "gpu-fraction.limit"
+GPU_MEMORY_LIMIT: Final = "gpu-memory.limit"
+NVFRACTIONS_PREFIX: Final = "nvidia.com/container."
+PORTION_LIMIT_PREFIX: Final = "kai.scheduler/container."
 SHARED_GPU_CONFIGMAP: Final = "runai/shared-gpu-configmap"
 RECEIVED_RESOURCE_TYPE: Final = "received-resource-type"
 RESERVED_GPU_INDEX: Final = "run.ai/reserve_for_gpu_index"
@@ -68,6 +73,17 @@ DEFAULT_PODSET: Final = "default"
 
 # GPU sharing
 MPS: Final = "mps"
+SHARING_DISABLED: Final = "Disabled"
+NON_MEMORY_ENFORCED: Final = "NonMemoryEnforced"
+HAMI_CORE: Final = "HamiCore"
+NVFRACTIONS: Final = "NvFractions"
+SHARING_MODES: Final = (NON_MEMORY_ENFORCED, HAMI_CORE, NVFRACTIONS, SHARING_DISABLED)
+TIME_SLICING: Final = "time-slicing"
+SM_SHARING: Final = "sm-sharing"
+COMPUTE_MODES: Final = (TIME_SLICING, SM_SHARING)
+"""How pods that share a device share its processors: a position is the number of the mode."""
+FRACTIONS_READY: Final = ("gpu-fractioning.nvidia.com/Ready", "gpu-sharing.nvidia.com/Ready")
+"""Node conditions that fractional GPUs may be scheduled there, the older name last."""
 
 # Status roll-ups and scaling pods
 GPU_MEMORY_RESOURCE: Final = "run.ai/gpu.memory"
@@ -82,6 +98,10 @@ SKIP_PODGROUPER: Final = "kai.scheduler/skip-podgrouper"
 TOP_OWNER_METADATA: Final = "kai.scheduler/top-owner-metadata"
 PREEMPTION_DELAY: Final = "kai.scheduler/preemption-delay"
 STALENESS_GRACE_PERIOD: Final = "kai.scheduler/staleness-grace-period"
+SAFE_TO_CONSOLIDATE: Final = "kai.scheduler/safe-to-consolidate"
+TOPOLOGY_SOURCE: Final = "topology.kai/source"
+EVICTION_STRATEGY: Final = "kai.scheduler/eviction-strategy"
+IGNORE_WORKLOAD_API: Final = "kai.scheduler/ignore-workload-api"
 BATCH_MIN_MEMBER: Final = "kai.scheduler/batch-min-member"
 TOPOLOGY: Final = "kai.scheduler/topology"
 TOPOLOGY_REQUIRED: Final = "kai.scheduler/topology-required-placement"
@@ -110,6 +130,10 @@ EVICTED_PODS: Final = "num-evicted-pods"
 EVICTOR_ACTION: Final = "evictor-action-type"
 EVICTOR_NAME: Final = "evictor-pod-group-name"
 EVICTOR_NAMESPACE: Final = "evictor-pod-group-namespace"
+EVICTED_QUEUE: Final = "pykai.io/evicted-queue"
+EVICTED_NODE: Final = "pykai.io/evicted-node"
+EVICTED_GPUS: Final = "pykai.io/evicted-gpus"
+EVICTED_STARTED: Final = "pykai.io/evicted-started"
 
 # Conditions the scheduler writes
 POD_SCHEDULED: Final = "PodScheduled"
@@ -136,11 +160,13 @@ NODE_SCALE_ADJUSTER_LEASE: Final = "7n7h49uc.kai.scheduler"
 # What users write on pods and workloads, and what only components write there
 USER_LABELS: Final = (
     *(QUEUE_LABEL, LEGACY_QUEUE_LABEL, NODE_POOL_LABEL, SUBGROUP_LABEL, TASK_PRIORITY_LABEL, PREEMPTIBILITY_LABEL),
-    *(PRIORITY_CLASS_LABEL, PROJECT_LABEL, USER_LABEL),
+    *(PRIORITY_CLASS_LABEL, PROJECT_LABEL, USER_LABEL, BACKGROUND_LABEL),
 )
 USER_ANNOTATIONS: Final = (
     *(GPU_FRACTION, GPU_MEMORY, GPU_FRACTION_DEVICES, GPU_FRACTION_CONTAINER, GPU_FRACTION_CONTAINER_TYPE, MPS),
+    *(GPU_FRACTION_LIMIT, GPU_MEMORY_LIMIT),
     *(POD_GROUP_ANNOTATION, SKIP_PODGROUPER, PREEMPTION_DELAY, STALENESS_GRACE_PERIOD, BATCH_MIN_MEMBER),
+    *(SAFE_TO_CONSOLIDATE, IGNORE_WORKLOAD_API, EVICTION_STRATEGY),
     *(TOPOLOGY, TOPOLOGY_REQUIRED, TOPOLOGY_PREFERRED),
     *(SEGMENT_SIZE, SEGMENT_TOPOLOGY_REQUIRED, SEGMENT_TOPOLOGY_PREFERRED),
 )
@@ -148,7 +174,7 @@ WRITTEN_NAMES: Final = frozenset(
     {SHARED_GPU_CONFIGMAP, GPU_GROUP_LABEL, NUMA_PREDICTED, NUMA_OBSERVED, TOP_OWNER_METADATA, RESERVED_GPU_INDEX}
 )
 PRIORITY_CLASSES: Final = ("train", "build-preemptible", "build", "inference")
-"""Those that an installation makes."""
+"""Priority classes of every installation."""
 OWN_PREFIXES: Final = ("kai", "runai", "run.ai", "gpu-", "gpu_", "pod-group", "priorityClass", "priority-class")
 """How labels and annotations begin that may be meant for us."""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Raw, Struct, field, json
 
-from pykai.objects.kinds import ABSENT, Kind, PodSpec
+from pykai.objects.kinds import ABSENT, Expression, Kind, LabelSelector, PodSpec
 
 Amount = str | int | float
 
@@ -43,12 +43,6 @@ class Toleration(Kind):
     effect: str = ""
 
 
-class Expression(Kind):
-    key: str = ""
-    operator: str = ""
-    values: list[str] = []
-
-
 class NodeTerm(Kind):
     match_expressions: list[Expression] = []
     match_fields: list[Expression] = []
@@ -58,13 +52,16 @@ class NodeSelectorTerms(Kind):
     node_selector_terms: list[NodeTerm] = []
 
 
+class PreferredNodeTerm(Kind):
+    weight: int = 0
+    preference: NodeTerm = NodeTerm()
+
+
 class NodeAffinity(Kind):
     required: NodeSelectorTerms | None = field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
-
-
-class LabelSelector(Kind):
-    match_labels: dict[str, str] = {}
-    match_expressions: list[Expression] = []
+    preferred: list[PreferredNodeTerm] = field(
+        default_factory=list, name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
 
 
 class PodTerm(Kind):
@@ -72,6 +69,8 @@ class PodTerm(Kind):
     namespaces: list[str] = []
     namespace_selector: LabelSelector | None = None
     topology_key: str = ""
+    match_label_keys: list[str] = []
+    mismatch_label_keys: list[str] = []
 
 
 class WeightedPodTerm(Kind):
@@ -90,6 +89,29 @@ class Affinity(Kind):
     node_affinity: NodeAffinity | None = None
     pod_affinity: PodAffinity | None = None
     pod_anti_affinity: PodAffinity | None = None
+
+    @property
+    def pod_terms(self) -> list[PodTerm]:
+        """All terms about other pods, required and preferred."""
+        halves = [half for half in (self.pod_affinity, self.pod_anti_affinity) if half is not None]
+        return [
+            term for half in halves for term in (*half.required, *(each.pod_affinity_term for each in half.preferred))
+        ]
+
+
+class SpreadConstraint(Kind):
+    max_skew: int = 1
+    topology_key: str = ""
+    when_unsatisfiable: str = "DoNotSchedule"
+    label_selector: LabelSelector | None = None
+    min_domains: int = 1
+    node_affinity_policy: str = "Honor"
+    node_taints_policy: str = "Ignore"
+    match_label_keys: list[str] = []
+
+    @property
+    def required(self) -> bool:
+        return self.when_unsatisfiable != "ScheduleAnyway"
 
 
 class PodClaim(Kind):
@@ -110,6 +132,9 @@ class PodTemplate(Struct, gc=False, frozen=True):
     volumes: list[dict[str, Any]]
     claims: list[PodClaim]
     gated: bool
+    spread: list[SpreadConstraint] = []
+    resources: Resources = Resources()
+    """Of the pod as a whole."""
 
 
 _CONTAINERS = json.Decoder(list[Container])
@@ -119,6 +144,8 @@ _AFFINITY = json.Decoder(Affinity)
 _TOLERATIONS = json.Decoder(list[Toleration])
 _OBJECTS = json.Decoder(list[dict[str, Any]])
 _CLAIMS = json.Decoder(list[PodClaim])
+_RESOURCES = json.Decoder(Resources)
+_SPREAD = json.Decoder(list[SpreadConstraint])
 Parts = tuple[Raw, ...]
 
 
@@ -128,6 +155,8 @@ def _part(decoder: json.Decoder[Any], raw: Raw, empty: Any) -> Any:
 
 TEMPLATE_PARTS = PodSpec.__struct_fields__.index("node_name")
 """The fields of a pod's spec before its node make up its template: equal parts mean equal templates."""
+CONTAINER_PARTS = PodSpec.__struct_fields__.index("node_selector")
+"""Those of them that ask for amounts: the first ones."""
 
 
 def template_key(parts: Parts) -> bytes:
@@ -135,15 +164,44 @@ def template_key(parts: Parts) -> bytes:
     return b"\0".join(parts)
 
 
-def decode_template(spec: PodSpec) -> PodTemplate:
+class Containers(Struct, gc=False, frozen=True):
+    """The parts of a template that ask for amounts."""
+
+    containers: list[Container]
+    init_containers: list[Container]
+    overhead: dict[str, Amount]
+    resources: Resources = Resources()
+    """Of the pod as a whole."""
+
+
+def decode_containers(spec: PodSpec) -> Containers:
+    return Containers(
+        _part(_CONTAINERS, spec.containers, []),
+        _part(_CONTAINERS, spec.init_containers, []),
+        _part(_AMOUNTS, spec.overhead, {}),
+        _part(_RESOURCES, spec.resources, Resources()),
+    )
+
+
+def decode_claims(spec: PodSpec) -> list[PodClaim]:
+    """The claims of a template alone."""
+    found: list[PodClaim] = _part(_CLAIMS, spec.resource_claims, [])
+    return found
+
+
+def decode_template(spec: PodSpec, known: Containers | None = None) -> PodTemplate:
+    """`known`: its containers, where another template with the same ones was decoded before."""
+    decoded = known or decode_containers(spec)
     return PodTemplate(
-        containers=_part(_CONTAINERS, spec.containers, []),
-        init_containers=_part(_CONTAINERS, spec.init_containers, []),
-        overhead=_part(_AMOUNTS, spec.overhead, {}),
+        containers=decoded.containers,
+        init_containers=decoded.init_containers,
+        overhead=decoded.overhead,
         node_selector=_part(_LABELS, spec.node_selector, {}),
         affinity=_part(_AFFINITY, spec.affinity, Affinity()),
         tolerations=_part(_TOLERATIONS, spec.tolerations, []),
         volumes=_part(_OBJECTS, spec.volumes, []),
         claims=_part(_CLAIMS, spec.resource_claims, []),
         gated=bool(_part(_OBJECTS, spec.scheduling_gates, [])),
+        spread=_part(_SPREAD, spec.topology_spread_constraints, []),
+        resources=decoded.resources,
     )

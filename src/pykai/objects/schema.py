@@ -69,6 +69,7 @@ class ObjectMeta(Kind):
     creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None
     owner_references: list[OwnerReference] | None = None
+    generation: int = 0
 
 
 class Doc:

@@ -100,6 +100,15 @@ class ShardSpec(Part):
 
     placement_strategy: Annotated[Strategy, Doc("Whether work is packed or spread.")]
     min_runtime: Annotated[MinRuntime, Doc()]
+    disruption_budgets: Annotated[
+        str,
+        Doc(
+            "Whether evictions keep PodDisruptionBudgets: ignore them; prefer victims that break none; respect them, "
+            "even where a workload then waits.",
+            enum=["ignore", "prefer", "respect"],
+            default="ignore",
+        ),
+    ] = "ignore"
     args: Annotated[
         Labels, Doc("Further command-line flags of the scheduler, by name without dashes; they win over all others.")
     ] = {}

@@ -33,6 +33,7 @@ class Params(Kind):
     detailed_fit_errors: bool = False
     update_pod_eviction_condition: bool = False
     queue_label_key: str = "kai.scheduler/queue"
+    gpu_sharing_mode: str = ""
 
 
 class RawObjects(Kind):
@@ -42,15 +43,19 @@ class RawObjects(Kind):
     pod_groups: list[kinds.PodGroup] | None = None
     bind_requests: list[kinds.BindRequest] | None = None
     priority_classes: list[kinds.PriorityClass] | None = None
+    namespaces: list[kinds.Namespace] | None = None
+    pod_disruption_budgets: list[kinds.PodDisruptionBudget] | None = None
     config_maps: list[kinds.ConfigMap] | None = None
     persistent_volumes: list[kinds.PersistentVolume] | None = None
     persistent_volume_claims: list[kinds.PersistentVolumeClaim] | None = None
     csi_storage_capacities: list[kinds.CSIStorageCapacity] | None = None
     storage_classes: list[kinds.StorageClass] | None = None
     csi_drivers: list[kinds.CSIDriver] | None = None
+    csi_nodes: list[kinds.CSINode] | None = None
     resource_claims: list[kinds.ResourceClaim] | None = None
     resource_slices: list[kinds.ResourceSlice] | None = None
     device_classes: list[kinds.DeviceClass] | None = None
+    device_taint_rules: list[kinds.DeviceTaintRule] | None = None
     topologies: list[kinds.Topology] | None = None
     node_resource_topologies: list[kinds.NodeResourceTopology] | None = None
 

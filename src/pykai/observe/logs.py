@@ -1,8 +1,7 @@
-"""How components log: one line per happening, for people or, on demand, as JSON for machines.
+"""Logging of components: one line per occurrence, as text or as JSON.
 
-Lines name what they are about in fields of fixed names (`pod=team-a/train-0`, `node=...`, `gpus=...`), so that a search
-for a pod or for the word gpu finds them, and the component that speaks: the name its logger was made with. What
-libraries log takes the same way. Everything goes to standard error, where container runtimes collect it.
+Lines have fields with fixed names (`pod=team-a/train-0`, `node=...`, `gpus=...`), so that a search for a pod finds
+them, and the name of the logging component. Libraries log through the same handlers. Everything goes to standard error.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _WIDTH = 40
 def set_up(verbosity: int = DEFAULT_VERBOSITY, as_json: bool = False, stream: TextIO | None = None) -> None:
     """Log from now on to `stream` (standard error if None), with as much detail as KAI's `--v` asks for.
 
-    0 and 1 show warnings, 2 and 3 what was done, 4 and more what was considered.
+    0 and 1 show warnings, 2 and 3 actions, 4 and more also what was considered.
     """
     level = level_of(verbosity)
     target = stream or sys.stderr

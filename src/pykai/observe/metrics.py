@@ -57,8 +57,8 @@ SCHEDULER: tuple[Metric, ...] = (
     Metric(
         "plugin_scheduling_latency_milliseconds",
         _G,
-        "Plugin scheduling latency in milliseconds: what a plugin does when a cycle opens (fair shares, books of "
-        "devices and zones) and when it closes (details of binds); 0 where it does nothing then",
+        "Plugin scheduling latency in milliseconds: time of a plugin when a cycle opens (fair shares, state of "
+        "devices and zones) and when it closes (details of binds); 0 if it does nothing then",
         ("plugin", "OnSession"),
     ),
     Metric("action_scheduling_latency_milliseconds", _G, "Action scheduling latency in milliseconds", ("action",)),
@@ -80,7 +80,7 @@ SCHEDULER: tuple[Metric, ...] = (
     Metric(
         "scenarios_filtered_by_action",
         _C,
-        "Count of scenarios filtered per action: figures told that they cannot make enough room",
+        "Count of scenarios filtered per action: bounds prove that they cannot free enough capacity",
         ("action",),
     ),
     Metric(
@@ -144,7 +144,7 @@ SCHEDULER: tuple[Metric, ...] = (
     Metric("refused_plans_total", _C, "Plans that broke a rule and were not carried out"),
     Metric("failed_cycles_total", _C, "Cycles that ended in an error"),
 )
-"""What the scheduler measures."""
+"""Metrics of the scheduler."""
 
 PROCESS: tuple[Metric, ...] = (
     Metric("process_cpu_seconds_total", _C, "Processor time used, user and system, in seconds"),
@@ -154,7 +154,7 @@ PROCESS: tuple[Metric, ...] = (
     Metric("process_open_fds", _G, "Open file descriptors"),
     Metric("process_max_fds", _G, "Most file descriptors it may open"),
 )
-"""What the client library measures of the process, where the system can (`Metrics.add_process`)."""
+"""Process metrics of the client library, if the system supports them (`Metrics.add_process`)."""
 
 
 class Metrics:

@@ -93,24 +93,28 @@ Row = tuple[RenderableType, ...]
 
 def plan_tables(plan: Plan, most: int) -> Iterator[Table]:
     """The tables that have rows, each with at most so many of them."""
+    moved = {each.pod for each in plan.evictions if each.moves_to}
+    promised = [(object_title(each.pod), each.node) for each in plan.nominations if each.pod not in moved]
+    waits = _waits(plan.verdicts)
     sections: list[tuple[str, list[Column | str], list[Row]]] = [
         ("Bound", ["pod", "node", "GPUs"], [_bind(bind) for bind in plan.binds]),
         ("Evicted", ["pod", "action", "for", Column("why", wide=True)], [_eviction(e) for e in plan.evictions]),
-        ("Pipelined", ["pod", "waits for node"], [(object_title(p.pod), p.node) for p in plan.nominations]),
-        ("Left pending", ["workload", Column("pods", right=True), Column("why", wide=True)], _waits(plan.verdicts)),
+        ("Pipelined", ["pod", "waits for node"], list(promised)),
+        ("Left pending", ["workload", Column("pods", right=True), Column("why", wide=True)], waits),
     ]
     for heading, columns, rows in sections:
         if rows:
-            yield table(f"{heading}: {len(rows)}", columns, first(rows, most))
+            number = len(plan.verdicts) if rows is waits else len(rows)
+            yield table(f"{heading}: {number}", columns, first(rows, most))
 
 
 def object_title(key: Key | None) -> str:
-    """`namespace/name`; a dash where there is nobody."""
+    """`namespace/name`; a dash if there is none."""
     return "-" if key is None else "/".join(key)
 
 
 def gpus(bind: Bind) -> str:
-    """What a pod got: whole devices, or shares of devices."""
+    """The devices of a pod: whole ones, or shares."""
     if not bind.devices:
         return "-"
     if bind.portion == 1:
@@ -123,10 +127,28 @@ def _bind(bind: Bind) -> Row:
 
 
 def _eviction(eviction: Evict) -> Row:
-    why = line(eviction.message).removeprefix(f"Pod {object_title(eviction.pod)} ")
+    why = line(eviction.message.split(".\n")[0]).removeprefix(f"Pod {object_title(eviction.pod)} ")
     moves = f" (moves to {eviction.moves_to})" if eviction.moves_to else ""
     return object_title(eviction.pod), eviction.action, object_title(eviction.evictor), why + moves
 
 
 def _waits(verdicts: tuple[Verdict, ...]) -> list[Row]:
-    return [(object_title(v.gang), str(len(v.pods)), line(v.message)) for v in verdicts]
+    """A row for all workloads that wait for the same reason: the first of them, and how many more."""
+    alike: dict[tuple[str, str], list[Verdict]] = {}
+    for verdict in verdicts:
+        alike.setdefault(_reason_shared(verdict), []).append(verdict)
+    return [
+        (
+            object_title(some[0].gang) + (f" and {len(some) - 1} more" if len(some) > 1 else ""),
+            str(sum(len(verdict.pods) for verdict in some)),
+            line(some[0].message if len(some) == 1 else text),
+        )
+        for (_, text), some in alike.items()
+    ]
+
+
+def _reason_shared(verdict: Verdict) -> tuple[str, str]:
+    """Equal for workloads that wait for the same reason: its token and a text that names none of them."""
+    token = "" if verdict.dominant is None else verdict.dominant.token
+    texts = set(verdict.pods.values())
+    return token, texts.pop() if len(texts) == 1 else verdict.message

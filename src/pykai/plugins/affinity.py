@@ -5,14 +5,13 @@ is where pods are present: those that run or were placed in this cycle, without 
 that a pod it must keep away from is leaving, but it waits until that one is gone.
 
 A term selects pods by their labels and namespace, so it selects whole classes; its pods per topology domain are a
-`PodCounts`. Terms that say the same are one, however many templates repeat them. Namespace objects are not known here.
-Of a namespace only its name is, so a namespace selector is followed where it is empty (all namespaces) or selects by
-the name label that every namespace carries; any other selects none.
+`PodCounts`. Terms that say the same are one, however many templates repeat them. `matchLabelKeys` and
+`mismatchLabelKeys` add the pod's own labels to the selector, as the API server does when it admits a pod.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -22,11 +21,12 @@ from msgspec import json
 from pykai.engine.cycle import Cycle
 from pykai.engine.plugin_api import NodeResourceState, Rejection
 from pykai.engine.pod_locations import PodCounts
-from pykai.kernels.selectors import LabelColumns, meeting, requirements, selected
+from pykai.kernels.selectors import LabelColumns, meeting, selected
 from pykai.model.pods import PodClass
 from pykai.model.resources import Column, Mask, Rows
 from pykai.model.snapshot import Snapshot
-from pykai.objects.pod_template import Affinity, Expression, LabelSelector, PodTerm
+from pykai.objects.kinds import Expression, LabelSelector
+from pykai.objects.pod_template import Affinity, PodTerm
 from pykai.plugins import node_labels
 
 NOT_NEAR = "node(s) didn't match pod affinity rules"
@@ -71,7 +71,8 @@ class PodTerms:
         classes = snapshot.pods.classes
         self._size = len(classes)
         self._labels = LabelColumns([c.labels for c in classes])
-        self._namespaces = LabelColumns([{NAMESPACE_NAME: c.namespace} for c in classes])
+        self._snapshot_namespaces = snapshot.objects.namespaces
+        self._namespace_of = [c.namespace for c in classes]
         self._selected: dict[tuple[str, bytes], Mask] = {}
         affine = [c for c in classes if _has_pod_affinity(c.template.affinity)]
         self.any = bool(affine)
@@ -94,6 +95,17 @@ class PodTerms:
     def _preferred_table(self) -> Mask:
         return np.array([term.selects for term in self.preferred_terms], dtype=bool).reshape(-1, self._size)
 
+    @cached_property
+    def _namespaces(self) -> LabelColumns:
+        """By class the labels of its namespace; every namespace has its name as a label."""
+        known = self._snapshot_namespaces
+        labels = {
+            name: dict((known[name].metadata.labels if name in known else None) or ()) for name in self._namespace_of
+        }
+        for name, each in labels.items():
+            each[NAMESPACE_NAME] = name
+        return LabelColumns([labels[name] for name in self._namespace_of])
+
     def selects(self, term: PodTerm, namespace: str) -> Mask:
         """The classes a term selects for pods of a namespace."""
         key = (namespace, json.encode(term))
@@ -106,7 +118,7 @@ class PodTerms:
         if not listed and selector is None:
             listed = [namespace]
         mask = meeting(self._namespaces, [Expression(key=NAMESPACE_NAME, operator="In", values=list(listed))])
-        if selector is not None and _by_name_only(selector):
+        if selector is not None:
             mask |= selected(self._namespaces, selector)
         return mask
 
@@ -115,7 +127,8 @@ class PodTerms:
         owners: dict[tuple[int, str, str, bytes], list[int]] = {}
         terms: dict[tuple[int, str, str, bytes], PodTerm] = {}
         for c in classes:
-            for weight, term in terms_of(c.template.affinity):
+            for weight, stated in terms_of(c.template.affinity):
+                term = resolved(stated, c.labels)
                 key = (weight, term.topology_key, c.namespace, json.encode(term))
                 terms[key] = term
                 owners.setdefault(key, []).append(c.row)
@@ -133,8 +146,32 @@ def _has_pod_affinity(affinity: Affinity) -> bool:
     return affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None
 
 
-def _by_name_only(selector: LabelSelector) -> bool:
-    return all(requirement.key == NAMESPACE_NAME for requirement in requirements(selector))
+def resolved(term: PodTerm, labels: Mapping[str, str]) -> PodTerm:
+    """A term of a pod with these labels, its label keys taken into the selector."""
+    if not term.match_label_keys and not term.mismatch_label_keys:
+        return term
+    keys = [("In", term.match_label_keys), ("NotIn", term.mismatch_label_keys)]
+    return PodTerm(
+        label_selector=with_label_keys(term.label_selector, keys, labels),
+        namespaces=term.namespaces,
+        namespace_selector=term.namespace_selector,
+        topology_key=term.topology_key,
+    )
+
+
+def with_label_keys(
+    selector: LabelSelector | None, keys: Iterable[tuple[str, Sequence[str]]], labels: Mapping[str, str]
+) -> LabelSelector | None:
+    """A selector that also compares with a pod's own labels, as far as it has them; no selector selects nothing."""
+    if selector is None:
+        return None
+    own = [
+        Expression(key=key, operator=operator, values=[labels[key]])
+        for operator, some in keys
+        for key in some
+        if key in labels
+    ]
+    return LabelSelector(match_labels=selector.match_labels, match_expressions=[*selector.match_expressions, *own])
 
 
 # ---------------------------------------------------------------------------------------------------- counts of a cycle
@@ -144,18 +181,20 @@ class TermCounts:
     def __init__(self, cycle: Cycle) -> None:
         self.snapshot = cycle.snapshot
         self._locations = cycle.pod_locations
-        self._known: dict[tuple[str, bytes], PodCounts] = {}
+        self._known: dict[tuple[str, bytes, bytes], PodCounts] = {}
 
     @property
     def terms(self) -> PodTerms:
         return self.snapshot.derived(PodTerms)
 
-    def of(self, classes: Mask, topology_key: str) -> PodCounts:
-        key = (topology_key, classes.tobytes())
+    def of(self, classes: Mask, topology_key: str, among: Mask | None = None) -> PodCounts:
+        """`among`: nodes whose pods count; None: all."""
+        key = (topology_key, classes.tobytes(), b"" if among is None else among.tobytes())
         if key not in self._known:
             column = self.snapshot.nodes.derived(node_labels.labels)[topology_key]
+            domains = column.codes if among is None else np.where(among, column.codes, 0)
             pods = classes[self.snapshot.pods.klass]
-            self._known[key] = PodCounts(self._locations, pods, column.codes, column.size)
+            self._known[key] = PodCounts(self._locations, pods, domains, column.size)
         return self._known[key]
 
 
@@ -222,11 +261,11 @@ class Neighbours(NodeResourceState):
 
     def _make(self, c: PodClass) -> Rules | None:
         terms, counts = self._counts.terms, self._counts
-        near = required_near(c.template.affinity)
+        near = [resolved(term, c.labels) for term in required_near(c.template.affinity)]
         friends = np.logical_and.reduce([terms.selects(term, c.namespace) for term in near]) if near else None
         keys = list(dict.fromkeys(term.topology_key for term in near))
         apart = tuple(
-            counts.of(terms.selects(term, c.namespace), term.topology_key)
+            counts.of(terms.selects(resolved(term, c.labels), c.namespace), term.topology_key)
             for term in required_apart(c.template.affinity)
         )
         rules = Rules(
@@ -275,7 +314,7 @@ class Preferences:
     def _make(self, c: PodClass) -> list[tuple[int, PodCounts]]:
         terms, counts = self._counts.terms, self._counts.of
         own = [
-            (weight, counts(terms.selects(term, c.namespace), term.topology_key))
+            (weight, counts(terms.selects(resolved(term, c.labels), c.namespace), term.topology_key))
             for weight, term in preferred(c.template.affinity)
         ]
         return own + [(term.weight, counts(term.owners, term.topology_key)) for term in terms.preferring(c.row)]

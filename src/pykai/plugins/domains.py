@@ -29,9 +29,9 @@ from pykai.kernels.domains import (
     within,
 )
 from pykai.model.gangs import TopologyRequirement
-from pykai.model.nodes import NodeTable
 from pykai.model.pods import PodClass
 from pykai.model.resources import GPU, MEMORY, PODS, Column, Mask, Rows
+from pykai.model.snapshot import NodeTable
 
 Kind = tuple[tuple[int, ...], int]
 """Rows of classes, and how many pods where that matters."""
@@ -62,22 +62,24 @@ class Depths:
         return range(self.deepest, max(self.required, common) - 1, -1)
 
 
-def depths(topologies: Mapping[str, Sequence[str]], wish: TopologyRequirement, sub_group: str) -> Depths:
+def depths(topologies: Mapping[str, Sequence[str]], requirement: TopologyRequirement, sub_group: str) -> Depths:
     """Where the levels are that a constraint of a sub-group names; without a name it is the whole workload's."""
-    if wish.topology not in topologies:
-        raise ConstraintError(f"Requested topology {wish.topology} does not exist")
-    if not wish.required and not wish.preferred:
+    if requirement.topology not in topologies:
+        raise ConstraintError(f"Requested topology {requirement.topology} does not exist")
+    if not requirement.required and not requirement.preferred:
         whom = f"subgroup {sub_group}" if sub_group else "workload"
-        raise ConstraintError(f"no topology constraints were found for {whom}, with topology name {wish.topology}")
+        raise ConstraintError(
+            f"no topology constraints were found for {whom}, with topology name {requirement.topology}"
+        )
     who = f"sub-group {sub_group}" if sub_group else "workload"
-    known = {"": 0, **{level: depth for depth, level in enumerate(topologies[wish.topology], start=1)}}
-    for kind, level in (("required", wish.required), ("preferred", wish.preferred)):
+    known = {"": 0, **{level: depth for depth, level in enumerate(topologies[requirement.topology], start=1)}}
+    for kind, level in (("required", requirement.required), ("preferred", requirement.preferred)):
         if level not in known:
             raise ConstraintError(
                 f"topology constraint error: {who} specified '{level}' as the {kind} topology constraint level, "
-                f"but the topology tree '{wish.topology}' does not contain a level with this name"
+                f"but the topology tree '{requirement.topology}' does not contain a level with this name"
             )
-    return Depths(known[wish.required], known[wish.preferred])
+    return Depths(known[requirement.required], known[requirement.preferred])
 
 
 # -------------------------------------------------------------------------------------------------------------- request
@@ -178,7 +180,7 @@ def _free_portions(trial: Trial, node: int, capacity: float) -> float:
 
 def _sharable(trial: Trial, c: PodClass, node: int, capacity: float) -> int:
     """How many shared devices of a node still hold a pod of the class."""
-    return len(with_room(trial.shares[node], trial.share_memory(c, node), capacity))
+    return len(with_room(trial.shares[node], trial.share_memory(c, node), capacity, c.compute_mode))
 
 
 # --------------------------------------------------------------------------------------------------------- domain usage
@@ -236,8 +238,8 @@ class DomainRoom:
         places = layout.places(set(touched[self._read :]))
         self._read = len(touched)
         if places:
-            news = np.array(places)
-            self.figures[:, news] = figures_of(self._trial, self._ask, layout.tree.order.take(news))
+            moved = np.array(places)
+            self.figures[:, moved] = figures_of(self._trial, self._ask, layout.tree.order.take(moved))
             domains = {self._around[at] for at in places}
             self.changed.extend(domains)
             sum_again(layout.tree, self.figures, self.sums, domains)

@@ -16,6 +16,7 @@ import numpy as np
 from pykai.engine.cycle import Cycle
 from pykai.engine.plugin_api import Refusal
 from pykai.engine.queues import human
+from pykai.engine.reasons import Token, rank
 from pykai.model.pods import PodClass
 from pykai.model.resources import CPU, GPU, MEMORY, MIG_PREFIX, PODS, Column, scale
 from pykai.model.snapshot import Snapshot
@@ -28,10 +29,13 @@ _STORAGE = ("storage", "ephemeral-storage")
 
 
 class Condition(Protocol):
-    """One thing that must hold; `name` is how it appears in the refusal."""
+    """One thing that must hold; `name` is how it appears in the refusal, `token` what kind of reason it is."""
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def token(self) -> str: ...
 
     def problem(self, cycle: Cycle, pod: int) -> str | None:
         """What is wrong, in one sentence without the full stop; None where nothing is."""
@@ -50,12 +54,14 @@ class SchedulingConditions:
         row = cycle.trial.klass[pod]
         if row in passed:
             return None
-        lines = [f"{c.name}: {problem}." for c in self.conditions if (problem := c.problem(cycle, pod)) is not None]
-        if not lines:
+        problems = [(c, problem) for c in self.conditions if (problem := c.problem(cycle, pod)) is not None]
+        if not problems:
             passed.add(row)
             return None
         title = cycle.snapshot.pods.title(pod)
-        return Refusal("\n".join([f"Scheduling conditions were not met for pod {title}:", *lines]), lasting=True)
+        lines = [f"{c.name}: {problem}." for c, problem in problems]
+        token = min([c.token for c, _ in problems], key=rank)
+        return Refusal("\n".join([f"Scheduling conditions were not met for pod {title}:", *lines]), True, token)
 
 
 def _passed_classes(_: Cycle) -> set[int]:
@@ -68,6 +74,7 @@ class MaxNodePoolResources:
     """Some node of the pool, if empty, has as much as the pod asks for: of each resource for itself."""
 
     name: str = "MaxNodePoolResources"
+    token: ClassVar[str] = Token.TOO_LARGE
 
     def problem(self, cycle: Cycle, pod: int) -> str | None:
         snapshot, c = cycle.snapshot, cycle.trial.of_class(pod)
@@ -118,6 +125,7 @@ class ConfigMaps:
     """Every ConfigMap the pod cannot start without exists; those made for its GPU share come with the binding."""
 
     name: str = "ConfigMap"
+    token: ClassVar[str] = Token.MISSING_OBJECT
 
     def problem(self, cycle: Cycle, pod: int) -> str | None:
         c = cycle.trial.of_class(pod)

@@ -19,12 +19,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 from pykai.model.status import Status
 from pykai.objects import units
 
 if TYPE_CHECKING:
     from pykai.engine.cycle import Cycle
     from pykai.engine.scenario import Scenario
+    from pykai.model.resources import Mask, Rows
     from pykai.model.snapshot import Snapshot
 
 Method = Literal["lca", "queue"]
@@ -132,7 +135,7 @@ class MinRuntime:
         return {seconds for seconds in stated if seconds}
 
     def judges(self, cycle: Cycle, action: str) -> bool:
-        """Only where somebody set a minimum for this kind of eviction."""
+        """Only where a queue sets a minimum for this kind of eviction."""
         queues = cycle.snapshot.queues
         if action == "preempt":
             return self.policy.preempt > 0 or any(queues.preempt_min_runtime)
@@ -142,9 +145,20 @@ class MinRuntime:
         """Protected workloads are no candidates, unless they hold more than their minimum."""
         if not self._protected(cycle, action, gang, victim):
             return True
-        trial, gangs = cycle.trial, cycle.snapshot.gangs
-        podsets = gangs.podsets(victim)
-        return is_elastic([trial.active_allocated[row] for row in podsets], [gangs.podset_min[row] for row in podsets])
+        return _has_surplus(cycle, victim)
+
+    def may_evict_column(self, cycle: Cycle, action: str, gang: int, victims: Rows) -> Mask:
+        """The same of many."""
+        gangs, runtimes = cycle.snapshot.gangs, cycle.state(self._runtimes)
+        queues, of_queue = np.unique(gangs.columns.queue[victims], return_inverse=True)
+        if action == "preempt":
+            minimum = [runtimes.preempt_min_runtime(queue) for queue in queues.tolist()]
+        else:
+            minimum = [runtimes.reclaim_min_runtime(gangs.queue[gang], queue) for queue in queues.tolist()]
+        seconds, started = np.array(minimum)[of_queue], gangs.columns.last_start[victims]
+        allowed = (seconds <= 0) | (cycle.now >= started + seconds)
+        allowed[~allowed] = [_has_surplus(cycle, victim) for victim in victims[~allowed].tolist()]
+        return np.asarray(allowed)
 
     def justified(self, cycle: Cycle, scenario: Scenario) -> bool:
         """Of protected workloads only what is beyond the minimum may go, or move."""
@@ -158,6 +172,10 @@ class MinRuntime:
         )
 
     def _protected(self, cycle: Cycle, action: str, gang: int, victim: int) -> bool:
+        return self.protected_until(cycle, action, gang, victim) is not None
+
+    def protected_until(self, cycle: Cycle, action: str, gang: int, victim: int) -> float | None:
+        """The end of the victim's minimum run time; None where it has passed, or there is none."""
         gangs = cycle.snapshot.gangs
         runtimes = cycle.state(self._runtimes)
         if action == "preempt":
@@ -165,13 +183,22 @@ class MinRuntime:
         elif action == "reclaim":
             minimum = runtimes.reclaim_min_runtime(gangs.queue[gang], gangs.queue[victim])
         else:
-            return False
+            return None
         started = gangs.last_start(victim) if minimum > 0 else None
-        return started is not None and protected(started, minimum, cycle.now)
+        return started + minimum if started is not None and protected(started, minimum, cycle.now) else None
 
     def _runtimes(self, cycle: Cycle) -> MinRuntimes:
         queues = cycle.snapshot.queues
         return MinRuntimes(queues.parent, queues.preempt_min_runtime, queues.reclaim_min_runtime, self.policy)
+
+
+def _has_surplus(cycle: Cycle, gang: int) -> bool:
+    """Whether the gang has more pods than its minimum in some pod set."""
+    active, gangs = cycle.trial.active_allocated, cycle.snapshot.gangs
+    rows = gangs.podsets(gang)
+    if len(rows) == 1:
+        return bool(active[rows[0]] > gangs.podset_min[rows[0]])
+    return is_elastic([active[row] for row in rows], [gangs.podset_min[row] for row in rows])
 
 
 def _keeps_minimum(cycle: Cycle, gang: int, victims: Sequence[int]) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from msgspec import json
@@ -17,13 +18,12 @@ from msgspec import json
 from pykai.engine.cycle import Cycle
 from pykai.engine.plugin_api import ANY, NodeResourceState, QuotaPolicy, Rejection
 from pykai.kernels.selectors import meeting
-from pykai.model.nodes import NodeTable
 from pykai.model.pods import GpuKind, PodClass
 from pykai.model.resources import Column, Mask, Rows
-from pykai.model.snapshot import Snapshot
+from pykai.model.snapshot import CORDONED, NodeTable, Snapshot
 from pykai.model.status import IS_ACTIVE_USED
-from pykai.objects.kinds import Taint
-from pykai.objects.pod_template import Expression, PodTemplate, Toleration
+from pykai.objects.kinds import Expression, Taint
+from pykai.objects.pod_template import PodTemplate, Toleration
 from pykai.plugins import node_labels
 
 LEGACY_MIG = "Legacy MIG jobs cannot be scheduled on node"
@@ -39,6 +39,7 @@ NO_GPU_WORKER = "gpu task can't run on non gpu nodes"
 OVER_QUOTA = "node does not have enough capacity. Reason: {}, Details: {}"
 NO_CPU_WORKER = "cpu task can't run on non cpu nodes"
 
+CORDON_TAINT = (Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule"),)
 _REPELLING = ("NoSchedule", "NoExecute")
 
 
@@ -108,16 +109,40 @@ class GpuMemoryKnown:
         return _where(UNKNOWN_GPU_MEMORY, ~snapshot.nodes.gpu_memory_known)
 
 
+@dataclass(frozen=True)
+class FractionsReady:
+    """In the mode NvFractions a share goes only where the node reports that its GPUs can be shared."""
+
+    def class_key(self, snapshot: Snapshot, pod_class: PodClass) -> Hashable:
+        return pod_class.shared
+
+    def rejections(self, snapshot: Snapshot, pod_class: PodClass) -> Iterable[Rejection]:
+        return snapshot.nodes.derived(not_ready_for_fractions) if pod_class.shared else ()
+
+
+def not_ready_for_fractions(nodes: NodeTable) -> list[Rejection]:
+    """Why nodes take no shares, and which."""
+    masks: dict[str, Mask] = {}
+    for node, reason in enumerate(nodes.fractions):
+        if reason:
+            masks.setdefault(reason, np.zeros(len(nodes), dtype=bool))[node] = True
+    return list(masks.items())
+
+
 # -------------------------------------------------------------------------------------------------- state of the node
 @dataclass(frozen=True)
 class NodeConditions:
-    """Nodes that are cordoned, not ready or under pressure take nothing."""
+    """Nodes that are not ready or under pressure take nothing, cordoned ones only pods that tolerate the taint
+    `node.kubernetes.io/unschedulable`."""
 
     def class_key(self, snapshot: Snapshot, pod_class: PodClass) -> Hashable:
-        return ANY
+        return tolerated(CORDON_TAINT, pod_class.template.tolerations) if pod_class.template.tolerations else False
 
     def rejections(self, snapshot: Snapshot, pod_class: PodClass) -> Iterable[Rejection]:
-        return snapshot.nodes.derived(not_ready)
+        found = snapshot.nodes.derived(not_ready)
+        if not self.class_key(snapshot, pod_class):
+            return found
+        return [(reason, mask) for reason, mask in found if reason != CORDONED]
 
 
 def not_ready(nodes: NodeTable) -> list[Rejection]:
@@ -137,29 +162,36 @@ class Taints:
         return tuple([(t.key, t.operator, t.value, t.effect) for t in tolerations]) if tolerations else ANY
 
     def rejections(self, snapshot: Snapshot, pod_class: PodClass) -> Iterable[Rejection]:
-        groups = snapshot.nodes.derived(taint_groups)
-        if len(groups.lists) == 1:
-            return ()
-        tolerations = pod_class.template.tolerations
-        return _where(UNTOLERATED, np.array([not tolerated(taints, tolerations) for taints in groups.lists])[groups.of])
+        mask = untolerated_nodes(snapshot, pod_class.template.tolerations)
+        return () if mask is None else _where(UNTOLERATED, mask)
+
+
+def untolerated_nodes(snapshot: Snapshot, tolerations: Sequence[Toleration]) -> Mask | None:
+    """The nodes with a taint that keeps pods away which do not tolerate it; None: no node has one."""
+    groups = snapshot.nodes.derived(taint_groups)
+    if len(groups.lists) == 1:
+        return None
+    return np.asarray(np.array([not tolerated(taints, tolerations) for taints in groups.lists])[groups.of])
 
 
 @dataclass(frozen=True, eq=False)
 class TaintGroups:
-    """Distinct lists of repelling taints, the empty one first, and which one each node has."""
+    """Distinct lists of taints with some effects, the empty one first, and which one each node has."""
 
     lists: list[tuple[Taint, ...]]
     of: Rows
 
 
 def taint_groups(nodes: NodeTable) -> TaintGroups:
+    """Taints that keep pods away."""
+    return grouped_taints(nodes, _REPELLING)
+
+
+def grouped_taints(nodes: NodeTable, effects: Sequence[str]) -> TaintGroups:
     rows: dict[tuple[Taint, ...], int] = {(): 0}
-    of = [rows.setdefault(_repelling(some), len(rows)) if some else 0 for some in nodes.taints]
+    kept = (tuple(taint for taint in some if taint.effect in effects) if some else () for some in nodes.taints)
+    of = [rows.setdefault(taints, len(rows)) for taints in kept]
     return TaintGroups(list(rows), np.array(of, dtype=np.int64))
-
-
-def _repelling(taints: Sequence[Taint]) -> tuple[Taint, ...]:
-    return tuple(taint for taint in taints if taint.effect in _REPELLING)
 
 
 def tolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> bool:
@@ -191,16 +223,21 @@ class NodeAffinity:
         return json.encode((template.node_selector, affinity and affinity.required))
 
     def rejections(self, snapshot: Snapshot, pod_class: PodClass) -> Iterable[Rejection]:
-        template: PodTemplate = pod_class.template
-        affinity = template.affinity.node_affinity
-        required = affinity.required if affinity else None
-        if not template.node_selector and required is None:
-            return ()
-        pairs = [Expression(key=key, operator="In", values=[value]) for key, value in template.node_selector.items()]
-        mask = meeting(snapshot.nodes.derived(node_labels.labels), pairs)
-        if required is not None:
-            mask &= node_labels.in_terms(snapshot, required.node_selector_terms)
-        return _where(NO_AFFINITY, ~mask)
+        mask = selected_nodes(snapshot, pod_class.template)
+        return () if mask is None else _where(NO_AFFINITY, ~mask)
+
+
+def selected_nodes(snapshot: Snapshot, template: PodTemplate) -> Mask | None:
+    """The nodes that node selector and required node affinity name; None: all."""
+    affinity = template.affinity.node_affinity
+    required = affinity.required if affinity else None
+    if not template.node_selector and required is None:
+        return None
+    pairs = [Expression(key=key, operator="In", values=[value]) for key, value in template.node_selector.items()]
+    mask = meeting(snapshot.nodes.derived(node_labels.labels), pairs)
+    if required is not None:
+        mask &= node_labels.in_terms(snapshot, required.node_selector_terms)
+    return mask
 
 
 @dataclass(frozen=True)
@@ -240,7 +277,19 @@ class QuotaByDevice(NodeResourceState):
         self._quota = quota
 
     def concerns(self, pod_class: PodClass) -> bool:
-        return pod_class.gpu_kind in (GpuKind.MEMORY, GpuKind.MIG)
+        return pod_class.gpu_kind in (GpuKind.MEMORY, GpuKind.MIG) and pod_class.row in self._bounded
+
+    @cached_property
+    def _bounded(self) -> set[int]:
+        """Classes of such pods, some of whom limits or quotas may keep from a node."""
+        cycle, pods = self._cycle, self._cycle.snapshot.pods
+        bounded = getattr(self._quota, "bounded", lambda *_: True)
+        by_size = np.array([c.gpu_kind in (GpuKind.MEMORY, GpuKind.MIG) for c in pods.classes], dtype=bool)
+        rows = (
+            np.flatnonzero(by_size[pods.klass] & (pods.gang >= 0)) if len(pods.klass) else np.empty(0, dtype=np.int64)
+        )
+        pairs = dict.fromkeys(zip(pods.klass[rows].tolist(), pods.gang[rows].tolist(), strict=True))
+        return {klass for klass, gang in pairs if bounded(cycle, gang)}
 
     def infeasible(self, pod: int) -> Iterable[Rejection]:
         trial, gang = self._cycle.trial, self._cycle.trial.gang[pod]

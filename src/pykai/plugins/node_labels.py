@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pykai.kernels.selectors import LabelColumns, in_some_term
-from pykai.model.nodes import NodeTable
 from pykai.model.resources import Mask
-from pykai.model.snapshot import Snapshot
+from pykai.model.snapshot import NodeTable, Snapshot
 from pykai.objects.pod_template import NodeTerm
 
 NAME_FIELD = "metadata.name"

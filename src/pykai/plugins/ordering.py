@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from pykai.model.resources import Column, Rows
+from pykai.model.pods import PodClass
+from pykai.model.resources import GPU, Column, Rows
+from pykai.model.snapshot import Snapshot
+from pykai.model.status import IS_ACTIVE_ALLOCATED, Status
 from pykai.objects import names
 
 if TYPE_CHECKING:
@@ -33,6 +36,46 @@ class Priority:
 
     def gang_column(self, trial: Trial, gangs: Rows) -> Column:
         return -trial.snapshot.gangs.columns.priority[gangs]
+
+
+@dataclass(frozen=True)
+class GpuJobOrder:
+    """Of gangs of equal priority the one that requests more GPUs first, or the one that requests fewer."""
+
+    smaller_first: bool = False
+
+    def gang_key(self, trial: Trial, gang: int) -> float:
+        return float(self.gang_column(trial, np.array([gang]))[0])
+
+    def gang_column(self, trial: Trial, gangs: Rows) -> Column:
+        gpus = trial.snapshot.derived(requested_gpus)[gangs]
+        size = gpus if self.smaller_first else -gpus
+        return np.asarray(size - trial.snapshot.derived(priority_ranks)[gangs] * MORE_THAN_GPUS)
+
+
+MORE_THAN_GPUS = 2.0**24
+"""No gang requests so many GPUs."""
+
+
+def priority_ranks(snapshot: Snapshot) -> Rows:
+    """By gang: how many different priorities are lower than its own."""
+    return np.asarray(np.unique(snapshot.gangs.columns.priority, return_inverse=True)[1].reshape(-1))
+
+
+def requested_gpus(snapshot: Snapshot) -> Column:
+    """By gang: the GPUs of its pods that have not ended and do not leave."""
+    pods = snapshot.pods
+    alive = np.isin(pods.status, [Status.PENDING, Status.GATED]) | np.array(IS_ACTIVE_ALLOCATED)[pods.status]
+    rows = np.flatnonzero(alive & (pods.gang >= 0))
+    each = np.array([_gpus(snapshot, c) for c in pods.classes])
+    return np.bincount(pods.gang[rows], weights=each[pods.klass[rows]], minlength=len(snapshot.gangs)).astype(float)
+
+
+def _gpus(snapshot: Snapshot, c: PodClass) -> float:
+    """The GPUs that a pod requests: devices or shares of them, parts of devices by memory, MIG instances by size."""
+    mig = sum(float(c.request[row]) * each for row, each in snapshot.space.mig_rows().items())
+    memory = snapshot.max_gpu_memory
+    return float(c.request[GPU]) + mig + (c.devices * c.memory_mib / memory if c.memory_mib and memory else 0.0)
 
 
 @dataclass(frozen=True)

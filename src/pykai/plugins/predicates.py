@@ -13,6 +13,7 @@ from pykai.model.status import Status
 from pykai.plugins.affinity import RequiredPodAffinity
 from pykai.plugins.gates import ConfigMaps, MaxNodePoolResources, SchedulingConditions
 from pykai.plugins.node_filters import (
+    FractionsReady,
     GpuMemoryKnown,
     GpuOffer,
     NodeAffinity,
@@ -23,7 +24,9 @@ from pykai.plugins.node_filters import (
 )
 from pykai.plugins.ports import HostPorts
 from pykai.plugins.scoring import AVAILABLE_NOW
+from pykai.plugins.spread import TopologySpread
 from pykai.plugins.storage import StoragePools
+from pykai.plugins.volume_limits import AttachLimits, ExclusiveClaims
 from pykai.plugins.volumes import ClaimsExist, VolumeChoice, VolumeReach
 
 
@@ -46,6 +49,8 @@ class LateStart:
         available: Rows | None = None
         score: Column | None = None
         for state in cycle.resources.of_class(c).waiting:
+            if not state.may_wait():
+                continue
             if available is None:
                 available = np.flatnonzero(cycle.rankings.of(c).fits_now)
             waits = state.must_wait(pod, available)
@@ -61,13 +66,17 @@ PREDICATES: tuple[object, ...] = (
     NodeQuota(),
     GpuOffer(),
     GpuMemoryKnown(),
+    FractionsReady(),
     NodeConditions(),
     Taints(),
     NodeAffinity(),
     HostPorts(),
     RequiredPodAffinity(),
+    TopologySpread(),
     VolumeReach(),
     VolumeChoice(),
+    ExclusiveClaims(),
+    AttachLimits(),
     WorkerRole(),
     LateStart(),
 )

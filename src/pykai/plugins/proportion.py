@@ -9,7 +9,7 @@ import numpy as np
 
 from pykai.engine import queues as rules
 from pykai.engine.cycle import Cycle
-from pykai.engine.queues import Claim, OverCapacity, QueueBook, QueueKey, Taking, Triple
+from pykai.engine.queues import Claim, OverCapacity, QueueBook, Taking, Triple
 from pykai.engine.scenario import Scenario
 from pykai.kernels.fairshare import QueueColumns, fair_shares
 from pykai.model.resources import GPU, Column
@@ -17,10 +17,12 @@ from pykai.model.resources import GPU, Column
 
 @dataclass(frozen=True)
 class Proportion:
-    """`k`: how strongly past use counts; `saturation`: how much richer than its victims a reclaimer may become."""
+    """`k`: how strongly past use counts; `saturation`: how much richer than its victims a reclaimer may become;
+    `priority_in_quota`: whether a queue within its quota may reclaim from any queue of lower priority."""
 
     k: float = 1.0
     saturation: float = 1.0
+    priority_in_quota: bool = False
 
     def fair_shares(self, cycle: Cycle) -> Column:
         queues = cycle.snapshot.queues
@@ -40,16 +42,21 @@ class Proportion:
         shares[GPU] = np.round(shares[GPU], 4)  # as exact as the ledgers: a share must not miss what is held by 2e-16
         return shares
 
-    def queue_key(self, book: QueueBook, queue: int, request: Sequence[float], victims: Sequence[float]) -> QueueKey:
-        return rules.queue_key(book, queue, request, victims)
+    queue_key = staticmethod(rules.queue_key)
 
     def over_capacity(self, cycle: Cycle, gang: int, request: Triple) -> OverCapacity | None:
         """The first limit or quota on the way to the root that the gang would break."""
         gangs = cycle.snapshot.gangs
         over = rules.over_limit(cycle.book, gangs.queue[gang], request)
-        if over is None and not gangs.preemptible[gang]:
+        if over is None and not cycle.trial.adds_preemptible(gang):
             over = rules.over_non_preemptible_quota(cycle.book, gangs.queue[gang], request)
         return over
+
+    def bounded(self, cycle: Cycle, gang: int) -> bool:
+        queue, book = cycle.snapshot.gangs.queue[gang], cycle.book
+        return queue >= 0 and bool(
+            book.limits[queue] or (book.quotas[queue] and not cycle.snapshot.gangs.preemptible[gang])
+        )
 
     def can_reclaim(self, cycle: Cycle, gang: int, request: Triple) -> bool:
         return rules.can_reclaim(cycle.book, self._claim(cycle, gang, request))
@@ -68,7 +75,7 @@ class Proportion:
 
     def _claim(self, cycle: Cycle, gang: int, request: Triple) -> Claim:
         gangs = cycle.snapshot.gangs
-        return Claim(gangs.queue[gang], request, gangs.preemptible[gang])
+        return Claim(gangs.queue[gang], request, cycle.trial.adds_preemptible(gang))
 
 
 def _losses(cycle: Cycle, scenario: Scenario) -> rules.Blocks:

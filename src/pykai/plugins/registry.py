@@ -15,11 +15,16 @@ from typing import Any
 from pykai.engine.plugin_api import gaps
 from pykai.plugins import ordering, scoring
 from pykai.plugins.affinity import PreferredPodAffinity
+from pykai.plugins.backgroundpods import BackgroundPods
+from pykai.plugins.disruption_budgets import DisruptionBudgets
 from pykai.plugins.dra import DynamicResources
 from pykai.plugins.minruntime import MinRuntime, MinRuntimePolicy
+from pykai.plugins.nominated import NominatedNode, ReservedForOthers
 from pykai.plugins.numa import Numa
 from pykai.plugins.predicates import PREDICATES
+from pykai.plugins.preferences import PreferNoSchedule, PreferredNodeAffinity
 from pykai.plugins.proportion import Proportion
+from pykai.plugins.spread import SoftSpread
 from pykai.plugins.topology import Topology
 from pykai.plugins.victim_choices import FewNodes, OneNode
 
@@ -52,7 +57,25 @@ def _proportion(arguments: Arguments) -> Made:
     saturation = _number(
         arguments, "relcaimerSaturationMultiplier", _number(arguments, "reclaimerSaturationMultiplier", 1.0)
     )
-    return (Proportion(k=max(_number(arguments, "kValue", 1.0), 0.0), saturation=max(saturation, 1.0)),)
+    k = max(_number(arguments, "kValue", 1.0), 0.0)
+    return (
+        Proportion(
+            k, max(saturation, 1.0), _choice(arguments, "queuePriorityInQuotaReclaim", ("false", "true")) == "true"
+        ),
+    )
+
+
+def _choice(arguments: Arguments, key: str, choices: tuple[str, ...]) -> str:
+    """One of the choices, the first if absent."""
+    value = arguments.get(key, choices[0])
+    if value not in choices:
+        raise ValueError(f"arguments.{key}: {value!r} is not one of {', '.join(choices)}")
+    return value
+
+
+def _gpu_job_order(arguments: Arguments) -> Made:
+    mode = _choice(arguments, "mode", ("prefer-larger", "prefer-smaller"))
+    return (ordering.GpuJobOrder(smaller_first=mode == "prefer-smaller"),)
 
 
 def _nothing(_: Arguments) -> Made:
@@ -68,6 +91,7 @@ PLUGINS: dict[str, Callable[[Arguments], Made]] = {
     "predicates": lambda _: PREDICATES,
     "proportion": _proportion,
     "priority": lambda _: (ordering.Priority(),),
+    "gpujoborder": _gpu_job_order,
     "elastic": lambda _: (ordering.Elastic(),),
     "kubeflow": lambda _: (ordering.Kubeflow(),),
     "ray": lambda _: (ordering.Ray(),),
@@ -78,15 +102,18 @@ PLUGINS: dict[str, Callable[[Arguments], Made]] = {
     "gpupack": lambda _: (scoring.GpuPack(),),
     "gpuspread": lambda _: (scoring.GpuSpread(),),
     "resourcetype": lambda _: (scoring.ResourceType(),),
-    "nominatednode": lambda _: (scoring.NominatedNode(),),
+    "nominatednode": lambda _: (NominatedNode(), ReservedForOthers()),
     "nodeplacement": _node_placement,
     "podaffinity": lambda _: (PreferredPodAffinity(),),
+    "preferences": lambda _: (PreferredNodeAffinity(), PreferNoSchedule(), SoftSpread()),
     "dynamicresources": lambda _: (DynamicResources(),),
     "numa": lambda arguments: (Numa.from_arguments(arguments),),
+    "disruptionbudgets": lambda arguments: DisruptionBudgets.from_arguments(arguments),
     "minruntime": lambda arguments: (MinRuntime(MinRuntimePolicy.from_arguments(arguments)),),
     "topology": lambda _: (Topology(),),
     "snapshot": _nothing,
     "reflectjoborder": _nothing,
+    "backgroundpods": lambda arguments: (BackgroundPods.from_arguments(arguments),),
     "sg-nodelocalgreedy": lambda _: (OneNode(),),
     "sg-multinodegang": lambda _: (FewNodes(),),
 }
@@ -102,6 +129,8 @@ BUILT_IN = (
     "gpusharingorder",
     "gpupack",
     "resourcetype",
+    "podaffinity",
+    "preferences",
     "subgrouporder",
     "taskorder",
     "nominatednode",
@@ -110,6 +139,7 @@ BUILT_IN = (
     "minruntime",
     "topology",
     "snapshot",
+    "backgroundpods",
     "sg-nodelocalgreedy",
     "sg-multinodegang",
 )

@@ -16,7 +16,6 @@ from pykai.engine.plugin_api import ANY
 from pykai.model.resources import CPU, GPU, Column
 
 if TYPE_CHECKING:
-    from pykai.engine.cycle import Cycle
     from pykai.engine.plugin_api import NodeLook
     from pykai.model.pods import PodClass
 
@@ -24,7 +23,6 @@ PACKED = 9.0
 CPU_ONLY_NODE = 10.0
 AVAILABLE_NOW = 1_000.0
 SHARED_DEVICE = 10_000.0
-NOMINATED = 10_000_000.0
 
 STRATEGIES = ("binpack", "spread")
 
@@ -44,7 +42,7 @@ class Pack:
         return deciding_resource(pod_class) if _concerns(self, pod_class) else None
 
     def relative(self, measure: Column, low: float, high: float) -> Column:
-        """Nodes without a measure score 0, and so does everybody when nobody has anything free."""
+        """Nodes without a measure score 0, and so do all when none has anything free."""
         if not high > 0:
             return np.zeros(len(measure))
         if high > low:
@@ -143,20 +141,3 @@ class GpuSpread:
 
     def device_score(self, used_portion: float) -> float:
         return 1 - used_portion
-
-
-@dataclass(frozen=True)
-class NominatedNode:
-    """The node that the pod's status names, before all others."""
-
-    def concerns(self, cycle: Cycle, pod_class: PodClass) -> bool:
-        return True
-
-    def pod_score(self, cycle: Cycle, pod: int) -> Column | None:
-        name = cycle.snapshot.pods.objects[pod].status.nominated_node_name
-        nodes = cycle.snapshot.nodes
-        if not name or (row := nodes.rows.get(name)) is None:
-            return None
-        score = np.zeros(len(nodes))
-        score[row] = NOMINATED
-        return score

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from pykai.engine.plugin_api import NodeSets
-from pykai.engine.reasons import POD_ERRORS, GangError
+from pykai.engine.reasons import POD_ERRORS, GangError, Token
 from pykai.kernels.domains import position_scores
 from pykai.model.gangs import PodSet, SubGroupSet, TopologyRequirement
 from pykai.model.pods import PodClass
@@ -35,31 +35,33 @@ TITLES = {CPU: "CPU cores", MEMORY: "memory", GPU: "GPUs"}
 class Topology:
     """Node sets by domain, and scores that draw what exceeds one preferred domain to the emptier ones."""
 
+    trees_only: ClassVar[bool] = True
+
     def subsets(self, cycle: Cycle, gang: int, group: Group, pods: Sequence[int], nodes: Rows | None) -> NodeSets:
-        wish = group.topology
-        if wish is None or not wish.topology:
+        requirement = group.topology
+        if requirement is None or not requirement.topology:
             return NodeSets([nodes])
         usage = cycle.state(TopologyUsage.open)
         try:
-            wanted = depths(cycle.snapshot.topologies, wish, group.name)
+            wanted = depths(cycle.snapshot.topologies, requirement, group.name)
         except ConstraintError as error:
-            return NodeSets((), [GangError(POD_ERRORS, str(error))])
-        domains = Candidates.of(usage.usage(wish.topology, nodes), usage.request(pods), wanted)
-        return node_sets(Member(cycle, gang, group, wish), domains)
+            return NodeSets((), [GangError(POD_ERRORS, str(error), token=Token.NO_TOPOLOGY)])
+        domains = Candidates.of(usage.usage(requirement.topology, nodes), usage.request(pods), wanted)
+        return node_sets(Member(cycle, gang, group, requirement), domains)
 
     def domains(self, cycle: Cycle, gang: int, group: Group) -> Rows | None:
         """By node: its domain of the required level; only that of the members that have a place already counts."""
-        wish = group.topology
-        if wish is None or not wish.required:
+        requirement = group.topology
+        if requirement is None or not requirement.required:
             return None
         found = np.full(len(cycle.snapshot.nodes), -1)
         try:
-            depth = depths(cycle.snapshot.topologies, wish, group.name).required
+            depth = depths(cycle.snapshot.topologies, requirement, group.name).required
         except ConstraintError:
             return found
-        layout = cycle.state(TopologyUsage.open).usage(wish.topology, None).layout
+        layout = cycle.state(TopologyUsage.open).usage(requirement.topology, None).layout
         found[layout.tree.order] = layout.tree.around[depth]
-        active = [node for node in Member(cycle, gang, group, wish).active_nodes() if node >= 0]
+        active = [node for node in Member(cycle, gang, group, requirement).active_nodes() if node >= 0]
         if active:
             found[~np.isin(found, found[active])] = -1
         return found
@@ -115,7 +117,7 @@ class Member:
     cycle: Cycle
     gang: int
     group: Group
-    wish: TopologyRequirement
+    requirement: TopologyRequirement
 
     @property
     def podsets(self) -> list[int]:
@@ -142,15 +144,16 @@ class Member:
     def domain_id(self, domains: Candidates, depth: int, domain: int) -> str:
         tree, snapshot = domains.layout.tree, self.cycle.snapshot
         labels = snapshot.nodes.labels[int(tree.order[tree.starts[depth][domain]])]
-        return ".".join(labels[level] for level in snapshot.topologies[self.wish.topology][:depth])
+        return ".".join(labels[level] for level in snapshot.topologies[self.requirement.topology][:depth])
 
     def unsatisfied(self, why: str = "") -> GangError:
-        level = self.wish.required or self.wish.preferred
+        level = self.requirement.required or self.requirement.preferred
         sub_group = f", subgroup {self.group.name}" if self.group.name else ""
         return GangError(
             POD_ERRORS,
-            f"topology {self.wish.topology}, requirement {level} couldn't be satisfied for job "
+            f"topology {self.requirement.topology}, requirement {level} couldn't be satisfied for job "
             f"<{self.cycle.snapshot.gangs.title(self.gang)}>{sub_group}{why}",
+            token=Token.TOPOLOGY,
         )
 
 
@@ -184,10 +187,11 @@ def _lacking(member: Member, domains: Candidates, depth: int, shown: Sequence[in
         title = member.domain_id(domains, depth, domain)
         if request.uniform:
             text = f"node-group {title} can allocate only {room[domain]:.0f} of {request.count} required pods"
-            yield GangError(NO_ROOM, text, node_group=title)
+            yield GangError(NO_ROOM, text, node_group=title, token=Token.TOPOLOGY)
         else:
             for row in request.dims[short[:, domain]].tolist():
-                yield GangError(NO_ROOM, _short_of(member.cycle.snapshot.space.names[row], row), node_group=title)
+                text = _short_of(member.cycle.snapshot.space.names[row], row)
+                yield GangError(NO_ROOM, text, node_group=title, token=Token.TOPOLOGY)
 
 
 def _short_of(name: str, row: int) -> str:

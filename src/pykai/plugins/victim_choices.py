@@ -20,7 +20,7 @@ class OneNode:
 
     def worth_a_look(self, found: Accumulated) -> Rows:
         if found.single:
-            return found.where((found.own >= found.room.missing[found.nodes]) & found.goes & found.enough)
+            return found.where((found.own >= found.room.missing[found.nodes]) & found.goes & found.own_enough)
         return found.where((found.total >= found.room.missing[found.nodes]) & found.enough)
 
     def choices(self, found: Accumulated, latest: int, _: Sequence[float]) -> Iterator[list[int]]:

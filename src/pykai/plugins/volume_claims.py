@@ -1,7 +1,8 @@
 """What the volumes of a class of pods stand on: claims that are bound, claims that wait for a node, or a problem.
 
 All of it is read from PersistentVolumeClaim, PersistentVolume and StorageClass objects and holds for a whole class:
-pods of one class name the same claims, and a pod with ephemeral volumes is a class of its own.
+pods of one class name the same claims, or claims bound to volumes that can be used from the same nodes, and a pod with
+ephemeral volumes is a class of its own.
 
 A claim that waits for a node has options: volumes that exist, on the nodes their own node affinity allows, and nodes a
 new one can be made for, where the storage class allows it and the driver, if it publishes how much it has left, has
@@ -11,7 +12,7 @@ gives that up.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,19 +20,27 @@ from typing import Any
 import numpy as np
 from msgspec import Struct, convert, json
 
+from pykai.cache.claims import is_bound
 from pykai.kernels.selectors import in_some_term, selected, selects
 from pykai.model.pods import PodClass
 from pykai.model.resources import Mask
-from pykai.model.snapshot import Key, Snapshot
-from pykai.objects.kinds import ABSENT, CSIStorageCapacity, PersistentVolume, PersistentVolumeClaim, StorageClass
-from pykai.objects.pod_template import Expression, LabelSelector, NodeSelectorTerms, NodeTerm
+from pykai.model.snapshot import Key, NodeTable, Snapshot
+from pykai.objects.kinds import (
+    ABSENT,
+    CSIStorageCapacity,
+    Expression,
+    LabelSelector,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
+from pykai.objects.pod_template import NodeSelectorTerms, NodeTerm
 from pykai.objects.units import amount
 from pykai.plugins import node_labels
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 NO_PROVISIONER = ("", "kubernetes.io/no-provisioner")
 FILESYSTEM = "Filesystem"
-BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 WAIT_FOR_POD = "WaitForFirstConsumer"
 UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
@@ -129,11 +138,6 @@ def _problem(snapshot: Snapshot, name: str, claim: PersistentVolumeClaim | None,
     return None
 
 
-def is_bound(claim: PersistentVolumeClaim) -> bool:
-    completed = BIND_COMPLETED in (claim.metadata.annotations or {})
-    return bool(claim.spec.volume_name) and (completed or claim.status.phase == "Bound")
-
-
 def _waits_for_pod(snapshot: Snapshot, claim: PersistentVolumeClaim) -> bool:
     found = storage_class(snapshot, claim)
     return found is not None and found.volume_binding_mode == WAIT_FOR_POD and not claim.spec.volume_name
@@ -168,6 +172,36 @@ def reachable(snapshot: Snapshot, volume: PersistentVolume) -> Mask:
     if raw not in memo:
         memo[raw] = _reachable(snapshot, raw)
     return memo[raw]
+
+
+ZONE, REGION = "topology.kubernetes.io/zone", "topology.kubernetes.io/region"
+_ZONE_LABELS = {  # a volume's label -> those of a node that answer it
+    ZONE: (ZONE,),
+    REGION: (REGION,),
+    "failure-domain.beta.kubernetes.io/zone": ("failure-domain.beta.kubernetes.io/zone", ZONE),
+    "failure-domain.beta.kubernetes.io/region": ("failure-domain.beta.kubernetes.io/region", REGION),
+}
+Zones = tuple[tuple[str, str], ...]
+
+
+def zones_of(volume: PersistentVolume) -> Zones:
+    """The zones and regions that a volume's labels name."""
+    labels = volume.metadata.labels
+    return tuple((key, labels[key]) for key in _ZONE_LABELS if key in labels) if labels else ()
+
+
+def outside(nodes: NodeTable, zones: Zones) -> Mask:
+    """Nodes that are in none of the zones or regions of a volume; one without any such label may be anywhere."""
+    found = np.zeros(len(nodes), dtype=bool)
+    for row, labels in enumerate(nodes.labels):
+        if any(key in labels for key in _ZONE_LABELS):
+            found[row] = not all(_in_zone(labels, key, value) for key, value in zones)
+    return found
+
+
+def _in_zone(labels: Mapping[str, str], key: str, value: str) -> bool:
+    own = next((labels[each] for each in _ZONE_LABELS[key] if each in labels), None)
+    return own is not None and own in value.split("__")
 
 
 def affinity_of(volume: PersistentVolume) -> bytes:
@@ -209,11 +243,11 @@ def _with_reserved(snapshot: Snapshot) -> frozenset[Key]:
 
 def options(snapshot: Snapshot, claim: PersistentVolumeClaim) -> Options:
     """What a claim that waits for a node can be given."""
-    nobody = np.zeros(len(snapshot.nodes), dtype=bool)
+    nowhere = np.zeros(len(snapshot.nodes), dtype=bool)
     volumes = sorted(_candidates(snapshot, claim), key=lambda v: (not _reserved(v, claim), _size(v), v.metadata.name))
     found = tuple((volume.metadata.name, reachable(snapshot, volume)) for volume in volumes)
     if volumes and _reserved(volumes[0], claim):
-        return Options(found[:1], nobody, nobody)
+        return Options(found[:1], nowhere, nowhere)
     allowed = _allowed(snapshot, storage_class(snapshot, claim), claim)
     room = _room(snapshot, claim)
     making = bool((claim.metadata.annotations or {}).get(SELECTED_NODE))
@@ -236,7 +270,7 @@ def _by_class(snapshot: Snapshot) -> dict[str, list[PersistentVolume]]:
 
 
 def _suits(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    """Whether a volume of the right class would do; being reserved for somebody else rules it out."""
+    """Whether a volume of the right class would do; being reserved for another claim rules it out."""
     spec = volume.spec
     return (
         (_reserved(volume, claim) or (spec.claim_ref is None and volume.status.phase in ("", "Available")))
@@ -296,7 +330,7 @@ def _room(snapshot: Snapshot, claim: PersistentVolumeClaim) -> Mask:
 
 
 def publishes_pools(snapshot: Snapshot, found: StorageClass) -> bool:
-    """Whether the driver of a class tells how much storage is left where."""
+    """Whether the driver of a class publishes how much storage is left where."""
     driver = snapshot.objects.csi_drivers.get(found.provisioner)
     return driver is not None and driver.spec.storage_capacity
 

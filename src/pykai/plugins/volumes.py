@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
 from pykai.engine.cycle import Cycle
 from pykai.engine.plugin_api import ANY, NodeResourceState, Rejection
+from pykai.engine.reasons import Token
 from pykai.engine.trial import Trial
 from pykai.model.pods import PodClass
 from pykai.model.resources import Mask
@@ -29,12 +31,15 @@ from pykai.plugins.volume_claims import (
     claims_of,
     options,
     options_key,
+    outside,
     reachable,
+    zones_of,
 )
 
 NO_VOLUME = "node(s) didn't find available persistent volumes to bind"
 NOT_REACHABLE = "node(s) didn't match PersistentVolume's node affinity"
 VOLUME_GONE = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+OTHER_ZONE = "node(s) had no available volume zone"
 NO_ROOM = "node(s) did not have enough free storage"
 
 
@@ -43,6 +48,7 @@ class ClaimsExist:
     """Every claim of the pod exists, and is bound or waits for the pod's node."""
 
     name: str = "VolumeBinding"
+    token: ClassVar[str] = Token.MISSING_OBJECT
 
     def problem(self, cycle: Cycle, pod: int) -> str | None:
         return claims_of(cycle.snapshot, cycle.trial.of_class(pod)).problem
@@ -57,7 +63,7 @@ class VolumeReach:
         if not claims.bound and not claims.delayed:
             return ANY
         volumes = [snapshot.objects.volumes.get(claim.spec.volume_name) for claim in claims.bound]
-        reach = [None if volume is None else affinity_of(volume) for volume in volumes]
+        reach = [None if volume is None else (affinity_of(volume), zones_of(volume)) for volume in volumes]
         return (*reach, *[id(claim_options(snapshot, claim)) for claim in claims.delayed])
 
     def rejections(self, snapshot: Snapshot, pod_class: PodClass) -> Iterable[Rejection]:
@@ -72,6 +78,8 @@ def _rejections(snapshot: Snapshot, claims: PodClaims) -> Iterator[Rejection]:
             yield VOLUME_GONE, np.ones(len(snapshot.nodes), dtype=bool)
         else:
             yield NOT_REACHABLE, ~reachable(snapshot, volume)
+            if zones := zones_of(volume):
+                yield OTHER_ZONE, snapshot.nodes.derived(outside, zones)
     for claim in claims.delayed:
         found = claim_options(snapshot, claim)
         yield NO_ROOM, found.short & ~found.somewhere

@@ -26,6 +26,7 @@ from pykai.model.plan import Bind, Evict, Plan
 from pykai.model.snapshot import Snapshot
 from pykai.objects import names
 from pykai.objects.kinds import BindRequest, Node, ObjectMeta, Pod, PodGroup
+from pykai.objects.nvfractions import compute_mode
 
 Key = tuple[str, str]
 _DEVICES = UUID("6f0d1c52-6a1e-4a53-9d0f-6b2b7a8d3c11")
@@ -50,7 +51,7 @@ class Binding:
 
 
 @dataclass(frozen=True)
-class Eviction:
+class PodDeletion:
     """A pod to delete, and the PodGroup it belongs to."""
 
     pod: Pod
@@ -72,11 +73,11 @@ def bindings(snapshot: Snapshot, plan: Plan, view: ClusterCache) -> list[Binding
     return made
 
 
-def evictions(plan: Plan, view: ClusterCache) -> Iterator[Eviction]:
+def evictions(plan: Plan, view: ClusterCache) -> Iterator[PodDeletion]:
     """The evictions of a plan."""
     pods, groups = view.of(Pod), view.of(PodGroup)
     for evict in plan.evictions:
-        yield Eviction(pods[evict.pod], groups[evict.gang], evict)
+        yield PodDeletion(pods[evict.pod], groups[evict.gang], evict)
 
 
 class DeviceNames:
@@ -116,16 +117,17 @@ def request_body(bind: Bind, pod: Pod, groups: list[str], params: SchedulerParam
             "selectedNode": bind.node,
             "receivedResourceType": bind.resource_type,
             "receivedGPU": {"count": bind.devices, "portion": f"{bind.portion:.2f}"},
-            **_where_given(bind, groups),
+            **_where_given(bind, groups, compute_mode(pod.metadata.annotations) if groups else ""),
         },
     }
 
 
-def _where_given(bind: Bind, groups: list[str]) -> Object:
+def _where_given(bind: Bind, groups: list[str], mode: str) -> Object:
     claims = [{"name": name, "allocation": dict(allocation)} for name, allocation in bind.claims]
     zones = [{"zone": zone, "amount": dict(amount)} for zone, amount in bind.numa_zones]
     optional: Mapping[str, object] = {
         "selectedGPUGroups": groups,
+        "selectedFractionalGpuGroups": [{"id": group, "computeSharingMode": mode} for group in groups],
         "resourceClaimAllocations": claims,
         "extendedResourceClaimAllocation": bind.extended_claim,
         "predictedNUMAZones": zones,

@@ -1,6 +1,6 @@
 """Binds: directly where that is possible, else by a bind request, which is deleted where it has no future.
 
-A bind that fails holds its whole gang for a while: half a gang that starts is worse than one that waits. What an
+A bind that fails holds its whole gang for a while: half a running gang is worse than a pending one. What an
 earlier leader wrote last counts, even if no watch shows it yet: the server is asked once, before the first cycle.
 """
 
@@ -89,7 +89,7 @@ class BindWriter:
 
     def _record(self, binding: Binding, request: BindRequest, params: SchedulerParams) -> None:
         bind, spec = binding.bind, request.spec
-        devices = {"gpu_groups": ",".join(spec.selected_gpu_groups)} if spec.selected_gpu_groups else {}
+        devices = {"gpu_groups": ",".join(spec.gpu_groups)} if spec.gpu_groups else {}
         title, gpus = "/".join(bind.pod), round(bind.devices * bind.portion, 2)
         log.info("pod scheduled", pod=title, node=spec.selected_node, gpus=gpus, **devices)
         where = f"node {spec.selected_node} at node-pool {params.pool_title}"
@@ -142,7 +142,7 @@ class BindWriter:
         try:
             found = await self._in_force(order)
         except ApiError as error:
-            log.warning("bind request not asked about", pod=f"{meta.namespace}/{meta.name}", error=reason(error))
+            log.warning("bind request not read", pod=f"{meta.namespace}/{meta.name}", error=reason(error))
             assumptions.trust_bind(order, self._context.until())
             return
         if found is not None:
@@ -152,7 +152,7 @@ class BindWriter:
             self._context.soon()
 
     async def _in_force(self, order: BindRequest) -> BindRequest | None:
-        """What the server knows of an order: its request, or that its pod is bound; None where it knows neither."""
+        """The server's state of an order: its request, or its bound pod; None if neither exists."""
         api, meta = self._context.access.api, order.metadata
         try:
             found = await api.get(BIND_REQUEST.ref(meta.name, meta.namespace), BindRequest)
@@ -222,7 +222,7 @@ class _BoundPod(Struct, frozen=True):
 
 
 class Takeover:
-    """What the server has at this moment, beside what the watches show."""
+    """The server's current state, beyond the watches."""
 
     def __init__(self, api: Api, cache: ClusterCache, backoff: Backoff) -> None:
         self._api = api
@@ -253,13 +253,13 @@ class Takeover:
         return (_order(pod) for pod in listed if not _is_known(known.get(_key(pod)), pod))
 
     async def _listed(self, ask: Callable[[], Awaitable[Page[T]]]) -> Sequence[T]:
-        """What the server has now, however often it has to be asked."""
+        """The server's current state, retried until it is read."""
         failures = 0
         while True:
             try:
                 return (await ask()).items
             except ApiError as error:
-                log.warning("what an earlier leader wrote is not known yet", error=error.message)
+                log.warning("writes of the previous leader not read yet", error=error.message)
             failures += 1
             await asyncio.sleep(self._backoff.after(failures))
 

@@ -31,6 +31,7 @@ from pykai.kube.codec import decode, encode
 from pykai.kube.errors import ApiError, NotFound
 from pykai.model.params import SchedulerParams
 from pykai.model.snapshot import Snapshot
+from pykai.objects import names
 from pykai.objects.kinds import Pod
 from pykai.scheduler.informers import SOURCES, Source, selection
 
@@ -158,6 +159,8 @@ class SnapshotContext:
     built_in: tuple[str, ...]
     period: float = 1.0
     status_workers: int = 5
+    gpu_sharing_mode: str = ""
+    """That of the whole cluster, where it is known; the scheduler itself knows only if it is NvFractions."""
 
 
 async def write_snapshot(
@@ -263,6 +266,7 @@ def params_document(params: SchedulerParams, about: SnapshotContext) -> Object:
         "detailedFitErrors": params.detailed_fit_errors,
         "updatePodEvictionCondition": params.update_eviction_condition,
         "queueLabelKey": params.queue_label_key,
+        "gpuSharingMode": about.gpu_sharing_mode or (names.NVFRACTIONS if params.nvfractions else ""),
     }
     return {name: value for name, value in given.items() if value}
 

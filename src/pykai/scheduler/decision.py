@@ -17,13 +17,13 @@ from pykai.model.plan import Plan
 from pykai.model.snapshot import Snapshot
 from pykai.objects.kinds import BindRequest, Pod
 from pykai.scheduler import bind_requests
-from pykai.scheduler.bind_requests import Binding, Eviction, targets_missing_node
+from pykai.scheduler.bind_requests import Binding, PodDeletion, targets_missing_node
 from pykai.scheduler.process_memory import gc_disabled
 from pykai.scheduler.status import Conditions, conditions
 
 Key = tuple[str, str]
 Judge = Callable[[Snapshot, Plan], Sequence[object]]
-"""What is wrong with a plan, one item each that can be shown; nothing where it is right."""
+"""The violations of a plan; empty for a valid plan."""
 Usage = Mapping[str, tuple[float, float, float]]
 """Queue name -> normalised use over time of cpu, memory and GPUs."""
 
@@ -38,7 +38,7 @@ class RefusedPlanError(RuntimeError):
 
 
 @dataclass
-class Timings:
+class StepTimings:
     """Milliseconds of the steps around `decide`, whose own ones the plan has. The snapshot is a part of the opening,
     the judge one of the closing."""
 
@@ -51,18 +51,20 @@ class Timings:
 
 @dataclass(frozen=True)
 class Decision:
-    """What a cycle decided, ready to be written."""
+    """The decision of a cycle, ready to be written."""
 
     snapshot: Snapshot
     policy: Policy
     plan: Plan
     bindings: Sequence[Binding]
-    evictions: Sequence[Eviction]
+    evictions: Sequence[PodDeletion]
     conditions: Conditions
     pods: Mapping[Key, Pod]
+    cache: ClusterCache
+    """The objects that were decided on; nothing changes them any more."""
     missing_node: Sequence[BindRequest]
     """Requests of this partition for nodes that are not there."""
-    timings: Timings
+    timings: StepTimings
 
 
 @gc_disabled()
@@ -79,7 +81,7 @@ def make_decision(  # noqa: PLR0913 - what one cycle is made of
 
     `clock`: what bounds searches and times the steps.
     """
-    watch, timings = _Stopwatch(clock), Timings()
+    watch, timings = _Stopwatch(clock), StepTimings()
     snapshot = view.snapshot(now, usage)
     timings.snapshot = watch.read()
     plan = decide(snapshot, policy, now, clock)
@@ -96,6 +98,7 @@ def make_decision(  # noqa: PLR0913 - what one cycle is made of
         evictions=list(bind_requests.evictions(plan, view)),
         conditions=conditions(snapshot, plan),
         pods=view.of(Pod),
+        cache=view,
         missing_node=[request for request in view.of(BindRequest).values() if targets_missing_node(request, view)],
         timings=timings,
     )

@@ -1,4 +1,8 @@
-"""Evictions: the pod is deleted with its own grace period, with an event on its PodGroup that says why."""
+"""Evictions: the pod is deleted with its own grace period; events on it and its PodGroup, and a condition, say why.
+
+With the annotation `kai.scheduler/eviction-strategy: suspend` on the PodGroup its owner is suspended instead, and
+deletes the pods itself. A pod that moves is deleted all the same, because its workload would not be resumed.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +11,17 @@ from functools import partial
 
 import structlog
 
-from pykai.kube.api import Deletion, Patch
-from pykai.kube.errors import ApiError, Conflict, NotFound
+from pykai.cache.requests import gpu_request, pod_amounts
+from pykai.kube.api import Deletion, Object, Patch, Resource
+from pykai.kube.errors import ApiError, BadRequest, Conflict, Forbidden, Invalid, NotFound
 from pykai.kube.resources import POD
 from pykai.model.params import SchedulerParams
 from pykai.objects import names
-from pykai.objects.kinds import Pod
+from pykai.objects.kinds import OwnerReference, Pod
+from pykai.objects.pod_template import decode_template
 from pykai.objects.units import rfc3339
-from pykai.scheduler.bind_requests import Eviction, reason, until_certain
-from pykai.scheduler.status import about_gang
+from pykai.scheduler.bind_requests import PodDeletion, reason, until_certain
+from pykai.scheduler.status import about_gang, about_pod
 from pykai.scheduler.writer_context import WriterContext
 
 log = structlog.get_logger(component="scheduler")
@@ -27,8 +33,10 @@ class EvictionWriter:
     def __init__(self, context: WriterContext, at_once: int) -> None:
         self._context = context
         self._turns = asyncio.Semaphore(at_once)
+        self._suspending: dict[str, asyncio.Task[bool]] = {}
+        """By the uid of the owner: its pods share one write."""
 
-    async def evict(self, eviction: Eviction, params: SchedulerParams) -> None:
+    async def evict(self, eviction: PodDeletion, params: SchedulerParams) -> None:
         """Delete the very pod that was meant; a failure means that it is decided anew."""
         evict = eviction.evict
         async with self._turns:
@@ -36,7 +44,8 @@ class EvictionWriter:
             try:
                 if params.update_eviction_condition:
                     await self._announce(eviction)
-                await until_certain(partial(self._delete, eviction.pod))
+                if not await self._suspended(eviction):
+                    await until_certain(partial(self._delete, eviction.pod))
             except (NotFound, Conflict):
                 return
             except ApiError as error:
@@ -56,17 +65,47 @@ class EvictionWriter:
         if self._context.assumptions.evicts(pod):
             await self._context.access.api.delete(POD.ref(meta.name, meta.namespace), Deletion(uid=meta.uid))
 
-    def _record(self, eviction: Eviction) -> None:
+    async def _suspended(self, eviction: PodDeletion) -> bool:
+        """Suspend the workload where its group asks for it; False: the pod is to be deleted."""
+        group, evict = eviction.group, eviction.evict
+        asked = (group.metadata.annotations or {}).get(names.EVICTION_STRATEGY) == "suspend"
+        if not asked or evict.moves_to or evict.action == "consolidation":
+            return False
+        owner = next(iter(group.metadata.owner_references or ()), None)
+        if owner is None:
+            log.warning("pod group has no owner to suspend", group="/".join(evict.gang))
+            return False
+        task = self._suspending.get(owner.uid)
+        if task is None:
+            task = self._suspending[owner.uid] = asyncio.create_task(self._suspend(owner, evict.gang[0]))
+            task.add_done_callback(lambda _: self._suspending.pop(owner.uid, None))
+        return await asyncio.shield(task)
+
+    async def _suspend(self, owner: OwnerReference, namespace: str) -> bool:
+        """Whether the owner is suspended now; one without the field, or that we may not change, is not."""
+        api_group, _, version = owner.api_version.rpartition("/")
+        resource = Resource(api_group, version, f"{owner.kind.lower()}s", owner.kind)
+        body: Object = {"metadata": {"uid": owner.uid}, "spec": {"suspend": True}}
+        try:
+            stored = await self._context.access.api.patch(resource.ref(owner.name, namespace), Patch.merge(body))
+        except (BadRequest, Forbidden, Invalid, NotFound) as error:
+            log.warning("owner not suspended", owner=f"{owner.kind} {namespace}/{owner.name}", error=reason(error))
+            return False
+        return bool((stored.get("spec") or {}).get("suspend"))
+
+    def _record(self, eviction: PodDeletion) -> None:
         evict = eviction.evict
         facts = {names.EVICTED_PODS: str(evict.victims), names.EVICTOR_ACTION: evict.action}
         if evict.evictor is not None:
             facts |= {names.EVICTOR_NAMESPACE: evict.evictor[0], names.EVICTOR_NAME: evict.evictor[1]}
-        self._context.access.recorder.record(about_gang(eviction.group), "Evict", evict.message, annotations=facts)
+        facts |= _lost(eviction)
+        for about in (about_gang(eviction.group), about_pod(eviction.pod)):
+            self._context.access.recorder.record(about, "Evict", evict.message, "Warning", facts)
         evictor = "/".join(evict.evictor) if evict.evictor else "-"
         node = eviction.pod.spec.node_name
         log.info("pod evicted", pod="/".join(evict.pod), node=node, action=evict.action, evictor=evictor)
 
-    async def _announce(self, eviction: Eviction) -> None:
+    async def _announce(self, eviction: PodDeletion) -> None:
         """Mark the pod as disrupted on purpose, for controllers that count failures."""
         meta = eviction.pod.metadata
         condition = {
@@ -85,3 +124,12 @@ class EvictionWriter:
             raise
         except ApiError as error:
             log.warning("eviction not announced", pod="/".join(eviction.evict.pod), error=reason(error))
+
+
+def _lost(eviction: PodDeletion) -> dict[str, str]:
+    """What the eviction takes: the queue, node and GPUs of the pod, and since when its workload had its resources."""
+    pod, group = eviction.pod, eviction.group
+    asked = gpu_request(pod_amounts(decode_template(pod.spec)), pod.metadata.annotations or {})
+    facts = {names.EVICTED_QUEUE: group.spec.queue, names.EVICTED_NODE: pod.spec.node_name}
+    started = (group.metadata.annotations or {}).get(names.LAST_START_TIMESTAMP, "")
+    return {**facts, names.EVICTED_GPUS: f"{asked.gpus:g}", **({names.EVICTED_STARTED: started} if started else {})}

@@ -68,8 +68,8 @@ MOST = 5_000
 class ExpectedGroups:
     """Groups by (namespace, name), and the names of the groups of pods by the pods' uids.
 
-    `listen` connects the feed: `group(group, gone)` is called for a group that came or went, `pod(key)` for a pod whose
-    group did.
+    `listen` connects the informers: `group(group, gone)` is called for an added or removed group,
+    `pod(key)` for its pods.
     """
 
     def __init__(self) -> None:

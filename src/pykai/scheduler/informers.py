@@ -12,10 +12,11 @@ from typing import Any
 
 from pykai.cache.assumed import Assumptions
 from pykai.cache.cluster import PARTITIONED, Change, ClusterCache
-from pykai.cache.pods import request_failed
+from pykai.cache.pods import request_failed, request_is_for
 from pykai.kube import resources
 from pykai.kube.api import EventType, Resource, Selection
-from pykai.kube.informer import InformerFactory, SharedInformer, State
+from pykai.kube.clock import wall
+from pykai.kube.informer import InformerFactory, InformerState, SharedInformer
 from pykai.kube.informer_store import Change as WatchChange
 from pykai.model.params import SchedulerParams
 from pykai.objects import kinds, names
@@ -25,6 +26,8 @@ from pykai.scheduler.queueing_hints import Hint, queueing_hint
 
 Key = tuple[str, str]
 OnHint = Callable[[Hint], None]
+PODS_SECONDS = 30.0
+"""How long the watch of pods may take to show what a bind request led to before it ended."""
 
 
 @dataclass(frozen=True)
@@ -51,15 +54,19 @@ SOURCES: tuple[Source, ...] = (
     Source(resources.POD_GROUP, kinds.PodGroup, "podGroups"),
     Source(resources.BIND_REQUEST, kinds.BindRequest, "bindRequests"),
     Source(resources.POD, kinds.Pod, "pods"),
+    Source(resources.NAMESPACE, kinds.Namespace, "namespaces", names_only=True),
+    Source(resources.DISRUPTION_BUDGET, kinds.PodDisruptionBudget, "podDisruptionBudgets", optional=True),
     Source(resources.CONFIG_MAP, kinds.ConfigMap, "configMaps", names_only=True),
     Source(resources.PERSISTENT_VOLUME, kinds.PersistentVolume, "persistentVolumes"),
     Source(resources.PERSISTENT_VOLUME_CLAIM, kinds.PersistentVolumeClaim, "persistentVolumeClaims"),
     Source(resources.STORAGE_CLASS, kinds.StorageClass, "storageClasses"),
     Source(resources.CSI_CAPACITY, kinds.CSIStorageCapacity, "csiStorageCapacities", optional=True, for_csi=True),
     Source(resources.CSI_DRIVER, kinds.CSIDriver, "csiDrivers", optional=True, for_csi=True),
+    Source(resources.CSI_NODE, kinds.CSINode, "csiNodes", optional=True),
     Source(resources.RESOURCE_CLAIM, kinds.ResourceClaim, "resourceClaims", optional=True),
     Source(resources.RESOURCE_SLICE, kinds.ResourceSlice, "resourceSlices", optional=True),
     Source(resources.DEVICE_CLASS, kinds.DeviceClass, "deviceClasses", optional=True),
+    Source(resources.DEVICE_TAINT_RULE, kinds.DeviceTaintRule, "deviceTaintRules", optional=True),
     Source(resources.NODE_TOPOLOGY, kinds.NodeResourceTopology, "nodeResourceTopologies", optional=True),
 )
 
@@ -90,7 +97,9 @@ class Informers:
         *,
         selective: bool = True,
         expected: ExpectedGroups | None = None,
+        clock: Callable[[], float] = wall,
     ) -> None:
+        self._clock = clock
         self._cache = cache
         self._assumptions = assumptions
         self._hint = hint
@@ -116,9 +125,14 @@ class Informers:
 
     def note_installed(self) -> None:
         """Bring the cache up to date on whether the cluster serves dynamic resource allocation."""
-        served = self._watches[kinds.ResourceClaim].state is not State.ABSENT
+        served = self._watches[kinds.ResourceClaim].state is not InformerState.ABSENT
         if served != self._cache.params.dra_enabled:
             self._cache.params = replace(self._cache.params, dra_enabled=served)
+
+    def note_pods_seen(self) -> None:
+        """End assumptions that waited for the watch of pods to come as far as it has; places may be free then."""
+        if self._assumptions.pods_seen(self._watches[Pod].version):
+            self._hint(Hint.CAPACITY)
 
     def take_failed(self) -> list[BindRequest]:
         """Bind requests the binder has given up since the last call, as far as they are still there."""
@@ -130,12 +144,25 @@ class Informers:
         obj, gone = seen.object, seen.type is EventType.DELETED
         if isinstance(obj, PodGroup):
             self._expected.shown(seen.key)
+        if isinstance(obj, BindRequest) and (gone or request_failed(obj)):
+            self._request_ended(seen.key)
         self._apply(seen.key, Change(self._joined(obj, gone) if isinstance(obj, Pod) else obj, gone))
         if isinstance(obj, BindRequest) and not gone and request_failed(obj):
             self._failed[seen.key] = obj
         if isinstance(obj, PodGroup):
-            for owner in self._own_groups.change(seen.old, None if gone else obj):
+            for owner in sorted(self._own_groups.change(seen.old, None if gone else obj)):
                 self._look_at_pod(owner)
+        if isinstance(obj, Pod):
+            self.note_pods_seen()
+
+    def _request_ended(self, key: Key) -> None:
+        """Keep the place of a request that was in force, unless the watch of pods shows already what it led to."""
+        request, version = self._cache.of(BindRequest).get(key), self._watches[BindRequest].version
+        if request is None or request_failed(request) or self._watches[Pod].version >= version:
+            return
+        pod = self._cache.of(Pod).get((key[0], request.spec.pod_name))
+        if pod is not None and not pod.spec.node_name and request_is_for(request, pod):
+            self._assumptions.request_ended(request, pod, version, self._clock() + PODS_SECONDS)
 
     def _look_at_pod(self, key: Key) -> None:
         """Take in a pod again: its own group came or went."""

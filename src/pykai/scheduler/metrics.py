@@ -9,7 +9,7 @@ from pykai.engine.budgets import SEARCHING
 from pykai.engine.plugin_api import VictimChoice
 from pykai.engine.policy import Policy
 from pykai.model.gangs import GangTable
-from pykai.model.statistics import ActionStatistics, GeneratorStatistics, QueueFigures, ScenarioState, SearchStatistics
+from pykai.model.plan import ActionStatistics, GeneratorStatistics, QueueFigures, ScenarioState, SearchStatistics
 from pykai.observe.metrics import Metrics
 from pykai.scheduler.decision import Decision
 

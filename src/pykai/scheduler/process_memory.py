@@ -39,7 +39,7 @@ def keep_freed_memory() -> None:
     """Let this process keep some of the memory that it freed.
 
     A cycle on a large cluster makes and drops some hundred columns of a few hundred kilobytes. By default glibc gives
-    such memory back each time, and the system hands out the same pages again one fault after the other: half of the CPU
+    such memory back each time, and the system maps the same pages again, one fault after the other: half of the CPU
     of opening a cycle with 40,000 pods. Other C libraries stay as they are.
     """
     if sys.platform != "linux":

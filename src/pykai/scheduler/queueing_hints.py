@@ -3,11 +3,19 @@
 A change that may make a waiting pod schedulable starts a cycle now; one that only changes its reasons does so within
 the schedule period; the echo of our own writes does not count. Changes are compared by what the scheduler reads: a
 heartbeat that changes nothing else than a version is no change.
+
+The cycle trigger: a cycle runs at once after a change that can help, within the period after others.
+
+Changes come in bursts: a cycle waits until they pause for a moment, but not longer than `burst` after the first.
+After a cycle there is a pause that grows with how long it took, so that a busy cluster does not cost a whole processor.
+Times are seconds of one steady clock.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -39,7 +47,7 @@ class Hint(Enum):
     CAPACITY = (When.NOW, When.NEVER)
     """Pods that wait may fit now."""
     LOSS = (When.NOW, When.IN_TIME)
-    """Likewise, and a gang may have lost its minimum."""
+    """Likewise, and a gang may have lost its minimum, or the fair shares change."""
     QUEUE = (When.NOW, When.NOW)
     """A new pod waits, or one waits for something else."""
 
@@ -70,7 +78,9 @@ def _pod(old: kinds.Pod | None, new: kinds.Pod | None, cache: ClusterCache) -> H
     if old is None:
         return _pod_came(new, mine)
     if old.metadata.deletion_timestamp is None and new.metadata.deletion_timestamp is not None:
-        return Hint.CAPACITY if new.spec.node_name else Hint.REASONS
+        return Hint.CAPACITY if new.spec.node_name or (not mine and _reserved(new)) else Hint.REASONS
+    if not mine and _reserved(old) not in ("", _reserved(new)):
+        return Hint.CAPACITY
     if not new.spec.node_name:
         undecided = mine and not _being_bound(new, cache)
         return Hint.QUEUE if undecided and _requirements(old) != _requirements(new) else Hint.SKIP
@@ -92,7 +102,12 @@ def _pod_gone(old: kinds.Pod | None, mine: bool) -> Hint:
         return Hint.SKIP
     if mine:
         return Hint.LOSS
-    return Hint.CAPACITY if old.spec.node_name else Hint.SKIP
+    return Hint.CAPACITY if _reserved(old) else Hint.SKIP
+
+
+def _reserved(pod: kinds.Pod) -> str:
+    """The node where a pod has its place, or waits for it."""
+    return pod.spec.node_name or pod.status.nominated_node_name
 
 
 def _pod_came(new: kinds.Pod, mine: bool) -> Hint:
@@ -130,7 +145,7 @@ def _node(old: kinds.Node | None, new: kinds.Node | None, _: ClusterCache) -> Hi
 
 
 def _offer(node: kinds.Node) -> object:
-    """What a node offers and to whom; why a condition is as it is does not matter."""
+    """The scheduling-relevant fields of a node; reasons of conditions do not matter."""
     conditions = [(condition.type, condition.status) for condition in node.status.conditions or ()]
     return node.metadata.labels, node.spec, bytes(node.status.allocatable), conditions
 
@@ -142,8 +157,21 @@ def _group(old: kinds.PodGroup | None, new: kinds.PodGroup | None, _: ClusterCac
         return Hint.QUEUE
     if not old.metadata.uid and new.metadata.uid:  # it was expected: now its conditions can be written
         return Hint.REASONS
-    shown = new.status.scheduling_conditions
-    return Hint.CONDITION if shown and shown != old.status.scheduling_conditions else Hint.SKIP
+    before, shown = old.status.scheduling_conditions, new.status.scheduling_conditions
+    if before and not shown:  # if another writer removed it, the gang still waits
+        return Hint.REASONS
+    return Hint.CONDITION if shown and shown != before else Hint.SKIP
+
+
+def _queue(old: kinds.Queue | None, new: kinds.Queue | None, _: ClusterCache) -> Hint:
+    """Of the status nothing is read; a fair share that is gone is written again, as is that of a queue made anew."""
+    if new is None:
+        return Hint.REASONS
+    if old is None or old.metadata.uid != new.metadata.uid:
+        return Hint.LOSS
+    if (old.spec, old.metadata.labels) != (new.spec, new.metadata.labels):
+        return Hint.LOSS
+    return Hint.WRITE if old.status.fair_share and not new.status.fair_share else Hint.SKIP
 
 
 def _bind_request(old: kinds.BindRequest | None, new: kinds.BindRequest | None, cache: ClusterCache) -> Hint:
@@ -169,6 +197,11 @@ def _numa(old: Any, new: Any, _: ClusterCache) -> Hint:
     return Hint.REASONS if new is not None and not _same(old, new) else Hint.SKIP
 
 
+def _device_taint_rule(old: Any, new: Any, _: ClusterCache) -> Hint:
+    """Devices are open again without a rule."""
+    return Hint.SKIP if new is not None and _same(old, new) else Hint.CAPACITY
+
+
 def _any(old: Any, new: Any, _: ClusterCache) -> Hint:
     if new is None:
         return Hint.REASONS
@@ -190,15 +223,102 @@ RULES: Mapping[type[Any], Rule] = {
     kinds.BindRequest: _bind_request,
     kinds.ConfigMap: _config_map,
     kinds.NodeResourceTopology: _numa,
-    kinds.Queue: _any,
+    kinds.Namespace: _any,
+    kinds.PodDisruptionBudget: _any,
+    kinds.Queue: _queue,
     kinds.PriorityClass: _any,
     kinds.PersistentVolumeClaim: _any,
     kinds.PersistentVolume: _any,
     kinds.StorageClass: _any,
     kinds.CSIStorageCapacity: _any,
     kinds.CSIDriver: _any,
+    kinds.CSINode: _any,
     kinds.Topology: _any,
     kinds.ResourceClaim: _any,
     kinds.ResourceSlice: _any,
     kinds.DeviceClass: _any,
+    kinds.DeviceTaintRule: _device_taint_rule,
 }
+
+
+NEVER = float("inf")
+
+
+@dataclass(frozen=True)
+class Debounce:
+    """Seconds. `period` is the longest time between a change that matters and a cycle."""
+
+    period: float = 1.0
+    pause: float = 0.02
+    burst: float = 0.05
+    rest: float = 0.5
+    """Pause after a cycle, as a part of its own duration."""
+    refresh: float = 60.0
+    """While pods wait there is a cycle at least this often."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.pause <= self.burst or self.period <= 0:
+            raise ValueError("0 <= pause <= burst and 0 < period must hold")
+
+
+class CycleTrigger:
+    """Knows when the next cycle is due. `pods_wait` is kept up to date by the scheduler."""
+
+    def __init__(self, debounce: Debounce, clock: Callable[[], float]) -> None:
+        self.pods_wait = False
+        self._debounce = debounce
+        self._clock = clock
+        self._first_request: float | None = None
+        self._last_request = 0.0
+        self._latest = NEVER
+        self._not_before = 0.0
+        self._changed = asyncio.Event()
+
+    def hint(self, hint: Hint) -> None:
+        """Something changed."""
+        when = hint.when(self.pods_wait)
+        if when is When.NOW:
+            self.request()
+        elif when is When.IN_TIME:
+            self.request_by(self._clock() + self._debounce.period)
+
+    def request(self) -> None:
+        """A cycle is wanted now, or as soon as the burst is over."""
+        self._last_request = self._clock()
+        if self._first_request is None:
+            self._first_request = self._last_request
+        self._changed.set()
+
+    def request_by(self, instant: float) -> None:
+        """A cycle is wanted by then."""
+        if instant < self._latest:
+            self._latest = instant
+            self._changed.set()
+
+    def begin(self) -> None:
+        """A cycle begins: it sees everything that came before."""
+        self._first_request = None
+        self._latest = NEVER
+
+    def end(self, took: float) -> None:
+        """The cycle has ended after so many seconds."""
+        self._not_before = self._clock() + min(took * self._debounce.rest, self._debounce.period)
+        if self.pods_wait:
+            self.request_by(self._clock() + self._debounce.refresh)
+
+    def due(self) -> float:
+        """When the next cycle runs, as far as is known now."""
+        requested = NEVER
+        if self._first_request is not None:
+            requested = min(self._last_request + self._debounce.pause, self._first_request + self._debounce.burst)
+        return max(min(requested, self._latest), self._not_before)
+
+    async def wait(self) -> None:
+        """Return when a cycle is due."""
+        while (left := self.due() - self._clock()) > 0:
+            self._changed.clear()
+            try:
+                async with asyncio.timeout(None if left == NEVER else left):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass

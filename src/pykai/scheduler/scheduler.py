@@ -30,8 +30,8 @@ from pykai.scheduler.binds import Takeover
 from pykai.scheduler.decision import Decision, Judge, RefusedPlanError, Usage, make_decision, no_judge
 from pykai.scheduler.informers import Informers
 from pykai.scheduler.metrics import record
+from pykai.scheduler.queueing_hints import CycleTrigger, Debounce
 from pykai.scheduler.status import StatusUpdater, WriteAccess
-from pykai.scheduler.trigger import CycleTrigger, Debounce
 from pykai.scheduler.write_queue import Loop, Spacing, WriteQueue
 from pykai.scheduler.writer import WriteConcurrency, Writer
 from pykai.scheduler.writer_context import Colocated, WriterContext
@@ -59,8 +59,8 @@ class Policies:
 
 
 @dataclass(frozen=True)
-class State:
-    """What is known: the objects that were watched, how they are, and what was begun since."""
+class SchedulerState:
+    """The observed state: informers, cache and assumptions."""
 
     cache: ClusterCache
     assumptions: Assumptions
@@ -71,7 +71,7 @@ class Scheduler:
     """Runs cycles. `last` is the decision of the newest one, None before the first."""
 
     def __init__(
-        self, policies: Policies, state: State, trigger: CycleTrigger, context: WriterContext, writer: Writer
+        self, policies: Policies, state: SchedulerState, trigger: CycleTrigger, context: WriterContext, writer: Writer
     ) -> None:
         self.last: Decision | None = None
         self.cycles = 0
@@ -103,7 +103,7 @@ class Scheduler:
             await self._writer.in_flight.close()
 
     async def take_over(self, api: Api) -> None:
-        """Count what an earlier leader wrote last, even if the watch has not shown it yet."""
+        """Assume the last writes of the previous leader that the watch has not shown yet."""
         await self._state.informers.synced()
         takeover = Takeover(api, self._state.cache, self._backoff)
         await takeover.take(self._state.assumptions, self._context)
@@ -129,16 +129,17 @@ class Scheduler:
         self._trigger.end(loop.time() - began)
 
     def _tidy(self) -> None:
-        """Drop what is over before the cycle looks: requests that failed, assumptions that were not confirmed."""
+        """Before the cycle, drop failed requests and assumptions that were not confirmed."""
         pods = self._state.cache.of(Pod)
         self._writer.give_up(
             (request, pods.get((request.metadata.namespace, request.spec.pod_name)))
             for request in self._state.informers.take_failed()
         )
+        self._state.informers.note_pods_seen()
         now, assumptions = self._context.access.clock(), self._state.assumptions
         self._writer.confirm(assumptions.overdue(now))
         for lost in assumptions.expire(now):
-            log.warning("never seen in a watch", what=lost)
+            log.warning("assumption expired unconfirmed", object=lost)
         self._state.informers.note_installed()
 
     async def _decide(self) -> Decision:
@@ -237,9 +238,15 @@ class LiveScheduler:
             access, status, assumptions, self.metrics, request_cycle, ItemBackoff(options.backoff), colocated.direct
         )
         informers = Informers(
-            watches, cache, assumptions, trigger.hint, selective=options.selective, expected=colocated.expected
+            watches,
+            cache,
+            assumptions,
+            trigger.hint,
+            selective=options.selective,
+            expected=colocated.expected,
+            clock=options.clock,
         )
-        state, writer = State(cache, assumptions, informers), Writer(context, options.concurrency)
+        state, writer = SchedulerState(cache, assumptions, informers), Writer(context, options.concurrency)
         self.scheduler = Scheduler(policies, state, trigger, context, writer)
 
     @property

@@ -1,4 +1,4 @@
-"""Conditions of pods and PodGroups and the events beside them, written when they change.
+"""Conditions of pods and PodGroups and the events beside them, and fair shares of queues, written when they change.
 
 What was sent last is remembered: an unchanged reason costs one comparison per cycle, and a text that returns to an
 older one is written even while the watch still shows the older. Events are repeated now and then, because the server
@@ -9,28 +9,29 @@ cannot be marked as waiting.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import itemgetter
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace as replace_fields
 
 from pykai.cache.assumed import Assumptions
 from pykai.cache.cluster import ClusterCache
 from pykai.cache.pods import request_failed, request_is_for
+from pykai.engine.reasons import AT_FAIR_SHARE, described
 from pykai.kube.api import Api, Object, Patch
 from pykai.kube.codec import version_number
 from pykai.kube.errors import Conflict, NotFound
 from pykai.kube.events import EventRecorder, Regarding
-from pykai.kube.resources import POD, POD_GROUP
-from pykai.model.plan import Plan, QueueDetails, Reason, Timestamp, Verdict
+from pykai.kube.resources import POD, POD_GROUP, QUEUE
+from pykai.model.plan import Plan, QueueDetails, Reason, Timestamp, Triple, Verdict
 from pykai.model.resources import UNLIMITED
 from pykai.model.snapshot import Snapshot
-from pykai.model.statistics import Triple
 from pykai.model.status import Status
 from pykai.objects import names
-from pykai.objects.kinds import BindRequest, Pod, PodGroup
+from pykai.objects.kinds import BindRequest, Pod, PodGroup, Queue
 from pykai.objects.units import render_quantity, rfc3339
 from pykai.scheduler.bind_requests import targets_missing_node
 from pykai.scheduler.write_queue import WriteQueue
@@ -43,7 +44,10 @@ TIMESTAMPS = {
     "last-eviction": names.LAST_EVICTION_TIMESTAMP,
     "stale": names.STALE_TIMESTAMP,
 }
+NOT_READY = "NotReady"
 _COMPARED = ("type", "nodePool", "reason", "message", "status")
+AT_FAIR_SHARE_TEXT = " Queue {} is at its fair share and may not reclaim from other queues."
+"""Without figures: they change with every cycle, and each change would be a write for every gang that waits."""
 _GATED = int(Status.GATED)
 """Looked up once: asking an enum for a member takes long in a loop."""
 
@@ -76,10 +80,14 @@ class Conditions:
     pods: Mapping[Key, PodCondition]
     gangs: Mapping[Key, GangCondition]
     cleared: tuple[Key, ...] = ()
+    core_pods: Mapping[Key, tuple[str, ...]] = field(default_factory=dict)
+    """Semi-preemptible PodGroups whose status names other pods of the core than these."""
+    fair_shares: Mapping[str, Triple] = field(default_factory=dict)
+    """The fair share of each queue of the partition, by name."""
 
 
 def conditions(snapshot: Snapshot, plan: Plan) -> Conditions:
-    """The conditions that follow from a plan, in full: `StatusUpdater` compares them with those that were sent."""
+    """The conditions that follow from a plan, in full: `StatusUpdater` compares them with the last ones sent."""
     gangs = snapshot.gangs
     verdicts = {verdict.gang: verdict for verdict in plan.verdicts}
     rows = gangs.rows_of(verdicts.keys() | plan.stale.keys())
@@ -91,11 +99,22 @@ def conditions(snapshot: Snapshot, plan: Plan) -> Conditions:
         scheduling = None
         if verdict is not None:
             prefix = _prefix(snapshot, group)
+            verdict = _with_fairness(snapshot, row, verdict)
             events.append(_event(verdict, prefix))
             of_pods.update(_pod_conditions(snapshot, row, verdict, prefix))
             scheduling = _scheduling_condition(snapshot, verdict, prefix)
         of_gangs[gang] = GangCondition(group.metadata.uid, tuple(events), scheduling)
-    return Conditions(of_pods, of_gangs, plan.cleared)
+    cores = gangs.rows_of(plan.core_pods) if plan.core_pods else {}
+    changed = {
+        gang: plan.core_pods[gang] for gang, row in cores.items() if _core(gangs.objects[row]) != plan.core_pods[gang]
+    }
+    fair_shares = {queue.name: queue.fair_share for queue in plan.queues}
+    return Conditions(of_pods, of_gangs, plan.cleared, changed, fair_shares)
+
+
+def _core(group: PodGroup) -> tuple[str, ...]:
+    state = group.status.scheduling_state
+    return tuple(state.core_pods or ()) if state else ()
 
 
 def _prefix(snapshot: Snapshot, group: PodGroup) -> str:
@@ -103,19 +122,38 @@ def _prefix(snapshot: Snapshot, group: PodGroup) -> str:
     return f"Node-Pool '{snapshot.params.pool_title}': " if group.spec.scheduling_backoff == 1 else ""
 
 
+def _with_fairness(snapshot: Snapshot, row: int, verdict: Verdict) -> Verdict:
+    """The verdict with a sentence on its queue in every text, where it waits because of that and nodes are full."""
+    if verdict.dominant is None or verdict.dominant.token != AT_FAIR_SHARE:
+        return verdict
+    text = AT_FAIR_SHARE_TEXT.format(snapshot.queues.titles[snapshot.gangs.queue[row]])
+    pods = {pod: message + text for pod, message in verdict.pods.items()}
+    return replace_fields(verdict, message=verdict.message + text, pods=pods)
+
+
 def _pod_conditions(snapshot: Snapshot, row: int, verdict: Verdict, prefix: str) -> Iterator[tuple[Key, PodCondition]]:
-    """The waiting pods but for gated ones; of a gang that is not ready only those that can never be in it."""
+    """The waiting pods but for gated ones; those of a gang that is not ready get no condition, which would make an
+    autoscaler add nodes, but an event that says how many pods are missing."""
     gangs, pods = snapshot.gangs, snapshot.pods
-    written = gangs.objects[row].spec.mark_unschedulable is not False
-    for pod in gangs.pods(row) if verdict.ready else gangs.stray_pods.get(row, ()):
+    written, stray = gangs.objects[row].spec.mark_unschedulable is not False, gangs.stray_pods.get(row, ())
+    for pod in gangs.pods(row):
         meta = pods.objects[pod].metadata
         message = verdict.pods.get((meta.namespace, meta.name))
-        if message is not None and pods.status[pod] != _GATED:
+        if message is None or pods.status[pod] == _GATED:
+            continue
+        if verdict.ready or pod in stray:
             yield (meta.namespace, meta.name), PodCondition(meta.uid, prefix + message, written)
+        else:
+            yield (meta.namespace, meta.name), PodCondition(meta.uid, message, False, NOT_READY)
 
 
 def _event(verdict: Verdict, prefix: str) -> tuple[str, str]:
-    return (names.UNSCHEDULABLE, prefix + verdict.message) if verdict.ready else ("NotReady", verdict.not_ready)
+    return (names.UNSCHEDULABLE, prefix + verdict.message) if verdict.ready else (NOT_READY, verdict.not_ready)
+
+
+def _event_type(reason: str) -> str:
+    """Waiting for more pods is ordinary; everything else that is said about waiting is a warning."""
+    return "Normal" if reason == NOT_READY else "Warning"
 
 
 def _scheduling_condition(snapshot: Snapshot, verdict: Verdict, prefix: str) -> Object | None:
@@ -128,8 +166,15 @@ def _scheduling_condition(snapshot: Snapshot, verdict: Verdict, prefix: str) -> 
         "reason": names.UNSCHEDULABLE,
         "message": prefix + verdict.message,
         "status": "True",
-        "reasons": [_reason(reason) for reason in verdict.reasons],
+        "reasons": [*(_reason(reason) for reason in verdict.reasons), *_found_by_searches(verdict)],
     }
+
+
+def _found_by_searches(verdict: Verdict) -> Iterator[Object]:
+    """The results of the actions that evict, as tokens with their meaning."""
+    for each in verdict.actions:
+        if each.action != "allocate":
+            yield {"reason": each.code, "message": described(each.code)}
 
 
 def _reason(reason: Reason) -> Object:
@@ -155,6 +200,7 @@ def resource_list(amounts: Triple) -> dict[str, str]:
     """cpu (milli), memory (bytes) and GPUs (devices) as quantities; -1 stays what it is: unlimited."""
     cpu, memory, gpus = amounts
     cores = cpu if cpu == UNLIMITED else cpu / 1000
+    memory = round(memory)  # a share of bytes is not worth thousandths
     return {"cpu": render_quantity(cores), "memory": render_quantity(memory), names.NVIDIA_GPU: render_quantity(gpus)}
 
 
@@ -195,7 +241,7 @@ class _Sent(Struct, frozen=True):
 
 
 class StatusUpdater:
-    """Compares conditions with those that were sent, and writes the difference. Reads the live cache when it writes."""
+    """Compares conditions with the last ones sent, and writes the difference. Reads the live cache when it writes."""
 
     def __init__(self, access: WriteAccess, cache: ClusterCache, assumptions: Assumptions) -> None:
         self._access = access
@@ -206,6 +252,8 @@ class StatusUpdater:
         self._sent: dict[tuple[str, Key], _Sent] = {}
         """The newest condition that was sent for each pod and gang that waits."""
         self._notes: dict[Key, dict[str, str | None]] = {}
+        self._fair_shares: dict[str, tuple[Queue, Triple]] = {}
+        """The fair share of each queue when it was last compared, and the queue as it was then."""
 
     def update(self, latest: Conditions) -> None:
         """Write what is new; objects that are not mentioned any more are forgotten."""
@@ -213,13 +261,17 @@ class StatusUpdater:
         self._gangs = self._changed("gang", self._gangs, latest.gangs)
         for gang in latest.cleared:
             self._access.queue.post(("gang", *gang), partial(self._clear_condition, gang))
+        for gang, pods in latest.core_pods.items():
+            self._access.queue.post(("core", *gang), partial(self._write_core, gang, pods))
+        self._update_fair_shares(latest.fair_shares)
 
     def _changed(self, what: str, known: dict[Key, Any], latest: Mapping[Key, Any]) -> dict[Key, Any]:
         now, kept = self._access.clock(), {}
         write: Callable[[Key, Any], Awaitable[None]] = self._write_pod if what == "pod" else self._write_gang
         for key, condition in latest.items():
             before = known.get(key)
-            if before is not None and before[0] == condition and now - before[1] < REPEAT_SECONDS:
+            unchanged = before is not None and before[0] == condition and now - before[1] < REPEAT_SECONDS
+            if unchanged and not (what == "gang" and self._was_removed(key)):
                 kept[key] = before
                 continue
             kept[key] = (condition, now)
@@ -229,6 +281,13 @@ class StatusUpdater:
         for kind, key in [each for each in self._sent if each[0] == what and each[1] not in kept]:
             del self._sent[kind, key]
         return kept
+
+    def _was_removed(self, key: Key) -> bool:
+        """Whether the group showed the condition that was sent, and another writer has removed it since."""
+        sent, group = self._sent.get(("gang", key)), self._cache.of(PodGroup).get(key)
+        if sent is None or group is None or group.status.scheduling_conditions:
+            return False
+        return not sent.is_newer(group.metadata.uid, group.metadata.resource_version)
 
     # ------------------------------------------------------------------------------------------------------------ pods
     def mark_pod(self, key: Key, condition: PodCondition) -> None:
@@ -244,7 +303,7 @@ class StatusUpdater:
     async def _write_pod(self, key: Key, condition: PodCondition) -> None:
         if await self._write_pod_condition(key, condition):
             about = Regarding("v1", "Pod", key[1], key[0], condition.uid)
-            self._access.recorder.record(about, names.UNSCHEDULABLE, condition.message, "Warning")
+            self._access.recorder.record(about, condition.reason, condition.message, _event_type(condition.reason))
         elif key in self._pods and self._pods[key][0] is condition:
             del self._pods[key]  # it was not written: if it is true after all, the next cycle does it
 
@@ -287,12 +346,13 @@ class StatusUpdater:
         if condition.scheduling is not None:
             await self._write_scheduling_condition(group, condition.scheduling)
         for reason, message in condition.events:
-            self._access.recorder.record(about_gang(group), reason, message)
+            self._access.recorder.record(about_gang(group), reason, message, _event_type(reason))
 
     async def _write_scheduling_condition(self, group: PodGroup, condition: Object) -> None:
         """Append the condition as the newest, instead of older ones of the same node pool."""
         meta, shown = group.metadata, group.status.scheduling_conditions or []
-        key, wanted = (meta.namespace, meta.name), tuple(condition[field] for field in _COMPARED)
+        codes = tuple(reason["reason"] for reason in condition["reasons"])
+        key, wanted = (meta.namespace, meta.name), (*(condition[field] for field in _COMPARED), codes)
         sent = self._sent.get(("gang", key))
         if sent is not None and sent.is_newer(meta.uid, meta.resource_version):
             said, last = sent.said, sent.transition
@@ -317,6 +377,41 @@ class StatusUpdater:
         if group is not None and group.status.scheduling_conditions:
             body: Object = {"status": {"schedulingConditions": None}}
             await self._access.api.patch(POD_GROUP.ref(key[1], key[0]).sub("status"), Patch.merge(body))
+
+    async def _write_core(self, key: Key, pods: tuple[str, ...]) -> None:
+        """Name the pods of the core in the group's status."""
+        group = self._cache.of(PodGroup).get(key)
+        if group is not None and group.metadata.uid and _core(group) != pods:
+            body = {"status": {"schedulingState": {"corePods": list(pods)}}}
+            await self._access.api.patch(POD_GROUP.ref(key[1], key[0]).sub("status"), Patch.merge(body))
+
+    # ---------------------------------------------------------------------------------------------------------- queues
+    def _update_fair_shares(self, shares: Mapping[str, Triple]) -> None:
+        """Compare a share that changed, or whose queue did, with what the queue shows."""
+        queues, known = self._cache.of(Queue), self._fair_shares
+        self._fair_shares = {
+            name: (queue, share) for name, share in shares.items() if (queue := queues.get(("", name))) is not None
+        }
+        for name, (queue, share) in self._fair_shares.items():
+            before = known.get(name)
+            if before is None or before[0] is not queue or before[1] != share:
+                self._access.queue.post(("queue", name), partial(self._write_fair_share, name, resource_list(share)))
+        for name in known.keys() - self._fair_shares.keys():
+            self._sent.pop(("queue", ("", name)), None)
+
+    async def _write_fair_share(self, name: str, share: dict[str, str]) -> None:
+        queue = self._cache.of(Queue).get(("", name))
+        if queue is None:
+            return
+        shown: object = queue.status.fair_share
+        sent = self._sent.get(("queue", ("", name)))
+        if sent is not None and sent.is_newer(queue.metadata.uid, queue.metadata.resource_version):
+            shown = sent.said
+        if shown == share:
+            return
+        body = {"metadata": {"uid": queue.metadata.uid}, "status": {"fairShare": share}}
+        stored = await self._access.api.patch(QUEUE.ref(name).sub("status"), Patch.merge(body))
+        self._sent["queue", ("", name)] = _Sent(queue.metadata.uid, share, _version(stored))
 
     # ------------------------------------------------------------------------------------------------------ timestamps
     def write_timestamps(self, timestamps: tuple[Timestamp, ...]) -> None:
@@ -349,8 +444,9 @@ def _shows(group: PodGroup, notes: Mapping[str, str | None]) -> bool:
     return all(known.get(name) == value for name, value in notes.items())
 
 
-def _said(condition: Any) -> tuple[str, ...]:
-    return condition.type, condition.node_pool, condition.reason, condition.message, condition.status
+def _said(condition: Any) -> tuple[object, ...]:
+    codes = tuple(reason.reason for reason in condition.reasons or ())
+    return condition.type, condition.node_pool, condition.reason, condition.message, condition.status, codes
 
 
 def _newest(conditions: list[Any]) -> Any:

@@ -1,6 +1,6 @@
-"""Writes that may wait: one pending write per object, the latest wins, and none can hold up a bind.
+"""Low-priority writes: one pending write per object, the latest wins, and none delays a bind.
 
-A write is a function that looks at the newest state when its turn comes and does nothing where nothing is to be done.
+A write is a function that reads the newest state when it runs, and does nothing if that is up to date.
 An object is written at most once a second, and ever more rarely while it keeps changing.
 """
 
@@ -22,7 +22,7 @@ log = structlog.get_logger(component="scheduler")
 
 
 class Loop(Protocol):
-    """A loop over keys with bounded concurrency that tries failed keys again ever later (`controllers.loop`)."""
+    """A workqueue with rate-limited requeue (`kube.workqueue`)."""
 
     def add(self, key: Hashable) -> None:
         """Work on the key as soon as possible."""
@@ -83,7 +83,7 @@ class WriteQueue:
         except NotFound:
             return None
         except _POINTLESS as error:
-            log.warning("not written", object=key, error=error.message)
+            log.warning("write rejected", object=key, error=error.message)
             return None
         except Exception:
             self._writes.setdefault(key, write)

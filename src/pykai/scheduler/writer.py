@@ -1,6 +1,6 @@
 """Carrying out a decision: bind requests and evictions at once, then status and events.
 
-What is begun counts from the moment it is begun (`cache.assume`), so the next cycle need not wait for any answer.
+A write is assumed when it starts (`cache.assume`), so the next cycle does not wait for the response.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Writer:
         self._context.status.update(decision.conditions)
 
     def give_up(self, failed: Iterable[tuple[BindRequest, Pod | None]]) -> None:
-        """Delete requests the binder has given up, each with its pod if that still exists, and those that remained."""
+        """Delete requests the binder has given up, each with its pod if that still exists, and left-over ones."""
         for request, why in self._placer.remaining():
             self.in_flight.start(self._placer.delete(request, why))
         for request, pod in failed:
@@ -72,7 +72,7 @@ class Writer:
             self.in_flight.start(self._placer.confirm(order))
 
     def _nominate(self, decision: Decision) -> None:
-        """Record once for which node a pod waits; for those that are evicted to move the eviction says it."""
+        """Record once for which node a pod waits; the eviction says it for pods evicted to move."""
         leaving = {eviction.evict.pod for eviction in decision.evictions}
         nominated = {each.pod: each.node for each in decision.plan.nominations if each.pod not in leaving}
         for pod, node in nominated.items():
@@ -83,4 +83,4 @@ class Writer:
     def _record_nomination(self, pod: Pod, node: str) -> None:
         title = f"{pod.metadata.namespace}/{pod.metadata.name}"
         self._context.access.recorder.record(about_pod(pod), "Pipelined", f"Pod {title} was pipelined to node {node}")
-        log.info("pod waits for its place", pod=title, node=node)
+        log.info("pod nominated", pod=title, node=node)

@@ -12,12 +12,12 @@ from msgspec import ValidationError, convert, json
 
 from pykai.cache.podgroups import SubGroupError, sub_group_tree
 from pykai.config.fields import Problems, amounts, labels, name, named, texts
-from pykai.hollow import spans
+from pykai.hollow.kubelet_settings import duration_span, seconds_span
 from pykai.objects import kinds, names
 from pykai.simulate import pod_checks
 from pykai.simulate.manifests import Object
 
-_STORY = {names.ARRIVES: spans.durations, names.RUN_SECONDS: spans.seconds, names.STOP_SECONDS: spans.seconds}
+_STORY = {names.ARRIVES: duration_span, names.RUN_SECONDS: seconds_span, names.STOP_SECONDS: seconds_span}
 _WHOLE_NUMBERS = {names.GPU_MEMORY_LABEL: " of MiB", names.GPU_COUNT_LABEL: ""}
 _PREFIX = names.ARRIVES.partition("/")[0] + "/"
 
@@ -44,7 +44,7 @@ def shaped(obj: Object, shape: type[Any]) -> Problems:
 
 
 def story(obj: Object) -> Problems:
-    """The annotations that tell when an object comes and how long its pods run."""
+    """The annotations that say when an object comes and how long its pods run."""
     annotations = (obj.get("metadata") or {}).get("annotations") or {}
     for key, text in annotations.items():
         if not key.startswith(_PREFIX):

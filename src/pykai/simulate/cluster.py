@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from pykai.config.usage import UsageConfig
-from pykai.hollow.settings import KubeletSettings, OnStart
+from pykai.hollow.kubelet_settings import KubeletSettings, OnStart
 from pykai.kube.api import Api, Object, Patch, Resource
-from pykai.kube.clock import wall
 from pykai.kube.errors import AlreadyExists, ApiError
 from pykai.kube.informer import InformerFactory
 from pykai.kube.memory import Admission, MemoryApi
 from pykai.kube.resources import NAMESPACE, NODE, POD
 from pykai.objects import names
 from pykai.simulate import checks, loop
+from pykai.simulate.claims import ClaimControllers
 from pykai.simulate.controllers import WorkloadControllers, continued, settled
 from pykai.simulate.history import Outcome, PodLife
 from pykai.simulate.installed import SOURCE as INSTALLED
@@ -63,6 +63,8 @@ class Hooks:
 
     observe: Callable[[Decision], None]
     past: PastUse | None
+    replica: str = ""
+    """Who this process is in elections; empty: it is the only one, and there are none."""
 
 
 class Product(Protocol):
@@ -129,11 +131,12 @@ class _Run:
         self._time = asyncio.get_running_loop().time
         admission = product.admission(lambda: self._recorder.queues(), self._warn)
         kinds = [*product.definitions(), *definitions()]
-        self._api = MemoryApi(wall, kinds, admission, setting.seed)
+        self._api = MemoryApi(lambda: setting.start + self._time(), kinds, admission, setting.seed)
         self._watches = InformerFactory(self._api)
-        self._recorder = Recorder(self._watches, self._time, setting.usage is not None)
+        self._recorder = Recorder(self._watches, self._time, setting.usage is not None, setting.start)
         self._recorder.devices_of = self._devices_of
         self._controllers = WorkloadControllers(self._api, self._watches, setting.seed)
+        self._claims = ClaimControllers(self._api, self._watches)
         times = (setting.starting, setting.stopping, setting.job_runs)
         settings = KubeletSettings(*times, on_start=product.programs(self._api))
         self._kubelets = Kubelets(self._api, self._watches, settings)
@@ -153,6 +156,7 @@ class _Run:
             self._recorder.run(),
             self._kubelets.run(),
             self._controllers.run(),
+            self._claims.run(),
             self._product.run(self._api, Hooks(self._recorder.observe, past), ready),
         ]
         tasks = [asyncio.create_task(part) for part in parts]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -12,10 +13,10 @@ from typing import Any
 import structlog
 
 from pykai.config.usage import parse_cron
-from pykai.hollow import spans
+from pykai.hollow.kubelet_settings import FOREVER, seconds_span, span_number
 from pykai.kube.api import Api, Deletion, EventType, Object, Patch, Propagation, Ref
 from pykai.kube.clock import wall
-from pykai.kube.errors import AlreadyExists, ApiError, NotFound
+from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from pykai.kube.informer import InformerFactory, SharedInformer
 from pykai.kube.informer_store import Change
 from pykai.kube.resources import CRON_JOB, JOB, POD
@@ -166,7 +167,7 @@ class WorkloadControllers:
             self._queue.put_nowait(item)
 
     def _forget(self, pod: Object) -> None:
-        """Delete a finished pod that nobody else cleans up, as the garbage collector of pods does in the end."""
+        """Delete a finished pod that no controller cleans up, as the garbage collector of pods does in the end."""
         meta = pod["metadata"]
         self._begin(self._deleted(POD.ref(meta["name"], meta["namespace"]), Deletion(uid=meta["uid"])))
 
@@ -242,10 +243,8 @@ class WorkloadControllers:
             asyncio.get_running_loop().call_later(kept, lambda: self._begin(self._deleted(ref, _BACKGROUND)))
 
     async def _deleted(self, ref: Ref, how: Deletion) -> None:
-        try:
+        with suppress(NotFound, Conflict):  # gone, or another object of its name
             await self._api.delete(ref, how)
-        except NotFound:
-            return
 
     # --------------------------------------------------------------------------------------------------- cron jobs
     def _tick_later(self, item: Item) -> None:
@@ -290,7 +289,7 @@ def timed(child: Object, workload: Object, seed: int) -> Object:
     own = child["metadata"].get("annotations") or {}
     if text is None or names.RUN_SECONDS in own:
         return child
-    drawn = spans.written(spans.seconds(text).draw(f"{seed}/{meta['namespace']}/{meta['name']}/run"))
+    drawn = span_number(seconds_span(text).draw(f"{seed}/{meta['namespace']}/{meta['name']}/run"))
     return {**child, "metadata": {**child["metadata"], "annotations": {names.RUN_SECONDS: drawn, **own}}}
 
 
@@ -302,9 +301,9 @@ def settled(pod: Object, namespace: str, seed: int) -> Object:
     notes = dict(pod["metadata"].get("annotations") or {})
     for key in (names.RUN_SECONDS, names.STOP_SECONDS):
         if text := notes.get(key):
-            notes[key] = spans.written(spans.seconds(text).draw(f"{seed}/{namespace}/{pod['metadata']['name']}/{text}"))
+            notes[key] = span_number(seconds_span(text).draw(f"{seed}/{namespace}/{pod['metadata']['name']}/{text}"))
     spec = pod["spec"]
-    if notes.get(names.RUN_SECONDS, spans.FOREVER) != spans.FOREVER:
+    if notes.get(names.RUN_SECONDS, FOREVER) != FOREVER:
         spec = {"restartPolicy": "Never", **spec}
     return {**pod, "metadata": {**pod["metadata"], "annotations": notes}, "spec": spec} if notes else pod
 
@@ -312,7 +311,7 @@ def settled(pod: Object, namespace: str, seed: int) -> Object:
 def continued(pod: Object) -> Object:
     """A pod that was read from a cluster: it stays in its group, and runs on unless it says how long."""
     meta = pod["metadata"]
-    notes = {names.RUN_SECONDS: spans.FOREVER, **(meta.get("annotations") or {})}
+    notes = {names.RUN_SECONDS: FOREVER, **(meta.get("annotations") or {})}
     if names.POD_GROUP_ANNOTATION in notes:
         notes[names.SKIP_PODGROUPER] = "true"
     return {**pod, "metadata": {**meta, "annotations": notes}}

@@ -1,4 +1,4 @@
-"""The fields of Kubernetes' own kinds (1.35), so that a name nobody knows is told and not passed over.
+"""The fields of Kubernetes' own kinds (1.35), so that an unknown name is an error and not passed over.
 
 One row for each type: its fields by name, `!` for those that must be there, then `:T` or `:[T]` for the type of the
 field or of its items, or `=a|b` where it has few values. A field without more is not looked into.
@@ -46,7 +46,7 @@ ROWS: Final = {
         "automountServiceAccountToken imagePullSecrets securityContext hostNetwork hostPID hostIPC hostUsers "
         "shareProcessNamespace hostname hostnameOverride subdomain setHostnameAsFQDN hostAliases "
         "dnsPolicy=ClusterFirst|ClusterFirstWithHostNet|Default|None dnsConfig readinessGates enableServiceLinks "
-        "os workloadRef"
+        "os workloadRef schedulingGroup"
     ),
     "Container": (
         "name! image command args workingDir ports:[Port] env:[Variable] envFrom resources:Resources "

@@ -1,7 +1,8 @@
 """An outcome as one document, for programs: what `-o json` and `-o yaml` print.
 
 Amounts are cpu in cores, memory in bytes, gpu in devices; -1 is unlimited. Times are seconds since the start. Where
-past use counts, `usage` tells which part of the cluster a queue held in the window.
+past use counts, `usage` is which part of the cluster a queue held in the window. `nextDeadline` is when time alone
+may change a decision, such as the end of a minimum run time; null where nothing depends on time.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ def document(outcome: Outcome, seed: int) -> dict[str, Any]:
         "seed": seed,
         "simulatedSeconds": history.ended_at,
         "cycles": history.cycles,
+        "nextDeadline": history.deadline,
         "nodes": _nodes(outcome),
         "queues": _queues(outcome),
         "pods": [msgspec.to_builtins(life) for life in history.lives],

@@ -1,4 +1,4 @@
-"""Fair shares of queues that somebody writes down: what KAI's fair-share simulator answers, by the engine's own kernel.
+"""Fair shares of queues that a user describes: what KAI's fair-share simulator answers, by the engine's own kernel.
 
 All queues are siblings that divide one total; what they hold and who their parents are does not matter to a division.
 Amounts are in the units of the total, whatever they are: the surplus is divided in whole units. -1 is unlimited.

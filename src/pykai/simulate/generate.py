@@ -93,26 +93,13 @@ def jobs(count: int, among: Sequence[str], gpus: float, seed: int) -> list[Manif
         story = (round(clock, 1), round(MEDIAN_SECONDS * draw.lognormvariate(0, SPREAD)))
         priority = "build" if draw.random() < BUILD_SHARE else "train"
         owner = among[0] if number < FIRST_JOBS * count and draw.random() < FIRST_TEAM_SHARE else draw.choice(among)
-        job = _job(f"job-{number:05d}", shape, (owner, priority), story)
-        made.append(manifest("--jobs", number, job))
+        made.append(manifest("--jobs", number, job(f"job-{number:05d}", shape, (owner, priority), story)))
         clock += draw.expovariate(1 / spacing)
     return made
 
 
-def small_cluster(seed: int) -> list[Manifest]:
-    """A few nodes and teams, and more work than they can hold, for runs with faults: it is short or never ends."""
-    draw = random.Random(f"{seed}/small")
-    count, gpus = draw.randint(2, 4), draw.choice((2, 4))
-    made = jobs(draw.randint(15, 30), TEAMS, float(count * gpus), seed)
-    for one in made:
-        notes = one.obj["metadata"]["annotations"]
-        notes[names.ARRIVES] = f"{draw.uniform(0.0, 280.0):.1f}s"
-        notes[names.RUN_SECONDS] = str(draw.randint(10, 90)) if draw.random() < 0.6 else "forever"
-    return [*nodes(count, gpus), *queues(float(count * gpus)), *made]
-
-
-def _job(name: str, shape: Shape, owner: tuple[str, str], story: tuple[float, float]) -> Object:
-    """`owner`: queue and priority class; `story`: seconds until it arrives, seconds it runs."""
+def job(name: str, shape: Shape, owner: tuple[str, str], story: tuple[float, float]) -> Object:
+    """A Job; `owner`: queue and priority class; `story`: seconds until it arrives, seconds it runs."""
     (team, priority), (arrives, runs) = owner, story
     notes = {names.ARRIVES: f"{arrives}s", names.RUN_SECONDS: str(runs)}
     if shape.pods > 1:
@@ -133,5 +120,5 @@ def _job(name: str, shape: Shape, owner: tuple[str, str], story: tuple[float, fl
 
 
 def manifest(source: str, number: int, obj: Object) -> Manifest:
-    """An object nobody wrote; `number` counts from 0."""
+    """A generated object; `number` counts from 0."""
     return Manifest(Origin(source, number + 1), obj)

@@ -1,4 +1,4 @@
-"""Labels and annotations that look like ours and have no effect: misspelt, or written where nobody reads them.
+"""Labels and annotations that look like ours and have no effect: misspelt, or written where they are not read.
 
 Any key is allowed on an object, so these are no errors; but a pod without the GPU it was meant to have runs happily.
 """

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from pykai.model.queues import QueueTable
 from pykai.model.resources import GPU
+from pykai.model.snapshot import QueueTable
 
 Key = tuple[str, str]
 Triple = tuple[float, float, float]
@@ -29,18 +29,18 @@ class Event(msgspec.Struct, frozen=True):
 KINDS: dict[str, str] = {
     "Arrived": "an object came into the cluster",
     "Changed": "an object was applied again",
-    "Waits": "a workload stays without a place; the message tells why",
+    "Waits": "a workload stays without a place; the message says why",
     "Pipelined": "a pod was promised a place that others still hold",
     "Scheduled": "a pod was given a node",
     "Started": "a pod runs",
-    "Evicted": "a pod has to leave; the message tells for whom",
+    "Evicted": "a pod has to leave; the message says for whom",
     "Gone": "an evicted pod has left its node",
     "Finished": "a pod did all its work",
     "Completed": "a Job did all its work",
     "Failed": "a pod ended with an error, or its kubelet refused it",
     "Deleted": "a pod has to leave, not because of the scheduler",
     "Requested": "the scheduler asked the binder to bind a pod",
-    "Refused": "the API server or admission refused an object; the message tells why",
+    "Refused": "the API server or admission refused an object; the message says why",
     "Event": "a component recorded an Event of Kubernetes",
 }
 
@@ -49,7 +49,7 @@ class PodLife(msgspec.Struct, rename="camel"):
     """One pod from arrival to end. A time is None until it comes.
 
     `reason`: why it waits, or why it had to leave; `waited_for`: why it waited, once it does no more. An evicted pod
-    has the action, the group it made room for (empty: nobody), and the node for its replacement (empty: none).
+    has the action, the group it made room for (empty: none), and the node for its replacement (empty: none).
     """
 
     namespace: str
@@ -126,6 +126,8 @@ class History:
     samples: list[Sample] = field(default_factory=list)
     cycles: int = 0
     ended_at: float = 0.0
+    deadline: float | None = None
+    """When time alone may change a decision, as of the last cycle; None: never."""
     remarks: list[str] = field(default_factory=list)
     """What the user should know about the manifests, each said once."""
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import uuid
 
-from pykai.hollow.ledger import NodeLedger
+from pykai.hollow.hollow_node import Device, NodeLedger
+from pykai.hollow.kubelet_settings import KubeletSettings
 from pykai.hollow.pod_lives import PodLives
-from pykai.hollow.settings import KubeletSettings
-from pykai.hollow.shapes import Device
 from pykai.kube.api import Api, EventType, Object
 from pykai.kube.informer import InformerFactory
 from pykai.kube.informer_store import Change

@@ -10,12 +10,26 @@ from __future__ import annotations
 import asyncio
 import selectors
 from collections.abc import Callable, Coroutine
+from contextvars import ContextVar
+from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeVar
 
 from pykai.kube.clock import Clock
 
 T = TypeVar("T")
+
+
+@dataclass
+class Skew:
+    """How far the wall clock of some tasks is from the true one."""
+
+    seconds: float = 0.0
+
+
+_NONE = Skew()
+SKEW: ContextVar[Skew] = ContextVar("SKEW")
+"""The skew of the task that asks, if it has one: those it starts inherit it."""
 
 
 class StalledError(RuntimeError):
@@ -41,7 +55,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._jumping = _JumpingSelector()
         super().__init__(self._jumping)
         self._clock_resolution = 1e-6
-        self.clock = Clock(lambda: start + self._jumping.now, self.time, Random(f"{seed}/jitter").random)
+        self.clock = Clock(
+            lambda: start + self._jumping.now + SKEW.get(_NONE).seconds, self.time, Random(f"{seed}/jitter").random
+        )
 
     def time(self) -> float:
         """Virtual seconds since the loop was made."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pykai.config.usage import UsageConfig, window_seconds
-from pykai.kernels.usage import UsageRecord, normalised_use
+from pykai.kernels.fairshare import UsageRecord, normalised_use
 from pykai.simulate.history import Sample, Triple
 
 

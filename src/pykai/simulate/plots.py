@@ -12,7 +12,7 @@ matplotlib.use("Agg")
 from matplotlib import pyplot
 from matplotlib.ticker import FuncFormatter
 
-from pykai.kernels.usage import NOTHING
+from pykai.kernels.fairshare import NOTHING
 from pykai.model.resources import CPU, GPU
 from pykai.simulate.history import Outcome
 from pykai.simulate.timeline import clock

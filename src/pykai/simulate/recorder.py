@@ -11,21 +11,30 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import ceil
 from typing import Protocol
 
-from msgspec import json
+from msgspec import convert, json
 
-from pykai.cache.requests import GpuRequest, gpu_request, pod_amounts
+from pykai.cache.claims import claim_gpus, claim_names
+from pykai.cache.requests import GpuRequest, gpu_request, gpus_per_node, pod_amounts
 from pykai.kube.api import EventType, Object
 from pykai.kube.informer import InformerFactory
 from pykai.kube.informer_store import Change
-from pykai.kube.resources import BIND_REQUEST, EVENT, JOB, NODE, POD, POD_GROUP, QUEUE
-from pykai.model.plan import Plan, Verdict
+from pykai.kube.resources import (
+    BIND_REQUEST,
+    EVENT,
+    JOB,
+    NODE,
+    POD,
+    POD_GROUP,
+    QUEUE,
+    RESOURCE_CLAIM,
+    RESOURCE_SLICE,
+)
+from pykai.model.plan import Plan, QueueFigures, Verdict
 from pykai.model.pods import GpuKind
-from pykai.model.queues import QueueTable
 from pykai.model.resources import GPU, whole_gpus
-from pykai.model.snapshot import Snapshot
-from pykai.model.statistics import QueueFigures
+from pykai.model.snapshot import QueueTable, Snapshot
 from pykai.objects import kinds, names
-from pykai.objects.pod_template import decode_template
+from pykai.objects.pod_template import decode_claims, decode_template
 from pykai.objects.units import amount, milli
 from pykai.simulate.controllers import controller_of
 from pykai.simulate.history import History, Key, PodLife, QueueSample, Sample, Triple
@@ -37,7 +46,7 @@ NOTHING: Triple = (0.0, 0.0, 0.0)
 
 
 class Decision(Protocol):
-    """What the scheduler decided in a cycle, as far as a history tells it."""
+    """What the scheduler decided in a cycle, as far as a history shows it."""
 
     @property
     def snapshot(self) -> Snapshot:
@@ -105,9 +114,14 @@ class QueueTotals:
 
 
 class Recorder:
-    """Fills `history`; `last_change` is when something happened last, in seconds since the start."""
+    """Fills `history`; `last_change` is when something happened last, in seconds since the start.
 
-    def __init__(self, watches: InformerFactory, now: Callable[[], float], past_counts: bool) -> None:
+    `now` are seconds since the start, which is at `start` seconds since the epoch.
+    """
+
+    def __init__(
+        self, watches: InformerFactory, now: Callable[[], float], past_counts: bool, start: float = 0.0
+    ) -> None:
         self.history = History()
         self.last_change = 0.0
         self.on_sample: Callable[[Sample], None] = lambda _: None
@@ -116,6 +130,7 @@ class Recorder:
         """Device group -> the pod that reserves the device."""
         self.queue_table: QueueTable | None = None
         self._now = now
+        self._start = start
         self._past_counts = past_counts
         self._lives: dict[str, PodLife] = {}
         """By uid, the pods that exist."""
@@ -139,6 +154,10 @@ class Recorder:
         self._jobs = watches.of(JOB, Object)
         self._events = watches.of(EVENT, Object)
         self._requests = watches.of(BIND_REQUEST, Object)
+        self._claims = watches.of(RESOURCE_CLAIM, Object)
+        self._slices = watches.of(RESOURCE_SLICE, Object)
+        self._claiming: set[str] = set()
+        """Uids of pods whose claimed GPUs are counted."""
         self._shares: Mapping[str, QueueFigures] = {}
         self._dirty: float | None = None
 
@@ -147,6 +166,7 @@ class Recorder:
         for watch, handler in (
             (self._queues, self._table_changed),
             (self._nodes, self._table_changed),
+            (self._slices, self._table_changed),
             (self._groups, self._group_changed),
             (self._pods, self._pod_changed),
             (self._requests, self._request_changed),
@@ -176,7 +196,7 @@ class Recorder:
         return round(self._now(), 3)
 
     def _table_changed(self, change: Change[Object]) -> None:
-        """A queue or a node changed."""
+        """A queue, a node or a slice of its devices changed."""
         self._touch()
         self._capacity = None
 
@@ -230,6 +250,8 @@ class Recorder:
         if uid not in self._lives:
             self._born(pod)
         life = self._lives[uid]
+        if pod["spec"].get("resourceClaims") and uid not in self._claiming:
+            self._count_claims(life, pod)
         if uid not in self._grouped and (group := self._group_of(pod)) is not None:
             self._join(uid, group)
         self._advance(life, pod)
@@ -244,7 +266,7 @@ class Recorder:
     def _born(self, pod: Object) -> None:
         meta = pod["metadata"]
         owner = controller_of(pod)
-        wish = _request(pod)
+        request = _request(pod)
         labels = meta.get("labels") or {}
         queue = labels.get(names.QUEUE_LABEL) or labels.get(names.LEGACY_QUEUE_LABEL) or ""
         life = PodLife(
@@ -254,11 +276,11 @@ class Recorder:
             meta["name"],
             workload_of(meta, owner),
             self._at(),
-            asks_for=asks(wish),
+            asks_for=asks(request),
         )
         self._lives[meta["uid"]] = life
         self._uids[life.key] = meta["uid"]
-        self._amounts[meta["uid"]] = _amounts(pod, wish)
+        self._amounts[meta["uid"]] = _amounts(pod, request)
         self._requested.add(queue, self._amounts[meta["uid"]])
         self._waits[meta["uid"]] = Wait(self._at())
         self.history.lives.append(life)
@@ -270,6 +292,22 @@ class Recorder:
         if named and self._groups.get(named, meta["namespace"]) is None:
             self._wait_for(life, f"there is no PodGroup {named!r}")
         self.log("Arrived", f"Pod {life.title}", f"queue {queue}" if queue else "")
+
+    def _count_claims(self, life: PodLife, pod: Object) -> None:
+        """GPUs that a pod claims are requested, too, once all its claims exist; those of templates come after it."""
+        decoded = kinds.decode(json.encode(pod), kinds.Pod)
+        named = claim_names(decoded, decode_claims(decoded.spec))
+        claims = [self._claims.get(name, life.namespace) for name in named]
+        gpus = sum(claim_gpus(convert(claim, kinds.ResourceClaim)) for claim in claims if claim is not None)
+        if None in claims or pod["metadata"]["uid"] not in self._amounts:
+            return
+        uid = pod["metadata"]["uid"]
+        self._claiming.add(uid)
+        cpu, memory, own = self._amounts[uid]
+        self._amounts[uid] = cpu, memory, own + gpus
+        self._requested.add(life.queue, (0.0, 0.0, float(gpus)))
+        if gpus and not life.asks_for:
+            life.asks_for = f"{gpus} GPU"
 
     def _group_of(self, pod: Object) -> Object | None:
         meta = pod["metadata"]
@@ -326,6 +364,7 @@ class Recorder:
             self._stop_waiting(life, uid)
             self._end(life, uid, "Gone")
         self._grouped.discard(uid)
+        self._claiming.discard(uid)
         self._own_groups.pop(uid, None)
 
     def _end(self, life: PodLife, uid: str, event: str, message: str = "") -> None:
@@ -337,7 +376,7 @@ class Recorder:
         self.log(event, f"Pod {life.title}", message)
 
     def _give_back(self, life: PodLife, uid: str) -> None:
-        """What a pod holds counts for its queue until it is told to leave, as the scheduler counts."""
+        """What a pod holds counts for its queue until it is deleted, as the scheduler counts."""
         if (held := self._held.pop(uid, None)) is not None:
             self._allocated.add(life.queue, held, -1)
 
@@ -357,14 +396,14 @@ class Recorder:
 
     def _given(self, pod: Object, life: PodLife) -> Triple:
         """What a bound pod holds; a share of memory is a part of the devices of its node."""
-        wish, (cpu, memory, gpus) = _request(pod), self._amounts[pod["metadata"]["uid"]]
-        life.shared = wish.kind in (GpuKind.FRACTION, GpuKind.MEMORY)
-        life.portion = wish.portion
-        if wish.kind is GpuKind.MEMORY:
+        request, (cpu, memory, gpus) = _request(pod), self._amounts[pod["metadata"]["uid"]]
+        life.shared = request.kind in (GpuKind.FRACTION, GpuKind.MEMORY)
+        life.portion = request.portion
+        if request.kind is GpuKind.MEMORY:
             node = self._nodes.get(life.node) or {"metadata": {}}
             of_device = int((node["metadata"].get("labels") or {}).get(names.GPU_MEMORY_LABEL, "0") or 0)
-            life.portion = ceil(100 * wish.memory_mib / of_device) / 100 if of_device else 0.0
-            gpus = whole_gpus(life.portion, wish.devices)
+            life.portion = ceil(100 * request.memory_mib / of_device) / 100 if of_device else 0.0
+            gpus = whole_gpus(life.portion, request.devices)
         life.gpus = gpus
         return cpu, memory, gpus
 
@@ -373,6 +412,8 @@ class Recorder:
         """A cycle was decided, and its writes begin."""
         self._touch()
         self.history.cycles += 1
+        deadline = decision.plan.deadline
+        self.history.deadline = None if deadline is None else round(deadline - self._start, 3)
         self._shares = {queue.name: queue for queue in decision.plan.queues}
         self.queue_table = decision.snapshot.queues
         plan = decision.plan
@@ -395,13 +436,13 @@ class Recorder:
         return self._lives.get(self._uids.get(key, ""))
 
     def _explain(self, verdict: Verdict) -> None:
-        told = False
+        written = False
         for pod, reason in waiting_reasons(verdict, self._groups.get(verdict.gang[1], verdict.gang[0])).items():
             life = self._living(pod)
             if life is None or life.scheduled_at is not None:
                 continue
-            if self._wait_for(life, reason) and not told:
-                told = True
+            if self._wait_for(life, reason) and not written:
+                written = True
                 self.log("Waits", f"PodGroup {'/'.join(verdict.gang)}", reason)
 
     # -------------------------------------------------------------------------------------------------- samples
@@ -457,9 +498,14 @@ class Recorder:
             self._capacity = (
                 sum(milli(row.get("cpu", 0)) for row in offered),
                 sum(amount(row.get("memory", 0)) for row in offered),
-                sum(amount(row.get(names.NVIDIA_GPU, 0)) for row in offered),
+                sum(amount(row.get(names.NVIDIA_GPU, 0)) for row in offered) + self._claimable(),
             )
         return self._capacity
+
+    def _claimable(self) -> int:
+        """GPUs of nodes that are there to be claimed."""
+        slices = [convert(each, kinds.ResourceSlice) for _, each in self._slices.items()]
+        return sum(count for node, count in gpus_per_node(slices).items() if self._nodes.get(node) is not None)
 
 
 # --------------------------------------------------------------------------------------------------------------- texts
@@ -502,17 +548,17 @@ def _request(pod: Object) -> GpuRequest:
     return gpu_request(pod_amounts(decode_template(spec)), pod["metadata"].get("annotations") or {})
 
 
-def _amounts(pod: Object, wish: GpuRequest) -> Triple:
+def _amounts(pod: Object, request: GpuRequest) -> Triple:
     spec = kinds.decode(json.encode(pod["spec"]), kinds.PodSpec)
     asked = pod_amounts(decode_template(spec))
-    return asked.get("cpu", 0.0), asked.get("memory", 0.0), wish.gpus
+    return asked.get("cpu", 0.0), asked.get("memory", 0.0), request.gpus
 
 
-def asks(wish: GpuRequest) -> str:
+def asks(request: GpuRequest) -> str:
     """What a pod wants of GPUs; empty where it wants none."""
-    each = f"{wish.memory_mib} MiB" if wish.kind is GpuKind.MEMORY else f"{wish.portion:g} GPU"
-    if wish.kind is GpuKind.MIG or not wish.devices:
-        return "MIG" if wish.kind is GpuKind.MIG else ""
-    if wish.kind is GpuKind.REGULAR:
-        return f"{wish.devices} GPU"
-    return f"{wish.devices} x {each}" if wish.devices > 1 else each
+    each = f"{request.memory_mib} MiB" if request.kind is GpuKind.MEMORY else f"{request.portion:g} GPU"
+    if request.kind is GpuKind.MIG or not request.devices:
+        return "MIG" if request.kind is GpuKind.MIG else ""
+    if request.kind is GpuKind.REGULAR:
+        return f"{request.devices} GPU"
+    return f"{request.devices} x {each}" if request.devices > 1 else each

@@ -36,7 +36,7 @@ class NodeKind(Struct, frozen=True, forbid_unknown_fields=True, rename=_spelled)
     count: Count = 1
 
 
-class QueueWish(Struct, frozen=True, forbid_unknown_fields=True, rename=_spelled):
+class QueueSetup(Struct, frozen=True, forbid_unknown_fields=True, rename=_spelled):
     """A queue without limit; `deserved_gpus` -1: its quota is unlimited."""
 
     name: Annotated[str, Meta(min_length=1)]
@@ -46,7 +46,7 @@ class QueueWish(Struct, frozen=True, forbid_unknown_fields=True, rename=_spelled
     weight: Amount = 1.0
 
 
-class JobWish(Struct, frozen=True, forbid_unknown_fields=True, rename=_spelled):
+class JobSetup(Struct, frozen=True, forbid_unknown_fields=True, rename=_spelled):
     """So many jobs of so many pods, each pod with so many GPUs; none ever ends, and each pod may run alone."""
 
     gpus: Count
@@ -62,8 +62,8 @@ class Study(Struct, frozen=True, forbid_unknown_fields=True, rename=_spelled):
     half_life_period: Amount | None = None
     k_value: Amount = 1.0
     nodes: list[NodeKind] = []
-    queues: list[QueueWish] = []
-    jobs: dict[str, JobWish] = {}
+    queues: list[QueueSetup] = []
+    jobs: dict[str, JobSetup] = {}
 
 
 class Figures(NamedTuple):
@@ -77,12 +77,12 @@ class Figures(NamedTuple):
 
 # --------------------------------------------------------------------------------------------------------------- input
 _NAMES = {
-    name.lower(): name for struct in (NodeKind, QueueWish, JobWish, Study) for name in struct.__struct_encode_fields__
+    name.lower(): name for struct in (NodeKind, QueueSetup, JobSetup, Study) for name in struct.__struct_encode_fields__
 }
 
 
 def read(text: str, file: str) -> Study:
-    """The study a YAML text describes, its keys in any case; ManifestError or FieldError tells what is wrong.
+    """The study a YAML text describes, its keys in any case; ManifestError or FieldError says what is wrong.
 
     `file` is its name in messages.
     """
@@ -102,7 +102,7 @@ def _in_our_case(document: Object) -> Object:
         if isinstance(rows := found.get(part), list):
             found[part] = [_renamed(row, f"{part}[{number}].") for number, row in enumerate(rows)]
     if isinstance(jobs := found.get("Jobs"), dict):
-        found["Jobs"] = {queue: _renamed(wish, f"Jobs.{queue}.") for queue, wish in jobs.items()}
+        found["Jobs"] = {queue: _renamed(setup, f"Jobs.{queue}.") for queue, setup in jobs.items()}
     return found
 
 
@@ -154,7 +154,7 @@ def duration(study: Study) -> float:
 
 
 def figures(study: Study, outcome: Outcome) -> Iterator[Figures]:
-    """Every queue after every cycle. Where nobody waited there was nothing to decide: the figures are the last ones."""
+    """Every queue after every cycle. Where no pod waited there was nothing to decide: the figures are the last ones."""
     *decided, _ = outcome.history.samples
     at = 0
     for cycle in range(study.cycles):

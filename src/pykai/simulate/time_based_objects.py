@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pykai.hollow import spans
+from pykai.hollow.kubelet_settings import FOREVER
 from pykai.objects import names
 from pykai.simulate import generate
 from pykai.simulate.manifests import Manifest, Object
-from pykai.simulate.time_based import JobWish, QueueWish, Study
+from pykai.simulate.time_based import JobSetup, QueueSetup, Study
 
 
 def objects(study: Study, source: str) -> list[Manifest]:
@@ -20,20 +20,20 @@ def _all(study: Study) -> Iterator[Object]:
     gpus = [kind.gpus for kind in study.nodes for _ in range(kind.count)]
     digits = len(str(len(gpus)))
     yield from (generate.node(f"node-{number:0{digits}d}", each) for number, each in enumerate(gpus, 1))
-    yield from (_queue(wish) for wish in study.queues)
-    for owner, wish in study.jobs.items():
-        yield from (_job(f"{owner}-job-{number}", owner, wish) for number in range(1, wish.num_jobs + 1))
+    yield from (_queue(setup) for setup in study.queues)
+    for owner, setup in study.jobs.items():
+        yield from (_job(f"{owner}-job-{number}", owner, setup) for number in range(1, setup.num_jobs + 1))
 
 
-def _queue(wish: QueueWish) -> Object:
-    made = generate.queue(wish.name, wish.parent, wish.deserved_gpus)
+def _queue(setup: QueueSetup) -> Object:
+    made = generate.queue(setup.name, setup.parent, setup.deserved_gpus)
     resources = made["spec"]["resources"]
-    weighted = {**resources, "gpu": {**resources["gpu"], "overQuotaWeight": wish.weight}}
-    return {**made, "spec": {**made["spec"], "priority": wish.priority, "resources": weighted}}
+    weighted = {**resources, "gpu": {**resources["gpu"], "overQuotaWeight": setup.weight}}
+    return {**made, "spec": {**made["spec"], "priority": setup.priority, "resources": weighted}}
 
 
-def _job(name: str, owner: str, wish: JobWish) -> Object:
-    limits = {names.NVIDIA_GPU: str(wish.gpus)}
+def _job(name: str, owner: str, setup: JobSetup) -> Object:
+    limits = {names.NVIDIA_GPU: str(setup.gpus)}
     template = {
         "spec": {
             "schedulerName": names.SCHEDULER_NAME,
@@ -44,7 +44,7 @@ def _job(name: str, owner: str, wish: JobWish) -> Object:
     meta = {
         "name": name,
         "labels": {names.QUEUE_LABEL: owner},
-        "annotations": {names.RUN_SECONDS: spans.FOREVER},
+        "annotations": {names.RUN_SECONDS: FOREVER},
     }
-    spec = {"parallelism": wish.num_pods, "completions": wish.num_pods, "template": template}
+    spec = {"parallelism": setup.num_pods, "completions": setup.num_pods, "template": template}
     return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec}

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pykai.config.fields import Problems
-from pykai.hollow import spans
-from pykai.hollow.spans import Span
+from pykai.hollow.kubelet_settings import Span, duration_span
 from pykai.kube import resources as known
 from pykai.kube.api import Resource
 from pykai.objects import kinds, names
@@ -104,8 +103,9 @@ class Admitted:
         return Arrival(at, self.row.resource, self.obj, f"{self.manifest.origin} ({self.manifest.title})", exists)
 
 
-def admit(manifests: Sequence[Manifest]) -> list[Admitted]:
-    """The objects of the manifests in order; raises ManifestsError with everything that is wrong with them."""
+def admit(manifests: Sequence[Manifest], there: Set[tuple[str, str]] = frozenset()) -> list[Admitted]:
+    """The objects of the manifests in order; raises ManifestsError with everything that is wrong with them. `there`:
+    kinds and names of what exists already, to which they may refer."""
     errors: list[ManifestError] = []
     found: list[Admitted] = []
     for manifest in manifests:
@@ -114,7 +114,7 @@ def admit(manifests: Sequence[Manifest]) -> list[Admitted]:
         except ManifestError as error:
             errors.append(error)
     for check in (_repeated, _queue_tree, _astray):
-        errors.extend(check(found, _names(manifests)))
+        errors.extend(check(found, _names(manifests) | there))
     if errors:
         raise ManifestsError(errors)
     return found
@@ -156,7 +156,7 @@ def _admitted(manifest: Manifest) -> Admitted:
     annotations = obj["metadata"].get("annotations") or {}
     written = [] if is_read_from_a_cluster(obj) else hints(obj)
     remarks = [str(ManifestError(manifest, path, message)) for path, message in written]
-    return Admitted(manifest, row, obj, spans.durations(annotations.get(names.ARRIVES, "0s")), remarks)
+    return Admitted(manifest, row, obj, duration_span(annotations.get(names.ARRIVES, "0s")), remarks)
 
 
 def _kind_row(manifest: Manifest) -> KindRow:

@@ -1,22 +1,30 @@
 """The judge's arithmetic: nodes, devices and queues hold what a plan puts into them (part of `verify/judge.py`).
 
-Two moments count. Now: what is bound starts beside everything that is still there. Then: all who leave have left, and
-those who waited have come. A node or queue that was overfull before is only held against a plan that adds to it.
+Two states are checked: now, with bound pods beside everything still running; and later, when releasing pods are gone
+and pipelined ones have started. A node or queue that was overcommitted before only counts if the plan adds to it.
 GPUs given out by claims are not counted here: devices of claims can be shared, and have an allocator of their own.
+
+The judge's check of constraints: may a pod be on its node, and do sub-groups with a required level share a domain.
+
+Selectors, taints and topology levels are read here again, one pod and one node at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import ceil
 
 import numpy as np
 
+from pykai.model.gangs import PodSet, SubGroupSet, TopologyRequirement
+from pykai.model.plan import Bind
 from pykai.model.pods import GpuKind, PodClass
 from pykai.model.resources import GPU, PODS, QUEUE_RESOURCES, UNLIMITED, Column, Mask, Rows, whole_gpus
-from pykai.model.snapshot import Snapshot
-from pykai.model.status import Status
-from pykai.verify.outcome import Outcome, Placement, Violation
+from pykai.model.snapshot import CORDONED, Snapshot
+from pykai.model.status import IS_ACTIVE_ALLOCATED, Status
+from pykai.objects.kinds import Expression, Taint
+from pykai.objects.pod_template import NodeTerm, PodTemplate, Toleration
+from pykai.verify.outcome import PlanOutcome, PodPlacement, Violation
 
 _SLACK = 1e-6
 _RELATIVE = 1e-9
@@ -28,8 +36,8 @@ Devices = dict[tuple[int, str], float]
 
 
 # --------------------------------------------------------------------------------------------------------------- nodes
-def nodes_hold(out: Outcome) -> Iterator[Violation]:
-    """No node above what it offers in any resource, no device above its memory."""
+def nodes_hold(out: PlanOutcome) -> Iterator[Violation]:
+    """No node above its allocatable in any resource, no device above its memory."""
     if not out.placements:
         return
     existing = _devices(out, out.present, ())
@@ -38,7 +46,7 @@ def nodes_hold(out: Outcome) -> Iterator[Violation]:
 
 
 def _hold(
-    out: Outcome, there: Mask, placements: Sequence[Placement], moment: tuple[str, Devices]
+    out: PlanOutcome, there: Mask, placements: Sequence[PodPlacement], moment: tuple[str, Devices]
 ) -> Iterator[Violation]:
     """`moment`: its name, and the devices that are shared before the plan: they have their reservation pods."""
     if not placements:
@@ -63,6 +71,25 @@ def _hold(
         if memory > size:
             about = f"{group} on {snapshot.nodes.names[node]}"
             yield Violation("a device holds its shares", about, f"{memory:g} of {size:g} MiB {when}")
+
+
+def devices_of_one_mode(out: PlanOutcome) -> Iterator[Violation]:
+    """Pods of different compute modes never share a device."""
+    pods, nodes = out.snapshot.pods, out.snapshot.nodes.names
+    modes = [c.compute_mode for c in pods.classes]
+    if not any(modes):
+        return
+    there = {row for row in pods.gpu_groups if row not in out.evicted and pods.node[row] >= 0}
+    held: dict[tuple[int, str], int] = {}
+    for row in sorted(there):
+        for group in pods.gpu_groups[row]:
+            place = int(pods.node[row]), group
+            held.setdefault(place, pods.group_modes.get(place, modes[pods.klass[row]]))
+    for p in out.placements:
+        for group in p.groups:
+            mode = modes[pods.klass[p.pod]]
+            if held.setdefault((p.node, group), mode) != mode:
+                yield Violation("a device has one compute mode", f"{group} on {nodes[p.node]}", pods.title(p.pod))
 
 
 def _taken(snapshot: Snapshot, pods: Sequence[int] | np.ndarray, nodes: Sequence[int] | np.ndarray) -> Column:
@@ -95,13 +122,13 @@ def _offered(snapshot: Snapshot) -> Column:
 
 
 def _idle_reservations(snapshot: Snapshot, shared: Devices) -> Mask:
-    """Reservation pods of devices that are not shared: they go with the last who shared them."""
+    """Reservation pods of devices that are no longer shared: they leave with the last sharing pod."""
     pods, mask = snapshot.pods, np.zeros(len(snapshot.pods), dtype=bool)
     mask[[row for row, group in pods.reservation.items() if (int(pods.node[row]), group) not in shared]] = True
     return mask
 
 
-def _devices(out: Outcome, there: Mask, placements: Iterable[Placement]) -> Devices:
+def _devices(out: PlanOutcome, there: Mask, placements: Iterable[PodPlacement]) -> Devices:
     """Memory in use on shared devices of nodes that are given something."""
     snapshot, pods = out.snapshot, out.snapshot.pods
     concerned = {p.node for p in out.placements}
@@ -121,36 +148,51 @@ def _share(snapshot: Snapshot, c: PodClass, node: int) -> float:
 
 
 # -------------------------------------------------------------------------------------------------------------- queues
-def queues_hold(out: Outcome) -> Iterator[Violation]:
+def queues_hold(out: PlanOutcome) -> Iterator[Violation]:
     """No queue above its limit, and what cannot be evicted within quota, up to the root."""
     if not out.placements:
         return
     snapshot = out.snapshot
-    everybody = np.ones(len(snapshot.gangs) + 1, dtype=bool)
-    held = ~np.append(snapshot.gangs.columns.preemptible, True)
-    yield from _within(out, everybody, ("a queue keeps its limit", snapshot.queues.limit))
+    pods = snapshot.pods
+    all_pods = np.ones(len(pods), dtype=bool)
+    held = ~np.append(snapshot.gangs.columns.preemptible, True)[pods.gang]
+    for gang in snapshot.gangs.semi_preemptible:
+        held[list(snapshot.gangs.pods(gang))] = False
+        held[_surely_core(out, gang)] = True
+    yield from _within(out, all_pods, ("a queue keeps its limit", snapshot.queues.limit))
     yield from _within(out, held, ("non-preemptible work keeps the quota", snapshot.queues.deserved))
 
 
-def _within(out: Outcome, gangs: Mask, bound: tuple[str, Column]) -> Iterator[Violation]:
+def _surely_core(out: PlanOutcome, gang: int) -> list[int]:
+    """As many pods as the minimum of a semi-preemptible gang, where it is all the same which: those count as held."""
+    gangs, pods = out.snapshot.gangs, out.snapshot.pods
+    rows = gangs.pods(gang)
+    if gang in gangs.trees or len({int(pods.klass[row]) for row in rows}) > 1:
+        return []
+    placed = {p.pod for p in out.placements}
+    staying = [row for row in rows if out.allocated[row] and not out.leaving[row] and row not in placed]
+    return [*staying, *sorted(placed.intersection(rows))][: gangs.podset_min[gangs.first_podset[gang]]]
+
+
+def _within(out: PlanOutcome, members: Mask, bound: tuple[str, Column]) -> Iterator[Violation]:
     snapshot, (rule, most) = out.snapshot, bound
-    used, added = _queue_use(out, gangs)
+    used, added = _queue_use(out, members)
     over = (added > _SLACK) & (most != UNLIMITED) & (np.round(used + added, 4) > most * (1 + _RELATIVE) + _SLACK)
     for resource, queue in np.argwhere(over).tolist():
         figures = f"{used[resource, queue]:g} + {added[resource, queue]:g} of {most[resource, queue]:g}"
         yield Violation(rule, snapshot.queues.names[queue], f"{figures} {_UNITS[resource]}")
 
 
-def _queue_use(out: Outcome, gangs: Mask) -> tuple[Column, Column]:
-    """[resource, queue]: what pods of the gangs that stay hold of each queue, and what the plan adds."""
+def _queue_use(out: PlanOutcome, members: Mask) -> tuple[Column, Column]:
+    """[resource, queue]: what those of some pods that stay hold of each queue, and what the plan adds."""
     pods = out.snapshot.pods
-    staying = np.flatnonzero(out.allocated & ~out.leaving & out.kin & gangs[pods.gang])
-    placed = [p for p in out.placements if gangs[pods.gang[p.pod]]]
+    staying = np.flatnonzero(out.allocated & ~out.leaving & out.kin & members)
+    placed = [p for p in out.placements if members[p.pod]]
     used = _queue_sums(out.snapshot, staying, pods.node[staying])
     return used, _queue_sums(out.snapshot, _column(p.pod for p in placed), _column(p.node for p in placed))
 
 
-def most_used(out: Outcome) -> Column:
+def most_used(out: PlanOutcome) -> Column:
     """[resource, queue]: what is held now, and would be if all that waits had a place: no cycle could see more."""
     pods = out.snapshot.pods
     rows = np.flatnonzero((out.allocated | (pods.status == Status.PENDING)) & out.kin)
@@ -199,3 +241,129 @@ def portion(snapshot: Snapshot, c: PodClass, node: int) -> float:
     if c.gpu_kind is not GpuKind.MEMORY:
         return c.portion
     return ceil(100 * c.memory_mib / float(snapshot.nodes.gpu_memory[node])) / 100
+
+
+Labels = Mapping[str, str]
+_CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+
+
+# ---------------------------------------------------------------------------------------------------- pod on a node
+def places_allowed(out: PlanOutcome) -> Iterator[Violation]:
+    """Every pod may be on its node: labels, taints and conditions."""
+    snapshot = out.snapshot
+    known: dict[tuple[int, int], str] = {}
+    for placement in out.placements:
+        c = snapshot.pods.of_class(placement.pod)
+        pair = (c.row, placement.node)
+        if pair not in known:
+            reasons = [*_objections(snapshot, c.template, placement.node)]
+            if c.shared and snapshot.nodes.fractions:
+                reasons.append(snapshot.nodes.fractions[placement.node])
+            known[pair] = "; ".join(filter(None, reasons))
+        if known[pair]:
+            about = f"{snapshot.pods.title(placement.pod)} on {snapshot.nodes.names[placement.node]}"
+            yield Violation("a node may have the pod", about, known[pair])
+
+
+def _objections(snapshot: Snapshot, template: PodTemplate, node: int) -> Iterator[str]:
+    nodes = snapshot.nodes
+    for condition in nodes.conditions[node]:
+        if condition != CORDONED or not _tolerated(_CORDON, template.tolerations):
+            yield condition
+    for taint in nodes.taints[node]:
+        if taint.effect in ("NoSchedule", "NoExecute") and not _tolerated(taint, template.tolerations):
+            yield f"taint {taint.key}={taint.value}:{taint.effect}"
+    labels = nodes.labels[node]
+    for key, value in template.node_selector.items():
+        if labels.get(key) != value:
+            yield f"selector {key}={value}, label {labels.get(key)!r}"
+    affinity = template.affinity.node_affinity
+    if affinity is not None and affinity.required is not None:
+        fields = {"metadata.name": nodes.names[node]}
+        if not any(_speaks_of(term, labels, fields) for term in affinity.required.node_selector_terms):
+            yield "required node affinity"
+
+
+def _tolerated(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
+    return any(
+        t.effect in ("", taint.effect)
+        and t.key in ("", taint.key)
+        and (t.operator == "Exists" or (t.operator in ("", "Equal") and t.value == taint.value))
+        for t in tolerations
+    )
+
+
+def _speaks_of(term: NodeTerm, labels: Labels, fields: Labels) -> bool:
+    if not term.match_expressions and not term.match_fields:
+        return False
+    return all(_meets(labels, e) for e in term.match_expressions) and all(_meets(fields, e) for e in term.match_fields)
+
+
+def _meets(labels: Labels, e: Expression) -> bool:
+    value = labels.get(e.key)
+    if e.operator in ("Exists", "DoesNotExist"):
+        return (value is not None) == (e.operator == "Exists")
+    if e.operator in ("In", "NotIn"):
+        return (value in e.values) == (e.operator == "In")
+    if e.operator not in ("Gt", "Lt") or value is None or len(e.values) != 1:
+        return False
+    try:
+        return int(value) > int(e.values[0]) if e.operator == "Gt" else int(value) < int(e.values[0])
+    except ValueError:
+        return False
+
+
+def devices_as_asked(out: PlanOutcome) -> Iterator[Violation]:
+    """A pod that shares devices gets as many as it requested, all different; a bind has the portion of each."""
+    snapshot, rule = out.snapshot, "a pod gets the devices it asked for"
+    for placement in out.placements:
+        c, bind, about = snapshot.pods.of_class(placement.pod), placement.decision, snapshot.pods.title(placement.pod)
+        wanted = c.devices if c.shared else 0
+        if not len(placement.groups) == len(set(placement.groups)) == wanted:
+            yield Violation(rule, about, f"{wanted} shared devices asked for, given {list(placement.groups)}")
+        asked = (c.devices, portion(snapshot, c, placement.node))
+        if isinstance(bind, Bind) and (bind.devices, bind.portion) != asked:
+            figures = f"{bind.devices} times {bind.portion:g} instead of {asked[0]} times {asked[1]:g}"
+            yield Violation(rule, about, figures)
+
+
+# -------------------------------------------------------------------------------------------------------- togetherness
+def topology_kept(out: PlanOutcome) -> Iterator[Violation]:
+    """All of a sub-group with a required level are in one domain of it; one that was split before is not judged."""
+    gangs = out.snapshot.gangs
+    for gang in out.by_gang:
+        tree = gangs.trees.get(gang)
+        for group in _all(tree) if tree is not None else ():
+            constraint = group.topology
+            if constraint is not None and constraint.required in out.snapshot.topologies.get(constraint.topology, ()):
+                yield from _together(out, gang, group, constraint)
+
+
+def _all(group: PodSet | SubGroupSet) -> Iterator[PodSet | SubGroupSet]:
+    yield group
+    for child in group.children if isinstance(group, SubGroupSet) else ():
+        yield from _all(child)
+
+
+def _together(
+    out: PlanOutcome, gang: int, group: PodSet | SubGroupSet, constraint: TopologyRequirement
+) -> Iterator[Violation]:
+    snapshot, pods = out.snapshot, out.snapshot.pods
+    levels = snapshot.topologies[constraint.topology]
+    depth = levels.index(constraint.required) + 1
+    rows = {group.row} if isinstance(group, PodSet) else {podset.row for podset in group.podsets()}
+
+    def domain(node: int) -> tuple[str | None, ...]:
+        """The labels down to the required level; a node without all labels of the topology is in no domain."""
+        labels = snapshot.nodes.labels[node]
+        return tuple(labels.get(key) for key in levels[:depth]) if all(k in labels for k in levels) else (None,)
+
+    active = [p for p in snapshot.gangs.pods(gang) if pods.podset[p] in rows and IS_ACTIVE_ALLOCATED[pods.status[p]]]
+    before = {domain(int(pods.node[p])) for p in active}
+    given = {domain(p.node) for p in out.by_gang[gang] if pods.podset[p.pod] in rows}
+    kept = {domain(int(pods.node[p])) for p in active if p not in out.evicted}
+    found = given | kept
+    if given and len(before) <= 1 and (None,) not in before and (len(found) > 1 or (None,) in given):
+        about = f"{snapshot.gangs.title(gang)} {group.name}".strip()
+        shown = ", ".join(sorted(".".join(map(str, d)) for d in found))
+        yield Violation("a sub-group stays together", about, f"{constraint.required} required, found in {shown}")

@@ -1,10 +1,10 @@
-"""The judge: verify(snapshot, plan) -> what is wrong with a plan. It shares nothing with the engine.
+"""The judge: verify(snapshot, plan) -> violations. It shares no code with the engine.
 
 It knows the tables of `model` and the objects behind them, and works everything out again in the most obvious way, so
 a mistake of the engine cannot hide in code both use. It runs in tests, in the simulator and before each live write.
 A live scheduler has it add up only the nodes and queues that the plan puts something into: all that can be wrong with a
 plan is there, and an empty plan costs nothing.
-What it does not judge: scores and order (a plan may be valid and unwise), and rules that need more than the tables:
+Not checked: scores and order (a plan may be valid and unwise), and rules that need more than the tables:
 claims, volumes, NUMA zones, ports, affinity to other pods, minimum run times.
 """
 
@@ -19,9 +19,16 @@ from pykai.model.plan import Evict, Plan
 from pykai.model.resources import UNLIMITED, Rows
 from pykai.model.snapshot import Snapshot
 from pykai.model.status import ACTIVE_USED, Status
-from pykai.verify.capacity import most_used, nodes_hold, queues_hold
-from pykai.verify.outcome import Outcome, Violation, outcome
-from pykai.verify.places import devices_as_asked, places_allowed, topology_kept
+from pykai.verify.capacity import (
+    devices_as_asked,
+    devices_of_one_mode,
+    most_used,
+    nodes_hold,
+    places_allowed,
+    queues_hold,
+    topology_kept,
+)
+from pykai.verify.outcome import PlanOutcome, Violation, outcome
 
 __all__ = ["Violation", "verify"]
 
@@ -29,9 +36,9 @@ __all__ = ["Violation", "verify"]
 def verify(
     snapshot: Snapshot, plan: Plan, plugins: Container[str] | None = None, *, everything: bool = True
 ) -> list[Violation]:
-    """What is wrong with a plan that was made for this snapshot; empty where nothing is.
+    """The violations of a plan for this snapshot; empty for a valid plan.
 
-    `plugins`: names of those that run. Who runs without one does without its rule; None: all rules hold.
+    `plugins`: names of the active plugins; rules of inactive ones are skipped. None: all rules apply.
     `everything`: add up all nodes and queues, not only those the plan touches; the answer is the same.
     """
     out = outcome(snapshot, plan, everything)
@@ -40,8 +47,8 @@ def verify(
 
 
 # --------------------------------------------------------------------------------------------------------------- gangs
-def gangs_whole(out: Outcome) -> Iterator[Violation]:
-    """Who is given something has its minimum afterwards, and who loses something keeps it or goes whole."""
+def gangs_whole(out: PlanOutcome) -> Iterator[Violation]:
+    """A gang that gets pods placed has its minimum afterwards; one that loses pods keeps its minimum or loses all."""
     gangs, pods = out.snapshot.gangs, out.snapshot.pods
     if not out.placements and not out.evicted:
         return
@@ -57,7 +64,7 @@ def gangs_whole(out: Outcome) -> Iterator[Violation]:
             yield Violation("a gang goes whole or keeps its minimum", about, _figures(torn, after))
 
 
-def _suspects(out: Outcome) -> list[int]:
+def _suspects(out: PlanOutcome) -> list[int]:
     """Gangs that were given something, without those with a single podset that has its minimum at once."""
     gangs, pods = out.snapshot.gangs, out.snapshot.pods
     rows = np.array([p.pod for p in out.placements], dtype=np.int64)
@@ -71,7 +78,7 @@ def _torn(tree: SubGroupSet, count: Rows) -> PodSet | SubGroupSet | None:
     return next((part for part in (*parts, tree) if not _satisfied(part, count)), None) if parts else None
 
 
-def _complete(out: Outcome, gang: int, holding: tuple[SubGroupSet, Rows], podsets: set[int]) -> Iterator[Violation]:
+def _complete(out: PlanOutcome, gang: int, holding: tuple[SubGroupSet, Rows], podsets: set[int]) -> Iterator[Violation]:
     """Every sub-group with one of the podsets has its minimum, up to the whole gang."""
     group, count = holding
     for member in [group, *_below(group)]:
@@ -105,17 +112,22 @@ def _figures(group: PodSet | SubGroupSet, count: Rows) -> str:
 
 
 # ----------------------------------------------------------------------------------------------------------- evictions
-def evictions_justified(out: Outcome) -> Iterator[Violation]:
-    """Nobody is evicted but preemptible work, for somebody who gets a place; or a gang that lost its minimum."""
+def evictions_justified(out: PlanOutcome) -> Iterator[Violation]:
+    """Only preemptible pods are evicted, for an evictor that gets a place; or the rest of a stale gang."""
     snapshot = out.snapshot
     gangs = snapshot.gangs
     for row, eviction in out.evicted.items():
         about, gang, taker = snapshot.pods.title(row), int(snapshot.pods.gang[row]), eviction.heir or eviction.evictor
+        if eviction.action == "backgroundpods":
+            node = int(snapshot.pods.node[row])
+            if all(placement.node != node for placement in out.placements):
+                yield Violation("a background pod leaves for a workload on its node", about, "nothing is placed there")
+            continue
         if taker is None:
             if not _stale(out, gang):
                 yield Violation("only stale gangs go without an evictor", about, f"action {eviction.action}")
             continue
-        if not gangs.preemptible[gang]:
+        if not gangs.preemptible[gang] and not _elastic(out, gang):
             yield Violation("non-preemptible work stays", about, f"evicted by {eviction.action}")
         if taker not in out.winners:
             yield Violation("an eviction makes a place", about, f"{'/'.join(taker)} gets none")
@@ -123,7 +135,20 @@ def evictions_justified(out: Outcome) -> Iterator[Violation]:
     yield from _quotas_respected(out)
 
 
-def _stale(out: Outcome, gang: int) -> bool:
+def _elastic(out: PlanOutcome, gang: int) -> bool:
+    """Whether a semi-preemptible gang still has its minimum without its pods that are evicted. One with sub-groups that
+    had not before is not judged: which of them are to stay depends on the order of pods."""
+    gangs, pods = out.snapshot.gangs, out.snapshot.pods
+    if gang not in gangs.semi_preemptible:
+        return False
+    rows = [row for row in gangs.pods(gang) if pods.status[row] in ACTIVE_USED and pods.podset[row] >= 0]
+    left = [row for row in rows if row not in out.evicted]
+    before, after = (np.bincount(pods.podset[some], minlength=len(gangs.podset_min)) for some in (rows, left))
+    tree = gangs.tree(gang)
+    return _satisfied(tree, after) or (gang in gangs.trees and not _satisfied(tree, before))
+
+
+def _stale(out: PlanOutcome, gang: int) -> bool:
     """Whether the gang has fewer pods than its minimum, since long enough, and none has succeeded."""
     gangs, pods, rows = out.snapshot.gangs, out.snapshot.pods, out.snapshot.gangs.pods(gang)
     podset, status = pods.podset[rows], pods.status[rows]
@@ -134,8 +159,8 @@ def _stale(out: Outcome, gang: int) -> bool:
     return not _satisfied(gangs.tree(gang), np.bincount(used, minlength=len(gangs.podset_min)))
 
 
-def _right(out: Outcome, case: tuple[str, int, Evict]) -> Iterator[Violation]:
-    """What each action may do to whom."""
+def _right(out: PlanOutcome, case: tuple[str, int, Evict]) -> Iterator[Violation]:
+    """The victims each action may evict."""
     gangs, (about, gang, eviction) = out.snapshot.gangs, case
     by = out.gang_rows.get(eviction.evictor or ("", ""), -1)
     if by < 0:
@@ -144,7 +169,7 @@ def _right(out: Outcome, case: tuple[str, int, Evict]) -> Iterator[Violation]:
     ranks = f"priority {gangs.priority[gang]} in {gangs.queue_name(gang)}"
     ranks += f", evictor {gangs.priority[by]} in {gangs.queue_name(by)}"
     if by == gang:
-        yield Violation("nobody evicts itself", about, eviction.action)
+        yield Violation("no gang evicts itself", about, eviction.action)
     if eviction.action == "preempt" and not (same and gangs.priority[gang] < gangs.priority[by]):
         yield Violation("preemption goes down in a queue", about, ranks)
     if eviction.action == "reclaim" and same:
@@ -153,8 +178,9 @@ def _right(out: Outcome, case: tuple[str, int, Evict]) -> Iterator[Violation]:
         yield Violation("consolidation moves", about, "it has no new place")
 
 
-def _quotas_respected(out: Outcome) -> Iterator[Violation]:
-    """A queue that never has more than its quota loses nothing to the queues beside it."""
+def _quotas_respected(out: PlanOutcome) -> Iterator[Violation]:
+    """A queue that never has more than its quota loses nothing to the queues beside it, unless of higher priority,
+    where a policy may say so."""
     snapshot = out.snapshot
     gangs, queues = snapshot.gangs, snapshot.queues
     lost = [(row, e) for row, e in out.evicted.items() if e.action == "reclaim" and not e.moves_to]
@@ -164,7 +190,10 @@ def _quotas_respected(out: Outcome) -> Iterator[Violation]:
         if by < 0:
             continue
         ours, theirs = gangs.queue[by], gangs.queue[int(snapshot.pods.gang[row])]
-        level = next((a for a, b in zip(_down(out, theirs), _down(out, ours), strict=False) if a != b), theirs)
+        both = zip(_down(out, theirs), _down(out, ours), strict=False)
+        level, above = next(((a, b) for a, b in both if a != b), (theirs, ours))
+        if queues.priority[above] > queues.priority[level]:
+            continue
         quota, limit = queues.deserved[:, level], queues.limit[:, level]
         quota = np.where((limit != UNLIMITED) & ((quota == UNLIMITED) | (limit < quota)), limit, quota)
         if ((quota == UNLIMITED) | (most[:, level] <= quota)).all() and snapshot.pods.of_class(row).request[:3].any():
@@ -172,14 +201,15 @@ def _quotas_respected(out: Outcome) -> Iterator[Violation]:
             yield Violation("quotas are safe from reclaim", snapshot.pods.title(row), figures)
 
 
-def _down(out: Outcome, queue: int) -> tuple[int, ...]:
+def _down(out: PlanOutcome, queue: int) -> tuple[int, ...]:
     """From the root to the queue."""
     return out.snapshot.queues.paths[queue][::-1]
 
 
-RULES: dict[Callable[[Outcome], Iterator[Violation]], str] = {
+RULES: dict[Callable[[PlanOutcome], Iterator[Violation]], str] = {
     nodes_hold: "",
     devices_as_asked: "",
+    devices_of_one_mode: "",
     places_allowed: "predicates",
     topology_kept: "topology",
     queues_hold: "proportion",

@@ -1,7 +1,7 @@
-"""A plan against its snapshot, as rows: who goes where, who leaves, what is held before and after.
+"""A plan applied to its snapshot, as rows: placements, evictions, and use before and after.
 
 Part of the judge (`verify/judge.py`): read from the tables and the plan in the most obvious way, with nothing of the
-engine. What names nobody known, or contradicts itself, is a violation and is left out of the rest.
+engine. A decision that names an unknown object or contradicts another is a violation, and ignored by the other checks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Violation:
 
 
 @dataclass(frozen=True)
-class Placement:
+class PodPlacement:
     """A pod row and the node row it is given."""
 
     pod: int
@@ -49,18 +49,18 @@ class Placement:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
-    """What the plan makes of the snapshot. Masks and counts are over pod rows and podset rows."""
+class PlanOutcome:
+    """The snapshot after the plan. Masks and counts are over pod rows and podset rows."""
 
     snapshot: Snapshot
-    placements: list[Placement]
+    placements: list[PodPlacement]
     evicted: dict[int, Evict]
     gang_rows: Mapping[Key, int]
     """Rows of the gangs the plan names."""
     everything: bool = True
     """Whether all nodes and queues are added up, or those the plan puts something into."""
     violations: list[Violation] = field(default_factory=list)
-    """What is wrong with the names alone."""
+    """Violations found while reading the plan."""
 
     @cached_property
     def near(self) -> Mask:
@@ -71,7 +71,7 @@ class Outcome:
 
     @cached_property
     def kin(self) -> Mask:
-        """Pods of queues in whose branch something is given or taken; all where everything counts."""
+        """Pods of queues in a branch that the plan changes; all pods if `everything`."""
         snapshot, gangs, paths = self.snapshot, self.snapshot.gangs, self.snapshot.queues.paths
         roots = {paths[queue][-1] for queue in self._concerned_queues() if queue >= 0}
         leaves = np.array([*(self.everything or path[-1] in roots for path in paths), False])
@@ -107,9 +107,9 @@ class Outcome:
         return np.array(IS_ALLOCATED)[self.snapshot.pods.status]
 
     @cached_property
-    def by_gang(self) -> dict[int, list[Placement]]:
+    def by_gang(self) -> dict[int, list[PodPlacement]]:
         """Gang -> its placements."""
-        found: dict[int, list[Placement]] = {}
+        found: dict[int, list[PodPlacement]] = {}
         for placement in self.placements:
             found.setdefault(int(self.snapshot.pods.gang[placement.pod]), []).append(placement)
         return found
@@ -131,7 +131,7 @@ class Outcome:
 
     @cached_property
     def members(self) -> tuple[Rows, Rows, Rows]:
-        """Pods with a place by podset: before the plan, after it, and after it without those that wait."""
+        """Pods with a place by podset: before the plan, after it, and after it without pipelined pods."""
         pods = self.snapshot.pods
         size = len(self.snapshot.gangs.podset_min)
         near = self._gangs_pods()
@@ -146,8 +146,8 @@ class Outcome:
         return before, kept + count(placed), kept + count(now)
 
 
-def outcome(snapshot: Snapshot, plan: Plan, everything: bool = True) -> Outcome:
-    """The plan as rows, with what is wrong about its names."""
+def outcome(snapshot: Snapshot, plan: Plan, everything: bool = True) -> PlanOutcome:
+    """The plan as rows, with the violations found while reading it."""
     reader = _Reader(snapshot, plan)
     for eviction in plan.evictions:
         reader.evict(eviction)
@@ -158,7 +158,7 @@ def outcome(snapshot: Snapshot, plan: Plan, everything: bool = True) -> Outcome:
     reader.names(plan)
     reader.moves()
     placed, named = list(reader.placed.values()), reader.gangs
-    return Outcome(snapshot, placed, reader.evicted, named, everything, reader.violations)
+    return PlanOutcome(snapshot, placed, reader.evicted, named, everything, reader.violations)
 
 
 def _named_pods(plan: Plan) -> Iterator[Key]:
@@ -180,7 +180,7 @@ class _Reader:
         losers = (eviction.gang for eviction in plan.evictions)
         self.pods: Mapping[Key, int] = snapshot.pods.rows_of(_named_pods(plan))
         self.gangs: Mapping[Key, int] = snapshot.gangs.rows_of({*_named_gangs(plan), *losers})
-        self.placed: dict[int, Placement] = {}
+        self.placed: dict[int, PodPlacement] = {}
         self.evicted: dict[int, Evict] = {}
         self.violations: list[Violation] = []
 
@@ -212,20 +212,20 @@ class _Reader:
             self._wrong("one decision per pod", decision.pod, "both bound and evicted")
         status = Status(self.snapshot.pods.status[row])
         if status is not Status.PENDING and row not in self.evicted:
-            self._wrong("only what waits is placed", decision.pod, f"its status is {status.title}")
+            self._wrong("only pending pods are placed", decision.pod, f"its status is {status.title}")
         if self.snapshot.pods.podset[row] < 0:
-            self._wrong("only what waits is placed", decision.pod, "it belongs to no sub-group of a gang of ours")
-        self.placed[row] = Placement(row, node, decision)
+            self._wrong("only pending pods are placed", decision.pod, "it belongs to no sub-group of a gang of ours")
+        self.placed[row] = PodPlacement(row, node, decision)
 
     def names(self, plan: Plan) -> None:
-        """Everybody else the plan speaks of exists; who is told to wait has no place."""
+        """All other names in the plan exist; a pod with a verdict has no place."""
         for gang in (key for key in _named_gangs(plan) if key not in self.gangs):
             self._wrong("unknown name", gang, "there is no such gang")
         for verdict in plan.verdicts:
             for pod in verdict.pods:
                 row = self.pods.get(pod)
                 if row is None or row in self.placed:
-                    self._wrong("verdicts are for who waits", pod, "unknown" if row is None else "it has a place")
+                    self._wrong("verdicts are for pending pods", pod, "unknown" if row is None else "it has a place")
 
     def moves(self) -> None:
         """A pod that is evicted in order to move has a place, and it is the one the eviction names."""
@@ -234,4 +234,4 @@ class _Reader:
             there = names[self.placed[row].node] if row in self.placed else ""
             if there != eviction.moves_to:
                 figures = f"it is to move to {eviction.moves_to!r} and has a place on {there!r}"
-                self._wrong("who moves has a place", eviction.pod, figures)
+                self._wrong("a moved pod has a place", eviction.pod, figures)

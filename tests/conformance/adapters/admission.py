@@ -12,18 +12,25 @@ from typing import Any
 
 from msgspec import convert
 
-from pykai.admission.gpu_sharing import (
+from pykai.admission.pod_draft import container_at, draft_of, fraction_container_of
+from pykai.admission.podgroups import examine
+from pykai.admission.pods import set_runtime_class
+from pykai.admission.review import (
+    VALIDATE_POD_GROUP,
+    VALIDATE_QUEUE,
+    VALIDATE_TOPOLOGY,
+    AdmissionRequest,
+    AdmissionRules,
+    judge,
+)
+from pykai.admission.shared_gpus import (
     check_device_access,
     check_gpu_request,
     connect_share,
     hide_devices,
     limit_memory,
 )
-from pykai.admission.pod_draft import container_at, draft_of, fraction_container_of
-from pykai.admission.podgroups import examine
-from pykai.admission.pods import set_runtime_class
-from pykai.admission.review import VALIDATE_POD_GROUP, VALIDATE_QUEUE, VALIDATE_TOPOLOGY, Admission, Request, judge
-from pykai.admission.verdict import RefusedError, Verdict
+from pykai.admission.verdict import AdmissionVerdict, DeniedError
 from pykai.objects.gpu_request import INIT_CONTAINER, REGULAR_CONTAINER, ContainerRef
 from pykai.objects.kinds import PodGroupSpec
 from tests.conformance.cases import choose
@@ -57,7 +64,7 @@ def _wording(expected: str, actual: str) -> list[str]:
     return [] if actual.startswith(expected) else [f"error {actual!r}, expected {expected!r}"]
 
 
-def _verdict(expected: Case, verdict: Verdict) -> list[str]:
+def _verdict(expected: Case, verdict: AdmissionVerdict) -> list[str]:
     bad = [] if verdict.allowed == expected["allowed"] else [f"allowed {verdict.allowed}: {verdict.message}"]
     bad += _wording(expected.get("error", ""), verdict.message)
     if list(verdict.warnings) != expected.get("warnings", []):
@@ -65,12 +72,12 @@ def _verdict(expected: Case, verdict: Verdict) -> list[str]:
     return bad
 
 
-def _judge(check: Callable[[], None]) -> Verdict:
+def _judge(check: Callable[[], None]) -> AdmissionVerdict:
     try:
         check()
-    except RefusedError as refusal:
-        return Verdict(False, refusal.message, refusal.warnings)
-    return Verdict()
+    except DeniedError as refusal:
+        return AdmissionVerdict(False, refusal.message, refusal.warnings)
+    return AdmissionVerdict()
 
 
 def _mutation(case: Case, plugin: str) -> list[str]:
@@ -97,7 +104,7 @@ def pods(case: Case, document: Case) -> list[str]:
 def _container(pod: Case) -> Case | None:
     try:
         place: ContainerRef = fraction_container_of(pod)
-    except RefusedError:
+    except DeniedError:
         return None
     kind = INIT_CONTAINER if place.init else REGULAR_CONTAINER
     return {"container": container_at(pod, place), "index": place.index, "type": kind}
@@ -112,19 +119,19 @@ def gpu_request(case: Case, document: Case) -> list[str]:
     return [] if actual == wanted else [f"container {actual}, expected {wanted}"]
 
 
-def _admission(case: Case) -> Admission:
+def _admission(case: Case) -> AdmissionRules:
     held = [entry["object"] for entry in case["input"].get("cluster_objects") or []]
     flags = {**case["input"], **_config(case)}
     compare = any(value is True for key, value in flags.items() if "quota_validation" in key)
-    return Admission(queues=lambda: {item["metadata"]["name"]: item for item in held}, compare_quotas=compare)
+    return AdmissionRules(queues=lambda: {item["metadata"]["name"]: item for item in held}, compare_quotas=compare)
 
 
-def _request(case: Case, kind: str) -> Request:
+def _request(case: Case, kind: str) -> AdmissionRequest:
     given, operation = case["input"], case["function"].rsplit(".Validate", 1)[1].upper()
     item = given.get(f"new_{kind}", given.get(kind))
     if operation == "DELETE":
-        return Request(uid="1", operation=operation, old_object=item)
-    return Request(uid="1", operation=operation, object=item, old_object=given.get(f"old_{kind}"))
+        return AdmissionRequest(uid="1", operation=operation, old_object=item)
+    return AdmissionRequest(uid="1", operation=operation, object=item, old_object=given.get(f"old_{kind}"))
 
 
 def _reviewed(path: str, kind: str) -> Callable[[Case], list[str]]:
@@ -142,7 +149,7 @@ def _tree(expected: Case, spec: Case) -> list[str]:
     try:
         findings = [finding.message for finding in examine(convert(spec, PodGroupSpec))]
         actual: Case = {"valid": not findings, **({"min_definition_errors": findings} if findings else {})}
-    except RefusedError as refusal:
+    except DeniedError as refusal:
         actual = {"valid": False, "structural_error": refusal.message}
     return [] if actual == expected else [f"{actual}, expected {expected}"]
 

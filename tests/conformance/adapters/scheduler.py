@@ -20,6 +20,7 @@ from pykai.engine.decide import decide
 from pykai.engine.policy import Policy
 from pykai.engine.reasons import GROUP_BASE, GangError
 from pykai.model.params import SchedulerParams
+from pykai.model.plan import Verdict
 from pykai.model.resources import GPU
 from pykai.model.status import Status
 from pykai.objects import kinds
@@ -277,6 +278,11 @@ class Observer:
             cycle.trial.place(row, cycle.snapshot.nodes.rows[task.node], tuple(task.groups), wait=True)
 
 
+def _is_explained(verdict: Verdict) -> bool:
+    """Whether a gang that waits has a dominant reason, and not the one of last resort."""
+    return verdict.dominant is not None and verdict.dominant.token != "Unschedulable"
+
+
 def run(case: Case, profile: Case, tasks: dict[str, TaskState], claims: Case, actions: bool = True) -> Session:
     """One session. A pod that starts as Pipelined was promised its place by an earlier action of the session."""
     snapshot, chosen = cluster(case, tasks, profile, claims).snapshot(NOW), policy(case, profile)
@@ -284,7 +290,8 @@ def run(case: Case, profile: Case, tasks: dict[str, TaskState], claims: Case, ac
     promised = {rows[name]: task for name, task in tasks.items() if task.status == "Pipelined"}
     observer = Observer(promised)
     chosen = replace(chosen, plugins=(*chosen.plugins, observer), actions=chosen.actions if actions else ())
-    decide(snapshot, chosen, NOW)
+    unexplained = [verdict for verdict in decide(snapshot, chosen, NOW).verdicts if not _is_explained(verdict)]
+    assert not actions or not unexplained, f"without a dominant reason: {unexplained}"
     (cycle,) = observer.cycles
     trial = cycle.trial
     after = {}

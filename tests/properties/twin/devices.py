@@ -16,6 +16,8 @@ class Device:
 
     sharers: tuple[tuple[Status, float], ...] = ()
     known: bool = False
+    mode: int | None = None
+    """Compute mode of those who share it; None before somebody does."""
 
     def _memory(self, *statuses: Status) -> float:
         return sum(memory for status, memory in self.sharers if status in statuses)
@@ -45,10 +47,10 @@ class Device:
         """Whether all leave who share it, and nobody waits for it."""
         return self.used > 0 and self.used == self.releasing
 
-    def matches(self, capacity: float, memory: float) -> bool:
-        """Whether a request fits beside those who stay."""
+    def matches(self, capacity: float, memory: float, mode: int) -> bool:
+        """Whether a request fits beside those who stay, and shares the processors as they do."""
         room = capacity - self.allocated + self.releasing - memory
-        return self.used != 0 and self.allocated != self.releasing and room >= 0
+        return self.mode == mode and self.used != 0 and self.allocated != self.releasing and room >= 0
 
     def enough_idle(self, capacity: float, memory: float) -> bool:
         return self.known and capacity - self.allocated - memory >= 0
@@ -88,12 +90,13 @@ class NodeFigures:
             elif status is Status.PIPELINED:
                 self.releasing[resource] -= sign * amount
 
-    def share(self, group: str, memory: float, status: Status, sign: int) -> None:
+    def share(self, group: str, share: tuple[float, int], status: Status, sign: int) -> None:
         """The same for a share of a device.
 
         Our rule: what that does to Idle and Releasing follows from who shares which device now. By the letter it also
         depends on who came and went before, and a device that was given up while somebody waited for it may get lost.
         """
+        memory, mode = share
         in_use, given_up = self._whole_devices()
         device = self.devices.get(group, Device())
         sharers = list(device.sharers)
@@ -102,7 +105,7 @@ class NodeFigures:
         else:
             sharers.remove((status, memory))
         known = device.known or (sign > 0 and status is not Status.PIPELINED)
-        self.devices[group] = Device(tuple(sharers), known)
+        self.devices[group] = Device(tuple(sharers), known, mode if device.mode is None else device.mode)
         in_use_now, given_up_now = self._whole_devices()
         self.idle[GPU] -= in_use_now - in_use
         self.releasing[GPU] += given_up_now - given_up

@@ -20,7 +20,7 @@ def allocate_task(world: World, pod: int, pipeline_only: bool, given: Mapping[in
         if _over_capacity_on(world, pod, node):
             continue
         groups: tuple[str, ...] = ()
-        waits = not _fits(world, pod, node, _idle(world, node)) or must_wait(world, pod, node)
+        waits = not fits(world, pod, node, _idle(world, node)) or must_wait(world, pod, node)
         if world.of_class(pod).shared:
             choice = _choose_devices(world, pod, node)
             if choice is None:
@@ -76,7 +76,7 @@ def _idle_and_releasing(world: World, node: int) -> list[float]:
     return [figures.free(resource) for resource in range(len(figures.idle))]
 
 
-def _fits(world: World, pod: int, node: int, vector: Sequence[float]) -> bool:
+def fits(world: World, pod: int, node: int, vector: Sequence[float]) -> bool:
     """§4 Fit tests"""
     c = world.of_class(pod)
     dims = [r for r in range(len(vector)) if c.request[r] > 0 and not (c.shared and r == GPU)]
@@ -91,7 +91,8 @@ def _fits(world: World, pod: int, node: int, vector: Sequence[float]) -> bool:
 
 def matching(world: World, c: PodClass, node: int) -> list[str]:
     capacity, memory = world.gpu_memory[node], world.memory_on(c, node)
-    return [group for group, device in world.nodes[node].devices.items() if device.matches(capacity, memory)]
+    devices = world.nodes[node].devices.items()
+    return [group for group, device in devices if device.matches(capacity, memory, c.compute_mode)]
 
 
 # ------------------------------------------------------------------------------------------------------- §11 Scoring
@@ -101,7 +102,7 @@ def _by_score(world: World, pod: int, given: Mapping[int, float]) -> list[int]:
         node
         for node in given
         if world.allowed[pod][node]
-        and _fits(world, pod, node, _idle_and_releasing(world, node))
+        and fits(world, pod, node, _idle_and_releasing(world, node))
         and not any(rule.closed(world, pod, node) for rule in world.rules)
     ]
     return sorted(fitting, key=lambda node: (-given[node] - sum(_scores(world, pod, node, given)), node))
@@ -117,7 +118,7 @@ def _scores(world: World, pod: int, node: int, given: Collection[int]) -> Iterat
         yield 9 * (1 - (free[node] - least) / (most - least)) if most > least else 9
     if not c.wants_gpu and world.snapshot.nodes.cpu_only[node]:
         yield 10
-    if _fits(world, pod, node, _idle(world, node)) and not _starts_late(world, pod, node):
+    if fits(world, pod, node, _idle(world, node)) and not _starts_late(world, pod, node):
         yield 1_000
     if c.shared and matching(world, c, node):
         yield 10_000

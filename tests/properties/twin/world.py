@@ -133,7 +133,7 @@ class World:
         offered = self.snapshot.nodes.allocatable[:, place.node]
         figures.charge([a if o > 0 else 0.0 for a, o in zip(amounts, offered, strict=True)], place.status, sign)
         for group in place.groups if c.shared else ():
-            figures.share(group, self.memory_on(c, place.node), place.status, sign)
+            figures.share(group, (self.memory_on(c, place.node), c.compute_mode), place.status, sign)
 
     def note(self, gang: int, why: Iterable[str]) -> None:
         self.notes.setdefault(gang, set()).update(why)

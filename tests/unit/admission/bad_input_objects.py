@@ -206,7 +206,7 @@ POD_GROUPS: list[Row] = [
         "an unknown preemptibility",
         group(preemptibility="sometimes"),
         'podGroup.spec.preemptibility: Unsupported value: "sometimes": '
-        'supported values: "preemptible", "non-preemptible"',
+        'supported values: "preemptible", "semi-preemptible", "non-preemptible"',
     ),
     (
         "a delay without unit",

@@ -13,14 +13,14 @@ from pykai.admission.review import (
     VALIDATE_POD_GROUP,
     VALIDATE_QUEUE,
     VALIDATE_TOPOLOGY,
-    Admission,
-    Request,
+    AdmissionRequest,
+    AdmissionRules,
     judge,
 )
-from pykai.admission.verdict import Verdict
+from pykai.admission.verdict import AdmissionVerdict
 from tests.unit.admission import bad_input_objects, bad_input_pods
 
-ADMISSION = Admission(
+ADMISSION = AdmissionRules(
     pods=PodSettings(gpu_sharing=True, block_visible_devices=True),
     queues=lambda: bad_input_objects.QUEUES_THERE_ARE,
 )
@@ -32,20 +32,20 @@ ROWS = [
 ]
 
 
-def created(path: str, item: dict[str, Any], admission: Admission = ADMISSION) -> Verdict:
-    return judge(path, Request(uid="1", operation="CREATE", object=item), admission)
+def created(path: str, item: dict[str, Any], admission: AdmissionRules = ADMISSION) -> AdmissionVerdict:
+    return judge(path, AdmissionRequest(uid="1", operation="CREATE", object=item), admission)
 
 
 @pytest.mark.parametrize(("path", "item", "message"), [pytest.param(p, o, m, id=f"{p}-{n}") for p, n, o, m in ROWS])
 def test_refused(path: str, item: dict[str, Any], message: str) -> None:
-    assert created(path, item) == Verdict(False, message, (message,) if "must be specified" in message else ())
+    assert created(path, item) == AdmissionVerdict(False, message, (message,) if "must be specified" in message else ())
 
 
 @pytest.mark.parametrize(
     ("item", "message"), [pytest.param(o, m, id=n) for n, o, m in bad_input_pods.CONTAINERS + bad_input_pods.MISFITS]
 )
 def test_refused_before_it_is_changed(item: dict[str, Any], message: str) -> None:
-    assert created(MUTATE_POD, item) == Verdict(False, message)
+    assert created(MUTATE_POD, item) == AdmissionVerdict(False, message)
 
 
 def test_the_tables_have_no_row_twice() -> None:
@@ -56,7 +56,7 @@ def test_the_tables_have_no_row_twice() -> None:
 @pytest.mark.parametrize(("name", "item", "message"), bad_input_pods.REFUSED)
 def test_pods_of_other_schedulers_are_none_of_our_business(name: str, item: dict[str, Any], message: str) -> None:
     foreign = {**item, "spec": {**item["spec"], "schedulerName": "default-scheduler"}}
-    assert created(VALIDATE_POD, foreign) == created(MUTATE_POD, foreign) == Verdict()
+    assert created(VALIDATE_POD, foreign) == created(MUTATE_POD, foreign) == AdmissionVerdict()
 
 
 @pytest.mark.parametrize("path", [VALIDATE_QUEUE, VALIDATE_POD_GROUP, VALIDATE_TOPOLOGY, VALIDATE_POD])
@@ -65,5 +65,5 @@ def test_what_is_being_deleted_may_be_updated(path: str) -> None:
     assert rows
     for _, name, item, _ in rows:
         leaving = {**item, "metadata": {**item["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
-        request = Request(uid="1", operation="UPDATE", object=leaving, old_object=leaving)
-        assert judge(path, request, ADMISSION) == Verdict(), name
+        request = AdmissionRequest(uid="1", operation="UPDATE", object=leaving, old_object=leaving)
+        assert judge(path, request, ADMISSION) == AdmissionVerdict(), name

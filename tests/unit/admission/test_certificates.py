@@ -61,6 +61,15 @@ def test_and_no_other_name_or_time(credentials: ServingCredentials, name: str, a
         verified(credentials, name, at)
 
 
+def test_keys_are_for_what_they_do_and_nothing_else(credentials: ServingCredentials) -> None:
+    def uses(pem: bytes) -> set[str]:
+        usage = x509.load_pem_x509_certificate(pem).extensions.get_extension_for_class(x509.KeyUsage).value
+        return {name.strip("_") for name, used in vars(usage).items() if used}
+
+    assert uses(credentials.authority) == {"key_cert_sign", "crl_sign"}
+    assert uses(credentials.certificate) == {"digital_signature", "key_encipherment"}
+
+
 def test_the_key_is_the_certificates_and_in_the_form_users_supply(credentials: ServingCredentials) -> None:
     key = serialization.load_pem_private_key(credentials.key, None)
     certificate = x509.load_pem_x509_certificate(credentials.certificate)

@@ -17,9 +17,10 @@ from pykai.admission.review import (
     VALIDATE_POD,
     VALIDATE_POD_GROUP,
     VALIDATE_QUEUE,
+    VALIDATE_RESIZE,
     VALIDATE_TOPOLOGY,
-    Admission,
-    Request,
+    AdmissionRequest,
+    AdmissionRules,
     judge,
     response_of,
 )
@@ -93,6 +94,7 @@ topologies = record({"spec": record({"levels": st.lists(record(nodeLabel=names, 
 OBJECTS = {
     MUTATE_POD: pods,
     VALIDATE_POD: pods,
+    VALIDATE_RESIZE: pods,
     VALIDATE_QUEUE: queues,
     VALIDATE_POD_GROUP: pod_groups,
     VALIDATE_TOPOLOGY: topologies,
@@ -107,8 +109,8 @@ def test_every_object_gets_an_answer(path: str, data: st.DataObject) -> None:
     operation = data.draw(st.sampled_from(["CREATE", "UPDATE", "DELETE"]))
     item, old = data.draw(mostly(OBJECTS[path])), data.draw(mostly(OBJECTS[path]))
     others = data.draw(st.dictionaries(names, queues, max_size=3))
-    request = Request(uid="1", operation=operation, namespace="team", object=item, old_object=old)
-    verdict = judge(path, request, Admission(SETTINGS, lambda: others, compare_quotas=True))
+    request = AdmissionRequest(uid="1", operation=operation, namespace="team", object=item, old_object=old)
+    verdict = judge(path, request, AdmissionRules(SETTINGS, lambda: others, compare_quotas=True))
     assert verdict.allowed == (verdict.message == "")
     assert json.decode(response_of(request, verdict))["response"]["allowed"] is verdict.allowed
 
@@ -117,7 +119,7 @@ def test_every_object_gets_an_answer(path: str, data: st.DataObject) -> None:
 @given(item=pods)
 def test_the_patch_of_any_pod_applies_and_is_final(item: Any) -> None:
     def once(pod: Any) -> Any:
-        verdict = judge(MUTATE_POD, Request(uid="1", operation="CREATE", object=pod), Admission(SETTINGS))
+        verdict = judge(MUTATE_POD, AdmissionRequest(uid="1", operation="CREATE", object=pod), AdmissionRules(SETTINGS))
         return apply_patch(pod, list(verdict.patch)) if verdict.allowed else None
 
     after = once(item)

@@ -7,28 +7,32 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from jsonpatch import apply_patch
+from msgspec import json
 
+from pykai.admission.pod_draft import difference
 from pykai.admission.pods import (
-    Arrival,
+    PodCreation,
     PodSettings,
     fraction_runtime_class,
     mutate_pod,
     validate_pod,
     validate_pod_update,
 )
-from pykai.admission.review import VALIDATE_POD, Admission, Request, judge
-from pykai.admission.verdict import Verdict
+from pykai.admission.review import VALIDATE_POD, AdmissionRequest, AdmissionRules, judge
+from pykai.admission.verdict import AdmissionVerdict
 from tests.unit.admission.bad_input_pods import pod
 
-ARRIVAL = Arrival("team", "abc1234")
+ARRIVAL = PodCreation("team", "abc1234")
 SHARING = PodSettings(gpu_sharing=True, fraction_runtime_class="")
 ALL = PodSettings(gpu_sharing=True, hami_core=True, block_visible_devices=True)
 INIT = {"initContainers": [{"name": "load"}, {"name": "warm"}]}
 HALF = {"gpu-fraction": "0.5"}
 
 
-def changed(item: dict[str, Any], settings: PodSettings = SHARING, arrival: Arrival = ARRIVAL) -> dict[str, Any]:
+def changed(item: dict[str, Any], settings: PodSettings = SHARING, arrival: PodCreation = ARRIVAL) -> dict[str, Any]:
     before = deepcopy(item)
     verdict = mutate_pod(item, arrival, settings)
     assert verdict.allowed, verdict.message
@@ -81,7 +85,7 @@ def test_a_second_pass_changes_nothing() -> None:
     once = changed(pod(HALF, containers=[{"name": "main"}, {"name": "side"}]), settings)
     # What the API server fills in between two passes.
     once["spec"]["volumes"][0]["configMap"]["defaultMode"] = 420
-    assert mutate_pod(once, Arrival("team", "zzz9999"), settings) == Verdict()
+    assert mutate_pod(once, PodCreation("team", "zzz9999"), settings) == AdmissionVerdict()
 
 
 def test_what_the_container_brought_is_replaced_in_place_and_the_rest_is_kept() -> None:
@@ -133,13 +137,13 @@ def test_a_prefix_by_hand_that_cannot_be_a_name_is_refused() -> None:
 )
 def test_the_namespace_is_written_into_the_pod(own: str | None, requested: str, after: str) -> None:
     item = {**pod(), "metadata": {"name": "p", **({"namespace": own} if own else {})}}
-    assert changed(item, arrival=Arrival(requested, "abc1234"))["metadata"]["namespace"] == after
+    assert changed(item, arrival=PodCreation(requested, "abc1234"))["metadata"]["namespace"] == after
 
 
 def test_a_pod_for_another_namespace_is_refused() -> None:
-    verdict = mutate_pod(pod(), Arrival("other", "abc1234"), SHARING)
+    verdict = mutate_pod(pod(), PodCreation("other", "abc1234"), SHARING)
     expected = "error: the namespace from the provided object team does not match the namespace other"
-    assert verdict == Verdict(False, expected)
+    assert verdict == AdmissionVerdict(False, expected)
 
 
 def test_hami_core_limits_memory() -> None:
@@ -184,13 +188,13 @@ def test_the_container_with_the_share_keeps_its_devices() -> None:
     holder, side = after["spec"]["containers"]
     assert environment(holder)["NVIDIA_VISIBLE_DEVICES"] == "train-abc1234-shared-gpu-0"
     assert environment(side) == {"NVIDIA_VISIBLE_DEVICES": "void"}
-    assert validate_pod(after, BLOCK) == Verdict()
+    assert validate_pod(after, BLOCK) == AdmissionVerdict()
 
 
 @pytest.mark.parametrize("entry", [{"value": "void"}, {"value": "none"}, {"value": ""}, {}])
 def test_harmless_values_are_admitted(entry: dict[str, str]) -> None:
     env = [{"name": "NVIDIA_VISIBLE_DEVICES", **entry}]
-    assert validate_pod(pod(containers=[{"name": "main", "resources": GPU, "env": env}]), BLOCK) == Verdict()
+    assert validate_pod(pod(containers=[{"name": "main", "resources": GPU, "env": env}]), BLOCK) == AdmissionVerdict()
 
 
 @pytest.mark.parametrize(
@@ -223,7 +227,7 @@ def test_which_flag_decides_the_runtime_class(given: str | None, deprecated: str
 @pytest.mark.parametrize("annotations", [HALF, {"gpu-memory": "2000"}])
 def test_sharing_must_be_enabled_and_the_message_names_the_switch(annotations: dict[str, str]) -> None:
     verdict = validate_pod(pod(annotations), PodSettings())
-    assert verdict == Verdict(
+    assert verdict == AdmissionVerdict(
         False,
         "attempting to create a pod team/train with gpu sharing request, while GPU sharing is disabled"
         "; enable it with the chart value global.gpuSharing=true (flag --gpu-sharing-enabled)",
@@ -234,18 +238,18 @@ def test_sharing_must_be_enabled_and_the_message_names_the_switch(annotations: d
     "item", [pod(), pod(containers=[{"name": "m", "resources": {"limits": {"nvidia.com/gpu": "2"}}}])]
 )
 def test_pods_without_share_need_no_switch(item: dict[str, Any]) -> None:
-    assert validate_pod(item, PodSettings()) == Verdict()
+    assert validate_pod(item, PodSettings()) == AdmissionVerdict()
 
 
 def test_other_schedulers_pods_pass_unchanged() -> None:
     item = pod({"gpu-fraction": "7"}, schedulerName="default-scheduler")
-    assert mutate_pod(item, ARRIVAL, ALL) == validate_pod(item, ALL) == Verdict()
+    assert mutate_pod(item, ARRIVAL, ALL) == validate_pod(item, ALL) == AdmissionVerdict()
 
 
 def test_an_update_is_refused_only_for_what_it_breaks_itself() -> None:
     old, labelled = pod(HALF), pod(HALF)
     labelled["metadata"]["labels"] = {"runai-gpu-group": "g"}
-    assert validate_pod_update(labelled, old, PodSettings()) == Verdict()
+    assert validate_pod_update(labelled, old, PodSettings()) == AdmissionVerdict()
     assert not validate_pod_update(labelled, pod(), PodSettings()).allowed
     assert not validate_pod_update(pod({"gpu-fraction": "2"}), old, SHARING).allowed
 
@@ -280,13 +284,14 @@ def test_misspelt_names_give_a_warning(labels: dict[str, str], annotations: dict
     verdict = validate_pod(item, PodSettings(gpu_sharing=True))
     assert (verdict.allowed, list(verdict.advice)) == (True, advice)
     item["metadata"]["ownerReferences"] = [{"name": "job"}]
-    assert validate_pod(item, PodSettings(gpu_sharing=True)) == Verdict()
+    assert validate_pod(item, PodSettings(gpu_sharing=True)) == AdmissionVerdict()
 
 
 @pytest.mark.parametrize(
     ("label", "advice"),
     [
         ("train", []),
+        (None, []),
         ("trian", ["label 'priorityClassName': there is no PriorityClass 'trian': did you mean 'train'?"]),
         (
             "urgent",
@@ -294,10 +299,49 @@ def test_misspelt_names_give_a_warning(labels: dict[str, str], annotations: dict
         ),
     ],
 )
-def test_a_priority_class_that_does_not_exist_gives_a_warning(label: str, advice: list[str]) -> None:
+def test_a_priority_class_that_does_not_exist_gives_a_warning(label: str | None, advice: list[str]) -> None:
     item = pod()
-    item["metadata"]["labels"] = {"priorityClassName": label}
-    request = Request(uid="1", operation="CREATE", object=item)
-    admission = Admission(priority_classes=lambda: ["train", "build", "inference"])
+    item["metadata"]["labels"] = {} if label is None else {"priorityClassName": label}
+    request = AdmissionRequest(uid="1", operation="CREATE", object=item)
+    admission = AdmissionRules(priority_classes=lambda: ["train", "build", "inference"])
     assert list(judge(VALIDATE_POD, request, admission).advice) == advice
-    assert judge(VALIDATE_POD, request, Admission()) == Verdict()
+    assert judge(VALIDATE_POD, request, AdmissionRules()) == AdmissionVerdict()
+
+
+leaves = st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from([0.0, 1.0]) | st.sampled_from(["", "a", "~/"])
+values = st.recursive(
+    leaves,
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.sampled_from(["a", "b", "a/b", "~", "~1", ""]), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(values, values)
+def test_the_patch_leads_from_old_to_new(old: Any, new: Any) -> None:
+    patch = list(difference(old, new))
+    assert json.encode(apply_patch(old, list(patch)), order="sorted") == json.encode(new, order="sorted")
+
+
+@settings(max_examples=50, deadline=None)
+@given(values)
+def test_equal_values_need_no_patch(value: Any) -> None:
+    assert list(difference(value, json.decode(json.encode(value)))) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "patch"),
+    [
+        ({"a": 1}, {"a": 1, "b/c~": 2}, [{"op": "add", "path": "/b~1c~0", "value": 2}]),
+        ({"a": 1}, {}, [{"op": "remove", "path": "/a"}]),
+        ({"a": 1}, {"a": True}, [{"op": "replace", "path": "/a", "value": True}]),
+        ([1], [1, 2], [{"op": "add", "path": "/-", "value": 2}]),
+        ([1, 2, 3], [1], [{"op": "remove", "path": "/2"}, {"op": "remove", "path": "/1"}]),
+        (1, {"a": 1}, [{"op": "replace", "path": "", "value": {"a": 1}}]),
+    ],
+)
+def test_the_shortest_form(old: Any, new: Any, patch: list[dict[str, Any]]) -> None:
+    assert list(difference(old, new)) == patch

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pykai.admission.queues import QueueRules, validate_queue, validate_queue_deletion
-from pykai.admission.verdict import Verdict
+from pykai.admission.verdict import AdmissionVerdict
 from tests.unit.admission.bad_input_objects import UNLIMITED_QUEUE, queue
 
 
@@ -35,7 +35,7 @@ def test_admitted(item: dict[str, Any]) -> None:
 
 def admitted(item: dict[str, Any], old: Any, rules: QueueRules) -> bool:
     """Whether KAI would say nothing; advice of our own does not count."""
-    return replace(validate_queue(item, old, rules), advice=()) == Verdict()
+    return replace(validate_queue(item, old, rules), advice=()) == AdmissionVerdict()
 
 
 @pytest.mark.parametrize(
@@ -79,13 +79,13 @@ def test_a_cycle_elsewhere_is_not_this_queues_fault() -> None:
 
 
 def test_a_queue_with_children_stays() -> None:
-    assert validate_queue_deletion(queue({})) == Verdict()
+    assert validate_queue_deletion(queue({})) == AdmissionVerdict()
     verdict = validate_queue_deletion(with_children(queue({}), "c1", "c2"))
-    assert verdict == Verdict(False, "cannot delete queue team: it has child queues [c1 c2]")
+    assert verdict == AdmissionVerdict(False, "cannot delete queue team: it has child queues [c1 c2]")
     there_are = {"team": queue({}), "c2": queue({}, name="c2")}
     verdict = validate_queue_deletion(with_children(queue({}), "c1", "c2"), there_are)
-    assert verdict == Verdict(False, "cannot delete queue team: it has child queues [c2]")
-    assert validate_queue_deletion(with_children(queue({}), "c1"), there_are) == Verdict()
+    assert verdict == AdmissionVerdict(False, "cannot delete queue team: it has child queues [c2]")
+    assert validate_queue_deletion(with_children(queue({}), "c1"), there_are) == AdmissionVerdict()
 
 
 PARENT = with_children(queue(quotas(1000, 2, 5000), name="p"), "team", "twin", "ghost")
@@ -97,7 +97,7 @@ THERE_ARE = {"p": PARENT, "twin": TWIN, "team": ITSELF_BEFORE}
 @pytest.mark.parametrize(
     ("resources", "warnings"),
     [
-        (quotas(400, 2, 5000), ()),
+        (quotas(400, 1, 4900), ()),
         (quotas(401), ("total children CPU quota (1001) exceeds parent queue p CPU quota (1000)",)),
         (
             quotas(1500, 2.5, 5001),
@@ -105,7 +105,16 @@ THERE_ARE = {"p": PARENT, "twin": TWIN, "team": ITSELF_BEFORE}
                 "child queue CPU quota (1500) exceeds parent queue p CPU quota (1000)",
                 "total children CPU quota (2100) exceeds parent queue p CPU quota (1000)",
                 "child queue GPU quota (2.50) exceeds parent queue p GPU quota (2.00)",
+                "total children GPU quota (3.50) exceeds parent queue p GPU quota (2.00)",
                 "child queue Memory quota (5001) exceeds parent queue p Memory quota (5000)",
+                "total children Memory quota (5101) exceeds parent queue p Memory quota (5000)",
+            ),
+        ),
+        (
+            quotas(gpu=-1),
+            (
+                "child queue GPU quota (unlimited) exceeds parent queue p GPU quota (2.00)",
+                "total children GPU quota (unlimited) exceeds parent queue p GPU quota (2.00)",
             ),
         ),
     ],
@@ -125,7 +134,7 @@ def test_quotas_are_compared_with_the_parents(resources: dict[str, Any], warning
 )
 def test_comparing_needs_a_parent_with_quotas(parent: str, message: str) -> None:
     rules = QueueRules({"bare": {"metadata": {"name": "bare"}, "spec": {}}}, compare_quotas=True)
-    assert validate_queue(queue({}, parentQueue=parent), None, rules) == Verdict(False, message)
+    assert validate_queue(queue({}, parentQueue=parent), None, rules) == AdmissionVerdict(False, message)
 
 
 def test_quotas_are_compared_with_the_childrens_on_update() -> None:
@@ -145,10 +154,65 @@ def test_quotas_are_compared_with_the_childrens_on_update() -> None:
     assert admitted(new, queue({}), rules)
 
 
-def test_unlimited_is_compared_as_a_plain_number() -> None:
+def test_nothing_exceeds_an_unlimited_parent() -> None:
     rules = QueueRules({"p": queue(quotas(-1, -1, -1), name="p")}, compare_quotas=True)
-    verdict = validate_queue(queue(quotas(gpu=5), parentQueue="p"), None, rules)
-    assert "child queue GPU quota (5.00) exceeds parent queue p GPU quota (-1.00)" in verdict.warnings
+    for amounts in (quotas(gpu=5), quotas(-1, -1, -1)):
+        assert validate_queue(queue(amounts, parentQueue="p"), None, rules).warnings == ()
+
+
+def bounds(**amounts: tuple[float, float]) -> dict[str, Any]:
+    """(quota, limit) by resource; unlimited where there is none."""
+    both = {**dict.fromkeys(("cpu", "gpu", "memory"), (-1, -1)), **amounts}
+    return {name: {"quota": quota, "limit": limit} for name, (quota, limit) in both.items()}
+
+
+ALLOCATED = {
+    "cpu": "2500m",
+    "memory": "3G",
+    "nvidia.com/gpu": "1500m",
+    "nvidia.com/mig-1g.5gb": 1,
+    "gpu.nvidia.com": "1",
+}
+FIXED = {"cpu": "1", "memory": "1G", "nvidia.com/gpu": "1"}
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "lines"),
+    [
+        (bounds(), bounds(), []),
+        (bounds(cpu=(1000, 2000)), bounds(cpu=(1000, 2000)), []),  # below already: no reduction
+        (bounds(cpu=(0, 3000)), bounds(cpu=(0, 2600)), []),
+        (bounds(cpu=(0, 3000)), bounds(cpu=(0, -1)), []),
+        (
+            bounds(cpu=(2000, 3000)),
+            bounds(cpu=(500, 2000)),
+            [
+                "CPU limit (2 cores) is below the currently allocated 2.5 cores",
+                "CPU quota (0.5 cores) is below the non-preemptible allocation (1 cores)",
+            ],
+        ),
+        (
+            bounds(),
+            bounds(gpu=(0, 3.25), memory=(0, 2999)),
+            [
+                "GPU limit (3.25) is below the currently allocated 3.5",
+                "GPU quota (0) is below the non-preemptible allocation (1)",
+                "Memory limit (2999000000 bytes) is below the currently allocated 3000000000 bytes",
+                "Memory quota (0 bytes) is below the non-preemptible allocation (1000000000 bytes)",
+            ],
+        ),
+        (bounds(), bounds(gpu=(1, 3.5), memory=(1000, 3000)), []),
+    ],
+)
+def test_reductions_below_what_the_queue_holds(before: dict[str, Any], now: dict[str, Any], lines: list[str]) -> None:
+    status = {"allocated": ALLOCATED, "allocatedNonPreemptible": FIXED}
+    old, new = ({**queue(amounts), "status": status} for amounts in (before, now))
+    assert validate_queue(new, old, QueueRules()).warnings == ()
+    assert validate_queue(new, old, QueueRules(enforcement="Warning")).warnings == tuple(lines)
+    blocked = validate_queue(new, old, QueueRules(enforcement="Block"))
+    assert blocked.message == (f"queue team update rejected: {'; '.join(lines)}" if lines else "")
+    assert blocked.allowed is not bool(lines)
+    assert validate_queue({**queue(now)}, queue(before), QueueRules(enforcement="Block")).allowed, "nothing is held"
 
 
 HOLDING = {"cpu": "2", "nvidia.com/gpu": "3", "memory": "0"}

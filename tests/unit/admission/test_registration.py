@@ -97,6 +97,21 @@ def test_pods_and_topologies_are_validated() -> None:
     }
 
 
+def test_resizes_of_our_pods_are_validated_unless_nobody_answers() -> None:
+    webhook = validating_pods(SERVICE, PodSelection(checks_resizes=True))["webhooks"][-1]
+    assert webhook == {
+        **FIXED,
+        "name": "resize.admission.kai-scheduler.svc",
+        "clientConfig": client_of("/validate--v1-pod-resize"),
+        "rules": [rule("", "v1", "pods/resize", "Namespaced", "UPDATE")],
+        "namespaceSelector": POD_WEBHOOK["namespaceSelector"],
+        "failurePolicy": "Ignore",
+        "matchConditions": [
+            {"name": "scheduler-name-match", "expression": "object.spec.schedulerName == 'kai-scheduler'"}
+        ],
+    }
+
+
 def test_queues_and_pod_groups_are_validated() -> None:
     client = service_client("kai", "queue-controller", b"CA", 443)
     queues, groups = validating_queues(client), validating_pod_groups(client, "p-")
@@ -221,7 +236,7 @@ def test_outside_a_cluster_webhooks_have_a_url_and_every_path_is_served() -> Non
     client = url_client("https://127.0.0.1:9443/", b"CA")
     configurations = [
         mutating_pods(client, PodSelection()),
-        validating_pods(client, PodSelection()),
+        validating_pods(client, PodSelection(checks_resizes=True)),
         validating_queues(client),
         validating_pod_groups(client),
     ]
@@ -283,6 +298,7 @@ def test_what_others_added_survives_and_what_is_ours_is_renewed() -> None:
     assert (webhook["timeoutSeconds"], webhook["matchPolicy"]) == (7, "Exact")
     assert webhook["failurePolicy"] == "Fail"
     assert webhook["clientConfig"] == client_of("/mutate--v1-pod")
+    assert merged(mutating_pods(SERVICE, PodSelection()), live(clientConfig=None))["webhooks"] == [webhook]
 
 
 def test_nothing_is_inherited_when_the_number_of_webhooks_changed() -> None:

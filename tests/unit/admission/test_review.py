@@ -16,8 +16,9 @@ from pykai.admission.review import (
     VALIDATE_POD,
     VALIDATE_POD_GROUP,
     VALIDATE_QUEUE,
+    VALIDATE_RESIZE,
     VALIDATE_TOPOLOGY,
-    Admission,
+    AdmissionRules,
     MalformedReviewError,
     judge,
     request_in,
@@ -28,11 +29,11 @@ from tests.unit.admission.bad_input_objects import UNLIMITED_QUEUE as UNLIMITED
 from tests.unit.admission.bad_input_objects import group, leaf, level, queue, topology
 from tests.unit.admission.bad_input_pods import pod
 
-ADMISSION = Admission(pods=PodSettings(gpu_sharing=True))
+ADMISSION = AdmissionRules(pods=PodSettings(gpu_sharing=True))
 UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
 
 
-def answer(path: str, admission: Admission = ADMISSION, **request: Any) -> dict[str, Any]:
+def answer(path: str, admission: AdmissionRules = ADMISSION, **request: Any) -> dict[str, Any]:
     body = {
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
@@ -99,7 +100,7 @@ def test_warnings_reach_the_user() -> None:
 
 def test_queues_are_looked_up_at_the_time_of_the_request() -> None:
     there_are: dict[str, Any] = {}
-    admission = Admission(queues=lambda: there_are)
+    admission = AdmissionRules(queues=lambda: there_are)
     item = queue({}, name="a", parentQueue="b")
     assert answer(VALIDATE_QUEUE, admission, object=item)["allowed"]
     there_are["b"] = queue({}, name="b", parentQueue="a")
@@ -138,4 +139,5 @@ def test_suffixes_are_repeatable_and_differ() -> None:
 
 
 def test_every_path_is_handled() -> None:
-    assert set(HANDLERS) == {MUTATE_POD, VALIDATE_POD, VALIDATE_QUEUE, VALIDATE_POD_GROUP, VALIDATE_TOPOLOGY}
+    pods = {MUTATE_POD, VALIDATE_POD, VALIDATE_RESIZE}
+    assert set(HANDLERS) == pods | {VALIDATE_QUEUE, VALIDATE_POD_GROUP, VALIDATE_TOPOLOGY}

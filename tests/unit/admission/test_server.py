@@ -15,13 +15,13 @@ import pytest
 
 from pykai.admission.certificates import CertificateError, ServingCredentials, issue, renew
 from pykai.admission.pods import PodSettings
-from pykai.admission.review import MUTATE_POD, VALIDATE_POD, VALIDATE_QUEUE, Admission
+from pykai.admission.review import MUTATE_POD, VALIDATE_POD, VALIDATE_QUEUE, AdmissionRules
 from pykai.admission.server import Listen, WebhookServer
 from tests.timeouts import TIMEOUT_SECONDS
 from tests.unit.admission.bad_input_objects import queue
 from tests.unit.admission.bad_input_pods import pod
 
-ADMISSION = Admission(pods=PodSettings(gpu_sharing=True))
+ADMISSION = AdmissionRules(pods=PodSettings(gpu_sharing=True))
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -92,6 +93,35 @@ def test_an_earlier_request_for_the_same_pod_says_nothing_about_the_one_under_wa
     assumptions.bind(request(), "1")
     assumptions.seen(change)
     assert assumptions.assumes_bind(KEY) is counts
+
+
+@pytest.mark.parametrize(
+    ("end", "counts"),
+    [
+        (lambda it: None, True),
+        (lambda it: it.pods_seen(6), True),
+        (lambda it: it.pods_seen(7), False),
+        (lambda it: it.expire(9.0), True),
+        (lambda it: it.expire(10.0), False),
+        (lambda it: it.seen(Change(request(uid="b", phase="Failed"))), True),
+        (lambda it: it.seen(Change(request(uid="c", node="other"))), False),
+    ],
+)
+def test_a_request_that_ended_keeps_its_place_until_pods_are_seen(
+    assumptions: Assumptions, end: Callable[[Assumptions], object], counts: bool
+) -> None:
+    assumptions.request_ended(request(uid="b"), pod(), version=7, until=10.0)
+    assert assumptions.next_end() == 10.0
+    end(assumptions)
+    seen = view(assumptions, pod(), request(uid="b", phase="Failed"))
+    assert (seen.of(kinds.BindRequest)[KEY].status.phase != "Failed") is counts
+    assert assumptions.next_end() == (10.0 if counts else None)
+
+
+def test_a_request_that_ended_keeps_no_place_of_another_pod(assumptions: Assumptions) -> None:
+    assumptions.request_ended(request(uid="b"), pod(), version=7, until=10.0)
+    assert KEY not in view(assumptions, pod("2")).of(kinds.BindRequest)
+    assert KEY not in view(assumptions, pod(node="n")).of(kinds.BindRequest)
 
 
 def test_the_watch_may_be_faster_than_the_answer(assumptions: Assumptions) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from pykai.cache.cluster import Change, ClusterCache
-from pykai.model.nodes import NodeTable
 from pykai.model.params import SchedulerParams
+from pykai.model.snapshot import NodeTable
 from tests import builders
 from tests.builders import decoded
 
@@ -68,3 +68,27 @@ def test_what_was_derived_from_a_table_stays_with_it() -> None:
         assert table.derived(values, "rack") == ["a"]
         assert table.derived(values, "zone") == [None]
     assert asked == ["rack", "zone"]
+
+
+UNREADY = "node is not ready for fractional GPU scheduling. Condition {} is {}. Reason: {}. Message: {}"
+NEW, OLD = "gpu-fractioning.nvidia.com/Ready", "gpu-sharing.nvidia.com/Ready"
+
+
+@pytest.mark.parametrize(
+    ("conditions", "reason"),
+    [
+        ([], UNREADY.format(NEW, "Unknown", "ConditionNotFound", "")),
+        ([{"type": NEW, "status": "True"}], ""),
+        ([{"type": OLD, "status": "True"}], ""),
+        ([{"type": NEW, "status": "False"}, {"type": OLD, "status": "True"}], ""),
+        ([{"type": NEW, "status": "False", "reason": "R", "message": "m"}], UNREADY.format(NEW, "False", "R", "m")),
+        ([{"type": OLD, "status": "Unknown"}], UNREADY.format(OLD, "Unknown", "", "")),
+    ],
+)
+def test_whether_a_node_takes_shares_in_the_mode_nvfractions(conditions: list[dict[str, str]], reason: str) -> None:
+    made = builders.node("n", 1)
+    made["status"]["conditions"] = conditions
+    for mode in (False, True):
+        cache = ClusterCache(SchedulerParams(nvfractions=mode))
+        cache.load([builders.decoded(made)])
+        assert list(cache.snapshot(1e9).nodes.fractions) == ([reason] if mode and reason else [])

@@ -14,8 +14,8 @@ import pykai
 from pykai.cli import install
 from pykai.cli.main import CommandTable, main
 from pykai.controllers.operator.components import COMPONENTS
-from pykai.controllers.operator.config import read_config, read_shard
 from pykai.controllers.operator.desired import desired
+from pykai.controllers.operator.installation import read_config, read_shard
 from pykai.controllers.operator.shards import scheduler_config
 from pykai.controllers.podgrouper.reader import plural_of
 from pykai.controllers.podgrouper.rules.kinds import TABLE
@@ -164,6 +164,8 @@ def test_own_pods_fit_the_restricted_profile(name: str, user: int | None, tmp_pa
     "wrong",
     [
         "global.gpuSharin=true",
+        "dashboard.enable=true",
+        "dashboard.port=0",
         "gpuSharing=true",
         "global.gpuSharing=maybe",
         "binder.runtimeclassname=x",
@@ -203,7 +205,16 @@ def test_a_wrong_value_is_refused_by_name(wrong: str) -> None:
             "b",
         ),
         ([], "admission.gpuFractionRuntimeClassName", "nvidia"),
-        (["admission.gpuFractionRuntimeClassName=null"], "admission.gpuFractionRuntimeClassName", ""),
+        (["admission.gpuFractionRuntimeClassName=null"], "admission.gpuFractionRuntimeClassName", "nvidia"),
+        (["global.gpuSharing=true"], "global.gpuSharingMode", None),
+        (["global.gpuSharingMode=HamiCore"], "global.gpuSharingMode", "HamiCore"),
+        (["global.gpuSharingMode=HamiCore"], "admission.gpuSharing", True),
+        (["global.gpuSharingMode=Disabled", "global.gpuSharing=true"], "admission.gpuSharing", False),
+        (["global.gpuSharingMode=NvFractions"], "admission.gpuSharing", False),
+        (["global.nvFractions.set=true"], "global.gpuSharingMode", "NvFractions"),
+        (["admission.serviceName=hooks"], "admission.serviceName", "hooks"),
+        ([], "queueController.service.podDisruptionBudget", {"enabled": True, "maxUnavailable": 1}),
+        ([], "binder.service.podDisruptionBudget", {"enabled": True, "maxUnavailable": 1}),
         (["admission.gpuFractionRuntimeClassName="], "admission.gpuFractionRuntimeClassName", ""),
         (["admission.gpuPodRuntimeClassName=kata"], "admission.gpuPodRuntimeClassName", "kata"),
         (["binder.cdiEnabled=true"], "binder.cdiEnabled", True),
@@ -212,6 +223,10 @@ def test_a_wrong_value_is_refused_by_name(wrong: str) -> None:
         (["operator.replicaCount=3"], "global.replicaCount", 3),
         (["global.clusterAutoscaling=true"], "nodeScaleAdjuster.service.enabled", True),
         (["podgrouper.queueLabelKey=runai/queue"], "global.queueLabelKey", "runai/queue"),
+        (["podgrouper.args.gangScheduleDeployment=false"], "podGrouper.args.gangScheduleDeployment", False),
+        (["podgrouper.args.gangScheduleKnative=false"], "podGrouper.args.genericKartaFallback", True),
+        (["podgrouper.genericKartaFallback=false"], "podGrouper.args.genericKartaFallback", False),
+        (["podgrouper.args.genericKartaFallback=false"], "podGrouper.args.genericKartaFallback", False),
         (["global.resourceReservation.namespace=elsewhere"], "binder.resourceReservation.namespace", "elsewhere"),
         (["numaPlacementExporter.enabled=false"], "numaPlacementExporter.service.enabled", False),
         ([], "numaPlacementExporter.service.enabled", None),
@@ -251,6 +266,11 @@ def test_who_makes_the_config(given: Object, present: bool, tmp_path: Path) -> N
 def test_the_operators_image(given: Object, reference: str, tmp_path: Path) -> None:
     pod = rendered(tmp_path, given)["Deployment", "kai-operator"]["spec"]["template"]["spec"]
     assert pod["containers"][0]["image"] == reference
+
+
+def test_the_operators_probes_allow_more_than_the_usual_second(tmp_path: Path) -> None:
+    (container,) = rendered(tmp_path, {})["Deployment", "kai-operator"]["spec"]["template"]["spec"]["containers"]
+    assert (container["readinessProbe"]["timeoutSeconds"], container["livenessProbe"]["timeoutSeconds"]) == (5, 10)
 
 
 def test_a_value_file_of_kai_works(tmp_path: Path) -> None:
@@ -365,7 +385,36 @@ def test_every_component_has_its_account_bound(tmp_path: Path) -> None:
             assert (item["roleRef"]["kind"], item["roleRef"]["name"]) in made
 
 
+def test_the_dashboard_is_off_unless_it_is_asked_for(tmp_path: Path) -> None:
+    assert not [key for key in rendered(tmp_path, {}) if "kai-dashboard" in key[1]]
+    made = rendered(tmp_path, {"dashboard": {"enabled": True, "tlsSecretName": "certificate", "port": 443}})
+    kinds = {kind for kind, name in made if name == "kai-dashboard"}
+    assert kinds == {"ServiceAccount", "Service", "Deployment", "ClusterRole", "ClusterRoleBinding"}
+    pod = made["Deployment", "kai-dashboard"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["command"] == ["kai", "dashboard"]
+    assert "--tls-cert-file=/etc/tls/tls.crt" in container["args"]
+    assert container["readinessProbe"]["httpGet"]["scheme"] == "HTTPS"
+    assert container["securityContext"]["allowPrivilegeEscalation"] is False
+    assert pod["volumes"] == [{"name": "tls", "secret": {"secretName": "certificate"}}]
+    assert made["Service", "kai-dashboard"]["spec"]["ports"] == [{"name": "https", "port": 443, "targetPort": "pages"}]
+
+
+def test_the_dashboard_reads_and_asks_but_changes_nothing() -> None:
+    for (_, resource), verbs in allowed("kai-dashboard").items():
+        expected = {"create"} if resource.endswith("reviews") else {"list", "watch"}
+        assert verbs <= expected, resource
+
+
 def test_the_schema_is_json() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
     assert schema["additionalProperties"] is False
     assert schema["properties"]["global"]["additionalProperties"] is False
+
+
+def test_fractions_and_another_mode_contradict_each_other() -> None:
+    values = ("--set", "global.nvFractions.set=true", "--set", "global.gpuSharingMode=HamiCore")
+    done = helm("template", str(CHART), *values, check=False)
+    text = 'global.nvFractions.set=true requires global.gpuSharingMode to be empty or "NvFractions", got "HamiCore"'
+    assert done.returncode
+    assert text in done.stderr

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from pykai.cli.main import COMMANDS
-from pykai.controllers.operator import installation
 from pykai.controllers.operator.deployments import RUN_AS_USER
+from pykai.controllers.operator.installation import RESERVATION, SCALING_POD
 
 ROOT = Path(__file__).parents[3]
 
@@ -29,8 +29,8 @@ def stages() -> dict[str, list[str]]:
 
 
 def test_the_targets_are_the_images_the_operator_asks_for() -> None:
-    assert list(stages())[-3:] == [installation.RESERVATION, installation.SCALING_POD, "kai"]
-    for name in (installation.RESERVATION, installation.SCALING_POD, "kai"):
+    assert list(stages())[-3:] == [RESERVATION, SCALING_POD, "kai"]
+    for name in (RESERVATION, SCALING_POD, "kai"):
         assert stages()[name][0] == f"FROM runtime AS {name}"
 
 
@@ -38,8 +38,8 @@ def test_the_targets_are_the_images_the_operator_asks_for() -> None:
     ("target", "entry"),
     [
         ("kai", ["kai"]),
-        (installation.RESERVATION, ["kai", "resource-reservation"]),
-        (installation.SCALING_POD, ["true"]),
+        (RESERVATION, ["kai", "resource-reservation"]),
+        (SCALING_POD, ["true"]),
     ],
 )
 def test_what_images_run(target: str, entry: list[str]) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -55,6 +59,28 @@ result = CliRunner().invoke(main, ["simulate", "--nodes", "1", "--until", "1s", 
 print(result.exit_code, "matplotlib" in sys.modules)
 """
     assert run_python(code).strip() == "0 False"
+
+
+_SLOW_IMPORT = """
+import sys, time, types
+from pykai.__main__ import start
+slow = types.ModuleType("pykai.cli.main")
+slow.main = lambda: (print("started", flush=True), time.sleep(60))
+sys.modules["pykai.cli.main"] = slow
+start()
+"""
+
+
+def test_process_1_ends_at_once_when_it_is_terminated_during_its_start() -> None:
+    command = ["unshare", "--pid", "--fork", sys.executable, "-c", _SLOW_IMPORT]
+    if shutil.which("unshare") is None or subprocess.run([*command[:3], "true"], capture_output=True).returncode:
+        pytest.skip("no right to make a PID namespace")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "started\n"
+        (init,) = Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()
+        os.kill(int(init), signal.SIGTERM)
+        assert parent.wait(timeout=20) == 128 + signal.SIGTERM
 
 
 def test_version_and_unknown_commands() -> None:

@@ -84,7 +84,7 @@ async def test_pages_of_other_origins_may_ask_where_that_is_wished() -> None:
 
 @pytest.mark.parametrize("dash", ["-", "--"])
 async def test_it_serves_on_loopback_until_it_is_told_to_stop(dash: str) -> None:
-    command = [sys.executable, "-m", "pykai.cli.main", "fairshare-simulator", f"{dash}port", "0", f"{dash}enable-cors"]
+    command = [sys.executable, "-m", "pykai", "fairshare-simulator", f"{dash}port", "0", f"{dash}enable-cors"]
     process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
     assert process.stderr is not None
     async with asyncio.timeout(TIMEOUT_SECONDS):

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from pykai.cli.replay import SearchFigures, replay, search_figures
-from pykai.model.statistics import GeneratorStatistics, ScenarioState, SearchStatistics
-from pykai.model.statistics import SearchResult as Ended
+from pykai.model.plan import GeneratorStatistics, ScenarioState, SearchStatistics
+from pykai.model.plan import SearchResult as Ended
 from tests import builders
 
 PLUGINS = [

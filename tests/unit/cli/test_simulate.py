@@ -109,7 +109,7 @@ def test_the_same_seed_gives_the_same_bytes(output: str, tmp_path: Path) -> None
 
 def test_the_same_bytes_come_from_every_process() -> None:
     """Also where Python orders its sets differently."""
-    command = [sys.executable, "-m", "pykai.cli.main", "simulate", str(QUICKSTART), "-o", "json"]
+    command = [sys.executable, "-m", "pykai", "simulate", str(QUICKSTART), "-o", "json"]
     outputs = {
         subprocess.run(command, check=True, capture_output=True, env={**os.environ, "PYTHONHASHSEED": seed}).stdout
         for seed in ("1", "2")

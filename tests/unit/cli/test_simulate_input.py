@@ -127,7 +127,7 @@ def test_directories_in_directories_are_read_when_asked(tmp_path: Path) -> None:
 
 def test_generated_clusters_are_busy() -> None:
     """Jobs wait, are preempted within their queue, and are reclaimed from by other queues."""
-    found = document(run("--nodes", 4, "--jobs", 120, "-o", "json"))
+    found = document(run("--nodes", 2, "--jobs", 40, "-o", "json"))
     actions = {each["evictedBy"] for each in found["pods"]} - {""}
     assert {"preempt", "reclaim"} <= actions
     assert max(sample["waitingPods"] for sample in found["samples"]) > 5

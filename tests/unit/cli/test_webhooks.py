@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from pykai.admission.pods import PodSettings
-from pykai.admission.review import Admission
+from pykai.admission.review import AdmissionRules
 from pykai.cli.webhooks import POD_GROUPS, PODS, QUEUES, Webhooks, WebhookSettings, covers, put, watched_queues
 from pykai.kube.api import Object, Patch
 from pykai.kube.errors import Conflict
@@ -32,7 +32,7 @@ def settings(folder: Path, paths: Any = (*PODS, *QUEUES, *POD_GROUPS)) -> Webhoo
 
 
 @contextlib.asynccontextmanager
-async def serving(api: DiaryApi, admission: Admission, folder: Path) -> AsyncIterator[None]:
+async def serving(api: DiaryApi, admission: AdmissionRules, folder: Path) -> AsyncIterator[None]:
     ready = asyncio.Event()
     task = asyncio.create_task(Webhooks(api, admission, settings(folder)).run(ready))
     try:
@@ -59,7 +59,7 @@ async def call(config: Object, webhook: int, item: Object, namespace: str = "def
 
 async def test_a_server_makes_its_certificate_registers_and_can_be_called(tmp_path: Path) -> None:
     api = DiaryApi()
-    async with serving(api, Admission(PodSettings(gpu_sharing=False)), tmp_path):
+    async with serving(api, AdmissionRules(PodSettings(gpu_sharing=False)), tmp_path):
         config = await api.get(VALIDATING_WEBHOOK.ref("validating-kai-admission"), Object)
         pod = {
             "metadata": {"name": "p", "annotations": {"gpu-fraction": "0.5"}},
@@ -83,7 +83,7 @@ async def test_queues_are_judged_by_the_queues_there_are(tmp_path: Path) -> None
     queues = watched_queues(watches)
     running = asyncio.create_task(watches.run())
     await watches.synced()
-    async with serving(api, Admission(queues=queues), tmp_path):
+    async with serving(api, AdmissionRules(queues=queues), tmp_path):
         config = await api.get(VALIDATING_WEBHOOK.ref("kai-queue-validation-v2"), Object)
         child = {"metadata": {"name": "child"}, "spec": {"parentQueue": "parent", "resources": {}}}
         refusal = await call(config, 0, child)
@@ -93,12 +93,12 @@ async def test_queues_are_judged_by_the_queues_there_are(tmp_path: Path) -> None
 
 async def test_a_restart_keeps_the_certificate_and_tells_the_new_address(tmp_path: Path) -> None:
     api = DiaryApi()
-    async with serving(api, Admission(), tmp_path):
+    async with serving(api, AdmissionRules(), tmp_path):
         first = (await api.get(MUTATING, Object))["webhooks"][0]["clientConfig"]
     injected = {"key": "cloud.example.com/skip", "operator": "DoesNotExist"}
     patch = [{"op": "add", "path": "/webhooks/0/namespaceSelector/matchExpressions/-", "value": injected}]
     await api.patch(MUTATING, Patch.json(patch))
-    async with serving(api, Admission(), tmp_path):
+    async with serving(api, AdmissionRules(), tmp_path):
         again = (await api.get(MUTATING, Object))["webhooks"][0]
     assert first["caBundle"] == again["clientConfig"]["caBundle"]
     assert first["url"] != again["clientConfig"]["url"]

@@ -210,7 +210,7 @@ def test_values_that_count_as_not_given(arguments: dict[str, str], message: str)
 
 def test_a_plugin_named_twice_counts_twice() -> None:
     (line,) = remarks_on({"name": "priority"}, {"name": "elastic"}, {"name": "priority"})
-    assert line == "tiers[0].plugins[2].name: plugin priority is named before: its word counts twice"
+    assert line == "tiers[0].plugins[2].name: plugin priority is listed twice and counts twice"
 
 
 def test_no_tiers_are_the_built_in_ones() -> None:

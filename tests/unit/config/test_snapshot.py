@@ -33,6 +33,7 @@ def test_parameters_the_file_does_not_name_are_zero(tmp_path: Path) -> None:
         allow_consolidating_reclaim=False,
         staleness_grace=0.0,
         stuck_in_releasing=0.0,
+        update_eviction_condition=False,
     )
     assert snapshot.observed_at(file) is None
 

@@ -73,10 +73,11 @@ def test_scaling_pods_that_come(pods: list[dict[str, Any]], expected: list[tuple
     assert created(pods) == expected
 
 
-def test_gpu_memory_counts_as_the_configured_part() -> None:
+@pytest.mark.parametrize("share", [{"gpu-memory": "4000"}, {"nvidia.com/container.main.gpu-memory.request": "4Gi"}])
+def test_gpu_memory_counts_as_the_configured_part(share: dict[str, str]) -> None:
     pods = [waiting(f"m{i}") for i in range(11)]
     for pod in pods:
-        pod["metadata"]["annotations"] = {"gpu-memory": "4000"}
+        pod["metadata"]["annotations"] = share
     assert len(created(pods[:10])) == 1
     assert len(created(pods)) == 2
 

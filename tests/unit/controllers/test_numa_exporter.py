@@ -27,9 +27,9 @@ from pykai.controllers.podresources import (
     MESSAGES,
     METHOD,
     Devices,
+    KubeletError,
     Memory,
     PodResources,
-    PodResourcesError,
     list_pod_resources,
 )
 from pykai.kube.api import Object, Patch
@@ -147,15 +147,15 @@ async def test_fields_of_newer_kubelets_are_skipped(tmp_path: Path) -> None:
 )
 async def test_calls_that_are_refused(tmp_path: Path, refusal: Exception, reason: str) -> None:
     async with serving(tmp_path / "s", refusal) as socket:
-        with pytest.raises(PodResourcesError, match=reason):
+        with pytest.raises(KubeletError, match=reason):
             await list_pod_resources(socket)
 
 
 async def test_a_kubelet_that_is_silent_or_away_or_not_one(tmp_path: Path) -> None:
     async with serving(tmp_path / "s", None) as socket:
-        with pytest.raises(PodResourcesError, match=r"no answer .* in 0.05 s"):
+        with pytest.raises(KubeletError, match=r"no answer .* in 0.05 s"):
             await list_pod_resources(socket, 0.05)
-    with pytest.raises(PodResourcesError, match="absent"):
+    with pytest.raises(KubeletError, match="absent"):
         await list_pod_resources(str(tmp_path / "absent"))
 
     async def garbage(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -163,7 +163,7 @@ async def test_a_kubelet_that_is_silent_or_away_or_not_one(tmp_path: Path) -> No
         writer.close()
 
     async with await asyncio.start_unix_server(garbage, tmp_path / "other"):
-        with pytest.raises(PodResourcesError):
+        with pytest.raises(KubeletError):
             await list_pod_resources(str(tmp_path / "other"))
 
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from pykai.controllers.status.pod_groups import PodGroupStatusSettings, run
+from pykai.controllers.status.pod_groups import PodGroupStatusSettings, min_pods, progress, run
 from pykai.kube.api import Object, Patch
 from pykai.kube.errors import Unavailable
 from pykai.kube.resources import NODE, POD, POD_GROUP, PRIORITY_CLASS, RESOURCE_CLAIM
-from pykai.objects import names
+from pykai.objects import kinds, names
+from pykai.objects.custom_resources import SubGroup
 from tests.unit.controllers.live import DiaryApi, eventually, make_pod, make_priority_classes, running
 from tests.virtual_loop import in_virtual_time
 
@@ -65,6 +66,25 @@ async def test_a_pod_that_starts_quickly_costs_one_write(api: DiaryApi) -> None:
         await becomes(api, {"requested": whole, "allocated": whole, "allocatedNonPreemptible": whole})
         await asyncio.sleep(0.1)
         assert api.count("patch", "PodGroup/status") == 1
+
+
+@in_virtual_time
+async def test_of_a_semi_preemptible_group_the_core_cannot_be_evicted(api: DiaryApi) -> None:
+    async def core(*pods: str) -> None:
+        body = {"status": {"schedulingState": {"corePods": list(pods)}}}
+        await api.patch(POD_GROUP.ref("g", "default").sub("status"), Patch.merge(body))
+
+    async with running(api, run, QUICK):
+        await make_group(api, preemptibility="semi-preemptible", priorityClassName="train")
+        for name, cpu in (("a", "1"), ("b", "2"), ("c", "4")):
+            await make_member(api, name, requests={"cpu": cpu})
+            await set_status(api, name, phase="Running")
+        everything = {"requested": {"cpu": "7"}, "allocated": {"cpu": "7"}}
+        await becomes(api, everything)
+        await core("a", "b")
+        await becomes(api, {**everything, "allocatedNonPreemptible": {"cpu": "3"}})
+        await core("c", "gone")
+        await becomes(api, {**everything, "allocatedNonPreemptible": {"cpu": "4"}})
 
 
 @in_virtual_time
@@ -167,3 +187,57 @@ async def test_a_failed_write_is_tried_again(api: DiaryApi, monkeypatch: pytest.
         await make_member(api, "p")
         await becomes(api, {"requested": {"cpu": "1"}})
         assert api.count("patch", "PodGroup/status") == 2
+
+
+def _pods(*phases: str) -> list[kinds.Pod]:
+    return [kinds.Pod(metadata=kinds.ObjectMeta(name="p"), status=kinds.PodStatus(phase=phase)) for phase in phases]
+
+
+@pytest.mark.parametrize(
+    ("phases", "phase", "running"),
+    [
+        ((), "Pending", 0),
+        (("Pending", "Pending"), "Pending", 0),
+        (("Running", "Pending"), "Pending", 1),
+        (("Running", "Running", "Pending"), "Running", 2),
+        (("Running", "Succeeded"), "Running", 1),
+        (("Running", "Failed"), "Pending", 1),
+        (("Succeeded", "Succeeded"), "Succeeded", 0),
+        (("Succeeded", "Failed"), "Failed", 0),
+    ],
+)
+def test_the_phase_of_a_group_of_two(phases: tuple[str, ...], phase: str, running: int) -> None:
+    group = kinds.PodGroup(metadata=kinds.ObjectMeta(name="g"), spec=kinds.PodGroupSpec(min_member=2))
+    assert progress(group, _pods(*phases)) == {"phase": phase, "running": running, "minimum": 2}
+
+
+def _part(name: str, least: int | None = None, parent: str | None = None, groups: int | None = None) -> SubGroup:
+    return SubGroup(name=name, min_member=least, parent=parent, min_sub_group=groups)
+
+
+@pytest.mark.parametrize(
+    ("parts", "groups", "minimum"),
+    [
+        ([_part("a", 3), _part("b", 1), _part("c")], None, 5),
+        ([_part("a", 3), _part("b", 1), _part("c", 2)], 2, 3),
+        ([_part("a", groups=1), _part("b", 4, "a"), _part("c", 2, "a"), _part("d", 0)], None, 2),
+        ([_part("a", parent="a")], None, 1),
+    ],
+    ids=["all", "some", "tree", "cycle"],
+)
+def test_the_minimum_of_a_group_with_sub_groups(parts: list[SubGroup], groups: int | None, minimum: int) -> None:
+    assert min_pods(kinds.PodGroupSpec(sub_groups=parts, min_sub_group=groups)) == minimum
+
+
+@in_virtual_time
+async def test_the_phase_is_shown(api: DiaryApi) -> None:
+    async with running(api, run, QUICK):
+        await make_group(api)
+        await make_member(api, "p")
+        await set_status(api, "p", phase="Running")
+
+        async def shown() -> bool:
+            status = (await api.get(POD_GROUP.ref("g", "default"), Object)).get("status") or {}
+            return (status.get("phase"), status.get("running"), status.get("minimum")) == ("Running", 1, 1)
+
+        await eventually(shown)

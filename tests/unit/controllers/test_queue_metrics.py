@@ -27,8 +27,19 @@ LABELS = '{queue_display_name="",queue_metadata_name="q",queue_name="q"}'
 
 def test_quotas_and_allocations_in_cores_bytes_and_devices() -> None:
     held = {"cpu": "1500m", "memory": "1Gi", "nvidia.com/gpu": "2500m", "nvidia.com/mig-1g.5gb": "1"}
-    metrics = QueueMetrics(lambda: [queue(quota={"cpu": 2000, "memory": 5, "gpu": -1}, allocated=held)])
+    asked, fixed = {"cpu": "3", "memory": "2Gi", "nvidia.com/gpu": "4"}, {"cpu": "1", "nvidia.com/gpu": "500m"}
+    given: dict[str, Any] = {"allocated": held, "requested": asked, "allocated_non_preemptible": fixed}
+    metrics = QueueMetrics(lambda: [queue(quota={"cpu": 2000, "memory": 5, "gpu": -1}, **given)])
     assert shown(metrics) == {
+        f"kai_queue_limit_gpus{LABELS}": 0,
+        f"kai_queue_limit_cpu_cores{LABELS}": 0,
+        f"kai_queue_limit_memory_bytes{LABELS}": 0,
+        f"kai_queue_requested_gpus{LABELS}": 4,
+        f"kai_queue_requested_cpu_cores{LABELS}": 3,
+        f"kai_queue_requested_memory_bytes{LABELS}": 2 * 1024**3,
+        f"kai_queue_allocated_non_preemptible_gpus{LABELS}": 0.5,
+        f"kai_queue_allocated_non_preemptible_cpu_cores{LABELS}": 1,
+        f"kai_queue_allocated_non_preemptible_memory_bytes{LABELS}": 0,
         f"kai_queue_info{LABELS}": 1,
         f"kai_queue_deserved_gpus{LABELS}": -1,
         f"kai_queue_quota_cpu_cores{LABELS}": 2,
@@ -37,6 +48,15 @@ def test_quotas_and_allocations_in_cores_bytes_and_devices() -> None:
         f"kai_queue_allocated_cpu_cores{LABELS}": 1.5,
         f"kai_queue_allocated_memory_bytes{LABELS}": 1024**3,
     }
+
+
+def test_limits_in_cores_bytes_and_devices() -> None:
+    limits = {"cpu": 2500.0, "memory": 5.0, "gpu": -1.0}
+    bounds = kinds.QueueResources(**{key: kinds.QueueResource(limit=value) for key, value in limits.items()})
+    item = kinds.Queue(metadata=kinds.ObjectMeta(name="q"), spec=kinds.QueueSpec(resources=bounds))
+    found = shown(QueueMetrics(lambda: [item]))
+    names = ("gpus", "cpu_cores", "memory_bytes")
+    assert [found[f"kai_queue_limit_{name}{LABELS}"] for name in names] == [-1, 2.5, 5_000_000]
 
 
 def test_a_quota_in_thousandths_is_shown_without_dust() -> None:

@@ -68,6 +68,21 @@ def test_what_a_pod_counts_in_each_phase(status: dict[str, Any], expected: dict[
             {"run.ai/gpu.memory": "4k"},
             {"nvidia.com/gpu": "500m"},
         ),
+        (
+            {"nvidia.com/container.c.gpu-memory.request": "2000Mi", "gpu-fraction-num-devices": "2"},
+            {"run.ai/gpu.memory": "4k"},
+            {"nvidia.com/gpu": "500m"},
+        ),
+        (
+            {"nvidia.com/container.c.gpu-memory.limit": "2000Mi"},
+            {"run.ai/gpu.memory": "2k"},
+            {"nvidia.com/gpu": "250m"},
+        ),
+        (
+            {"gpu-fraction": "0.5", "nvidia.com/container.c.gpu-memory.request": "3999Mi"},
+            {"nvidia.com/gpu": "500m"},
+            {"nvidia.com/gpu": "500m"},
+        ),
         ({"gpu-fraction": "1.0"}, {"nvidia.com/gpu": "1"}, {"nvidia.com/gpu": "1"}),
         ({"gpu-fraction": "1e-3"}, {"nvidia.com/gpu": "1m"}, {"nvidia.com/gpu": "1m"}),
         ({"gpu-fraction": "0.25" + "0" * 5000}, {"nvidia.com/gpu": "250m"}, {"nvidia.com/gpu": "250m"}),
@@ -76,6 +91,13 @@ def test_what_a_pod_counts_in_each_phase(status: dict[str, Any], expected: dict[
 def test_shares_of_gpus(annotations: dict[str, str], requested: dict[str, str], allocated: dict[str, str]) -> None:
     got = resources(pod({"phase": "Running"}, {**annotations, "received-resource-type": "Fraction"}))
     assert got == {"requested": {"cpu": "1", **requested}, "allocated": {"cpu": "1", **allocated}}
+
+
+def test_a_share_whose_annotation_a_user_removed_is_held() -> None:
+    shared = pod({"phase": "Running"}, {"gpu-fraction": "0.5"})
+    assert resources(shared)["allocated"] == {"cpu": "1"}
+    shared["metadata"]["labels"] = {"runai-gpu-group": "g"}
+    assert resources(shared)["allocated"] == {"cpu": "1", "nvidia.com/gpu": "500m"}
 
 
 def test_a_share_that_was_not_given_as_one_is_not_held() -> None:
@@ -168,3 +190,11 @@ def test_a_queue_sums_its_children_and_its_own_groups() -> None:
         {"metadata": {"name": "q"}, "spec": {"parentQueue": "b"}}, children, [], ancestors={"b", "q"}
     )
     assert in_a_circle == {"childQueues": ["a", "b"], "requested": {"cpu": "500m"}, "allocated": {"cpu": "500m"}}
+
+
+def test_init_steps_and_sidecars_count_as_for_the_scheduler() -> None:
+    def step(cpu: str, **more: str) -> dict[str, Any]:
+        return {"name": cpu, "resources": {"requests": {"cpu": cpu}}, **more}
+
+    item = pod(SCHEDULED, {}, containers=[step("1")], initContainers=[step("500m", restartPolicy="Always"), step("4")])
+    assert resources(item)["allocated"]["cpu"] == "4500m"

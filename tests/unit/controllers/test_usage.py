@@ -13,7 +13,6 @@ import pytest
 from aiohttp import web
 
 from pykai.config.usage import UsageConfig, Window, WindowType, read_usage_config
-from pykai.controllers.loop import Pace
 from pykai.controllers.usage import (
     FakeSource,
     HistorySource,
@@ -23,7 +22,8 @@ from pykai.controllers.usage import (
     source_of,
     use_over_time,
 )
-from pykai.kernels.usage import UsageRecord
+from pykai.kernels.fairshare import UsageRecord
+from pykai.kube.workqueue import Pace
 from tests.timeouts import TIMEOUT_SECONDS
 from tests.unit.controllers.virtual_time import VirtualTime
 

@@ -10,10 +10,11 @@ import re
 import tarfile
 from pathlib import Path
 
+import pytest
 from deploy.image import oci
 from deploy.image.__main__ import IMAGES
 
-from pykai.controllers.operator import installation
+from pykai.controllers.operator.installation import RESERVATION, SCALING_POD
 
 SETTINGS = oci.Settings("1.0", "amd64", "10000:0", "/tmp", {"a": "b"})
 FILES = {"usr/bin/tool": 0o700, "etc/passwd": 0o600, "usr/lib/deep/er.py": 0o644}
@@ -65,6 +66,11 @@ def test_every_blob_is_there_under_its_digest(tmp_path: Path) -> None:
     assert [each["annotations"]["org.opencontainers.image.ref.name"] for each in index] == [
         "pykai:1.0", "resource-reservation:1.0", "scaling-pod:1.0",
     ]  # fmt: skip
+    assert [each["annotations"]["io.containerd.image.name"] for each in index] == [
+        "docker.io/library/pykai:1.0",
+        "docker.io/library/resource-reservation:1.0",
+        "docker.io/library/scaling-pod:1.0",
+    ]
     for each, image, loaded in zip(index, IMAGES, json.loads(files["manifest.json"]), strict=True):
         manifest = json.loads(files["blobs/" + each["digest"].replace(":", "/")])
         config = json.loads(files[loaded["Config"]])
@@ -74,10 +80,24 @@ def test_every_blob_is_there_under_its_digest(tmp_path: Path) -> None:
         assert config["rootfs"]["diff_ids"] == [layer.plain for layer in layers]
 
 
+@pytest.mark.parametrize(
+    ("name", "asked_for"),
+    [
+        ("pykai:1", "docker.io/library/pykai:1"),
+        ("registry/local/kai-scheduler/pykai:1", "docker.io/registry/local/kai-scheduler/pykai:1"),
+        ("localhost/pykai:1", "localhost/pykai:1"),
+        ("localhost:5000/pykai:1", "localhost:5000/pykai:1"),
+        ("registry.example.com/team/pykai:1", "registry.example.com/team/pykai:1"),
+    ],
+)
+def test_containerd_finds_an_image_under_the_name_a_kubelet_asks_for(name: str, asked_for: str) -> None:
+    assert oci.qualified(name) == asked_for
+
+
 def test_images_are_those_the_dockerfile_makes() -> None:
     text = (Path(__file__).parents[3] / "Dockerfile").read_text()
     entries = dict(re.findall(r"^FROM runtime AS ([\w-]+)\n(?:.*\n)*?ENTRYPOINT (.*)$", text, re.MULTILINE))
     assert {image.name: image.entry for image in IMAGES} == {
         "pykai" if name == "kai" else name: json.loads(entry) for name, entry in entries.items()
     }
-    assert {installation.RESERVATION, installation.SCALING_POD} < {image.name for image in IMAGES}
+    assert {RESERVATION, SCALING_POD} < {image.name for image in IMAGES}

@@ -77,6 +77,9 @@ def test_grace_of_half_a_gang_ends() -> None:
     half = running("a", "a")
     assert deadline(made(rig.group("a", 2), kinds.PodGroup, annotations=STALE), half) == pytest.approx(40)
     assert deadline(made(rig.group("a", 2), kinds.PodGroup), half) == pytest.approx(60)
+    wrong = {"kai.scheduler/stale-podgroup-timestamp": stamp(90)}
+    hurt = made(rig.group("a", 2), kinds.PodGroup, annotations=wrong)
+    assert deadline(hurt, half) == pytest.approx(60), "an instant to come is a wrong clock's"
     assert deadline(made(rig.group("a", 2, stalenessGracePeriod="-1s"), kinds.PodGroup), half) is None
 
 

@@ -19,7 +19,7 @@ from tests.builders import as_kind, decoded
 from tests.properties.small_world import NOW, PACKING
 from tests.unit.plugins.small_clusters import Fields
 
-from .clusters import PRIORITIES, bound, gang, node, plan, pod
+from .clusters import PRIORITIES, bound, gang, node, plan, pod, reservation
 
 MIG = "nvidia.com/mig-1g.5gb"
 SHORT = "node(s) didn't have enough resources: "
@@ -75,6 +75,14 @@ SLOTS = {
 def test_a_node_without_slots_says_so(which: str) -> None:
     cluster, wish = SLOTS[which]
     assert told(*cluster, gang("new"), wish) == because("1 node(s) pod number exceeded")
+
+
+def test_a_request_for_memory_names_full_nodes_beside_those_without_devices() -> None:
+    cluster = [node("bare", labels={names.GPU_MEMORY_LABEL: ""}), node("n", gpus=1), reservation("n", "g")]
+    taken = [gang("held"), pod("held-0", "n", share="0.75", device="g")]
+    wish = asking("new-0", {}, {names.GPU_MEMORY: "8000"})
+    unknown = "1 node is not a gpu node or the gpu memory count on the node was not synced yet"
+    assert told(*cluster, *taken, gang("new"), wish) == because(unknown, f"1 {SHORT}GPUs")
 
 
 def test_too_few_devices_come_before_slots() -> None:
@@ -209,7 +217,7 @@ def test_what_is_being_released_is_not_used() -> None:
     ("alone", "expected"), [(True, "short, figures. More"), (False, f"short, {ALL_CONSIDERED}. More")]
 )
 def test_the_parts_of_a_reason(alone: bool, expected: str) -> None:
-    assert NodeReason("short", "figures", ". More").told(alone) == expected
+    assert NodeReason("short", "figures", ". More").rendered(alone) == expected
     error = FitError({}, {"n": (NodeReason("closed"), NodeReason("short", "figures", ". More"))}, "base")
     assert error.detailed(alone) == f"\nbase.\nn: closed, {expected}."
 

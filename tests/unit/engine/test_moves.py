@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from pykai.plugins.ports import HostPorts
 from tests.unit.plugins import small_clusters as small
 from tests.unit.plugins.dra.dra_objects import allocated, claim, device, device_class, devices_slice, request
@@ -42,3 +46,15 @@ def test_a_port_is_free_when_the_pod_that_moves_is_gone() -> None:
     assert of.resources.must_wait(new, 0)
     of.trial.undo_to(mark)
     assert not of.resources.must_wait(new, 0)
+
+
+@pytest.mark.parametrize(
+    ("fixed", "moved"), [((), {"one-0"}), (("one",), {"two-0"}), (("two",), {"one-0"}), (("one", "two"), set())]
+)
+def test_consolidation_moves_no_pod_that_is_not_safe_to(fixed: tuple[str, ...], moved: set[str]) -> None:
+    def settled(name: str, age: int) -> Any:
+        return gang(name, age=age, safeToConsolidate=name not in fixed)
+
+    groups = [settled("one", 8), settled("two", 9), gang("new")]
+    pods = [pod("one-0", "a", gpus=1), pod("two-0", "b", gpus=1), pod("new-0", gpus=2)]
+    assert evicted(plan(node("a", 2), node("b", 2), *groups, *pods)) == moved

@@ -13,6 +13,7 @@ from pykai.engine.queues import (
     Claim,
     QueueBook,
     Triple,
+    _queue_key,
     can_reclaim,
     fits,
     human,
@@ -119,6 +120,20 @@ def test_queue_order(first: dict[str, object], second: dict[str, object]) -> Non
     keys = [queue_key(found, row, request, ZERO) for row in (0, 1)]
     assert keys[0] < keys[1]
     assert not keys[1] < keys[0]
+
+
+@pytest.mark.parametrize("priority_in_quota", [False, True])
+@pytest.mark.parametrize("used", [ZERO, (1.0, 1.0, 2.0), (700.0, 300.0, 4.0), (2000.0, 2000.0, 20.0)])
+@pytest.mark.parametrize("deserved", [FREE, (500.0, -1.0, 5.0), (3000.0, 3000.0, 30.0)])
+@pytest.mark.parametrize("fair", [(500.0, 500.0, 1.0), (500.0, 250.0, 3.0)])
+def test_keys_without_a_loop_are_those_by_resource(
+    priority_in_quota: bool, used: Triple, deserved: Triple, fair: Triple
+) -> None:
+    queue = {"allocated": used, "deserved": deserved, "fair": fair, "priority": 50}
+    found = replace(book(queue), priority_in_quota=priority_in_quota)
+    assert found.plain_bounds[0] is not None
+    for request, victims in ((ZERO, ZERO), ((100.0, 700.0, 0.5), ZERO), ((0.0, 0.0, 3.0), (10.0, 0.0, 9.0))):
+        assert queue_key(found, 0, request, victims) == _queue_key(found, 0, request, victims)
 
 
 def test_victims_make_a_queue_smaller() -> None:

@@ -139,3 +139,32 @@ def test_what_is_left_of_an_evicted_gang_gets_nothing_below_its_minimum() -> Non
     nodes = [node("n0", gpus=2), node("n1", gpus=1)]
     snapshot = snapshot_of([*PRIORITIES, *nodes, *queues, *holds, *asks])
     assert [str(violation) for violation in verify(snapshot, decide(snapshot, PACKING, NOW))] == []
+
+
+BY_PRIORITY = Policy(
+    make_all([(name, {"queuePriorityInQuotaReclaim": "true"} if name == "proportion" else {}) for name in BUILT_IN])
+)
+
+
+@pytest.mark.parametrize(
+    ("policy", "priority", "asked", "gone"),
+    [
+        (BY_PRIORITY, 200, 2, {"old0-0", "old1-0"}),
+        (BY_PRIORITY, 100, 2, set()),
+        (BY_PRIORITY, 50, 2, set()),
+        (BY_PRIORITY, 200, 3, set()),
+        (PACKING, 200, 2, set()),
+    ],
+)
+def test_a_queue_within_its_quota_takes_from_one_of_lower_priority(
+    policy: Policy, priority: int, asked: int, gone: set[str]
+) -> None:
+    """Both quotas are 2 and only 2 GPUs exist: whose work runs is a matter of priority, if the policy says so."""
+    above = decoded(builders.queue("above", gpu={"quota": 2, "overQuotaWeight": 1}, priority=priority))
+    below = decoded(builders.queue("below", gpu={"quota": 2, "overQuotaWeight": 1}, priority=100))
+    holds = [item for n in range(2) for item in (gang(f"old{n}", queue="below"), pod(f"old{n}-0", "n", gpus=1))]
+    asks = [gang("new", queue="above"), pod("new-0", gpus=asked)]
+    snapshot = builders.snapshot([*PRIORITIES, above, below, node("n", gpus=2), *holds, *asks])
+    found = decide(snapshot, policy, NOW)
+    assert evicted(found) == gone
+    assert [str(violation) for violation in verify(snapshot, found)] == []

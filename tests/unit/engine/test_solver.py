@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from pykai.engine.accumulated import Accumulated
 from pykai.engine.budgets import SearchBudgets
 from pykai.engine.decide import decide
 from pykai.engine.policy import Policy
-from pykai.model.plan import Plan
+from pykai.engine.solver import Probe
+from pykai.model.plan import Plan, ScenarioState, SearchResult
 from pykai.model.snapshot import Snapshot
-from pykai.model.statistics import ScenarioState, SearchResult
 from pykai.plugins.registry import BUILT_IN, make_all
 from tests import builders
 from tests.properties.small_world import NOW, PACKING
@@ -235,3 +236,41 @@ def test_figures_may_tell_before_any_generator_is_asked() -> None:
     snapshot = seen(*queues, *nodes, *running, gang("new", queue="mine"), pod("new-0", gpus=8))
     plan = searched(snapshot, replace(policy(GREEDY, MULTI), actions=("reclaim",)))
     assert (results(plan), asked(plan)) == ([SearchResult.UNSOLVED], [[]])
+
+
+def test_what_the_last_search_found_at_once_is_simulated_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three gangs that ask for the same: the first proves by bounds that one victim may do, the others try it."""
+    asked: list[list[int]] = []
+    bounds = Accumulated.effective
+
+    def counted(found: Accumulated, numbers: list[int]) -> list[int]:
+        asked.append(numbers)
+        return bounds(found, numbers)
+
+    monkeypatch.setattr(Accumulated, "effective", counted)
+    nodes = [node(f"n{n}", gpus=1) for n in range(4)]
+    held = [each for n in range(4) for each in (gang(f"v{n}", "low"), pod(f"v{n}-0", f"n{n}", gpus=1))]
+    new = [each for n in range(3) for each in (gang(f"new{n}"), pod(f"new{n}-0", gpus=1))]
+    found = decide(seen(*nodes, *held, *new), PACKING, NOW)
+    assert (len(found.evictions), len(found.nominations), len(asked)) == (3, 3, 1)
+    assert [each.result for each in found.searches] == [SearchResult.SOLVED] * 3
+
+
+def test_a_choice_that_bounds_refute_counts_as_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second gang tries at once what a validator rejects: only if bounds had let it pass it counts as rejected."""
+    agreed: list[bool] = []
+
+    @dataclass(frozen=True)
+    class Once:
+        def justified(self, cycle: Any, scenario: Any) -> bool:
+            agreed.append(not agreed)
+            return agreed[-1]
+
+    nodes = [node(f"n{n}", gpus=1) for n in range(2)]
+    held = [each for n in range(2) for each in (gang(f"v{n}", "low"), pod(f"v{n}-0", f"n{n}", gpus=1))]
+    new = [each for n in range(2) for each in (gang(f"new{n}"), pod(f"new{n}-0", gpus=1))]
+    snapshot, policy = seen(*nodes, *held, *new), replace(PACKING, plugins=(*PACKING.plugins, Once()))
+    assert decide(snapshot, policy, NOW).searches[-1].result is SearchResult.VALIDATOR_REJECTED
+    agreed.clear()
+    monkeypatch.setattr(Probe, "_could_work", lambda *_: not agreed)
+    assert decide(snapshot, policy, NOW).searches[-1].result is SearchResult.GENERATORS_EXHAUSTED

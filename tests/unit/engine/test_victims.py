@@ -8,9 +8,11 @@ import pytest
 
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import pods_to_place, pods_to_return
+from pykai.engine.victims import VictimPool
+from tests import builders
 from tests.properties.small_world import NOW, PACKING
 
-from .clusters import bound, evicted, gang, node, plan, pod, promised, seen
+from .clusters import PRIORITIES, bound, evicted, gang, node, plan, pod, promised, seen
 
 
 def whole(name: str, rank: str, *nodes: str, age: int = 0) -> list[Any]:
@@ -62,3 +64,41 @@ def test_an_incomplete_gang_gets_back_what_it_had(parts: dict[str, Any]) -> None
 def test_a_complete_gang_gets_back_all_that_it_misses() -> None:
     cycle = Cycle(seen(node("n"), gang("v", minMember=2), pod("v-0", "n"), pod("v-1")), PACKING, NOW)
     assert [cycle.snapshot.pods.names[row] for row in pods_to_return(cycle.trial, cycle.orders, 0)] == ["v-1"]
+
+
+def test_the_front_of_a_tree_is_the_start_of_its_order() -> None:
+    """However many are wanted, those that are sure are the first of all, and as many as wanted if there are."""
+    queues = [builders.queue("top"), *(builders.queue(name, "top") for name in "abc"), builders.queue("other")]
+    sizes = {"a": (3, 1, 2), "b": (1, 1), "c": (5,), "other": (2, 4)}
+    running = [(f"{q}{n}", q, gpus) for q, held in sizes.items() for n, gpus in enumerate(held)]
+    objects = [
+        each for name, q, gpus in running for each in (gang(name, "low", queue=q), pod(f"{name}-0", "n", gpus=gpus))
+    ]
+    snapshot = builders.snapshot([*queues, *PRIORITIES, node("n", gpus=20), *objects])
+    pool = VictimPool(Cycle(snapshot, PACKING, NOW))
+    for wanted in range(1, len(running) + 1):
+        every, _ = VictimPool(pool.cycle).front(-1, len(running))
+        found, complete = pool.front(-1, wanted)
+        assert sorted(every.tolist()) == list(range(len(running)))
+        assert found.tolist() == every[: len(found)].tolist()
+        assert len(found) >= wanted
+        assert not complete or len(found) == len(running)
+
+
+def test_gangs_that_lost_pods_get_another_place_in_their_queue() -> None:
+    """Two that have more than their minimum go down to it: they are no longer the first to lose something."""
+    gangs = [gang(name, "low", age=age, minMember=1) for age, name in enumerate("abcd")]
+    cycle = Cycle(
+        seen(node("n", gpus=8), *gangs, *(pod(f"{name}-{n}", "n", gpus=1) for name in "abcd" for n in (0, 1))),
+        PACKING,
+        NOW,
+    )
+    pool = VictimPool(cycle)
+    rows, trial = {name: row for row, name in enumerate(cycle.snapshot.gangs.names)}, cycle.trial
+    queue = cycle.snapshot.gangs.queue[0]
+    before = pool.leaf(queue).tolist()
+    for name in "ca":
+        trial.suppose_evicted(cycle.snapshot.gangs.pods(rows[name])[1])
+    trial.decide({})
+    pool.changed([rows["c"], rows["a"]])
+    assert pool.leaf(queue).tolist() == VictimPool(cycle).leaf(queue).tolist() != before

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from typing import Any
 
+import aiohttp
 import pytest
 
 from pykai.hollow import pod_status
-from pykai.hollow.addresses import pod_ip
+from pykai.hollow.hollow_node import pod_ip
+from pykai.hollow.kubelet_settings import ContainerLog, LogOptions, PodLog
+from pykai.local.kubelet import log_options, serving
 from pykai.objects import names
+from tests.timeouts import TIMEOUT_SECONDS
 
 NOW, LATER = "2030-01-01T00:00:00Z", "2030-01-01T00:01:00Z"
 
@@ -130,3 +136,70 @@ def test_addresses_are_of_the_pod_network() -> None:
     addresses = {pod_ip(str(number)) for number in range(100)}
     assert len(addresses) > 95
     assert all(128 <= int(address.split(".")[1]) <= 255 for address in addresses)
+
+
+async def collect(log: PodLog, wish: LogOptions) -> list[str]:
+    return [text.rstrip("\n") async for text in log.read(wish)]
+
+
+@pytest.mark.parametrize(
+    ("tail", "expected"), [(None, ["a", "b", "c"]), (2, ["b", "c"]), (0, []), (9, ["a", "b", "c"])]
+)
+async def test_tail(tail: int | None, expected: list[str]) -> None:
+    log = PodLog()
+    log.write("a\nb")
+    log.write("c")
+    assert await collect(log, LogOptions(tail=tail)) == expected
+
+
+async def test_since_and_timestamps() -> None:
+    log = PodLog()
+    log.write("old")
+    await asyncio.sleep(0.01)
+    middle = time.time()
+    log.write("new")
+    (line,) = await collect(log, LogOptions(since=middle, timestamps=True))
+    assert line.endswith("Z new")
+
+
+async def test_follow_sees_every_line_once_and_ends_with_the_pod() -> None:
+    log = PodLog()
+    log.write("before")
+    reader = asyncio.create_task(collect(log, LogOptions(follow=True)))
+    for number in range(5):
+        await asyncio.sleep(0)
+        log.write(str(number))
+    log.write("last")
+    log.close()
+    assert await asyncio.wait_for(reader, TIMEOUT_SECONDS) == ["before", "0", "1", "2", "3", "4", "last"]
+
+
+@pytest.mark.parametrize(
+    ("query", "wish"),
+    [
+        ({}, LogOptions()),
+        ({"tailLines": "3", "follow": "true", "timestamps": "true"}, LogOptions(3, 0.0, follow=True, timestamps=True)),
+        ({"sinceTime": "1970-01-01T00:01:00Z"}, LogOptions(since=60.0)),
+    ],
+)
+def test_log_options(query: dict[str, str], wish: LogOptions) -> None:
+    assert log_options(query) == wish
+
+
+async def test_served_with_tls() -> None:
+    log = ContainerLog()
+    log.current.write("first run")
+    log.begin()
+    log.current.write("hello")
+    logs = {("team", "pod", "main", False): log.current, ("team", "pod", "main", True): log.previous}
+    expected = {
+        "team/pod/main": (200, "hello\n"),
+        "team/pod/main?previous=true": (200, "first run\n"),
+        "team/other/main": (400, "there is no container 'main' of pod team/other here\n"),
+        "team/pod/side?previous=true": (400, "there is no previous run of container 'side' of pod team/pod here\n"),
+        "team/pod/main?tailLines=x": (400, "invalid literal for int() with base 10: 'x'\n"),
+    }
+    async with serving(lambda *asked: logs.get(asked)) as port, aiohttp.ClientSession() as session:
+        for path, wanted in expected.items():
+            async with session.get(f"https://127.0.0.1:{port}/containerLogs/{path}", ssl=False) as answer:
+                assert (answer.status, await answer.text()) == wanted

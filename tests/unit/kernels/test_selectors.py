@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from pykai.kernels.selectors import LabelColumns, in_some_term, meeting, meets, selected, selects
-from pykai.objects.pod_template import Expression, LabelSelector, NodeTerm
+from pykai.objects.kinds import Expression, LabelSelector
+from pykai.objects.pod_template import NodeTerm
 
 SETS: list[dict[str, str]] = [{}, {"a": "x"}, {"a": "y", "n": "5"}, {"n": "-7"}, {"a": "x", "n": "five"}, {"n": "05"}]
 REQUIREMENTS = [  # operator, key, values, rows of SETS that meet it

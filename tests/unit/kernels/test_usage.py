@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykai.kernels.usage import UsageRecord, normalised_use, stretch_weights
+from pykai.kernels.fairshare import UsageRecord, normalised_use, stretch_weights
 
 NOW = 100.0
 WHOLE = (1000.0, 0.0, 8.0)

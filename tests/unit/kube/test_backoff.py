@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+
 import pytest
 
+from pykai.kube import clock
 from pykai.kube.backoff import Backoff, ItemBackoff
+from pykai.kube.clock import Clock
 
 
 @pytest.mark.parametrize(
@@ -37,3 +42,24 @@ def test_an_item_starts_anew_after_a_quiet_time() -> None:
     items.failed("a", 0.0)
     assert items.failed("a", 16.9) == 18.9, "the delay ended at 1.0: 16 s later it still counts"
     assert items.failed("a", 18.9 + 16.0) == 35.9, "after twice the maximum it does not"
+
+
+async def _readings() -> tuple[float, float, float]:
+    return clock.wall(), clock.steady(), clock.jitter()
+
+
+def test_a_loop_with_a_clock_supplies_the_time() -> None:
+    loop = asyncio.new_event_loop()
+    loop.clock = Clock(lambda: 1000.0, lambda: 7.0, lambda: 0.5)  # type: ignore[attr-defined]
+    try:
+        assert loop.run_until_complete(_readings()) == (1000.0, 7.0, 0.5)
+    finally:
+        loop.close()
+
+
+def test_elsewhere_time_is_real() -> None:
+    before = time.time(), time.monotonic()
+    for wall, steady, jitter in (asyncio.run(_readings()), (clock.wall(), clock.steady(), clock.jitter())):
+        assert wall >= before[0]
+        assert steady >= before[1]
+        assert 0 <= jitter < 1

@@ -161,3 +161,14 @@ async def test_long_messages_are_cut_at_a_character(api: CountingApi, recorder: 
     recorder.record(POD, "A", "é" * MESSAGE_BYTES)
     await recorder.flush()
     assert (await events(api))[0]["message"] == "é" * (MESSAGE_BYTES // 2)
+
+
+@in_virtual_time
+async def test_a_message_is_one_line(now: list[float]) -> None:
+    api = CountingApi(clock=lambda: now[0])
+    recorder = EventRecorder(api, "test", lambda: now[0])
+    recorder.record(POD, "Unschedulable", "\n0/2 nodes are available: 1 node is full. \n\n1 node is away.\n")
+    async with running(recorder.run()):
+        await until(lambda: api.writes > 0)
+    (event,) = (await api.list(EVENT, Object)).items
+    assert event["message"] == "0/2 nodes are available: 1 node is full. 1 node is away."

@@ -9,7 +9,7 @@ import pytest
 
 from pykai.kube.api import Object, Patch, Resource, Selection
 from pykai.kube.errors import Forbidden, Gone, NotFound, Timeout, TooManyRequests, Unauthorized, Unavailable
-from pykai.kube.informer import InformerFactory, SharedInformer, State
+from pykai.kube.informer import InformerFactory, InformerState, SharedInformer
 from pykai.kube.informer_store import Change
 from pykai.kube.resources import CONFIG_MAP, CRD, POD
 from tests.permissive_crd import permissive_crd
@@ -43,7 +43,7 @@ async def test_it_follows_in_pages(api: FlakyApi, watch: SharedInformer[Object],
     watch.pace = replace(QUICK, page=2)
     async with running(watch.run()):
         await watch.synced()
-        assert (api.lists, len(watch), watch.state) == (3, 5, State.LIVE)
+        assert (api.lists, len(watch), watch.state) == (3, 5, InformerState.LIVE)
         await api.create(CONFIG_MAP, config_map("late"), "default")
         await until(lambda: watch.get("late", "default") is not None)
     assert told == [("ADDED", f"a{index}") for index in range(5)] + [("ADDED", "late")]
@@ -114,27 +114,27 @@ async def test_trouble_is_survived_and_shown(api: FlakyApi, watch: SharedInforme
     api.list_failures = [Unavailable("down"), Forbidden("no"), TooManyRequests("busy"), Timeout("slow"), Gone("late")]
     assert not watch.alive
     async with running(watch.run()):
-        await until(lambda: watch.state is State.LOST)
+        await until(lambda: watch.state is InformerState.LOST)
         assert "configmaps" in watch.problem
         await watch.synced()
         assert (watch.alive, watch.problem) == (True, "")
         await until(lambda: api.watches == 1)
         api.watch_failures = [Unavailable("down again")] * 3
         api.disconnect()
-        await until(lambda: watch.state is State.LOST)
+        await until(lambda: watch.state is InformerState.LOST)
         assert watch.problem == "configmaps: down again"
         await until(lambda: watch.alive)
 
 
 async def test_a_stream_that_breaks_goes_on_and_stays_alive(api: FlakyApi, watch: SharedInformer[Object]) -> None:
-    states: set[State] = set()
+    states: set[InformerState] = set()
     api.stream_failures = [Timeout("silent"), Unavailable("reset"), Timeout("silent")]
     async with running(watch.run()):
         await watch.synced()
         await until(lambda: states.add(watch.state) or api.watches == 4)  # type: ignore[func-returns-value]
         await api.create(CONFIG_MAP, config_map("a"), "default")
         await until(lambda: len(watch) == 1)
-    assert (states, api.lists) == ({State.LIVE}, 1)
+    assert (states, api.lists) == ({InformerState.LIVE}, 1)
 
 
 async def test_refused_credentials_end_the_watch_only_when_persistent(
@@ -205,7 +205,7 @@ async def test_an_absent_kind_costs_nothing_and_is_picked_up(api: FlakyApi) -> N
     watch = watches.of(WIDGET, Object, optional=True)
     async with running(watches.run()):
         await watches.synced()
-        assert (watch.state, watches.ready) == (State.ABSENT, True)
+        assert (watch.state, watches.ready) == (InformerState.ABSENT, True)
         await until(lambda: api.watches == 1)
         lists = api.lists
         await api.create(CONFIG_MAP, config_map("a"), "default")
@@ -213,9 +213,9 @@ async def test_an_absent_kind_costs_nothing_and_is_picked_up(api: FlakyApi) -> N
         await api.create(CRD, permissive_crd(WIDGET))
         await api.create(WIDGET, {"metadata": {"name": "w"}})
         await until(lambda: watch.get("w") is not None)
-        assert watch.state is State.LIVE
+        assert watch.state is InformerState.LIVE
         await api.delete(CRD.ref("widgets.example.org"))
-        await until(lambda: watch.state is State.ABSENT)
+        await until(lambda: watch.state is InformerState.ABSENT)
         assert (len(watch), watches.ready) == (0, True)
 
 
@@ -224,7 +224,7 @@ async def test_a_kind_that_must_be_there_makes_the_process_unready(api: FlakyApi
     watch = watches.of(WIDGET, Object, optional=True)
     assert watches.of(WIDGET, Object) is watch
     async with running(watches.run()):
-        await until(lambda: watch.state is State.ABSENT)
+        await until(lambda: watch.state is InformerState.ABSENT)
         assert not watches.ready
         assert watches.problems() == ["widgets.example.org: the server could not find the requested resource"]
         await api.create(CRD, permissive_crd(WIDGET))
@@ -250,5 +250,5 @@ async def test_a_vanished_kind_is_told_as_deletions(api: FlakyApi, watch: Shared
         watch.subscribe(lambda change: gone.append(change.type.value))
         api.watch_failures, api.list_failures = [Gone("old")], [NotFound("no such kind")]
         api.disconnect()
-        await until(lambda: watch.state is State.ABSENT)
+        await until(lambda: watch.state is InformerState.ABSENT)
     assert gone == ["ADDED", "DELETED"]

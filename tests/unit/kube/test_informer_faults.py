@@ -12,7 +12,7 @@ from msgspec import Raw
 from pykai.kube.api import ALL_AT_ONCE, EVERYTHING, EventType, Object, Page, Paging, Resource, Selection, WatchEvent
 from pykai.kube.codec import bookmark
 from pykai.kube.errors import Gone, Timeout
-from pykai.kube.informer import Pace, SharedInformer, State
+from pykai.kube.informer import InformerOptions, InformerState, SharedInformer
 from pykai.kube.resources import CONFIG_MAP
 from tests.virtual_loop import in_virtual_time
 
@@ -21,7 +21,7 @@ from .flaky import QUICK, FlakyApi, T, config_map, running, until
 DEFAULT = Selection("default")
 
 
-def watch_of(api: FlakyApi, pace: Pace = QUICK) -> SharedInformer[Object]:
+def watch_of(api: FlakyApi, pace: InformerOptions = QUICK) -> SharedInformer[Object]:
     shared = SharedInformer(api, CONFIG_MAP, Object, DEFAULT)
     shared.pace = pace
     return shared
@@ -31,7 +31,7 @@ def watch_of(api: FlakyApi, pace: Pace = QUICK) -> SharedInformer[Object]:
 async def test_a_server_that_calls_its_own_list_too_old_is_not_asked_for_lists_all_the_time() -> None:
     api = FlakyApi()
     api.stream_failures = [Gone("too old")] * 1000
-    async with running(watch_of(api, Pace()).run()):
+    async with running(watch_of(api, InformerOptions()).run()):
         await asyncio.sleep(60)
         assert api.lists < 15
         api.stream_failures = []
@@ -61,7 +61,7 @@ async def test_pages_that_expire_are_made_up_for_by_one_whole_list() -> None:
         await api.create(CONFIG_MAP, config_map(f"a{index}"), "default")
     watch = watch_of(api, replace(QUICK, page=2))
     async with running(watch.run()):
-        await until(lambda: watch.state is State.LIVE)
+        await until(lambda: watch.state is InformerState.LIVE)
         assert (len(watch), api.lists) == (5, 2)
 
 

@@ -280,6 +280,7 @@ async def test_the_new_leader_is_announced(api: CutOffApi) -> None:
     (event,) = (await api.list(EVENT, Object)).items
     assert (event["reason"], event["message"]) == ("LeaderElection", "one became leader")
     assert event["involvedObject"]["kind"] == "Lease"
+    assert event["involvedObject"]["uid"] == (await api.get(REF, Object))["metadata"]["uid"]
 
 
 @pytest.mark.parametrize("times", [(10, 10.0, 2.0), (15, 2.0, 2.0), (15, 10.0, 0.0)])

@@ -7,13 +7,16 @@ from typing import Any
 
 import pytest
 
-from pykai.kube import pods
+from pykai.kube import resources
 from pykai.kube.api import Deletion, EventType, Object, Paging, Patch, Resource, Selection
-from pykai.kube.errors import Conflict, Forbidden, Gone, NotFound, Timeout
+from pykai.kube.errors import BadRequest, Conflict, Forbidden, Gone, NotFound, Timeout
 from pykai.kube.memory import MemoryApi
+from pykai.kube.memory.object_store import fields_matching, labels_matching
+from pykai.kube.operations import bind
 from pykai.kube.resources import (
     CONFIG_MAP,
     NAMESPACE,
+    NODE,
     POD,
     POD_GROUP,
     PRIORITY_CLASS,
@@ -52,6 +55,39 @@ async def test_the_same_calls_give_the_same_objects() -> None:
     assert await _history(1) != await _history(2)
 
 
+@pytest.mark.parametrize(
+    ("spec", "how", "seconds"),
+    [
+        ({}, Deletion(), 30),
+        ({"terminationGracePeriodSeconds": 7}, Deletion(), 7),
+        ({"terminationGracePeriodSeconds": -1}, Deletion(), 1),
+        ({}, Deletion(grace_seconds=2), 2),
+    ],
+)
+async def test_a_pod_on_a_node_has_time_to_stop(api: MemoryApi, spec: Object, how: Deletion, seconds: int) -> None:
+    await api.create(POD, pod("p", nodeName="n", **spec), "default")
+    await api.delete(POD.ref("p", "default"), how)
+    assert (await api.get(POD.ref("p", "default"), Object))["metadata"]["deletionGracePeriodSeconds"] == seconds
+
+
+async def test_a_loaded_pod_has_time_to_stop_by_default(api: MemoryApi) -> None:
+    body = pod("p", nodeName="n") | {"status": {"phase": "Running"}}
+    api.load(POD, body | {"metadata": {"name": "p", "namespace": "default", "uid": "1"}})
+    await api.delete(POD.ref("p", "default"))
+    assert (await api.get(POD.ref("p", "default"), Object))["metadata"]["deletionGracePeriodSeconds"] == 30
+
+
+def test_which_kinds_are_in_no_namespace() -> None:
+    found = {each.plural for each in (*resources.BUILT_IN, *resources.PRODUCT) if not each.namespaced}
+    storage = {"persistentvolumes", "storageclasses", "csinodes", "csidrivers"}
+    rights = {"clusterroles", "clusterrolebindings"}
+    hooks = {"mutatingwebhookconfigurations", "validatingwebhookconfigurations"}
+    classes = {"priorityclasses", "runtimeclasses", "deviceclasses", "resourceslices", "devicetaintrules"}
+    ours = {"queues", "configs", "schedulingshards", "topologies"}
+    other = {"nodes", "namespaces", "customresourcedefinitions"}
+    assert found == storage | rights | hooks | classes | ours | other
+
+
 async def test_readers_cannot_change_the_store(api: MemoryApi) -> None:
     sent = pod("p")
     made = await api.create(POD, sent, "default")
@@ -63,7 +99,7 @@ async def test_readers_cannot_change_the_store(api: MemoryApi) -> None:
 async def test_time_is_the_callers(api: MemoryApi, now: list[float]) -> None:
     made = await api.create(POD, pod("p"), "default")
     assert made["metadata"]["creationTimestamp"] == "2023-11-14T22:13:20Z"
-    await pods.bind(api, POD.ref("p", "default"), "n")
+    await bind(api, POD.ref("p", "default"), "n")
     now[0] += 10
     await api.delete(POD.ref("p", "default"), Deletion(grace_seconds=30))
     after = await api.get(POD.ref("p", "default"), Object)
@@ -73,7 +109,7 @@ async def test_time_is_the_callers(api: MemoryApi, now: list[float]) -> None:
 async def test_finished_pods_go_at_once(api: MemoryApi) -> None:
     await api.create(POD, pod("p"), "default")
     ref = POD.ref("p", "default")
-    await pods.bind(api, ref, "n")
+    await bind(api, ref, "n")
     await api.patch(ref.sub("status"), Patch.merge({"status": {"phase": "Succeeded"}}))
     await api.delete(ref)
     with pytest.raises(NotFound):
@@ -184,7 +220,7 @@ async def test_a_bind_request_goes_with_its_pod(api: MemoryApi) -> None:
 async def test_a_namespace_waits_for_pods_that_are_stopping(api: MemoryApi) -> None:
     await api.create(NAMESPACE, {"metadata": {"name": "team"}})
     await api.create(POD, pod("p"), "team")
-    await pods.bind(api, POD.ref("p", "team"), "n")
+    await bind(api, POD.ref("p", "team"), "n")
     await api.delete(NAMESPACE.ref("team"))
     assert (await api.get(NAMESPACE.ref("team"), Object))["status"]["phase"] == "Terminating"
     await api.delete(POD.ref("p", "team"), Deletion(grace_seconds=0))
@@ -196,3 +232,63 @@ async def test_a_deletion_of_another_pod_of_the_name_is_refused(api: MemoryApi) 
     await api.create(POD, pod("p"), "default")
     with pytest.raises(Conflict, match="Precondition failed: UID"):
         await api.delete(POD.ref("p", "default"), Deletion(uid="another"))
+
+
+LABELS = {"app": "web", "tier": "2", "example.org/zone": "a"}
+
+
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        ("", True),
+        ("app=web", True),
+        ("app == web", True),
+        ("app!=web", False),
+        ("missing!=web", True),
+        ("app", True),
+        ("!app", False),
+        ("!missing", True),
+        ("app in (web, db),tier", True),
+        ("app notin (web)", False),
+        ("missing notin (web)", True),
+        ("example.org/zone in (a)", True),
+        ("tier>1", True),
+        ("tier<2", False),
+        ("app>1", False),
+        ("app=web,tier=3", False),
+        ("app=", False),
+    ],
+)
+def test_labels(selector: str, expected: bool) -> None:
+    assert labels_matching(selector)(LABELS) is expected
+
+
+@pytest.mark.parametrize("selector", ["app in web", "=x", "a b", "app in (a", "-x=1"])
+def test_broken_label_selectors(selector: str) -> None:
+    with pytest.raises(BadRequest):
+        labels_matching(selector)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ("spec.nodeName=n1", True),
+        ("spec.nodeName!=n1", False),
+        ("spec.nodeName=n1,status.phase=Running", False),
+        ("spec.hostNetwork=false", True),
+        ("status.podIP=", True),
+        ("metadata.name==p", True),
+    ],
+)
+def test_fields(fields: str, expected: bool) -> None:
+    test = fields_matching(fields, POD)
+    assert test is not None
+    assert test({"metadata": {"name": "p"}, "spec": {"nodeName": "n1"}, "status": {}}) is expected
+
+
+def test_fields_that_are_not_indexed() -> None:
+    assert fields_matching("", POD) is None
+    with pytest.raises(BadRequest, match="not supported"):
+        fields_matching("spec.nodeName=n1", NODE)
+    with pytest.raises(BadRequest):
+        fields_matching("spec.nodeName", POD)

@@ -15,7 +15,7 @@ from pykai.kube.api import Object, Page
 from pykai.kube.auth import Access
 from pykai.kube.client import HttpApi
 from pykai.kube.errors import NotFound
-from pykai.kube.informer import SharedInformer, State
+from pykai.kube.informer import InformerState, SharedInformer
 from pykai.kube.resources import POD, RESOURCE_CLAIM, RESOURCE_SLICE
 from pykai.objects.kinds import ResourceClaim
 from tests.timeouts import TIMEOUT_SECONDS
@@ -140,4 +140,4 @@ async def test_a_watch_that_the_server_no_longer_serves_lists_anew_at_once() -> 
         while server.lists < 2 or not watch.alive:
             await asyncio.sleep(0.01)
     following.cancel()
-    assert watch.state is State.LIVE
+    assert watch.state is InformerState.LIVE

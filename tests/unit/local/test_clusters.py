@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from pykai.local import clusters
-from pykai.local.cluster import ClusterError
 from pykai.local.clusters import Record
+from pykai.local.control_plane import ClusterError
 from pykai.local.process import ProcessId, identify
 from pykai.local.site import clusters_root
 

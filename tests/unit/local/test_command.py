@@ -194,3 +194,10 @@ def test_the_first_program_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local_cluster, "PROGRAMS", [lambda *_: None, lambda *_: made, lambda *_: pytest.fail("asked")])
     assert local_cluster.first_program({}, "n", (), print) is made
     made.close()
+
+
+def test_operators_are_chosen_by_name_each_once() -> None:
+    assert Order(operators="lws, jobset,lws").chosen_operators() == ["lws", "jobset"]
+    result = kai("up", "--operators=jobset,volcano")
+    assert result.exit_code == 2
+    assert "--operators: there is no 'volcano'; there are jobset, lws, " in result.output

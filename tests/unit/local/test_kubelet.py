@@ -10,17 +10,14 @@ from typing import Any
 
 import pytest
 
-from pykai.hollow.nvml import FakeNvml
-from pykai.hollow.pod_log import Wish
-from pykai.hollow.settings import KubeletSettings, Log
-from pykai.hollow.shapes import Device, GpuShape, NodeShape, devices
+from pykai.hollow.hollow_node import Device, FakeNvml, GpuShape, NodeShape, shape_devices
+from pykai.hollow.kubelet_settings import KubeletSettings, Log, LogOptions
 from pykai.kube.api import Deletion, Object, Patch
 from pykai.kube.errors import Unavailable
 from pykai.kube.memory.server import MemoryApi
-from pykai.kube.pods import bind
+from pykai.kube.operations import bind
 from pykai.kube.resources import JOB, LEASE, NODE, POD
-from pykai.local.kubelet import HollowKubelets, hollow_nodes
-from pykai.local.registration import pause_between_renewals
+from pykai.local.kubelet import HollowKubelets, hollow_nodes, pause_between_renewals
 from tests.timeouts import TIMEOUT_SECONDS
 
 from .pods import await_gone, await_phase, eventually, pod, status_of
@@ -228,14 +225,14 @@ async def test_a_program_sees_the_devices_its_pod_was_given(api: MemoryApi) -> N
         await await_phase(api, "whole", "Running")
         await api.create(POD, pod("gpu-reservation-1", gpus=1))
         uuid = await told_device(api, "gpu-reservation-1")
-        assert uuid == devices(NODE_SHAPE)[1].uuid
+        assert uuid == shape_devices(NODE_SHAPE)[1].uuid
         log = kubelets.log_of("default", "gpu-reservation-1")
         assert log is not None
-        assert [line.text for line in log.chosen(Wish())] == [f"device {uuid} on gpu"]
+        assert [line.text for line in log.chosen(LogOptions())] == [f"device {uuid} on gpu"]
 
 
 async def test_kubelets_that_come_back_leave_pods_their_devices(api: MemoryApi) -> None:
-    shape, other = devices(NODE_SHAPE)
+    shape, other = shape_devices(NODE_SHAPE)
     async with playing(api, reservation(api)):
         await api.create(POD, pod("whole", gpus=1))
         await await_phase(api, "whole", "Running")
@@ -275,7 +272,7 @@ async def test_a_program_that_fails_is_told_in_the_log_and_restarted(api: Memory
         await eventually(tried_again)
         log = kubelets.log_of("default", "p", previous=True)
         assert log is not None
-        assert "RuntimeError: no such device" in [line.text for line in log.chosen(Wish())]
+        assert "RuntimeError: no such device" in [line.text for line in log.chosen(LogOptions())]
 
 
 async def test_a_program_is_cancelled_when_its_pod_is_deleted(api: MemoryApi) -> None:
@@ -339,4 +336,4 @@ async def test_a_refused_start_is_told_like_a_failed_program(api: MemoryApi) -> 
         await await_phase(api, "p", "Failed")
         log = kubelets.log_of("default", "p")
         assert log is not None
-        assert "no program for this pod" in log.chosen(Wish())[-1].text
+        assert "no program for this pod" in log.chosen(LogOptions())[-1].text

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pykai.hollow.shapes import NodeShape
+from pykai.hollow.hollow_node import NodeShape
 from pykai.local.session import ClusterPlan, Component
 
 

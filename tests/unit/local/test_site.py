@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pykai.local import parts
-from pykai.local.cluster import ClusterError, ControlPlane, tail
+from pykai.local import control_plane
+from pykai.local.control_plane import ClusterError, ControlPlane, tail
 from pykai.local.site import Ports, Site, checked_name, free_ports, prepare, write_kubeconfig
 
 SITE = Site(Path("/nowhere/demo"), Ports(2379, 2380, 6443))
@@ -59,9 +59,9 @@ def test_kubeconfig_is_what_kubectl_reads(tmp_path: Path) -> None:
     assert stat.S_IMODE(site.kubeconfig.stat().st_mode) == 0o600
 
 
-@pytest.mark.parametrize("part", parts.FLAGS)
+@pytest.mark.parametrize("part", control_plane.FLAGS)
 def test_every_part_listens_on_loopback_or_not_at_all(part: str) -> None:
-    arguments = parts.arguments(part, SITE)
+    arguments = control_plane.arguments(part, SITE)
     assert arguments[0] == part
     flags = dict(argument.removeprefix("--").split("=", 1) for argument in arguments[1:])
     urls = [value for flag, value in flags.items() if flag.endswith("-urls")]

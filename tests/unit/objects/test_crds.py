@@ -9,7 +9,7 @@ import pytest
 import yaml
 from charts.generate import definitions
 
-from pykai.kube.memory.kinds import from_definition
+from pykai.kube.memory.served_kinds import from_definition
 from pykai.kube.resources import PRODUCT
 from pykai.objects.crds import DEFINITIONS, manifests
 
@@ -47,8 +47,13 @@ def test_every_field_has_a_type_and_is_explained(definition: Any) -> None:
 
 
 COLUMNS = {
-    "Queue": ["Priority", "Parent", "Children", "DisplayName"],
-    "PodGroup": ["Queue", "MinMember", "PriorityClass", "Age"],
+    "Queue": [
+        *["Priority", "Parent", "Children", "DisplayName"],
+        *["GPU-Quota", "GPU-Limit", "GPU-Allocated", "GPU-Fair-Share", "GPU-Requested"],
+    ],
+    "Config": ["Ready", "Age"],
+    "SchedulingShard": ["Ready", "Age"],
+    "PodGroup": ["Queue", "Phase", "Running", "Minimum", "PriorityClass", "Age"],
     "BindRequest": ["Node", "Type", "Phase", "Age"],
 }
 

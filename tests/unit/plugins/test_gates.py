@@ -12,7 +12,7 @@ from pykai.model.resources import Column, Rows
 from pykai.objects import kinds, names
 from pykai.plugins.gates import ConfigMaps, MaxNodePoolResources, SchedulingConditions
 from tests.builders import as_kind
-from tests.unit.plugins.small_clusters import cycle, node, pod, row
+from tests.unit.plugins.small_clusters import cycle, node, placed, pod, row
 
 NODES = [
     node("big", allocatable={"cpu": "16", "memory": "4G", "ephemeral-storage": "50G"}),
@@ -158,6 +158,7 @@ def test_a_class_that_passed_is_not_asked_again() -> None:
 
     class Counting:
         name = "Counting"
+        token = "PodRefused"
 
         def problem(self, cycle: Any, pod: int) -> None:
             asked.append(pod)
@@ -166,3 +167,8 @@ def test_a_class_that_passed_is_not_asked_again() -> None:
     gate = SchedulingConditions((Counting(),))
     assert [gate.refuse(made, row(made, f"p{i}")) for i in range(5)] == [None] * 5
     assert len(asked) == 1
+
+
+def test_a_pod_with_a_scheduling_gate_is_not_placed() -> None:
+    gated = pod("gated", {"schedulingGates": [{"name": "x"}]})
+    assert placed(cycle([node("a"), gated, pod("free")], [])) == {"gated": "", "free": "a"}

@@ -4,16 +4,18 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from pykai.engine.cycle import Cycle
 from pykai.engine.decide import decide
 from pykai.engine.policy import Policy
 from pykai.objects import kinds, names
 from pykai.objects.units import rfc3339
-from pykai.plugins.minruntime import MinRuntimePolicy, MinRuntimes, is_elastic, keeps_minimum, protected
+from pykai.plugins.minruntime import MinRuntime, MinRuntimePolicy, MinRuntimes, is_elastic, keeps_minimum, protected
 from pykai.plugins.registry import BUILT_IN, make_all
 from tests.builders import as_kind
-from tests.properties.small_world import NOW
+from tests.properties.small_world import NOW, PACKING
 from tests.unit.engine.clusters import evicted, gang, node, pod, promised, seen
 
 #   0 a (30)      1 b
@@ -129,6 +131,25 @@ def test_many_take_no_more_than_the_surplus(asked: tuple[int, ...], gone: set[st
 def test_who_leaves_by_itself_is_no_surplus() -> None:
     held = elastic_gang(60, "n!", "n", "n", "n")
     assert outcome(node("n", gpus=4), *held, *newcomers(2, 2)) == ({"e-3"}, {"new0-0"})
+
+
+@pytest.mark.parametrize("action", ["preempt", "reclaim"])
+def test_of_many_the_same_is_said_as_one_by_one(action: str) -> None:
+    """One that started in the future, one that did just now, one that has a surplus, two that ran for long enough."""
+    started = {"early": -60.0, "now": 0.0, "more": 60.0, "just": 600.0, "long": 3600.0}
+    objects = []
+    for name, ago in started.items():
+        meta = {"name": name, "namespace": "ns", "annotations": {names.LAST_START_TIMESTAMP: rfc3339(NOW - ago)}}
+        objects.append(as_kind(kinds.PodGroup, {"metadata": meta, "spec": {"queue": "q", "minMember": 1}}))
+        objects += [pod(f"{name}-{n}", "n", gpus=1) for n in range(2 if name == "more" else 1)]
+    cycle = Cycle(seen(node("n", gpus=8), *objects, gang("never"), pod("never-0", "n", gpus=1)), PACKING, NOW)
+    plugin, rows = MinRuntime(MinRuntimePolicy(preempt=600.0, reclaim=600.0)), np.arange(len(cycle.snapshot.gangs))
+    one_by_one = [plugin.may_evict(cycle, action, 0, row) for row in rows.tolist()]
+    assert plugin.may_evict_column(cycle, action, 0, rows).tolist() == one_by_one
+    assert {cycle.snapshot.gangs.names[row] for row, may in zip(rows, one_by_one, strict=True) if not may} == {
+        "early",
+        "now",
+    }
 
 
 def test_after_its_minimum_all_of_it_may_go() -> None:

@@ -9,7 +9,7 @@ from pykai.objects import kinds, names
 from pykai.objects.pod_template import Toleration
 from pykai.plugins import node_filters as nf
 from tests.builders import as_kind
-from tests.unit.plugins.small_clusters import Fields, cycle, node, pod, rejected
+from tests.unit.plugins.small_clusters import Fields, cycle, node, placed, pod, rejected
 
 GPU = {names.NVIDIA_GPU: "2"}
 MIG = "nvidia.com/mig-1g.5gb"
@@ -160,3 +160,22 @@ def test_worker_roles(spec: dict[str, Any], restrict: bool, closed: dict[str, st
     workers = [node("cpu", {names.CPU_WORKER_LABEL: ""}), node("gpu", {names.GPU_WORKER_LABEL: ""}, GPU)]
     made = cycle([*workers, pod("p", spec)], (), restrict_nodes=restrict)
     assert rejected(made, nf.WorkerRole(), "p") == closed
+
+
+@pytest.mark.parametrize(
+    ("toleration", "allowed"),
+    [
+        ({"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}, True),
+        ({"operator": "Exists"}, True),
+        ({"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoExecute"}, False),
+        ({"key": "other", "operator": "Exists"}, False),
+    ],
+)
+def test_a_pod_that_tolerates_the_cordon_may_use_the_node(toleration: dict[str, str], allowed: bool) -> None:
+    not_ready = [{"type": "Ready", "status": "False"}]
+    nodes = [node("cordoned", unschedulable=True), node("broken", unschedulable=True, conditions=not_ready)]
+    made = cycle([*nodes, pod("p", {"tolerations": [toleration]}), pod("q")], [nf.NodeConditions()])
+    assert ("cordoned" not in rejected(made, nf.NodeConditions(), "p")) is allowed
+    assert "broken" in rejected(made, nf.NodeConditions(), "p")
+    assert rejected(made, nf.NodeConditions(), "q").keys() == {"cordoned", "broken"}
+    assert placed(made)["p"] == ("cordoned" if allowed else "")

@@ -7,7 +7,7 @@ from pykai.plugins.node_filters import NodeQuota
 from pykai.plugins.proportion import Proportion
 from tests import builders
 from tests.builders import as_kind
-from tests.unit.plugins.small_clusters import cycle, node, placed, pod, reason
+from tests.unit.plugins.small_clusters import cycle, node, placed, pod, reason, row
 
 GPU = {names.NVIDIA_GPU: "1"}
 NODES = [
@@ -37,3 +37,15 @@ def test_gpu_memory_counts_as_the_part_of_the_device_it_is_there(
 def test_without_quota_policy_there_are_no_limits() -> None:
     made = cycle([NODES[1], queue(0.1), pod("p", annotations={names.GPU_MEMORY: "4000"})], [NodeQuota()])
     assert placed(made) == {"p": "small"}
+
+
+@pytest.mark.parametrize(("limit", "preemptible", "bounded"), [(-1, True, False), (-1, False, True), (1, True, True)])
+def test_only_pods_that_a_bound_may_stop_are_looked_at_node_by_node(
+    limit: float, preemptible: bool, bounded: bool
+) -> None:
+    kind = "preemptible" if preemptible else "non-preemptible"
+    memory = builders.decoded(builders.pod("p", "p", "", {"cpu": "1"}, annotations={names.GPU_MEMORY: "4000"}))
+    group = builders.decoded(builders.pod_group("p", preemptibility=kind))
+    made = cycle([*NODES, queue(limit), [memory, group]], [Proportion(), NodeQuota()])
+    rules = made.rules(made.trial.of_class(row(made, "p")))
+    assert bool(rules.resources.filtering) is bounded

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from pykai.cache.cluster import ClusterCache
@@ -29,6 +30,8 @@ from pykai.plugins.ordering import (
     TaskPriority,
     standing,
 )
+from pykai.plugins.registry import make
+from tests.unit.engine.clusters import gang, node, pod, seen
 
 
 def running(name: str, group: str, podset: str = "") -> Pod:
@@ -68,6 +71,27 @@ def test_gangs_by_priority(trial: Trial) -> None:
 def test_gangs_by_what_they_miss(trial: Trial) -> None:
     """Two of two; two in one podset and none in the other; three of two; one of two."""
     assert [Elastic().gang_key(trial, gang) for gang in range(4)] == [EXACT, BELOW, ABOVE, BELOW]
+
+
+@pytest.mark.parametrize("mode", [{}, {"mode": "prefer-larger"}])
+def test_gangs_by_gpus_among_equal_priority(mode: dict[str, str]) -> None:
+    sizes = {"small": 1, "big": 4, "older": 2}
+    groups = [*(gang(name, "low") for name in sizes), gang("high")]
+    pods = [pod(f"{name}-0", gpus=gpus) for name, gpus in {**sizes, "high": 1}.items()]
+    snapshot = seen(node("n", 8), *groups, *pods)
+
+    def ordered(mode: dict[str, str]) -> list[str]:
+        (plugin,) = make("gpujoborder", mode)
+        trial = Trial(snapshot)
+        table = snapshot.gangs
+        keys = plugin.gang_column(trial, np.arange(len(table)))  # type: ignore[attr-defined]
+        assert [plugin.gang_key(trial, row) for row in range(len(table))] == keys.tolist()  # type: ignore[attr-defined]
+        return [table.names[row] for row in np.argsort(keys)]
+
+    assert ordered(mode) == ["high", "big", "older", "small"]
+    assert ordered({"mode": "prefer-smaller"}) == ["high", "small", "older", "big"]
+    with pytest.raises(ValueError, match=r"arguments.mode: 'largest' is not one of prefer-larger, prefer-smaller"):
+        make("gpujoborder", {"mode": "largest"})
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def on(where: str, spec: dict[str, Any] | None = None) -> dict[str, Any]:
 def verdict(spec: dict[str, Any], *others: Any) -> tuple[str | None, ...] | None:
     """What the required rules say of a pod on nodes a, b and c; None where they do not concern it."""
     plugin = RequiredPodAffinity()
-    made = cycle([*ZONES, *others, pod("p", spec, labels=WEB)], [plugin])
+    made = cycle([*ZONES, *others, pod("p", spec, labels={**WEB, "hash": "2"})], [plugin])
     if not made.resources.of(row(made, "p")).all:
         return None
     found = closed(made, plugin, "p")
@@ -54,6 +54,11 @@ def verdict(spec: dict[str, Any], *others: Any) -> tuple[str | None, ...] | None
 DB = pod("db", on("a"), labels={"app": "db"})
 LEAVING = pod("db", on("a"), labels={"app": "db"}, terminating=True)
 FAR_DB = pod("far", on("a"), labels={"app": "db"}, namespace="other")
+TEAM_X = as_kind(kinds.Namespace, {"metadata": {"name": "other", "labels": {"team": "x"}}})
+OLD_WEB = pod("old", on("a"), labels={**WEB, "hash": "1"})
+NEW_WEB = pod("new", on("a"), labels={**WEB, "hash": "2"})
+SHY_OF_OTHERS = pod("shy", on("a", apart(term(labels=WEB, mismatchLabelKeys=["hash"]))), labels={**WEB, "hash": "1"})
+SHY_OF_EQUALS = pod("shy", on("a", apart(term(labels=WEB, matchLabelKeys=["hash"]))), labels={**WEB, "hash": "1"})
 NEAR, APART, SHUNNED = affinity.NOT_NEAR, affinity.NOT_APART, affinity.REPELLED
 BOTH = term(labels={"app": "db", "tier": "x"})
 RULES = [  # the pod's spec, who is there, verdicts for nodes a, b, c
@@ -75,6 +80,16 @@ RULES = [  # the pod's spec, who is there, verdicts for nodes a, b, c
     (near(term(namespaces=["other"])), [FAR_DB], (None, None, NEAR)),
     (near(term(namespaces=["other"])), [DB], (NEAR, NEAR, NEAR)),
     (near(term(namespaceSelector={})), [FAR_DB], (None, None, NEAR)),
+    (near(term(namespaceSelector={"matchLabels": {"team": "x"}})), [FAR_DB, TEAM_X], (None, None, NEAR)),
+    (apart(term(namespaceSelector={"matchLabels": {"team": "x"}})), [FAR_DB, TEAM_X], (APART, APART, None)),
+    (near(term(namespaceSelector={"matchLabels": {"team": "y"}})), [FAR_DB, TEAM_X], (NEAR, NEAR, NEAR)),
+    (near(term(labels=WEB, matchLabelKeys=["hash"])), [OLD_WEB], (None, None, None)),
+    (near(term(labels=WEB, matchLabelKeys=["missing"])), [OLD_WEB], (None, None, NEAR)),
+    (apart(term(labels=WEB, matchLabelKeys=["hash"])), [OLD_WEB], (None, None, None)),
+    (apart(term(labels=WEB, mismatchLabelKeys=["hash"])), [OLD_WEB], (APART, APART, None)),
+    (apart(term(labels=WEB, mismatchLabelKeys=["hash"])), [NEW_WEB], (None, None, None)),
+    ({}, [SHY_OF_OTHERS], (SHUNNED, SHUNNED, None)),
+    ({}, [SHY_OF_EQUALS], None),
     (near(term(namespaceSelector={"matchLabels": {"team": "x"}})), [FAR_DB, DB], (NEAR, NEAR, NEAR)),
     (
         near(term(namespaceSelector={"matchLabels": {"kubernetes.io/metadata.name": "other"}})),

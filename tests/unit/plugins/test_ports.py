@@ -72,6 +72,11 @@ def test_init_containers_count_only_as_sidecars(always: bool, where: str) -> Non
     assert placed(made) == {"p": where}
 
 
+def test_sidecars_with_different_ports_do_not_collide() -> None:
+    sidecars = [pod(f"p{port}", listens(port, init=True, always=True)) for port in (80, 81)]
+    assert placed(cycle([node("a"), *sidecars], [HostPorts()])) == {"p80": "a", "p81": "a"}
+
+
 def test_nobody_else_is_concerned() -> None:
     made = cycle([node("a"), pod("old", listens(80, "a")), pod("p")], [HostPorts()])
     assert not made.resources.of(1).all

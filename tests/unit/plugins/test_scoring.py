@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 
 from pykai.cache.cluster import ClusterCache
-from pykai.engine.cycle import Cycle
 from pykai.engine.node_states import NormalizedScore
 from pykai.engine.plugin_api import NodeLook, NodeScore, RelativeScore
-from pykai.engine.policy import Policy
 from pykai.engine.trial import Trial
 from pykai.model.params import SchedulerParams
 from pykai.model.resources import CPU, GPU
@@ -21,7 +19,6 @@ from pykai.plugins.scoring import (
     GpuSharingOrder,
     GpuSpread,
     NodeAvailability,
-    NominatedNode,
     Pack,
     ResourceType,
     Spread,
@@ -49,8 +46,7 @@ def snapshot() -> Snapshot:
         cache.load([kind(kinds.Node, metadata={"name": name, "labels": labels}, status={"allocatable": allocatable})])
     for name, requests in PODS.items():
         spec = {"containers": [{"name": "main", "resources": {"requests": requests}}]}
-        status = {"nominatedNodeName": "b" if name == "wants-gpu" else "gone"}
-        cache.load([kind(kinds.Pod, metadata={"name": name}, spec=spec, status=status)])
+        cache.load([kind(kinds.Pod, metadata={"name": name}, spec=spec)])
     return cache.snapshot(now=0.0)
 
 
@@ -156,14 +152,6 @@ def test_scores_are_columns_over_the_nodes_of_the_look(snapshot: Snapshot) -> No
 def test_devices(used: float, pack: float, spread: float) -> None:
     assert GpuPack().device_score(used) == pack
     assert GpuSpread().device_score(used) == spread
-
-
-def test_the_nominated_node(snapshot: Snapshot) -> None:
-    cycle = Cycle(snapshot, Policy(()), now=0.0)
-    score = NominatedNode().pod_score(cycle, 0)
-    assert score is not None
-    assert score.tolist() == [0, 1e7, 0]
-    assert NominatedNode().pod_score(cycle, 1) is None
 
 
 def test_packing_and_spreading_are_different_points() -> None:

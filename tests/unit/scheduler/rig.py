@@ -11,30 +11,29 @@ from typing import Any
 
 from pykai.config.scheduler import SchedulerConfig, policy
 from pykai.controllers.binder import Binder, BinderSettings
-from pykai.controllers.loop import Pace as LoopPace
-from pykai.controllers.loop import ReconcileLoop
 from pykai.controllers.podgrouper.grouper import PodGrouper, PodGrouperSettings
 from pykai.kube.api import Api, Body, Deletion, Object, Patch, Ref, Resource
 from pykai.kube.backoff import Backoff
 from pykai.kube.errors import ApiError, NotFound
-from pykai.kube.informer import InformerFactory, Pace
+from pykai.kube.informer import InformerFactory, InformerOptions
 from pykai.kube.memory import MemoryApi
-from pykai.kube.pods import bind
+from pykai.kube.operations import bind
 from pykai.kube.resources import BIND_REQUEST, EVENT, NODE, POD, POD_GROUP, QUEUE
+from pykai.kube.workqueue import Pace, ReconcileLoop
 from pykai.model.params import SchedulerParams
 from pykai.objects.crds import manifests
 from pykai.plugins import registry
 from pykai.scheduler.decision import Judge
 from pykai.scheduler.group_membership import ExpectedGroups
+from pykai.scheduler.queueing_hints import Debounce
 from pykai.scheduler.scheduler import LiveScheduler, Options, Policies
-from pykai.scheduler.trigger import Debounce
 from pykai.scheduler.write_queue import Spacing
 from pykai.scheduler.writer_context import Colocated
 from pykai.verify.judge import verify
 from tests import builders
 from tests.timeouts import TIMEOUT_SECONDS
 
-QUICK = Pace(Backoff(0.002, 0.01), absent_seconds=30.0, short_seconds=0.0)
+QUICK = InformerOptions(Backoff(0.002, 0.01), absent_seconds=30.0, short_seconds=0.0)
 FAST = Options(
     debounce=Debounce(period=0.05, pause=0.001, burst=0.005),
     spacing=Spacing(first=0.01, longest=0.02),
@@ -119,6 +118,11 @@ class Rig:
         listed = (await self.api.list(EVENT, Object)).items
         return [event for event in listed if reason in ("", event["reason"])]
 
+    async def at_least(self, count: int, reason: str) -> list[Object]:
+        """The events of a reason, once there are so many."""
+        found = await self.events(reason)
+        return found if len(found) >= count else []
+
     async def quiet(self, seconds: float = 0.15) -> None:
         """Let everything that is going on end: until for so long no cycle has run and nothing was written."""
         before, now = None, (self.scheduler.cycles, len(self.api.writes))
@@ -149,8 +153,8 @@ async def rig(
     api = api or RecordingApi()
     watches = InformerFactory(api, QUICK)
     mind = Policies(policy(SchedulerConfig(), registry.make, registry.BUILT_IN), judge)
-    loop = ReconcileLoop[Hashable]("status", LoopPace(workers=5, first_seconds=0.01))
-    binder = Binder(api, watches, BinderSettings(pace=LoopPace(4, 0.05, 0.1))) if direct else None
+    loop = ReconcileLoop[Hashable]("status", Pace(workers=5, first_seconds=0.01))
+    binder = Binder(api, watches, BinderSettings(pace=Pace(4, 0.05, 0.1))) if direct else None
     expected = ExpectedGroups() if grouped else None
     live = LiveScheduler(api, watches, mind, loop, options, Colocated(binder.direct if binder else None, expected))
     made = Rig(api, live, options)

@@ -51,6 +51,10 @@ def test_everything_a_bind_says_is_in_the_request() -> None:
         "receivedResourceType": "Fraction",
         "receivedGPU": {"count": 2, "portion": "0.26"},
         "selectedGPUGroups": ["g1", "g2"],
+        "selectedFractionalGpuGroups": [
+            {"id": "g1", "computeSharingMode": "time-slicing"},
+            {"id": "g2", "computeSharingMode": "time-slicing"},
+        ],
         "resourceClaimAllocations": [{"name": "gpu", "allocation": allocation}],
         "extendedResourceClaimAllocation": extended,
         "predictedNUMAZones": [{"zone": "node-0", "amount": {"cpu": "4000m"}}],

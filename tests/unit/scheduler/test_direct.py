@@ -14,7 +14,7 @@ import pytest
 
 from pykai.kube.api import Body, Object, Patch, Ref
 from pykai.kube.errors import ApiError, Conflict, Forbidden, Timeout, TooManyRequests, Unavailable
-from pykai.kube.pods import bind
+from pykai.kube.operations import bind
 from pykai.kube.resources import BIND_REQUEST, NODE, POD
 
 from .rig import FAST, RecordingApi, Rig, furnish, node, pod, rig, submit

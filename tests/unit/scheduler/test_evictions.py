@@ -8,7 +8,7 @@ import pytest
 
 from pykai.kube.api import Deletion, Object, Patch
 from pykai.kube.errors import ApiError, Conflict, Forbidden, Timeout
-from pykai.kube.resources import POD, POD_GROUP, PRIORITY_CLASS
+from pykai.kube.resources import JOB, POD, POD_GROUP, PRIORITY_CLASS
 from pykai.model.plan import Plan
 from pykai.scheduler.bind_requests import BACKOFF
 
@@ -45,17 +45,27 @@ async def annotations_of(it: Rig, name: str) -> dict[str, str]:
 async def test_higher_priority_takes_the_place_when_it_is_free() -> None:
     async with rig() as it:
         await full_house(it)
+        started = {"kai.scheduler/last-start-timestamp": "2026-01-01T00:00:00Z"}
+        await it.api.patch(POD_GROUP.ref("train-0", "team"), Patch.merge({"metadata": {"annotations": started}}))
         await submit(it.api, pod("build"), priorityClassName=BUILD)
         await it.until(lambda: leaving(it, "train-0"))
-        (event,) = await it.until(lambda: it.events("Evict"))
-        assert event["message"] == "Pod team/train-0 was preempted by higher priority workload team/build"
-        assert event["involvedObject"]["name"] == "train-0"
-        assert event["metadata"]["annotations"] == {
-            "num-evicted-pods": "1",
-            "evictor-action-type": "preempt",
-            "evictor-pod-group-namespace": "team",
-            "evictor-pod-group-name": "build",
+        events = await it.until(lambda: it.at_least(2, "Evict"))
+        assert {(event["involvedObject"]["kind"], event["involvedObject"]["name"]) for event in events} == {
+            ("PodGroup", "train-0"),
+            ("Pod", "train-0"),
         }
+        lost = {"pykai.io/evicted-queue": "test", "pykai.io/evicted-node": "node-0", "pykai.io/evicted-gpus": "1"}
+        lost["pykai.io/evicted-started"] = "2026-01-01T00:00:00Z"
+        for event in events:
+            assert event["message"] == "Pod team/train-0 was preempted by higher priority workload team/build"
+            assert event["type"] == "Warning"
+            assert event["metadata"]["annotations"] == {
+                "num-evicted-pods": "1",
+                "evictor-action-type": "preempt",
+                "evictor-pod-group-namespace": "team",
+                "evictor-pod-group-name": "build",
+                **lost,
+            }
         await it.until(lambda: it.events("Pipelined"))
         assert await it.until(lambda: _noted(it, "train-0", "kai.scheduler/last-eviction-timestamp"))
         await it.quiet()
@@ -85,15 +95,38 @@ async def _noted(it: Rig, name: str, key: str) -> bool:
     return key in await annotations_of(it, name)
 
 
-async def test_the_pod_is_marked_as_disrupted_where_the_flag_says_so() -> None:
-    options = replace(FAST, params=params(update_eviction_condition=True))
+@pytest.mark.parametrize("marks", [True, False])
+async def test_the_pod_is_marked_as_disrupted_unless_the_flag_says_otherwise(marks: bool) -> None:
+    options = FAST if marks else replace(FAST, params=params(update_eviction_condition=False))
     async with rig(options=options) as it:
         await full_house(it)
         await submit(it.api, pod("build"), priorityClassName=BUILD)
         await it.until(lambda: leaving(it, "train-0"))
-        conditions = (await it.api.get(POD.ref("train-0", "team"), dict))["status"]["conditions"]
-        found = next(c for c in conditions if c["type"] == "DisruptionTarget")
-        assert (found["status"], found["reason"]) == ("True", "PreemptionByScheduler")
+        conditions = (await it.api.get(POD.ref("train-0", "team"), dict))["status"].get("conditions") or []
+        found = [c for c in conditions if c["type"] == "DisruptionTarget"]
+        assert [(c["status"], c["reason"]) for c in found] == ([("True", "PreemptionByScheduler")] if marks else [])
+        if marks:
+            assert found[0]["message"] == "Pod team/train-0 was preempted by higher priority workload team/build"
+
+
+@pytest.mark.parametrize("kind", ["Job", "Absent", ""])
+async def test_a_workload_that_can_be_suspended_is_not_deleted(kind: str) -> None:
+    async with rig() as it:
+        await full_house(it)
+        job = await it.api.create(JOB, {"metadata": {"name": "train", "namespace": "team"}, "spec": {}})
+        owner = {"apiVersion": "batch/v1", "kind": kind, "name": "train", "uid": job["metadata"]["uid"]}
+        metadata: Object = {"annotations": {"kai.scheduler/eviction-strategy": "suspend"}}
+        metadata |= {"ownerReferences": [owner]} if kind else {}
+        await it.api.patch(POD_GROUP.ref("train-0", "team"), Patch.merge({"metadata": metadata}))
+        await it.quiet()
+        await submit(it.api, pod("build"), priorityClassName=BUILD)
+        await it.until(lambda: it.at_least(2, "Evict"))
+        await it.quiet()
+        found = await it.api.get(JOB.ref("train", "team"), Object)
+        assert found["spec"].get("suspend", False) is (kind == "Job")
+        assert await leaving(it, "train-0") is (kind != "Job"), "a Job deletes its pods itself"
+        await it.api.delete(POD.ref("train-0", "team"), Deletion(grace_seconds=0))
+        await it.request("build")
 
 
 async def test_a_pod_that_is_seen_to_leave_is_not_deleted_again() -> None:
@@ -176,10 +209,12 @@ async def test_half_a_gang_goes_after_its_grace() -> None:
         await it.api.delete(POD.ref("w-1", "team"), Deletion(grace_seconds=0))
         await it.until(lambda: _noted(it, "gang", "kai.scheduler/stale-podgroup-timestamp"))
         (event,) = await it.until(lambda: it.events("StaleJob"))
-        assert event["message"] == "Job is stale. 1 pods are active, minMember is 2"
+        assert event["message"].startswith(
+            "Job is stale. 1 pods are active, minMember is 2. The others are evicted at 20"
+        )
         assert not await leaving(it, "w-0")
         await it.until(lambda: leaving(it, "w-0"))
-        (evicted,) = await it.until(lambda: it.events("Evict"))
+        evicted, _ = await it.until(lambda: it.at_least(2, "Evict"))
         assert evicted["message"].endswith("minimum required number of pods (2), evicting remaining pod: team/w-0")
         assert evicted["metadata"]["annotations"]["evictor-action-type"] == "stalegangeviction"
 

@@ -12,7 +12,7 @@ import pytest
 
 from pykai.kube.api import Object, Patch
 from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Timeout, TooManyRequests, Unavailable
-from pykai.kube.pods import bind
+from pykai.kube.operations import bind
 from pykai.kube.resources import BIND_REQUEST, POD
 
 from .rig import RecordingApi, furnish, pod, rig, submit

@@ -8,7 +8,7 @@ from pykai.cache.cluster import ClusterCache
 from pykai.config.scheduler import PluginChoice, SchedulerConfig, policy
 from pykai.engine.budgets import SearchBudgets
 from pykai.model.params import SchedulerParams
-from pykai.model.statistics import GeneratorStatistics, ScenarioState, SearchResult, SearchStatistics
+from pykai.model.plan import GeneratorStatistics, ScenarioState, SearchResult, SearchStatistics
 from pykai.objects import kinds
 from pykai.observe.metrics import SCHEDULER, Metrics
 from pykai.plugins import registry

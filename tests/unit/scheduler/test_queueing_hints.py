@@ -31,8 +31,15 @@ def pod(node: str = "", phase: str = "Pending", mine: bool = True, **more: Any) 
             scheduler_name="kai-scheduler" if mine else "other",
             scheduling_gates=Raw(more.get("gates", b"")),
         ),
-        status=kinds.PodStatus(phase=phase, conditions=more.get("conditions")),
+        status=kinds.PodStatus(
+            phase=phase, conditions=more.get("conditions"), nominated_node_name=more.get("nominated", "")
+        ),
     )
+
+
+def foreign(nominated: str = "", node: str = "", **more: Any) -> kinds.Pod:
+    """A pod of another scheduler, nominated to a node."""
+    return pod(node, mine=False, nominated=nominated, **more)
 
 
 def node(allocatable: bytes = b'{"cpu":"1"}', ready: str = "True", **more: Any) -> kinds.Node:
@@ -65,9 +72,18 @@ def request(phase: str = "", owner: str = "1", pool: str = "") -> kinds.BindRequ
     )
 
 
-def queue(limit: float = 1.0) -> kinds.Queue:
+def taint_rule() -> kinds.DeviceTaintRule:
+    taint = {"key": "k", "effect": "NoSchedule"}
+    return kinds.DeviceTaintRule(kinds.ObjectMeta(name="r"), {"deviceSelector": {}, "taint": taint})
+
+
+def queue(limit: float = 1.0, uid: str = "1", **status: Any) -> kinds.Queue:
     gpus = kinds.QueueResources(gpu=kinds.QueueResource(limit=limit))
-    return kinds.Queue(metadata=kinds.ObjectMeta(name="q"), spec=kinds.QueueSpec(resources=gpus))
+    return kinds.Queue(
+        metadata=kinds.ObjectMeta(name="q", uid=uid),
+        spec=kinds.QueueSpec(resources=gpus),
+        status=kinds.QueueStatus(**status),
+    )
 
 
 CONFIG_MAP = kinds.ConfigMap(metadata=kinds.ObjectMeta(name="c", namespace="team"))
@@ -107,13 +123,28 @@ ROWS: list[tuple[str, Any, Any, Hint]] = [
         Hint.SKIP,
     ),
     ("what we told a group", group(), group(blamed=True), Hint.CONDITION),
-    ("what we took back from a group", group(blamed=True), group(), Hint.SKIP),
+    ("a condition of a group that was removed", group(blamed=True), group(), Hint.REASONS),
     ("a group that is gone", group(), None, Hint.REASONS),
     ("a request that succeeds", request(), request("Succeeded"), Hint.SKIP),
     ("a request that fails", request(), request("Failed"), Hint.QUEUE),
-    ("a queue that grows", queue(), queue(2), Hint.CAPACITY),
+    ("a queue that comes", None, queue(), Hint.LOSS),
+    ("a queue that grows", queue(), queue(2), Hint.LOSS),
+    ("a queue made anew", queue(), queue(uid="2"), Hint.LOSS),
+    ("a queue that is used", queue(), queue(allocated={"cpu": "1"}), Hint.SKIP),
+    ("a queue that lost its fair share", queue(fair_share={"cpu": "1"}), queue(), Hint.WRITE),
+    ("a queue that got its fair share", queue(), queue(fair_share={"cpu": "1"}), Hint.SKIP),
     ("a queue that stays", queue(), queue(), Hint.SKIP),
     ("a queue that is gone", queue(), None, Hint.REASONS),
+    ("a foreign pod that is nominated", foreign(), foreign("n1"), Hint.SKIP),
+    ("a foreign pod that is nominated elsewhere", foreign("n1"), foreign("n2"), Hint.CAPACITY),
+    ("a foreign pod that got its nominated node", foreign("n1"), foreign("n1", "n1"), Hint.REASONS),
+    ("a foreign pod that got another node", foreign("n1"), foreign("n1", "n2"), Hint.CAPACITY),
+    ("a nominated foreign pod that is gone", foreign("n1"), None, Hint.CAPACITY),
+    ("a nominated foreign pod that is deleted", foreign("n1"), foreign("n1", gone=LEAVING), Hint.CAPACITY),
+    ("a waiting foreign pod that is gone", foreign(), None, Hint.SKIP),
+    ("a taint of devices", None, taint_rule(), Hint.CAPACITY),
+    ("a taint of devices that stays", taint_rule(), taint_rule(), Hint.SKIP),
+    ("a taint of devices that is gone", taint_rule(), None, Hint.CAPACITY),
     ("a config map", None, CONFIG_MAP, Hint.REASONS),
     ("a config map that changes", CONFIG_MAP, CONFIG_MAP, Hint.SKIP),
     ("nothing of ours", None, None, Hint.SKIP),

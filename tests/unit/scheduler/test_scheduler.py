@@ -45,7 +45,8 @@ async def test_a_whole_gpu_pod_costs_two_writes() -> None:
         assert sorted(own) == [("create", "BindRequest"), ("create", "Event")]
 
 
-OTHERS = (("create", "Pod"), ("create", "PodGroup"))
+OTHERS = (("create", "Pod"), ("create", "PodGroup"), ("patch", "Queue"))
+"""The user's writes, and fair shares: one per queue and second at most, however many pods come."""
 
 
 async def test_a_burst_is_few_cycles_and_a_gang_starts_whole() -> None:

@@ -6,13 +6,14 @@ import asyncio
 
 import pytest
 
-from pykai.kube.api import Object, Patch
+from pykai.kube.api import Deletion, Object, Patch
 from pykai.kube.errors import Unavailable
 from pykai.kube.resources import BIND_REQUEST, NODE, POD, POD_GROUP, QUEUE
 from pykai.objects import names
 
 from .rig import RecordingApi, Rig, furnish, group, node, pod, rig, submit
 
+SEARCHES = ["ConsolidationInsufficientGPUs", "ReclaimQueueAtFairShare", "PreemptNoEligibleVictims"]
 FULL = "no nodes with enough resources were found: 1 node(s) didn't have enough resources: GPUs."
 
 
@@ -36,10 +37,14 @@ async def test_a_pod_without_a_place_is_told_why_and_told_once() -> None:
         found = await it.until(lambda: condition(it, "waits"))
         assert (found["status"], found["reason"], found["message"]) == ("False", "Unschedulable", FULL)
         assert found["lastTransitionTime"]
-        whole = f"PodSchedulingErrors: Resources were not found for pod team/waits due to: {FULL}."
+        whole = f"PodSchedulingErrors: Resources were not found for pod team/waits due to: {FULL}"
         (shown,) = await it.until(lambda: scheduling_conditions(it, "waits"))
-        reasons = [{"reason": "PodSchedulingErrors", "message": whole.removeprefix("PodSchedulingErrors: ")[:-1]}]
+        reasons = [{"reason": "PodSchedulingErrors", "message": whole.removeprefix("PodSchedulingErrors: ")}]
         assert shown.pop("lastTransitionTime")
+        told = shown.pop("reasons")
+        assert told[:1] == reasons
+        assert [each["reason"] for each in told[1:]] == SEARCHES
+        assert all(each["message"] for each in told)
         assert shown == {
             "type": "UnschedulableOnNodePool",
             "nodePool": "default",
@@ -47,12 +52,11 @@ async def test_a_pod_without_a_place_is_told_why_and_told_once() -> None:
             "message": whole,
             "status": "True",
             "transitionID": "1",
-            "reasons": reasons,
         }
         events = await it.until(lambda: _both(it))
         assert {(e["involvedObject"]["kind"], e["type"], e["message"]) for e in events} == {
             ("Pod", "Warning", FULL),
-            ("PodGroup", "Normal", whole),
+            ("PodGroup", "Warning", whole),
         }
         await it.api.create(NODE, node("too-small", gpus=0))
         await it.until(lambda: _says(it, "waits", "2 node(s)"))
@@ -143,9 +147,12 @@ async def test_a_gang_that_is_not_complete_is_told_what_is_missing() -> None:
     async with rig() as it:
         await furnish(it.api)
         await submit(it.api, pod("one", gang="gang"), least=3)
-        (event,) = await it.until(lambda: it.events("NotReady"))
+        events = await it.until(lambda: it.at_least(2, "NotReady"))
         text = "Job is not ready for scheduling. Waiting for 3 pods, currently 1 exist, 0 are gated"
-        assert (event["message"], event["involvedObject"]["kind"]) == (text, "PodGroup")
+        assert {(event["involvedObject"]["kind"], event["type"], event["message"]) for event in events} == {
+            ("PodGroup", "Normal", text),
+            ("Pod", "Normal", "1 of 3 pods exist"),
+        }
         await it.quiet()
         assert await condition(it, "one") is None
 
@@ -171,13 +178,39 @@ async def test_a_group_with_one_attempt_is_told_the_pool_and_left_alone() -> Non
         assert await it.requests() == []
 
 
+async def test_the_core_of_a_semi_preemptible_group_is_named_once() -> None:
+    async with rig() as it:
+        await furnish(it.api, nodes=1, gpus=4)
+        await submit(it.api, *[pod(name, gang="gang") for name in "cab"], least=2, preemptibility="semi-preemptible")
+
+        async def core() -> list[str]:
+            found = await it.seen(POD_GROUP, "gang")
+            return list((((found or {}).get("status") or {}).get("schedulingState") or {}).get("corePods") or [])
+
+        for name in "abc":
+            await it.bound(name)
+        first = await it.until(core)
+        assert first == sorted(first)
+        assert len(first) == 2
+        await it.quiet()
+        assert len([write for write in it.api.writes if write[2] == "gang" and write[3] == "status"]) == 1
+        gone = first[0]
+        await it.api.delete(POD.ref(gone, "team"), Deletion(grace_seconds=0))
+
+        async def other() -> bool:
+            return bool(set(await core()) == set("abc") - {gone})
+
+        await it.until(other)
+
+
 async def test_a_full_queue_is_shown_with_its_figures() -> None:
     async with rig() as it:
         await furnish(it.api, limit=1)
         await submit(it.api, pod("big", gpus=4))
         (shown,) = await it.until(lambda: scheduling_conditions(it, "big"))
-        (why,) = shown["reasons"]
+        why, *found = shown["reasons"]
         assert why["reason"] == "OverLimit"
+        assert [each["reason"] for each in found][:1] == ["ConsolidationInsufficientGPUs"]
         assert "test quota has reached the allowable limit of GPUs" in why["message"]
         details = why["details"]["queueDetails"]
         assert details["name"] == "test"
@@ -260,3 +293,23 @@ async def test_starts_are_noted_where_a_minimum_run_time_asks_for_them() -> None
 async def started(it: Rig, name: str) -> bool:
     found = await it.seen(POD_GROUP, name)
     return names.LAST_START_TIMESTAMP in (found or {})["metadata"].get("annotations", {})
+
+
+async def test_queues_show_their_fair_share_also_when_they_are_made_anew() -> None:
+    async with rig() as it:
+        await furnish(it.api)
+
+        async def shown(gpus: str) -> bool:
+            status = (await it.seen(QUEUE, "test") or {}).get("status") or {}
+            return bool(status.get("fairShare", {}).get("nvidia.com/gpu") == gpus)
+
+        await it.until(lambda: shown("0"))
+        await submit(it.api, pod("two", 2))
+        await it.until(lambda: shown("2"))
+        await it.bound("two")
+        await it.quiet()
+        same = await it.seen(QUEUE, "test")
+        assert same is not None
+        await it.api.delete(QUEUE.ref("test"))
+        await it.api.create(QUEUE, {**same, "metadata": {"name": "test"}})
+        await it.until(lambda: shown("2"))

@@ -13,7 +13,7 @@ from pykai.kube.api import Api, Object, Patch, Ref
 from pykai.kube.events import EventRecorder
 from pykai.model.params import SchedulerParams
 from pykai.objects import names
-from pykai.objects.kinds import Pod, PodGroup
+from pykai.objects.kinds import Pod, PodGroup, Queue
 from pykai.scheduler.status import Conditions, GangCondition, PodCondition, StatusUpdater, WriteAccess
 from pykai.scheduler.write_queue import Spacing, WriteQueue
 
@@ -64,23 +64,24 @@ class Bench:
         access = WriteAccess(api, EventRecorder(api, "test", lambda: 0.0), queue, lambda: 0.0)
         self.updater = StatusUpdater(access, self.cache, Assumptions())
 
-    def show(self, kind: type[Any], obj: Object, version: int) -> None:
+    def show(self, kind: type[Any], obj: Object, version: int, uid: str = "u") -> None:
         """The watch shows the object in this version."""
-        meta = {"name": KEY[1], "namespace": KEY[0], "uid": "u", "resourceVersion": str(version)}
+        meta = {"name": KEY[1], "namespace": "" if kind is Queue else KEY[0], "uid": uid}
+        meta["resourceVersion"] = str(version)
         self.cache.apply(Change(msgspec.convert({"spec": {}, **obj, "metadata": meta}, kind)))
 
-    async def update(self, pods: dict[Any, Any], gangs: dict[Any, Any]) -> list[Object]:
+    async def update(self, pods: dict[Any, Any], gangs: dict[Any, Any], **more: Any) -> list[Object]:
         """What is written for these conditions."""
         before = len(self.server.stored)
         await self.run()
-        self.updater.update(Conditions(pods, gangs))
+        self.updater.update(Conditions(pods, gangs, **more))
         await self.keys.work()
         return self.server.stored[before:]
 
 
 def scheduling(text: str) -> Object:
     fixed = {"type": names.UNSCHEDULABLE_ON_POOL, "nodePool": "default", "reason": names.UNSCHEDULABLE}
-    return {**fixed, "message": text, "status": "True"}
+    return {**fixed, "message": text, "reasons": [], "status": "True"}
 
 
 async def test_the_condition_of_a_group() -> None:
@@ -97,6 +98,10 @@ async def test_the_condition_of_a_group() -> None:
     assert await written("a") == [("a", "3")], "the server has b, whatever the watch shows"
     bench.show(PodGroup, {"status": {"schedulingConditions": [{**scheduling("c"), "transitionID": "9"}]}}, 9)
     assert await written("b") == [("b", "10")], "a newer version counts more than what was sent"
+    bench.show(PodGroup, {"status": {"schedulingConditions": [{**scheduling("b"), "transitionID": "10"}]}}, 10)
+    assert await written("b") == []
+    bench.show(PodGroup, {}, 11)
+    assert await written("b") == [("b", "1")], "another writer removed it"
 
 
 async def test_the_condition_of_a_pod() -> None:
@@ -111,3 +116,22 @@ async def test_the_condition_of_a_pod() -> None:
     assert await written("a") == []
     assert await written("b") == ["b"]
     assert await written("a") == ["a"]
+
+
+async def test_the_fair_share_of_a_queue() -> None:
+    bench = Bench()
+    bench.show(Queue, {}, 1)
+
+    async def written(gpus: float) -> list[str]:
+        bodies = await bench.update({}, {}, fair_shares={KEY[1]: (0.0, 0.0, gpus), "gone": (0.0, 0.0, 1.0)})
+        return [body["fairShare"][names.NVIDIA_GPU] for body in bodies]
+
+    assert await written(2) == ["2"]
+    assert await written(2) == [], "the server has it, though the watch does not show it"
+    assert await written(2.5) == ["2500m"]
+    bench.show(Queue, {"status": {"fairShare": {"cpu": "0", "memory": "0", names.NVIDIA_GPU: "2500m"}}}, 3)
+    assert await written(2.5) == []
+    bench.show(Queue, {}, 4, "another")
+    assert await written(2.5) == ["2500m"], "a queue made anew under its name has none"
+    bench.show(Queue, {}, 9, "another")
+    assert await written(2.5) == ["2500m"], "somebody removed it"

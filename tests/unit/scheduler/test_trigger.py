@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from pykai.scheduler.queueing_hints import Hint
-from pykai.scheduler.trigger import NEVER, CycleTrigger, Debounce
+from pykai.scheduler.queueing_hints import NEVER, CycleTrigger, Debounce, Hint
 from tests.timeouts import TIMEOUT_SECONDS
 
 

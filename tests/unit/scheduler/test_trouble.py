@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ import pytest
 from pykai.kube.api import Object, Patch
 from pykai.kube.backoff import Backoff
 from pykai.kube.errors import ApiError, Forbidden, Timeout, Unavailable
+from pykai.kube.operations import bind
 from pykai.kube.resources import BIND_REQUEST, NODE, POD, PRIORITY_CLASS
 from pykai.scheduler.bind_requests import BACKOFF
 
@@ -187,6 +189,42 @@ async def test_a_place_is_not_given_out_again_because_a_watch_is_late(withdrawn:
             await it.until(lambda: _answered(it, "b"))
         await it.until(lambda: it.requests())
         assert [found["metadata"]["name"] for found in await it.requests()] == ["b" if withdrawn else "a"]
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+async def test_the_place_of_a_request_that_ended_is_not_free_before_pods_are_seen(deleted: bool) -> None:
+    """The binder reserved the device, or bound the pod, before a user took the request away."""
+    shows = asyncio.Event()
+    shows.set()
+
+    class Late(RecordingApi):
+        """The watch of pods shows nothing for a while."""
+
+        async def watch(self, resource, into, where=None, version=""):  # type: ignore[no-untyped-def]
+            async for event in super().watch(resource, into, where, version):
+                if resource == POD:
+                    await shows.wait()
+                yield event
+
+    async with rig(Late()) as it:
+        await furnish(it.api, nodes=1, gpus=1)
+        await submit(it.api, pod("a"), pod("b"))
+        first = await it.until(it.requests)
+        taken, waits = sorted(("a", "b"), key=first[0]["metadata"]["name"].__ne__)
+        await it.until(lambda: condition(it, waits))
+        await it.quiet()
+        shows.clear()
+        await bind(it.api, POD.ref(taken, "team"), "node-0")
+        if deleted:
+            await it.api.delete(BIND_REQUEST.ref(taken, "team"))
+        else:
+            await fail(it, taken)
+        await it.api.create(NODE, node("cpu-only", gpus=0))
+        await it.quiet()
+        assert it.api.count("create", "BindRequest") == 1
+        shows.set()
+        await it.api.create(NODE, node("node-1", gpus=1))
+        await it.until(lambda: _on(it, waits, "node-1"))
 
 
 async def _answered(it: Rig, name: str) -> bool:

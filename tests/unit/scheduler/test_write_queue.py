@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 
 import pytest
 
-from pykai.controllers.loop import Pace, ReconcileLoop
 from pykai.kube.errors import Conflict, Forbidden, NotFound
+from pykai.kube.workqueue import Pace, ReconcileLoop
 from pykai.scheduler.write_queue import Spacing, WriteQueue
 from tests.unit.controllers.virtual_time import VirtualTime
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pykai.cli.simulate import SimulatedProduct
+from pykai.cli.simulated_product import SimulatedProduct
 from pykai.config.scheduler import SchedulerConfig
 from pykai.simulate import installed, manifests, validation
 from pykai.simulate.cluster import Setting, Simulation

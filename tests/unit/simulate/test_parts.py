@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykai.hollow import spans
+from pykai.hollow.kubelet_settings import FOREVER, NEVER, Span, duration_span, seconds_span, span_number
 from pykai.simulate import generate, installed, validation
 from pykai.simulate.history import PodLife
 from pykai.simulate.tables import spark
@@ -16,28 +16,28 @@ from pykai.simulate.timeline import axis, cells, clock, phases
     [("30s", 30.0, 30.0), ("1m30s", 90.0, 90.0), ("0s-5m", 0.0, 300.0), ("10s - 20s", 10.0, 20.0)],
 )
 def test_durations_and_ranges(text: str, low: float, high: float) -> None:
-    assert spans.durations(text) == spans.Span(low, high)
+    assert duration_span(text) == Span(low, high)
 
 
 @pytest.mark.parametrize("text", ["", "soon", "-5s", "5s-1s", "5", "1s-", "nan"])
 def test_wrong_durations(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
-        spans.durations(text)
+        duration_span(text)
 
 
 @pytest.mark.parametrize("text", ["", "-5", "9-1", "nan", "inf", "1e999", "five"])
 def test_wrong_seconds(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
-        spans.seconds(text)
+        seconds_span(text)
 
 
 def test_what_is_drawn_depends_on_the_seed_and_stays_in_range() -> None:
-    span = spans.seconds("10-20")
+    span = seconds_span("10-20")
     drawn = {span.draw(f"{seed}") for seed in range(20)}
     assert len(drawn) > 10
     assert all(10 <= value <= 20 for value in drawn)
     assert span.draw("1") == span.draw("1")
-    assert spans.seconds(spans.written(spans.seconds(spans.FOREVER).draw(""))).low == spans.NEVER
+    assert seconds_span(span_number(seconds_span(FOREVER).draw(""))).low == NEVER
 
 
 def test_the_phases_of_a_life() -> None:

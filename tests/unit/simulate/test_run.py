@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from pykai.cli.simulate import SimulatedProduct
+from pykai.cli.simulated_product import SimulatedProduct
 from pykai.config.scheduler import SchedulerConfig
+from pykai.model.resources import GPU
 from pykai.simulate.cluster import BrokenError, Setting, Simulation
 from pykai.simulate.document import document
 from tests.unit.simulate.stories import events, job, life, node, play, pod, queue, simulation
@@ -167,6 +168,16 @@ def test_a_pod_that_is_on_a_node_already_holds_its_place() -> None:
     assert (life(outcome, "old").state, life(outcome, "new").state) == ("Running", "Waiting")
 
 
+def test_a_run_says_when_time_alone_may_change_a_decision() -> None:
+    protected = queue("team", quota=0, parent="all").replace("spec: {", "spec: {reclaimMinRuntime: 1h, ")
+    jobs = (pod("holds", "team", gpus=1), pod("waits", "other", gpus=1, notes="pykai.io/arrives: 10s"))
+    outcome = play(node("n", gpus=1), queue("all"), protected, queue("other", quota=1, parent="all"), *jobs)
+    assert life(outcome, "waits").scheduled_at is None
+    started = life(outcome, "holds").scheduled_at
+    assert started is not None
+    assert document(outcome, 0)["nextDeadline"] == pytest.approx(started + 3600.0, abs=1.0)
+
+
 def test_until_stops_the_clock() -> None:
     outcome = play(node("n"), queue("q"), pod("p", "q", 1), until=1.0)
     assert (outcome.history.ended_at, life(outcome, "p").state) == (1.0, "Starting")
@@ -214,3 +225,36 @@ def test_what_admission_refuses_is_told_and_the_run_goes_on() -> None:
     assert events(outcome, "Refused") == [(5.0, "Pod default/wrong")]
     assert [text for text in outcome.history.remarks if "admission webhook denied the request" in text]
     assert life(outcome, "p").state == "Running"
+
+
+def test_claimed_gpus_are_offered_requested_and_used() -> None:
+    claiming = pod("claims", "team").replace("limits: {", "claims: [{name: gpu}], limits: {")
+    outcome = play(
+        node("n", gpus=0),
+        queue("team"),
+        """
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: gpu.example.com}
+spec: {}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: n}
+spec:
+  driver: gpu.example.com
+  nodeName: n
+  pool: {name: n, generation: 1, resourceSliceCount: 1}
+  devices: [{name: gpu-0}, {name: gpu-1}, {name: gpu-2}]
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaimTemplate
+metadata: {name: two, namespace: default}
+spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.example.com, count: 2}}]}}}
+""",
+        claiming + "  resourceClaims: [{name: gpu, resourceClaimTemplateName: two}]\n",
+    )
+    last = outcome.history.samples[-1]
+    assert (last.capacity[GPU], last.gpus_used) == (3.0, 2.0)
+    assert last.queues["team"].requested[GPU] == 2.0
+    assert life(outcome, "claims").asks_for == "2 GPU"

@@ -131,14 +131,14 @@ def test_a_right_plan_passes(snapshot: Snapshot, name: str, everything: bool) ->
 
 
 NODE, DEVICE, PLACE = "a node holds its pods", "a device holds its shares", "a node may have the pod"
-GANG, TORN, MOVES = "a gang gets its minimum", "a gang goes whole or keeps its minimum", "who moves has a place"
+GANG, TORN, MOVES = "a gang gets its minimum", "a gang goes whole or keeps its minimum", "a moved pod has a place"
 SHARE, UNKNOWN, ONCE = "a pod gets the devices it asked for", "unknown name", "one decision per pod"
 BAD: list[tuple[str, Plan, str]] = [
     ("a pod nobody knows", Plan((bind("ghost-0"),)), UNKNOWN),
     ("a node nobody knows", Plan((bind("next-0", "n9"),)), UNKNOWN),
     ("an eviction of nobody", Plan((), (HIGH,), (evict("ghost-0"),)), UNKNOWN),
-    ("a pod of no sub-group", Plan((bind("stray-0"),)), "only what waits is placed"),
-    ("evicted by itself", Plan((), (wait("low-0"),), (evict("low-0", by="low"),)), "nobody evicts itself"),
+    ("a pod of no sub-group", Plan((bind("stray-0"),)), "only pending pods are placed"),
+    ("evicted by itself", Plan((), (wait("low-0"),), (evict("low-0", by="low"),)), "no gang evicts itself"),
     ("reclaimed by nobody", Plan((), (HIGH,), (evict("other-0", "reclaim", by="ghost"),)), UNKNOWN),
     ("half of a nested sub-group", Plan((bind("deep-0"),)), GANG),
     ("too much memory of devices", Plan((bind("mib-0", "n1", "x", portion=0.5),)), "a queue keeps its limit"),
@@ -152,13 +152,13 @@ BAD: list[tuple[str, Plan, str]] = [
     (
         "a reason for who has a place",
         Plan((bind("next-0"),), (), (), (Verdict(("ns", "next"), (), "", {("ns", "next-0"): ""}),)),
-        "verdicts are for who waits",
+        "verdicts are for pending pods",
     ),
     ("bound twice", Plan((bind("next-0"), bind("next-0"))), ONCE),
     ("bound and promised", Plan((bind("next-0"),), (wait("next-0"),)), ONCE),
     ("bound and evicted", Plan((bind("low-0"),), (HIGH,), (evict("low-0", moves_to="n1"),)), ONCE),
     ("evicted twice", Plan((), (HIGH,), (evict("low-0"), evict("low-0"))), ONCE),
-    ("bound while it runs", Plan((bind("low-0"),)), "only what waits is placed"),
+    ("bound while it runs", Plan((bind("low-0"),)), "only pending pods are placed"),
     ("evicted while it waits", Plan((), (HIGH,), (evict("next-0"),)), "only what runs is evicted"),
     ("too much CPU", Plan((bind("big-0"),)), NODE),
     ("too much CPU for later", Plan((), (wait("big-0"),)), NODE),

@@ -23,6 +23,7 @@ from pykai.controllers.binder.binding import (
     Attempt,
     BindError,
     InvalidRequestError,
+    StatusUpdater,
     Step,
     Waiting,
     bind_pod,
@@ -43,7 +44,6 @@ from pykai.controllers.binder.device_index import (
     requested_pod,
 )
 from pykai.controllers.binder.reservations import Reservations
-from pykai.controllers.binder.status import StatusUpdater
 from pykai.controllers.ttl_cache import TTLCache
 from pykai.kube.api import Api, Deletion
 from pykai.kube.errors import ApiError, Conflict, NotFound
@@ -53,6 +53,8 @@ from pykai.objects import names
 from pykai.objects.kinds import BindRequest, Node, Pod
 
 RESERVATION = "reservation"
+DELIVERING = ("gpusharing", "nvfractions")
+"""Steps that give a container its share of a GPU; without any of them a share cannot be bound."""
 MAX_RETRIES = 5
 STALE_POD_SECONDS = 60.0
 """How long a pod is read from the API server after an undo: the watch may still show the state before it."""
@@ -133,6 +135,11 @@ class RequestLookup:
             raise InvalidRequestError("no SelectedGPUGroups for fractional pod: invalid binding request")
         return tuple(devices)
 
+    async def reservation_states(self, request: BindRequest) -> list[str]:
+        """What is wrong with the containers of the reservation pods of the request's groups."""
+        states = [await self._reservations.container_state(key) for key in request_groups(request)]
+        return [state for state in states if state]
+
     def reserved(self, request: BindRequest) -> list[str]:
         """The ids of the devices of the request's groups, for log lines."""
         return [self._reservations.held(key) for key in request_groups(request)]
@@ -175,6 +182,7 @@ class BindRequestReconciler:
         self._lookup = context.lookup
         self._context = context
         self._steps = steps
+        self._delivers = any(step.name in DELIVERING for step in steps)
         self._status = status
         self._rules = rules
         self._progress: dict[Key, Progress] = {}
@@ -268,7 +276,12 @@ class BindRequestReconciler:
         devices = self._lookup.devices(request, self._rules.allocation_seconds)
         if isinstance(devices, Waiting):
             self._index.forget(key)
-            return self._wait(progress, devices)
+            return await self._wait_for_reservation(progress, devices)
+        if devices and not self._delivers:
+            raise BindError(
+                "GPU sharing is disabled: no binder plugin is on that gives a pod its share of a GPU "
+                f"({', '.join(DELIVERING)}); see the chart value global.gpuSharingMode"
+            )
         attempt = Attempt(request, pod, self._lookup.node(request), devices)
         self._index.assume(key, request_groups(request))
         await label_pod(self._api, attempt)
@@ -288,6 +301,14 @@ class BindRequestReconciler:
             raise Conflict(f"the bind request of pod {attempt.title} was taken back")
         if self._lookup.devices(attempt.request, self._rules.allocation_seconds) != attempt.devices:
             raise Conflict(f"the GPU reservation of pod {attempt.title} changed")
+
+    async def _wait_for_reservation(self, progress: Progress, waiting: Waiting) -> float:
+        """As `_wait`; where time is up, the failure says what became of the container that should name the device."""
+        try:
+            return self._wait(progress, waiting)
+        except BindError as error:
+            details = await self._lookup.reservation_states(progress.request)
+            raise BindError(", ".join([str(error), *details])) from None
 
     def _wait(self, progress: Progress, waiting: Waiting) -> float:
         now = self._context.clock()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from pykai.controllers.binder.bind_requests import BindRequestReconciler, BindRules, RequestContext, RequestLookup
-from pykai.controllers.binder.binding import Attempt, BindError, bind_pod, is_retryable
+from pykai.controllers.binder.binding import Attempt, BindError, StatusUpdater, bind_pod, is_retryable
 from pykai.controllers.binder.device_index import (
     DeviceIndex,
     GroupKey,
@@ -26,15 +26,14 @@ from pykai.controllers.binder.device_index import (
 )
 from pykai.controllers.binder.plugins import DEFAULTS, Plugin, StepContext, build_steps
 from pykai.controllers.binder.reservations import ReservationClients, Reservations, ReservationTemplate
-from pykai.controllers.binder.status import StatusUpdater
 from pykai.controllers.binder.volumes import pod_claims
-from pykai.controllers.loop import UNMETERED, Meter, Pace, ReconcileLoop
 from pykai.kube import clock
 from pykai.kube.api import Api
 from pykai.kube.errors import ApiError, Conflict
 from pykai.kube.events import EventRecorder
 from pykai.kube.informer import InformerFactory
 from pykai.kube.resources import BIND_REQUEST, NODE, POD
+from pykai.kube.workqueue import UNMETERED, Meter, Pace, ReconcileLoop
 from pykai.objects import names
 from pykai.objects.kinds import ABSENT, BindRequest, Node, Pod
 
@@ -108,7 +107,7 @@ class Binder:
     async def _reconcile_pod(self, key: Key) -> float | None:
         if key != _START:
             return await self._requests.reconcile(key)
-        for pod in await self._requests.find_orphans():
+        for pod in sorted(await self._requests.find_orphans()):
             self._pods_loop.add(pod)
         return None
 
@@ -159,7 +158,7 @@ def needs_only_bind(order: BindRequest, pod: Pod) -> bool:
     """Whether a bind needs no preparation, and no undo of an earlier attempt."""
     spec = order.spec
     prepared = (
-        spec.selected_gpu_groups,
+        spec.gpu_groups,
         spec.resource_claim_allocations,
         spec.extended_resource_claim_allocation,
         spec.predicted_numa_zones,

@@ -2,24 +2,41 @@
 
 Everything that a bind adds to the pod (its group, the kind of share, NUMA zones) travels with the bind, which the API
 server carries out as one change. Labels cannot, so they are written first: a bound pod always names its device.
+
+Status of bind attempts: the bind request's status, the pod's condition and an event.
+
+A success costs one write besides the bind: the pod itself shows that it is bound, so its condition is written only if
+an earlier attempt left a contrary one. The write does not hold up the next bind; a process that starts anew finds the
+pod on its node and the request open, and writes the status then. The request is therefore closed last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import structlog
 from msgspec import json, to_builtins
 
-from pykai.controllers.binder.device_index import Key, group_labels, key_of, label_changes, labelled_groups
-from pykai.kube.api import Api, Patch
+from pykai.controllers.binder.device_index import (
+    Key,
+    group_labels,
+    key_of,
+    label_changes,
+    labelled_groups,
+    requested_pod,
+)
+from pykai.controllers.ttl_cache import TTLCache
+from pykai.kube.api import Api, Object, Patch
+from pykai.kube.backoff import Backoff
 from pykai.kube.errors import ApiError, Conflict, Gone, NotFound, Timeout, TooManyRequests, Unauthorized, Unavailable
-from pykai.kube.pods import bind
-from pykai.kube.resources import POD
+from pykai.kube.events import EventRecorder, Regarding
+from pykai.kube.operations import bind
+from pykai.kube.resources import BIND_REQUEST, POD
 from pykai.objects import names
-from pykai.objects.kinds import BindRequest, Node, Pod
+from pykai.objects.kinds import BindRequest, BindRequestStatus, Condition, Node, Pod
+from pykai.objects.units import rfc3339
 
 _RETRYABLE = (Conflict, Gone, Timeout, TooManyRequests, Unauthorized, Unavailable)
 
@@ -50,12 +67,16 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A bind in progress. `devices` are the ids of the pod's shared GPUs, in the order of its groups."""
+    """A bind in progress. `devices` are the ids of the pod's shared GPUs, in the order of its groups.
+
+    `annotations`: what steps add to the pod with the bind.
+    """
 
     request: BindRequest
     pod: Pod
     node: Node
     devices: tuple[str, ...] = ()
+    annotations: dict[str, str] = field(default_factory=dict)
 
     @property
     def key(self) -> Key:
@@ -98,8 +119,8 @@ class Step(Protocol):
 
 async def label_pod(api: Api, attempt: Attempt) -> None:
     """Set the labels of the request's GPU groups on the pod, and remove all others of the kind."""
-    groups = attempt.request.spec.selected_gpu_groups if attempt.devices else ()
-    wanted = group_labels(attempt.pod.metadata.annotations, groups or ())
+    groups = attempt.request.spec.gpu_groups if attempt.devices else []
+    wanted = group_labels(attempt.pod.metadata.annotations, groups)
     changes = label_changes(attempt.pod.metadata.labels, wanted)
     if not changes:
         return
@@ -128,7 +149,8 @@ async def bind_pod(api: Api, attempt: Attempt) -> str:
     (namespace, name), uid = attempt.key, attempt.pod.metadata.uid
     node = attempt.request.spec.selected_node
     try:
-        await bind(api, POD.ref(name, namespace), node, uid, bind_annotations(attempt.request, attempt.pod))
+        added = {**bind_annotations(attempt.request, attempt.pod), **attempt.annotations}
+        await bind(api, POD.ref(name, namespace), node, uid, added)
     except Conflict as error:
         now = await api.get(POD.ref(name, namespace), Pod)
         if now.metadata.uid == uid and now.spec.node_name:
@@ -163,3 +185,137 @@ def _label_patch(pod: Pod, changes: Mapping[str, str | None], version: str = "")
     if version:
         metadata["resourceVersion"] = version
     return POD.ref(pod.metadata.name, pod.metadata.namespace), Patch.merge({"metadata": metadata})
+
+
+BOUND, BINDING_ERROR = "Bound", "BindingError"
+UNBOUND_SECONDS = 60.0
+"""How long a condition PodBound=False that we wrote counts before the watch shows it."""
+BACKOFF = Backoff(initial=1.0, maximum=3600.0)
+"""Between the attempts of a request with a `backoffLimit`."""
+_FIELDS = {"phase": "phase", "reason": "reason", "failedAttempts": "failed_attempts"}
+
+
+@dataclass(frozen=True, slots=True)
+class PendingSuccess:
+    """A bound pod whose status is not written yet."""
+
+    request: BindRequest
+    pod: Pod
+    text: str
+
+
+class StatusUpdater:
+    """Writes the status of attempts; `wall` gives seconds since 1970.
+
+    `enqueue(key)` gets every success to write; `write_success` with the same key writes it.
+    """
+
+    def __init__(
+        self, api: Api, recorder: EventRecorder, wall: Callable[[], float], enqueue: Callable[[Key], None]
+    ) -> None:
+        self._api = api
+        self._recorder = recorder
+        self._wall = wall
+        self._enqueue = enqueue
+        self._successes: dict[Key, PendingSuccess] = {}
+        self._unbound: TTLCache[str, bool] = TTLCache(UNBOUND_SECONDS, wall)
+
+    def shows_unbound(self, pod: Pod) -> bool:
+        """Whether the pod has the condition PodBound=False, or a write of it is not visible in the watch yet."""
+        shown = _bound_condition(pod)
+        return bool(self._unbound.get(pod.metadata.uid)) or (shown is not None and shown.status != "True")
+
+    def bound(self, pod: Pod, node: str) -> str:
+        """Record the event of a bound pod; returns its text."""
+        text = f"Pod bound successfully to node {node}"
+        self._recorder.record(_about(pod), BOUND, text)
+        return text
+
+    def succeeded(self, request: BindRequest, pod: Pod, node: str) -> None:
+        """Record a success and enqueue its status; the node may be another one than selected."""
+        success = PendingSuccess(request, pod, self.bound(pod, node))
+        self._successes[requested_pod(request)] = success
+        self._enqueue(requested_pod(request))
+
+    async def write_success(self, key: Key) -> None:
+        """Write the status of a success; raises retryable errors of the server."""
+        success = self._successes.get(key)
+        if success is None:
+            return
+        request, pod = success.request, success.pod
+        if self.shows_unbound(pod):
+            condition = Condition(type=names.POD_BOUND, status="True", reason=BOUND, message=success.text)
+            await self._write_condition(pod, condition)
+        await self._write(request, BindRequestStatus(phase="Succeeded", failed_attempts=request.status.failed_attempts))
+        self._unbound.drop(pod.metadata.uid)
+        if self._successes.get(key) is success:
+            del self._successes[key]
+
+    async def failed(self, request: BindRequest, pod: Pod | None, why: str) -> float | None:
+        """Write a failure; returns seconds until the next attempt, None after the last. `pod` None: it is gone."""
+        attempts = request.status.failed_attempts
+        status = BindRequestStatus(phase="Failed", reason=why, failed_attempts=attempts + 1)
+        await self._write(request, status)
+        if pod is not None:
+            title = f"{pod.metadata.namespace}/{pod.metadata.name}"
+            text = f"Failed to bind pod {title} to node {request.spec.selected_node}: {why}"
+            self._recorder.record(_about(pod), BINDING_ERROR, text, "Warning")
+            condition = Condition(type=names.POD_BOUND, status="False", reason=BINDING_ERROR, message=text)
+            if _bound_condition(pod) != condition:
+                await self._try_to_write_condition(pod, condition)
+        limit = request.spec.backoff_limit
+        return BACKOFF.after(attempts + 1) if limit is not None and attempts + 1 < limit else None
+
+    async def _write(self, request: BindRequest, status: BindRequestStatus) -> None:
+        meta, before = request.metadata, request.status
+        body: Object = {
+            "phase": status.phase,
+            "reason": status.reason or None,
+            "failedAttempts": status.failed_attempts,
+        }
+        patch = {key: value for key, value in body.items() if value or getattr(before, _FIELDS[key])}
+        ref = BIND_REQUEST.ref(meta.name, meta.namespace)
+        try:
+            await self._api.patch(ref.sub("status"), Patch.merge({"metadata": {"uid": meta.uid}, "status": patch}))
+        except NotFound:
+            log.info("bind request is gone", request=f"{meta.namespace}/{meta.name}")
+        except Conflict:
+            if (await self._api.get(ref, BindRequest)).metadata.uid == meta.uid:
+                raise
+            log.info("bind request was replaced", request=f"{meta.namespace}/{meta.name}")
+
+    async def _try_to_write_condition(self, pod: Pod, condition: Condition) -> None:
+        """Set the condition of a failure; an error of the server is no reason to repeat the bind."""
+        self._unbound.put(pod.metadata.uid, True)
+        try:
+            await self._write_condition(pod, condition)
+        except ApiError as error:
+            name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+            log.warning("pod condition not written", pod=name, error=error.message)
+
+    async def _write_condition(self, pod: Pod, condition: Condition) -> None:
+        """Set a condition if the pod still exists; raises retryable errors of the server."""
+        shown = {"type": condition.type, "status": condition.status, "reason": condition.reason}
+        shown |= {"message": condition.message, "lastTransitionTime": rfc3339(self._wall())}
+        body = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [shown]}}
+        ref = POD.ref(pod.metadata.name, pod.metadata.namespace).sub("status")
+        try:
+            await self._api.patch(ref, Patch.strategic(body))
+        except NotFound:
+            log.info("pod is gone", pod=f"{ref.namespace}/{ref.name}")
+        except Conflict:
+            if (await self._api.get(POD.ref(ref.name, ref.namespace), Pod)).metadata.uid == pod.metadata.uid:
+                raise
+            log.info("pod was replaced", pod=f"{ref.namespace}/{ref.name}")
+        except ApiError as error:
+            if is_retryable(error):
+                raise
+            log.warning("pod condition not written", pod=f"{ref.namespace}/{ref.name}", error=error.message)
+
+
+def _bound_condition(pod: Pod) -> Condition | None:
+    return next((each for each in pod.status.conditions or () if each.type == names.POD_BOUND), None)
+
+
+def _about(pod: Pod) -> Regarding:
+    return Regarding("v1", "Pod", pod.metadata.name, pod.metadata.namespace, pod.metadata.uid)

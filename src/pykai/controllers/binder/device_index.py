@@ -21,7 +21,7 @@ from pykai.kube.api import EventType
 from pykai.kube.informer import SharedInformer
 from pykai.kube.informer_store import Change
 from pykai.objects import names
-from pykai.objects.gpu_request import positive_count, shares_gpu
+from pykai.objects.gpu_request import positive_count, received_share, shares_gpu
 from pykai.objects.kinds import ABSENT, BindRequest, Pod
 
 Key = tuple[str, str]
@@ -87,7 +87,7 @@ def request_groups(request: BindRequest) -> tuple[GroupKey, ...]:
     spec = request.spec
     if spec.received_resource_type != names.RECEIVED_FRACTION:
         return ()
-    return tuple(GroupKey(spec.selected_node, group) for group in spec.selected_gpu_groups or ())
+    return tuple(GroupKey(spec.selected_node, group) for group in spec.gpu_groups)
 
 
 def requested_pod(request: BindRequest) -> Key:
@@ -233,7 +233,7 @@ class DeviceIndex:
         annotations = pod.metadata.annotations or {}
         received = (
             pod.spec.scheduler_name == self._scope.scheduler_name
-            and annotations.get(names.RECEIVED_RESOURCE_TYPE) == names.RECEIVED_FRACTION
+            and received_share(annotations, pod.metadata.labels or {})
             and shares_gpu(annotations)
         )
         return (received and key in pod_groups(pod)) or self._requested(key, pod, _any)
@@ -253,9 +253,9 @@ class DeviceIndex:
         pods = {requested_pod(request) for request in (change.old, new) if request is not None}
         _move(self._requesting, change.key, _groups_in(change.old), _groups_in(new))
         _move(self._requests_of, change.key, _pods_in(change.old), _pods_in(new))
-        for group in groups:
+        for group in sorted(groups):
             self._wake.group(group)
-        for pod in pods:
+        for pod in sorted(pods):
             self._wake.pod(pod)
 
     def _pod_changed(self, change: Change[Pod]) -> None:
@@ -268,9 +268,9 @@ class DeviceIndex:
             self._scaling_changed(change.key, new)
         requests = self.requests_for(change.key)
         groups = before | after | {group for request in requests for group in request_groups(request)}
-        for group in groups:
+        for group in sorted(groups):
             self._wake.group(group)
-        for pod in self._affected(change.key, new, requests, groups):
+        for pod in sorted(self._affected(change.key, new, requests, groups)):
             self._wake.pod(pod)
 
     def _affected(self, key: Key, pod: Pod | None, requests: list[BindRequest], groups: set[GroupKey]) -> Iterable[Key]:

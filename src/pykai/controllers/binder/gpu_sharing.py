@@ -52,10 +52,14 @@ def environment(attempt: Attempt, *, cdi: bool, limits_memory: bool) -> Environm
     template = decode_template(attempt.pod.spec)
     place, container = _container(attempt.pod, template)
     portion = attempt.request.spec.received_gpu.portion if attempt.request.spec.received_gpu else ""
-    prefix = names.CDI_DEVICE_PREFIX if cdi else ""
-    devices = ",".join(f"{prefix}{device}" for device in attempt.devices)
+    devices = device_names(attempt, cdi)
     by_key = _reads_by_key(container)
     limit = memory_limit(attempt.node, portion) if limits_memory else None
+    if limits_memory and limit is None:
+        raise BindError(
+            f"hamicore: the memory limit of pod {attempt.title} cannot be computed: node {attempt.node.metadata.name} "
+            f"has no valid label {names.GPU_MEMORY_LABEL}, or the received portion {portion!r} is no number"
+        )
     return Environment(
         place,
         {
@@ -95,6 +99,12 @@ def _reads_by_key(container: Container) -> bool:
     """Whether the container reads its devices from a key of the capabilities map, not from the whole other map."""
     entries = [entry for entry in container.env or () if entry.get("name") == VISIBLE_DEVICES]
     return any((entry.get("valueFrom") or {}).get("configMapKeyRef") for entry in entries)
+
+
+def device_names(attempt: Attempt, cdi: bool) -> str:
+    """The devices of a share as containers get them."""
+    prefix = names.CDI_DEVICE_PREFIX if cdi else ""
+    return ",".join(f"{prefix}{device}" for device in attempt.devices)
 
 
 class GpuSharing:

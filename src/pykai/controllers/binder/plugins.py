@@ -12,15 +12,17 @@ from dataclasses import dataclass, field
 from msgspec import DecodeError, Struct, json
 
 from pykai.config.fields import FieldError, converted
+from pykai.controllers.binder.bind_requests import DELIVERING
 from pykai.controllers.binder.binding import Step
 from pykai.controllers.binder.device_index import Key
 from pykai.controllers.binder.gpu_sharing import GpuSharing
+from pykai.controllers.binder.nvfractions import NvFractions
 from pykai.controllers.binder.resource_claims import ResourceClaims
 from pykai.controllers.binder.volumes import Volumes
 from pykai.kube.api import Api
 from pykai.kube.informer import InformerFactory
 
-SHARING, HAMI = "gpusharing", "hamicore"
+SHARING, HAMI, NVFRACTIONS = "gpusharing", "hamicore", "nvfractions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ DEFAULTS: dict[str, Plugin] = {
     "volumebinding": Plugin(True, 300, {"bindTimeoutSeconds": "120"}),
     "dynamicresources": Plugin(True, 200, {"bindTimeoutSeconds": "120"}),
     SHARING: Plugin(True, 100, {"cdiEnabled": "false"}),
+    NVFRACTIONS: Plugin(False, 90, {"cdiEnabled": "false"}),
     HAMI: Plugin(False, 50),
 }
 
@@ -86,6 +89,8 @@ def _step(name: str, plugins: Mapping[str, Plugin], context: StepContext) -> Ste
             return Volumes(context.api, context.watches, _seconds(name, arguments), context.wake)
         case "dynamicresources":
             return ResourceClaims(context.api, _seconds(name, arguments))
+        case "nvfractions":
+            return NvFractions(cdi=_flag(name, arguments, "cdiEnabled"))
     return GpuSharing(context.api, cdi=_flag(name, arguments, "cdiEnabled"), limits_memory=plugins[HAMI].enabled)
 
 
@@ -115,8 +120,9 @@ def _check_arguments(plugins: Mapping[str, Plugin]) -> None:
     for name in ("volumebinding", "dynamicresources"):
         if plugins[name].enabled:
             _seconds(name, plugins[name].arguments)
-    if plugins[SHARING].enabled:
-        _flag(SHARING, plugins[SHARING].arguments, "cdiEnabled")
+    for name in DELIVERING:
+        if plugins[name].enabled:
+            _flag(name, plugins[name].arguments, "cdiEnabled")
 
 
 def _seconds(plugin: str, arguments: Mapping[str, str]) -> float:

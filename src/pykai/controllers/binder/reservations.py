@@ -42,11 +42,13 @@ from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from pykai.kube.events import EventRecorder, Regarding
 from pykai.kube.informer import SharedInformer
 from pykai.kube.resources import POD
-from pykai.objects import names
+from pykai.objects import names, nvfractions
 from pykai.objects.kinds import ABSENT, Node, Pod
 
 CONTAINER = "resource-reservation"
 FAKE_IMAGE, FAKE_ARGUMENTS = "ubuntu", ("sleep", "infinity")
+USUAL_REQUESTS = {"requests": {"cpu": "1m", "memory": "32Mi"}}
+"""Of BestEffort quality, reservation pods would be the first to be evicted from a node under pressure."""
 _ENVIRONMENT = (("POD_NAME", "metadata.name"), ("POD_NAMESPACE", "metadata.namespace"))
 RESYNC_SECONDS = 120.0
 CREATED_SECONDS = 5.0
@@ -71,7 +73,7 @@ class ReservationTemplate:
     app: str = names.RESERVATION_APP
     image: str = "registry/local/kai-scheduler/resource-reservation"
     runtime_class: str = "nvidia"
-    resources: Mapping[str, Any] = field(default_factory=dict)
+    resources: Mapping[str, Any] = field(default_factory=lambda: USUAL_REQUESTS)
     pod_security: Mapping[str, Any] = field(default_factory=dict)
     container_security: Mapping[str, Any] = field(default_factory=dict)
     fake_gpus: bool = False
@@ -87,8 +89,13 @@ def reserved_device(reservation: Pod) -> str:
     return (reservation.metadata.annotations or {}).get(names.RESERVED_GPU_INDEX, "")
 
 
-def reservation_manifest(key: GroupKey, user: Pod, template: ReservationTemplate) -> Object:
-    """The reservation pod to create; it tolerates what the pod tolerates that shares the device."""
+def reservation_manifest(
+    key: GroupKey, user: Pod, template: ReservationTemplate, mode: str = names.TIME_SLICING
+) -> Object:
+    """The reservation pod to create; it tolerates what the pod tolerates that shares the device.
+
+    `mode`: how those who share the device share its processors. Whoever comes later reads it here.
+    """
     spec: Object = {
         "nodeName": key.node,
         "serviceAccountName": template.service_account,
@@ -106,10 +113,15 @@ def reservation_manifest(key: GroupKey, user: Pod, template: ReservationTemplate
             "name": reservation_name(key),
             "namespace": template.namespace,
             "labels": {names.APP_LABEL: template.app, names.GPU_GROUP_LABEL: key.group},
-            "annotations": {names.KARPENTER_DO_NOT_DISRUPT: "true"},
+            "annotations": {names.KARPENTER_DO_NOT_DISRUPT: "true", **_compute_mode(mode)},
         },
         "spec": spec | {field: value for field, value in optional.items() if value},
     }
+
+
+def _compute_mode(mode: str) -> dict[str, str]:
+    """The annotation of a compute mode; the usual one is not written."""
+    return {} if mode == names.TIME_SLICING else {nvfractions.key(CONTAINER, nvfractions.COMPUTE_MODE): mode}
 
 
 def _container(template: ReservationTemplate) -> Object:
@@ -121,6 +133,7 @@ def _container(template: ReservationTemplate) -> Object:
         "image": FAKE_IMAGE if template.fake_gpus else template.image,
         "imagePullPolicy": "IfNotPresent",
         "resources": resources,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
         "env": [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in _ENVIRONMENT],
     }
     if template.fake_gpus:
@@ -133,6 +146,25 @@ def _container(template: ReservationTemplate) -> Object:
 def _tolerations(user: Pod) -> list[Object]:
     raw = user.spec.tolerations
     return [] if raw is ABSENT else json.decode(raw, type=list[Object] | None) or []
+
+
+def described_container(reservation: Object) -> str:
+    """Why the container of a reservation pod does not run and how it ended last; empty if there is no trouble."""
+    statuses: list[Object] = (reservation.get("status") or {}).get("containerStatuses") or []
+    status = statuses[0] if statuses else {}
+    state = status.get("state") or {}
+    parts = []
+    if waiting := state.get("waiting"):
+        parts.append(f"is waiting: {_first_of(waiting, 'message', 'reason')}")
+    if ended := state.get("terminated") or (status.get("lastState") or {}).get("terminated"):
+        said = (ended.get("message") or "").strip().rpartition("\n")[2]
+        code = f"exit code {ended.get('exitCode', 0)}"
+        parts.append(f"ended with {code}" + (f": {said}" if said else f", {ended.get('reason') or 'no reason given'}"))
+    return f"container {CONTAINER} {', '.join(parts)}" if parts else ""
+
+
+def _first_of(state: Object, *fields: str) -> str:
+    return next((str(state[each]) for each in fields if state.get(each)), "no reason given")
 
 
 # ------------------------------------------------------------------------------------------------------ decision
@@ -241,6 +273,11 @@ class Reservations:
         text = f"failed waiting for GPU reservation pod to allocate: {self._title(key)}"
         return f"{text}: {failure.text}" if failure else text
 
+    async def container_state(self, key: GroupKey) -> str:
+        """What the API server says about the container that should name the device; empty if it says nothing."""
+        holder = joinable(key, self._state(key).reservations)
+        return described_container(await self._read(holder)) if holder else ""
+
     async def reconcile(self, key: GroupKey) -> float | None:
         """Bring one device to the desired state; returns seconds until the next resync, None if nothing is left."""
         device = self._state(key)
@@ -281,7 +318,7 @@ class Reservations:
             self._wake_all(waiting)
             return RESYNC_SECONDS
         try:
-            await self._api.create(POD, reservation_manifest(key, user, self._template))
+            await self._api.create(POD, reservation_manifest(key, user, self._template, self._mode(user)))
         except AlreadyExists:
             log.debug("GPU reservation exists", reservation=self._title(key), node=key.node, gpu_group=key.group)
         except ApiError as error:
@@ -294,6 +331,13 @@ class Reservations:
             about = {"reservation": self._title(key), "node": key.node, "gpu_group": key.group}
             log.info("GPU reservation pod created", pod="/".join(key_of(user)), **about)
         return RESYNC_SECONDS
+
+    def _mode(self, user: Pod) -> str:
+        """The compute mode of a pod that gets a share: that of its request, else its own."""
+        for request in self._index.requests_for(key_of(user)):
+            if request.spec.selected_fractional_gpu_groups:
+                return request.spec.compute_mode
+        return nvfractions.compute_mode(user.metadata.annotations)
 
     def _wake_all(self, pods: Iterable[Pod]) -> None:
         for pod in pods:
@@ -323,11 +367,15 @@ class Reservations:
             )
 
     async def _why_ended(self, pod: Pod) -> str:
-        found: Object = {}
-        with suppress(NotFound):
-            found = await self._api.get(POD.ref(pod.metadata.name, pod.metadata.namespace), Object)
+        found = await self._read(pod)
         details = [(found.get("status") or {}).get(field) for field in ("reason", "message")]
+        details.append(described_container(found))
         return f"the pod is {pod.status.phase}" + "".join(f", {detail}" for detail in details if detail)
+
+    async def _read(self, pod: Pod) -> Object:
+        with suppress(NotFound):
+            return await self._api.get(POD.ref(pod.metadata.name, pod.metadata.namespace), Object)
+        return {}
 
     async def _evict(self, key: GroupKey, change: ReservationChange) -> None:
         for pod in change.evict:

@@ -16,6 +16,7 @@ from typing import Any
 import structlog
 from msgspec import Struct, convert, json
 
+from pykai.cache.claims import is_bound
 from pykai.controllers.binder.binding import Attempt, BindError, Waiting
 from pykai.controllers.binder.device_index import Key
 from pykai.kernels.selectors import meets, selects
@@ -23,8 +24,17 @@ from pykai.kube.api import Api, Patch
 from pykai.kube.informer import InformerFactory
 from pykai.kube.informer_store import Change
 from pykai.kube.resources import PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, STORAGE_CLASS
-from pykai.objects.kinds import ABSENT, BindRequest, Node, PersistentVolume, PersistentVolumeClaim, Pod, StorageClass
-from pykai.objects.pod_template import LabelSelector, NodeSelectorTerms, NodeTerm, decode_template
+from pykai.objects.kinds import (
+    ABSENT,
+    BindRequest,
+    LabelSelector,
+    Node,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    Pod,
+    StorageClass,
+)
+from pykai.objects.pod_template import NodeSelectorTerms, NodeTerm, decode_template
 from pykai.objects.units import amount
 from pykai.plugins.volume_claims import (
     FILESYSTEM,
@@ -34,7 +44,6 @@ from pykai.plugins.volume_claims import (
     WAIT_FOR_POD,
     claim_size,
     class_name,
-    is_bound,
     owners,
 )
 
@@ -267,7 +276,7 @@ class Volumes:
         waiting = self._waiting.get(change.key, ())
         if waiting and _has_node(change.old) and not _has_node(change.object):
             self._gave_up.add(change.key)
-        for pod in waiting:
+        for pod in sorted(waiting):
             self._wake(pod)
 
 

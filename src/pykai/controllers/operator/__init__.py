@@ -7,10 +7,9 @@
 from __future__ import annotations
 
 from pykai.controllers.operator.components import PodScope, WebhookParts
-from pykai.controllers.operator.config import Shard, read_config, read_shard
 from pykai.controllers.operator.controller import Operator, OperatorSettings, run
 from pykai.controllers.operator.desired import Wanted, desired
-from pykai.controllers.operator.installation import Facts, Installation, Leader, Site
+from pykai.controllers.operator.installation import Facts, Installation, Leader, Shard, Site, read_config, read_shard
 from pykai.objects.config_kinds import Config
 
 __all__ = [

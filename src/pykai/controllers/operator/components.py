@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from pykai.controllers.operator import deployments, flags
-from pykai.controllers.operator.deployments import Workload, deployment
+from pykai.controllers.operator.deployments import DeploymentParts, deployment
 from pykai.controllers.operator.installation import Installation, SecretData
 from pykai.kube.api import Object
 from pykai.objects import names
@@ -44,7 +44,7 @@ class Endpoint:
 class PodScope:
     """Which pods the pod webhooks see; `queue_label_key` None: those of all namespaces.
 
-    `guards_devices`: also pods that ask for no share of a GPU.
+    `guards_devices`: also pods that ask for no share of a GPU. `checks_resizes`: also resizes of pods.
     """
 
     scheduler_name: str
@@ -53,6 +53,7 @@ class PodScope:
     namespace_labels: Mapping[str, str] = field(default_factory=dict)
     pod_labels: Mapping[str, str] = field(default_factory=dict)
     guards_devices: bool = False
+    checks_resizes: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,7 @@ def scope(installation: Installation) -> PodScope:
         config.shared.namespace_label_selector,
         config.shared.pod_label_selector,
         config.admission.block_nvidia_visible_devices,
+        config.admission.in_place_pod_resize.validate_quota,
     )
 
 
@@ -126,6 +128,11 @@ class Component:
     webhook_port: Callable[[Config], Port] | None = None
     serves: Callable[[Config], bool] = lambda config: True
     register: Callable[[Installation, WebhookParts], list[Object]] = _no_registration
+    service_name: Callable[[Config], str] | None = None
+
+    def service(self, config: Config) -> str:
+        """The name of its Service, which its certificate and the registrations of its webhooks carry."""
+        return self.name if self.service_name is None else self.service_name(config)
 
     def enabled(self, config: Config) -> bool:
         """Whether it is deployed."""
@@ -144,7 +151,7 @@ class Component:
         ports = self._ports(config)
         return [
             deployments.account(self.name, installation),
-            *([deployments.service(self.name, workload.pod_labels, ports)] if ports else []),
+            *([deployments.service(self.service(config), workload.pod_labels, ports)] if ports else []),
             *(self._certified(installation, parts) if self.webhook(config) else []),
             *deployments.lease(self.lease, workload),
             deployment(workload, installation),
@@ -152,11 +159,11 @@ class Component:
             *deployments.autoscaler(workload, self.part(config).vpa, installation),
         ]
 
-    def workload(self, installation: Installation) -> Workload:
+    def workload(self, installation: Installation) -> DeploymentParts:
         """Its Deployment."""
         config = installation.config
         part = self.part(config)
-        return Workload(
+        return DeploymentParts(
             name=self.name,
             command=self.command,
             service=part.service,
@@ -201,7 +208,8 @@ def _admission_webhook(config: Config) -> Port:
 def _register_pods(installation: Installation, parts: WebhookParts) -> list[Object]:
     own = installation.config.admission
     called = (own.mutating_webhook_configuration_name, own.validating_webhook_configuration_name)
-    return parts.pods(endpoint("admission", own.webhook.port, installation), scope(installation), called)
+    at = endpoint("admission", own.webhook.port, installation)
+    return parts.pods(replace(at, service=own.service_name), scope(installation), called)
 
 
 def _register_queues(installation: Installation, parts: WebhookParts) -> list[Object]:
@@ -281,6 +289,7 @@ COMPONENTS: Final = (
         ports=_admission_ports,
         webhook_port=_admission_webhook,
         secret="kai-admission-webhook-tls-secret",
+        service_name=lambda config: config.admission.service_name,
         register=_register_pods,
     ),
 )

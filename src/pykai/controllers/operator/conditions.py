@@ -57,6 +57,12 @@ def of_standing(standing: Standing) -> list[tuple[str, bool, str, str]]:
     ]
 
 
+def holds(item: Object, kind: str) -> bool:
+    """Whether a condition of an object is true."""
+    rows = (item.get("status") or {}).get("conditions") or ()
+    return any(row["type"] == kind and row["status"] == "True" for row in rows)
+
+
 def underway() -> list[tuple[str, bool, str, str]]:
     """The condition at the start of a generation."""
     return [(RECONCILING, True, "reconciling", "Reconciliation in progress")]
@@ -84,7 +90,7 @@ def _fulfilled(missing: Sequence[str]) -> tuple[str, bool, str, str]:
 
 
 @dataclass(frozen=True)
-class Moment:
+class ObservedAt:
     """The generation that is spoken of, and the time in seconds since 1970."""
 
     generation: int
@@ -92,7 +98,7 @@ class Moment:
 
 
 def merged(
-    present: Sequence[Condition], rows: Sequence[tuple[str, bool, str, str]], moment: Moment
+    present: Sequence[Condition], rows: Sequence[tuple[str, bool, str, str]], moment: ObservedAt
 ) -> list[Condition] | None:
     """The conditions to write; None where nothing changed. Conditions of other types stay as they are."""
     before = {condition["type"]: condition for condition in present}
@@ -102,7 +108,7 @@ def merged(
     return list(after.values()) if after != before else None
 
 
-def _condition(old: Condition | None, row: tuple[str, str, str, str], moment: Moment) -> Condition:
+def _condition(old: Condition | None, row: tuple[str, str, str, str], moment: ObservedAt) -> Condition:
     kind, status, reason, message = row
     since = old["lastTransitionTime"] if old is not None and old["status"] == status else rfc3339(moment.now)
     return {

@@ -11,27 +11,26 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import structlog
 
 from pykai.config.fields import FieldError
-from pykai.controllers.loop import Meters, Pace, ReconcileLoop, RetryLater, unmetered
 from pykai.controllers.operator import conditions
 from pykai.controllers.operator.components import COMPONENTS, Component, WebhookParts
-from pykai.controllers.operator.conditions import Moment, Presence, Standing
-from pykai.controllers.operator.config import read_config
+from pykai.controllers.operator.conditions import ObservedAt, Presence, Standing
 from pykai.controllers.operator.desired import Programs, Wanted, accepted, desired
-from pykai.controllers.operator.installation import Facts, Installation, SecretData, Site
+from pykai.controllers.operator.installation import Facts, Installation, SecretData, Site, read_config
 from pykai.controllers.operator.observation import Observation, ours
 from pykai.controllers.operator.prometheus import Ping, PrometheusProbe
 from pykai.controllers.operator.shards import SCHEDULER_TITLE
-from pykai.controllers.operator.writer import Writer
+from pykai.controllers.operator.writer import ObjectWriter
 from pykai.kube.api import Api, Object, Patch, Ref, Resource
-from pykai.kube.errors import NotFound
+from pykai.kube.errors import ApiError, NotFound
 from pykai.kube.informer import InformerFactory
-from pykai.kube.resources import CONFIG, DEPLOYMENT, LEASE, SECRET, SHARD
+from pykai.kube.resources import CONFIG, DEPLOYMENT, LEASE, POD, POD_GROUP, QUEUE, SECRET, SHARD
+from pykai.kube.workqueue import Meters, Pace, ReconcileLoop, RetryLater, unmetered
 from pykai.objects import names
 from pykai.objects.config_kinds import Config
 
@@ -39,7 +38,7 @@ from pykai.objects.config_kinds import Config
 class Certificates:
     """What the Secrets of all webhook servers hold, or should."""
 
-    def __init__(self, writer: Writer, parts: WebhookParts) -> None:
+    def __init__(self, writer: ObjectWriter, parts: WebhookParts) -> None:
         self._writer = writer
         self._parts = parts
         self._issued: dict[str, SecretData] = {}
@@ -56,12 +55,12 @@ class Certificates:
                 found[row.name] = live.get("data") or {}
                 provided.add(row.name)
             else:
-                found[row.name] = await self._issue(row, config.namespace, live)
+                found[row.name] = await self._issue(row, config, live)
         return found, frozenset(provided)
 
-    async def _issue(self, row: Component, namespace: str, live: Object | None) -> SecretData:
-        present = _data(live) or self._issued.get(row.name)
-        self._issued[row.name] = await asyncio.to_thread(self._parts.issue, row.name, namespace, present)
+    async def _issue(self, row: Component, config: Config, live: Object | None) -> SecretData:
+        present, service = _data(live) or self._issued.get(row.name), row.service(config)
+        self._issued[row.name] = await asyncio.to_thread(self._parts.issue, service, config.namespace, present)
         return self._issued[row.name]
 
 
@@ -103,6 +102,10 @@ _OTHER_CONFIGS: Final = "other configs"
 _ONLY_ONE: Final = f"metadata.name: only the Config named {names.CONFIG_NAME} counts, this one has no effect"
 _RESYNC_SECONDS = 3600.0
 """The resync interval, for certificates that expire."""
+_UNREACHABLE_SECONDS = 1.0
+_CHECK: Final = "kai-webhook-check"
+_NOT_CALLED: Final = "failed calling webhook"
+"""What the API server says of a webhook that it could not ask; a webhook that refuses has answered."""
 
 
 async def _unreachable(address: str, seconds: float) -> str:
@@ -111,9 +114,10 @@ async def _unreachable(address: str, seconds: float) -> str:
 
 @dataclass(frozen=True)
 class OperatorSettings:
-    """Where the operator is, what the webhook package contributes, how to reach a Prometheus and to ask programs.
+    """Where the operator is, the webhook package's part, how to reach a Prometheus and to probe components.
 
-    `gather_seconds`: how long events are collected before a reconcile. `wall`: seconds since 1970.
+    `gather_seconds`: how long events are collected before a reconcile; `asked_seconds`: the shorter delay after a
+    change of Config or a shard. `wall`: seconds since 1970.
     """
 
     parts: WebhookParts
@@ -121,6 +125,7 @@ class OperatorSettings:
     ping: Ping = _unreachable
     programs: Programs = Programs()
     gather_seconds: float = 0.3
+    asked_seconds: float = 0.02
     wall: Callable[[], float] = time.time
     pace: Pace = field(default_factory=lambda: Pace(workers=1, first_seconds=1.0))
     meters: Meters = unmetered
@@ -133,7 +138,7 @@ class Operator:
         self._api = api
         self._settings = settings
         self._seen = Observation(watches, settings.site.namespace)
-        self._writer = Writer(api, self._seen, settings.parts, settings.site.namespace)
+        self._writer = ObjectWriter(api, self._seen, settings.parts, settings.site.namespace)
         self._certificates = Certificates(self._writer, settings.parts)
         self._probe = PrometheusProbe(settings.ping, self._changed)
         self._asked: Mapping[tuple[str, str], Any] = {}
@@ -158,6 +163,7 @@ class Operator:
         if asked != self._asked:  # what failed may have been mended
             self._asked = asked
             self._loop.forget(_ALL)
+            self._loop.add_after(_ALL, self._settings.asked_seconds)
         self._loop.add_after(_ALL, self._settings.gather_seconds)
         if self._seen.other_configs():
             self._loop.add_after(_OTHER_CONFIGS, self._settings.gather_seconds)
@@ -201,6 +207,8 @@ class Operator:
         facts = Facts(
             fake_gpu_nodes=self._seen.fake_gpu_nodes(),
             cdi=self._seen.cdi(),
+            nri=self._seen.nri(),
+            fractions=self._seen.fractions_not_ready(),
             installed=self._seen.installed(),
             certificates=certificates,
             provided=provided,
@@ -213,12 +221,26 @@ class Operator:
     async def _reconcile_objects(self, config: Object, shards: Mapping[str, Object], wanted: Wanted) -> float:
         failures = await self._writer.write(wanted)
         presence = Presence(self._writer.present(), failures)
-        await self._report(CONFIG, config, self._standing(wanted, presence))
+        standing = self._standing(wanted, presence)
+        becomes_ready = not standing.not_available and not conditions.holds(config, conditions.READY)
+        unreachable = await self._unreachable(config) if becomes_ready else []
+        await self._report(CONFIG, config, replace(standing, not_available=[*standing.not_available, *unreachable]))
         for name, shard in shards.items():
             await self._report(SHARD, dict(shard), _shard_standing(name, wanted, presence))
         if failures:
             raise RetryLater("; ".join(failures.values()))
-        return _RESYNC_SECONDS
+        return _UNREACHABLE_SECONDS if unreachable else _RESYNC_SECONDS
+
+    async def _unreachable(self, config: Object) -> list[str]:
+        """Lines about webhooks that the API server cannot call: it is asked by dry runs of what they validate."""
+        lines = []
+        for ref, body in _admitted_objects(read_config(config.get("spec") or {})):
+            try:
+                await self._api.patch(ref, replace(Patch.apply(body, names.OPERATOR), dry_run=True))
+            except ApiError as error:
+                if _NOT_CALLED in error.message:
+                    lines.append(f"{ref.resource.plural}: {error.message}")
+        return lines
 
     def _standing(self, wanted: Wanted, presence: Presence) -> Standing:
         return Standing(
@@ -244,7 +266,7 @@ class Operator:
         await self._write_conditions(resource, item, conditions.of_standing(standing))
 
     async def _write_conditions(self, resource: Resource, item: Object, rows: list[tuple[str, bool, str, str]]) -> None:
-        moment = Moment(item["metadata"].get("generation", 0), self._settings.wall())
+        moment = ObservedAt(item["metadata"].get("generation", 0), self._settings.wall())
         present = (item.get("status") or {}).get("conditions") or []
         written = conditions.merged(present, rows, moment)
         if written is None:
@@ -257,6 +279,21 @@ class Operator:
         item["status"] = {**(item.get("status") or {}), "conditions": written}
         statuses = {row["type"]: row["status"] for row in written}
         log.info("status written", kind=resource.kind, name=name, **statuses)
+
+
+def _admitted_objects(config: Config) -> list[tuple[Ref, Object]]:
+    """An object of every kind that our webhooks validate, to be admitted and not stored.
+
+    They pass over the system's own namespace, so the pod is one of the namespace of reservations.
+    """
+    namespace = config.binder.resource_reservation.namespace
+    pod = {"schedulerName": config.shared.scheduler_name, "containers": [{"name": "main", "image": "none"}]}
+    labels = {"labels": {config.shared.queue_label_key: _CHECK}}
+    return [
+        (QUEUE.ref(_CHECK), {"spec": {}}),
+        (POD_GROUP.ref(_CHECK, namespace), {"spec": {"queue": _CHECK, "minMember": 1}}),
+        (POD.ref(_CHECK, namespace), {"metadata": labels, "spec": pod}),
+    ]
 
 
 def _owner(config: Object) -> Object:

@@ -74,7 +74,7 @@ RESOURCES: Final = {
 
 
 @dataclass(frozen=True)
-class Workload:
+class DeploymentParts:
     """One Deployment: `name` is also that of its container and, unless `account` is given, of its service account.
 
     `command` is the component, `ports` the container's ports by name; `probe_port` (0: none) answers `/readyz`
@@ -108,7 +108,7 @@ class Workload:
         return any(argument.startswith("--leader-elect=") for argument in self.arguments)
 
 
-def deployment(workload: Workload, installation: Installation) -> Object:
+def deployment(workload: DeploymentParts, installation: Installation) -> Object:
     """The Deployment object."""
     return {
         "apiVersion": "apps/v1",
@@ -135,7 +135,7 @@ def pull_secrets(installation: Installation) -> list[Object]:
     return [{"name": name} for name in dict.fromkeys(named) if name]
 
 
-def container(workload: Workload, installation: Installation) -> Object:
+def container(workload: DeploymentParts, installation: Installation) -> Object:
     """The container that runs the component."""
     service = workload.service
     usual = RESOURCES.get(workload.command, USUAL_RESOURCES)
@@ -155,7 +155,7 @@ def container(workload: Workload, installation: Installation) -> Object:
     return _present(parts)
 
 
-def _template(workload: Workload, installation: Installation) -> Object:
+def _template(workload: DeploymentParts, installation: Installation) -> Object:
     shared = installation.config.shared
     spec = {
         "serviceAccountName": workload.account or workload.name,
@@ -181,7 +181,7 @@ def _probes(port: int) -> Object:
     return {"readinessProbe": {**ready, "timeoutSeconds": 5}, "livenessProbe": {**alive, **limits}}
 
 
-def _mounts(workload: Workload) -> list[Object]:
+def _mounts(workload: DeploymentParts) -> list[Object]:
     mounts = []
     if workload.secret:
         mounts.append({"name": "cert", "mountPath": CERTIFICATES, "readOnly": True})
@@ -190,7 +190,7 @@ def _mounts(workload: Workload) -> list[Object]:
     return mounts
 
 
-def _volumes(workload: Workload) -> list[Object]:
+def _volumes(workload: DeploymentParts) -> list[Object]:
     volumes: list[Object] = []
     if workload.secret:
         volumes.append({"name": "cert", "secret": {"secretName": workload.secret, "defaultMode": 0o644}})
@@ -222,7 +222,7 @@ def service(name: str, selector: Mapping[str, str], ports: Sequence[Port]) -> Ob
     }
 
 
-def lease(name: str, workload: Workload) -> list[Object]:
+def lease(name: str, workload: DeploymentParts) -> list[Object]:
     """The Lease of elected replicas; it has no spec, because holder and times are theirs to write."""
     if not workload.elected:
         return []
@@ -230,7 +230,7 @@ def lease(name: str, workload: Workload) -> list[Object]:
     return [{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}]
 
 
-def budget(workload: Workload) -> list[Object]:
+def budget(workload: DeploymentParts) -> list[Object]:
     """A disruption budget, where there is more than one copy and one is asked for."""
     asked = workload.service.pod_disruption_budget
     if workload.replicas <= 1 or not asked.enabled:
@@ -239,7 +239,7 @@ def budget(workload: Workload) -> list[Object]:
     return [_of("policy/v1", "PodDisruptionBudget", workload, spec)]
 
 
-def autoscaler(workload: Workload, asked: Autoscaler, installation: Installation) -> list[Object]:
+def autoscaler(workload: DeploymentParts, asked: Autoscaler, installation: Installation) -> list[Object]:
     """A vertical autoscaler, where one is asked for and the cluster knows them."""
     if not asked.enabled or VPA_KIND not in installation.facts.installed:
         return []
@@ -260,6 +260,6 @@ def certificate(name: str, data: SecretData) -> Object:
     }
 
 
-def _of(version: str, kind: str, workload: Workload, spec: Object) -> Object:
+def _of(version: str, kind: str, workload: DeploymentParts, spec: Object) -> Object:
     metadata = {"name": workload.name, "labels": workload.pod_labels}
     return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}

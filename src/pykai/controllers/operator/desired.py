@@ -18,10 +18,9 @@ import yaml
 from pykai.config.fields import FieldError
 from pykai.controllers.operator import deployments, prometheus
 from pykai.controllers.operator.components import COMPONENTS, WebhookParts
-from pykai.controllers.operator.config import Shard, read_shard
-from pykai.controllers.operator.deployments import Workload, container, pull_secrets
-from pykai.controllers.operator.flags import flags
-from pykai.controllers.operator.installation import VPA_KIND, Installation
+from pykai.controllers.operator.deployments import DeploymentParts, container, pull_secrets
+from pykai.controllers.operator.flags import flags, sharing_mode
+from pykai.controllers.operator.installation import VPA_KIND, Installation, Shard, read_shard
 from pykai.controllers.operator.shards import FILE, SCHEDULER_ACCOUNT, SCHEDULER_TITLE, plugins, shard_objects
 from pykai.kube.api import Object
 from pykai.objects import names
@@ -56,7 +55,7 @@ def _numa_exporter_enabled(shards: Sequence[Shard], installation: Installation) 
 
 def _daemon_set(installation: Installation) -> Object:
     own, shared = installation.config.numa_placement_exporter, installation.config.shared
-    workload = Workload(NUMA_EXPORTER, NUMA_EXPORTER, own.service, 1, _numa_exporter_flags(installation), 0)
+    workload = DeploymentParts(NUMA_EXPORTER, NUMA_EXPORTER, own.service, 1, _numa_exporter_flags(installation), 0)
     paths = {_SOCKETS: own.pod_resources_host_path, _SYSFS: own.sysfs_host_path}
     inside = {_SOCKETS: own.pod_resources_host_path, _SYSFS: _SYSFS_ROOT}
     runs = container(workload, installation)
@@ -174,6 +173,8 @@ def _shard_objects(
 
 def _missing(installation: Installation) -> list[str]:
     config, lines = installation.config, prometheus.missing_prometheus(installation)
+    if installation.facts.fractions and sharing_mode(config) == names.NVFRACTIONS:
+        lines = [*lines, f"Gpu Sharing is not ready. {installation.facts.fractions}"]
     if VPA_KIND in installation.facts.installed:
         return lines
     asked = [row.title for row in COMPONENTS if row.enabled(config) and row.part(config).vpa.enabled]

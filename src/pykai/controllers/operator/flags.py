@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from pykai.controllers.operator.deployments import container_security
 from pykai.controllers.operator.installation import Facts, Installation, image_reference
-from pykai.objects.config_kinds import Binder, ClientLimits, Override
+from pykai.objects import names
+from pykai.objects.config_kinds import ClientLimits, Config, Override
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def _row(row: Row, change: Override) -> Row:
 
 
 def in_order(rows: Mapping[str, Row]) -> list[tuple[str, Row]]:
-    """Those that are on: higher priority first, then by name."""
+    """The enabled ones: higher priority first, then by name."""
     return sorted(
         ((name, row) for name, row in rows.items() if row.enabled), key=lambda item: (-item[1].priority, item[0])
     )
@@ -52,16 +53,33 @@ HAMI_CORE: Final = "hamicore"
 BIND_SECONDS: Final = 120
 
 
-def binder_plugins(binder: Binder, facts: Facts) -> dict[str, dict[str, Any]]:
+def sharing_mode(config: Config) -> str:
+    """How pods share GPUs; without a mode the plugin of HAMi-core or the older switch of admission say."""
+    if config.shared.gpu_sharing_mode:
+        return config.shared.gpu_sharing_mode
+    hami = config.binder.plugins.get(HAMI_CORE)
+    if hami is not None and hami.enabled:
+        return names.HAMI_CORE
+    return names.NON_MEMORY_ENFORCED if config.admission.gpu_sharing else names.SHARING_DISABLED
+
+
+def shares_by_config_map(config: Config) -> bool:
+    """Whether admission and binder connect pods that share GPUs to ConfigMaps; the older switch goes before."""
+    return config.admission.gpu_sharing or sharing_mode(config) in (names.NON_MEMORY_ENFORCED, names.HAMI_CORE)
+
+
+def binder_plugins(config: Config, facts: Facts) -> dict[str, dict[str, Any]]:
     """Every plugin with `enabled`, `priority` and `arguments`, as the binder's flag takes them."""
+    binder, mode = config.binder, sharing_mode(config)
     seconds = str(binder.volume_binding_timeout_seconds or BIND_SECONDS)
     cdi = facts.cdi if binder.cdi_enabled is None else binder.cdi_enabled
-    waits = {"bindTimeoutSeconds": seconds}
+    waits, by_cdi = {"bindTimeoutSeconds": seconds}, {"cdiEnabled": "true" if cdi else "false"}
     usual = {
         "volumebinding": Row(True, 300, waits),
         "dynamicresources": Row(True, 200, waits),
-        "gpusharing": Row(True, 100, {"cdiEnabled": "true" if cdi else "false"}),
-        HAMI_CORE: Row(False, 50, {}),
+        "gpusharing": Row(shares_by_config_map(config), 100, by_cdi),
+        "nvfractions": Row(mode == names.NVFRACTIONS, 90, by_cdi),
+        HAMI_CORE: Row(mode == names.HAMI_CORE, 50, {}),
     }
     rows = sorted(changed(usual, binder.plugins).items())
     return {
@@ -113,6 +131,7 @@ def pod_grouper(installation: Installation) -> list[str]:
             "queue-label-key": shared.queue_label_key,
             "nodepool-label-key": shared.node_pool_label_key,
             "knative-gang-schedule": own.args.gang_schedule_knative,
+            "deployment-gang-schedule": own.args.gang_schedule_deployment,
             "generic-karta-fallback": own.args.generic_karta_fallback,
             "qps": own.k8s_client_config.qps,
             "burst": own.k8s_client_config.burst,
@@ -145,7 +164,7 @@ def binder(installation: Installation) -> list[str]:
             "metrics-bind-address": f":{own.metrics_port}",
             "max-concurrent-reconciles": own.max_concurrent_reconciles,
             "resource-reservation-allocation-timeout": reservation.allocation_timeout,
-            "plugins": binder_plugins(own, installation.facts),
+            "plugins": binder_plugins(installation.config, installation.facts),
             "fake-gpu-nodes": True if installation.facts.fake_gpu_nodes else None,
             **_elected(installation, own.replicas),
             **_limits(own.service.k8s_client_config),
@@ -162,16 +181,24 @@ def admission(installation: Installation) -> list[str]:
     """Of `kai admission`."""
     own = installation.config.admission
     older, fraction = own.gpu_pod_runtime_class_name, own.gpu_fraction_runtime_class_name
-    hami = binder_plugins(installation.config.binder, installation.facts)[HAMI_CORE]["enabled"]
+    if installation.facts.nri:  # containers get their devices whatever their runtime class
+        older, fraction = None, ""
+    hami = binder_plugins(installation.config, installation.facts)[HAMI_CORE]["enabled"]
+    nvfractions = sharing_mode(installation.config) == names.NVFRACTIONS
+    binder_account = f"system:serviceaccount:{installation.config.namespace}:binder"
     return flags(
         {
             "scheduler-name": installation.config.shared.scheduler_name,
             "webhook-addr": own.webhook.target_port,
             "health-probe-bind-address": f":{own.webhook.probe_port}",
             "metrics-bind-address": f":{own.webhook.metrics_port}",
-            "gpu-sharing-enabled": own.gpu_sharing or None,
+            "gpu-sharing-enabled": shares_by_config_map(installation.config) or None,
+            "gpu-sharing-mode": names.NVFRACTIONS if nvfractions else None,
+            "binder-service-account-username": binder_account if nvfractions else None,
             "hami-core-enabled": hami or None,
             "block-nvidia-visible-devices": own.block_nvidia_visible_devices or None,
+            "validate-resize-quota": None if own.in_place_pod_resize.validate_quota else False,
+            "block-upsize-on-bounded-queues": own.in_place_pod_resize.block_upsize_on_bounded_queues or None,
             "gpu-fraction-runtime-class-name": RUNTIME_CLASS if older is None and fraction is None else fraction,
             "gpu-pod-runtime-class-name": older,
             **_limits(own.service.k8s_client_config),
@@ -188,6 +215,7 @@ def queue_controller(installation: Installation) -> list[str]:
             "metrics-listen-address": f":{own.controller_service.metrics.target_port}",
             "webhook-addr": own.controller_service.webhook.target_port,
             "enable-webhook": None if own.webhooks.enable_validation else False,
+            "enforce-quota-violation": own.enforce_quota_violation or None,
             **_elected(installation, own.replicas),
             "metrics-namespace": own.metrics_namespace or None,
             "queue-label-to-metric-label": own.queue_label_to_metric_label or None,

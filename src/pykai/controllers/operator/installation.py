@@ -2,17 +2,34 @@
 
 All components are one image; reservation and scaling pods have one each, built from the same file. Charts and Configs
 written for KAI carry the names of its images, and the schema of Config fills them in: they all stand for ours.
+
+Config and SchedulingShard come complete with the defaults of their schemas. The API server applies defaults only inside
+parts that are present. Here absent parts are created first, so that a spec of `{}` comes out complete. A component
+without `vpa` has the global one.
+
+Topologies of Kueue are taken over before a new version starts. A topology that exists is never changed: from the first
+copy on it belongs to its administrator.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
-from pykai.kube.api import Object
+import structlog
+from msgspec import Struct
+
+from pykai.config.fields import FieldError, converted
+from pykai.kube.api import Api, Object, Resource
+from pykai.kube.errors import AlreadyExists, NotFound
+from pykai.kube.resources import CRD, TOPOLOGY
 from pykai.objects import names
 from pykai.objects.config_kinds import Config, Image
+from pykai.objects.crds import CONFIG, SHARD
+from pykai.objects.names import is_subdomain
+from pykai.objects.shard_kinds import ShardSpec
 
 RESERVATION: Final = "resource-reservation"
 SCALING_POD: Final = "scaling-pod"
@@ -21,6 +38,7 @@ COMPONENT_IMAGES: Final = frozenset(
         "admission",
         "binder",
         "crd-upgrader",
+        "helm-hooks",
         "nodescaleadjuster",
         "numa-placement-exporter",
         "operator",
@@ -73,11 +91,14 @@ class Facts:
 
     `installed`: which of the optional kinds exist, as `plural.group`. `certificates`: by Service, what its Secret holds
     or is to hold; the Secrets of `provided` are not ours. `leaders`: by the name of the lease. `database`: the
-    Prometheus object we made, if it is there. `now`: seconds since 1970.
+    Prometheus object we made, if it is there. `now`: seconds since 1970. `nri`: the GPU operator gives containers their
+    devices by its NRI plugin. `fractions`: why GPUs cannot be shared in the mode NvFractions, empty where they can.
     """
 
     fake_gpu_nodes: bool = False
     cdi: bool = False
+    nri: bool = False
+    fractions: str = ""
     installed: frozenset[str] = frozenset()
     certificates: Mapping[str, SecretData] = field(default_factory=dict)
     provided: frozenset[str] = frozenset()
@@ -99,3 +120,104 @@ class Installation:
         if own is not None:
             return own
         return 1 if self.config.shared.replica_count is None else self.config.shared.replica_count
+
+
+Schema = Mapping[str, Any]
+
+_WITH_AUTOSCALER = tuple(
+    name for name, part in CONFIG.spec["properties"].items() if "vpa" in part.get("properties", {}) and name != "global"
+)
+_AS_WRITTEN = ("usageDBConfig", "scenarioSearchBudgets")
+"""Fields of a shard that the scheduler reads: they are passed on without defaults."""
+
+
+def read_config(spec: Object) -> Config:
+    """A Config's spec with all defaults; FieldError names the wrong field."""
+    config = converted(with_defaults(_with_global_autoscaler(spec), CONFIG.spec), Config, "spec")
+    name = config.shared.scheduler_name
+    if not is_subdomain(name):
+        raise FieldError("spec.global.schedulerName", f"{name!r} cannot be part of names")
+    if not is_subdomain(config.admission.service_name):
+        raise FieldError(
+            "spec.admission.serviceName", f"{config.admission.service_name!r} cannot be the name of a Service"
+        )
+    if config.shared.fips_only:
+        raise FieldError("spec.global.fipsOnly", "there are no images with FIPS cryptography only")
+    return config
+
+
+def _with_global_autoscaler(spec: Object) -> Object:
+    autoscaler = (spec.get("global") or {}).get("vpa")
+    if not autoscaler:
+        return spec
+    parts = {name: {"vpa": autoscaler, **(spec.get(name) or {})} for name in _WITH_AUTOSCALER}
+    return {**spec, **parts}
+
+
+class Shard(Struct, frozen=True):
+    """A SchedulingShard by its name."""
+
+    name: str
+    spec: ShardSpec
+
+
+def read_shard(name: str, spec: Object) -> Shard:
+    """A SchedulingShard with all defaults; FieldError names the wrong field."""
+    complete = {key: part for key, part in with_defaults(spec, SHARD.spec).items() if key not in _AS_WRITTEN}
+    as_written = {key: spec[key] for key in _AS_WRITTEN if spec.get(key) is not None}
+    return Shard(name, converted({**complete, **as_written}, ShardSpec, "spec"))
+
+
+def with_defaults(value: Any, schema: Schema) -> Any:
+    """The value with every default of the schema; absent objects with fields of their own are created."""
+    if not isinstance(value, dict):
+        return value
+    known = schema.get("properties") or {}
+    others = schema.get("additionalProperties")
+    result = {
+        name: with_defaults(item, known.get(name) or (others if isinstance(others, Mapping) else {}))
+        for name, item in value.items()
+        if item is not None
+    }
+    for name, part in known.items():
+        if name in result:
+            continue
+        if "default" in part:
+            result[name] = copy.deepcopy(part["default"])
+        elif part.get("properties"):
+            result[name] = with_defaults({}, part)
+    return result
+
+
+MIGRATED_FROM: Final = "kai.scheduler/migrated-from"
+KUEUE: Final = Resource("kueue.x-k8s.io", "v1beta1", "topologies", "Topology", False)
+
+log = structlog.get_logger("upgrade")
+
+
+async def topologies(api: Api) -> list[str]:
+    """Copy the topologies of Kueue that have no namesake here; returns the names of the copies."""
+    copied = []
+    for found in await _kueue_topologies(api):
+        name = found["metadata"]["name"]
+        levels = [{"nodeLabel": level["nodeLabel"]} for level in (found.get("spec") or {}).get("levels") or ()]
+        metadata = {"name": name, "annotations": {MIGRATED_FROM: KUEUE.group}}
+        try:
+            await api.create(TOPOLOGY, {"metadata": metadata, "spec": {"levels": levels}})
+        except AlreadyExists:
+            continue
+        copied.append(name)
+        log.info("topology copied", name=name, levels=len(levels))
+    return copied
+
+
+async def _kueue_topologies(api: Api) -> list[Object]:
+    """Those of the version the cluster stores; none where Kueue is not installed."""
+    try:
+        definition = await api.get(CRD.ref(KUEUE.qualified), Object)
+    except NotFound:
+        return []
+    versions = definition["spec"]["versions"]
+    version = next((each["name"] for each in versions if each.get("storage")), KUEUE.version)
+    stored = Resource(KUEUE.group, version, KUEUE.plural, KUEUE.kind, False)
+    return list((await api.list(stored, Object)).items)

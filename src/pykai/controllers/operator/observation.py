@@ -40,6 +40,13 @@ PROMETHEUS: Final = Resource("monitoring.coreos.com", "v1", "prometheuses", "Pro
 MONITOR: Final = Resource("monitoring.coreos.com", "v1", "servicemonitors", "ServiceMonitor")
 CLUSTER_POLICY: Final = Resource("nvidia.com", "v1", "clusterpolicies", "ClusterPolicy", False)
 
+FRACTIONING: Final = (
+    Resource("gpu-fractioning.kai.scheduler", "v1alpha1", "gpufractioningconfigs", "GpuFractioningConfig", False),
+    Resource("gpu-sharing.kai.scheduler", "v1alpha1", "gpusharingconfigs", "GpuSharingConfig", False),
+)
+"""The readiness of GPU sharing in the mode NvFractions, the older kind last; its object is called `default`."""
+_FRACTIONING_NAME = "default"
+
 OPTIONAL: Final = (VPA, PROMETHEUS, MONITOR)
 WEBHOOKS: Final = (MUTATING_WEBHOOK, VALIDATING_WEBHOOK)
 WORKLOADS: Final = (DEPLOYMENT, DAEMON_SET)
@@ -99,6 +106,7 @@ class Observation:
         self._fake_nodes = watches.of(NODE, Object, fake)
         self._definitions = watches.of(CRD, Object, Selection(metadata_only=True))
         self._policies = watches.of(CLUSTER_POLICY, Object, optional=True)
+        self._fractioning = [watches.of(kind, Object, optional=True) for kind in FRACTIONING]
         schedulers = Selection(namespace=namespace, labels=f"{names.APP_LABEL}={names.SCHEDULER_APP}")
         self._pods = watches.of(POD, Object, schedulers)
         self._namespace = namespace
@@ -132,7 +140,7 @@ class Observation:
         return [item for key, item in self._configs.items() if key[1] != names.CONFIG_NAME]
 
     def shards(self) -> dict[str, Object]:
-        """All shards by name, without those that are being deleted."""
+        """All shards by name, without deleted ones."""
         return {key[1]: shard for key, shard in self._shards.items() if not shard["metadata"].get("deletionTimestamp")}
 
     def asked(self) -> dict[tuple[str, str], Any]:
@@ -167,8 +175,21 @@ class Observation:
         """Whether the GPU operator names devices by CDI."""
         return any(uses_cdi(policy) for _, policy in self._policies.items())
 
+    def nri(self) -> bool:
+        """Whether the GPU operator gives containers their devices by its NRI plugin."""
+        specs = [policy.get("spec") or {} for _, policy in self._policies.items()]
+        return any((spec.get("cdi") or {}).get("nriPluginEnabled") is True for spec in specs)
+
+    def fractions_not_ready(self) -> str:
+        """Why GPUs cannot be shared in the mode NvFractions; empty where they can."""
+        found = [each for watch in self._fractioning if (each := watch.get(_FRACTIONING_NAME)) is not None]
+        reasons = [fractions_not_ready(each) for each in found]
+        if not reasons:
+            return f"{FRACTIONING[0].kind} {_FRACTIONING_NAME} not found"
+        return "" if "" in reasons else reasons[0]
+
     def leaders(self) -> Mapping[str, Leader]:
-        """Who holds which lease, where that is a scheduler pod that can be reached."""
+        """The holder of each lease, if it is a reachable scheduler pod."""
         found = {key[1]: self._leader(lease) for key, lease in self._own[LEASE].items()}
         return {name: leader for name, leader in found.items() if leader is not None}
 
@@ -182,7 +203,7 @@ class Observation:
 
     def _all(self) -> list[SharedInformer[Object]]:
         asked, cluster = (self._configs, self._shards), (self._fake_nodes, self._policies, self._definitions)
-        return [*self._own.values(), *asked, *cluster, self._pods]
+        return [*self._own.values(), *asked, *cluster, self._pods, *self._fractioning]
 
 
 def uses_cdi(policy: Object) -> bool:
@@ -194,6 +215,23 @@ def uses_cdi(policy: Object) -> bool:
     numbers = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?", version)
     recent = bool(numbers) and tuple(int(number or 0) for number in numbers.groups()) >= _CDI_BY_DEFAULT  # type: ignore[union-attr]
     return recent or bool(cdi.get("default"))
+
+
+def fractions_not_ready(item: Object) -> str:
+    """Why an object that reports readiness does not report it; empty where it does."""
+    rows = (item.get("status") or {}).get("conditions")
+    if not rows:
+        return f"{item['kind']} {_FRACTIONING_NAME}: conditions not found"
+    ready = next((row for row in rows if row.get("type") == "Ready"), None)
+    if ready is None:
+        return f"{item['kind']} {_FRACTIONING_NAME}: Ready condition not found"
+    if ready.get("status") == "True":
+        return ""
+    said = [f"{name}={ready.get(field) or ''}" for name, field in _READY_FIELDS.items()]
+    return ", ".join(said)
+
+
+_READY_FIELDS = {"Ready": "status", "reason": "reason", "message": "message"}
 
 
 def _holder(lease: Object) -> str:

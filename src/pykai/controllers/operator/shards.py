@@ -16,10 +16,9 @@ import yaml
 from pykai.config import scheduler as scheduler_file
 from pykai.config.fields import FieldError
 from pykai.controllers.operator import deployments
-from pykai.controllers.operator.config import Shard
-from pykai.controllers.operator.deployments import Workload, deployment
-from pykai.controllers.operator.flags import Row, changed, flags, in_order
-from pykai.controllers.operator.installation import Installation
+from pykai.controllers.operator.deployments import DeploymentParts, deployment
+from pykai.controllers.operator.flags import Row, changed, flags, in_order, sharing_mode
+from pykai.controllers.operator.installation import Installation, Shard
 from pykai.kube.api import Object
 from pykai.kube.lease import scheduler_lease
 from pykai.objects import names
@@ -36,6 +35,7 @@ SCHEDULER_FLAGS: Final = frozenset(
         "enable-profiler",
         "feature-gates",
         "full-hierarchy-fairness",
+        "gpu-sharing-mode",
         "gpu-worker-node-label-key",
         "leader-elect",
         "listen-address",
@@ -81,6 +81,7 @@ PLUGINS: Final = {
     "nodeavailability": 1600,
     "resourcetype": 1500,
     "podaffinity": 1400,
+    "preferences": 1350,
     "elastic": 1300,
     "kubeflow": 1200,
     "ray": 1100,
@@ -89,8 +90,10 @@ PLUGINS: Final = {
     "nominatednode": 800,
     "dynamicresources": 700,
     "minruntime": 600,
+    "disruptionbudgets": 550,
     "topology": 500,
     "snapshot": 400,
+    "backgroundpods": 380,
     "sg-nodelocalgreedy": 360,
     "sg-multinodegang": 350,
     "gpupack": 300,
@@ -106,7 +109,7 @@ _SPREADING = ("gpuspread",)
 def plugins(spec: ShardSpec) -> dict[str, Row]:
     """Every plugin the shard knows, complete."""
     packs = spec.placement_strategy.gpu != SPREAD
-    off = _SPREADING if packs else _PACKING
+    off = (*(_SPREADING if packs else _PACKING), *(() if _budgets_count(spec) else ("disruptionbudgets",)))
     arguments = _plugin_arguments(spec)
     usual = {name: Row(name not in off, priority, arguments.get(name, {})) for name, priority in PLUGINS.items()}
     return changed(usual, spec.plugins)
@@ -168,6 +171,10 @@ def usage_database(spec: ShardSpec, installation: Installation) -> dict[str, Any
     )
 
 
+def _budgets_count(spec: ShardSpec) -> bool:
+    return spec.disruption_budgets not in ("", "ignore")
+
+
 def _plugin_arguments(spec: ShardSpec) -> Mapping[str, dict[str, str]]:
     waits = {
         "defaultPreemptMinRuntime": spec.min_runtime.preempt_min_runtime,
@@ -176,6 +183,7 @@ def _plugin_arguments(spec: ShardSpec) -> Mapping[str, dict[str, str]]:
     return {
         "proportion": {} if spec.k_value is None else {"kValue": f"{spec.k_value:.15g}"},
         "minruntime": {name: value for name, value in waits.items() if value},
+        "disruptionbudgets": {"mode": spec.disruption_budgets} if _budgets_count(spec) else {},
         "nodeplacement": {"cpu": spec.placement_strategy.cpu, "gpu": spec.placement_strategy.gpu},
     }
 
@@ -220,11 +228,11 @@ def lease_of(shard: Shard, scheduler_name: str) -> str:
     return scheduler_lease(name, pool)
 
 
-def _workload(shard: Shard, installation: Installation, text: str) -> Workload:
+def _workload(shard: Shard, installation: Installation, text: str) -> DeploymentParts:
     scheduler = installation.config.scheduler
     name = scheduler_name(shard, installation)
     port = scheduler.scheduler_service.target_port
-    return Workload(
+    return DeploymentParts(
         name=name,
         command="scheduler",
         service=scheduler.service,
@@ -255,31 +263,38 @@ def _scheduler_flags(shard: Shard, installation: Installation) -> list[str]:
         "resource-reservation-app-label": config.binder.resource_reservation.app_label,
         "queue-label-key": config.shared.queue_label_key,
         "listen-address": f":{config.scheduler.scheduler_service.target_port}",
+        "gpu-sharing-mode": names.NVFRACTIONS if sharing_mode(config) == names.NVFRACTIONS else None,
         "metrics-namespace": config.queue_controller.metrics_namespace or None,
+        "qps": config.scheduler.service.k8s_client_config.qps,
+        "burst": config.scheduler.service.k8s_client_config.burst,
         "leader-elect": True if installation.replicas(config.scheduler.replicas) > 1 else None,
         "log-json": True if config.shared.json_log else None,
     }
     return flags(generated) + flags(dict(sorted(shard.spec.args.items())))
 
 
-def _config_map(workload: Workload, text: str) -> Object:
+def _config_map(workload: DeploymentParts, text: str) -> Object:
     metadata = {"name": workload.name, "labels": workload.pod_labels}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {FILE: text}}
 
 
-def _metrics(workload: Workload, shard: Shard, installation: Installation) -> list[Object]:
+def _metrics(workload: DeploymentParts, shard: Shard, installation: Installation) -> list[Object]:
     asked = installation.config.scheduler.scheduler_service
     port = Port(asked.port, asked.target_port, METRICS)
     elected = workload.replicas > 1
     made = deployments.service(workload.name, {} if elected else workload.pod_labels, [port])
-    made["metadata"] |= {"labels": workload.pod_labels, "annotations": {"prometheus.io/scrape": "true"}}
+    labels = {
+        **workload.pod_labels,
+        names.APP_LABEL: workload.name,
+    }  # as KAI's ServiceMonitors select; pods keep theirs
+    made["metadata"] |= {"labels": labels, "annotations": {"prometheus.io/scrape": "true"}}
     made["spec"] |= {"type": asked.type}
     if asked.type == "ClusterIP":
         made["spec"]["clusterIP"] = "None"
     return [made, _leader(workload, shard, installation, asked.target_port)] if elected else [made]
 
 
-def _leader(workload: Workload, shard: Shard, installation: Installation, port: int) -> Object:
+def _leader(workload: DeploymentParts, shard: Shard, installation: Installation, port: int) -> Object:
     lease = lease_of(shard, installation.config.shared.scheduler_name)
     leader = installation.facts.leaders.get(lease)
     ends: list[Object] = []

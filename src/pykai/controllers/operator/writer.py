@@ -1,4 +1,4 @@
-"""Writes of the operator: apply what differs, delete what is no longer wanted, leave foreign objects alone.
+"""Writes of the operator: apply objects that differ, delete unwanted ones, leave foreign objects alone.
 
 A live object agrees if every field that we set has our value; fields of the server or of others do not count. Fields
 that we no longer set are noticed by a fingerprint of the whole wanted object in an annotation. A lease is deleted last,
@@ -95,7 +95,7 @@ class NotOurs(Exception):  # noqa: N818 - a finding, not an error
     """An object of this name exists, and no operator created it."""
 
 
-class Writer:
+class ObjectWriter:
     """The objects of one installation."""
 
     def __init__(self, api: Api, seen: Observation, parts: WebhookParts, namespace: str) -> None:

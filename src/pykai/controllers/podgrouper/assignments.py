@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from pykai.controllers.loop import RetryLater
 from pykai.controllers.podgrouper.grouping import pod_patch
 from pykai.controllers.podgrouper.podgroup import pod_group_to_write
 from pykai.controllers.podgrouper.rules.workload import POD_GROUP_API, GroupingSettings, GroupSpec
@@ -26,6 +25,7 @@ from pykai.kube.errors import AlreadyExists, NotFound
 from pykai.kube.informer import SharedInformer
 from pykai.kube.informer_store import Change, Key
 from pykai.kube.resources import POD, POD_GROUP
+from pykai.kube.workqueue import RetryLater
 from pykai.objects import kinds
 
 _OWN_METADATA = ("labels", "annotations", "ownerReferences")

@@ -18,7 +18,6 @@ from typing import Protocol
 
 import msgspec
 
-from pykai.controllers.loop import Pace, ReconcileLoop
 from pykai.controllers.podgrouper.assignments import GroupWriter
 from pykai.controllers.podgrouper.podgroup import pod_group_to_write
 from pykai.controllers.podgrouper.rules.defaults import group_name
@@ -27,6 +26,7 @@ from pykai.controllers.ttl_cache import TTLCache
 from pykai.controllers.unstructured import Object
 from pykai.kube.informer import SharedInformer
 from pykai.kube.informer_store import Key
+from pykai.kube.workqueue import Pace, ReconcileLoop
 from pykai.objects import kinds, names
 
 PUBLISHED_SECONDS = 10.0

@@ -7,7 +7,7 @@ pods get an event.
 
 The newest pod of a group gives it its shape, whatever the order in which events arrive: a restart changes nothing, and
 when that pod leaves, the newest of the remaining pods takes over. A group that is deleted while its pods exist is
-written again.
+written again, also if the watch never showed it, and one that a user edited gets its shape back.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import structlog
-from msgspec import Struct
 
-from pykai.controllers.loop import Meters, Pace, ReconcileLoop, RetryLater, unmetered
 from pykai.controllers.podgrouper.assignments import Assignments, GroupWriter, Members
 from pykai.controllers.podgrouper.deferred import (
     DeferredAssignments,
@@ -44,6 +42,8 @@ from pykai.controllers.podgrouper.rules import karta
 from pykai.controllers.podgrouper.rules.fields import GroupingError, group_version_kind
 from pykai.controllers.podgrouper.rules.kinds import known
 from pykai.controllers.podgrouper.rules.workload import ForbiddenError, GroupingSettings, GroupSpec, Workload
+from pykai.controllers.podgrouper.scheduling_groups import SchedulingGroups
+from pykai.controllers.ttl_cache import MUTATION_SECONDS
 from pykai.controllers.unstructured import Object, unstructured_pod
 from pykai.kube.api import EVERYTHING, Api, EventType, Selection
 from pykai.kube.clock import wall
@@ -52,6 +52,7 @@ from pykai.kube.events import EventRecorder, Regarding
 from pykai.kube.informer import InformerFactory
 from pykai.kube.informer_store import Change, Key
 from pykai.kube.resources import NAMESPACE, POD, POD_GROUP, PRIORITY_CLASS
+from pykai.kube.workqueue import Meters, Pace, ReconcileLoop, RetryLater, unmetered
 from pykai.objects import kinds, names
 
 WARNING = "PodGrouperWarning"
@@ -60,7 +61,8 @@ PUBLISHED_GATHER_SECONDS = 0.1
 """How long pods of a group are collected; longer if a scheduler knows them already, because their binds come first."""
 RECHECK_SECONDS = 2.0
 DEPARTURE_SECONDS = 1.0
-"""How long after a pod or a group was deleted its group is reconciled: usually its workload is being deleted."""
+"""How long after a pod or a group was deleted its group is reconciled: usually its workload is being deleted.
+After an edit of a group, how long further edits are collected."""
 FIRST_SECONDS, LONGEST_SECONDS = 1.0, 60.0
 _MAX_READS = 200
 _PATCHES_AT_ONCE = 16
@@ -85,12 +87,6 @@ class PodGrouperSettings:
     meters: Meters = unmetered
 
 
-class Namespace(Struct, frozen=True):
-    """A namespace; only its labels count."""
-
-    metadata: kinds.ObjectMeta
-
-
 class PodGrouper:
     """The controller; `run` works until cancelled. `expected`: those of a scheduler in the same process."""
 
@@ -104,27 +100,36 @@ class PodGrouper:
         self._classes = watches.of(PRIORITY_CLASS, kinds.PriorityClass)
         self._kartas = watches.of(KARTA, Object, optional=True) if settings.grouping.karta_fallback else None
         labels_only = Selection(metadata_only=True)
-        self._namespaces = watches.of(NAMESPACE, Namespace, labels_only) if settings.namespace_labels else None
+        self._namespaces = watches.of(NAMESPACE, kinds.Namespace, labels_only) if settings.namespace_labels else None
         self._writer = GroupWriter(api, self._groups, settings.grouping)
         self._cache = ObjectCache(api)
         self._rechecks = Rechecks(self._cache)
-        self._informers = Informers(self._pods, self._classes, self._kartas, self._writer.existing)
+        self._scheduling_groups = SchedulingGroups(
+            api, watches, self._regroup, lambda key: self._groups.get(key[1], key[0]), wall
+        )
+        self._informers = Informers(
+            self._pods, self._classes, self._kartas, self._scheduling_groups.informers, self._writer.existing
+        )
         self._events = EventRecorder(api, "pod-grouper", wall)
         pace = Pace(settings.workers, FIRST_SECONDS, LONGEST_SECONDS)
         self._pod_loop: ReconcileLoop[Key] = ReconcileLoop("pod-grouper", pace, settings.meters("pod-grouper"))
         self._group_loop: ReconcileLoop[Key] = ReconcileLoop("pod-group", pace, settings.meters("pod-group"))
         self._recheck_loop: ReconcileLoop[Key] = ReconcileLoop("pod-group-recheck", pace)
         self._assignments = Assignments()
+        self._unseen: set[Key] = set()
+        """Groups that were written and that the watch does not show yet."""
         self._members = Members()
         self._publisher = GroupPublisher(expected, settings.grouping, wall)
         self._deferred = DeferredAssignments(self._pods, self._writer, self._publisher, self._write_failed)
 
     async def run(self, ready: asyncio.Event) -> None:
         """Group pods until cancelled; sets `ready` after every existing pod was reconciled once."""
-        for watch in (self._pods, self._groups, self._classes, self._kartas, self._namespaces):
+        followed = (self._pods, self._groups, self._classes, self._kartas, self._namespaces)
+        for watch in (*followed, *self._scheduling_groups.informers.values()):
             if watch is not None:
                 await watch.synced()
         subscriptions = [self._groups.subscribe(self._group_changed), self._pods.subscribe(self._pod_changed)]
+        subscriptions += self._scheduling_groups.subscribe()
         if self._namespaces is not None:
             subscriptions.append(self._namespaces.subscribe(self._namespace_changed))
         try:
@@ -134,6 +139,7 @@ class PodGrouper:
                 tasks.create_task(self._group_loop.run(self._write_group))
                 tasks.create_task(self._recheck_loop.run(self._recheck))
                 tasks.create_task(self._deferred.run())
+                tasks.create_task(self._scheduling_groups.run())
                 await self._pod_loop.quiet()
                 ready.set()
         finally:
@@ -142,6 +148,8 @@ class PodGrouper:
 
     # ------------------------------------------------------------------------------------------------ watch events
     def _pod_changed(self, change: Change[kinds.Pod]) -> None:
+        if self._is_ours(change.object):
+            self._scheduling_groups.pod_changed(change)
         if change.type is EventType.DELETED:
             self._assignments.withdraw(change.key)
             group = self._members.leave(change.key)
@@ -158,16 +166,27 @@ class PodGrouper:
             if _status_inputs(old) == _status_inputs(new):
                 return
         if old is None or (_metadata_inputs(old), _status_inputs(old)) != (_metadata_inputs(new), _status_inputs(new)):
-            self._pod_loop.forget(change.key)
-            self._pod_loop.add(change.key)
+            self._regroup(change.key)
 
     def _group_changed(self, change: Change[kinds.PodGroup]) -> None:
         self._writer.observe(change)
         if change.type is EventType.DELETED:
             for pod in self._members.of(change.key):
                 self._pod_loop.add_after(pod, DEPARTURE_SECONDS)
+        elif change.old is None or change.old.status != change.object.status:
+            self._scheduling_groups.own_group_changed(self._members.of(change.key))
+        if (
+            change.old is not None
+            and change.type is EventType.MODIFIED
+            and _group_inputs(change.old) != _group_inputs(change.object)
+        ):
+            self._group_loop.add_after(change.key, DEPARTURE_SECONDS)
 
-    def _namespace_changed(self, change: Change[Namespace]) -> None:
+    def _regroup(self, pod: Key) -> None:
+        self._pod_loop.forget(pod)
+        self._pod_loop.add(pod)
+
+    def _namespace_changed(self, change: Change[kinds.Namespace]) -> None:
         for key, pod in self._pods.items():
             if key[0] == change.key[1] and self._is_ours(pod):
                 self._pod_loop.add(key)
@@ -224,7 +243,7 @@ class PodGrouper:
         recheck = self._rechecks.take(group)
         if recheck is None or await self._is_unchanged(recheck):
             return
-        for key in recheck.pods:
+        for key in sorted(recheck.pods):
             self._pod_loop.add(key)
 
     async def _is_unchanged(self, recheck: Recheck) -> bool:
@@ -288,6 +307,7 @@ class PodGrouper:
             spec = assigned.get(newest) or await self._shape(newest, group) or next(iter(assigned.values()), None)
             if spec is not None:
                 await self._writer.write(spec)
+                self._look_for(group)
             await self._assign(assigned)
         except Exception as error:
             self._assignments.put_back(group, assigned)
@@ -295,6 +315,18 @@ class PodGrouper:
                 if pod := self._pod(key):
                     self._write_failed(pod, error)
             raise
+
+    def _look_for(self, group: Key) -> None:
+        """Reconcile a group again if the watch does not show it in time: one that is deleted before, it never shows."""
+
+        def look() -> None:
+            self._unseen.discard(group)
+            if self._groups.get(group[1], group[0]) is None:
+                self._group_loop.add(group)
+
+        if group not in self._unseen and self._groups.get(group[1], group[0]) is None:
+            self._unseen.add(group)
+            asyncio.get_running_loop().call_later(MUTATION_SECONDS + DEPARTURE_SECONDS, look)
 
     def _may_exist(self, group: Key) -> bool:
         """Whether a group exists or may be created: not for pods that are all being deleted."""
@@ -357,6 +389,11 @@ def _status_inputs(pod: kinds.Pod) -> tuple[object, ...]:
     """The other fields of a pod that can change its group; none for a pod without owners."""
     owners = pod.metadata.owner_references
     return (owners, pod.spec.node_name, pod.status.phase) if owners else ()
+
+
+def _group_inputs(group: kinds.PodGroup) -> tuple[object, ...]:
+    """What the grouper writes of a group."""
+    return group.spec, group.metadata.labels, group.metadata.owner_references
 
 
 async def run(

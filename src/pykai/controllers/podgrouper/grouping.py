@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from pykai.controllers.podgrouper.rules import karta
+from pykai.controllers.podgrouper.rules import karta, native
 from pykai.controllers.podgrouper.rules.defaults import (
     PREEMPTIBILITIES,
+    TRUTH,
     UnreadableDefaultsError,
     read_kind_defaults,
     readable_seconds,
@@ -118,7 +119,7 @@ def pod_patch(spec: GroupSpec, pod: Object) -> Object | None:
 def ignored_settings(work: Workload) -> list[str]:
     """One line per label, annotation or setting that had no effect, naming it and what was expected."""
     lines = [line for obj in (*work.chain, work.pod) for line in _ignored_on_object(obj)]
-    return [*lines, *_ignored_defaults(work), *_ignored_kartas(work)]
+    return [*lines, *_ignored_defaults(work), *_ignored_kartas(work), *native.ignored_settings(work)]
 
 
 def _ignored_on_object(obj: Object) -> Iterator[str]:
@@ -127,8 +128,11 @@ def _ignored_on_object(obj: Object) -> Iterator[str]:
     if preemptibility not in PREEMPTIBILITIES:
         yield (
             f"{where}: label {names.PREEMPTIBILITY_LABEL}={preemptibility} ignored: "
-            "expected preemptible or non-preemptible"
+            "expected preemptible, semi-preemptible or non-preemptible"
         )
+    consolidate = annotations_of(obj).get(names.SAFE_TO_CONSOLIDATE)
+    if consolidate is not None and consolidate not in TRUTH:
+        yield f"{where}: annotation {names.SAFE_TO_CONSOLIDATE}={consolidate} ignored: expected true or false"
     for key, may_be_negative in ((names.PREEMPTION_DELAY, False), (names.STALENESS_GRACE_PERIOD, True)):
         text = annotations_of(obj).get(key)
         seconds = None if text is None else readable_seconds(text)
@@ -177,13 +181,15 @@ def workload_of(pod: Object, lookup: Lookup, settings: GroupingSettings) -> Work
 
 
 def group_of(work: Workload) -> GroupSpec:
-    """The pod group of a workload's pod, in the pod's node pool."""
-    return with_node_pool(group_workload(work), work.pod, work.settings)
+    """The pod group of a pod, in its node pool: by the group that the pod refers to, or by the kind of its owner."""
+    spec = (native.rule_of(work) or group_workload)(work)
+    return with_node_pool(spec, work.pod, work.settings)
 
 
 def is_left_alone(pod: Object, settings: GroupingSettings) -> bool:
     """Whether a pod is not ours, opts out, or has no owners and names its group itself."""
     user_assigned = names.POD_GROUP_ANNOTATION in annotations_of(pod) and not owner_references(pod)
+    user_assigned = user_assigned and not native.names_group(pod)
     return text_at(pod, "spec", "schedulerName") != settings.scheduler_name or skips_grouping(pod) or user_assigned
 
 

@@ -36,6 +36,7 @@ def _spec(spec: GroupSpec) -> Object:
         "preemptibility": spec.preemptibility,
         "preemptionDelay": _duration(spec.preemption_delay),
         "stalenessGracePeriod": _duration(spec.staleness_grace_period),
+        "safeToConsolidate": spec.safe_to_consolidate,
         "subGroups": [_sub_group(sub_group) for sub_group in spec.sub_groups],
     }
     return {**_minimum(spec), **_filled(optional), "topologyConstraint": _topology(spec.topology)}
@@ -99,7 +100,8 @@ def keeping_decisions(new: Object, old: Object, settings: GroupingSettings) -> O
     old_spec, new_spec = old.get("spec") or {}, new.get("spec") or {}
     spec = {key: value for key, value in new_spec.items() if key not in _KEPT_FIELDS}
     spec |= {key: old_spec[key] for key in _KEPT_FIELDS if old_spec.get(key) is not None}
-    if not text_at(new, "spec", "topologyConstraint", "topology"):
+    by_system = annotations_of(old).get(names.TOPOLOGY_SOURCE) == "system"
+    if by_system or not text_at(new, "spec", "topologyConstraint", "topology"):
         spec["topologyConstraint"] = old_spec.get("topologyConstraint") or {}
     metadata = {**(new.get("metadata") or {}), "labels": _decided_labels(new, old, settings)}
     return {**new, "metadata": _filled(metadata), "spec": spec}

@@ -21,6 +21,7 @@ from msgspec import Struct, json
 from pykai.controllers.podgrouper.grouping import has_labels
 from pykai.controllers.podgrouper.rules.jq_sandbox import SANDBOX, JqError, JqEvaluator
 from pykai.controllers.podgrouper.rules.karta import KARTA_API
+from pykai.controllers.podgrouper.rules.native import SCHEDULING_GROUP_API
 from pykai.controllers.podgrouper.rules.workload import POD_GROUP_API, ForbiddenError, GroupSpec
 from pykai.controllers.ttl_cache import TTLCache
 from pykai.controllers.unstructured import Object, to_unstructured, unstructured_pod
@@ -253,6 +254,8 @@ class Informers:
     pods: SharedInformer[kinds.Pod]
     priority_classes: SharedInformer[kinds.PriorityClass]
     kartas: SharedInformer[Object] | None
+    scheduling_groups: Mapping[str, SharedInformer[Object]]
+    """Of PodGroup and CompositePodGroup of Kubernetes, by kind."""
     group: Callable[[Key], Object | None]
 
 
@@ -320,6 +323,9 @@ class ClusterLookup:
         if (api_version, kind) == ("scheduling.k8s.io/v1", "PriorityClass"):
             found = self._informers.priority_classes.get(name)
             return None if found is None else to_unstructured(found, apiVersion=api_version, kind=kind)
+        if api_version == SCHEDULING_GROUP_API:
+            group = self._informers.scheduling_groups[kind].get(name, namespace)
+            return None if group is None else {**group, "apiVersion": api_version, "kind": kind}
         return self._cached(ObjectKey(api_version, kind, namespace, name))
 
     def _cached(self, key: ObjectKey) -> Object | None:
@@ -338,6 +344,9 @@ class ClusterLookup:
         if (api_version, kind) == (KARTA_API, "Karta"):
             held = self._informers.kartas.items() if self._informers.kartas else ()
             return [karta for _, karta in held if has_labels(karta["metadata"].get("labels"), labels)]
+        if api_version == SCHEDULING_GROUP_API:
+            groups = self._informers.scheduling_groups[kind].items()
+            return [group for (home, _), group in groups if home == namespace]
         raise ValueError(f"{api_version} {kind} has no informer and cannot be listed")
 
     def _pods(self, namespace: str, labels: Mapping[str, str]) -> Iterable[kinds.Pod]:

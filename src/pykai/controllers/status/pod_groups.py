@@ -1,6 +1,6 @@
-"""The PodGroup controller: keeps `status.resourcesStatus` of every PodGroup up to date.
+"""The PodGroup controller: keeps phase, counts and `resourcesStatus` of every PodGroup's status up to date.
 
-The status is the sum over the group's pods, and how much of it is not preemptible. It is all or nothing: while the
+The resources are the sum over the group's pods, and how much of it is not preemptible. It is all or nothing: while the
 resources of one pod are unknown (a claim or node has not arrived yet), the reconcile fails and is retried. Events are
 collected for a second, so a pod that is created, scheduled and started meanwhile costs one write, and no group is
 written more often than once a second.
@@ -9,6 +9,7 @@ written more often than once a second.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -16,8 +17,7 @@ from typing import Any
 
 import structlog
 
-from pykai.cache.podgroups import DEFAULT_PRIORITY, effective_preemptibility
-from pykai.controllers.loop import Meters, Pace, ReconcileLoop, RetryLater, unmetered
+from pykai.cache.podgroups import DEFAULT_PRIORITY, SEMI_PREEMPTIBLE, effective_preemptibility
 from pykai.controllers.status.pod_resources import (
     PodResourcesError,
     allocated,
@@ -32,10 +32,12 @@ from pykai.kube.errors import NotFound
 from pykai.kube.informer import InformerFactory
 from pykai.kube.informer_store import Change, Key
 from pykai.kube.resources import NODE, POD, POD_GROUP, PRIORITY_CLASS, RESOURCE_CLAIM
+from pykai.kube.workqueue import Meters, Pace, ReconcileLoop, RetryLater, unmetered
 from pykai.objects import kinds, names
+from pykai.objects.custom_resources import SubGroup
 from pykai.objects.units import ResourceList, sum_resources
 
-_PREEMPTIBILITIES = frozenset({"preemptible", "non-preemptible"})
+_PREEMPTIBILITIES = frozenset({"preemptible", SEMI_PREEMPTIBLE, "non-preemptible"})
 
 
 @dataclass(frozen=True)
@@ -50,12 +52,44 @@ class ClusterObjects:
 
 def desired_status(group: Object, pods: Iterable[Object], cluster: ClusterObjects) -> dict[str, Any]:
     """The status fields of the group that this controller owns; empty lists are absent."""
-    parts = [_contribution(pod, cluster) for pod in pods if is_active(pod)]
+    active = [pod for pod in pods if is_active(pod)]
+    parts = [_contribution(pod, cluster) for pod in active]
     asked = sum_resources(chain.from_iterable(asked for asked, _ in parts))
     held = sum_resources(chain.from_iterable(held for _, held in parts))
     fixed = {} if is_preemptible(group, cluster.priority_classes) else held
+    if group["spec"].get("preemptibility") == SEMI_PREEMPTIBLE:
+        core = set(((group.get("status") or {}).get("schedulingState") or {}).get("corePods") or ())
+        of_core = (held for pod, (_, held) in zip(active, parts, strict=True) if pod["metadata"]["name"] in core)
+        fixed = sum_resources(chain.from_iterable(of_core))
     lists = {"requested": asked, "allocated": held, "allocatedNonPreemptible": fixed}
     return {"resourcesStatus": {name: resources for name, resources in lists.items() if resources}}
+
+
+def progress(group: kinds.PodGroup, pods: Iterable[kinds.Pod]) -> dict[str, Any]:
+    """How far the group is: its phase, how many pods run, and how many it needs."""
+    phases = Counter(pod.status.phase for pod in pods)
+    minimum, running, done = min_pods(group.spec), phases["Running"], phases["Succeeded"]
+    if phases and not running and not phases["Pending"]:
+        phase = "Failed" if phases["Failed"] else "Succeeded"
+    else:
+        phase = "Running" if running and running + done >= minimum else "Pending"
+    return {"phase": phase, "running": running, "minimum": minimum}
+
+
+def min_pods(spec: kinds.PodGroupSpec) -> int:
+    """The fewest pods that satisfy the group: those of as many of the smallest sub-groups as it needs."""
+    children: dict[str, list[SubGroup]] = {}
+    for part in spec.sub_groups or ():
+        children.setdefault(part.parent or "", []).append(part)
+
+    def least(below: str, pods: int | None, groups: int | None) -> int:
+        parts = children.pop(below, None)  # popped: a cycle of parents ends here
+        if parts is None:
+            return 1 if pods is None else pods
+        each = sorted(least(part.name, part.min_member, part.min_sub_group) for part in parts)
+        return sum(each[: len(each) if groups is None else groups])
+
+    return least("", spec.min_member, spec.min_sub_group)
 
 
 def _contribution(pod: Object, cluster: ClusterObjects) -> tuple[list[ResourceList], list[ResourceList]]:
@@ -107,7 +141,7 @@ log = structlog.get_logger("podgroup-controller")
 
 @dataclass(frozen=True)
 class PodGroupStatusSettings:
-    """Whose pods count, which are watched, and for how many seconds events are collected before a write."""
+    """The scheduler name and selector of counted pods, and for how many seconds events are batched before a write."""
 
     scheduler_name: str = names.SCHEDULER_NAME
     pods: Selection = EVERYTHING
@@ -116,7 +150,7 @@ class PodGroupStatusSettings:
     meters: Meters = unmetered
 
 
-class Members:
+class GroupMembers:
     """The pods of every group, by their annotation."""
 
     def __init__(self, scheduler_name: str) -> None:
@@ -171,6 +205,17 @@ def _status_inputs(pod: kinds.Pod) -> tuple[object, ...]:
     )
 
 
+def _core_of(group: kinds.PodGroup) -> object:
+    """What the scheduler says of a semi-preemptible group."""
+    return group.status.scheduling_state
+
+
+def _status_of(group: kinds.PodGroup) -> tuple[object, object]:
+    """The fields of a group's status that its status depends on."""
+    status = group.status
+    return (status.resources_status, status.phase, status.running, status.minimum), _core_of(group)
+
+
 class PodGroupController:
     """The controller; `run` works until cancelled."""
 
@@ -183,7 +228,7 @@ class PodGroupController:
         self._classes = watches.of(PRIORITY_CLASS, kinds.PriorityClass)
         self._claims = watches.of(RESOURCE_CLAIM, kinds.ResourceClaim, optional=True)
         self._unstructured_classes: list[Object] = []
-        self._members = Members(settings.scheduler_name)
+        self._members = GroupMembers(settings.scheduler_name)
         self._mutations = MutationCache()
         pace = Pace(settings.workers, FIRST_SECONDS, LONGEST_SECONDS)
         self._loop: ReconcileLoop[Key] = ReconcileLoop("podgroup-controller", pace, settings.meters("podgroup"))
@@ -211,9 +256,9 @@ class PodGroupController:
     def _group_changed(self, change: Change[kinds.PodGroup]) -> None:
         own = self._mutations.observe(change)
         old, new = change.old, change.object
-        if own and old is not None and old.spec == new.spec:
+        if own and old is not None and old.spec == new.spec and _core_of(old) == _core_of(new):
             return
-        if old is None or old.spec != new.spec or old.status.resources_status != new.status.resources_status:
+        if old is None or old.spec != new.spec or _status_of(old) != _status_of(new):
             self._loop.add_after(change.key, self._gather_seconds)
 
     def _class_changed(self, change: Change[kinds.PriorityClass]) -> None:
@@ -236,6 +281,7 @@ class PodGroupController:
             )
         except PodResourcesError as error:
             raise RetryLater(str(error)) from error
+        wanted |= progress(group, self._members.of(key))
         patch = merge_patch(self._status(key, group), wanted)
         if not patch:
             return
@@ -250,7 +296,8 @@ class PodGroupController:
         """The fields of the group's status that this controller owns, our last write included."""
         written = self._mutations.get(key)
         status = to_unstructured(group)["status"] if written is None else written.get("status") or {}
-        return {"resourcesStatus": status.get("resourcesStatus") or {}}
+        own = {name: status[name] for name in ("phase", "running", "minimum") if name in status}
+        return {**own, "resourcesStatus": status.get("resourcesStatus") or {}}
 
     def _cluster_objects(self) -> ClusterObjects:
         nodes: UnstructuredView[str] = UnstructuredView(self._nodes, lambda name: ("", name))

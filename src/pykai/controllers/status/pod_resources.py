@@ -1,8 +1,8 @@
 """The resources of one pod in the status of its group: those it requests and those it holds.
 
 A pod requests until it ends and holds from the moment it is scheduled. Besides the requests of its containers count its
-share of a GPU, which is in annotations, and the GPUs of its resource claims, by device class. Init containers do not
-count.
+share of a GPU, which is in annotations, and the GPUs of its resource claims, by device class. Init containers count as
+the scheduler counts them, and a pod that is being resized is charged the larger amounts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
-from pykai.objects import gpu_request, names, units
+from pykai.objects import gpu_request, names, nvfractions, pod_resize, units
 from pykai.objects.units import ResourceList, canonical
 
 Object = Mapping[str, Any]
@@ -55,16 +55,14 @@ def requested_share(pod: Object) -> ResourceList:
     annotations = _annotations(pod)
     if annotations.get(names.GPU_FRACTION):
         return {names.NVIDIA_GPU: canonical(_portion(annotations) * _devices(annotations))}
-    if annotations.get(names.GPU_MEMORY):
-        memory = _count(annotations, names.GPU_MEMORY)
-        return {names.GPU_MEMORY_RESOURCE: canonical(Fraction(memory * _devices(annotations)))}
-    return {}
+    memory = _memory(annotations)
+    return {names.GPU_MEMORY_RESOURCE: canonical(Fraction(memory * _devices(annotations)))} if memory else {}
 
 
 def allocated_share(pod: Object, node: Object | None) -> ResourceList:
     """The GPU share, in devices, that the binder gave the pod; empty for pods that share no GPU."""
     annotations = _annotations(pod)
-    if annotations.get(names.RECEIVED_RESOURCE_TYPE) != names.RECEIVED_FRACTION:
+    if not gpu_request.received_share(annotations, pod["metadata"].get("labels") or {}):
         return {}
     return {names.NVIDIA_GPU: canonical(device_share(annotations, node) * _devices(annotations))}
 
@@ -73,11 +71,12 @@ def device_share(annotations: Mapping[str, str], node: Object | None) -> Fractio
     """The part of each of its devices that a sharing pod holds on this node."""
     if annotations.get(names.GPU_FRACTION):
         return _portion(annotations)
-    if not annotations.get(names.GPU_MEMORY):
+    memory = _memory(annotations)
+    if not memory:
         raise PodResourcesError(
-            f"neither annotation {names.GPU_FRACTION} nor {names.GPU_MEMORY} gives the size of the share"
+            f"neither annotation {names.GPU_FRACTION} nor {names.GPU_MEMORY} nor one of a container "
+            "gives the size of the share"
         )
-    memory = _count(annotations, names.GPU_MEMORY)
     if node is None:
         raise PodResourcesError("the node of the pod does not exist, so its GPU memory is not known")
     return Fraction(memory) / node_gpu_memory(node)
@@ -130,8 +129,7 @@ def _claimed(request: Object) -> ResourceList:
 
 
 def _container_requests(pod: Object) -> list[ResourceList]:
-    containers = pod.get("spec", {}).get("containers") or ()
-    return [container.get("resources", {}).get("requests") or {} for container in containers]
+    return [pod_resize.pod_requests(pod, actual=True)]
 
 
 def _annotations(pod: Object) -> Mapping[str, str]:
@@ -144,6 +142,12 @@ def _portion(annotations: Mapping[str, str]) -> Fraction:
     if portion is None:
         raise PodResourcesError(f"annotation {names.GPU_FRACTION} holds no part of a device: {text!r}")
     return Fraction(str(portion))  # the decimal text: the exact value of the float is not what was written
+
+
+def _memory(annotations: Mapping[str, str]) -> int:
+    """MiB of each device, 0 where none are asked for; annotations of containers go before that of the pod."""
+    of_container = nvfractions.memory_mib(annotations)
+    return of_container or (_count(annotations, names.GPU_MEMORY) if annotations.get(names.GPU_MEMORY) else 0)
 
 
 def _devices(annotations: Mapping[str, str]) -> int:

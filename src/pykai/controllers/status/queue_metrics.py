@@ -19,15 +19,28 @@ _MILLI, _MEGA = 1000.0, 1_000_000.0
 
 
 def _quota(queue: kinds.Queue, resource: str, times: float = 1.0, per: float = 1.0) -> float:
+    return _bound(queue, (resource, "quota"), times, per)
+
+
+def _limit(queue: kinds.Queue, resource: str, times: float = 1.0, per: float = 1.0) -> float:
+    return _bound(queue, (resource, "limit"), times, per)
+
+
+def _bound(queue: kinds.Queue, which: tuple[str, str], times: float, per: float) -> float:
     resources = queue.spec.resources
-    quota: float = getattr(resources, resource).quota if resources else 0.0
-    return quota if quota == UNLIMITED else quota * times / per
+    bound: float = getattr(getattr(resources, which[0]), which[1]) if resources else 0.0
+    return bound if bound == UNLIMITED else bound * times / per
+
+
+def _sum(amounts: Mapping[str, str | int | float] | None, counts: Callable[[str], bool]) -> float:
+    return round(sum(units.amount(text) for name, text in (amounts or {}).items() if counts(name)), 4)
 
 
 def _allocated(queue: kinds.Queue, counts: Callable[[str], bool]) -> float:
-    held = queue.status.allocated or {}
-    return round(sum(units.amount(text) for name, text in held.items() if counts(name)), 4)
+    return _sum(queue.status.allocated, counts)
 
+
+_GPUS, _CPU, _MEMORY = (lambda name: name.endswith("/gpu")), "cpu".__eq__, "memory".__eq__
 
 TABLE: tuple[tuple[str, str, Value], ...] = (
     ("queue_info", "Queues info", lambda queue: 1.0),
@@ -37,6 +50,27 @@ TABLE: tuple[tuple[str, str, Value], ...] = (
     ("queue_allocated_gpus", "Queue allocated GPUs", lambda q: _allocated(q, lambda name: name.endswith("/gpu"))),
     ("queue_allocated_cpu_cores", "Queue allocated CPUs", lambda q: _allocated(q, lambda name: name == "cpu")),
     ("queue_allocated_memory_bytes", "Queue allocated memory", lambda q: _allocated(q, lambda name: name == "memory")),
+    ("queue_limit_gpus", "Queue limit of GPUs", lambda queue: _limit(queue, "gpu")),
+    ("queue_limit_cpu_cores", "Queue limit of CPU", lambda queue: _limit(queue, "cpu", per=_MILLI)),
+    ("queue_limit_memory_bytes", "Queue limit of memory", lambda queue: _limit(queue, "memory", times=_MEGA)),
+    ("queue_requested_gpus", "Queue requested GPUs", lambda q: _sum(q.status.requested, _GPUS)),
+    ("queue_requested_cpu_cores", "Queue requested CPUs", lambda q: _sum(q.status.requested, _CPU)),
+    ("queue_requested_memory_bytes", "Queue requested memory", lambda q: _sum(q.status.requested, _MEMORY)),
+    (
+        "queue_allocated_non_preemptible_gpus",
+        "Queue GPUs allocated to non-preemptible work",
+        lambda q: _sum(q.status.allocated_non_preemptible, _GPUS),
+    ),
+    (
+        "queue_allocated_non_preemptible_cpu_cores",
+        "Queue CPUs allocated to non-preemptible work",
+        lambda q: _sum(q.status.allocated_non_preemptible, _CPU),
+    ),
+    (
+        "queue_allocated_non_preemptible_memory_bytes",
+        "Queue memory allocated to non-preemptible work",
+        lambda q: _sum(q.status.allocated_non_preemptible, _MEMORY),
+    ),
 )
 ROWS = tuple(Metric(name, MetricKind.GAUGE, text, LABELS) for name, text, _ in TABLE)
 

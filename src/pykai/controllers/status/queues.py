@@ -17,7 +17,6 @@ from typing import Any
 
 import structlog
 
-from pykai.controllers.loop import Meters, Pace, ReconcileLoop, unmetered
 from pykai.controllers.ttl_cache import MutationCache
 from pykai.controllers.unstructured import Object, merge_patch, to_unstructured
 from pykai.kube.api import Api, EventType, Patch
@@ -25,6 +24,7 @@ from pykai.kube.errors import NotFound
 from pykai.kube.informer import InformerFactory
 from pykai.kube.informer_store import Change
 from pykai.kube.resources import POD_GROUP, QUEUE
+from pykai.kube.workqueue import Meters, Pace, ReconcileLoop, unmetered
 from pykai.objects import kinds
 from pykai.objects.kinds import PodGroup
 from pykai.objects.units import ResourceList, sum_resources
@@ -32,6 +32,8 @@ from pykai.objects.units import ResourceList, sum_resources
 Lists = tuple[tuple[tuple[str, str | int | float], ...], ...]
 
 _LISTS = ("requested", "allocated", "allocatedNonPreemptible")
+_OF_OTHERS = ("conditions", "fairShare")
+"""Fields of the status that other components write."""
 _NUMBER = re.compile(r"[+-]?[0-9.]+")
 log = structlog.get_logger("queue-controller")
 
@@ -180,12 +182,12 @@ class QueueController:
             return
         moved = change.type is not EventType.MODIFIED or old is None or old.spec.parent_queue != new.spec.parent_queue
         further = {name for parent in parents for name in self._ancestors(parent)} if moved else set()
-        for name in {change.key[1], *parents, *further}:
+        for name in sorted({change.key[1], *parents, *further}):
             self._loop.add_after(name, self._gather_seconds)
 
     def _group_changed(self, change: Change[kinds.PodGroup]) -> None:
         now = None if change.type is EventType.DELETED else change.object
-        for queue in self._tally.change(change.old, now):
+        for queue in sorted(self._tally.change(change.old, now)):
             self._loop.add_after(queue, self._gather_seconds)
 
     async def _reconcile(self, name: str) -> None:
@@ -218,8 +220,7 @@ class QueueController:
         """The fields of the status that this controller owns, our last write included."""
         written = self._mutations.get(("", queue.metadata.name))
         status = to_unstructured(queue)["status"] if written is None else dict(written.get("status") or {})
-        status.pop("conditions", None)
-        return status
+        return {key: value for key, value in status.items() if key not in _OF_OTHERS}
 
 
 async def run(api: Api, watches: InformerFactory, settings: QueueStatusSettings, ready: asyncio.Event) -> None:

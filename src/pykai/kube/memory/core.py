@@ -1,7 +1,11 @@
-"""The in-memory server without its asynchronous face: every verb as one synchronous step on the store.
+"""The in-memory server without its asynchronous interface: every verb as one synchronous step on the store.
 
 Order of a write, as on the server: find, check preconditions, change, admit, conform to the schema, commit. A write
 that changes nothing commits nothing: no new resourceVersion, no event.
+
+Garbage collection deletes the dependents of deleted owners, then releases owners that wait for their dependents. On a
+cluster a controller does this within seconds; here it is done before the write returns. An owner of a kind that is not
+served counts as existing, because its absence cannot be verified.
 """
 
 from __future__ import annotations
@@ -11,15 +15,27 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from pykai.kube import resources as known
-from pykai.kube.api import Deletion, Object, Patch, Ref, Resource
+from pykai.kube.api import Deletion, Object, Patch, Propagation, Ref, Resource
 from pykai.kube.codec import named
 from pykai.kube.errors import AlreadyExists, BadRequest, NotFound
-from pykai.kube.memory import apply, changes, collector, deletion, metadata, pods
-from pykai.kube.memory.apply import Owners
-from pykai.kube.memory.births import BIRTHS
-from pykai.kube.memory.kinds import Kind, built_in, from_definition
-from pykai.kube.memory.log import Record, record_of
-from pykai.kube.memory.store import Store
+from pykai.kube.memory.object_store import Found, Record, Store, record_of
+from pykai.kube.memory.object_writes import (
+    FOREGROUND,
+    ORPHAN,
+    changed_object,
+    check_name,
+    check_namespace,
+    check_version,
+    deletion_begun,
+    deletion_finished,
+    generated_name,
+    new_metadata,
+    new_object,
+    without_finalizer,
+    without_status,
+)
+from pykai.kube.memory.patches import Owners, applied, owners_after_write
+from pykai.kube.memory.served_kinds import CREATION_DEFAULTS, Kind, bound_pod, built_in, defaulted_pod, from_definition
 
 Admission = Callable[[Resource, Object, Object | None], Object]
 """Sees (kind, new object, old object or None on creation); returns the object to store, or raises an ApiError."""
@@ -66,19 +82,25 @@ class Core:
     def create(self, resource: Resource, body: Object) -> Record:
         """Store a new object."""
         kind = self.kind(resource)
-        if resource.namespaced:
-            self._check_namespace(body["metadata"]["namespace"])
-        body = self._named(resource, changes.without_status(kind, body))
-        self._created += 1
-        uid = str(uuid.UUID(int=(self._created % 2**32) << 96 | self._random.getrandbits(96), version=4))
-        body = {**body, "metadata": metadata.fresh(body["metadata"], self.clock(), uid)}
-        new = changes.new_object(kind, self._born(resource, self._admitted(resource, body, None)))
-        if self.store.get(resource, (new["metadata"].get("namespace") or "", new["metadata"]["name"])):
-            raise self._taken(resource, new["metadata"]["name"])
+        new = self._new(kind, body)
         record = self.store.write(resource, new, {}, None)
         self._definition_changed(resource, new)
-        collector.after_creation(self, kind, record)
+        collect_created(self, kind, record)
         return record
+
+    def _new(self, kind: Kind, body: Object) -> Object:
+        """A new object as admission lets it through; AlreadyExists if its name is taken."""
+        resource = kind.resource
+        if resource.namespaced:
+            self._check_namespace(body["metadata"]["namespace"])
+        body = self._named(resource, without_status(kind, body))
+        self._created += 1
+        uid = str(uuid.UUID(int=(self._created % 2**32) << 96 | self._random.getrandbits(96), version=4))
+        body = {**body, "metadata": new_metadata(body["metadata"], self.clock(), uid)}
+        new = new_object(kind, self._defaulted(resource, self._admitted(resource, body, None)))
+        if self.store.get(resource, (new["metadata"].get("namespace") or "", new["metadata"]["name"])):
+            raise self._taken(resource, new["metadata"]["name"])
+        return new
 
     def load(self, resource: Resource, body: Object) -> None:
         """Store an object of another server, in place of one of the same name."""
@@ -87,13 +109,20 @@ class Core:
         before = self.store.get(resource, (meta.get("namespace") or "", meta["name"]))
         self.store.write(resource, {**body, "metadata": meta}, {}, before)
 
-    def change(self, kind: Kind, record: Record, sent: Object, subresource: str) -> Record:
-        """Store what an update or a patch made of an object."""
+    def change(self, kind: Kind, record: Record, sent: Object, subresource: str, *, dry_run: bool = False) -> Record:
+        """Store what an update or a patch made of an object; nothing is stored in a dry run."""
         old = record.body()
-        new = changes.changed_object(kind, old, sent, subresource)
+        new = self._changed(kind, old, sent, subresource)
+        if dry_run:
+            return record_of(new, record.revision, record.owners)
+        return self.commit(kind, record, new, owners_after_write(record.owners, old, new, kind.list_keys))
+
+    def _changed(self, kind: Kind, old: Object, sent: Object, subresource: str) -> Object:
+        """The new state as admission lets it through; a subresource is not admitted."""
+        new = changed_object(kind, old, sent, subresource)
         if not subresource and new != old:
-            new = changes.changed_object(kind, old, self._admitted(kind.resource, new, old), "")
-        return self.commit(kind, record, new, apply.taken(record.owners, old, new, kind.list_keys))
+            new = changed_object(kind, old, self._admitted(kind.resource, new, old), "")
+        return new
 
     def apply(self, ref: Ref, patch: Patch) -> Record:
         """Server-side apply; creates the object if there is none."""
@@ -103,25 +132,25 @@ class Core:
                 "PatchOptions.meta.k8s.io is invalid: fieldManager: Required value: is required for apply patch"
             )
         config = named(ref, patch.body)  # type: ignore[arg-type]
-        changes.check_name(ref.name, config)
+        check_name(ref.name, config)
         record = self.store.get(ref.resource, (ref.namespace, ref.name))
         if record is None and not ref.subresource:
+            if patch.dry_run:
+                return record_of(self._new(kind, config), 0, {})
             return self._apply_new(kind, config, patch.manager)
         kind, record = self.find(ref)
         old = record.body()
-        changes.check_version(kind, old, config, patched=True)
+        check_version(kind, old, config, patched=True)
         manager = (patch.manager, patch.force)
-        sent, owners = apply.applied(old, record.owners, config, manager, kind.list_keys)
-        new = changes.changed_object(kind, old, sent, ref.subresource)
-        if not ref.subresource and new != old:
-            new = changes.changed_object(kind, old, self._admitted(kind.resource, new, old), "")
-        return self.commit(kind, record, new, owners)
+        sent, owners = applied(old, record.owners, config, manager, kind.list_keys)
+        new = self._changed(kind, old, sent, ref.subresource)
+        return record_of(new, record.revision, owners) if patch.dry_run else self.commit(kind, record, new, owners)
 
     def _apply_new(self, kind: Kind, config: Object, manager: str) -> Record:
         record = self.create(kind.resource, config)
         if self.store.get(kind.resource, record.key) is None:
             return record  # its owner is no more, so it is not either
-        _, owners = apply.applied({}, {}, config, (manager, True), kind.list_keys)
+        _, owners = applied({}, {}, config, (manager, True), kind.list_keys)
         return self.store.own(kind.resource, record, owners)
 
     def commit(self, kind: Kind, record: Record, new: Object, owners: Owners | None = None) -> Record:
@@ -139,26 +168,26 @@ class Core:
 
     def bind(self, kind: Kind, record: Record, binding: Object) -> None:
         """Assign a pod to a node."""
-        self.commit(kind, record, pods.bound(record.body(), binding, self.clock()))
+        self.commit(kind, record, bound_pod(record.body(), binding, self.clock()))
 
     # ------------------------------------------------------------------------------------------------ deleting
     def begin_deletion(self, kind: Kind, record: Record, how: Deletion) -> None:
         """Delete an object, or mark it if something still holds it."""
-        new = deletion.begun(kind, record.body(), how, self.clock())
+        new = deletion_begun(kind, record.body(), how, self.clock())
         if kind.resource == known.NAMESPACE:
             new["status"] = {**(new.get("status") or {}), "phase": "Terminating"}
         if self._ends(kind, new):
             self.remove(kind, record)
             return
         marked = self.commit(kind, record, new)
-        collector.after_marking(self, kind, marked)
+        collect_marked(self, kind, marked)
 
     def remove(self, kind: Kind, record: Record) -> None:
         """Take an object away, and what lived only because of it."""
         self.store.remove(kind.resource, record)
         if kind.resource == known.CRD:
             self._withdraw(record.body())
-        collector.after_removal(self, kind.resource, record)
+        collect_removed(self, kind.resource, record)
 
     # ------------------------------------------------------------------------------------------------- details
     def contents(self, kind: Kind, record: Record) -> list[tuple[Kind, Record]]:
@@ -171,21 +200,21 @@ class Core:
         return []
 
     def _ends(self, kind: Kind, body: Object) -> bool:
-        if not deletion.finished(body):
+        if not deletion_finished(body):
             return False
         record = self.store.get(kind.resource, (body["metadata"].get("namespace") or "", body["metadata"]["name"]))
         return record is None or not self.contents(kind, record)
 
     def _check_namespace(self, name: str) -> None:
         record = self.store.get(known.NAMESPACE, ("", name))
-        changes.check_namespace(record.body() if record else None, name)
+        check_namespace(record.body() if record else None, name)
 
     def _named(self, resource: Resource, body: Object) -> Object:
         own = body["metadata"]
         if own.get("name") or not own.get("generateName"):
             return body
         for _ in range(NAME_TRIES):
-            name = metadata.generated(own["generateName"], self._random)
+            name = generated_name(own["generateName"], self._random)
             if self.store.get(resource, (own.get("namespace") or "", name)) is None:
                 return {**body, "metadata": {**own, "name": name}}
         raise self._taken(resource, own["generateName"])
@@ -199,11 +228,11 @@ class Core:
             new = admit(resource, new, old)
         return new
 
-    def _born(self, resource: Resource, body: Object) -> Object:
+    def _defaulted(self, resource: Resource, body: Object) -> Object:
         if resource == known.POD:
-            return pods.defaulted(body, [r.body() for r in self.store.of_kind(known.PRIORITY_CLASS)])
-        birth = BIRTHS.get(resource)
-        return birth(body) if birth and body["metadata"].get("name") else body
+            return defaulted_pod(body, [r.body() for r in self.store.of_kind(known.PRIORITY_CLASS)])
+        defaulted = CREATION_DEFAULTS.get(resource)
+        return defaulted(body) if defaulted and body["metadata"].get("name") else body
 
     def _definition_changed(self, resource: Resource, body: Object) -> None:
         if resource == known.CRD:
@@ -214,3 +243,96 @@ class Core:
             self._kinds.pop(row.resource, None)
             for watcher in self.store.log.watchers(row.resource):
                 watcher.close()
+
+
+_BACKGROUND = Deletion(propagation=Propagation.BACKGROUND)
+_FOREGROUND = Deletion(propagation=Propagation.FOREGROUND)
+
+
+def collect_created(core: Core, kind: Kind, record: Record) -> None:
+    """Collect a new object if its owners do not exist."""
+    if record.owner_uids and not _living_owners(core, record.body()):
+        core.begin_deletion(kind, record, _BACKGROUND)
+
+
+def collect_marked(core: Core, kind: Kind, record: Record) -> None:
+    """Delete the dependents that a pending deletion waits for."""
+    finalizers = record.body()["metadata"].get("finalizers") or []
+    for inner, content in core.contents(kind, record):
+        if (current := core.store.get(inner.resource, content.key)) is not None:
+            core.begin_deletion(inner, current, _BACKGROUND)
+    if ORPHAN in finalizers:
+        for found in core.store.owned_by(record.uid):
+            _disown(core, found, record.uid)
+        _let_go(core, record.uid, ORPHAN)
+    if FOREGROUND in finalizers:
+        for found in core.store.owned_by(record.uid):
+            if (living := core.store.by_uid(found.record.uid)) is not None:
+                core.begin_deletion(core.kind(living.resource), living.record, _FOREGROUND)
+        _finish_foreground(core, record.uid)
+
+
+def collect_removed(core: Core, resource: Resource, record: Record) -> None:
+    """Collect the dependents of the removed object, then release owners that waited for it."""
+    for found in core.store.owned_by(record.uid):
+        _release(core, found, record.uid)
+    for uid in record.owner_uids:
+        _finish_foreground(core, uid)
+    if resource.namespaced:
+        _finish_container(core, known.NAMESPACE, record.key[0])
+    _finish_container(core, known.CRD, resource.qualified)
+
+
+def _release(core: Core, found: Found, gone: str) -> None:
+    current = core.store.by_uid(found.record.uid)
+    if current is None:
+        return
+    if _living_owners(core, current.record.body()):
+        _disown(core, current, gone)
+    else:
+        core.begin_deletion(core.kind(current.resource), current.record, _BACKGROUND)
+
+
+def _living_owners(core: Core, body: Object) -> list[Object]:
+    owners = body["metadata"].get("ownerReferences") or []
+    return [
+        owner
+        for owner in owners
+        if core.store.by_uid(owner["uid"]) is not None or not core.serves(owner["apiVersion"], owner["kind"])
+    ]
+
+
+def _disown(core: Core, found: Found, uid: str) -> None:
+    body = found.record.body()
+    rest = [owner for owner in body["metadata"]["ownerReferences"] if owner["uid"] != uid]
+    metadata = {name: value for name, value in body["metadata"].items() if name != "ownerReferences"}
+    body["metadata"] = {**metadata, "ownerReferences": rest} if rest else metadata
+    core.commit(core.kind(found.resource), found.record, body)
+
+
+def _finish_foreground(core: Core, uid: str) -> None:
+    blocking = any(
+        owner["uid"] == uid and owner.get("blockOwnerDeletion")
+        for found in core.store.owned_by(uid)
+        for owner in found.record.body()["metadata"]["ownerReferences"]
+    )
+    if not blocking:
+        _let_go(core, uid, FOREGROUND)
+
+
+def _let_go(core: Core, uid: str, finalizer: str) -> None:
+    found = core.store.by_uid(uid)
+    if found is None:
+        return
+    body = found.record.body()
+    if "deletionTimestamp" in body["metadata"] and finalizer in (body["metadata"].get("finalizers") or ()):
+        core.commit(core.kind(found.resource), found.record, without_finalizer(body, finalizer))
+
+
+def _finish_container(core: Core, resource: Resource, name: str) -> None:
+    record = core.store.get(resource, ("", name))
+    if record is None or "deletionTimestamp" not in record.body()["metadata"]:
+        return
+    kind = core.kind(resource)
+    if not core.contents(kind, record) and not record.body()["metadata"].get("finalizers"):
+        core.remove(kind, record)

@@ -8,6 +8,7 @@ Not modelled: authorisation, the managedFields that objects show, the expiry of 
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from random import Random
 from typing import TypeVar
@@ -33,11 +34,10 @@ from pykai.kube.api import (
     WatchEvent,
 )
 from pykai.kube.codec import addressed, bookmark, decode, decode_item, encode, subresource_body
-from pykai.kube.errors import BadRequest, NotFound
-from pykai.kube.memory import changes, deletion
+from pykai.kube.errors import BadRequest, Gone, NotFound
 from pykai.kube.memory.core import Admission, Core
-from pykai.kube.memory.lists import Lists
-from pykai.kube.memory.log import Watcher, matcher
+from pykai.kube.memory.object_store import Entry, Record, Watcher, matcher
+from pykai.kube.memory.object_writes import check_name, check_preconditions, check_version, patched
 
 T = TypeVar("T")
 
@@ -129,8 +129,8 @@ class MemoryApi:
         """See `Api.update`."""
         kind, record = self._core.find(ref)
         sent = addressed(kind.resource, body, ref.namespace)
-        changes.check_name(ref.name, sent)
-        changes.check_version(kind, record.body(), sent, patched=False)
+        check_name(ref.name, sent)
+        check_version(kind, record.body(), sent, patched=False)
         record = self._core.change(kind, record, sent, ref.subresource)
         self._bookmark_when_due()
         return record.body()
@@ -142,16 +142,16 @@ class MemoryApi:
         else:
             kind, record = self._core.find(ref)
             old = record.body()
-            sent = changes.patched(kind, old, patch)
-            changes.check_version(kind, old, sent, patched=True)
-            record = self._core.change(kind, record, sent, ref.subresource)
+            sent = patched(kind, old, patch)
+            check_version(kind, old, sent, patched=True)
+            record = self._core.change(kind, record, sent, ref.subresource, dry_run=patch.dry_run)
         self._bookmark_when_due()
         return record.body()
 
     async def delete(self, ref: Ref, how: Deletion = AS_SERVER_LIKES) -> None:
         """See `Api.delete`."""
         kind, record = self._core.find(ref)
-        deletion.check_preconditions(kind, record.body(), how)
+        check_preconditions(kind, record.body(), how)
         self._core.begin_deletion(kind, record, how)
         self._bookmark_when_due()
 
@@ -169,6 +169,10 @@ class MemoryApi:
     def load(self, resource: Resource, body: Object) -> None:
         """Take over an object of another server as it is: identity, times and status; no admission, no collection."""
         self._core.load(resource, body)
+
+    def observe(self, change: Callable[[Entry], None]) -> None:
+        """Show every change from now on as it is made, before any watch."""
+        self._core.store.log.observe = change
 
     # ------------------------------------------------------------------------ what a real server does in time
     def compact(self) -> None:
@@ -197,3 +201,32 @@ def _shown(raw: bytes, where: Selection) -> bytes:
         return raw
     metadata = decode(raw, Object)["metadata"]
     return encode({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
+
+
+OPEN_LISTS = 64
+
+
+class Lists:
+    """Paginated lists that may be continued; the oldest is dropped first."""
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[str, tuple[int, Sequence[Record]]] = OrderedDict()
+        self._count = 0
+
+    def cut(self, records: Sequence[Record], limit: int, version: int) -> tuple[Sequence[Record], str]:
+        """The first page, and the token for the rest; the token is empty if there is none."""
+        if not limit or len(records) <= limit:
+            return records, ""
+        self._count += 1
+        token = f"{version}.{self._count}"
+        self._open[token] = (version, records[limit:])
+        if len(self._open) > OPEN_LISTS:
+            self._open.popitem(last=False)
+        return records[:limit], token
+
+    def resume(self, token: str, compacted: int) -> tuple[int, Sequence[Record]]:
+        """The version of a list and its records from the token on; Gone if it is too long ago."""
+        found = self._open.get(token)
+        if found is None or found[0] < compacted:
+            raise Gone("The provided continue parameter is too old to display a consistent list result.")
+        return found

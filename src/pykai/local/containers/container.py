@@ -26,7 +26,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from pykai.hollow.pod_log import ContainerLog
+from pykai.hollow.kubelet_settings import ContainerLog
 from pykai.hollow.pod_status import container_status, exited
 from pykai.kube.backoff import Backoff
 from pykai.kube.errors import ApiError

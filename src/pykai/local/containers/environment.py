@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pykai.hollow.pod_status import addresses
+from pykai.hollow.pod_status import pod_addresses
 from pykai.kube.api import Api, Object, Resource
 from pykai.kube.errors import NotFound
 from pykai.kube.resources import CONFIG_MAP, SECRET, SERVICE_ACCOUNT
@@ -88,7 +88,7 @@ class Sources:
 
     def field(self, path: str) -> str:
         """A field of the pod, as the downward API names it; ValueError for one that it does not have."""
-        metadata, spec, where = self._pod["metadata"], self._pod["spec"], addresses(self._pod)
+        metadata, spec, where = self._pod["metadata"], self._pod["spec"], pod_addresses(self._pod)
         keyed = _KEYED.fullmatch(path)
         if keyed:
             return str((metadata.get(keyed[1]) or {}).get(keyed[2], ""))

@@ -3,6 +3,7 @@
 An exhaustive search in a fixed order, so equal input gives equal output: claims and requests as written, alternatives
 by preference, devices by driver, pool and slice; the devices of one request in ascending order, so that no set is
 tried twice. Constraints only ever get harder to meet as devices are added, which lets the search turn back early.
+A device that can be shared is there for as many requests as its capacity allows, also for one request several times.
 """
 
 from __future__ import annotations
@@ -12,7 +13,16 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pykai.plugins.dra.claims import MOST_RESULTS, AttributeConstraint, ClaimDemand, DemandError, DeviceRequest
-from pykai.plugins.dra.devices import Counter, Device, DeviceId, qualified
+from pykai.plugins.dra.devices import (
+    NOTHING,
+    Amounts,
+    Counter,
+    Device,
+    DeviceId,
+    consumption,
+    qualified,
+    within,
+)
 from pykai.plugins.dra.selectors import SelectorError
 from pykai.plugins.dra.values import Semver
 
@@ -34,17 +44,21 @@ class Candidates(NamedTuple):
     spoilt: bool = False
     failing: Mapping[DeviceId, str] = {}
     """Those among the devices for which a selector has no value, and why."""
+    shared: bool = False
+    """Whether some of the devices can be given several times."""
 
 
 @dataclass(frozen=True)
 class Site:
-    """A node as the allocator sees it: candidates by request, which devices are taken, what counters have left."""
+    """A node as the allocator sees it: candidates by request, which devices are taken, what counters have left, and how
+    much of shared devices is consumed."""
 
     matching: Callable[[DeviceRequest], Candidates]
     taken: Callable[[DeviceId], bool]
     counters: Mapping[Counter, float] = field(default_factory=dict)
     settled: bool = True
-    """Whether all pools within reach are known in full: only then can it be told what "all" devices are."""
+    """Whether all pools within reach are known in full: only then is it known what "all" devices are."""
+    consumed: Callable[[DeviceId], Amounts] = lambda _: NOTHING
 
 
 def allocate(site: Site, demands: Sequence[ClaimDemand]) -> list[list[Grant]] | None:
@@ -93,6 +107,8 @@ class _Search:
         self.rules: list[list[_Rule]] = []
         self.chosen: list[tuple[int, Grant]] = []
         self.held: set[DeviceId] = set()
+        self.shares: dict[DeviceId, list[Amounts]] = {}
+        """What was given of shared devices."""
         self.left = dict(site.counters)
         self.steps = 0
 
@@ -100,14 +116,18 @@ class _Search:
         """Serve the requests from number `at` on."""
         if at == len(self.slots):
             return True
-        return any(self._whole(at, r) if r.every else self._several(at, r) for r in self.slots[at][1])
+        for request in self.slots[at][1]:
+            if self._whole(at, request) if request.every else self._several(at, request):
+                return True
+        return False
 
     def _several(self, at: int, request: DeviceRequest) -> bool:
         """As many devices as the request wants, then the rest; too few free ones are not tried in every combination."""
         if not self._room(at, request.count):
             return False
         candidates = self.site.matching(request)
-        if request.count > 1 and sum(map(self._open(request), candidates.devices)) < request.count:
+        many = request.count > 1 and not candidates.shared
+        if many and sum(map(self._open(request), candidates.devices)) < request.count:
             return False
         return self._some(at, request, request.count, 0)
 
@@ -115,13 +135,14 @@ class _Search:
         """Find `missing` more devices for the request among its candidates from `start` on, then serve the rest."""
         if not missing:
             return self.slot(at + 1)
-        candidates = self.site.matching(request)
-        for position in range(start, len(candidates.devices) - missing + 1):
+        candidates, rules = self.site.matching(request), self._rules(at, request)
+        end = len(candidates.devices) - (0 if candidates.shared else missing - 1)
+        for position in range(start, end):
             device = candidates.devices[position]
-            if self._admissible(at, request, device):
+            if self._admissible(rules, request, device):
                 _judged(candidates, device)
                 self._take(at, request, device)
-                if self._some(at, request, missing - 1, position + 1):
+                if self._some(at, request, missing - 1, position if device.shared else position + 1):
                     return True
                 self._give_back()
         return False
@@ -131,14 +152,17 @@ class _Search:
         candidates = self.site.matching(request)
         for device in candidates.devices:
             _judged(candidates, device)
-        if not candidates.devices or candidates.spoilt or not self.site.settled:
+        if candidates.spoilt or not self.site.settled:
             return False
-        return self._room(at, len(candidates.devices)) and self._all(at, request, candidates.devices)
+        devices = candidates.devices
+        if candidates.shared:  # those without enough left do not count as matching
+            devices = [each for each in devices if not each.shared or self._suffices(each, request, ())]
+        return bool(devices) and self._room(at, len(devices)) and self._all(at, request, devices)
 
     def _all(self, at: int, request: DeviceRequest, devices: Sequence[Device]) -> bool:
-        before = len(self.chosen)
+        before, rules = len(self.chosen), self._rules(at, request)
         for device in devices:
-            if not self._admissible(at, request, device):
+            if not self._admissible(rules, request, device):
                 break
             self._take(at, request, device)
         else:
@@ -154,20 +178,35 @@ class _Search:
         return more + sum(1 for owner, _ in self.chosen if owner == claim) <= MOST_RESULTS
 
     def _open(self, request: DeviceRequest) -> Callable[[Device], bool]:
-        return lambda device: request.admin or self._free(device)
+        return lambda device: request.admin or self._free(device, request)
 
-    def _admissible(self, at: int, request: DeviceRequest, device: Device) -> bool:
+    def _admissible(self, rules: Sequence[_Rule], request: DeviceRequest, device: Device) -> bool:
         self.steps += 1
         if self.steps > MOST_STEPS:
             return False
-        if not request.admin and not self._free(device):
+        if (device.shared or not request.admin) and not self._free(device, request):
             return False
-        return all(rule.admits(device) for rule in self._rules(at, request))
+        return not rules or all(rule.admits(device) for rule in rules)
 
-    def _free(self, device: Device) -> bool:
-        if device.id in self.held or self.site.taken(device.id):
+    def _free(self, device: Device, request: DeviceRequest) -> bool:
+        if device.shared:
+            if not self._suffices(device, request, self.shares.get(device.id, ())):
+                return False
+            if self._in_use(device):  # then it has what it draws from counters
+                return True
+        elif device.id in self.held or self.site.taken(device.id):
             return False
-        return all(self.left.get(counter, 0.0) >= amount for counter, amount in device.consumes.items())
+        left = self.left
+        return not device.consumes or all(left.get(counter, 0.0) >= each for counter, each in device.consumes.items())
+
+    def _suffices(self, device: Device, request: DeviceRequest, given: Sequence[Amounts]) -> bool:
+        """Whether a shared device has enough left for a request, beside what is consumed and what was `given`."""
+        more = consumption(device, dict(request.capacity))
+        return more is not None and within(device.capacity, (self.site.consumed(device.id), *given, more))
+
+    def _in_use(self, device: Device) -> bool:
+        """Whether a claim has a share of a device."""
+        return bool(self.shares.get(device.id)) or self.site.taken(device.id)
 
     def _rules(self, at: int, request: DeviceRequest) -> list[_Rule]:
         return [rule for rule in self.rules[self.slots[at][0]] if rule.constraint.covers(request)]
@@ -176,7 +215,11 @@ class _Search:
         self.chosen.append((self.slots[at][0], Grant(request, device)))
         for rule in self._rules(at, request):
             rule.values.append(rule.value(device) or (type(None), None))
-        if not request.admin:
+        if device.shared:
+            if not self._in_use(device):
+                self._count(device, -1)
+            self.shares.setdefault(device.id, []).append(consumption(device, dict(request.capacity)) or NOTHING)
+        elif not request.admin:
             self.held.add(device.id)
             self._count(device, -1)
 
@@ -185,7 +228,11 @@ class _Search:
         for rule in self.rules[claim]:
             if rule.constraint.covers(request):
                 rule.values.pop()
-        if not request.admin:
+        if device.shared:
+            self.shares[device.id].pop()
+            if not self._in_use(device):
+                self._count(device, 1)
+        elif not request.admin:
             self.held.discard(device.id)
             self._count(device, 1)
 

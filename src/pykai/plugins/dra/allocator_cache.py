@@ -26,8 +26,19 @@ from pykai.plugins.dra.claims import (
     cel_expressions,
     claim_demand,
 )
-from pykai.plugins.dra.devices import Counter, Device, DeviceId, Inventory, PoolId, selector_matches
-from pykai.plugins.dra.ledger import Allocation, Ledger, allocation
+from pykai.plugins.dra.devices import (
+    NOTHING,
+    Amounts,
+    Counter,
+    Device,
+    DeviceId,
+    Inventory,
+    PoolId,
+    consumption,
+    selector_matches,
+    total,
+)
+from pykai.plugins.dra.ledger import Allocation, Ledger, allocation, with_share_ids
 from pykai.plugins.dra.selectors import SelectorError, Selectors
 
 Offer = list[tuple[Key, Allocation | None]]
@@ -72,7 +83,13 @@ class AllocatorCache:
             return "cannot allocate all DRA claims on node(s)"
         if isinstance(granted, str):
             return f"cannot allocate DRA claims on node(s): {granted}"
-        return [*offer, *((key, allocated) for (key, _), allocated in zip(missing, granted, strict=True))]
+        new = zip(missing, granted, strict=True)
+        return [*offer, *((key, with_share_ids(allocated, self._identity(key))) for (key, _), allocated in new)]
+
+    def _identity(self, key: Key) -> str:
+        """The claim, distinguished from others that have or had its name."""
+        claim = self.snapshot.objects.resource_claims.get(key)
+        return " ".join([*key, claim.metadata.uid if claim is not None else ""])
 
     def signature(self, references: Sequence[Reference]) -> tuple[bytes, ...] | None:
         """Equal for pods whose claims ask for the same; None where one of them is allocated already."""
@@ -140,7 +157,13 @@ class AllocatorCache:
         left: dict[Counter, float] = {}
         for pool in self._pools_of(node) if self.inventory.counters else ():
             left |= self.inventory.counters_left(pool, in_use)
-        return Site(lambda request: self._matches(request, node), in_use, left, self.inventory.settled(node))
+
+        def consumed(device: DeviceId) -> Amounts:
+            used, released = self.ledger.consumed.get(device), self.ledger.consumed_by_leaving.get(device)
+            return used or NOTHING if waiting or not released else total((used or NOTHING, released))
+
+        settled = self.inventory.settled(node)
+        return Site(lambda request: self._matches(request, node), in_use, left, settled, consumed)
 
     def _pools_of(self, node: int) -> tuple[PoolId, ...]:
         pools = self._pools.get(node)
@@ -150,7 +173,7 @@ class AllocatorCache:
 
     def _matches(self, request: DeviceRequest, node: int) -> Candidates:
         """The devices of a node that a request accepts, taken or not."""
-        key = (node, request.device_class, request.selectors, request.tolerations)
+        key = (node, request.device_class, request.selectors, request.tolerations, request.capacity)
         if key not in self._matching:
             device_class = self.snapshot.objects.device_classes.get(request.device_class)
             if device_class is None:
@@ -170,11 +193,13 @@ class AllocatorCache:
                     continue
             except SelectorError as error:
                 failing[device.id] = str(error)
+            if request.capacity and consumption(device, dict(request.capacity)) is None:
+                continue
             if device.id in failing or _tolerated(device, request):
                 found.append(device)
             else:
                 spoilt = True
-        return Candidates(found, spoilt, failing)
+        return Candidates(found, spoilt, failing, any(device.shared for device in found))
 
 
 def _tolerated(device: Device, request: DeviceRequest) -> bool:

@@ -3,7 +3,7 @@
 Users write these expressions, and one scheduler evaluates them for all, so no expression may take long. Regular
 expressions run in linear time (RE2), texts cannot grow without bound, and an evaluation that visits too many parts of
 its expression ends with an error, as on the API server. The CEL library is imported with the first expression: its
-grammar alone takes a quarter of a second to load.
+grammar alone takes a quarter of a second to load. It knows neither `cel.bind` nor optional values: both are rewritten.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from pykai.plugins.dra.values import Quantity, Semver, normalized
 
 Fact = tuple[str, str, str]
 """`attributes` or `capacity`, domain, name within the domain."""
+MULTIPLE: Fact = ("allowMultipleAllocations", "", "")
+"""The fact of a device that several requests may share."""
 MAX_COST = 10_000
 """Of one evaluation, some 10 microseconds each: a part of the expression that is visited, or 100 characters or elements
 of its value. Selectors of real clusters cost less than 500."""
@@ -67,7 +69,7 @@ def _compiled(expression: str) -> Callable[[list[int], Any], Any] | str:
         return f"cannot be compiled: it has {len(expression)} characters, at most {MAX_LENGTH} are allowed"
     environment = celpy.Environment()
     try:
-        tree = environment.compile(expand_bindings(expression))
+        tree = environment.compile(expand_optionals(expand_bindings(expression)))
     except Exception as error:  # noqa: BLE001 - celpy raises anything
         return f"cannot be compiled: {_reason(error)}"
     program, evaluator = environment.program(tree, functions=_functions()), _evaluator()
@@ -141,6 +143,78 @@ def _arguments(text: str, start: int) -> tuple[list[str], int]:
     raise ValueError("the call of cel.bind is not closed")
 
 
+# ------------------------------------------------------------------------------------------------------------ optionals
+_TOKEN = re.compile(
+    r"""(?P<quoted>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|\.\s*\?\s*(?P<field>[A-Za-z_]\w*)|(?P<index>\[\s*\?)
+    |\boptional\s*\.\s*(?P<made>of|none|ofNonZeroValue)\b|\.\s*(?P<macro>optMap|optFlatMap)\s*\(
+    |(?P<open>[(\[{])|(?P<close>[)\]}])""",
+    re.VERBOSE,
+)
+_CLOSING = {"(": ")", "[": "]", "{": "}"}
+_MACROS = {"optMap": ").optFirst()", "optFlatMap": ").optFlat()"}
+
+
+def expand_optionals(expression: str) -> str:
+    """Optional syntax (`a.?b`, `a[?b]`, `optional.of(a)`, `a.optMap(b, c)`) written as calls of functions."""
+    pending: list[str] = []
+
+    def rewritten(match: re.Match[str]) -> str:
+        if match["field"]:
+            return f'.optField("{match["field"]}")'
+        if match["index"]:
+            pending.append(")")
+            return ".optField("
+        if match["made"]:
+            return f"optional_{match['made']}"
+        if match["macro"]:
+            pending.append(_MACROS[match["macro"]])
+            return ".optList().map("
+        if match["open"]:
+            pending.append(_CLOSING[match["open"]])
+        elif match["close"] and pending:
+            return pending.pop()
+        return match[0]
+
+    return _TOKEN.sub(rewritten, expression) if "?" in expression or "opt" in expression else expression
+
+
+@lru_cache(maxsize=1)
+def _optional() -> Any:
+    """The type of optional values. A field of one is an optional value again, so it is a map to the library."""
+    from celpy import celtypes
+
+    class Optional(celtypes.MapType):
+        def __init__(self, *held: Any) -> None:
+            super().__init__({})
+            self.held = held
+            """One value or none."""
+
+        def __getitem__(self, key: Any) -> Any:
+            return _entry(self, key)
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, Optional) and self.held == other.held
+
+    return Optional
+
+
+def _entry(container: Any, key: Any) -> Any:
+    """The entry of a map or list, or of one in an optional value, as an optional value."""
+    optional = _optional()
+    if isinstance(container, optional):
+        return optional(*(value for held in container.held for value in _entry(held, key).held))
+    try:
+        return optional(container[key])
+    except (KeyError, IndexError):
+        return optional()
+
+
+def _value(optional: Any) -> Any:
+    if not optional.held:
+        raise ValueError("the optional value is absent")
+    return optional.held[0]
+
+
 # --------------------------------------------------------------------------------------------------------------- values
 def _device(driver: str, facts: frozenset[tuple[Fact, Hashable]]) -> Any:
     """The variable `device` as Kubernetes gives it: facts by domain and name, an unknown domain being empty."""
@@ -155,9 +229,12 @@ def _device(driver: str, facts: frozenset[tuple[Fact, Hashable]]) -> Any:
 
     maps: dict[str, dict[str, Any]] = {"attributes": {}, "capacity": {}}
     for (kind, domain, name), value in facts:
+        if kind not in maps:
+            continue
         inner = maps[kind].setdefault(domain, celtypes.MapType({}))
         inner[celtypes.StringType(name)] = _cel(value)
     fields: dict[Any, Any] = {celtypes.StringType("driver"): celtypes.StringType(driver)}
+    fields[celtypes.StringType(MULTIPLE[0])] = celtypes.BoolType((MULTIPLE, True) in facts)
     for kind, domains in maps.items():
         fields[celtypes.StringType(kind)] = ByDomain({celtypes.StringType(k): v for k, v in domains.items()})
     return celtypes.MapType(fields)
@@ -166,7 +243,7 @@ def _device(driver: str, facts: frozenset[tuple[Fact, Hashable]]) -> Any:
 def _cel(value: Any) -> Any:
     from celpy import celtypes
 
-    if isinstance(value, bool):
+    if isinstance(value, bool | celtypes.BoolType):
         return celtypes.BoolType(value)
     if isinstance(value, list):
         return celtypes.ListType([_cel(item) for item in value])
@@ -272,8 +349,19 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "join": _join,
     "substring": _substring,
     "find": _found,
+    "optional_of": lambda value: _optional()(value),
+    "optional_none": lambda: _optional()(),
+    "optional_ofNonZeroValue": lambda value: _optional()(*([value] if value else [])),
+    "optField": _entry,
+    "optList": lambda optional: list(optional.held),
+    "optFirst": lambda values: _optional()(*values),
+    "optFlat": lambda values: values[0] if values else _optional()(),
+    "hasValue": lambda optional: bool(optional.held),
+    "value": _value,
+    "or": lambda optional, other: optional if optional.held else other,
+    "orValue": lambda optional, other: optional.held[0] if optional.held else other,
 }
-"""What Kubernetes adds to CEL: versions, quantities and strings. Methods get their object first."""
+"""What Kubernetes adds to CEL: versions, quantities, strings and optional values. Methods get their object first."""
 
 
 @lru_cache(maxsize=1)

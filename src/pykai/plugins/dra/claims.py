@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
 from msgspec import json
 
 from pykai.objects.kinds import Pod
-from pykai.objects.pod_template import PodClaim
+from pykai.objects.pod_template import PodClaim, decode_claims
+from pykai.objects.units import parse_quantity
 
 Key = tuple[str, str]
 """Namespace and name of a claim."""
@@ -38,6 +40,8 @@ class DeviceRequest:
     admin: bool
     tolerations: tuple[tuple[tuple[str, Any], ...], ...] = ()
     """Field by field, so that requests can be compared."""
+    capacity: tuple[tuple[str, Fraction], ...] = ()
+    """How much of what the device must have, and of a device that is shared how much the request consumes."""
 
     @property
     def parent(self) -> str:
@@ -128,7 +132,16 @@ def _request(name: str, fields: Mapping[str, Any]) -> DeviceRequest:
         every=mode == "All",
         admin=bool(fields.get("adminAccess")),
         tolerations=tuple(tuple(sorted(item.items())) for item in fields.get("tolerations") or ()),
+        capacity=_capacity(name, fields),
     )
+
+
+def _capacity(name: str, fields: Mapping[str, Any]) -> tuple[tuple[str, Fraction], ...]:
+    wanted = (fields.get("capacity") or {}).get("requests") or {}
+    try:
+        return tuple((what, parse_quantity(text)) for what, text in sorted(wanted.items()))
+    except ValueError as error:
+        raise DemandError(f"request {name}: capacity: {error}") from error
 
 
 def cel_expressions(fields: Mapping[str, Any]) -> tuple[str, ...]:
@@ -161,11 +174,11 @@ class Reference:
     shared: bool
 
 
-def references(pod: Pod, claims: Sequence[PodClaim]) -> tuple[Reference, ...]:
+def references(pod: Pod) -> tuple[Reference, ...]:
     """The pod's claims in order; a generated claim that turned out not to be needed is left out."""
     generated = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses or ()}
     namespace, found = pod.metadata.namespace, []
-    for claim in claims:
+    for claim in decode_claims(pod.spec):
         own = claim.resource_claim_name
         name = own or generated.get(claim.name)
         if name != "":

@@ -2,20 +2,23 @@
 
 A pool is published in several slices; only those of its newest generation count. A pool of which slices are missing
 may still give single devices; a pool with two devices of one name is not used at all. Within reach of either nobody
-can be given "all" devices.
+can be given "all" devices. A device has the taints that its driver publishes and those of DeviceTaintRules.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
-from pykai.model.nodes import NodeTable
-from pykai.objects.kinds import ResourceSlice
-from pykai.plugins.dra.cel import Fact
-from pykai.plugins.dra.values import Quantity, Semver
+from pykai.model.snapshot import NodeTable
+from pykai.objects.kinds import DeviceClass, DeviceTaintRule, ResourceSlice
+from pykai.plugins.dra.cel import MULTIPLE, Fact
+from pykai.plugins.dra.claims import DemandError, cel_expressions
+from pykai.plugins.dra.selectors import SelectorError, Selectors
+from pykai.plugins.dra.values import Semver, quantity
 
 Terms = Mapping[str, Any]
 """A v1 NodeSelector: `nodeSelectorTerms` with `matchExpressions` and `matchFields`."""
@@ -24,18 +27,32 @@ DeviceId = tuple[str, str, str]
 PoolId = tuple[str, str]
 Counter = tuple[PoolId, str, str]
 """Pool, counter set, counter."""
+Amounts = Mapping[str, Fraction]
+"""Of the capacities of one device, by name."""
+NOTHING: Amounts = {}
+Capacities = Mapping[str, Mapping[str, Any]]
+"""By name the value and the policy for requests, as a slice has them."""
 
 
 @dataclass(frozen=True, eq=False)
 class Device:
-    """`local`: it belongs to one node; else `where` says which nodes reach it (None: all)."""
+    """`local`: it belongs to one node; else `where` says which nodes reach it (None: all). `shared`: it can be given to
+    several requests (`allowMultipleAllocations`), each of which consumes a part of its capacity."""
 
     id: DeviceId
-    facts: Mapping[Fact, Hashable]
+    body: Mapping[str, Any]
+    """The device as its slice describes it."""
     taints: tuple[Mapping[str, Any], ...]
     consumes: Mapping[Counter, float]
     local: bool
     where: Terms | None
+    shared: bool = False
+    capacity: Capacities = field(default_factory=dict)
+
+    @cached_property
+    def facts(self) -> Mapping[Fact, Hashable]:
+        """Attributes and capacities, for selectors and constraints: most claims have neither."""
+        return dict(_facts(self.driver, self.body))
 
     @property
     def driver(self) -> str:
@@ -63,11 +80,46 @@ class Pool:
         return len(set(names)) == len(names)
 
 
+class TaintRules:
+    """Which devices DeviceTaintRules give taints to. A rule whose selectors fail on a device does not select it."""
+
+    def __init__(self, rules: Iterable[DeviceTaintRule], classes: Mapping[str, DeviceClass]) -> None:
+        stated = sorted(rules, key=lambda rule: rule.metadata.name)
+        self._rules = [rule.spec for rule in stated if rule.spec.get("deviceSelector") is not None]
+        self._classes = classes
+        self._selectors = Selectors()
+
+    def applied(self, devices: tuple[Device, ...]) -> tuple[Device, ...]:
+        """The devices with the taints of the rules."""
+        return tuple(map(self._tainted, devices)) if self._rules else devices
+
+    def _tainted(self, device: Device) -> Device:
+        taints = [spec["taint"] for spec in self._rules if self._selected(spec["deviceSelector"], device)]
+        return replace(device, taints=(*device.taints, *taints)) if taints else device
+
+    def _selected(self, wanted: Mapping[str, Any], device: Device) -> bool:
+        named = zip(("driver", "pool", "device"), device.id, strict=True)
+        if any(wanted.get(field) not in (None, name) for field, name in named):
+            return False
+        sources = [wanted]
+        if wanted.get("deviceClassName"):
+            chosen = self._classes.get(wanted["deviceClassName"])
+            if chosen is None:
+                return False
+            sources.append(chosen.spec)
+        try:
+            expressions = [expression for source in sources for expression in cel_expressions(source)]
+            return all(self._selectors.selects(each, device.driver, device.facts) for each in expressions)
+        except (DemandError, SelectorError):
+            return False
+
+
 class Inventory:
     """Devices by node, made when a node is first looked at: most nodes never are."""
 
-    def __init__(self, slices: Iterable[ResourceSlice], nodes: NodeTable) -> None:
+    def __init__(self, slices: Iterable[ResourceSlice], nodes: NodeTable, rules: TaintRules | None = None) -> None:
         self.nodes = nodes
+        self._rules = rules or TaintRules((), {})
         self.counters: dict[PoolId, dict[Counter, float]] = {}
         """What the counter sets of pools of partitionable devices hold."""
         self._local: dict[str, list[ResourceSlice]] = {}
@@ -78,7 +130,8 @@ class Inventory:
         self._unsettled_wide: list[ResourceSlice] = []
         self._partitioned: dict[PoolId, Pool] = {}
         self._consumers: dict[PoolId, dict[DeviceId, Mapping[Counter, float]]] = {}
-        for pool_id, pool in sorted(_newest(slices).items()):
+        self._pools = _newest(slices)
+        for pool_id, pool in sorted(self._pools.items()):
             valid = pool.valid()
             if not valid or not pool.complete:
                 self._unsettled |= {item.spec["nodeName"] for item in pool.slices if item.spec.get("nodeName")}
@@ -97,7 +150,7 @@ class Inventory:
             self._partitioned[pool_id] = pool
             held = self.counters.setdefault(pool_id, {})
             for name, counter in (counter_set.get("counters") or {}).items():
-                held[pool_id, counter_set.get("name", ""), name] = float(Quantity(counter["value"]).value)
+                held[pool_id, counter_set.get("name", ""), name] = float(quantity(counter["value"]).value)
 
     def counters_left(self, pool: PoolId, in_use: Callable[[DeviceId], bool]) -> dict[Counter, float]:
         """What the counters of a pool have left beside the devices in use, from whichever node those are used."""
@@ -121,6 +174,20 @@ class Inventory:
             self._consumers[pool] = {(*pool, str(raw.get("name", ""))): _consumption(pool, raw) for raw in devices}
         return self._consumers[pool]
 
+    def exceeded(self, device: DeviceId, used: Iterable[Amounts]) -> bool:
+        """Whether requests together consume more than a shared device has; one that is gone has nothing."""
+        return not within(self._shared.get(device, {}), used)
+
+    @cached_property
+    def _shared(self) -> dict[DeviceId, Capacities]:
+        return {
+            (*pool_id, str(raw.get("name", ""))): raw.get("capacity") or {}
+            for pool_id, pool in self._pools.items()
+            for item in pool.slices
+            for raw in item.spec.get("devices") or ()
+            if raw.get("allowMultipleAllocations")
+        }
+
     def settled(self, node: int) -> bool:
         """Whether every pool that a node reaches is known in full and can be used."""
         if self.nodes.names[node] in self._unsettled:
@@ -143,7 +210,7 @@ class Inventory:
         if found is None:
             near = [d for item in self._local.get(self.nodes.names[node], ()) for d in _devices(item, {})]
             far = [d for item in self._wide for d in self._reachable(item, node)]
-            found = self._of_node[node] = tuple(near + far)
+            found = self._of_node[node] = self._rules.applied(tuple(near + far))
         return found
 
     def _reachable(self, item: ResourceSlice, node: int) -> Iterator[Device]:
@@ -198,11 +265,13 @@ def _device(item: ResourceSlice, raw: Mapping[str, Any], where: Mapping[str, Any
     driver, pool_name = str(spec.get("driver", "")), str((spec.get("pool") or {}).get("name", ""))
     return Device(
         id=(driver, pool_name, str(raw.get("name", ""))),
-        facts=dict(_facts(driver, raw)),
+        body=raw,
         taints=tuple(raw.get("taints") or ()),
         consumes=_consumption((driver, pool_name), raw),
         local=not where or bool(where.get("nodeName")),
         where=where.get("nodeSelector"),
+        shared=bool(raw.get("allowMultipleAllocations")),
+        capacity=raw.get("capacity") or {},
     )
 
 
@@ -212,16 +281,12 @@ def _facts(driver: str, body: Mapping[str, Any]) -> Iterator[tuple[Fact, Hashabl
         value = _attribute(attribute)
         if value is not None:
             yield ("attributes", *qualified(name, driver)), value
+    if body.get("allowMultipleAllocations"):
+        yield MULTIPLE, True
     for name, capacity in (body.get("capacity") or {}).items():
         amount = capacity.get("value") if isinstance(capacity, Mapping) else capacity
         if amount is not None:
-            yield ("capacity", *qualified(name, driver)), _quantity(amount)
-
-
-@lru_cache(maxsize=4096)
-def _quantity(amount: str | int | float) -> Quantity:
-    """Thousands of devices have the same few capacities."""
-    return Quantity(amount)
+            yield ("capacity", *qualified(name, driver)), quantity(amount)
 
 
 def _attribute(attribute: Mapping[str, Any]) -> Hashable | None:
@@ -244,10 +309,58 @@ def qualified(name: str, driver: str) -> tuple[str, str]:
 
 def _consumption(pool: PoolId, body: Mapping[str, Any]) -> dict[Counter, float]:
     return {
-        (pool, str(used.get("counterSet", "")), name): float(Quantity(counter["value"]).value)
+        (pool, str(used.get("counterSet", "")), name): float(quantity(counter["value"]).value)
         for used in body.get("consumesCounters") or ()
         for name, counter in (used.get("counters") or {}).items()
     }
+
+
+# ----------------------------------------------------------------------------------------------------- shared capacity
+def consumption(device: Device, wanted: Amounts) -> Amounts | None:
+    """What a request consumes of a device's capacities if it shares the device, by the policy of each: amounts are
+    rounded up to a valid one, what is not asked for has a default. None: the device cannot serve the request."""
+    if wanted.keys() - device.capacity.keys():
+        return None
+    found: dict[str, Fraction] = {}
+    for name, stated in device.capacity.items():
+        amount = _consumed(stated, wanted.get(name))
+        if amount is None or amount > quantity(stated["value"]).value:
+            return None
+        found[name] = amount
+    return found
+
+
+def _consumed(stated: Mapping[str, Any], wanted: Fraction | None) -> Fraction | None:
+    """The amount of one capacity; None: its policy allows no such request."""
+    policy = stated.get("requestPolicy") or {}
+    if wanted is None:
+        return quantity(policy.get("default") or stated["value"]).value
+    if bounds := policy.get("validRange"):
+        least, step, most = (quantity(bounds[key]).value if bounds.get(key) else None for key in ("min", "step", "max"))
+        amount = wanted if least is None else max(wanted, least)
+        if step:
+            start = least or Fraction(0)
+            amount = start + step * -((start - amount) // step)
+        return None if most is not None and amount > most else amount
+    if values := policy.get("validValues"):
+        return next((value for text in values if (value := quantity(text).value) >= wanted), None)
+    return wanted
+
+
+def within(capacity: Capacities, used: Iterable[Amounts]) -> bool:
+    """Whether amounts together are no more than a device has."""
+    return all(
+        name in capacity and amount <= quantity(capacity[name]["value"]).value for name, amount in total(used).items()
+    )
+
+
+def total(amounts: Iterable[Amounts]) -> dict[str, Fraction]:
+    """The sum of each capacity."""
+    found: dict[str, Fraction] = {}
+    for each in amounts:
+        for name, amount in each.items():
+            found[name] = found.get(name, Fraction(0)) + amount
+    return found
 
 
 # ------------------------------------------------------------------------------------------------------- node selectors

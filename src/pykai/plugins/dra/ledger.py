@@ -2,23 +2,42 @@
 
 A device is *taken* while its claim has users, or is allocated and waits for some; it is *leaving* while all who hold
 the claim are being evicted: it can be waited for. A claim whose holders leave may be allocated anew elsewhere; until
-they are gone the devices of its former allocation are leaving, too.
+they are gone the devices of its former allocation are leaving, too. Of a device that claims share, each has a part of
+the capacity: those parts are what is taken, leaving, or not enough.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from hashlib import sha256
 from typing import Any
 
 from pykai.engine.journal import Journal
+from pykai.objects.units import canonical
 from pykai.plugins.dra.allocator import Grant
 from pykai.plugins.dra.claims import ClaimDemand, DeviceRequest, Key
-from pykai.plugins.dra.devices import DeviceId, Inventory, PoolId, only_node, together
+from pykai.plugins.dra.devices import (
+    NOTHING,
+    Amounts,
+    DeviceId,
+    Inventory,
+    PoolId,
+    consumption,
+    only_node,
+    together,
+    total,
+)
+from pykai.plugins.dra.values import quantity
 
+SHARE = "shareID"
 Allocation = Mapping[str, Any]
 """A resource.k8s.io/v1 AllocationResult."""
 Uids = frozenset[str]
+Holding = tuple[str, str, str, tuple[tuple[str, Fraction], ...] | None]
+"""Driver, pool, device, and of a shared device what is consumed."""
 
 
 @dataclass(frozen=True)
@@ -34,22 +53,29 @@ class ClaimState:
 
     @property
     def kept(self) -> bool:
-        """Whether the allocation stays: somebody uses the claim, or nobody who holds it is on the way out."""
+        """Whether the allocation stays: a pod uses the claim, or none that holds it is leaving."""
         return self.allocation is not None and (bool(self.users) or not self.leaving)
 
-    def taken(self) -> Iterator[DeviceId]:
-        return held_devices(self.allocation if self.kept else None)
+    @cached_property
+    def held(self) -> tuple[Holding, ...]:
+        """What the allocation keeps from others."""
+        return tuple(holdings(self.allocation))
 
-    def released(self) -> Iterator[DeviceId]:
-        yield from held_devices(None if self.kept else self.allocation)
-        yield from held_devices(self.former)
+    @property
+    def taken(self) -> tuple[Holding, ...]:
+        return self.held if self.kept else ()
+
+    @property
+    def released(self) -> tuple[Holding, ...]:
+        leaving = () if self.kept else self.held
+        return leaving if self.former is None else (*leaving, *holdings(self.former))
 
 
 UNTOUCHED = ClaimState()
 
 
 class Ledger:
-    """Claims by key, how many of them take or leave each device, and a number per pool that tells its states apart."""
+    """Claims by key, how many of them take or leave each device, and a number per pool for each of its states."""
 
     def __init__(self, journal: Journal, inventory: Inventory) -> None:
         self.journal = journal
@@ -57,6 +83,9 @@ class Ledger:
         self.claims: dict[Key, ClaimState] = {}
         self.taken: dict[DeviceId, int] = {}
         self.leaving: dict[DeviceId, int] = {}
+        self.consumed: dict[DeviceId, Amounts] = {}
+        """Of shared devices what those who take them consume, and what those who leave them do."""
+        self.consumed_by_leaving: dict[DeviceId, Amounts] = {}
         self.held: dict[str, tuple[Key, ...]] = {}
         """Pod uid -> claims it holds or held when it was evicted."""
         self.states: dict[PoolId, int] = {}
@@ -70,11 +99,12 @@ class Ledger:
     def put(self, key: Key, new: ClaimState) -> None:
         old = self.state(key)
         for tally, before, after in (
-            (self.taken, old.taken(), new.taken()),
-            (self.leaving, old.released(), new.released()),
+            ((self.taken, self.consumed), old.taken, new.taken),
+            ((self.leaving, self.consumed_by_leaving), old.released, new.released),
         ):
-            self._count(tally, before, -1)
-            self._count(tally, after, 1)
+            if before != after:  # another pod on a claim that is taken changes no device
+                self._count(tally, before, -1)
+                self._count(tally, after, 1)
         self.journal.put_new(self.claims, key, new)
         self.journal.note(self._changed, None)
         self.version += 1
@@ -82,9 +112,16 @@ class Ledger:
     def _changed(self, _: None) -> None:
         self.version += 1
 
-    def _count(self, tally: dict[DeviceId, int], devices: Iterator[DeviceId], by: int) -> None:
-        for device in devices:
-            self.journal.put_new(tally, device, tally.get(device, 0) + by)
+    def _count(
+        self, tally: tuple[dict[DeviceId, int], dict[DeviceId, Amounts]], held: Sequence[Holding], by: int
+    ) -> None:
+        holders, consumed = tally
+        for driver, pool, name, amounts in held:
+            device = (driver, pool, name)
+            self.journal.put_new(holders, device, holders.get(device, 0) + by)
+            if amounts is not None:
+                change = {what: by * amount for what, amount in amounts}
+                self.journal.put_new(consumed, device, total((consumed.get(device, NOTHING), change)))
             self._last_state += 1
             self.journal.put_new(self.states, device[:2], self._last_state)
 
@@ -130,7 +167,7 @@ class Ledger:
             self.put(key, replace(state, users=state.users | {uid}, leaving=state.leaving - {uid}))
 
     def can_stay(self, uid: str, reached: Callable[[Key], bool]) -> bool:
-        """Whether nobody was given what an evicted pod held; `reached`: whether a claim can be used where it is."""
+        """Whether no claim was given what an evicted pod held; `reached`: whether a claim can be used where it is."""
         return all(self._can_stay(uid, key, reached) for key in self.held.get(uid, ()))
 
     def _can_stay(self, uid: str, key: Key, reached: Callable[[Key], bool]) -> bool:
@@ -143,12 +180,20 @@ class Ledger:
         """Whether a claim can be used as it was allocated before this cycle."""
         if state.allocation is None or state.fresh:
             return False
-        return state.kept or not self._given_away(set(held_devices(state.allocation)))
+        return state.kept or not self._given_away(state.allocation)
 
-    def _given_away(self, devices: set[DeviceId]) -> bool:
-        """Whether others were given devices, or what they draw from counters."""
+    def _given_away(self, allocation: Allocation) -> bool:
+        """Whether others were given devices, parts of them, or what they draw from counters."""
         taken = self.taken.get
-        return any(map(taken, devices)) or self.inventory.overdrawn(devices, lambda device: bool(taken(device)))
+        whole, shares = _by_device(allocation)
+        if any(map(taken, whole)) or any(self._short(share, self.consumed) for share in shares.items()):
+            return True
+        return self.inventory.overdrawn(whole | shares.keys(), lambda device: bool(taken(device)))
+
+    def _short(self, share: tuple[DeviceId, Amounts], *consumed: Mapping[DeviceId, Amounts]) -> bool:
+        """Whether a device does not have a share beside what is consumed of it."""
+        device, amounts = share
+        return self.inventory.exceeded(device, (amounts, *(each.get(device, NOTHING) for each in consumed)))
 
     def awaited(self) -> set[PoolId]:
         """Pools of devices that are being released."""
@@ -163,14 +208,23 @@ class Ledger:
         another claim, is gone."""
         state = self.state(key)
         if chosen is None:
-            return state.former is not None or (state.fresh and self._leaving(state.allocation))
+            return state.former is not None or (state.fresh and self._leaving(state.allocation, counted=True))
         return state.allocation is not None or self._leaving(chosen)
 
-    def _leaving(self, allocation: Allocation | None) -> bool:
-        """Whether an allocation needs devices, or what they draw from counters, that are still being released."""
-        devices, taken, leaving = set(held_devices(allocation)), self.taken.get, self.leaving.get
-        if any(map(leaving, devices)):
+    def _leaving(self, allocation: Allocation | None, counted: bool = False) -> bool:
+        """Whether an allocation needs devices, parts of them, or what they draw from counters, that are still being
+        released; `counted`: what it consumes is consumed already."""
+        if not self.leaving and not self.inventory.counters:
+            return False
+        whole, shares = _by_device(allocation)
+        taken, leaving = self.taken.get, self.leaving.get
+        if any(map(leaving, whole)):
             return True
+        for device, amounts in shares.items():
+            share = (device, NOTHING if counted else amounts)
+            if leaving(device) and self._short(share, self.consumed, self.consumed_by_leaving):
+                return True
+        devices = whole | shares.keys()
         return self.inventory.overdrawn(devices, lambda device: bool(taken(device) or leaving(device)))
 
 
@@ -202,6 +256,9 @@ def allocation(demand: ClaimDemand, grants: Sequence[Grant], classes: Mapping[st
 def _result(grant: Grant) -> dict[str, Any]:
     driver, pool, device = grant.device.id
     result: dict[str, Any] = {"request": grant.request.name, "driver": driver, "pool": pool, "device": device}
+    if grant.device.shared:
+        consumed = consumption(grant.device, dict(grant.request.capacity)) or NOTHING
+        result["consumedCapacity"] = {name: canonical(amount) for name, amount in sorted(consumed.items())}
     if grant.request.admin:
         result["adminAccess"] = True
     if grant.request.tolerations:
@@ -231,8 +288,43 @@ def _node_selector(grants: Sequence[Grant], node: str) -> dict[str, Any] | None:
     return together([grant.device.where for grant in grants if grant.device.where is not None])
 
 
-def held_devices(result: Allocation | None) -> Iterator[DeviceId]:
-    """The devices an allocation keeps from others: admin access keeps none."""
+def holdings(result: Allocation | None) -> Iterator[Holding]:
+    """What an allocation keeps from others: admin access keeps nothing."""
     for item in ((result or {}).get("devices") or {}).get("results") or ():
         if not item.get("adminAccess"):
-            yield item.get("driver", ""), item.get("pool", ""), item.get("device", "")
+            consumed = item.get("consumedCapacity") or {} if SHARE in item else None
+            amounts = (
+                None if consumed is None else tuple((name, quantity(text).value) for name, text in consumed.items())
+            )
+            yield item.get("driver", ""), item.get("pool", ""), item.get("device", ""), amounts
+
+
+def _by_device(result: Allocation | None) -> tuple[set[DeviceId], dict[DeviceId, Amounts]]:
+    """The devices that an allocation keeps for itself, and what it consumes of those that it shares."""
+    whole: set[DeviceId] = set()
+    shares: dict[DeviceId, Amounts] = {}
+    for driver, pool, device, amounts in holdings(result):
+        if amounts is None:
+            whole.add((driver, pool, device))
+        else:
+            known = shares.get((driver, pool, device), NOTHING)
+            shares[driver, pool, device] = total((known, dict(amounts)))
+    return whole, shares
+
+
+def with_share_ids(result: Allocation, owner: str) -> Allocation:
+    """An allocation with an identifier for each share of a device; `owner`: the claim, for all time."""
+    results = result["devices"]["results"]
+    if not any("consumedCapacity" in item for item in results):
+        return result
+    named = [
+        {**item, SHARE: _share_id(f"{owner} {at}")} if "consumedCapacity" in item else item
+        for at, item in enumerate(results)
+    ]
+    return {**result, "devices": {**result["devices"], "results": named}}
+
+
+def _share_id(text: str) -> str:
+    """A UUID that follows from a text."""
+    digits = sha256(text.encode()).hexdigest()
+    return f"{digits[:8]}-{digits[8:12]}-8{digits[13:16]}-a{digits[17:20]}-{digits[20:32]}"

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from pykai.cache.requests import claim_gpus
+from pykai.cache.claims import claim_gpus
 from pykai.engine.cycle import Cycle
 from pykai.engine.plugin_api import ANY, BindDetails, NodeResourceState, Refusal, Rejection
+from pykai.engine.reasons import Token
 from pykai.engine.trial import Trial
 from pykai.model.pods import PodClass
 from pykai.model.resources import GPU, Column, Mask, Rows
@@ -32,7 +33,7 @@ from pykai.plugins.dra.claims import (
     references,
     unavailable,
 )
-from pykai.plugins.dra.devices import Inventory
+from pykai.plugins.dra.devices import Inventory, TaintRules
 from pykai.plugins.dra.extended import ExtendedDemand, extended_demand, served_names, wanted_names
 from pykai.plugins.dra.ledger import ClaimState, Ledger, open_ledger
 from pykai.plugins.dra.sharing import SharedClaim, Sharing
@@ -48,15 +49,19 @@ class DynamicResources:
     def open(self, cycle: Cycle) -> Session | None:
         return open_session(cycle)
 
+    def concerns(self, pod_class: PodClass) -> bool:
+        """Whether pods of a class may be turned away."""
+        return bool(pod_class.template.claims)
+
     def refuse(self, cycle: Cycle, pod: int) -> Refusal | None:
         claims = cycle.trial.of_class(pod).template.claims
         if not claims:
             return None
         session = cycle.resources.get(Session)
         if session is None:
-            return Refusal(unavailable(cycle.snapshot.pods.title(pod), claims))
+            return Refusal(unavailable(cycle.snapshot.pods.title(pod), claims), token=Token.CLAIM)
         reason = session.refuse(pod)
-        return None if reason is None else Refusal(reason)
+        return None if reason is None else Refusal(reason, token=Token.CLAIM)
 
     def class_key(self, snapshot: Snapshot, pod_class: PodClass) -> Hashable:
         if pod_class.shared or not pod_class.devices or not snapshot.nodes.dra_gpus.any():
@@ -82,7 +87,7 @@ class Gate:
     classes: Mapping[str, Any]
     queue_label: str
     _problems: dict[Key, str | None] = field(default_factory=dict)
-    """Why a claim can be allocated to nobody, once it was asked for."""
+    """Why a claim cannot be allocated at all, once it was asked for."""
 
     def refuse(self, ledger: Ledger, pod: tuple[str, str, str], reference: Reference) -> str | None:
         """Why a pod (title, uid, queue name) cannot have the claim; None where it can."""
@@ -90,31 +95,31 @@ class Gate:
         if reference.key is None:
             namespace = title.split("/", 1)[0]
             return f"failed to get resource claim {namespace}/{reference.name}: the claim has not been created yet"
-        shown = "/".join(reference.key)
         claim = self.claims.get(reference.key)
         if claim is None:
+            shown = "/".join(reference.key)
             return f'failed to get resource claim {shown}: could not find ResourceClaim "{shown}"'
         state = ledger.state(reference.key)
         if uid not in state.users and len(state.users | state.leaving) >= MOST_CONSUMERS:
+            shown = "/".join(reference.key)
             return f"resource claim {shown} has reached its maximum number of consumers ({MOST_CONSUMERS})"
-        if reference.shared and claim_gpus(claim):
-            wrong = self._wrong_queue(claim, title, queue)
-            if wrong is not None:
-                return wrong
+        wrong = self._wrong_queue(claim, title, queue) if reference.shared else None
+        if wrong is not None:
+            return wrong
         if reference.key not in self._problems:
-            self._problems[reference.key] = self._impossible(claim, shown)
+            self._problems[reference.key] = self._impossible(claim, "/".join(reference.key))
         return self._problems[reference.key]
 
     def _wrong_queue(self, claim: ResourceClaim, title: str, queue: str) -> str | None:
         """A GPU claim that pods share belongs to one queue, which its label names."""
         labels = claim.metadata.labels or {}
         label = labels.get(self.queue_label) or labels.get(names.LEGACY_QUEUE_LABEL)
+        if (label and label == queue) or not claim_gpus(claim):
+            return None
         start = f"pod {title} cannot be scheduled: DRA claim {claim.metadata.name} is a shared GPU claim"
         if not label:
             return f"{start} but does not have a queue label ({self.queue_label})"
-        if label != queue:
-            return f"{start} with wrong queue label (expected queue: {queue}, claim queue label: {label})"
-        return None
+        return f"{start} with wrong queue label (expected queue: {queue}, claim queue label: {label})"
 
     def _impossible(self, claim: ResourceClaim, shown: str) -> str | None:
         try:
@@ -139,6 +144,8 @@ class Session(NodeResourceState):
     refusals: Refusals
     references: Mapping[int, tuple[Reference, ...]]
     """By pod row, of pods with claims."""
+    shared: frozenset[Key]
+    """Claims that more than one pod names."""
     served: Mapping[str, str]
     """Extended resource -> device class."""
     _pod_of_class: dict[int, int] = field(default_factory=dict)
@@ -155,8 +162,17 @@ class Session(NodeResourceState):
         pods, gangs = self.trial.snapshot.pods, self.trial.snapshot.gangs
         gang = self.trial.gang[pod]
         who = (pods.title(pod), pods.uids[pod], gangs.objects[gang].spec.queue if gang >= 0 else "")
-        reasons = (self.gate.refuse(self.ledger, who, reference) for reference in self.references.get(pod, ()))
-        return next((reason for reason in reasons if reason is not None), None)
+        for reference in self.references.get(pod, ()):
+            reason = self.gate.refuse(self.ledger, who, reference)
+            if reason is not None:
+                return reason
+        return None
+
+    def alike(self, pod: int) -> Hashable | None:
+        """Pods that may be placed, with claims of their own that ask for the same."""
+        if any(reference.key in self.shared for reference in self.references.get(pod, ())) or self.refuse(pod):
+            return None
+        return self._shape(pod)
 
     def offer(self, pod: int, node: int) -> Offer | str:
         """What the pod's claims get on a node, or why they cannot be had there. Asked again as long as no claim
@@ -187,6 +203,9 @@ class Session(NodeResourceState):
         """Equal for pods that get the same answer on every node; None where a claim is allocated already."""
         signature, c = self.allocator.signature(self.references.get(pod, ())), self.trial.of_class(pod)
         return None if signature is None else (signature, c.row if self.extends(c) else None)
+
+    def may_wait(self) -> bool:
+        return any(self.ledger.leaving.values())
 
     def must_wait(self, pod: int, nodes: Rows) -> Mask | None:
         """Nodes where something that the pod's claims need is still being released."""
@@ -335,18 +354,27 @@ def open_session(cycle: Cycle) -> Session | None:
     if not with_claims and not objects.resource_claims and not any(name in snapshot.space.rows for name in served):
         return None
     pods = snapshot.pods
-    known = {pod: references(pods.objects[pod], trial.of_class(pod).template.claims) for pod in with_claims}
-    inventory = Inventory(objects.resource_slices, snapshot.nodes)
+    known = {pod: references(pods.objects[pod]) for pod in with_claims}
+    rules = TaintRules(objects.device_taint_rules, objects.device_classes)
+    inventory = Inventory(objects.resource_slices, snapshot.nodes, rules)
     ledger = open_ledger(trial.journal, inventory, objects.resource_claims, _going(trial))
     _assume_bind_requests(cycle, ledger, known)
+    shared = _shared_claims(known, objects.resource_claims)
+
+    def gpus_of(key: Key) -> float:
+        return float(claim_gpus(objects.resource_claims[key]))
+
     return Session(
         trial=trial,
         ledger=ledger,
         allocator=AllocatorCache(snapshot, ledger, inventory),
         gate=Gate(objects.resource_claims, objects.device_classes, snapshot.params.queue_label_key),
-        sharing=Sharing(trial, _shared_claims(known, objects.resource_claims)),
+        sharing=Sharing(
+            trial, {key: SharedClaim(users, gpus) for key, users in shared.items() if (gpus := gpus_of(key))}
+        ),
         refusals=Refusals(trial, ledger, inventory.wide_pools),
         references=known,
+        shared=frozenset(shared),
         served=served,
         _pod_of_class={trial.klass[pod]: pod for pod in with_claims},
     )
@@ -365,18 +393,14 @@ def _going(trial: Trial) -> frozenset[str]:
     return frozenset(pods.uids[pod] for pod in np.flatnonzero(pods.status == Status.RELEASING).tolist())
 
 
-def _shared_claims(known: Mapping[int, Iterable[Reference]], claims: Mapping[Key, Any]) -> dict[Key, SharedClaim]:
-    """Claims with GPUs that more than one pod names."""
+def _shared_claims(known: Mapping[int, Iterable[Reference]], claims: Mapping[Key, Any]) -> dict[Key, tuple[int, ...]]:
+    """Claims that more than one pod names, and the pods."""
     users: dict[Key, list[int]] = {}
     for pod, each in known.items():
         for key in {reference.key for reference in each}:
             if key is not None and key in claims:
                 users.setdefault(key, []).append(pod)
-    return {
-        key: SharedClaim(tuple(pods), float(claim_gpus(claims[key])))
-        for key, pods in users.items()
-        if len(pods) > 1 and claim_gpus(claims[key])
-    }
+    return {key: tuple(pods) for key, pods in users.items() if len(pods) > 1}
 
 
 def _assume_bind_requests(cycle: Cycle, ledger: Ledger, known: Mapping[int, Iterable[Reference]]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
-from functools import total_ordering
+from functools import lru_cache, total_ordering
 
 from pykai.objects import units
 
@@ -46,6 +46,12 @@ def normalized(text: str) -> str:
 def _identifier(text: str) -> tuple[bool, int, str]:
     """Numbers compare as numbers and come before words."""
     return (False, int(text), "") if text.isdigit() else (True, 0, text)
+
+
+@lru_cache(maxsize=4096)
+def quantity(amount: str | int | float) -> Quantity:
+    """Kept: thousands of devices have the same few capacities."""
+    return Quantity(amount)
 
 
 @total_ordering

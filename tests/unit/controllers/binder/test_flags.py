@@ -26,6 +26,9 @@ def test_the_defaults_are_those_of_the_settings() -> None:
     assert (made.pace.workers, made.pace.first_seconds, made.pace.longest_seconds) == (10, 1.0, 60.0)
     assert made.plugins == usual.plugins
     assert made.reservations.runtime_class == "nvidia"
+    asked = made.reservations.resources
+    assert set(asked["requests"]) == {"cpu", "memory"}  # not BestEffort, which a node under pressure evicts first
+    assert "cpu" not in asked.get("limits", {})
 
 
 def test_every_flag_reaches_its_setting() -> None:

@@ -10,8 +10,7 @@ import pytest
 
 from pykai.cli import reservation
 from pykai.cli.reservation import ReservationError, hold, on_hollow_nodes, own_pod, visible_device
-from pykai.hollow.nvml import FakeNvml
-from pykai.hollow.shapes import Device, GpuShape, NodeShape, devices
+from pykai.hollow.hollow_node import Device, FakeNvml, GpuShape, NodeShape, shape_devices
 from pykai.kube.api import Object, Patch
 from pykai.kube.errors import Unavailable
 from pykai.kube.memory import MemoryApi
@@ -21,7 +20,7 @@ from tests.unit.controllers.virtual_time import settle
 
 SPACE = names.RESERVATION_NAMESPACE
 REF = POD.ref("r", SPACE)
-ONE = devices(NodeShape("n1", GpuShape(1)))
+ONE = shape_devices(NodeShape("n1", GpuShape(1)))
 
 
 class FailingApi(MemoryApi):
@@ -88,11 +87,11 @@ async def test_a_server_in_trouble_is_asked_again(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("count", [0, 2])
 def test_exactly_one_device_must_be_visible(count: int) -> None:
     with pytest.raises(ReservationError, match=f"found {count} devices, 1 was expected"):
-        visible_device(FakeNvml(devices(NodeShape("n1", GpuShape(count))) if count else ()))
+        visible_device(FakeNvml(shape_devices(NodeShape("n1", GpuShape(count))) if count else ()))
 
 
 def test_the_slices_of_one_device_are_one_device() -> None:
-    slices = devices(NodeShape("n1", GpuShape(1, 23034, "NVIDIA-L4", time_slices=4)))
+    slices = shape_devices(NodeShape("n1", GpuShape(1, 23034, "NVIDIA-L4", time_slices=4)))
     assert visible_device(FakeNvml(slices[:1]))[0] == slices[0].uuid
 
 

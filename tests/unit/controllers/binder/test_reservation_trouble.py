@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 
 from pykai.controllers.binder.device_index import GroupKey
-from pykai.controllers.binder.reservations import reservation_name
+from pykai.controllers.binder.reservations import CONTAINER, described_container, reservation_name
 from pykai.kube.api import Deletion, Object, Patch
 from pykai.kube.errors import Conflict, Forbidden, NotFound, Unavailable
 from pykai.kube.resources import BIND_REQUEST, EVENT, POD
@@ -80,6 +80,40 @@ async def test_a_device_that_never_comes_fails_in_time_and_leaves_nothing() -> N
         )
         assert await world.reservations() == []
         assert labels(await world.now(POD, "p")) == {}
+
+
+async def test_a_reservation_container_that_crashes_fails_with_its_last_words() -> None:
+    async with World() as world:
+        world.kubelets.reserves = False
+        await world.share("p", ["g"])
+        await world.start_binder()
+        await world.settle(1)
+        ended = {"exitCode": 1, "reason": "Error", "message": "INFO start\nno NVML: libnvidia-ml.so.1 not found\n"}
+        crashed = {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": ended}}
+        ref = POD.ref(reservation_name(GroupKey("n1", "g")), RESERVED).sub("status")
+        await world.api.patch(ref, Patch.merge({"status": {"containerStatuses": [{"name": CONTAINER, **crashed}]}}))
+        await world.settle(41)
+        assert (await world.status("p"))["reason"].endswith(
+            f", container {CONTAINER} is waiting: CrashLoopBackOff, "
+            "ended with exit code 1: no NVML: libnvidia-ml.so.1 not found"
+        )
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        ({}, ""),
+        ({"state": {"running": {}}}, ""),
+        (
+            {"state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}},
+            "is waiting: no such image",
+        ),
+        ({"state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}, "ended with exit code 137, OOMKilled"),
+    ],
+)
+def test_the_state_of_a_reservation_container_in_one_line(status: Object, text: str) -> None:
+    described = described_container({"status": {"containerStatuses": [status]}})
+    assert described == (f"container {CONTAINER} {text}" if text else "")
 
 
 async def test_a_kubelet_that_is_still_busy_is_asked_again() -> None:

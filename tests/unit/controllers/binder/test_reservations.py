@@ -277,6 +277,22 @@ async def test_the_same_group_on_another_node_is_another_device() -> None:
         assert [each["spec"]["nodeName"] for each in await world.reservations()] == ["n2"]
 
 
+async def test_a_reservation_stays_when_a_user_removes_the_annotation_of_a_share() -> None:
+    async with World() as world:
+        await world.share("p", ["g"])
+        await world.start_binder()
+        await world.told_devices("p")
+        for request in (await world.api.list(BIND_REQUEST, Object)).items:
+            await world.api.delete(BIND_REQUEST.ref(request["metadata"]["name"], request["metadata"]["namespace"]))
+        note = {"metadata": {"annotations": {names.RECEIVED_RESOURCE_TYPE: None}}}
+        await world.api.patch(POD.ref("p", TEAM), Patch.merge(note))
+        await world.settle()
+        assert len(await world.reservations()) == 1
+        await world.remove("p")
+        await world.settle(1)
+        assert await world.reservations() == []
+
+
 @pytest.mark.parametrize(
     ("scheduler", "received"),
     [("default-scheduler", "Fraction"), (names.SCHEDULER_NAME, ""), ("default-scheduler", "")],

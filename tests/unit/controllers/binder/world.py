@@ -11,7 +11,6 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from pykai.controllers.binder import Binder, BinderSettings, BindRules, ReservationTemplate, read_plugins
-from pykai.controllers.loop import Pace
 from pykai.kube.api import (
     ALL_AT_ONCE,
     AS_SERVER_LIKES,
@@ -31,18 +30,18 @@ from pykai.kube.api import (
 )
 from pykai.kube.backoff import Backoff
 from pykai.kube.errors import NotFound
-from pykai.kube.informer import InformerFactory, SharedInformer
-from pykai.kube.informer import Pace as WatchPace
+from pykai.kube.informer import InformerFactory, InformerOptions, SharedInformer
 from pykai.kube.informer_store import Change
 from pykai.kube.memory import MemoryApi
 from pykai.kube.resources import BIND_REQUEST, CONFIG_MAP, NAMESPACE, NODE, POD
+from pykai.kube.workqueue import Pace
 from pykai.objects import names
 from pykai.objects.crds import manifests
 from tests.unit.controllers.virtual_time import VirtualTime, settle
 
 T = TypeVar("T")
 TEAM = "team"
-QUICK = WatchPace(Backoff(0.002, 0.01), absent_seconds=30.0, short_seconds=0.0)
+QUICK = InformerOptions(Backoff(0.002, 0.01), absent_seconds=30.0, short_seconds=0.0)
 
 
 class KilledError(BaseException):

@@ -9,8 +9,7 @@ from typing import Any
 from pykai.controllers import operator
 from pykai.controllers.operator import OperatorSettings, PodScope, Site, WebhookParts
 from pykai.controllers.operator.components import Endpoint
-from pykai.controllers.operator.config import read_config
-from pykai.controllers.operator.installation import Facts, Installation
+from pykai.controllers.operator.installation import Facts, Installation, read_config
 from pykai.kube.api import Object, Patch, Resource, Selection
 from pykai.kube.resources import CONFIG, NAMESPACE, SHARD
 from tests.unit.controllers.live import DiaryApi, eventually, running

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from pykai.config.fields import FieldError
-from pykai.controllers.loop import Pace
 from pykai.controllers.operator.desired import Programs
 from pykai.controllers.operator.observation import CLUSTER_POLICY, MONITOR, PROMETHEUS
 from pykai.kube.api import Object, Patch
-from pykai.kube.errors import Forbidden, NotFound, TooManyRequests
+from pykai.kube.errors import ApiError, Forbidden, NotFound, TooManyRequests
 from pykai.kube.resources import (
     CONFIG,
     CONFIG_MAP,
@@ -25,12 +24,15 @@ from pykai.kube.resources import (
     MUTATING_WEBHOOK,
     NODE,
     POD,
+    POD_GROUP,
+    QUEUE,
     SECRET,
     SERVICE,
     SERVICE_ACCOUNT,
     SHARD,
     VALIDATING_WEBHOOK,
 )
+from pykai.kube.workqueue import Pace
 from tests.permissive_crd import permissive_crd
 from tests.unit.controllers.live import eventually
 
@@ -84,6 +86,15 @@ async def test_a_change_rolls_out() -> None:
         await bench.configure()
         await bench.settled()
         assert "gpu-sharing-enabled" not in await flags(bench, "admission")
+
+
+async def test_what_somebody_asks_for_does_not_wait_for_events_to_be_collected() -> None:
+    async with operating(gather_seconds=3600.0) as bench:
+        await bench.configure()
+        await bench.settled()
+        await bench.configure(admission={"gpuSharing": True})
+        await bench.settled()
+        assert (await flags(bench, "admission"))["gpu-sharing-enabled"] == "true"
 
 
 async def test_what_is_no_longer_wanted_goes() -> None:
@@ -320,24 +331,49 @@ async def test_refused_writes_are_told_and_tried_again() -> None:
         assert await bench.names(DEPLOYMENT) > {"binder", "admission"}
 
 
+async def _run_deployments(bench: Bench) -> None:
+    for name in await bench.names(DEPLOYMENT):
+        ref = DEPLOYMENT.ref(name, HERE)
+        found = await bench.api.get(ref, Object)
+        status = {
+            "observedGeneration": found["metadata"]["generation"],
+            "updatedReplicas": 1,
+            "conditions": [{"type": "Available", "status": "True"}],
+        }
+        await bench.api.patch(ref.sub("status"), Patch.merge({"status": status}))
+
+
+async def _is_ready(bench: Bench) -> bool:
+    return bool((await bench.conditions())["Ready"]["message"] == "System is ready")
+
+
 async def test_available_follows_the_deployments() -> None:
     async with operating() as bench:
         await bench.configure()
         await bench.settled()
-        for name in await bench.names(DEPLOYMENT):
-            ref = DEPLOYMENT.ref(name, HERE)
-            found = await bench.api.get(ref, Object)
-            status = {
-                "observedGeneration": found["metadata"]["generation"],
-                "updatedReplicas": 1,
-                "conditions": [{"type": "Available", "status": "True"}],
-            }
-            await bench.api.patch(ref.sub("status"), Patch.merge({"status": status}))
+        await _run_deployments(bench)
+        await eventually(partial(_is_ready, bench))
+        checked = [write for write in bench.api.writes if write[2] == "kai-webhook-check"]
+        assert [kind for _, kind, _ in checked] == ["Queue", "PodGroup", "Pod"]
+        for resource in (QUEUE, POD_GROUP, POD):
+            assert not (await bench.api.list(resource, Object)).items
 
-        async def ready() -> bool:
-            return bool((await bench.conditions())["Ready"]["message"] == "System is ready")
 
-        await eventually(ready)
+async def test_the_system_is_ready_when_the_api_server_reaches_its_webhooks() -> None:
+    async with operating() as bench:
+        refused = ApiError('failed calling webhook "queue-validation.kai.scheduler": connection refused')
+        bench.api.refusals["patch", "Queue"] = [refused]
+        bench.api.refusals["patch", "PodGroup"] = [Forbidden("a webhook that refuses has answered")]
+        await bench.configure()
+        await bench.settled()
+        await _run_deployments(bench)
+
+        async def told() -> bool:
+            return "connection refused" in (await bench.conditions())["Available"]["message"]
+
+        await eventually(told)
+        assert not await _is_ready(bench)
+        await eventually(partial(_is_ready, bench))
 
 
 # ------------------------------------------------------------------------------------------------ facts of the cluster

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pykai.config.fields import FieldError
 from pykai.controllers import operator
 from pykai.controllers.operator.installation import MONITOR_KIND, PROMETHEUS_KIND, VPA_KIND, Leader
 
@@ -15,6 +16,7 @@ from .cluster import OWNER, PARTS, SITE, container_of, flags_of, installation, w
 Object = dict[str, Any]
 USUAL = {"pod-grouper", "binder", "queue-controller", "podgroup-controller", "node-scale-adjuster", "admission"}
 HA = {"global": {"replicaCount": 2}}
+BINDER_ACCOUNT = "system:serviceaccount:kai-scheduler:binder"
 
 
 def deployment(name: str, spec: Object | None = None, **facts: Any) -> Object:
@@ -111,6 +113,15 @@ def test_containers_run_the_one_program() -> None:
         "admission": ["kai", "admission"],
         "kai-scheduler-default": ["kai", "scheduler"],
     }
+
+
+def test_probes_allow_a_busy_component_more_than_the_usual_second() -> None:
+    for (kind, name), item in wanted({}, {"default": {}}).items():
+        if kind == "Deployment":
+            container = container_of(item)
+            assert container["readinessProbe"]["timeoutSeconds"] == 5, name
+            alive = container["livenessProbe"]
+            assert (alive["timeoutSeconds"], alive["failureThreshold"]) == (10, 6)
 
 
 @pytest.mark.parametrize(
@@ -227,6 +238,17 @@ def test_a_certificate_of_somebody_else_is_used_and_not_written() -> None:
         ),
         ("admission", {"binder": {"plugins": {"hamicore": {"enabled": True}}}}, {"hami-core-enabled": "true"}),
         ("admission", {"admission": {"webhook": {"targetPort": 9000}}}, {"webhook-addr": "9000"}),
+        ("admission", {}, {"validate-resize-quota": None, "block-upsize-on-bounded-queues": None}),
+        (
+            "admission",
+            {"admission": {"inPlacePodResize": {"validateQuota": False, "blockUpsizeOnBoundedQueues": True}}},
+            {"validate-resize-quota": "false", "block-upsize-on-bounded-queues": "true"},
+        ),
+        (
+            "queue-controller",
+            {"queueController": {"enforceQuotaViolation": "Block"}},
+            {"enforce-quota-violation": "Block"},
+        ),
         ("binder", {}, {"runtime-class-name": "nvidia", "fake-gpu-nodes": None, "leader-elect": None}),
         ("binder", {"binder": {"resourceReservation": {"runtimeClassName": ""}}}, {"runtime-class-name": ""}),
         ("binder", {"binder": {"resourceReservation": {"runtimeClassName": "x"}}}, {"runtime-class-name": "x"}),
@@ -279,7 +301,7 @@ def test_flags(name: str, spec: Object, expected: dict[str, str | None]) -> None
 )
 def test_cdi(spec: Object, facts: bool, enabled: str) -> None:
     plugins = json.loads(flags("binder", spec, cdi=facts)["plugins"])
-    assert plugins["gpusharing"] == {"enabled": True, "priority": 100, "arguments": {"cdiEnabled": enabled}}
+    assert plugins["gpusharing"] == {"enabled": False, "priority": 100, "arguments": {"cdiEnabled": enabled}}
 
 
 def test_binder_plugins() -> None:
@@ -291,6 +313,100 @@ def test_binder_plugins() -> None:
     assert plugins["dynamicresources"] == {"enabled": True, "priority": 200, "arguments": waits}
     assert plugins["hamicore"]["enabled"] is False
     assert plugins["own"] == {"enabled": True, "priority": 0, "arguments": {"a": "b"}}
+
+
+def mode(text: str, **more: Object) -> Object:
+    return {"global": {"gpuSharingMode": text}, **more}
+
+
+ON = {"admission": {"gpuSharing": True}}
+HAMI = {"binder": {"plugins": {"hamicore": {"enabled": True}}}}
+NO_HAMI = {"binder": {"plugins": {"hamicore": {"enabled": False}}}}
+FRACTIONS = {"gpu-sharing-mode": "NvFractions", "binder-service-account-username": BINDER_ACCOUNT}
+SHARING = {"gpu-sharing-enabled": "true"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "plugins", "admission"),
+    [
+        ({}, set(), {}),
+        (ON, {"gpusharing"}, SHARING),
+        (HAMI, {"gpusharing", "hamicore"}, {**SHARING, "hami-core-enabled": "true"}),
+        (mode("Disabled"), set(), {}),
+        (mode("NonMemoryEnforced"), {"gpusharing"}, SHARING),
+        (mode("HamiCore"), {"gpusharing", "hamicore"}, {**SHARING, "hami-core-enabled": "true"}),
+        (mode("HamiCore", **NO_HAMI), {"gpusharing"}, SHARING),
+        (mode("NvFractions"), {"nvfractions"}, FRACTIONS),
+        (mode("NvFractions", **ON), {"gpusharing", "nvfractions"}, {**SHARING, **FRACTIONS}),
+        (mode("Disabled", **ON), {"gpusharing"}, SHARING),
+    ],
+)
+def test_gpu_sharing_modes(spec: Object, plugins: set[str], admission: dict[str, str]) -> None:
+    """What a plugin says itself, and the older switch, go before the mode."""
+    rows = json.loads(flags("binder", spec)["plugins"])
+    assert {name for name in ("gpusharing", "nvfractions", "hamicore") if rows[name]["enabled"]} == plugins
+    said = flags("admission", spec)
+    asked = (*SHARING, *FRACTIONS, "hami-core-enabled")
+    assert {flag: said[flag] for flag in asked if flag in said} == admission
+    scheduler = flags("kai-scheduler-default", spec)
+    assert scheduler.get("gpu-sharing-mode") == admission.get("gpu-sharing-mode")
+
+
+def test_priorities_of_the_plugins_that_share_gpus() -> None:
+    rows = json.loads(flags("binder")["plugins"])
+    assert [rows[name]["priority"] for name in ("gpusharing", "nvfractions", "hamicore")] == [100, 90, 50]
+
+
+@pytest.mark.parametrize("given", [{}, {"gpuFractionRuntimeClassName": "x"}, {"gpuPodRuntimeClassName": "x"}])
+def test_no_runtime_class_where_the_gpu_operator_injects_devices_by_nri(given: Object) -> None:
+    said = flags("admission", {"admission": given}, nri=True)
+    assert (said["gpu-fraction-runtime-class-name"], said.get("gpu-pod-runtime-class-name")) == ("", None)
+
+
+def test_the_service_of_admission_by_another_name() -> None:
+    made = wanted({"admission": {"serviceName": "kai-hooks"}})
+    assert ("Service", "kai-hooks") in made
+    assert ("Service", "admission") not in made
+    hooks = made["ValidatingWebhookConfiguration", "validating-kai-admission"]
+    assert hooks["webhooks"][0]["clientConfig"]["service"]["name"] == "kai-hooks"
+
+
+def test_services_of_schedulers_have_the_label_that_kais_monitors_select() -> None:
+    made = wanted({}, {"default": {}})["Service", "kai-scheduler-default"]
+    assert made["metadata"]["labels"]["app"] == "kai-scheduler-default"
+    assert made["spec"]["selector"]["app"] == "kai-scheduler"
+
+
+def test_limits_of_the_schedulers_requests() -> None:
+    said = flags("kai-scheduler-default", {"scheduler": {"service": {"k8sClientConfig": {"qps": 7, "burst": 70}}}})
+    assert (said["qps"], said["burst"]) == ("7", "70")
+    assert "qps" not in flags("kai-scheduler-default")
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"global": {"fipsOnly": True}}, "spec.global.fipsOnly: there are no images with FIPS cryptography only"),
+        ({"admission": {"serviceName": "A b"}}, "spec.admission.serviceName: 'A b' cannot be the name of a Service"),
+    ],
+)
+def test_what_config_may_not_say(spec: Object, message: str) -> None:
+    with pytest.raises(FieldError) as refused:
+        wanted(spec)
+    assert str(refused.value) == message
+
+
+@pytest.mark.parametrize(
+    ("spec", "reason", "lines"),
+    [
+        (mode("NvFractions"), "x not found", ["Gpu Sharing is not ready. x not found"]),
+        (mode("NvFractions"), "", []),
+        ({}, "x not found", []),
+        (mode("HamiCore"), "x not found", []),
+    ],
+)
+def test_readiness_of_fractions_is_a_dependency(spec: Object, reason: str, lines: list[str]) -> None:
+    assert operator.desired(installation(spec, fractions=reason), {}, PARTS, OWNER).missing == lines
 
 
 def test_fake_gpu_nodes_are_told_to_the_binder() -> None:

@@ -11,11 +11,11 @@ import pytest
 from pykai.cli.component import Process
 from pykai.cli.main import COMMANDS, CommandTable, main
 from pykai.controllers import operator
-from pykai.controllers.loop import Pace
 from pykai.controllers.operator import OperatorSettings
 from pykai.kube.api import Object, Patch
 from pykai.kube.lease import Election, Term
 from pykai.kube.resources import CONFIG, DEPLOYMENT, LEASE, NAMESPACE
+from pykai.kube.workqueue import Pace
 from pykai.objects import names
 from tests.unit.controllers.live import DiaryApi, eventually, running
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pykai.controllers.operator.conditions import (
-    Moment,
+    ObservedAt,
     Presence,
     Standing,
     merged,
@@ -16,8 +16,8 @@ from pykai.controllers.operator.conditions import (
     not_deployed,
     of_standing,
 )
-from pykai.controllers.operator.config import read_config
-from pykai.controllers.operator.observation import ours, uses_cdi
+from pykai.controllers.operator.installation import read_config
+from pykai.controllers.operator.observation import fractions_not_ready, ours, uses_cdi
 from pykai.controllers.operator.prometheus import PrometheusProbe
 from pykai.controllers.operator.writer import agrees, fingerprinted, must_be_made_anew
 from tests.timeouts import TIMEOUT_SECONDS
@@ -99,6 +99,29 @@ def test_cdi_as_the_gpu_operator_says(cdi: Object, version: str, used: bool) -> 
     assert uses_cdi(policy) is used
 
 
+def ready(**row: str) -> list[Object]:
+    return [{"type": "Ready", **row}]
+
+
+@pytest.mark.parametrize(
+    ("conditions", "reason"),
+    [
+        (None, "GpuFractioningConfig default: conditions not found"),
+        ([], "GpuFractioningConfig default: conditions not found"),
+        ([{"type": "Other", "status": "True"}], "GpuFractioningConfig default: Ready condition not found"),
+        (
+            ready(status="False", reason="NoDriver", message="not here"),
+            "Ready=False, reason=NoDriver, message=not here",
+        ),
+        (ready(status="Unknown"), "Ready=Unknown, reason=, message="),
+        (ready(status="True"), ""),
+    ],
+)
+def test_whether_gpus_can_be_shared(conditions: list[Object] | None, reason: str) -> None:
+    status = {} if conditions is None else {"status": {"conditions": conditions}}
+    assert fractions_not_ready({"kind": "GpuFractioningConfig", **status}) == reason
+
+
 # -------------------------------------------------------------------------------------------------------- conditions
 @pytest.mark.parametrize(
     ("standing", "expected"),
@@ -147,15 +170,15 @@ def test_what_conditions_say(standing: Standing, expected: Object) -> None:
 def test_conditions_change_only_when_something_does() -> None:
     rows = [("Ready", True, "ready", "System is ready")]
     other = {"type": "Mine", "status": "True"}
-    first = merged([other], rows, Moment(1, 0.0))
+    first = merged([other], rows, ObservedAt(1, 0.0))
     assert first is not None
     assert first[0] == other
     assert first[1]["lastTransitionTime"] == "1970-01-01T00:00:00Z"
-    assert merged(first, rows, Moment(1, 60.0)) is None
-    again = merged(first, rows, Moment(2, 60.0))
+    assert merged(first, rows, ObservedAt(1, 60.0)) is None
+    again = merged(first, rows, ObservedAt(2, 60.0))
     assert again is not None
     assert (again[1]["observedGeneration"], again[1]["lastTransitionTime"]) == (2, "1970-01-01T00:00:00Z")
-    turned = merged(first, [("Ready", False, "not_ready", "no")], Moment(1, 60.0))
+    turned = merged(first, [("Ready", False, "not_ready", "no")], ObservedAt(1, 60.0))
     assert turned is not None
     assert turned[1]["lastTransitionTime"] == "1970-01-01T00:01:00Z"
 

@@ -9,7 +9,7 @@ import yaml
 
 from pykai.config import scheduler as scheduler_file
 from pykai.config.fields import FieldError
-from pykai.controllers.operator.config import read_shard
+from pykai.controllers.operator.installation import read_shard
 from pykai.controllers.operator.shards import scheduler_config, scheduler_config_text
 from pykai.plugins import registry
 
@@ -22,6 +22,7 @@ BINPACK = [
     "nodeavailability",
     "resourcetype",
     "podaffinity",
+    "preferences",
     "elastic",
     "kubeflow",
     "ray",
@@ -32,6 +33,7 @@ BINPACK = [
     "minruntime",
     "topology",
     "snapshot",
+    "backgroundpods",
     "sg-nodelocalgreedy",
     "sg-multinodegang",
     "gpupack",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pykai.config.fields import FieldError
-from pykai.controllers.operator.config import read_config, read_shard, with_defaults
+from pykai.controllers.operator.installation import read_config, read_shard, with_defaults
 
 SCHEMA = {
     "properties": {

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from pykai.controllers.operator import upgrade
-from pykai.controllers.operator.upgrade import KUEUE, MIGRATED_FROM
+from pykai.controllers.operator.installation import KUEUE, MIGRATED_FROM, topologies
 from pykai.kube.api import Object, Patch, Ref
-from pykai.kube.definitions import define
 from pykai.kube.errors import Timeout
 from pykai.kube.memory import MemoryApi
+from pykai.kube.operations import define
 from pykai.kube.resources import CRD, QUEUE, TOPOLOGY
 from pykai.objects.crds import manifests
 from tests.permissive_crd import permissive_crd
@@ -49,14 +48,14 @@ async def test_topologies_of_kueue_are_copied_once() -> None:
     for name in ("ours", "theirs"):
         await api.create(KUEUE, {"metadata": {"name": name}, "spec": {"levels": levels}})
     await api.create(TOPOLOGY, {"metadata": {"name": "ours"}, "spec": {"levels": levels[:1]}})
-    assert await upgrade.topologies(api) == ["theirs"]
+    assert await topologies(api) == ["theirs"]
     copy = await api.get(TOPOLOGY.ref("theirs"), Object)
     assert copy["spec"]["levels"] == levels
     assert copy["metadata"]["annotations"] == {MIGRATED_FROM: "kueue.x-k8s.io"}
     kept = await api.get(TOPOLOGY.ref("ours"), Object)
     assert kept["spec"]["levels"] == levels[:1]
-    assert await upgrade.topologies(api) == []
+    assert await topologies(api) == []
 
 
 async def test_without_kueue_there_is_nothing_to_copy() -> None:
-    assert await upgrade.topologies(MemoryApi(time.time, manifests())) == []
+    assert await topologies(MemoryApi(time.time, manifests())) == []

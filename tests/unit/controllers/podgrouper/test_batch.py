@@ -18,8 +18,31 @@ def test_job_is_one_group(annotations: Object, minimum: int) -> None:
 
 @pytest.mark.parametrize("value", ["three", "", "1.5", "0", "-1", "2147483648", "１"])
 def test_job_refuses_a_bad_minimum(value: str) -> None:
-    with pytest.raises(GroupingError, match="invalid min-member annotation value"):
+    with pytest.raises(GroupingError, match=r"invalid kai.scheduler/batch-min-member annotation on Job: "):
         grouped(obj("batch/v1", "Job", annotations={MIN: value}), pod())
+
+
+@pytest.mark.parametrize("value", ["0", "-3"])
+def test_a_minimum_is_at_least_one(value: str) -> None:
+    with pytest.raises(GroupingError, match=rf"annotation on Deployment: value {value} must be >= 1"):
+        grouped(obj("apps/v1", "Deployment", annotations={MIN: value}), pod())
+
+
+@pytest.mark.parametrize(("api", "kind"), [("apps/v1", "Deployment"), ("apps/v1", "ReplicaSet"), ("x/v1", "Thing")])
+def test_replicas_start_as_many_together_as_the_owner_asks(api: str, kind: str) -> None:
+    assert grouped(obj(api, kind, annotations={MIN: "3"}), pod()).min_member == 3
+    assert grouped(obj(api, kind), pod(annotations={MIN: "3"})).min_member == 1
+
+
+@pytest.mark.parametrize(("policy", "shown"), [("OrderedReady", "OrderedReady"), (None, "OrderedReady .default.")])
+def test_a_stateful_set_that_starts_pods_in_order_is_no_gang(policy: str | None, shown: str) -> None:
+    def stateful_set(minimum: str, policy: str | None) -> Object:
+        return obj("apps/v1", "StatefulSet", annotations={MIN: minimum}, spec={"podManagementPolicy": policy})
+
+    assert grouped(stateful_set("3", "Parallel"), pod()).min_member == 3
+    assert grouped(stateful_set("1", policy), pod()).min_member == 1
+    with pytest.raises(GroupingError, match=f"StatefulSet ns/w requires .*: Parallel, found {shown}"):
+        grouped(stateful_set("2", policy), pod())
 
 
 @pytest.mark.parametrize(("search", "name", "minimum"), [(True, "pg-job-abc-u-job", 1), (False, "pg-job-u-job", 3)])

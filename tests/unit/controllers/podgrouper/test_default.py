@@ -247,11 +247,95 @@ def test_most_kinds_read_wishes_on_the_top_owner_alone() -> None:
         assert chained(near, obj(api, kind)).preemptibility == expected
 
 
-def test_deployment_pods_stand_alone() -> None:
-    top = obj("apps/v1", "Deployment", labels={QUEUE: "q"}, annotations={"kai.scheduler/topology": "net"})
-    spec = grouped(top, pod("p-1"))
+SELECTOR = {"matchLabels": {"app": "w"}, "matchExpressions": [{"key": "old", "operator": "DoesNotExist"}]}
+
+
+def deployment(selector: Object | None = None) -> Object:
+    return obj(
+        "apps/v1",
+        "Deployment",
+        labels={QUEUE: "q"},
+        annotations={"kai.scheduler/topology": "net"},
+        spec={"selector": SELECTOR if selector is None else selector},
+    )
+
+
+def replica(name: str, group: str, **labels: str) -> Object:
+    return pod(name, labels={"app": "w", **labels}, annotations={"pod-group-name": group} if group else {})
+
+
+def owned_group(name: str, kind: str) -> Object:
+    owners = [{"apiVersion": "x", "kind": kind, "name": "o", "uid": "o"}] if kind else []
+    return obj("scheduling.run.ai/v2alpha2", "PodGroup", name, owners=owners)
+
+
+def test_a_deployment_is_one_group() -> None:
+    spec = grouped(deployment(), pod("p-1"))
+    assert (spec.name, spec.owner["kind"], spec.owner["name"]) == ("pg-w-u-w", "Deployment", "w")
+    assert (spec.queue, spec.topology.name, spec.min_member) == ("q", "net", 1)
+
+
+def test_deployment_pods_stand_alone_by_setting() -> None:
+    spec = grouped(deployment(), pod("p-1"), settings=GroupingSettings(deployment_gang=False))
     assert (spec.name, spec.owner["kind"], spec.owner["name"]) == ("pg-p-1-u-p-1", "Pod", "p-1")
     assert (spec.queue, spec.topology.name, spec.min_member) == ("q", "net", 1)
+
+
+@pytest.mark.parametrize(
+    ("others", "alone"),
+    [
+        ((), False),
+        ((replica("a", ""), replica("b", "")), False),
+        ((replica("a", "one"), replica("b", "two")), True),
+        ((replica("a", "one"), replica("b", "one"), replica("c", "two")), False),
+        ((replica("a", "one"), replica("b", "two", old="yes")), False),
+        ((replica("a", "one"),), False),
+        ((replica("a", "one"), owned_group("one", "Pod")), True),
+        ((replica("a", "one"), owned_group("one", "Deployment")), False),
+        ((replica("a", "one"), replica("b", "two"), owned_group("pg-w-u-w", "Deployment")), False),
+    ],
+)
+def test_a_deployment_whose_pods_have_groups_of_their_own_keeps_them(others: tuple[Object, ...], alone: bool) -> None:
+    spec = grouped(deployment(), pod("p-1"), *others)
+    assert spec.name == ("pg-p-1-u-p-1" if alone else "pg-w-u-w")
+
+
+def test_a_deployment_that_selects_everything_is_one_group() -> None:
+    assert grouped(deployment({}), pod("p-1"), replica("a", "one"), replica("b", "two")).name == "pg-w-u-w"
+
+
+@pytest.mark.parametrize(("kind", "shown"), [("Job", "Job"), ("", "nothing")])
+def test_a_deployment_whose_pod_is_in_a_foreign_group_is_refused(kind: str, shown: str) -> None:
+    with pytest.raises(ValueError, match=f"unable to determine gang behavior for deployment ns/w: .* owned by {shown}"):
+        grouped(deployment(), pod("p-1"), replica("a", "one"), owned_group("one", kind))
+    with pytest.raises(ValueError, match=r"spec.selector of Deployment ns/w: "):
+        grouped(deployment({"matchLabels": ["app"]}), pod("p-1"))
+
+
+@pytest.mark.parametrize(
+    ("on_workload", "on_pod", "expected"),
+    [
+        (None, None, None),
+        ("true", "false", True),
+        (None, "false", False),
+        ("no", "false", False),
+        ("False", None, None),
+    ],
+)
+def test_whether_pods_may_be_moved(on_workload: str | None, on_pod: str | None, expected: bool | None) -> None:
+    def annotations(value: str | None) -> Object:
+        return {} if value is None else {"kai.scheduler/safe-to-consolidate": value}
+
+    top = obj("x/v1", "Thing", annotations=annotations(on_workload))
+    assert grouped(top, pod(annotations=annotations(on_pod))).safe_to_consolidate is expected
+
+
+def test_a_workload_runner_is_grouped_as_the_workload_inside() -> None:
+    runner = obj("run.ai/v1alpha1", "WorkloadRunner", "runner", labels={QUEUE: "q"})
+    inner = obj("kubeflow.org/v1", "PyTorchJob", "job", spec={"pytorchReplicaSpecs": {"Worker": {"replicas": 4}}})
+    work = Workload(runner, pod(), (inner, runner), GroupingSettings(), Memory(inner))
+    spec = group_workload(work)
+    assert (spec.name, spec.queue, spec.min_member) == ("pg-job-u-job", "q", 4)
 
 
 def test_spark_pods_share_the_group_of_their_application() -> None:

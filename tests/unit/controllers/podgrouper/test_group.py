@@ -112,7 +112,7 @@ def test_any_version_of_a_run_ai_workload_wraps() -> None:
     wrapper = obj("run.ai/v99", "InferenceWorkload", "inf", labels={QUEUE: "test"})
     deployment = obj("apps/v1", "Deployment", "d", owners=[ref(wrapper)])
     spec = group_of_pod(pod(owners=[ref(deployment)]), Memory(wrapper, deployment), GroupingSettings())
-    assert (spec.name, spec.queue, spec.priority_class) == ("pg-p-u-p", "test", "inference")
+    assert (spec.name, spec.queue, spec.priority_class) == ("pg-d-u-d", "test", "inference")
 
 
 def test_wishes_between_pod_and_inner_workload_count_for_kinds_that_read_all_owners() -> None:
@@ -153,7 +153,7 @@ def test_unreadable_wishes_are_told() -> None:
     work = found_workload(member, Memory(owner), GroupingSettings(kind_defaults=("ns", "gone")))
     lines = ignored_settings(work)
     assert [line.partition(":")[0] for line in lines[:3]] == ["Thing ns/t", "Pod ns/p", "Pod ns/p"]
-    assert "expected preemptible or non-preemptible" in lines[0]
+    assert "expected preemptible, semi-preemptible or non-preemptible" in lines[0]
     assert "ConfigMap ns/gone does not exist" in lines[3]
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from pykai.controllers.podgrouper.grouper import PodGrouper, PodGrouperSettings, run
+from pykai.controllers.podgrouper.rules.workload import GroupingSettings
 from pykai.kube.api import Object, Patch, Resource
 from pykai.kube.errors import AlreadyExists, Forbidden, NotFound, Unavailable
 from pykai.kube.memory import MemoryApi
-from pykai.kube.resources import CRD, EVENT, NAMESPACE, POD, POD_GROUP, REPLICA_SET
+from pykai.kube.operations import bind
+from pykai.kube.resources import CRD, EVENT, NAMESPACE, POD, POD_GROUP, REPLICA_SET, SCHEDULING_GROUP
 from pykai.objects import names
 from tests.permissive_crd import permissive_crd
 from tests.unit.controllers.live import (
@@ -131,18 +134,20 @@ async def test_pods_that_were_there_before_are_grouped_and_ready_means_they_were
 
 
 @in_virtual_time
-async def test_a_deployments_pods_are_grouped_one_by_one(api: DiaryApi) -> None:
+@pytest.mark.parametrize("together", [True, False])
+async def test_a_deployments_pods_share_a_group_or_have_one_each(api: DiaryApi, together: bool) -> None:
     deployment = await api.create(
         Resource("apps", "v1", "deployments", "Deployment"),
         {"metadata": {"name": "d", "namespace": "default", "labels": {names.QUEUE_LABEL: "web"}}, "spec": _template()},
     )
     metadata = {"name": "d-1", "namespace": "default", "ownerReferences": owned_by(deployment)}
     replica_set = await api.create(REPLICA_SET, {"metadata": metadata, "spec": _template()})
-    async with running(api, run, PodGrouperSettings()):
+    async with running(api, run, PodGrouperSettings(GroupingSettings(deployment_gang=together))):
         for name in ("a", "b"):
-            await make_pod(api, name, ownerReferences=owned_by(replica_set))
+            await make_pod(api, name, labels={"app": "d"}, ownerReferences=owned_by(replica_set))
         one, two = await grouped(api, "a"), await grouped(api, "b")
-        assert one["metadata"]["uid"] != two["metadata"]["uid"]
+        assert (one["metadata"]["uid"] == two["metadata"]["uid"]) == together
+        assert one["metadata"]["ownerReferences"][0]["kind"] == ("Deployment" if together else "Pod")
         assert (one["spec"]["queue"], one["spec"]["priorityClassName"]) == ("web", "inference")
 
 
@@ -198,7 +203,7 @@ async def test_kinds_that_are_not_installed_cost_nothing(api: DiaryApi, monkeypa
     monkeypatch.setattr("pykai.controllers.podgrouper.grouper.FIRST_SECONDS", 0.01)
     owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "t", "uid": "1"}
     async with running(api, run, PodGrouperSettings()):
-        followed = {"Pod", "PodGroup", "PriorityClass", "Karta", "CustomResourceDefinition"}
+        followed = {"Pod", "PodGroup", "CompositePodGroup", "PriorityClass", "Karta", "CustomResourceDefinition"}
         assert set(api.lists) == followed, "no workload kind is followed, installed or not"
         api.lists.clear()
         for number in range(20):
@@ -318,7 +323,7 @@ async def test_a_workload_with_an_error_is_tried_again_once_it_is_mended(api: Di
     job = await make_job(api, "j", annotations={names.BATCH_MIN_MEMBER: "many"})
     async with running(api, run, PodGrouperSettings()):
         await make_pod(api, "p", ownerReferences=owned_by(job))
-        assert "invalid min-member" in (await eventually(lambda: events(api)))[0]
+        assert "batch-min-member annotation on Job" in (await eventually(lambda: events(api)))[0]
         ref = Resource("batch", "v1", "jobs", "Job").ref("j", "default")
         await api.patch(ref, Patch.merge({"metadata": {"annotations": {names.BATCH_MIN_MEMBER: "3"}}}))
         assert (await grouped(api, "p"))["spec"]["minMember"] == 3
@@ -358,3 +363,39 @@ def _karta() -> Object:
             "optimizationInstructions": {"gangScheduling": gang},
         },
     }
+
+
+@in_virtual_time
+async def test_a_scheduling_group_of_kubernetes_is_followed_and_told_what_became_of_it(api: DiaryApi) -> None:
+    ref, gang = SCHEDULING_GROUP.ref("workers", "default"), {"schedulingPolicy": {"gang": {"minCount": 2}}}
+
+    async def minimum() -> int:
+        found = await api.get(POD_GROUP.ref("workers", "default"), Object)
+        return int(found["spec"]["minMember"])
+
+    async def condition() -> tuple[str, str, str] | None:
+        conditions = ((await api.get(ref, Object)).get("status") or {}).get("conditions") or []
+        return next(((each["status"], each["reason"], each["message"]) for each in conditions), None)
+
+    async with running(api, run, PodGrouperSettings()):
+        for name in ("a", "b"):
+            await make_pod(api, name, spec={"schedulingGroup": {"podGroupName": "workers"}})
+        await settled(api)
+        assert await group_name(api, "a") is None, "its scheduling group does not exist yet"
+        await api.create(SCHEDULING_GROUP, {"metadata": {"name": "workers", "namespace": "default"}, "spec": gang})
+        assert (await grouped(api, "a"))["spec"]["minMember"] == 2
+
+        await api.patch(ref, Patch.merge({"spec": {"schedulingPolicy": {"gang": {"minCount": 1}}}}))
+        await eventually(lambda: _is(minimum, 1))
+
+        waits = {"type": names.UNSCHEDULABLE_ON_POOL, "nodePool": "default", "message": "no room", "transitionID": "1"}
+        body = Patch.merge({"status": {"schedulingConditions": [waits]}})
+        await api.patch(POD_GROUP.ref("workers", "default").sub("status"), body)
+        await eventually(lambda: _is(condition, ("False", "Unschedulable", "no room")))
+
+        await bind(api, POD.ref("a", "default"), "node")
+        await eventually(lambda: _is(condition, ("True", "Scheduled", "1 pods have a node")))
+
+
+async def _is(read: Callable[[], Awaitable[object]], value: object) -> bool:
+    return await read() == value

@@ -9,7 +9,7 @@ import pytest
 from pykai.controllers.podgrouper.grouper import PodGrouperSettings, run
 from pykai.kube.api import Object, Patch
 from pykai.kube.errors import Unavailable
-from pykai.kube.pods import bind
+from pykai.kube.operations import bind
 from pykai.kube.resources import POD, POD_GROUP
 from pykai.objects import names
 from tests.unit.controllers.live import (

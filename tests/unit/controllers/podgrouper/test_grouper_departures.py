@@ -137,3 +137,19 @@ async def test_a_pod_that_returns_under_its_name_is_a_new_member(api: DiaryApi) 
         await make_pod(api, "p", **prioritised(job, "inference"))
         await in_a_while()
         assert await priority(api) == "inference"
+
+
+@in_virtual_time
+async def test_an_edited_group_gets_its_shape_back(api: DiaryApi) -> None:
+    job = await make_job(api, "j", annotations={names.BATCH_MIN_MEMBER: "2"})
+    async with running(api, run, PodGrouperSettings()):
+        for name in ("p", "q"):
+            await make_pod(api, name, ownerReferences=owned_by(job))
+        await in_a_while()
+        (group,) = await groups(api)
+        edit = {"minMember": 7, "queue": "another"}
+        await api.patch(POD_GROUP.ref(group["metadata"]["name"], "default"), Patch.merge({"spec": edit}))
+        await in_a_while()
+        (group,) = await groups(api)
+        assert group["spec"]["minMember"] == 2
+        assert group["spec"]["queue"] == "another", "the queue is the user's to choose"

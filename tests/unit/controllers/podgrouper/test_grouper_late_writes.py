@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
 
 import pytest
 
 from pykai.controllers.podgrouper.assignments import GroupWriter
 from pykai.controllers.podgrouper.grouper import PodGrouperSettings, run
 from pykai.controllers.podgrouper.rules.workload import GroupingSettings, GroupSpec
-from pykai.kube.api import Deletion, Object, Patch, Ref
-from pykai.kube.errors import Unavailable
+from pykai.kube.api import Deletion, Object, Patch, Ref, Resource, WatchEvent
+from pykai.kube.errors import Gone, Unavailable
 from pykai.kube.informer import InformerFactory
 from pykai.kube.resources import POD, POD_GROUP
 from pykai.objects import kinds, names
+from pykai.simulate import loop
 from tests.unit.controllers.live import DiaryApi, make_job, make_pod, make_priority_classes, owned_by, running
 from tests.virtual_loop import in_virtual_time
 
@@ -35,6 +39,36 @@ async def group_name(api: DiaryApi) -> str | None:
 
 async def groups(api: DiaryApi) -> list[str]:
     return [group["metadata"]["name"] for group in (await api.list(POD_GROUP, Object)).items]
+
+
+class CompactedApi(DiaryApi):
+    """Its watch of PodGroups shows none while `hidden`, and is compacted after a while."""
+
+    hidden = False
+
+    async def watch(self, resource: Resource, *rest: Any, **more: Any) -> AsyncGenerator[WatchEvent[Any], None]:
+        async with aclosing(super().watch(resource, *rest, **more)) as events:
+            async for event in events:
+                if self.hidden and resource == POD_GROUP:
+                    await asyncio.sleep(A_WHILE / 2)
+                    raise Gone("too old resource version")
+                yield event
+
+
+def test_a_group_that_is_deleted_before_the_watch_shows_it_is_written_again() -> None:
+    async def story() -> None:
+        api = CompactedApi()
+        await make_priority_classes(api)
+        async with running(api, run, PodGrouperSettings()):
+            api.hidden = True
+            await make_pod(api, "p")
+            await asyncio.sleep(1.0)
+            [name] = await groups(api)
+            await api.delete(POD_GROUP.ref(name, "default"))
+            await asyncio.sleep(A_WHILE)
+            assert await groups(api) == [name]
+
+    loop.run(story())
 
 
 @in_virtual_time

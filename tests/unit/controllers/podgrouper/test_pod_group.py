@@ -127,6 +127,18 @@ def test_a_topology_somebody_set_stays_unless_the_workload_names_one(
     assert keeping_decisions(groups[0], groups[1], GroupingSettings())["spec"]["topologyConstraint"] == kept
 
 
+def test_a_topology_that_the_system_chose_stays() -> None:
+    old = pod_group(spec(topology=Topology("net", preferred="rack"), annotations={"topology.kai/source": "system"}))
+    new = pod_group(spec(topology=Topology("net", required="zone")))
+    kept = keeping_decisions(new, old, GroupingSettings())["spec"]["topologyConstraint"]
+    assert kept == {"topology": "net", "preferredTopologyLevel": "rack"}
+
+
+@pytest.mark.parametrize("safe", [True, False, None])
+def test_whether_pods_may_be_moved_is_written_where_it_is_stated(safe: bool | None) -> None:
+    assert pod_group(spec(safe_to_consolidate=safe))["spec"].get("safeToConsolidate") is safe
+
+
 def test_merging_adds_metadata_and_replaces_the_rest() -> None:
     old = pod_group(spec(labels={"a": "old", "b": "old"}, annotations={"c": "old"}))
     old["metadata"]["resourceVersion"] = "7"

@@ -30,12 +30,37 @@ def annotated(**wishes: str) -> Object:
         ({}, 0),
         ({"replicas": 3, "suspend": True}, 0),
         ({"replicas": 1, "minReplicas": 2, "suspend": True}, 0),
+        ({"replicas": 3, "minReplicas": 1, "suspended": True}, 0),
+        ({"replicas": 3, "suspend": False, "suspended": True}, 0),
+        ({"replicas": 3, "suspend": False, "suspended": False}, 3),
     ],
 )
 def test_worker_group_size(group: Object, size: int) -> None:
     spec = grouped(cluster(group), pod())
     assert spec.min_member == 1 + size
     assert tree(spec) == [("headgroup", "", 1)] + ([("worker-group-0", "", size)] if size else [])
+
+
+@pytest.mark.parametrize("key", ["suspend", "suspended"])
+def test_suspended_is_yes_or_no(key: str) -> None:
+    with pytest.raises(GroupingError, match=f"worker group worker-group-0: {key} must be true or false, found 'yes'"):
+        grouped(cluster({"replicas": 1, key: "yes"}), pod())
+
+
+@pytest.mark.parametrize(
+    ("autoscaling", "group", "size"),
+    [
+        (True, {"minReplicas": 0}, 0),
+        (True, {}, 0),
+        (True, {"minReplicas": 2, "numOfHosts": 2}, 4),
+        (False, {"minReplicas": 0}, 5),
+        (None, {"minReplicas": 0, "numOfHosts": 2}, 10),
+    ],
+)
+def test_a_group_that_ray_scales_waits_for_its_least_number(autoscaling: bool, group: Object, size: int) -> None:
+    top = cluster({"replicas": 5, **group})
+    top["spec"]["enableInTreeAutoscaling"] = autoscaling
+    assert tree(grouped(top, pod())) == [("headgroup", "", 1), ("worker-group-0", "", size)]
 
 
 def test_unnamed_groups_are_named_by_position() -> None:

@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 
 from pykai.engine.journal import Journal
+from pykai.objects import kinds
+from pykai.objects.units import parse_quantity
 from pykai.plugins.dra.allocator import Candidates, Site, allocate
 from pykai.plugins.dra.allocator_cache import AllocatorCache
 from pykai.plugins.dra.claims import Reference, claim_demand
-from pykai.plugins.dra.devices import Inventory
+from pykai.plugins.dra.devices import Inventory, TaintRules, consumption
 from pykai.plugins.dra.ledger import open_ledger
+from tests.builders import as_kind
 from tests.unit.plugins.dra.dra_objects import (
     CLASS,
     DRIVER,
@@ -29,11 +32,12 @@ from tests.unit.plugins.small_clusters import cycle, node
 HERE = {"nodeName": "n"}
 
 
-def offer(claims: list[Any], slices: list[Any], classes: list[Any] | None = None, **labels: str) -> list[str] | str:
-    """The devices that the unallocated claims get on node n, or why they get none."""
-    objects = [node("n", labels), *claims, *slices, *(classes or [device_class()])]
+def offer(claims: list[Any], others: list[Any], classes: list[Any] | None = None, **labels: str) -> list[str] | str:
+    """The devices that the unallocated claims get on node n, or why they get none; `others`: slices and taint rules."""
+    objects = [node("n", labels), *claims, *others, *(classes or [device_class()])]
     snapshot = cycle(objects, ()).snapshot
-    inventory = Inventory(snapshot.objects.resource_slices, snapshot.nodes)
+    rules = TaintRules(snapshot.objects.device_taint_rules, snapshot.objects.device_classes)
+    inventory = Inventory(snapshot.objects.resource_slices, snapshot.nodes, rules)
     ledger = open_ledger(Journal(), inventory, snapshot.objects.resource_claims, frozenset())
     desk = AllocatorCache(snapshot, ledger, inventory)
     wanted = [Reference(c.metadata.name, ("ns", c.metadata.name), True) for c in claims if c.status is None]
@@ -254,6 +258,78 @@ def test_partitions_draw_on_common_counters() -> None:
     in_use = claim("b", status=allocated("n", "half-0"))
     assert offer([claim("a"), in_use], [pool]) == ["n/half-1"]
     assert offer([claim("a", request(count=2)), in_use], [pool]) == NONE
+
+
+VALUES = {"default": "4Gi", "validValues": ["4Gi", "8Gi"]}
+RANGE = {"default": "3Gi", "validRange": {"min": "2Gi", "max": "8Gi", "step": "3Gi"}}
+
+
+@pytest.mark.parametrize(
+    ("policy", "wanted", "expected"),
+    [
+        (None, None, "10Gi"),
+        (None, "3Gi", "3Gi"),
+        (None, "11Gi", None),
+        ({"default": "2Gi"}, None, "2Gi"),
+        (VALUES, None, "4Gi"),
+        (VALUES, "1Gi", "4Gi"),
+        (VALUES, "5Gi", "8Gi"),
+        (VALUES, "9Gi", None),
+        (RANGE, None, "3Gi"),
+        (RANGE, "1Gi", "2Gi"),
+        (RANGE, "2Gi", "2Gi"),
+        (RANGE, "3Gi", "5Gi"),
+        (RANGE, "6Gi", "8Gi"),
+        (RANGE, "9Gi", None),
+    ],
+)
+def test_requests_are_rounded_up_to_what_the_policy_allows(policy: Any, wanted: Any, expected: Any) -> None:
+    stated = {"value": "10Gi"} | ({"requestPolicy": policy} if policy else {})
+    pool = devices_slice(HERE, [device("0", {"allowMultipleAllocations": True, "capacity": {"mem": stated}})])
+    (found,) = Inventory([pool], cycle([node("n")], ()).snapshot.nodes).devices(0)
+    asked = {} if wanted is None else {"mem": parse_quantity(wanted)}
+    assert consumption(found, asked) == (None if expected is None else {"mem": parse_quantity(expected)})
+
+
+def test_one_request_may_have_a_shared_device_twice_unless_it_wants_distinct_ones() -> None:
+    fields = {"allowMultipleAllocations": True, "capacity": {"mem": {"value": "10Gi"}}}
+    pool = devices_slice(HERE, [device("0", fields, idx=0), device("1", fields, idx=1)])
+    asked = request(count=2, capacity={"requests": {"mem": "4Gi"}})
+    assert offer([claim("a", asked)], [pool]) == ["n/0", "n/0"]
+    distinct = [{"distinctAttribute": f"{DRIVER}/idx"}]
+    assert offer([claim("a", asked, constraints=distinct)], [pool]) == ["n/0", "n/1"]
+    assert offer([claim("a", {**asked, "exactly": {**asked["exactly"], "count": 5}})], [pool]) == NONE
+    shared_only = request(selectors=[{"cel": {"expression": "device.allowMultipleAllocations"}}])
+    assert offer([claim("a", shared_only)], [gpus("n", 1)]) == NONE
+    assert offer([claim("a", shared_only)], [pool]) == ["n/0"]
+
+
+@pytest.mark.parametrize(
+    ("selector", "effect", "expected"),
+    [
+        ({"driver": DRIVER, "pool": "n", "device": "0"}, "NoSchedule", ["n/1"]),
+        ({"device": "0"}, "NoExecute", ["n/1"]),
+        ({"device": "0"}, "None", ["n/0"]),
+        ({"pool": "other"}, "NoSchedule", ["n/0"]),
+        ({"driver": DRIVER}, "NoSchedule", NONE),
+        ({}, "NoSchedule", NONE),
+        (None, "NoSchedule", ["n/0"]),
+        ({"selectors": expression("idx == 0")}, "NoSchedule", ["n/1"]),
+        ({"selectors": expression("missing == 0")}, "NoSchedule", ["n/0"]),
+        ({"deviceClassName": "odd"}, "NoSchedule", ["n/0"]),
+        ({"deviceClassName": "odd", "device": "1"}, "NoSchedule", ["n/0"]),
+        ({"deviceClassName": "nobody's"}, "NoSchedule", ["n/0"]),
+    ],
+)
+def test_a_device_taint_rule_taints_what_it_selects(selector: Any, effect: str, expected: Any) -> None:
+    taint = {"taint": {"key": "broken", "effect": effect}}
+    spec = taint if selector is None else {"deviceSelector": selector, **taint}
+    rule = as_kind(kinds.DeviceTaintRule, {"metadata": {"name": "r"}, "spec": spec})
+    pool = devices_slice(HERE, [device("0", idx=0), device("1", idx=1)])
+    classes = [device_class(), device_class("odd", f'device.attributes["{DRIVER}"].idx == 1')]
+    assert offer([claim("a")], [pool, rule], classes) == expected
+    tolerant = request(tolerations=[{"key": "broken", "operator": "Exists"}])
+    assert offer([claim("a", tolerant)], [pool, rule], classes) == ["n/0"]
 
 
 def test_counters_are_drawn_on_from_other_nodes_too() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 from msgspec import structs
@@ -130,8 +131,10 @@ def test_an_evicted_pod_makes_room_and_can_come_back() -> None:
                    claim("a"), claiming("p", "a"))  # fmt: skip
     p, mark = row(of, "p"), of.trial.mark()
     assert session(of).reject(p, 0) == "cannot allocate all DRA claims on node(s)"
+    assert not session(of).may_wait()
     v = supposed_evicted(of, "v")
     assert session(of).reject(p, 0) is None
+    assert session(of).may_wait()
     assert of.resources.must_wait(p, 0)
     assert of.resources.unchanged(v, 0)
     of.trial.place(p, 0, wait=True)
@@ -354,6 +357,86 @@ def test_generated_claims(template: str, statuses: list[Fields], complaint: str 
         assert reason(of, "p") == complaint
 
 
+# ------------------------------------------------------------------------------------------------------ shared capacity
+def card(bandwidth: str = "10G") -> Any:
+    """A network card of node n that several claims may share, and its class."""
+    fields = {"allowMultipleAllocations": True, "capacity": {"bandwidth": {"value": bandwidth}}}
+    return [devices_slice({"nodeName": "n"}, [device("eth0", fields)], driver=NIC), device_class("nic")]
+
+
+def part(bandwidth: str) -> Any:
+    wanted = {"capacity": {"requests": {"bandwidth": bandwidth}}} if bandwidth else {}
+    return {"name": "r", "exactly": {"deviceClassName": "nic", **wanted}}
+
+
+def share(bandwidth: str, holder: str) -> Any:
+    result: Fields = {"request": "r", "driver": NIC, "pool": "n", "device": "eth0", "shareID": holder}
+    result |= {"consumedCapacity": {"bandwidth": bandwidth}}
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}
+    return {
+        "allocation": {"devices": {"results": [result]}, "nodeSelector": {"nodeSelectorTerms": [term]}},
+        "reservedFor": [{"resource": "pods", "name": holder, "uid": holder}],
+    }
+
+
+NIC = "nic.example.com"
+
+
+def test_claims_share_a_device_while_its_capacity_lasts() -> None:
+    claims = [claim(name, part(size)) for name, size in {"a": "4G", "b": "6G", "c": "1G"}.items()]
+    of = dra_cycle(node("n"), *card(), *claims, claiming("p", "a"), claiming("q", "b"), claiming("r", "c"))
+    assert placed(of) == {"p": "n", "q": "n", "r": ""}
+    (first,), (second,) = [session(of).allocations(row(of, name))[0][1]["devices"]["results"] for name in "pq"]
+    assert first["consumedCapacity"] == {"bandwidth": "4G"}
+    assert second["consumedCapacity"] == {"bandwidth": "6G"}
+    assert first["shareID"] != second["shareID"]
+    assert str(UUID(first["shareID"])) == first["shareID"]
+
+
+def test_who_does_not_say_how_much_consumes_all() -> None:
+    claims = [claim("a", part("")), claim("b", part("1G"))]
+    of = dra_cycle(node("n"), *card(), *claims, claiming("p", "a"), claiming("q", "b"))
+    assert placed(of) == {"p": "n", "q": ""}
+
+
+def test_shares_of_running_pods_count() -> None:
+    held = claim("a", part("7G"), status=share("7G", "p"))
+    claims = [held, claim("b", part("3G")), claim("c", part("1G"))]
+    of = dra_cycle(node("n"), *card(), *claims, running("p", "a"), claiming("q", "b"), claiming("r", "c"))
+    assert placed(of) == {"q": "n", "r": ""}
+
+
+def test_a_share_that_a_pod_is_leaving_can_be_waited_for() -> None:
+    held = claim("a", part("7G"), status=share("7G", "p"))
+    leaving = running("p", "a", terminating=True)
+    enough = dra_cycle(node("n"), *card(), held, claim("b", part("3G")), leaving, claiming("q", "b"))
+    assert placed(enough) == {"q": "n"}
+    short = dra_cycle(node("n"), *card(), held, claim("b", part("4G")), leaving, claiming("q", "b"))
+    assert placed(short) == {"q": "~n"}
+
+
+def test_an_evicted_pod_gets_its_share_back_unless_it_was_given_away() -> None:
+    held = claim("a", part("7G"), status=share("7G", "p"))
+    of = dra_cycle(node("n"), *card(), held, claim("b", part("3G")), claim("c", part("4G")), running("p", "a"),
+                   claiming("q", "b"), claiming("r", "c"))  # fmt: skip
+    victim, trial = row(of, "p"), of.trial
+    trial.suppose_evicted(victim)
+    of.resources.release(victim)
+    mark = trial.mark()
+    for name, kept in {"q": True, "r": False}.items():
+        trial.place(row(of, name), 0)
+        of.resources.reserve(row(of, name))
+        assert of.resources.unchanged(victim, 0) is kept
+        trial.undo_to(mark)
+
+
+def test_a_capacity_that_no_device_has_is_not_served() -> None:
+    asked = {"name": "r", "exactly": {"deviceClassName": "nic", "capacity": {"requests": {"lanes": "1"}}}}
+    of = dra_cycle(node("n"), *card(), claim("a", asked), claiming("p", "a"))
+    assert placed(of) == {"p": ""}
+    assert reason(of, "p") == "no nodes with enough resources were found: 1 cannot allocate all DRA claims on node(s)."
+
+
 def test_claims_that_cannot_be_served_are_refused_by_name() -> None:
     unknown = {"name": "r", "exactly": {"deviceClassName": "nowhere"}}
     odd = {"name": "r", "exactly": {"deviceClassName": CLASS, "allocationMode": "Some"}}
@@ -434,3 +517,18 @@ def test_who_leaves_is_a_consumer_until_it_is_gone() -> None:
     of = dra_cycle(node("n"), gpus("n", 1), claim("a", status=allocated("n", "0", holders=holders)),
                    running("old", "a", terminating=True), claiming("p", "a"))  # fmt: skip
     assert placed(of) == {"p": ""}
+
+
+def test_a_pod_that_shares_a_claim_does_not_answer_for_those_that_have_their_own() -> None:
+    small = {"allocatable": {"cpu": "1", "pods": "10"}}
+    of = dra_cycle(node("m", **small), node("n", **small), gpus("m", 1), gpus("n", 1), claim("a"), claim("b"),
+                   claiming("p", "a"), claiming("q", "a"), claiming("r", "b"))  # fmt: skip
+    assert placed(of) == {"p": "m", "q": "", "r": "n"}
+
+
+def test_gangs_whose_claims_ask_for_the_same_take_one_turn() -> None:
+    claims = [claim(name) for name in "abc"]
+    of = dra_cycle(node("n"), gpus("n", 1), *claims, claiming("p", "a"), claiming("q", "b"), claiming("r", "c"))
+    assert placed(of) == {"p": "n", "q": "", "r": ""}
+    assert of.tried["allocate"] == 2
+    assert reason(of, "q") == reason(of, "r")

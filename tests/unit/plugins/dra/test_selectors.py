@@ -51,6 +51,16 @@ CASES = [
     (f'cel.bind(d, device.attributes["{D}"], d.index == 3 && d.model != "a, b)")', True),
     (f'device.attributes["{D}"].exists(name, name == "healthy")', True),
     (f'device.attributes["{D}"].missing == 1 || device.attributes["{D}"].index == 3', True),
+    (f'device.attributes["{D}"].?model.orValue("none") == "H100"', True),
+    (f'device.attributes["{D}"].?missing.orValue("a.?b[?c]") == "a.?b[?c]"', True),
+    (f'device.attributes[?"{D}"].?index.hasValue() && !device.attributes[?"nobody.org"].?rack.hasValue()', True),
+    (f'device.attributes[?"{D}"].index.orValue(0) == 3 && device.attributes[?"{D}"]["missing"].orValue(7) == 7', True),
+    (f'device.capacity["{D}"].?memory.value().isGreaterThan(quantity("1Gi"))', True),
+    (f'device.attributes["{D}"].?missing.or(device.attributes["{D}"].?index).value() == 3', True),
+    (f'device.attributes["{D}"].?index.optMap(i, i * 2 > (5)).orValue(false)', True),
+    (f'device.attributes["{D}"].?index.optFlatMap(i, optional.none()).hasValue()', False),
+    ("optional.of(1) == optional.ofNonZeroValue(1) && optional.ofNonZeroValue(0) == optional.none()", True),
+    ("[1, 2][?1].value() == 2 && ![1, 2][?2].hasValue() && (true ? [1] : [2]) == [1]", True),
 ]
 
 
@@ -69,6 +79,9 @@ def test_expressions(expression: str, selected: bool) -> None:
         ('quantity("1.5").asInteger() == 1', "failed"),
         ('"abc".substring(2, 1) == ""', "failed"),
         ("unknown == 1", "undeclared reference to 'unknown'$"),
+        (f'device.attributes["{D}"].?missing.value() == 1', "failed: the optional value is absent"),
+        (f'device.attributes["{D}"].?model', "must be a condition"),
+        ("{?'a': 1} == {}", "cannot be compiled"),
     ],
 )
 def test_bad_expressions_say_what_is_wrong(expression: str, complaint: str) -> None:
@@ -87,6 +100,8 @@ def test_bad_expressions_say_what_is_wrong(expression: str, complaint: str) -> N
         ('device.attributes.exists(d, d == "a")', None),
         ('cel.bind(d, device.attributes["a"], d.b == 1)', None),
         ('device["driver"] == "x"', None),
+        ('device.attributes["a"].?b.orValue(1) == 1', None),
+        ('device.attributes[?"a"].?b.orValue(1) == 1', None),
     ],
 )
 def test_facts_an_expression_reads(expression: str, read: object) -> None:

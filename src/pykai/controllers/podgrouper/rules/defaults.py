@@ -27,13 +27,14 @@ from pykai.controllers.podgrouper.rules.fields import (
     name_of,
     namespace_of,
     owner_reference,
+    positive,
     text_at,
     uid_of,
 )
 from pykai.controllers.podgrouper.rules.workload import ForbiddenError, GroupSpec, Topology, Workload
 from pykai.objects import names, units
 
-PREEMPTIBILITIES = frozenset({"", "preemptible", "non-preemptible"})
+PREEMPTIBILITIES = frozenset({"", "preemptible", "semi-preemptible", "non-preemptible"})
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ def _exists(work: Workload, priority: str) -> bool:
 
 
 def preemptibility(work: Workload, defaults: KindDefaults) -> str:
-    """`preemptible`, `non-preemptible`, or empty to let the priority decide; other values are ignored."""
+    """One of PREEMPTIBILITIES; empty lets the priority decide. Other values are ignored."""
     return next((value for value in requested_preemptibilities(work, defaults) if value in PREEMPTIBILITIES), "")
 
 
@@ -186,8 +187,22 @@ def group(work: Workload) -> GroupSpec:
         preemptibility=preemptibility(work, kind_defaults(work)),
         preemption_delay=preemption_delay(work),
         staleness_grace_period=staleness_grace_period(work),
+        safe_to_consolidate=safe_to_consolidate(work),
         topology=annotated_topology(annotations_of(work.top)),
     )
+
+
+def with_batch_minimum(work: Workload) -> GroupSpec:
+    """The same with the minimum that annotation `kai.scheduler/batch-min-member` of the top owner states."""
+    return replace(group(work), min_member=batch_min_member(work.top) or 1)
+
+
+def batch_min_member(owner: Object) -> int | None:
+    """The minimum that an object's annotation states; None without one. GroupingError unless it is at least 1."""
+    wanted = annotations_of(owner).get(names.BATCH_MIN_MEMBER)
+    if wanted is None:
+        return None
+    return positive(wanted, f"invalid {names.BATCH_MIN_MEMBER} annotation on {text_at(owner, 'kind')}")
 
 
 def basic_group(work: Workload) -> GroupSpec:
@@ -253,6 +268,15 @@ def readable_seconds(text: str) -> float | None:
         return units.parse_duration(text)
     except units.DurationError:
         return None
+
+
+def safe_to_consolidate(work: Workload) -> bool | None:
+    """Whether consolidation may move the pods, by the owners, the nearest first, then by the pod; None: not stated."""
+    wanted = (annotations_of(obj).get(names.SAFE_TO_CONSOLIDATE, "") for obj in (*work.chain, work.pod))
+    return next((TRUTH[value] for value in wanted if value in TRUTH), None)
+
+
+TRUTH = {"true": True, "false": False}
 
 
 def annotated_topology(annotations: Mapping[str, str]) -> Topology:

@@ -14,7 +14,6 @@ from pykai.controllers.podgrouper.rules.defaults import MAX_PARTS
 from pykai.controllers.podgrouper.rules.fields import (
     GroupingError,
     Object,
-    annotations_of,
     count_at,
     full_name,
     labels_of,
@@ -44,12 +43,7 @@ def job(work: Workload) -> GroupSpec:
     older = f"pg-{work.pod_name}-{uid_of(work.top)}"
     if _keeps(work, older):
         return replace(spec, name=older)
-    return replace(spec, min_member=_min_member(work))
-
-
-def _min_member(work: Workload) -> int:
-    wanted = annotations_of(work.top).get(names.BATCH_MIN_MEMBER)
-    return 1 if wanted is None else positive(wanted, "invalid min-member annotation value")
+    return replace(spec, min_member=defaults.batch_min_member(work.top) or 1)
 
 
 def cron_job(work: Workload) -> GroupSpec:
@@ -106,15 +100,10 @@ def _named(work: Workload, job: Object) -> Object:
 
 
 def _jobs_to_start(work: Workload, jobs: int) -> int:
-    wanted = _wanted_minimum(work)
+    wanted = defaults.batch_min_member(work.top)
     if wanted is not None:
         return min(wanted, jobs)
     return 1 if _in_order(work) else jobs
-
-
-def _wanted_minimum(work: Workload) -> int | None:
-    wanted = annotations_of(work.top).get(names.BATCH_MIN_MEMBER)
-    return None if wanted is None else positive(wanted, f"invalid {names.BATCH_MIN_MEMBER} annotation on JobSet")
 
 
 def _in_order(work: Workload) -> bool:
@@ -171,4 +160,4 @@ def _has_flat_group(work: Workload, base: str, jobs: list[Object]) -> bool:
 
 def _flat(work: Workload, spec: GroupSpec) -> GroupSpec:
     group_name = f"{spec.name}-{_pod_label(work, _JOB_LABEL)}" if _in_order(work) else spec.name
-    return replace(spec, name=group_name, min_member=_wanted_minimum(work) or 1)
+    return replace(spec, name=group_name, min_member=defaults.batch_min_member(work.top) or 1)

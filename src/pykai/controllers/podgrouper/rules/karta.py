@@ -163,7 +163,7 @@ def _has(found: list[Any], wanted: str | None) -> bool:
 def by_karta(work: Workload) -> GroupSpec:
     """The group that a Karta describes, else the default one."""
     found = candidates(work)
-    return described(work, found[0]) if len(found) == 1 else defaults.group(work)
+    return described(work, found[0]) if len(found) == 1 else defaults.with_batch_minimum(work)
 
 
 def candidates(work: Workload) -> list[Object]:

@@ -65,6 +65,7 @@ def _with_missing(obj: Object, more_labels: Mapping[str, str], more_annotations:
 
 ANY_VERSION = "*"
 ONE_GROUP = "One group."
+_BATCH = "One group, or a gang of as many as annotation `kai.scheduler/batch-min-member` says."
 _INNER = "As the workload inside of it."
 _KUBEFLOW = "A gang of all replicas, or of `spec.runPolicy.schedulingPolicy.minAvailable`."
 _RAY = "A gang of the head and the least number of workers of each worker group."
@@ -94,8 +95,8 @@ class Kind:
 
 
 def _wrapped(work: Workload) -> GroupSpec:
-    """The rule of kinds that wrap another workload, which is grouped by the row of its exact kind."""
-    return group_wrapped(work, lambda inner: TABLE.get(group_version_kind(inner.top), DEFAULT).apply(inner))
+    """The rule of kinds that wrap another workload, which is grouped by the row of its kind."""
+    return group_wrapped(work, lambda inner: (known(*group_version_kind(inner.top)) or DEFAULT).apply(inner))
 
 
 WRAPPED: Rule = _wrapped
@@ -106,7 +107,7 @@ def _all(rows: Iterable[Kind]) -> Mapping[tuple[str, str, str], Kind]:
     return {(row.group, row.version, row.kind): row for row in rows}
 
 
-DEFAULT = Kind("*", ANY_VERSION, "*", defaults.group, all_owners=True)
+DEFAULT = Kind("*", ANY_VERSION, "*", defaults.with_batch_minimum, all_owners=True)
 KARTA = Kind("*", ANY_VERSION, "*", karta.by_karta, all_owners=True)
 
 TABLE: Mapping[tuple[str, str, str], Kind] = _all(
@@ -118,15 +119,15 @@ TABLE: Mapping[tuple[str, str, str], Kind] = _all(
             pods.pod,
             starts="A group of its own; driver and executors of one Spark application share one.",
         ),
-        Kind("apps", "v1", "Deployment", pods.deployment, INFERENCE, starts="A group for each pod."),
-        Kind("apps", "v1", "ReplicaSet", defaults.group, all_owners=True),
-        Kind("apps", "v1", "StatefulSet", defaults.group, all_owners=True),
+        Kind("apps", "v1", "Deployment", pods.deployment, INFERENCE, starts=_BATCH),
+        Kind("apps", "v1", "ReplicaSet", defaults.with_batch_minimum, all_owners=True, starts=_BATCH),
+        Kind("apps", "v1", "StatefulSet", pods.stateful_set, all_owners=True, starts=_BATCH),
         Kind(
             "batch",
             "v1",
             "Job",
             jobs.job,
-            starts="One group, or a gang of as many as annotation `kai.scheduler/batch-min-member` says.",
+            starts=_BATCH,
         ),
         Kind("batch", "v1", "CronJob", jobs.cron_job, starts="One group for each run."),
         Kind("run.ai", "v1", "RunaiJob", jobs.runai_job, starts="One group for each index."),
@@ -204,6 +205,7 @@ TABLE: Mapping[tuple[str, str, str], Kind] = _all(
         Kind("run.ai", ANY_VERSION, "DistributedWorkload", _wrapped, all_owners=True, starts=_INNER),
         Kind("run.ai", ANY_VERSION, "InferenceWorkload", _wrapped, all_owners=True, starts=_INNER),
         Kind("run.ai", ANY_VERSION, "DistributedInferenceWorkload", _wrapped, all_owners=True, starts=_INNER),
+        Kind("run.ai", ANY_VERSION, "WorkloadRunner", _wrapped, all_owners=True, starts=_INNER),
     )
 )
 

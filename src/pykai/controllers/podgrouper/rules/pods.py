@@ -1,12 +1,15 @@
-"""Pods without a workload, and workloads whose pods are grouped one by one: Deployments and Knative services.
+"""Pods without a workload, and workloads of replicas: Deployments, StatefulSets and Knative services.
 
-The pods of a Knative revision start as a gang of its minimum scale, or one by one. A revision whose pods already have
-groups of their own keeps them: a gang of half its pods would wait for pods that never join it.
+The pods of a Knative revision start as a gang of its minimum scale, or one by one; those of a Deployment share a group.
+A revision or Deployment whose pods already have groups of their own keeps them: a gang of half its pods would wait for
+pods that never join it.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+
+from msgspec import ValidationError, convert
 
 from pykai.controllers.podgrouper.rules import defaults
 from pykai.controllers.podgrouper.rules.fields import (
@@ -15,11 +18,16 @@ from pykai.controllers.podgrouper.rules.fields import (
     annotations_of,
     full_name,
     labels_of,
+    map_at,
     namespace_of,
+    owner_references,
+    text_at,
     whole,
 )
 from pykai.controllers.podgrouper.rules.workload import INFERENCE, GroupSpec, Workload
+from pykai.kernels.selectors import selects
 from pykai.objects import names
+from pykai.objects.kinds import LabelSelector
 
 _SPARK_NAME, _SPARK_SELECTOR = "spark-app-name", "spark-app-selector"
 
@@ -38,8 +46,61 @@ def is_spark_pod(obj: Object) -> bool:
 
 
 def deployment(work: Workload) -> GroupSpec:
-    """One group per pod: replicas of a service do not wait for each other."""
-    return defaults.per_pod(work, defaults.group(work))
+    """One group for the Deployment; one per pod where its pods have such groups, or the setting asks for it."""
+    spec = defaults.with_batch_minimum(work)
+    if work.settings.deployment_gang and not _keeps_group_per_pod(work, spec.name):
+        return spec
+    return defaults.per_pod(work, spec)
+
+
+def _keeps_group_per_pod(work: Workload, gang: str) -> bool:
+    """Whether the Deployment's pods were grouped one by one, as older releases did: the new ones then are too.
+
+    Two pods in one group, or a group that the Deployment owns, say that they were not.
+    """
+    if _owner_kind(work.existing_group(gang)) == "Deployment":
+        return False
+    groups = [group for pod in _selected(work) if (group := annotations_of(pod).get(names.POD_GROUP_ANNOTATION))]
+    if len(set(groups)) != 1 or len(groups) > 1:
+        return len(groups) > 1 and len(set(groups)) == len(groups)
+    existing = work.existing_group(groups[0])
+    owner = _owner_kind(existing)
+    if existing is not None and owner not in ("Deployment", "Pod"):
+        raise GroupingError(
+            f"unable to determine gang behavior for deployment {full_name(work.top)}: "
+            f"PodGroup {groups[0]} is owned by {owner or 'nothing'}, expected a Deployment or a Pod"
+        )
+    return owner == "Pod"
+
+
+def _owner_kind(group: Object | None) -> str:
+    """The kind of a group's first owner; empty without one."""
+    owners = owner_references(group) if group else []
+    return text_at(owners[0], "kind") if owners else ""
+
+
+def _selected(work: Workload) -> list[Object]:
+    """The pods that the Deployment selects; none by an empty selector."""
+    try:
+        selector = convert(map_at(work.top, "spec", "selector") or {}, LabelSelector)
+    except ValidationError as error:
+        raise GroupingError(f"spec.selector of Deployment {full_name(work.top)}: {error}") from error
+    if not selector.match_labels and not selector.match_expressions:
+        return []
+    pods = work.lookup.list("v1", "Pod", namespace_of(work.pod), selector.match_labels)
+    return [pod for pod in pods if selects(selector, labels_of(pod))]
+
+
+def stateful_set(work: Workload) -> GroupSpec:
+    """One group; a minimum above one only if its pods are created at once: ordered ones would wait for each other."""
+    spec = defaults.with_batch_minimum(work)
+    policy = text_at(work.top, "spec", "podManagementPolicy") or "OrderedReady (default)"
+    if spec.min_member > 1 and policy != "Parallel":
+        raise GroupingError(
+            f"{names.BATCH_MIN_MEMBER} on StatefulSet {full_name(work.top)} requires spec.podManagementPolicy: "
+            f"Parallel, found {policy}: its pods are created one after the other"
+        )
+    return spec
 
 
 _REVISION_LABEL = "serving.knative.dev/revision"

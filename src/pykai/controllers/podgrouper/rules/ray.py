@@ -90,22 +90,41 @@ def _head(ray_cluster: Object) -> SubGroup:
 
 def _worker_groups(ray_cluster: Object) -> list[SubGroup]:
     groups = []
+    autoscaled = value_at(ray_cluster, "spec", "enableInTreeAutoscaling") is True
     for index, worker_group in enumerate(maps_at(ray_cluster, "spec", "workerGroupSpecs") or []):
         group_name = text_at(worker_group, "groupName") or f"worker-group-{index}"
-        size = 0 if value_at(worker_group, "suspend") is True else _size(worker_group, group_name)
-        if size > 0:
+        size = None if _is_suspended(worker_group, group_name) else _size(worker_group, group_name, autoscaled)
+        if size is not None:
             topology = _topology(template_annotations(worker_group, "template"), group_name)
             groups.append(SubGroup(group_name, size, topology=topology))
     return groups
 
 
-def _size(worker_group: Object, group_name: str) -> int:
+def _is_suspended(worker_group: Object, group_name: str) -> bool:
+    """Whether KubeRay creates no pods of the group: by its field `suspend`, or `suspended`, which KAI reads."""
+    for key in ("suspend", "suspended"):
+        value = value_at(worker_group, key)
+        if value is not None and not isinstance(value, bool):
+            raise GroupingError(f"worker group {group_name}: {key} must be true or false, found {value!r}")
+        if value:
+            return True
+    return False
+
+
+def _size(worker_group: Object, group_name: str, autoscaled: bool) -> int | None:
+    """The workers that the gang waits for: of a group that Ray scales itself its least number, which may be none.
+
+    None: the group has no workers.
+    """
     replicas = count_at(worker_group, "replicas") or 0
     minimum = count_at(worker_group, "minReplicas") or 0
     if minimum > replicas:
         raise GroupingError(f"worker group {group_name}: minReplicas {minimum} is greater than replicas {replicas}")
     hosts = count_at(worker_group, "numOfHosts")
-    return (minimum or replicas) * (1 if hosts is None else hosts)
+    each = 1 if hosts is None else hosts
+    if not replicas * each:
+        return None
+    return minimum * each if autoscaled else (minimum or replicas) * each
 
 
 def _topology(annotations: Mapping[str, str], group_name: str) -> Topology | None:

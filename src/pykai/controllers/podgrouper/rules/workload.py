@@ -79,6 +79,7 @@ class GroupSpec:
     preemptibility: str = ""
     preemption_delay: float | None = None
     staleness_grace_period: float | None = None
+    safe_to_consolidate: bool | None = None
     min_member: int = 1
     min_sub_group: int | None = None
     sub_groups: tuple[SubGroup, ...] = ()
@@ -109,6 +110,7 @@ class GroupingSettings:
     node_pool_label: str = names.NODE_POOL_LABEL
     search_legacy_groups: bool = True
     knative_gang: bool = True
+    deployment_gang: bool = True
     karta_fallback: bool = True
     kind_defaults: tuple[str, str] | None = None
 

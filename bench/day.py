@@ -1,0 +1,252 @@
+"""`python -m bench.day`: a day of a published cluster under three policies, for docs/scale.md.
+
+The same jobs (`pykai.simulate.traces`) are played by
+
+* **pykai**, as installed: queues with quotas, reclaim and consolidation;
+* **plain gang**: pykai with one queue and the action allocate only. Gangs start whole, in order of arrival, and what
+  does not fit lets others pass; nobody owns anything and nobody is evicted;
+* **FIFO**: a model in this file. The oldest job starts as soon as so many GPUs are free, wherever they are, and nobody
+  passes it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, quantiles
+
+import click
+
+from bench import machine, plot
+from bench.page import with_section
+from bench.run import ROOT
+from bench.variants import Sheet
+from pykai.cli.simulated_product import SimulatedProduct
+from pykai.config.scheduler import SchedulerConfig
+from pykai.model.params import SchedulerParams
+from pykai.observe import tables
+from pykai.simulate import generate, installed, traces, validation
+from pykai.simulate.cluster import Setting, Simulation
+from pykai.simulate.history import Outcome
+from pykai.simulate.traces import DAY, GPUS_PER_NODE, TraceJob
+
+NODES, SEED = 48, 1
+PYKAI, GANG, FIFO = "pykai", "plain gang", "FIFO"
+ONE_QUEUE = "all"
+CLASSES = (("1 GPU", 1, 1), ("2-8 GPUs", 2, 8), ("16-64 GPUs", 16, 64))
+TEXT = """## A day of Helios
+
+{jobs:,} jobs on {nodes:,} nodes with {gpus:,} GPUs; {running:,} of the jobs run when the day begins. They ask for
+{load:.0%} of the GPU time, and eight queues ask for other parts than they own.
+`kai simulate --nodes {nodes} --trace helios --seed {seed}` plays the same day; `pykai/simulate/traces.py` says what of
+it is published and what is assumed.
+
+{table}
+![Waiting times by size, and what queues lacked of their quota](img/day.png)
+
+* **Waits** are those of jobs that arrive during the day, until they start for the first time: the mean, and in brackets
+  what 99 % do not exceed. A job that did not start counts with its wait until midnight.
+* **Busy** is the part of all GPUs that pods hold, over the day.
+* **Lacked**: the part of GPU time that queues asked for, within their quota, and did not get.
+* **Lost** are GPU hours that evicted pods had run for: in the simulator they begin anew.
+* **Plain gang** and **FIFO** are what they are in `bench/day.py`. FIFO is a model without nodes, which flatters it.
+
+Played {when:%Y-%m-%d} on {machine}; load {before:.1f} before and {after:.1f} after.
+"""
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """GPUs that a job held from one instant to another; `lost`: it was evicted and began anew."""
+
+    job: str
+    gpus: float
+    begin: float
+    end: float
+    lost: bool = False
+
+
+@dataclass(frozen=True)
+class Played:
+    """What happened under one policy; `done`: when jobs ended, as far as they did."""
+
+    policy: str
+    stretches: Sequence[Stretch]
+    done: Mapping[str, float]
+    cpu_seconds: float = 0.0
+    cycles: int = 0
+
+
+# ------------------------------------------------------------------------------------------------------- policies
+def fifo(jobs: Iterable[TraceJob], gpus: int) -> Played:
+    """Strict order of arrival on so many GPUs, without nodes."""
+    free, clock = gpus, 0.0
+    ends: list[tuple[float, int]] = []
+    stretches: list[Stretch] = []
+    done: dict[str, float] = {}
+    for job in jobs:
+        clock = max(clock, job.arrives)
+        while ends and (ends[0][0] <= clock or free < job.gpus):
+            end, freed = heapq.heappop(ends)
+            clock, free = max(clock, end), free + freed
+        if clock >= DAY:
+            break
+        free -= job.gpus
+        heapq.heappush(ends, (clock + job.runs, job.gpus))
+        stretches.append(Stretch(job.name, job.gpus, clock, min(clock + job.runs, DAY)))
+        done |= {job.name: clock + job.runs} if clock + job.runs <= DAY else {}
+    return Played(FIFO, stretches, done)
+
+
+def product(policy: str, jobs: Sequence[TraceJob], nodes: int, seed: int) -> Played:
+    """The product's own decisions; under `GANG` in one queue and without evictions."""
+    gpus = nodes * GPUS_PER_NODE
+    config, owned = SchedulerConfig(), traces.quotas(gpus)
+    if policy == GANG:
+        config, owned = SchedulerConfig(actions=("allocate",)), {ONE_QUEUE: gpus}
+        jobs = [replace(job, queue=ONE_QUEUE) for job in jobs]
+    found = [*generate.nodes(nodes, GPUS_PER_NODE), *traces.manifests(jobs, owned)]
+    arrivals = [one.arrival(seed) for one in validation.admit([*installed.missing(found), *found])]
+    began = time.process_time()
+    outcome = Simulation(SimulatedProduct(config, SchedulerParams()), arrivals, Setting(seed=seed)).play(DAY)
+    cpu = time.process_time() - began
+    stretches = [*_stretches(outcome)]
+    return Played(policy, stretches, _done(outcome), cpu, outcome.history.cycles)
+
+
+def _stretches(outcome: Outcome) -> Iterable[Stretch]:
+    for life in outcome.history.lives:
+        if life.scheduled_at is not None:
+            ends = [each for each in (life.evicted_at, life.ended_at) if each is not None]
+            yield Stretch(life.job, life.gpus, life.scheduled_at, min([*ends, DAY]), life.evicted_at is not None)
+
+
+def _done(outcome: Outcome) -> dict[str, float]:
+    """Jobs all of whose pods that were not evicted have ended, and when."""
+    ends: dict[str, float] = defaultdict(float)
+    for life in outcome.history.lives:
+        if life.evicted_at is None:
+            ends[life.job] = max(ends[life.job], DAY + 1 if life.ended_at is None else life.ended_at)
+    return {job: end for job, end in ends.items() if end <= DAY}
+
+
+# -------------------------------------------------------------------------------------------------------- figures
+@dataclass(frozen=True)
+class Figures:
+    """What is compared; waits in seconds by name of a class of sizes."""
+
+    played: Played
+    waits: Mapping[str, Sequence[float]]
+    busy: float
+    lacked: Mapping[str, float]
+    lacked_in_all: float
+    lost_hours: float
+    evictions: int
+
+
+def figures(played: Played, jobs: Sequence[TraceJob], gpus: int) -> Figures:
+    """The figures of one policy."""
+    starts: dict[str, float] = {}
+    for each in played.stretches:
+        starts[each.job] = min(starts.get(each.job, DAY), each.begin)
+    new = [job for job in jobs if job.arrives > 0]
+    waits = {
+        name: [starts.get(job.name, DAY) - job.arrives for job in new if least <= job.gpus <= most]
+        for name, least, most in CLASSES
+    }
+    lost = [each for each in played.stretches if each.lost]
+    lacked, due = _lacked(played, jobs, traces.quotas(gpus))
+    return Figures(
+        played,
+        waits,
+        sum(each.gpus * (each.end - each.begin) for each in played.stretches) / (gpus * DAY),
+        {queue: lacked[queue] / due[queue] if due[queue] else 0.0 for queue in due},
+        sum(lacked.values()) / max(sum(due.values()), 1.0),
+        sum(each.gpus * (each.end - each.begin) for each in lost) / 3600,
+        len(lost),
+    )
+
+
+def _lacked(
+    played: Played, jobs: Sequence[TraceJob], owned: Mapping[str, int]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """GPU seconds within its quota that each queue asked for and did not have, and that it asked for."""
+    queue_of = {job.name: job.queue for job in jobs}
+    changes: dict[str, list[tuple[float, float, float]]] = {queue: [] for queue in owned}
+    for job in jobs:
+        changes[job.queue] += [(job.arrives, job.gpus, 0.0), (played.done.get(job.name, DAY), -job.gpus, 0.0)]
+    for each in played.stretches:
+        changes[queue_of[each.job]] += [(each.begin, 0.0, each.gpus), (each.end, 0.0, -each.gpus)]
+    lacked, due = dict.fromkeys(owned, 0.0), dict.fromkeys(owned, 0.0)
+    for queue, rows in changes.items():
+        asked = held = clock = 0.0
+        for at, more_asked, more_held in sorted(rows):
+            within = min(asked, owned[queue])
+            due[queue] += within * (at - clock)
+            lacked[queue] += max(within - held, 0.0) * (at - clock)
+            asked, held, clock = asked + more_asked, held + more_held, at
+    return lacked, due
+
+
+def sheet(found: Sequence[Figures]) -> Sheet:
+    """The table, for the terminal and for the page."""
+    headings = ("policy", *(f"wait, {name}" for name, *_ in CLASSES), "busy", "lacked", "evictions", "lost")
+    return Sheet("A day of Helios", headings, [_row(each) for each in found])
+
+
+def _row(each: Figures) -> list[str]:
+    waits = [f"{_time(fmean(values))} ({_time(_last(values))})" if values else "-" for values in each.waits.values()]
+    rest = [f"{each.busy:.1%}", f"{each.lacked_in_all:.1%}", f"{each.evictions:,}", f"{each.lost_hours:,.0f} h"]
+    return [each.played.policy, *waits, *rest]
+
+
+def _last(values: Sequence[float]) -> float:
+    return quantiles(values, n=100)[98] if len(values) > 1 else values[0]
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+@click.command()
+@click.option("--nodes", default=NODES, show_default=True, type=click.IntRange(8))
+@click.option("--seed", default=SEED, show_default=True)
+@click.option("--docs", is_flag=True, help="Write the section and the plot of docs/scale.md.")
+def main(nodes: int, seed: int, docs: bool) -> None:
+    """Play a day of jobs under three policies."""
+    before, gpus = machine.now(), nodes * GPUS_PER_NODE
+    jobs = traces.day(gpus, seed)
+    found = []
+    for policy in (PYKAI, GANG, FIFO):
+        played = fifo(jobs, gpus) if policy == FIFO else product(policy, jobs, nodes, seed)
+        found.append(figures(played, jobs, gpus))
+        click.echo(f"{policy}: {played.cpu_seconds:.0f} s of CPU, {played.cycles:,} cycles", err=True)
+    tables.show([sheet(found).shown()])
+    if docs:
+        _write(found, jobs, nodes, seed, before)
+
+
+def _write(found: Sequence[Figures], jobs: Sequence[TraceJob], nodes: int, seed: int, before: machine.Moment) -> None:
+    gpus, page = nodes * GPUS_PER_NODE, ROOT / "docs" / "scale.md"
+    text = TEXT.format(
+        jobs=len(jobs),
+        nodes=nodes,
+        gpus=gpus,
+        running=sum(job.arrives == 0 for job in jobs),
+        seed=seed,
+        load=sum(job.gpus * min(job.runs, DAY - job.arrives) for job in jobs) / (gpus * DAY),
+        table=sheet(found).written(),
+        when=before.at,
+        machine=machine.title(),
+        before=before.load,
+        after=machine.now().load,
+    )
+    page.write_text(with_section(page.read_text(), "bench-day", text))
+    plot.write_day(found, ROOT / "docs" / "img" / "day.png")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,152 @@
+"""What the claims of pods ask for: pods that differ in the names of their claims alone are of one class.
+
+A claim for devices counts by what it asks for, as long as it is its pod's alone and nothing was allocated to it. A
+claim for a volume counts by the nodes from which its volume can be used, once it is bound. Every other claim
+distinguishes its pods by its name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from msgspec import json
+
+from pykai.model.snapshot import ClusterObjects
+from pykai.objects import names
+from pykai.objects.kinds import ABSENT, PersistentVolume, PersistentVolumeClaim, Pod, ResourceClaim
+from pykai.objects.pod_template import PodClaim, decode_claims
+
+Key = tuple[str, str]
+"""Namespace and name."""
+LARGEST = 2**63 - 1
+ONE_POD = "ReadWriteOncePod"
+BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
+
+
+# ------------------------------------------------------------------------------------------------------------- devices
+class DeviceClaims(NamedTuple):
+    """What a pod asks for through claims: GPU devices, and what distinguishes the claims it states, in order."""
+
+    gpus: float = 0.0
+    asked: tuple[Hashable, ...] = ()
+
+
+NO_CLAIMS = DeviceClaims()
+
+
+def claim_gpus(claim: ResourceClaim) -> int:
+    """Devices of GPU classes a claim asks for; `All` counts as one."""
+    total = 0
+    for request in (claim.spec.get("devices") or {}).get("requests") or ():
+        asked = request.get("exactly") or {}
+        if "gpu" in str(asked.get("deviceClassName", "")).lower():
+            exact = asked.get("allocationMode", "ExactCount") == "ExactCount"
+            total += max(int(asked.get("count") or 1), 1) if exact else 1
+    return min(total, LARGEST)
+
+
+def claim_names(pod: Pod, claims: Sequence[PodClaim]) -> Iterator[str]:
+    """The ResourceClaims of a pod's claims; generated ones from status, "" for one that is not made yet."""
+    generated = {s.name: s.resource_claim_name for s in pod.status.resource_claim_statuses or ()}
+    for claim in claims:
+        yield claim.resource_claim_name or generated.get(claim.name) or ""
+
+
+def device_claims(pods: Iterable[Pod], claims: Mapping[Key, ResourceClaim]) -> dict[int, DeviceClaims]:
+    """What pods ask for through claims, by their row among `pods`; those that ask for nothing are left out.
+
+    A claim made for a pod's extended resources is left out: the pod's own requests count for it.
+    """
+    owned: dict[Key, list[str]] = {}
+    for (namespace, name), claim in claims.items():
+        if (claim.metadata.annotations or {}).get(names.EXTENDED_RESOURCE_CLAIM) == "true":
+            continue
+        for pod_name in _holders(claim):
+            owned.setdefault((namespace, pod_name), []).append(name)
+    stated: dict[int, tuple[Pod, list[str]]] = {}
+    for row, pod in enumerate(pods):
+        if pod.spec.resource_claims is not ABSENT or (pod.metadata.namespace, pod.metadata.name) in owned:
+            stated[row] = pod, list(claim_names(pod, decode_claims(pod.spec)))
+    users = Counter((pod.metadata.namespace, name) for pod, found in stated.values() for name in dict.fromkeys(found))
+    read = _ClaimReader(claims, {key for key, count in users.items() if count > 1})
+    return {
+        row: read(pod, found, owned.get((pod.metadata.namespace, pod.metadata.name), ()))
+        for row, (pod, found) in stated.items()
+    }
+
+
+class _ClaimReader:
+    """Reads the claims of pods. `shared`: claims that several pods state."""
+
+    def __init__(self, claims: Mapping[Key, ResourceClaim], shared: set[Key]) -> None:
+        self._claims, self._shared = claims, shared
+        self._gpus: dict[bytes, int] = {}
+        """By what a claim asks for."""
+
+    def __call__(self, pod: Pod, stated: Sequence[str], owned: Sequence[str]) -> DeviceClaims:
+        namespace, placed = pod.metadata.namespace, bool(pod.spec.node_name)
+        gpus, asked = 0, dict[str, Hashable]()
+        for name in dict.fromkeys([*stated, *owned]):
+            claim = self._claims.get((namespace, name))
+            asked[name] = name
+            if claim is not None:
+                spec = json.encode(claim.spec.get("devices") or {}, order="deterministic")
+                if spec not in self._gpus:
+                    self._gpus[spec] = claim_gpus(claim)
+                gpus += self._gpus[spec]
+                if (namespace, name) not in self._shared and (placed or not _given(claim)):
+                    asked[name] = spec
+        return DeviceClaims(float(min(gpus, LARGEST)), tuple([asked[name] for name in stated]))
+
+
+def _given(claim: ResourceClaim) -> bool:
+    """Whether a claim has devices, or pods: who waits with it depends on what it became."""
+    status = claim.status or {}
+    return bool(status.get("allocation") or status.get("reservedFor"))
+
+
+def _holders(claim: ResourceClaim) -> Iterator[str]:
+    """Names of the pods a claim belongs to by what it says itself: its owner, and the first it is reserved for."""
+    for owner in claim.metadata.owner_references or ():
+        if owner.kind == "Pod":
+            yield owner.name
+    for consumer in ((claim.status or {}).get("reservedFor") or ())[:1]:
+        if consumer.get("resource") == "pods":
+            yield str(consumer.get("name", ""))
+
+
+# ------------------------------------------------------------------------------------------------------------- volumes
+def is_bound(claim: PersistentVolumeClaim) -> bool:
+    """Whether a claim has its volume for good."""
+    completed = BIND_COMPLETED in (claim.metadata.annotations or {})
+    return bool(claim.spec.volume_name) and (completed or claim.status.phase == "Bound")
+
+
+def volume_reach(objects: ClusterObjects) -> Callable[[Key], Hashable | None]:
+    """What distinguishes a claim for a volume that is bound and can be used: where. None: the claim itself does,
+    because it has problems or no volume yet, because one pod alone may use it, or because nodes attach a limited
+    number."""
+    claims, volumes = objects.volume_claims, objects.volumes
+    limited = {
+        driver.name
+        for node in objects.csi_nodes.values()
+        for driver in node.spec.drivers
+        if (driver.allocatable or {}).get("count") is not None
+    }
+
+    def reach(key: Key) -> Hashable | None:
+        claim: PersistentVolumeClaim | None = claims.get(key)
+        if claim is None or not is_bound(claim) or claim.metadata.deletion_timestamp is not None:
+            return None
+        volume: PersistentVolume | None = volumes.get(claim.spec.volume_name)
+        if volume is None or claim.status.phase == "Lost" or ONE_POD in (claim.spec.access_modes or ()):
+            return None
+        if volume.spec.csi and volume.spec.csi.get("driver") in limited:
+            return None
+        labels = volume.metadata.labels or {}
+        zones = [(label, labels[label]) for label in sorted(labels) if label.endswith(("/zone", "/region"))]
+        return bytes(volume.spec.node_affinity), *zones
+
+    return reach

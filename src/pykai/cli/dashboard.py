@@ -1,0 +1,114 @@
+"""`kai dashboard`: its pages live with the rights of the caller, of a snapshot file, or for all users of a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import ssl
+from collections.abc import Awaitable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import click
+
+from pykai.cli.component import reported_errors
+from pykai.cli.overview import READING, board_of, following
+from pykai.cli.state import StateSource, cluster_options, source_of
+from pykai.dashboard.access import Reviews, Sessions
+from pykai.dashboard.board import Board, Title
+from pykai.dashboard.live import LiveBoard
+from pykai.dashboard.server import ByHand, Dashboard, Gate, SignedIn, serving
+from pykai.kube.auth import find_access
+from pykai.kube.client import HttpApi
+from pykai.kube.clock import steady
+from pykai.observe.http import address_of
+
+LOOPBACK = "127.0.0.1"
+PORT = 8490
+
+
+@click.command()
+@cluster_options
+@click.option(
+    "--port", default=PORT, show_default=True, type=click.IntRange(0, 65535), help="On loopback; 0: a free one."
+)
+@click.option(
+    "--in-cluster",
+    metavar="ADDRESS",
+    default="",
+    help="Serve all who sign in with a token of the cluster, at an address such as :8080.",
+)
+@click.option("--tls-cert-file", type=click.Path(exists=True, dir_okay=False), help="With --in-cluster: serve HTTPS.")
+@click.option(
+    "--tls-private-key-file", type=click.Path(exists=True, dir_okay=False), help="The key of the certificate."
+)
+def dashboard(
+    port: int, in_cluster: str, tls_cert_file: str | None, tls_private_key_file: str | None, **options: Any
+) -> None:
+    """Serve the dashboard until Ctrl-C: queues, devices, what waits and why, evictions, what-if.
+
+    It reads and never writes. By hand it answers on loopback only, to whoever has the address it prints. With
+    --in-cluster everybody signs in, and sees what the API server lets that user list; the rest is part of totals.
+    """
+    source = source_of(options)
+    if in_cluster and source.snapshot:
+        raise click.UsageError("--in-cluster serves a live cluster: leave --snapshot out")
+    if bool(tls_cert_file) != bool(tls_private_key_file) or (tls_cert_file and not in_cluster):
+        raise click.UsageError("--tls-cert-file and --tls-private-key-file belong together, and to --in-cluster")
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH) if tls_cert_file else None
+    if tls is not None:
+        assert tls_cert_file is not None
+        tls.load_cert_chain(tls_cert_file, tls_private_key_file)
+    with reported_errors():
+        if source.snapshot is not None:
+            asyncio.run(serve_by_hand(board_of(source), port))
+        elif in_cluster:
+            asyncio.run(_serve_cluster(source, in_cluster, tls))
+        else:
+            asyncio.run(_serve_live(source, port))
+
+
+async def serve_by_hand(board: Board, port: int, beside: Awaitable[None] | None = None) -> None:
+    """Answer on loopback until a signal, or until what runs beside it ends."""
+    gate = ByHand()
+    async with serving(Dashboard(board, gate), LOOPBACK, port) as found:
+        click.echo(f"http://{LOOPBACK}:{found}/?token={gate.secret}")
+        await _until_signal(beside)
+
+
+async def _serve_live(source: StateSource, port: int) -> None:
+    access = find_access(source.kubeconfig, source.context)
+    async with HttpApi(access, READING) as api:
+        board = LiveBoard(Title("live", access.server), api, await following(api, source.shard))
+        await serve_by_hand(board, port, board.run())
+
+
+async def _serve_cluster(source: StateSource, address: str, tls: ssl.SSLContext | None) -> None:
+    where = address_of(address)
+    if where is None:
+        raise click.BadParameter(f"{address!r} is no address to listen on", param_hint="--in-cluster")
+    access = find_access(source.kubeconfig, source.context)
+    async with AsyncExitStack() as stack:
+        api = await stack.enter_async_context(HttpApi(access, READING))
+        board = LiveBoard(Title("live", access.server), api, await following(api, source.shard))
+        gate: Gate = SignedIn(Reviews(api, steady), Sessions(steady), tls is not None)
+        found = await stack.enter_async_context(serving(Dashboard(board, gate), where[0] or "", where[1], tls))
+        click.echo(f"serving at port {found}")
+        await _until_signal(board.run())
+
+
+async def _until_signal(beside: Awaitable[None] | None) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    tasks: list[asyncio.Future[Any]] = [asyncio.ensure_future(stop.wait())]
+    if beside is not None:
+        tasks.append(asyncio.ensure_future(beside))
+    done, rest = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task in rest:
+        task.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)
+    for task in done:
+        error = task.exception()
+        if error is not None:
+            raise error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error

@@ -1,0 +1,113 @@
+"""`kai explain`: why a workload waits, who is before it, and what would start it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+from msgspec.structs import replace
+
+from pykai.cli.state import RefusedError, output_option, read_state, shown_as_data, source_of, state_options
+from pykai.explain import why
+from pykai.explain.remedies import expected_start, remedies
+from pykai.explain.source import Decided
+from pykai.explain.targets import TargetError, gangs_of
+from pykai.explain.why import Amounts, Explanation
+from pykai.model.plan import Key
+
+ROWS = 10
+_MILLI = 1e3
+
+
+@click.command("explain")
+@click.argument("target", metavar="POD|KIND/NAME")
+@click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the workload.")
+@click.option("--remedies/--no-remedies", "with_remedies", default=True, help="Look for changes that would start it.")
+@output_option
+@state_options
+def explain(target: str, namespace: str, with_remedies: bool, output: str, **options: Any) -> None:
+    """Say why a workload waits, who is before it, and what would start it.
+
+    TARGET is a pod, a PodGroup or a workload such as job/train. Nothing is written; a live cluster is read with your
+    own rights.
+    """
+    state = read_state(source_of(options))
+    gangs = _found(state, target, namespace)
+    explained = []
+    for number, gang in enumerate(gangs):
+        found = why.explain(state, gang)
+        if output == "text":
+            click.echo(("\n" if number else "") + "\n".join(lines(found)))
+        if with_remedies:
+            found = replace(found, remedies=remedies(state, gang), start=expected_start(state, gang))
+        if output == "text" and with_remedies and found.reason is not None:
+            click.echo("\n".join(_remedy_lines(found)))
+        explained.append(found)
+    shown_as_data(explained[0] if len(explained) == 1 else explained, output)
+
+
+def _found(state: Decided, target: str, namespace: str) -> Sequence[Key]:
+    try:
+        return gangs_of(state, target, namespace)
+    except TargetError as error:
+        raise RefusedError(str(error)) from error
+
+
+def lines(found: Explanation) -> Iterator[str]:
+    """An explanation as text; what it waits for first."""
+    since = f" since {found.since}" if found.since else ""
+    pods = ", ".join(f"{count} {name}" for name, count in found.pods.items()) or "no pods"
+    yield f"{found.namespace}/{found.name}: {found.state}{since} ({pods})"
+    if found.reason is not None:
+        yield f"  Why:      {found.reason.token} ({found.reason.category}): {_one_line(found.reason.message)}"
+    if found.queue is not None:
+        queue = found.queue
+        figures = _figures(queue.allocated, queue.quota, queue.fair_share, queue.limit)
+        yield f"  Queue:    {' / '.join(queue.path)}: {figures}"
+    if found.position is not None:
+        place = found.position
+        yield f"  Position: {place.in_queue} of {place.of_queue} in its queue, {place.overall} of {place.of_all} in all"
+        if place.ahead:
+            ahead = [f"{each.namespace}/{each.name}" for each in place.ahead]
+            hidden = place.in_queue - 1 - len(ahead)
+            yield f"  Before it: {f'{hidden} others, ' if hidden > 0 else ''}{', '.join(ahead)}"
+    for verdict in found.verdicts:
+        fit = f"; a place for {verdict.found} of {verdict.needed} pods" if verdict.needed else ""
+        yield f"  {verdict.action + ':':15s} {verdict.code}: {_one_line(verdict.message)}{fit}"
+    for pod, message in list(found.messages.items())[:ROWS]:
+        yield f"  Pod {pod}: {_one_line(message)}"
+    if found.waits_for:
+        yield f"  Waits for: {_few(found.waits_for)}"
+    if found.evicted_for:
+        yield f"  Evicted for: {_few(found.evicted_for)}"
+    for note in found.notes:
+        yield f"  Note: {note}"
+
+
+def _remedy_lines(found: Explanation) -> Iterator[str]:
+    yield f"  Expected start: {found.start.at or 'unknown'}{f' ({found.start.why})' if found.start.why else ''}"
+    ahead = found.position.overall - 1 if found.position is not None else 0
+    first = f" before the {ahead} workloads ahead of it" if ahead > 1 else ""
+    yield "  What would start it:" if found.remedies else f"  No single change was found that would start it{first}."
+    for remedy in found.remedies:
+        after = f" (after evicting {remedy.evicts} pods)" if remedy.evicts else ""
+        yield f"    - {remedy.text}{after}"
+
+
+def _figures(allocated: Amounts, quota: Amounts, fair: Amounts, limit: Amounts) -> str:
+    """GPUs of a queue, or its CPU where it uses and is given no GPUs."""
+    gpus = any(each.gpus for each in (allocated, quota, fair, limit))
+    scale, unit = (1.0, "GPUs") if gpus else (_MILLI, "cores")
+    values = [each.gpus if gpus else each.cpu for each in (allocated, quota, fair, limit)]
+    shown = ["unlimited" if value < 0 else f"{value / scale:g}" for value in values]
+    return "uses {} {}, quota {}, fair share {}, limit {}".format(shown[0], unit, *shown[1:])
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - ROWS} more" if len(names) > ROWS else ""
+    return ", ".join(names[:ROWS]) + more
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split()).rstrip(".")

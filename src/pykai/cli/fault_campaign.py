@@ -1,0 +1,107 @@
+"""`kai simulate --faults`: play histories by seed, each in a process of its own, and report violations."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import click
+
+from pykai.cli.simulated_product import SimulatedProduct
+from pykai.config import scheduler
+from pykai.config.scheduler import SchedulerConfig
+from pykai.plugins import registry
+from pykai.simulate.faults.run import Outcome, play, warm_up
+from pykai.simulate.faults.shrink import shrunk, story
+from pykai.simulate.faults.worlds import World
+
+
+class Seeds(click.ParamType[range]):
+    """A seed, or the first and the last of several."""
+
+    name = "seeds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> range:
+        """The seeds as a range."""
+        first, dash, last = str(value).partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()) or int(last or first) < int(first):
+            self.fail(f"{value!r} is neither a seed nor a range of seeds such as 1-100", param, ctx)
+        return range(int(first), int(last or first) + 1)
+
+
+SEEDS = Seeds()
+
+
+def deployed(chosen: World) -> SimulatedProduct:
+    """The product that a world wants."""
+    config = SchedulerConfig()
+    if chosen.numa:
+        plugins = [{"name": name} for name in (*registry.BUILT_IN, "numa")]
+        config = scheduler.read({"tiers": [{"plugins": plugins}]})
+    product = SimulatedProduct(config)
+    product.scaling, product.operated = chosen.scaling, chosen.operator
+    return product
+
+
+def play_faults(seeds: range) -> None:
+    """Play the histories of seeds; a violation is shown, with the shortest history that has it if it was the only seed,
+    and ends the command with code 1."""
+    if len(seeds) == 1:
+        outcome = play(seeds[0], deployed)
+        _tell(outcome)
+        if outcome.violations:
+            click.echo(story(shrunk(outcome, partial(play, seeds[0], deployed)), outcome))
+            sys.exit(1)
+        return
+    played, failed, counts, began = 0, list[int](), Counter[str](), time.monotonic()
+    try:
+        for outcome in _each(seeds):
+            _tell(outcome)
+            played += 1
+            counts += outcome.counts
+            if outcome.violations:
+                failed.append(outcome.seed)
+    except KeyboardInterrupt:
+        click.echo("interrupted")
+    click.echo(f"{played} histories in {time.monotonic() - began:.0f} s, {sum(counts.values())} faults:")
+    for kind, count in sorted(counts.items()):
+        click.echo(f"  {count:7d}  {kind}")
+    if failed:
+        click.echo(f"{len(failed)} with violations: {' '.join(map(str, sorted(failed)))}")
+        sys.exit(1)
+    click.echo("no violation")
+
+
+def _each(seeds: range) -> Iterator[Outcome]:
+    """The outcomes as they come, from as many processes at a time as there are processors."""
+    warm_up(deployed)
+    gc.collect()
+    gc.freeze()  # What all histories share is neither collected nor copied in their processes.
+    workers = int(os.environ.get("KAI_FAULTS_WORKERS") or os.cpu_count() or 1)
+    context = multiprocessing.get_context("fork")
+    quiet = (signal.SIGINT, signal.SIG_IGN)  # Who interrupts the campaign gets its figures, not those of a process.
+    with context.Pool(min(workers, len(seeds)), signal.signal, quiet, maxtasksperchild=1) as pool:
+        yield from pool.imap_unordered(_played, seeds)
+
+
+def _played(seed: int) -> Outcome:
+    outcome = play(seed, deployed)
+    outcome.events = []
+    return outcome
+
+
+def _tell(outcome: Outcome) -> None:
+    faults = sum(outcome.counts.values())
+    click.echo(
+        f"seed {outcome.seed}: {outcome.title}; {outcome.pods} pods, {faults} faults, history {outcome.fingerprint}"
+    )
+    for violation in outcome.violations:
+        click.echo(f"  violation at {violation.at:.0f} s: {violation}")

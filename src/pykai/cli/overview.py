@@ -1,0 +1,260 @@
+"""`kai queues`, `kai queue`, `kai nodes`, `kai evictions`, `kai top`: how a cluster stands, live or in a snapshot file.
+
+They read with the rights of the caller and write nothing. Tables are for people, `-o json` and `-o yaml` for programs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import click
+import msgspec
+
+from pykai.cli.component import reported_errors
+from pykai.cli.state import (
+    StateSource,
+    cluster_options,
+    output_option,
+    read_state,
+    shown_as_data,
+    source_of,
+    state_options,
+)
+from pykai.config.scheduler import policy
+from pykai.dashboard.board import Board, Moment, Title
+from pykai.dashboard.live import Following, LiveBoard
+from pykai.explain import tables
+from pykai.explain.live import DEFAULT_SHARD, UnreadableError, setting_of
+from pykai.explain.overview import QueueView
+from pykai.kube.api import Api
+from pykai.kube.auth import find_access
+from pykai.kube.client import HttpApi
+from pykai.kube.transport import Settings
+from pykai.objects.units import rfc3339
+from pykai.observe.tables import console, show
+from pykai.plugins import registry
+
+FIRST_SECONDS = 60.0
+"""How long a live cluster may take to be read."""
+READING = Settings(qps=0.0, burst=1000)
+
+
+class NotFoundError(click.ClickException):
+    """There is no such thing."""
+
+    exit_code = 1
+
+
+rows_option = click.option(
+    "--rows", default=40, show_default=True, type=click.IntRange(1), help="Rows to show of each table."
+)
+
+
+def board_of(source: StateSource) -> Board:
+    """A board with one moment, of a file or of the cluster now."""
+    if source.snapshot is not None:
+        return Board(Title("snapshot", str(source.snapshot)), Moment(read_state(source), 1))
+    with reported_errors():
+        return asyncio.run(_read_cluster(source))
+
+
+async def _read_cluster(source: StateSource) -> Board:
+    """Read a cluster once."""
+    access = find_access(source.kubeconfig, source.context)
+    async with HttpApi(access, READING) as api:
+        board = LiveBoard(Title("live", access.server), api, await following(api, source.shard))
+        run = asyncio.create_task(board.run())
+        first = asyncio.create_task(board.first())
+        await asyncio.wait([run, first], timeout=FIRST_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        for task in (first, run):
+            task.cancel()
+        await asyncio.gather(first, run, return_exceptions=True)
+        if not first.cancelled() and first.done():
+            return board
+        if run.done() and not run.cancelled() and (error := run.exception()) is not None:
+            raise error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error
+    raise click.ClickException("the cluster could not be read: " + ("; ".join(board.problems) or "no answer"))
+
+
+async def following(api: Api, shard: str = DEFAULT_SHARD) -> Following:
+    """How the scheduler of a shard decides, as its Config and SchedulingShard say."""
+    try:
+        setting = await setting_of(api, shard)
+    except UnreadableError as error:
+        raise click.ClickException(str(error)) from error
+    made = policy(setting.config, registry.make, registry.BUILT_IN)
+    return Following(made, setting.params, setting.notes, setting.gpu_sharing_mode)
+
+
+def _moment(options: dict[str, Any]) -> Moment:
+    """The state that a command's options name, with what could not be read said as notes."""
+    state = read_state(source_of(options))
+    for note in state.notes:
+        click.echo(f"note: {note}", err=True)
+    return Moment(state, 1)
+
+
+# ------------------------------------------------------------------------------------------------------------- commands
+@click.command()
+@output_option
+@rows_option
+@state_options
+@click.option(
+    "--resource", type=click.Choice(list(tables.UNITS)), help="What to show.  [default: gpu, cpu without GPUs]"
+)
+def queues(output: str, rows: int, resource: str | None, **options: Any) -> None:
+    """Show the tree of queues: quota, fair share, limit, use, requests, what waits, and who may reclaim from whom.
+
+    A figure in brackets is borrowed: it is above quota, because others leave it free. A queue may reclaim from another
+    if, by the rules of reclaim, one more GPU may be taken from there now.
+    """
+    moment = _moment(options)
+    found = moment.overview.queues
+    if not shown_as_data({"queues": found, "at": moment.at}, output):
+        show([tables.queue_table(found[:rows], unit_of(moment, resource)), *_more(len(found) - rows, "queues")])
+
+
+def _more(hidden: int, what: str) -> Iterable[str]:
+    if hidden > 0:
+        yield f"... {hidden} more {what}: --rows shows more"
+
+
+def unit_of(moment: Moment, resource: str | None = None) -> tables.Unit:
+    """The resource to show: GPUs, unless there are none."""
+    return tables.UNITS[resource or ("gpu" if moment.decided.snapshot.nodes.allocatable[2].any() else "cpu")]
+
+
+@click.command()
+@click.argument("name")
+@output_option
+@rows_option
+@state_options
+def queue(name: str, output: str, rows: int, **options: Any) -> None:
+    """Show one queue: its figures, its order of service with positions, and what it runs."""
+    moment = _moment(options)
+    overview = moment.overview
+    known = {each.name: each for each in overview.queues}
+    if name not in known:
+        raise NotFoundError(f"there is no queue {name!r}; there are {_some(known)}")
+    waiting, running = overview.queue_order(name), overview.running(name)
+    if shown_as_data({"queue": known[name], "orderOfService": waiting, "running": running, "at": moment.at}, output):
+        return
+    below = [each for each in overview.queues if name in (each.name, each.parent)]
+    parts = [tables.queue_table(below, unit_of(moment))]
+    parts.append(tables.order_table(f"Order of service: {len(waiting)}", waiting, moment.at, rows))
+    parts.append(tables.running_table(f"Running: {len(running)}", running, moment.at, rows))
+    show([*parts, *_reclaim_lines(known[name])])
+
+
+def _reclaim_lines(found: QueueView) -> Iterable[str]:
+    if found.leaf:
+        yield f"May reclaim from: {', '.join(found.may_reclaim_from) or 'no queue now'}"
+    yield f"May lose to: {', '.join(found.may_lose_to) or 'no queue now'}"
+
+
+def _some(known: Iterable[str]) -> str:
+    found = sorted(known)
+    return ", ".join(found[:10]) + (" ..." if len(found) > 10 else "") or "none"
+
+
+@click.command()
+@click.argument("names", nargs=-1)
+@output_option
+@rows_option
+@state_options
+def nodes(names: Sequence[str], output: str, rows: int, **options: Any) -> None:
+    """Show the GPUs of nodes: who holds and shares them, free devices and parts, fragmentation."""
+    moment = _moment(options)
+    found = moment.devices
+    unknown = [name for name in names if name not in moment.decided.snapshot.nodes.rows]
+    if unknown:
+        raise NotFoundError(f"there is no node {unknown[0]!r}")
+    if names:
+        chosen = tuple(node for node in found.nodes if node.name in names)
+        found = msgspec.structs.replace(found, nodes=chosen)
+    if not shown_as_data({"totals": found.totals, "nodes": found.nodes, "at": moment.at}, output):
+        show(tables.node_tables(found, rows))
+
+
+@click.command()
+@output_option
+@rows_option
+@cluster_options
+def evictions(output: str, rows: int, **options: Any) -> None:
+    """Show who was evicted, for whom, why and how much work was lost.
+
+    Of a live cluster what its events say, about the last hour, and what the next cycle would evict; of a snapshot file
+    what its plan evicts. Work lost is GPU hours since the last start: what a checkpoint saved is not known here.
+    """
+    board, moment = _read(source_of(options))
+    past = () if board.title.kind == "snapshot" else board.evictions()
+    planned = moment.overview.evictions
+    if shown_as_data({"past": past, "nextCycle": planned, "at": moment.at}, output):
+        return
+    parts = [] if board.title.kind == "snapshot" else [tables.eviction_table(f"Evicted: {len(past)}", past, rows)]
+    show([*parts, tables.eviction_table(f"In the next cycle: {len(planned)}", planned, rows)])
+
+
+def _read(source: StateSource) -> tuple[Board, Moment]:
+    board = board_of(source)
+    for problem in board.problems:
+        click.echo(f"note: {problem}", err=True)
+    moment = board.moment()
+    assert moment is not None
+    return board, moment
+
+
+@click.command()
+@click.option("--rows", default=15, show_default=True, type=click.IntRange(1), help="Rows to show of each table.")
+@cluster_options
+def top(rows: int, **options: Any) -> None:
+    """Follow queues, waiting workloads and evictions in the terminal, until Ctrl-C.
+
+    Where the output is no terminal, one picture is printed.
+    """
+    out, source = console(), source_of(options)
+    if source.snapshot is not None or not out.is_terminal:
+        show(_picture(*_read(source), rows), out)
+        return
+    with reported_errors(), suppress(KeyboardInterrupt):
+        asyncio.run(_follow(source, rows))
+
+
+async def _follow(source: StateSource, rows: int) -> None:
+    from rich.console import Group
+    from rich.live import Live
+    from rich.text import Text
+
+    access, out = find_access(source.kubeconfig, source.context), console()
+    async with HttpApi(access, READING) as api:
+        board = LiveBoard(Title("live", access.server), api, await following(api, source.shard))
+        run = asyncio.create_task(board.run())
+        revision = 0
+        with Live(Text(f"reading {access.server} ..."), console=out, screen=True, auto_refresh=False) as live:
+            while not run.done():
+                newer = asyncio.create_task(board.newer_than(revision))
+                await asyncio.wait([run, newer], timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
+                moment = board.moment()
+                if newer.done() and moment is not None:
+                    revision = newer.result()
+                    parts = await asyncio.to_thread(list, _picture(board, moment, rows))
+                    live.update(Group(*parts), refresh=True)
+                newer.cancel()
+        run.result()
+
+
+def _picture(board: Board, moment: Moment, rows: int) -> Iterable[Any]:
+    from rich.text import Text
+
+    overview, totals = moment.overview, moment.devices.totals
+    waiting, gone = overview.waiting, board.evictions()
+    at = rfc3339(moment.at)
+    yield Text(f"{board.title.name}  {at}  {tables.totals_line(totals)}", style="bold")
+    yield from (Text(problem, style="yellow") for problem in board.problems)
+    yield tables.queue_table(overview.queues[: 2 * rows], unit_of(moment))
+    yield tables.order_table(f"Waiting: {len(waiting)}", waiting, moment.at, rows)
+    if gone:
+        yield tables.eviction_table(f"Evicted: {len(gone)}", gone, max(rows // 3, 3))

@@ -1,0 +1,143 @@
+"""All components on the in-memory API server, for simulations: as `kai all` composes them, or each as a process."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from pykai.admission.certificates import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE
+from pykai.admission.pods import PodSettings
+from pykai.admission.review import AdmissionRules, webhooks
+from pykai.cli import all as everything
+from pykai.cli import binder, node_scale_adjuster, operator, pod_group_controller, pod_grouper, queue_controller
+from pykai.cli import scheduler as scheduler_command
+from pykai.cli.component import Compose, Process, live
+from pykai.cli.reservation import on_hollow_nodes
+from pykai.config.scheduler import SchedulerConfig
+from pykai.controllers.node_scale import NodeScalerSettings, ScalingPodTemplate, ScalingSettings
+from pykai.controllers.operator import OperatorSettings, Site
+from pykai.controllers.operator.desired import Programs
+from pykai.hollow.kubelet_settings import OnStart
+from pykai.kube.api import Api, Object
+from pykai.kube.clock import wall
+from pykai.kube.lease import Election
+from pykai.kube.memory import Admission
+from pykai.kube.resources import LEASE
+from pykai.model.params import SchedulerParams
+from pykai.objects import crds, names
+from pykai.observe import logs
+from pykai.scheduler.decision import Decision
+from pykai.scheduler.queueing_hints import Debounce
+from pykai.scheduler.scheduler import unobserved
+from pykai.simulate.cluster import Hooks
+
+_PROCESS = Process("kai", metrics_address="0", health_address="0")
+OPERATOR = "operator"
+
+
+def _operator_settings() -> OperatorSettings:
+    """The operator's, with certificates that are the same in every history: keys are drawn by chance."""
+    data = {name: base64.b64encode(name.encode()).decode() for name in (AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE)}
+    parts = replace(operator.WEBHOOKS, issue=lambda service, namespace, present: present or data)
+    programs = Programs(operator.check_command_line, operator.check_configuration)
+    return OperatorSettings(parts, Site(), operator.ping, programs, wall=wall)
+
+
+class SimulatedProduct:
+    """All components as `kai all` composes them, without ports: the product of a simulation."""
+
+    def __init__(
+        self,
+        config: SchedulerConfig,
+        params: SchedulerParams | None = None,
+        debounce: Debounce | None = None,
+        observe: Callable[[Decision], None] = unobserved,
+    ) -> None:
+        self._observe = observe
+        self._config = config
+        self._debounce = debounce or Debounce()
+        self._params = params or SchedulerParams()
+        self._pods = PodSettings(gpu_sharing=True, fraction_runtime_class="")
+        self._faults = logs.collect_errors()
+        self.scaling = False
+        """Whether the node scale adjuster runs, too."""
+        self.operated = False
+        """Whether the operator runs, too: it deploys a system beside the one that runs."""
+
+    def admission(self, queues: Callable[[], Mapping[str, Object]], warn: Callable[[str], None]) -> Sequence[Admission]:
+        """See `cluster.Product`."""
+        return [webhooks(AdmissionRules(self._pods, queues), warn)]
+
+    def definitions(self) -> Sequence[Object]:
+        """See `cluster.Product`."""
+        return crds.manifests()
+
+    def faults(self) -> Sequence[str]:
+        """See `cluster.Product`: what components log as errors."""
+        return self._faults
+
+    def programs(self, api: Api) -> OnStart:
+        """See `cluster.Product`."""
+        return on_hollow_nodes(lambda: api)
+
+    async def run(self, api: Api, hooks: Hooks, ready: asyncio.Event) -> None:
+        """See `cluster.Product`."""
+        await live(api, _PROCESS, partial(everything.compose, self._settings(hooks)), all_ready=ready)
+
+    @property
+    def components(self) -> Sequence[str]:
+        """See `faults.run.Deployment`."""
+        return tuple(self._apart(self._settings(Hooks(lambda _: None, None))))
+
+    @property
+    def beside(self) -> Sequence[str]:
+        """See `faults.run.Deployment`."""
+        return (OPERATOR,) if self.operated else ()
+
+    async def run_process(self, name: str, api: Api, hooks: Hooks) -> None:
+        """See `faults.run.Deployment`."""
+        settings = self._settings(hooks)
+        compose = partial(everything.compose, settings) if name == "all" else self._apart(settings)[name]
+        lease = LEASE.ref(names.OPERATOR_LEASE if name == OPERATOR else everything.LEASE, names.SYSTEM_NAMESPACE)
+        election = Election(api, lease, hooks.replica, wall) if hooks.replica else None
+        await live(api, _PROCESS, compose, election)
+
+    def _apart(self, settings: everything.AllSettings) -> dict[str, Compose]:
+        """Every component as a process of its own, as the chart deploys them."""
+        found: dict[str, Compose] = {
+            "scheduler": partial(scheduler_command.compose, settings.scheduler),
+            "binder": partial(binder.compose, settings.binder),
+            "pod-grouper": partial(pod_grouper.compose, settings.grouper),
+            "pod-group-controller": partial(pod_group_controller.compose, settings.groups, None),
+            "queue-controller": partial(queue_controller.compose, settings.queues),
+        }
+        if settings.scaling is not None:
+            found["node-scale-adjuster"] = partial(node_scale_adjuster.compose, settings.scaling)
+        if self.operated:
+            found[OPERATOR] = partial(operator.compose, _operator_settings())
+        return found
+
+    def _settings(self, hooks: Hooks) -> everything.AllSettings:
+        usual = everything.settings_for(names.SCHEDULER_NAME, self._pods, None)
+        options = replace(usual.scheduler.options, params=self._params, debounce=self._debounce)
+
+        def observe(decision: Decision) -> None:
+            hooks.observe(decision)
+            self._observe(decision)
+
+        chosen = replace(usual.scheduler, options=options, config=self._config, plugin_port=None, observe=observe)
+        if hooks.past is not None:
+            past = hooks.past
+            chosen = replace(chosen, usage_source=lambda _: past)
+        reservations = replace(usual.binder.reservations, runtime_class="")
+        chosen = replace(chosen, takes_over=bool(hooks.replica))
+        scaling = NodeScalerSettings(ScalingSettings(ScalingPodTemplate("scaling"), names.SCHEDULER_NAME))
+        return replace(
+            usual,
+            scheduler=chosen,
+            binder=replace(usual.binder, reservations=reservations),
+            scaling=scaling if self.scaling else None,
+        )

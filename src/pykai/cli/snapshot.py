@@ -1,0 +1,111 @@
+"""`kai snapshot` and `kai diff`: take the state of a cluster to a file, and compare two of them."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import IO, Any
+
+import click
+
+from pykai.cli.replay import refusing
+from pykai.cli.state import StateSource, output_option, shown_as_data, source_of, state_options, with_api
+from pykai.explain.diff import Difference, difference
+from pykai.explain.redact import redact_file
+from pykai.explain.source import from_file, opened
+from pykai.kube.api import Api
+
+ROWS = 40
+
+
+@click.command("snapshot")
+@click.option(
+    "-o",
+    "--output",
+    "target",
+    default="snapshot.zip",
+    show_default=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File to write.",
+)
+@click.option("--redact", is_flag=True, help="Without environment, commands and images; objects under other names.")
+@state_options
+def snapshot(target: Path, redact: bool, **options: Any) -> None:
+    """Write what the scheduler sees to a file, for `kai replay`, `kai explain` or a bug report.
+
+    With --redact no name, label or text of the cluster is in the file, and decisions stay the same. With --snapshot an
+    existing file is redacted.
+    """
+    source = source_of(options)
+    if source.snapshot is not None and not redact:
+        raise click.UsageError("--snapshot names a file that exists already: use it with --redact")
+    with tempfile.TemporaryDirectory() as folder:
+        file = source.snapshot or _taken(source, Path(folder) / "snapshot.zip")
+        with refusing(file):
+            opened(file)
+        try:
+            with target.open("wb") as out:
+                _write(file, out, redact)
+        except OSError as error:
+            raise click.ClickException(f"{target} cannot be written: {error.strerror}") from error
+    click.echo(f"written: {target}", err=True)
+
+
+def _write(file: Path, out: IO[bytes], redact: bool) -> None:
+    if redact:
+        redact_file(file, out)
+    else:
+        with file.open("rb") as taken:
+            shutil.copyfileobj(taken, out)
+
+
+def _taken(source: StateSource, file: Path) -> Path:
+    from pykai.explain.live import listed, setting_of
+    from pykai.plugins import registry
+    from pykai.scheduler.debug_server import SnapshotContext, write_snapshot
+
+    async def take(api: Api) -> None:
+        setting = await setting_of(api, source.shard)
+        _, notes = await listed(api, setting.params)
+        for note in (*setting.notes, *notes):
+            click.echo(f"note: {note}", err=True)
+        context = SnapshotContext(setting.config, registry.BUILT_IN, gpu_sharing_mode=setting.gpu_sharing_mode)
+        with await write_snapshot(api, setting.params, context) as archive, file.open("wb") as out:
+            shutil.copyfileobj(archive, out)
+
+    with_api(source, take)
+    return file
+
+
+@click.command("diff")
+@click.argument("before", metavar="A.zip", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("after", metavar="B.zip", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@output_option
+def diff(before: Path, after: Path, output: str) -> None:
+    """Show what changed between two snapshots, and between the plans they lead to."""
+    with refusing(before):
+        old = from_file(before)
+    with refusing(after):
+        new = from_file(after)
+    found = difference(old, new)
+    if not shown_as_data(found, output):
+        _show(found)
+
+
+def _show(found: Difference) -> None:
+    from pykai.observe import tables
+
+    objects = [(each.change, each.kind, each.name, ", ".join(each.fields)) for each in found.objects]
+    plan = [(each.what, each.name, each.before or "-", each.after or "-") for each in found.plan]
+    shown = []
+    columns: list[tables.Column | str]
+    if objects:
+        columns = ["change", "kind", "name", tables.Column("fields", wide=True)]
+        shown.append(tables.table(f"Objects: {len(objects)}", columns, tables.first(objects, ROWS)))
+    if plan:
+        columns = ["what", "name", "before", tables.Column("after", wide=True)]
+        shown.append(tables.table(f"Decisions: {len(plan)}", columns, tables.first(plan, ROWS)))
+    tables.show(shown)
+    if not shown:
+        click.echo("nothing differs")

@@ -1,0 +1,106 @@
+"""What every command that reads a cluster has in common: where its state comes from, and how its answer is shown."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from pykai.cli.replay import instant, refusing
+from pykai.explain.source import Decided, from_file
+from pykai.kube.api import Api
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+FORMATS = ("text", "json", "yaml")
+
+
+class RefusedError(click.ClickException):
+    """The input is wrong."""
+
+    exit_code = 2
+
+
+@dataclass(frozen=True)
+class StateSource:
+    """Where the state of a cluster is read from: a snapshot file, or a live cluster with the caller's rights."""
+
+    snapshot: Path | None = None
+    kubeconfig: str = ""
+    context: str = ""
+    shard: str = "default"
+    now: float | None = None
+
+
+def cluster_options(command: F) -> F:
+    """The options of commands that read or follow a cluster; they are put together by `source_of`."""
+    options = (
+        click.option(
+            "--snapshot",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            metavar="FILE",
+            help="Read a snapshot file, KAI's or ours, instead of a live cluster.",
+        ),
+        click.option("--kubeconfig", default="", help="File with access to the cluster.  [default: as kubectl]"),
+        click.option("--context", default="", help="Context of the kubeconfig.  [default: the current one]"),
+        click.option("--shard", default="default", show_default=True, help="SchedulingShard whose scheduler is meant."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def state_options(command: F) -> F:
+    """`cluster_options`, and the time to decide at."""
+    now = click.option("--now", callback=instant, help="The time to decide at.  [default: the present, or the file's]")
+    return cluster_options(now(command))
+
+
+def source_of(options: dict[str, Any]) -> StateSource:
+    """Take the options of `cluster_options` or `state_options` out of a command's options."""
+    names = ("snapshot", "kubeconfig", "context", "shard", "now")
+    return StateSource(**{name: options.pop(name) for name in names if name in options})
+
+
+def read_state(source: StateSource) -> Decided:
+    """The decided state; what keeps it from being read is refused in one line."""
+    if source.snapshot is not None:
+        with refusing(source.snapshot):
+            return from_file(source.snapshot, source.now)
+    from pykai.explain.live import live
+
+    return with_api(source, lambda api: live(api, source.shard, source.now))
+
+
+def with_api(source: StateSource, work: Callable[[Api], Awaitable[T]]) -> T:
+    """Do something with a connection to the live cluster; what goes wrong is refused in one line."""
+    from pykai.explain.live import UnreadableError
+    from pykai.kube.auth import CredentialsError, find_access
+    from pykai.kube.client import HttpApi
+    from pykai.kube.errors import ApiError
+
+    async def connected() -> T:
+        async with HttpApi(find_access(source.kubeconfig, source.context)) as api:
+            return await work(api)
+
+    try:
+        return asyncio.run(connected())
+    except (UnreadableError, CredentialsError, ApiError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+output_option = click.option("-o", "--output", type=click.Choice(FORMATS), default="text", show_default=True)
+
+
+def shown_as_data(found: Any, output: str) -> bool:
+    """Print a value as JSON or YAML; False where a text is wanted."""
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(found)))
+    elif output == "yaml":
+        click.echo(msgspec.yaml.encode(found), nl=False)
+    return output != "text"

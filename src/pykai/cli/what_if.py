@@ -1,0 +1,106 @@
+"""`kai what-if`: what manifests or changes would do, decided as the cluster would and written nowhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pykai.cli.explain import ROWS, lines
+from pykai.cli.state import RefusedError, output_option, read_state, shown_as_data, source_of, state_options
+from pykai.explain import what_if as changing
+from pykai.explain.changes import AddNodes, ChangeError, Delete, Drain, Edit, parse_set
+from pykai.explain.source import Decided
+from pykai.explain.targets import TargetError, gangs_of
+from pykai.explain.what_if import Loss, Outcome
+from pykai.explain.what_if import RefusedError as ManifestRefusedError
+from pykai.observe import logs
+from pykai.simulate import manifests
+from pykai.simulate.manifests import ManifestError
+from pykai.simulate.validation import ManifestsError
+
+
+@click.command("what-if")
+@click.option(
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    type=click.Path(exists=True, allow_dash=True, path_type=Path),
+    help="Manifests to apply: a file, a directory, or - for standard input.",
+)
+@click.option("-R", "--recursive", is_flag=True, help="Read directories in directories, too.")
+@click.option("--add-nodes", type=click.IntRange(1), metavar="N", help="Add so many nodes.")
+@click.option("--like", default="", metavar="NODE", help="What the added nodes are like.  [default: the most common]")
+@click.option("--set", "sets", multiple=True, metavar="queue/NAME.gpu.quota=N", help="Change a figure of a queue.")
+@click.option("--drain", multiple=True, metavar="NODE", help="Take a node out of service.")
+@click.option("--delete", "deletes", multiple=True, metavar="KIND/NAME", help="Delete a workload.")
+@click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of workloads to delete.")
+@output_option
+@state_options
+def what_if(output: str, **options: Any) -> None:
+    """Say what manifests or changes would do, without making them.
+
+    Manifests are admitted, grouped and decided as the cluster would. Exit code 0: the workloads start; 3: they wait;
+    4: they can never start; 2: the input is wrong.
+    """
+    source = source_of(options)
+    if not any(options[name] for name in ("files", "add_nodes", "sets", "drain", "deletes")):
+        raise click.UsageError("nothing to decide: give -f, --add-nodes, --set, --drain or --delete")
+    if options["like"] and not options["add_nodes"]:
+        raise click.UsageError("--like says what --add-nodes adds: give both")
+    logs.set_up(1)
+    state = read_state(source)
+    try:
+        found = manifests.read(options["files"], options["recursive"]) if options["files"] else []
+        outcome = changing.what_if(state, found, list(_edits(state, options)))
+    except (ManifestError, ManifestsError, ManifestRefusedError, ChangeError, TargetError) as error:
+        raise RefusedError(str(error)) from error
+    if not shown_as_data(outcome, output):
+        click.echo("\n".join(_outcome_lines(outcome)))
+    sys.exit(outcome.exit_code)
+
+
+def _edits(state: Decided, options: dict[str, Any]) -> Iterator[Edit]:
+    if options["add_nodes"]:
+        like = options["like"]
+        known = state.snapshot.nodes.names
+        if like and like not in known:
+            close = get_close_matches(like, known, n=1)
+            raise ChangeError(f"there is no node {like}" + (f": did you mean {close[0]}?" if close else ""))
+        yield AddNodes(options["add_nodes"], like)
+    for text in options["sets"]:
+        yield parse_set(text)
+    for node in options["drain"]:
+        yield Drain(node)
+    for target in options["deletes"]:
+        yield Delete(tuple(gangs_of(state, target, options["namespace"])))
+
+
+def _outcome_lines(outcome: Outcome) -> Iterator[str]:
+    yield from (f"Warning: {warning}" for warning in outcome.warnings)
+    yield f"Answer: {outcome.answer}"
+    for found in outcome.workloads:
+        yield from lines(found)
+    yield from _first_rows("Places:", [f"{pod} -> {node}" for pod, node in outcome.placements])
+    yield from _first_rows("Evicted:", [_loss_line(loss) for loss in outcome.evictions])
+    for title, effects in (("Others win:", outcome.gains), ("Others lose:", outcome.losses)):
+        yield from _first_rows(title, [f"{e.namespace}/{e.name}: {e.before} -> {e.after}" for e in effects])
+
+
+def _loss_line(loss: Loss) -> str:
+    moves = f", moves to {loss.moves_to}" if loss.moves_to else ""
+    return f"{loss.pod} (queue {loss.queue}) by {loss.action} for {loss.evictor or 'its own gang'}{moves}"
+
+
+def _first_rows(title: str, rows: Sequence[str]) -> Iterator[str]:
+    """The first rows under their title, and how many more there are; nothing where there are none."""
+    if rows:
+        yield title
+        yield from (f"  {row}" for row in rows[:ROWS])
+    if len(rows) > ROWS:
+        yield f"  ... {len(rows) - ROWS} more"

@@ -1,0 +1,204 @@
+"""Pods that refer to a group of Kubernetes' own Workload API (scheduling.k8s.io).
+
+| Kubernetes | a pod refers to | becomes |
+|---|---|---|
+| 1.35 | a pod group of a Workload, `spec.workloadRef` | a gang for each of its pod groups and replica keys |
+| 1.36 | a PodGroup, `spec.schedulingGroup` | a gang |
+| 1.37 | likewise; PodGroups may be below CompositePodGroups | a gang of the root, a sub-group for each group below |
+
+The group says how many pods start together; the labels of the Workload or of the root go before those of the pod's
+owners for queue, priority and preemptibility. Our PodGroup belongs to the pod's top owner, as always.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from pykai.controllers.podgrouper.rules import defaults
+from pykai.controllers.podgrouper.rules.fields import (
+    GroupingError,
+    Object,
+    annotations_of,
+    count_at,
+    full_name,
+    labels_of,
+    map_at,
+    maps_at,
+    name_of,
+    namespace_of,
+    text_at,
+)
+from pykai.controllers.podgrouper.rules.workload import GroupSpec, Rule, SubGroup, Workload
+from pykai.objects import names
+
+WORKLOAD_API = "scheduling.k8s.io/v1alpha1"
+SCHEDULING_GROUP_API = "scheduling.k8s.io/v1beta1"
+"""PodGroups and CompositePodGroups, in whichever version the server has them."""
+
+
+def rule_of(work: Workload) -> Rule | None:
+    """The rule of the group that the pod refers to; None if it refers to none, or it or an owner opts out."""
+    if any(_opts_out(obj) for obj in (*work.owners, work.pod)):
+        return None
+    if names_group(work.pod):
+        return _by_scheduling_group
+    return _by_workload if map_at(work.pod, "spec", "workloadRef") else None
+
+
+def names_group(pod: Object) -> bool:
+    """Whether a pod names a PodGroup of Kubernetes and does not opt out itself."""
+    return bool(map_at(pod, "spec", "schedulingGroup")) and not _opts_out(pod)
+
+
+def _opts_out(obj: Object) -> bool:
+    return annotations_of(obj).get(names.IGNORE_WORKLOAD_API) == "true"
+
+
+def ignored_settings(work: Workload) -> Iterator[str]:
+    """One line for a constraint of the pod's group that has no effect."""
+    group = rule_of(work) is _by_scheduling_group and _scheduling_group(work)
+    if group and maps_at(group, "spec", "schedulingConstraints", "topology"):
+        yield (
+            f"PodGroup {full_name(group)}: schedulingConstraints.topology ignored: "
+            f"name a Topology and its level in the annotations {names.TOPOLOGY} and {names.TOPOLOGY_REQUIRED}"
+        )
+
+
+def min_count(group: Object) -> int:
+    """How many pods of a PodGroup of Kubernetes start together; pods of any other policy start one by one."""
+    return _count(group, "minCount", 1)
+
+
+# ------------------------------------------------------------------------------------------------------ 1.36 and later
+@dataclass(frozen=True)
+class _Tree:
+    """The groups of a namespace by their parents; `leaf` is the PodGroup that `pod` refers to."""
+
+    composites: Sequence[Object]
+    groups: Sequence[Object]
+    leaf: str
+    pod: str
+
+    def below(self, parent: Object, label: str = "") -> Iterator[SubGroup]:
+        """The sub-groups below a composite group, which is `label` itself; empty composite groups are left out."""
+        for child in _children(self.composites, parent):
+            inner = list(self.below(child, name_of(child)))
+            if inner:
+                yield SubGroup(name_of(child), min_sub_group=self.min_groups(child), parent=label)
+                yield from inner
+        for child in _children(self.groups, parent):
+            pods = (self.pod,) if name_of(child) == self.leaf else ()
+            yield SubGroup(name_of(child), min_count(child), parent=label, pods=pods)
+
+    def min_groups(self, composite: Object) -> int:
+        """How many groups directly below start together; GroupingError while fewer exist."""
+        needed = _count(composite, "minGroupCount", 0)
+        exist = len(_children(self.composites, composite)) + len(_children(self.groups, composite))
+        if exist < needed:
+            raise GroupingError(f"CompositePodGroup {full_name(composite)} has {exist} of {needed} groups")
+        return needed
+
+
+def _by_scheduling_group(work: Workload) -> GroupSpec:
+    """The gang of the root above the PodGroup that the pod refers to; GroupingError if a part of it does not exist."""
+    group = _scheduling_group(work)
+    if group is None:
+        name = f"{namespace_of(work.pod)}/{text_at(work.pod, 'spec', 'schedulingGroup', 'podGroupName')}"
+        raise GroupingError(f"PodGroup {name} of pod {full_name(work.pod)} does not exist in scheduling.k8s.io")
+    root = _root(work, group)
+    spec = defaults.group(_labelled(work, root))
+    spec = replace(
+        spec,
+        name=name_of(root),
+        labels={**spec.labels, **labels_of(root)},
+        priority_class=text_at(root, "spec", "priorityClassName") or spec.priority_class,
+    )
+    if root is group:
+        return replace(spec, min_member=min_count(group))
+    home, lookup = namespace_of(work.pod), work.lookup
+    composites = lookup.list(SCHEDULING_GROUP_API, "CompositePodGroup", home, {})
+    groups = lookup.list(SCHEDULING_GROUP_API, "PodGroup", home, {})
+    tree = _Tree(composites, groups, name_of(group), work.pod_name)
+    return replace(spec, min_sub_group=tree.min_groups(root), sub_groups=tuple(tree.below(root)))
+
+
+def _scheduling_group(work: Workload) -> Object | None:
+    name = text_at(work.pod, "spec", "schedulingGroup", "podGroupName")
+    return work.lookup.get(SCHEDULING_GROUP_API, "PodGroup", namespace_of(work.pod), name)
+
+
+def _root(work: Workload, group: Object) -> Object:
+    """The group above which there is none."""
+    seen: list[str] = []
+    while above := _parent(group):
+        if above in seen:
+            raise GroupingError(f"CompositePodGroup {namespace_of(group)}/{above} is above itself")
+        seen.append(above)
+        found = work.lookup.get(SCHEDULING_GROUP_API, "CompositePodGroup", namespace_of(work.pod), above)
+        if found is None:
+            raise GroupingError(f"CompositePodGroup {namespace_of(work.pod)}/{above} does not exist")
+        group = found
+    return group
+
+
+def _parent(group: Object) -> str:
+    return text_at(group, "spec", "parentCompositePodGroupName")
+
+
+def _children(groups: Sequence[Object], parent: Object) -> list[Object]:
+    found = [group for group in groups if _parent(group) == name_of(parent)]
+    return sorted(found, key=name_of)
+
+
+def _count(group: Object, field: str, otherwise: int) -> int:
+    if map_at(group, "spec", "schedulingPolicy", "gang") is None:
+        return otherwise
+    count = count_at(group, "spec", "schedulingPolicy", "gang", field)
+    if count is None or count < 1:
+        raise GroupingError(f"{field} of {full_name(group)} must be at least 1")
+    return count
+
+
+# ---------------------------------------------------------------------------------------------------------------- 1.35
+def _by_workload(work: Workload) -> GroupSpec:
+    """The gang of the pod group that the pod refers to; GroupingError if it does not exist."""
+    name, group, key = (
+        text_at(work.pod, "spec", "workloadRef", field) for field in ("name", "podGroup", "podGroupReplicaKey")
+    )
+    found = work.lookup.get(WORKLOAD_API, "Workload", namespace_of(work.pod), name)
+    if found is None:
+        raise GroupingError(f"Workload {namespace_of(work.pod)}/{name} of pod {full_name(work.pod)} does not exist")
+    policy = _policy(found, group)
+    spec = defaults.group(_labelled(work, found))
+    return replace(
+        spec,
+        name="-".join(filter(None, (name, group, key))),
+        min_member=_min_count(found, group, policy),
+        labels={**spec.labels, **labels_of(found)},
+    )
+
+
+def _policy(workload: Object, group: str) -> Object:
+    groups = maps_at(workload, "spec", "podGroups") or []
+    found = next((each for each in groups if text_at(each, "name") == group), None)
+    if found is None:
+        raise GroupingError(f"Workload {full_name(workload)} has no pod group {group!r}")
+    return map_at(found, "policy") or {}
+
+
+def _min_count(workload: Object, group: str, policy: Object) -> int:
+    """The minimum of a gang; pods of any other policy start one by one."""
+    if map_at(policy, "gang") is None:
+        return 1
+    count = count_at(policy, "gang", "minCount")
+    if count is None or count < 1:
+        raise GroupingError(f"Workload {full_name(workload)}: minCount of pod group {group} must be at least 1")
+    return count
+
+
+def _labelled(work: Workload, workload: Object) -> Workload:
+    """The same pod, whose owners have the labels of the Workload where it has any."""
+    metadata = {**(work.top.get("metadata") or {}), "labels": {**labels_of(work.top), **labels_of(workload)}}
+    top = {**work.top, "metadata": metadata}
+    return replace(work, top=top, owners=(*work.owners[:-1], top) if work.owners else (top,))

@@ -1,0 +1,164 @@
+"""Who may see what: the API server is asked, and answers are kept for a minute.
+
+By hand the dashboard listens on loopback, with the rights of its caller, for whoever has the address it printed. In the
+cluster every visitor signs in with a token: TokenReview says who that is, SubjectAccessReview what that user may list.
+What a user may not list has no name on any page: it is part of a total.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from pykai.kube.api import Api, Object, Resource
+from pykai.kube.errors import ApiError
+from pykai.kube.resources import NODE, POD, QUEUE
+from pykai.scheduler.debug_server import ACCESS_REVIEW, TOKEN_REVIEW
+
+KEPT_SECONDS = 60.0
+AT_ONCE = 16
+MOST_KEPT = 50_000
+SESSION_SECONDS = 12 * 3600.0
+MOST_SESSIONS = 10_000
+Clock = Callable[[], float]
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+@dataclass(frozen=True)
+class Viewer:
+    """A user of the dashboard. `namespaces` None: all of them; `queues`, `nodes`: whether their names may be seen."""
+
+    name: str = ""
+    namespaces: frozenset[str] | None = None
+    queues: bool = True
+    nodes: bool = True
+
+    def sees(self, namespace: str) -> bool:
+        """Whether names in a namespace may be shown."""
+        return self.namespaces is None or namespace in self.namespaces
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether nothing has to be left out."""
+        return self.namespaces is None and self.queues and self.nodes
+
+    @property
+    def sees_nothing(self) -> bool:
+        """Whether there is nothing but totals to show."""
+        return self.namespaces is not None and not self.namespaces and not self.queues and not self.nodes
+
+
+@dataclass(frozen=True)
+class User:
+    """Whom a token belongs to."""
+
+    name: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    def spec(self) -> Object:
+        """As a SubjectAccessReview names the user."""
+        extra = {key: list(values) for key, values in self.extra}
+        return {"user": self.name, "uid": self.uid, "groups": list(self.groups), "extra": extra}
+
+
+class ReviewError(Exception):
+    """The API server does not say who the user is, or what the user may do."""
+
+
+@dataclass
+class Reviews:
+    """Questions to the API server; each answer holds for a minute."""
+
+    api: Api
+    clock: Clock
+    _users: dict[str, tuple[float, User | None]] = field(default_factory=dict)
+    _allowed: dict[tuple[User, str, str], tuple[float, bool]] = field(default_factory=dict)
+    _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+
+    async def user(self, token: str) -> User | None:
+        """Whom a token belongs to; None where the API server does not accept it."""
+        now, known = self.clock(), self._users.get(token)
+        if known is not None and now - known[0] < KEPT_SECONDS:
+            return known[1]
+        status = await self._ask(TOKEN_REVIEW, {"spec": {"token": token}})
+        found = _user(status.get("user") or {}) if status.get("authenticated") else None
+        _keep(self._users, token, (now, found))
+        return found
+
+    async def viewer(self, user: User, namespaces: Iterable[str]) -> Viewer:
+        """What a user may see of these namespaces, of queues and of nodes."""
+        everything, queues, nodes = await asyncio.gather(
+            self._may_list(user, POD, ""), self._may_list(user, QUEUE, ""), self._may_list(user, NODE, "")
+        )
+        if everything:
+            return Viewer(user.name, None, queues, nodes)
+        asked = sorted(set(namespaces))
+        answers = await asyncio.gather(*(self._may_list(user, POD, namespace) for namespace in asked))
+        seen = frozenset(namespace for namespace, allowed in zip(asked, answers, strict=True) if allowed)
+        return Viewer(user.name, seen, queues, nodes)
+
+    async def _may_list(self, user: User, resource: Resource, namespace: str) -> bool:
+        key = (user, resource.qualified, namespace)
+        now, known = self.clock(), self._allowed.get(key)
+        if known is not None and now - known[0] < KEPT_SECONDS:
+            return known[1]
+        where = {"namespace": namespace} if namespace else {}
+        attributes = {"verb": "list", "group": resource.group, "resource": resource.plural, **where}
+        async with self._turns:
+            status = await self._ask(ACCESS_REVIEW, {"spec": {**user.spec(), "resourceAttributes": attributes}})
+        allowed = bool(status.get("allowed"))
+        _keep(self._allowed, key, (now, allowed))
+        return allowed
+
+    async def _ask(self, resource: Resource, review: Object) -> Object:
+        try:
+            answer = await self.api.create(resource, review)
+        except ApiError as error:
+            raise ReviewError(f"{resource.kind}: {error.message}") from error
+        status: Object = answer.get("status") or {}
+        return status
+
+
+def _keep(kept: dict[K, V], key: K, value: V) -> None:
+    if len(kept) >= MOST_KEPT:
+        kept.clear()
+    kept[key] = value
+
+
+def _user(found: Object) -> User:
+    extra = tuple(sorted((key, tuple(values)) for key, values in (found.get("extra") or {}).items()))
+    return User(found.get("username", ""), found.get("uid", ""), tuple(found.get("groups") or ()), extra)
+
+
+class Sessions:
+    """Tokens of those who signed in, by the secret in their cookie. They end with the process."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._tokens: dict[str, tuple[float, str]] = {}
+
+    def begin(self, token: str) -> str:
+        """A new session; gives the secret."""
+        while len(self._tokens) >= MOST_SESSIONS:
+            del self._tokens[next(iter(self._tokens))]
+        made = secrets.token_urlsafe(32)
+        self._tokens[made] = self._clock() + SESSION_SECONDS, token
+        return made
+
+    def token(self, secret: str) -> str | None:
+        """The token of a session; None where there is none, or it is over."""
+        ends, token = self._tokens.get(secret, (0.0, ""))
+        if self._clock() >= ends:
+            self._tokens.pop(secret, None)
+            return None
+        return token
+
+    def end(self, secret: str) -> None:
+        """Forget a session."""
+        self._tokens.pop(secret, None)

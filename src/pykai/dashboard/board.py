@@ -1,0 +1,223 @@
+"""What the pages show: a moment of a cluster with its plan, and what happened before.
+
+A board has one moment (a snapshot file), the newest one (a live cluster) or many to choose from (a simulation). Pages
+never change it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from threading import Lock
+
+import msgspec
+
+from pykai.cache.cluster import KINDS, ClusterCache
+from pykai.explain.device_map import DeviceMap, device_map
+from pykai.explain.overview import EvictionView, Overview
+from pykai.explain.source import Decided
+from pykai.model.plan import Key
+
+MOST_SAMPLES = 720
+MOST_EVICTIONS = 5_000
+
+
+class QueueUse(msgspec.Struct, frozen=True, rename="camel"):
+    """GPUs of a queue at one instant; -1 is unlimited."""
+
+    allocated: float
+    fair_share: float
+    quota: float
+    requested: float
+
+
+class Sample(msgspec.Struct, frozen=True, rename="camel"):
+    """All queues at one instant, in seconds since the epoch. `gpus`: those of the cluster."""
+
+    at: float
+    gpus: float
+    queues: Mapping[str, QueueUse]
+
+
+class Happening(msgspec.Struct, frozen=True, rename="camel"):
+    """A line of a workload's history."""
+
+    at: float
+    what: str
+    message: str = ""
+    pod: str = ""
+
+
+class Moment:
+    """A decided state; what pages need of it is computed once, when first asked for."""
+
+    def __init__(self, decided: Decided, revision: int = 0) -> None:
+        self.decided = decided
+        self.revision = revision
+        self.questions = Lock()
+
+    @property
+    def at(self) -> float:
+        return self.decided.now
+
+    @cached_property
+    def overview(self) -> Overview:
+        return Overview(self.decided.snapshot, self.decided.plan, self.decided.policy, self.decided.now)
+
+    @cached_property
+    def devices(self) -> DeviceMap:
+        return device_map(self.decided.snapshot)
+
+    @cached_property
+    def own(self) -> Decided:
+        """The same state with a cache of its own, for questions: copies of a cache share what was read from objects,
+        and only one of them may make a snapshot at a time. Ask while holding `questions`."""
+        found = ClusterCache(self.decided.cache.params)
+        for kind in KINDS:
+            found.load(self.decided.cache.of(kind).values())
+        return replace(self.decided, cache=found)
+
+    @cached_property
+    def sample(self) -> Sample:
+        """The queues of this moment, as the metrics show them."""
+        uses = {
+            queue.name: QueueUse(queue.allocated.gpu, queue.fair_share.gpu, queue.quota.gpu, queue.requested.gpu)
+            for queue in self.overview.queues
+        }
+        return Sample(self.at, self.devices.totals.gpus, uses)
+
+
+class Samples:
+    """The last samples, thinned out when they are too many: every second one of the older half goes."""
+
+    def __init__(self, most: int = MOST_SAMPLES) -> None:
+        self._most = most
+        self._kept: list[Sample] = []
+
+    def add(self, sample: Sample) -> None:
+        self._kept.append(sample)
+        if len(self._kept) > self._most:
+            half = len(self._kept) // 2
+            self._kept = self._kept[:half:2] + self._kept[half:]
+
+    def all(self) -> Sequence[Sample]:
+        return tuple(self._kept)
+
+
+@dataclass(frozen=True)
+class Title:
+    """What is shown: `kind` is live, snapshot or simulation, `name` a file, a context or a folder."""
+
+    kind: str
+    name: str
+
+
+class Board:
+    """A board of one moment; the others build on it. `changed` wakes those who wait for a newer revision."""
+
+    def __init__(self, title: Title, moment: Moment | None = None) -> None:
+        self.title = title
+        self.problems: tuple[str, ...] = ()
+        """Why the newest moment may be old, or is missing."""
+        self._moment = moment
+        self._evictions: deque[EvictionView] = deque(maxlen=MOST_EVICTIONS)
+        self._waiters: set[asyncio.Event] = set()
+
+    @property
+    def moments(self) -> Sequence[float]:
+        """The instants one may choose from, in seconds since the epoch."""
+        return () if self._moment is None else (self._moment.at,)
+
+    def moment(self, at: float | None = None) -> Moment | None:
+        """The moment at an instant, or the newest; None while there is none yet."""
+        return self._moment
+
+    def samples(self) -> Sequence[Sample]:
+        """The queues over time, oldest first."""
+        return () if self._moment is None else (self._moment.sample,)
+
+    def evictions(self, until: float | None = None) -> Sequence[EvictionView]:
+        """What was evicted, newest first; of a file what its plan evicts."""
+        return () if self._moment is None else self._moment.overview.evictions
+
+    def history(self, gang: Key, until: float | None = None) -> Sequence[Happening]:
+        """What happened to a workload, oldest first."""
+        return () if self._moment is None else from_object(self._moment, gang)
+
+    async def newer_than(self, revision: int) -> int:
+        """Wait until there is a newer moment, or other problems; gives its revision."""
+        woken = asyncio.Event()
+        self._waiters.add(woken)
+        try:
+            while True:
+                current = self._moment.revision if self._moment else 0
+                if current > revision:
+                    return current
+                await woken.wait()
+                woken.clear()
+        finally:
+            self._waiters.discard(woken)
+
+    def show(self, moment: Moment) -> None:
+        """Replace the moment by a newer one."""
+        self._moment = moment
+        for woken in self._waiters:
+            woken.set()
+
+
+def from_object(moment: Moment, gang: Key) -> list[Happening]:
+    """What the PodGroup says about its own past."""
+    gangs = moment.decided.snapshot.gangs
+    row = gangs.rows_of([gang]).get(gang)
+    if row is None:
+        return []
+    found = [Happening(gangs.created(row), "Created")]
+    if (started := gangs.last_start(row)) is not None:
+        found.append(Happening(started, "Started", "All resources it needs were given."))
+    if (evicted := gangs.last_eviction.get(row)) is not None:
+        found.append(Happening(evicted, "Evicted"))
+    if (stale := gangs.stale_since.get(row)) is not None:
+        found.append(Happening(stale, "Stale", "Fewer pods run than its minimum."))
+    return sorted(found, key=lambda each: each.at)
+
+
+class RecordedBoard(Board):
+    """A board of many moments: those of a run that is over. `histories`: what happened, by namespace and name of the
+    PodGroup."""
+
+    def __init__(
+        self,
+        title: Title,
+        moments: Sequence[Moment],
+        samples: Iterable[Sample],
+        evictions: Iterable[EvictionView] = (),
+        history: Callable[[Key], Sequence[Happening]] = lambda _: (),
+    ) -> None:
+        super().__init__(title, moments[-1] if moments else None)
+        self._moments = list(moments)
+        self._instants = [moment.at for moment in moments]
+        self._samples = tuple(samples)
+        self._evictions.extend(sorted(evictions, key=lambda each: -each.at))
+        self._history = history
+
+    @property
+    def moments(self) -> Sequence[float]:
+        return self._instants
+
+    def moment(self, at: float | None = None) -> Moment | None:
+        if at is None or not self._moments:
+            return self._moment
+        return self._moments[max(bisect_right(self._instants, at + 1e-3) - 1, 0)]
+
+    def samples(self) -> Sequence[Sample]:
+        return self._samples
+
+    def evictions(self, until: float | None = None) -> Sequence[EvictionView]:
+        return [each for each in self._evictions if until is None or each.at <= until]
+
+    def history(self, gang: Key, until: float | None = None) -> Sequence[Happening]:
+        return [each for each in self._history(gang) if until is None or each.at <= until]

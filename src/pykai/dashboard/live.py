@@ -1,0 +1,224 @@
+"""A board that follows a cluster: the scheduler's informers fill a cache, and what they bring is decided on, read only.
+
+Nothing is listed twice and nothing is written. A decision is made when something changed, at most twice a second, and
+so seldom that it takes a quarter of a core at most; searches have the scheduler's own limits of time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import structlog
+
+from pykai.cache.assumed import Assumptions
+from pykai.cache.cluster import ClusterCache
+from pykai.dashboard.board import MOST_EVICTIONS, Board, Happening, Moment, Sample, Samples, Title, from_object
+from pykai.engine.decide import decide
+from pykai.engine.policy import Policy
+from pykai.explain.overview import EvictionView
+from pykai.explain.source import Decided
+from pykai.kube.api import Api, Object, Selection
+from pykai.kube.clock import wall
+from pykai.kube.informer import InformerFactory, SharedInformer
+from pykai.kube.informer_store import Change
+from pykai.kube.resources import EVENT, NODE, POD, POD_GROUP, QUEUE
+from pykai.model.params import SchedulerParams
+from pykai.model.plan import Key
+from pykai.objects import names
+from pykai.objects.kinds import PodGroup
+from pykai.objects.units import parse_timestamp
+from pykai.scheduler.informers import SOURCES, Informers, selection
+from pykai.scheduler.process_memory import gc_disabled
+
+LOOK_SECONDS = 0.2
+"""Between two looks at whether something changed."""
+REST = 3.0
+"""Seconds of rest for each second that a decision took."""
+LEAST_REST = 0.4
+SAMPLE_SECONDS = 5.0
+PATIENCE_SECONDS = 10.0
+"""How long a kind is waited for that decisions can do without."""
+NEEDED = (NODE, POD, QUEUE, POD_GROUP)
+MOST_EVENTS = 200
+_EVICTED_POD = re.compile(r"(?:^Pod |pod: )(\S+)/(\S+)")
+
+log = structlog.get_logger(component="dashboard")
+
+
+@dataclass(frozen=True)
+class Following:
+    """What decisions are made by: the scheduler's parameters and policy."""
+
+    policy: Policy
+    params: SchedulerParams = field(default_factory=SchedulerParams)
+    notes: tuple[str, ...] = ()
+    """What was assumed about the scheduler."""
+    gpu_sharing_mode: str = ""
+
+
+class LiveBoard(Board):
+    """Follows a cluster while `run` does."""
+
+    def __init__(self, title: Title, api: Api, following: Following) -> None:
+        super().__init__(title)
+        self._following = following
+        self.problems = self._notes = following.notes
+        self._watches = InformerFactory(api)
+        self._cache = ClusterCache(following.params)
+        self._informers = Informers(self._watches, self._cache, Assumptions(), lambda _: None)
+        self._kinds: list[SharedInformer[Any]] = [
+            self._watches.of(
+                source.resource, source.kind, selection(source, following.params, True), optional=source.optional
+            )
+            for source in SOURCES
+            if following.params.schedule_csi_storage or not source.for_csi
+        ]
+        self._events: SharedInformer[Object] = self._watches.of(
+            EVENT, dict[str, Any], Selection(fields=f"involvedObject.kind={POD_GROUP.kind}"), optional=True
+        )
+        self._events.subscribe(self._happened)
+        self._told: dict[str, EvictionView] = {}
+        self._by_gang: dict[Key, dict[str, Happening]] = {}
+        self._samples = Samples()
+        self._last_sample = 0.0
+        self._since = 0
+        """Events seen since the last moment: they change pages, too."""
+
+    async def run(self) -> NoReturn:
+        """Follow until cancelled; raises what ends a watch for good, such as refused credentials."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watches.run())
+            await self._known()
+            await self._decide_again()
+        raise AssertionError("boards are followed until they are cancelled")
+
+    async def first(self) -> Moment:
+        """The first moment; the board must run beside."""
+        await self.newer_than(0)
+        moment = self.moment()
+        assert moment is not None
+        return moment
+
+    async def _known(self) -> None:
+        """Wait until what decisions need is known; what may not be listed and is not needed is a problem to show."""
+        began = asyncio.get_running_loop().time()
+        while True:
+            missing = [kind for kind in self._kinds if not kind.alive]
+            patient = asyncio.get_running_loop().time() - began < PATIENCE_SECONDS
+            if not missing or (not patient and not any(kind.resource in NEEDED for kind in missing)):
+                break
+            self._note_problems()
+            await asyncio.sleep(LOOK_SECONDS)
+        self._informers.note_installed()
+        self._note_problems()
+
+    def _note_problems(self) -> None:
+        lost = tuple(f"Not known: {kind.problem}" for kind in self._kinds if not kind.alive and kind.problem)
+        found = (*self._notes, *lost)
+        if found != self.problems:
+            self.problems = found
+
+    async def _decide_again(self) -> NoReturn:
+        seen, number = -1, 0
+        while True:
+            stamp = self._cache.revision + self._since
+            self._note_problems()
+            if stamp == seen:
+                await asyncio.sleep(LOOK_SECONDS)
+                continue
+            seen, number = stamp, number + 1
+            self._informers.note_installed()
+            view, now, began = self._cache.copy(), wall(), time.monotonic()
+            try:
+                moment = await asyncio.to_thread(_moment, view, self._following, now, number)
+            except Exception as error:
+                log.warning("not decided", exc_info=error)
+                self.problems = (f"The newest state could not be decided on: {error}",)
+            else:
+                self._sample(moment)
+                self.show(moment)
+            await asyncio.sleep(max(LEAST_REST, REST * (time.monotonic() - began)))
+
+    # ------------------------------------------------------------------------------------------------------------ past
+    def _sample(self, moment: Moment) -> None:
+        if moment.at - self._last_sample >= SAMPLE_SECONDS:
+            self._last_sample = moment.at
+            self._samples.add(moment.sample)
+
+    def samples(self) -> tuple[Sample, ...]:
+        newest = self._moment.sample if self._moment else None
+        kept = tuple(self._samples.all())
+        return (*kept, newest) if newest is not None and (not kept or newest.at > kept[-1].at) else kept
+
+    def evictions(self, until: float | None = None) -> tuple[EvictionView, ...]:
+        return tuple(sorted(self._told.values(), key=lambda each: (-each.at, each.namespace, each.pod)))
+
+    def history(self, gang: Key, until: float | None = None) -> list[Happening]:
+        known = from_object(self._moment, gang) if self._moment else []
+        return sorted([*known, *self._by_gang.get(gang, {}).values()], key=lambda each: each.at)
+
+    def _happened(self, change: Change[Object]) -> None:
+        """An event about a PodGroup. What the API server forgets after an hour is kept here while the board runs."""
+        event, name = change.object, "/".join(change.key)
+        about = event.get("involvedObject") or {}
+        at = parse_timestamp(event.get("lastTimestamp") or event.get("eventTime")) or 0.0
+        gang = about.get("namespace", ""), about.get("name", "")
+        text = " ".join(str(event.get("message", "")).split())
+        self._since += 1
+        lines = self._by_gang.setdefault(gang, {})
+        lines[name] = Happening(at, str(event.get("reason", "")), text)
+        while len(lines) > MOST_EVENTS:
+            del lines[next(iter(lines))]
+        if event.get("reason") == "Evict":
+            self._told[name] = self._eviction(event, at, gang, text)
+            while len(self._told) > MOST_EVICTIONS:
+                del self._told[next(iter(self._told))]
+
+    def _eviction(self, event: Object, at: float, gang: Key, text: str) -> EvictionView:
+        said: Mapping[str, str] = (event.get("metadata") or {}).get("annotations") or {}
+        pod = _EVICTED_POD.search(text)
+        started = parse_timestamp(said.get(names.EVICTED_STARTED))
+        evictor = said.get(names.EVICTOR_NAMESPACE, ""), said.get(names.EVICTOR_NAME, "")
+        return EvictionView(
+            at=at,
+            namespace=gang[0],
+            pod=pod[2].rstrip(".") if pod else gang[1],
+            workload=gang[1],
+            queue=said.get(names.EVICTED_QUEUE, ""),
+            action=said.get(names.EVICTOR_ACTION, ""),
+            message=text,
+            evictor_namespace=evictor[0],
+            evictor=evictor[1],
+            evictor_queue=self._queue_of(evictor),
+            node=said.get(names.EVICTED_NODE, ""),
+            gpus=_number(said.get(names.EVICTED_GPUS)) or 0.0,
+            ran=None if started is None else max(at - started, 0.0),
+        )
+
+    def _queue_of(self, gang: Key) -> str:
+        found = self._cache.of(PodGroup).get(gang)
+        return found.spec.queue if found is not None else ""
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        return None
+
+
+@gc_disabled()
+def _moment(cache: ClusterCache, following: Following, now: float, number: int) -> Moment:
+    """Decide on a copy of the cache, and compute what every page needs; runs in a thread."""
+    taken = cache.snapshot(now)
+    plan = decide(taken, following.policy, now, time.monotonic)
+    moment = Moment(
+        Decided(taken, plan, following.policy, now, cache, gpu_sharing_mode=following.gpu_sharing_mode), number
+    )
+    moment.sample  # noqa: B018 - queues and devices are computed here, not on the event loop
+    return moment

@@ -1,0 +1,256 @@
+"""What each page shows, as the variables of its template: values of a `View`, chosen and counted.
+
+Pages are HTML made here; the script of the dashboard replaces what changed and draws nothing but the map of large
+clusters. So every page can be read without script, linked to and searched.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pykai.dashboard import drawing
+from pykai.dashboard.redaction import OTHERS, View
+from pykai.explain.device_map import NodeView
+from pykai.explain.overview import WorkloadView
+from pykai.model.plan import Key
+from pykai.model.status import Status
+
+Query = Mapping[str, str]
+Variables = dict[str, Any]
+ROWS = 100
+CARDS = 256
+"""Nodes that are drawn one by one; more of them are a map."""
+
+
+class NotThereError(LookupError):
+    """There is no such queue, node or workload, or the viewer may not see it."""
+
+
+def queues(view: View, query: Query) -> Variables:
+    """The tree of queues."""
+    found, totals = view.queues, view.devices.totals
+    styles = drawing.colours(found)
+    named = [queue.name for queue in found if queue.leaf and queue.name != OTHERS]
+    shown, hidden = view.waiting
+    return {
+        "queues": found,
+        "bars": drawing.bars(found, float(totals.gpus)),
+        "styles": styles,
+        "chart": drawing.stacked(view.samples(), named, styles),
+        "totals": totals,
+        "waiting": len(shown) + hidden.workloads,
+        "running": sum(queue.running for queue in found if not queue.depth),
+        "evicted": len(view.evictions[0]) + view.evictions[1].pods,
+    }
+
+
+def queue(view: View, name: str, query: Query) -> Variables:
+    """One queue: its figures, its order of service and what it runs."""
+    found = view.queue(name)
+    if found is None:
+        raise NotThereError(f"There is no queue {name}.")
+    styles = drawing.colours(view.queues)
+    overview = view.moment.overview
+    waiting, hidden = view.split(overview.queue_order(name))
+    running, hidden_running = view.split(overview.running(name))
+    style = styles.get(name, drawing.OTHER)
+    return {
+        "queue": found,
+        "path": _path(view, name),
+        "children": [each for each in view.queues if each.parent == name],
+        "styles": styles,
+        "style": "q0" if style == drawing.OTHER else style,
+        "bar": drawing.bars([found], float(view.devices.totals.gpus))[name],
+        "chart": drawing.figures(view.samples(), name, style),
+        "waiting": waiting[:ROWS],
+        "more_waiting": max(len(waiting) - ROWS, 0),
+        "hidden": hidden,
+        "running": running[:ROWS],
+        "more_running": max(len(running) - ROWS, 0),
+        "hidden_running": hidden_running,
+    }
+
+
+def _path(view: View, name: str) -> list[str]:
+    parents = {each.name: each.parent for each in view.queues}
+    found = []
+    while name := parents.get(name, ""):
+        found.append(name)
+    return found[::-1]
+
+
+# -------------------------------------------------------------------------------------------------------------- devices
+def devices(view: View, query: Query) -> Variables:
+    """The nodes and their GPUs, those that a text asks for, or all."""
+    found = view.devices
+    styles = drawing.colours(view.queues)
+    text = query.get("q", "").strip().lower()
+    chosen = [node for node in found.nodes if _matches(node, text)] if text else list(found.nodes)
+    page, pages = _page(query, len(chosen))
+    as_map = len(chosen) > CARDS
+    start = page * ROWS
+    return {
+        "totals": found.totals,
+        "styles": styles,
+        "legend": drawing.legend(view.queues),
+        "q": query.get("q", ""),
+        "count": len(chosen),
+        "as_map": as_map,
+        "nodes": chosen[start : start + ROWS] if as_map else chosen,
+        "groups": [] if as_map else _domains(chosen),
+        "page": page,
+        "pages": pages if as_map else 1,
+        "may_see_nodes": view.viewer.nodes,
+    }
+
+
+def _matches(node: NodeView, text: str) -> bool:
+    if text in node.name.lower() or any(text in part.lower() for part in node.domain):
+        return True
+    holders = (holder for device in node.devices for holder in device.holders)
+    return any(text in part.lower() for each in holders for part in (each.queue, each.workload, each.pod))
+
+
+def _domains(nodes: Sequence[NodeView]) -> list[tuple[str, list[NodeView]]]:
+    """The nodes by where they are; one group without a name where that is not known."""
+    found: dict[str, list[NodeView]] = {}
+    for node in nodes:
+        found.setdefault(" / ".join(node.domain[:-1] if len(node.domain) > 1 else node.domain), []).append(node)
+    alone = len(nodes) > 1 and len(found) == len(nodes)
+    return [("", list(nodes))] if alone else sorted(found.items())
+
+
+def device_columns(view: View) -> dict[str, Any]:
+    """All nodes for the map: names, and per device the number of a colour and a mark. Columns, because it is large."""
+    styles = drawing.colours(view.queues)
+    names, cells, marks = [], [], []
+    for node in view.devices.nodes:
+        names.append(node.name)
+        row, flags = [], []
+        for device in node.devices:
+            holders = device.holders
+            style = styles.get(holders[0].queue, drawing.OTHER) if holders else ""
+            row.append(-1 if not holders else int(style[1:]) if style[1:].isdigit() else drawing.COLOURS)
+            flags.append("s" if device.group else "l" if holders and holders[0].leaving else ".")
+        cells.append(row)
+        marks.append("".join(flags) if set(flags) - {"."} else "")
+    down = [at for at, node in enumerate(view.devices.nodes) if node.conditions]
+    return {"names": names, "cells": cells, "marks": marks, "down": down}
+
+
+def node(view: View, name: str, query: Query) -> Variables:
+    """One node: who holds which of its GPUs."""
+    found = view.node(name)
+    if found is None:
+        raise NotThereError(f"There is no node {name}.")
+    return {"node": found, "styles": drawing.colours(view.queues)}
+
+
+# -------------------------------------------------------------------------------------------------------------- waiting
+def waiting(view: View, query: Query) -> Variables:
+    """Workloads that wait, by reason and queue."""
+    shown, hidden = view.waiting
+    reason, queue, text = query.get("reason", ""), query.get("queue", ""), query.get("q", "").strip().lower()
+    reasons = Counter(each.reason or each.state for each in shown)
+    chosen = [each for each in shown if _chosen(each, reason, queue, text)]
+    page, pages = _page(query, len(chosen))
+    return {
+        "workloads": chosen[page * ROWS : (page + 1) * ROWS],
+        "count": len(chosen),
+        "reasons": reasons.most_common(12),
+        "reason": reason,
+        "queue": queue,
+        "q": query.get("q", ""),
+        "waiting_queues": sorted({each.queue for each in shown}),
+        "styles": drawing.colours(view.queues),
+        "hidden": hidden,
+        "page": page,
+        "pages": pages,
+        "total": len(shown),
+    }
+
+
+def _chosen(each: WorkloadView, reason: str, queue: str, text: str) -> bool:
+    if reason and (each.reason or each.state) != reason:
+        return False
+    if queue and each.queue != queue:
+        return False
+    return not text or any(text in part.lower() for part in (each.name, each.namespace, each.workload, each.message))
+
+
+def _page(query: Query, count: int) -> tuple[int, int]:
+    """The page asked for, from 0, and how many there are."""
+    pages = max((count + ROWS - 1) // ROWS, 1)
+    asked = query.get("page", "")
+    return min(int(asked), pages - 1) if asked.isdecimal() and len(asked) < 10 else 0, pages
+
+
+# ------------------------------------------------------------------------------------------------- evictions, workloads
+def evictions(view: View, query: Query) -> Variables:
+    """Who left, for whom and why."""
+    shown, hidden = view.evictions
+    instants = [each.at for each in shown]
+    samples = view.samples()
+    first = min([*instants[-1:], *(sample.at for sample in samples[:1]), view.at])
+    last = max([*instants[:1], view.at])
+    lost = [each.lost_gpu_hours for each in shown if each.lost_gpu_hours is not None]
+    page, pages = _page(query, len(shown))
+    return {
+        "evictions": shown[page * ROWS : (page + 1) * ROWS],
+        "count": len(shown),
+        "lost": sum(lost),
+        "by_action": Counter(each.action for each in shown).most_common(),
+        "lanes": drawing.lanes(shown, first, last) if last > first else [],
+        "axis": [drawing.clock(first + (last - first) * part / 4, last - first) for part in range(5)],
+        "hidden": hidden,
+        "styles": drawing.colours(view.queues),
+        "page": page,
+        "pages": pages,
+        "planned": view.board.title.kind == "snapshot",
+    }
+
+
+def workload(view: View, gang: Key, query: Query) -> Variables:
+    """One workload: its pods, its history."""
+    found = view.workload(gang)
+    if found is None:
+        raise NotThereError(f"There is no workload {gang[0]}/{gang[1]}.")
+    return {
+        "workload": found,
+        "pods": _pods(view, gang),
+        "history": view.history(gang)[::-1],
+        "styles": drawing.colours(view.queues),
+        "evictions": [each for each in view.evictions[0] if (each.namespace, each.workload) == gang][:ROWS],
+    }
+
+
+def _pods(view: View, gang: Key) -> list[Variables]:
+    snapshot, plan = view.moment.decided.snapshot, view.moment.decided.plan
+    verdict = view.moment.overview.verdicts.get(gang)
+    binds = {bind.pod: bind.node for bind in plan.binds}
+    promised = {each.pod: each.node for each in plan.nominations}
+    found = []
+    for row in snapshot.gangs.pods(snapshot.gangs.rows_of([gang])[gang]):
+        meta = snapshot.pods.objects[row].metadata
+        key = meta.namespace, meta.name
+        at = int(snapshot.pods.node[row])
+        why = verdict.pods.get(key, "") if verdict else ""
+        found.append(
+            {
+                "name": meta.name,
+                "status": Status(int(snapshot.pods.status[row])).title,
+                "node": snapshot.nodes.names[at] if at >= 0 else "",
+                "next": binds.get(key, ""),
+                "promised": promised.get(key, ""),
+                "gpus": float(snapshot.pods.of_class(row).request[2]),
+                "why": view.text(" ".join(why.split())),
+            }
+        )
+    return sorted(found, key=lambda pod: _natural(pod["name"]))[: 5 * ROWS]
+
+
+def _natural(name: str) -> list[tuple[int, int, str]]:
+    """Sort key in which worker-10 follows worker-9."""
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in name.replace("-", " - ").split(" ")]

@@ -1,0 +1,420 @@
+"""The HTTP server of the dashboard: who may come in, which page that is, and what the browser may do with it.
+
+Started by hand it listens on loopback for whoever has the secret in the address it printed; a request that names
+another host is refused, so no foreign page can reach it through a name it made up. In the cluster everybody signs in.
+Nothing is loaded from outside, nothing inline runs, and no other site may frame or read a page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from hmac import compare_digest
+from importlib.resources import files
+from time import monotonic
+from typing import Any
+
+import jinja2
+import msgspec
+from aiohttp import web
+
+from pykai import __version__
+from pykai.config.fields import FieldError
+from pykai.dashboard import answers, pages, text_forms
+from pykai.dashboard.access import ReviewError, Reviews, Sessions, User, Viewer
+from pykai.dashboard.board import Board
+from pykai.dashboard.pages import NotThereError, Query, Variables
+from pykai.dashboard.redaction import View
+
+COOKIE = "kai-dashboard"
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+STATIC = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+MOST_BYTES = 1 << 20
+"""Of a manifest that is pasted."""
+SSE_SECONDS = 0.25
+"""Between two messages to one browser."""
+PING_SECONDS = 15.0
+QUESTIONS = 2
+"""Searches for remedies, and what-ifs, under way at once."""
+NAVIGATION = (
+    ("queues", "Queues"),
+    ("devices", "Devices"),
+    ("waiting", "Waiting"),
+    ("evictions", "Evictions"),
+    ("what-if", "What if"),
+)
+_NO_QUESTION: Variables = {"question": answers.Question(), "outcome": None, "problem": ""}
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True)
+class ByHand:
+    """On loopback: whoever has the secret sees all."""
+
+    secret: str = field(default_factory=lambda: secrets.token_urlsafe(24))
+
+
+@dataclass(frozen=True)
+class SignedIn:
+    """In the cluster: the API server says who a token belongs to. `secure`: cookies only over TLS."""
+
+    reviews: Reviews
+    sessions: Sessions
+    secure: bool = False
+
+
+Gate = ByHand | SignedIn
+VIEWER = web.RequestKey("viewer", Viewer)
+
+
+class Dashboard:
+    """The application for one board."""
+
+    def __init__(self, board: Board, gate: Gate) -> None:
+        self.board, self.gate = board, gate
+        self._questions = asyncio.Semaphore(QUESTIONS)
+        self._environment = environment()
+
+    def application(self) -> web.Application:
+        """All routes, behind the gate."""
+        app = web.Application(client_max_size=MOST_BYTES, middlewares=[self._guard])
+        app.add_routes(
+            [
+                web.get("/", self._home),
+                web.get("/healthz", _healthy),
+                web.get("/readyz", self._ready),
+                web.get("/static/{name}", _static),
+                web.get("/sign-in", self._sign_in_page),
+                web.post("/sign-in", self._sign_in),
+                web.post("/sign-out", self._sign_out),
+                web.get("/queues", self._page("queues", lambda v, r: pages.queues(v, r.query))),
+                web.get("/queues/{name}", self._page("queue", _named(pages.queue))),
+                web.get("/devices", self._page("devices", lambda v, r: pages.devices(v, r.query))),
+                web.get("/devices.json", self._device_columns),
+                web.get("/devices/{name}", self._page("node", _named(pages.node))),
+                web.get("/waiting", self._page("waiting", lambda v, r: pages.waiting(v, r.query))),
+                web.get("/evictions", self._page("evictions", lambda v, r: pages.evictions(v, r.query))),
+                web.get("/workloads/{namespace}/{name}", self._page("workload", _workload)),
+                web.get("/workloads/{namespace}/{name}/explanation", self._explanation),
+                web.get("/what-if", self._page("what-if", lambda v, r: dict(_NO_QUESTION))),
+                web.post("/what-if", self._what_if),
+                web.get("/events", self._events),
+            ]
+        )
+        return app
+
+    # ------------------------------------------------------------------------------------------------------------ gate
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Refuse foreign hosts and foreign sites, find out who asks, and set the headers of every answer."""
+        try:
+            response = await self._admitted(request, handler)
+        except web.HTTPException as error:
+            error.headers.update(HEADERS)
+            raise
+        except NotThereError as error:
+            response = await self._problem(request, 404, "Not here", str(error))
+        except ReviewError as error:
+            response = await self._problem(request, 503, "The API server does not answer", str(error))
+        if not response.prepared:
+            response.headers.update(HEADERS)
+        return response
+
+    async def _admitted(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if isinstance(self.gate, ByHand) and not _own_host(request):
+            raise web.HTTPMisdirectedRequest(text="this dashboard answers on loopback only")
+        if request.method != "GET" and not _same_site(request):
+            raise web.HTTPForbidden(text="a request of another site")
+        if request.path in ("/healthz", "/readyz", "/sign-in") or request.path.startswith("/static/"):
+            return await handler(request)
+        viewer = await self._viewer(request)
+        if viewer is None:
+            return await self._unknown(request)
+        if viewer.sees_nothing:
+            why = f"{viewer.name} may list no pods, queues or nodes in this cluster."
+            return await self._problem(request, 403, "Nothing to see", why, viewer)
+        request[VIEWER] = viewer
+        return await handler(request)
+
+    async def _viewer(self, request: web.Request) -> Viewer | None:
+        """Who asks; None where that is not known."""
+        given = request.cookies.get(COOKIE, "")
+        if isinstance(self.gate, ByHand):
+            return Viewer() if compare_digest(given.encode(), self.gate.secret.encode()) else None
+        token = _bearer(request) or self.gate.sessions.token(given)
+        user = await self.gate.reviews.user(token) if token else None
+        return None if user is None else await self._seen_by(user)
+
+    async def _seen_by(self, user: User) -> Viewer:
+        assert isinstance(self.gate, SignedIn)
+        moment = self.board.moment()
+        namespaces = set(moment.decided.snapshot.gangs.namespaces) if moment else set[str]()
+        namespaces |= {each.namespace for each in self.board.evictions()}
+        namespaces |= {each.evictor_namespace for each in self.board.evictions()} - {""}
+        return await self.gate.reviews.viewer(user, namespaces)
+
+    async def _unknown(self, request: web.Request) -> web.StreamResponse:
+        """The answer to an unknown user: a session by hand, or the way to sign in."""
+        if isinstance(self.gate, SignedIn):
+            if _bearer(request) or _fragment(request) or request.path == "/events":
+                raise web.HTTPUnauthorized(text="sign in", headers={"WWW-Authenticate": "Bearer"})
+            raise web.HTTPSeeOther("/sign-in")
+        given = request.query.get("token", "")
+        if not compare_digest(given.encode(), self.gate.secret.encode()):
+            why = "Open the address that `kai dashboard` printed: it ends with ?token=…"
+            return await self._problem(request, 401, "Who are you?", why)
+        answer = web.HTTPSeeOther(request.path)
+        answer.set_cookie(COOKIE, given, httponly=True, samesite="Strict")
+        raise answer
+
+    # --------------------------------------------------------------------------------------------------------- sign in
+    async def _sign_in_page(self, request: web.Request) -> web.StreamResponse:
+        if isinstance(self.gate, ByHand):
+            raise web.HTTPSeeOther("/")
+        return await self._render(request, "sign-in", {"problem": ""}, Viewer())
+
+    async def _sign_in(self, request: web.Request) -> web.StreamResponse:
+        gate = self.gate
+        if isinstance(gate, ByHand):
+            raise web.HTTPNotFound
+        token = str((await request.post()).get("token", "")).strip()
+        if not token or await gate.reviews.user(token) is None:
+            problem = "The API server does not accept this token." if token else "Paste a token."
+            return await self._render(request, "sign-in", {"problem": problem}, Viewer(), 401)
+        answer = web.HTTPSeeOther("/")
+        secure = gate.secure or request.headers.get("X-Forwarded-Proto") == "https"
+        answer.set_cookie(COOKIE, gate.sessions.begin(token), httponly=True, samesite="Strict", secure=secure)
+        raise answer
+
+    async def _sign_out(self, request: web.Request) -> web.StreamResponse:
+        if isinstance(self.gate, SignedIn):
+            self.gate.sessions.end(request.cookies.get(COOKIE, ""))
+        answer = web.HTTPSeeOther("/sign-in")
+        answer.del_cookie(COOKIE)
+        raise answer
+
+    # ----------------------------------------------------------------------------------------------------------- pages
+    async def _home(self, request: web.Request) -> web.StreamResponse:
+        raise web.HTTPSeeOther("/queues")
+
+    async def _ready(self, request: web.Request) -> web.StreamResponse:
+        if self.board.moment() is None:
+            return web.Response(status=503, text="\n".join(self.board.problems) or "nothing was read yet")
+        return web.Response(text="ok")
+
+    def _page(self, name: str, variables: Callable[[View, web.Request], Variables]) -> Handler:
+        async def answer(request: web.Request) -> web.StreamResponse:
+            view = self._view(request)
+            if view is None:
+                return await self._render(request, "nothing", {}, request[VIEWER], 503)
+            found = await asyncio.to_thread(variables, view, request)
+            return await self._render(request, name, {**found, "view": view}, request[VIEWER])
+
+        return answer
+
+    def _view(self, request: web.Request) -> View | None:
+        at = _instant(request.query)
+        moment = self.board.moment(at)
+        return None if moment is None else View(self.board, moment, request[VIEWER], at)
+
+    async def _render(
+        self, request: web.Request, name: str, found: Variables, viewer: Viewer, status: int = 200
+    ) -> web.Response:
+        made = await asyncio.to_thread(self._text, request, name, found, viewer)
+        response = web.Response(text=made, content_type="text/html", status=status)
+        response.headers["Cache-Control"] = "no-store"
+        response.enable_compression()
+        return response
+
+    def _text(self, request: web.Request, name: str, found: Variables, viewer: Viewer) -> str:
+        at, instants = _instant(request.query), self.board.moments
+        shown = found.get("view")
+        common = {
+            "page": 0,
+            "name": name,
+            "fragment": _fragment(request),
+            "title": self.board.title,
+            "problems": self.board.problems,
+            "viewer": viewer,
+            "signed_in": isinstance(self.gate, SignedIn) and name != "sign-in",
+            "navigation": NAVIGATION,
+            "version": __version__,
+            "at": at,
+            "now": shown.at if shown else None,
+            "revision": shown.moment.revision if shown else 0,
+            "instants": instants if len(instants) > 1 else (),
+            "keep": f"at={at:.3f}" if at is not None else "",
+            "path": request.path,
+        }
+        return self._environment.get_template(f"{name}.html").render({**common, **found})
+
+    async def _problem(
+        self, request: web.Request, status: int, heading: str, text: str, viewer: Viewer | None = None
+    ) -> web.Response:
+        found = {"heading": heading, "text": text}
+        return await self._render(request, "problem", found, viewer or Viewer(), status)
+
+    async def _device_columns(self, request: web.Request) -> web.StreamResponse:
+        view = self._view(request)
+        if view is None:
+            raise web.HTTPServiceUnavailable
+        body = await asyncio.to_thread(lambda: msgspec.json.encode(pages.device_columns(view)))
+        response = web.Response(body=body, content_type="application/json", headers={"Cache-Control": "no-store"})
+        response.enable_compression()
+        return response
+
+    # ------------------------------------------------------------------------------------------------------- questions
+    async def _explanation(self, request: web.Request) -> web.StreamResponse:
+        """Why a workload waits and what would start it: a part of a page, because a search may take a while."""
+        view = self._view(request)
+        gang = request.match_info["namespace"], request.match_info["name"]
+        if view is None or view.workload(gang) is None:
+            raise NotThereError(f"There is no workload {gang[0]}/{gang[1]}.")
+        async with self._questions:
+            found = await asyncio.to_thread(answers.explanation, view, gang)
+        return await self._render(request, "explanation", {"answer": found, "view": view}, request[VIEWER])
+
+    async def _what_if(self, request: web.Request) -> web.StreamResponse:
+        """What would become of a manifest; nothing is written."""
+        view = self._view(request)
+        if view is None:
+            return await self._render(request, "nothing", {}, request[VIEWER], 503)
+        given = await request.post()
+        question = answers.Question(str(given.get("manifest", "")), str(given.get("changes", "")))
+        problem, found = "", None
+        try:
+            async with self._questions:
+                found = await asyncio.to_thread(answers.answer, view, question)
+        except (FieldError, ValueError) as error:
+            problem = view.text(str(error))
+        result = {"question": question, "outcome": found, "problem": problem, "view": view}
+        return await self._render(request, "what-if", result, request[VIEWER], 422 if problem else 200)
+
+    # ---------------------------------------------------------------------------------------------------------- events
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        """Server-sent events: the revision of each newer moment; a comment now and then finds dead connections."""
+        headers = {
+            **HEADERS,
+            "Content-Type": "text/event-stream",
+            "Cache-Control": "no-store",
+            "X-Accel-Buffering": "no",
+        }
+        response = web.StreamResponse(headers=headers)
+        await response.prepare(request)
+        asked = request.headers.get("Last-Event-ID") or request.query.get("revision", "")
+        revision = int(asked) if asked.isdecimal() and len(asked) < 16 else 0
+        await response.write(b"retry: 2000\n\n")
+        began = monotonic()
+        while monotonic() - began < 3600 and await self._still_known(request):
+            try:
+                async with asyncio.timeout(PING_SECONDS):
+                    revision = await self.board.newer_than(revision)
+            except TimeoutError:
+                await response.write(b": still here\n\n")
+                continue
+            await response.write(f"id: {revision}\nevent: moment\ndata: {revision}\n\n".encode())
+            await asyncio.sleep(SSE_SECONDS)
+        return response
+
+    async def _still_known(self, request: web.Request) -> bool:
+        """Whether who listens may still do so: a token may have ended meanwhile."""
+        return await self._viewer(request) is not None
+
+
+def environment() -> jinja2.Environment:
+    """The templates, with the forms in which texts and figures are shown; everything is escaped."""
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader("pykai.dashboard", "templates"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    made.filters.update(text_forms.FILTERS)
+    return made
+
+
+# ------------------------------------------------------------------------------------------------------------- requests
+def _named(page: Callable[[View, str, Query], Variables]) -> Callable[[View, web.Request], Variables]:
+    return lambda view, request: page(view, request.match_info["name"], request.query)
+
+
+def _workload(view: View, request: web.Request) -> Variables:
+    gang = request.match_info["namespace"], request.match_info["name"]
+    return pages.workload(view, gang, request.query)
+
+
+def _instant(query: Mapping[str, str]) -> float | None:
+    try:
+        at = float(query["at"])
+    except (KeyError, ValueError):
+        return None
+    return at if 0 <= at < 1e12 else None
+
+
+def _fragment(request: web.Request) -> bool:
+    return request.headers.get("X-Fragment") == "1"
+
+
+def _bearer(request: web.Request) -> str:
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
+
+
+def _own_host(request: web.Request) -> bool:
+    """Whether the request names this machine's loopback, and not a foreign name that resolves to it."""
+    host = request.headers.get("Host", "")
+    name, colon, port = host.rpartition(":") if not host.endswith("]") else (host, "", "")
+    return (name if colon and port.isdecimal() else host) in LOOPBACK
+
+
+def _same_site(request: web.Request) -> bool:
+    """Whether a form was sent by one of our own pages."""
+    site = request.headers.get("Sec-Fetch-Site")
+    if site is not None:
+        return site in ("same-origin", "none")
+    origin = request.headers.get("Origin")
+    return origin is None or origin.partition("://")[2] == request.headers.get("Host", "")
+
+
+async def _healthy(request: web.Request) -> web.StreamResponse:
+    return web.Response(text="ok")
+
+
+async def _static(request: web.Request) -> web.StreamResponse:
+    """A file of the package."""
+    name = request.match_info["name"]
+    kind = STATIC.get(name[name.rfind(".") :])
+    file = files("pykai.dashboard").joinpath("static", name)
+    if kind is None or "/" in name or not file.is_file():
+        raise web.HTTPNotFound
+    response = web.Response(body=file.read_bytes(), content_type=kind, charset="utf-8")
+    response.headers["Cache-Control"] = "no-cache"
+    response.headers["ETag"] = f'"{__version__}-{name}"'
+    response.enable_compression()
+    return response
+
+
+@asynccontextmanager
+async def serving(dashboard: Dashboard, host: str, port: int, tls: Any = None) -> AsyncIterator[int]:
+    """Answer while the block runs; gives the port, which is a free one where 0 was asked for."""
+    runner = web.AppRunner(dashboard.application(), access_log=None, handle_signals=False, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host or None, port, ssl_context=tls).start()
+        yield int(runner.addresses[0][1])
+    finally:
+        await runner.cleanup()

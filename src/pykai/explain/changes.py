@@ -1,0 +1,224 @@
+"""Changes of a cluster that can be decided on before anybody makes them: more nodes, another quota, less work.
+
+Each is a value with one method, `of(decided)`: the objects that would change. ChangeError names what does not exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Raw
+from msgspec.structs import replace
+
+from pykai.cache.cluster import Change
+from pykai.explain.source import Decided
+from pykai.model.plan import Key
+from pykai.objects import kinds, names
+from pykai.objects.kinds import ABSENT
+
+RESOURCES = ("gpu", "cpu", "memory")
+FIELDS = {"quota": "quota", "limit": "limit", "overQuotaWeight": "over_quota_weight"}
+HOSTNAME = "kubernetes.io/hostname"
+ADDED = "-added-"
+"""In the names of nodes and pods that a change adds."""
+_GONE = ("Succeeded", "Failed")
+
+
+class ChangeError(ValueError):
+    """A change names something that does not exist, or cannot be made."""
+
+
+class Edit(Protocol):
+    """One change of a cluster."""
+
+    def of(self, decided: Decided) -> Iterable[Change]:
+        """The objects that would change; ChangeError where it names what is not there."""
+        ...
+
+
+@dataclass(frozen=True)
+class AddNodes:
+    """So many nodes as one that exists; `gpus` None: with as many devices."""
+
+    count: int
+    like: str = ""
+    """Empty: the node of which most are alike."""
+    gpus: int | None = None
+
+    def of(self, decided: Decided) -> Iterator[Change]:
+        """New nodes under names of their own."""
+        model = decided.cache.of(kinds.Node).get(("", self.like)) if self.like else _usual_node(decided)
+        if model is None:
+            raise ChangeError(f"there is no node {self.like}" if self.like else "there is no node to copy")
+        status = model.status
+        if self.gpus is not None:
+            amounts = {**msgspec.json.decode(status.allocatable), names.NVIDIA_GPU: str(self.gpus)}
+            status = replace(status, allocatable=Raw(msgspec.json.encode(amounts)))
+        for number in range(self.count):
+            name = f"{model.metadata.name}{ADDED}{number}"
+            labels = {**(model.metadata.labels or {}), HOSTNAME: name}
+            spec = replace(model.spec, unschedulable=False)
+            meta = replace(model.metadata, name=name, uid=name, labels=labels)
+            yield Change(replace(model, metadata=meta, spec=spec, status=status))
+
+
+def _usual_node(decided: Decided) -> Any:
+    """A node of the most common shape; of several the one with most GPUs, then the first by name."""
+    shapes: dict[bytes, list[Any]] = {}
+    for node in decided.cache.of(kinds.Node).values():
+        shapes.setdefault(bytes(node.status.allocatable), []).append(node)
+    if not shapes:
+        return None
+    most = max(shapes.values(), key=lambda alike: (len(alike), bytes(alike[0].status.allocatable)))
+    return min(most, key=lambda node: node.metadata.name)
+
+
+@dataclass(frozen=True)
+class SetQueue:
+    """A figure of a queue: `resource` gpu, cpu or memory, `field` quota, limit or overQuotaWeight."""
+
+    queue: str
+    resource: str
+    field: str
+    value: float
+
+    def of(self, decided: Decided) -> Iterator[Change]:
+        """The queue with the figure."""
+        queue = decided.cache.of(kinds.Queue).get(("", self.queue))
+        if queue is None:
+            raise ChangeError(f"there is no queue {self.queue}")
+        resources = queue.spec.resources or kinds.QueueResources()
+        share = replace(getattr(resources, self.resource), **{FIELDS[self.field]: self.value})
+        spec = replace(queue.spec, resources=replace(resources, **{self.resource: share}))
+        yield Change(replace(queue, spec=spec))
+
+
+@dataclass(frozen=True)
+class Drain:
+    """A node takes no more pods, and those it has must leave: what a controller makes anew waits for another place."""
+
+    node: str
+
+    def of(self, decided: Decided) -> Iterator[Change]:
+        """The node, cordoned, and its pods without a place, or gone."""
+        node = decided.cache.of(kinds.Node).get(("", self.node))
+        if node is None:
+            raise ChangeError(f"there is no node {self.node}")
+        yield Change(replace(node, spec=replace(node.spec, unschedulable=True)))
+        for pod in list(decided.cache.of(kinds.Pod).values()):
+            if pod.spec.node_name != self.node or pod.status.phase in _GONE:
+                continue
+            owners = {owner.kind for owner in pod.metadata.owner_references or ()}
+            if "DaemonSet" in owners or "Node" in owners:
+                continue
+            yield Change(pod, gone=True)
+            if owners:
+                yield Change(without_place(pod))
+
+
+def without_place(pod: kinds.Pod) -> kinds.Pod:
+    """The pod as its controller makes it again: without a node, and under another name."""
+    meta = pod.metadata
+    labels = {key: value for key, value in (meta.labels or {}).items() if not key.startswith(names.GPU_GROUP_LABEL)}
+    name = f"{meta.name}-again"
+    metadata = replace(meta, name=name, uid=f"{meta.uid}-again", labels=labels, deletion_timestamp=None)
+    return replace(pod, metadata=metadata, spec=replace(pod.spec, node_name=""), status=kinds.PodStatus())
+
+
+@dataclass(frozen=True)
+class Delete:
+    """A workload is deleted: the pods of these gangs and their PodGroups are gone."""
+
+    gangs: tuple[Key, ...]
+
+    def of(self, decided: Decided) -> Iterator[Change]:
+        """The objects that would be gone."""
+        rows = decided.snapshot.gangs.rows_of(self.gangs)
+        for gang in self.gangs:
+            if gang not in rows:
+                raise ChangeError(f"there is no PodGroup {'/'.join(gang)}")
+            for pod in decided.snapshot.gangs.pods(rows[gang]):
+                meta = decided.snapshot.pods.objects[pod].metadata
+                yield Change(decided.cache.of(kinds.Pod)[meta.namespace, meta.name], gone=True)
+            yield Change(decided.cache.of(kinds.PodGroup)[gang], gone=True)
+
+
+@dataclass(frozen=True)
+class EditPods:
+    """The pods of a gang that wait, with some fields of their spec changed; None removes one."""
+
+    gang: Key
+    fields: tuple[tuple[str, Any], ...]
+
+    def of(self, decided: Decided) -> Iterator[Change]:
+        """The pods, changed."""
+        snapshot = decided.snapshot
+        row = snapshot.gangs.rows_of([self.gang])[self.gang]
+        changed = {name: ABSENT if value is None else Raw(msgspec.json.encode(value)) for name, value in self.fields}
+        for pod in snapshot.gangs.pods(row):
+            if snapshot.pods.node[pod] < 0:
+                meta = snapshot.pods.objects[pod].metadata
+                found = decided.cache.of(kinds.Pod)[meta.namespace, meta.name]
+                yield Change(replace(found, spec=replace(found.spec, **changed)))
+
+
+@dataclass(frozen=True)
+class EditGroup:
+    """A PodGroup with some fields of its spec changed."""
+
+    gang: Key
+    fields: tuple[tuple[str, Any], ...]
+
+    def of(self, decided: Decided) -> Iterator[Change]:
+        """The group, changed."""
+        group = decided.cache.of(kinds.PodGroup)[self.gang]
+        yield Change(replace(group, spec=replace(group.spec, **dict(self.fields))))
+
+
+@dataclass(frozen=True)
+class AddPods:
+    """So many more pods of a gang, like its first one that waits."""
+
+    gang: Key
+    count: int
+
+    def of(self, decided: Decided) -> Iterator[Change]:
+        """The new pods."""
+        snapshot = decided.snapshot
+        row = snapshot.gangs.rows_of([self.gang])[self.gang]
+        first = snapshot.pods.objects[snapshot.gangs.pods(row)[0]].metadata
+        model = decided.cache.of(kinds.Pod)[first.namespace, first.name]
+        for number in range(self.count):
+            name = f"{first.name}{ADDED}{number}"
+            spec = replace(model.spec, node_name="", scheduling_gates=ABSENT)
+            yield Change(replace(model, metadata=replace(first, name=name, uid=name), spec=spec))
+
+
+def changed(decided: Decided, edits: Sequence[Edit]) -> Decided:
+    """The state with all edits made, decided anew; each is made of what those before it left."""
+    if not edits:
+        return decided
+    return decided.again([change for edit in edits for change in edit.of(decided)])
+
+
+def parse_set(text: str) -> SetQueue:
+    """`queue/NAME.gpu.quota=16`; ChangeError says what is wrong with it."""
+    target, found, value = text.partition("=")
+    kind, _, rest = target.partition("/")
+    name, resource, field = ([*rest.rsplit(".", 2), "", "", ""])[:3]
+    if not found or kind.lower() not in ("queue", "queues") or not name or not field:
+        raise ChangeError(f"{text!r} is not of the form queue/NAME.gpu.quota=16")
+    if resource not in RESOURCES:
+        raise ChangeError(f"{text!r}: {resource!r} is none of {', '.join(RESOURCES)}")
+    if field not in FIELDS:
+        raise ChangeError(f"{text!r}: {field!r} is none of {', '.join(FIELDS)}")
+    try:
+        amount = float(value)
+    except ValueError as error:
+        raise ChangeError(f"{text!r}: {value!r} is not a number") from error
+    if not (amount == -1 or 0 <= amount < float("inf")):
+        raise ChangeError(f"{text!r}: {value} is neither an amount nor -1 (unlimited)")
+    return SetQueue(name, resource, field, amount)

@@ -1,0 +1,211 @@
+"""Nodes and their GPUs: who holds which, who shares one, and what is left, in whole devices and in parts.
+
+Which of its devices a pod has is the kubelet's choice and stands in no object, so devices have no numbers here: whole
+ones come first, shared ones next, free ones last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from pykai.engine.amounts import PodAmounts, class_requests
+from pykai.engine.initial_state import node_columns
+from pykai.explain.overview import CORE
+from pykai.model.pods import GpuKind, PodClass
+from pykai.model.resources import CPU, GPU, MEMORY
+from pykai.model.snapshot import Snapshot
+from pykai.model.status import IS_ACTIVE_USED, Status
+
+_LEAVING = (int(Status.RELEASING), int(Status.STUCK_IN_RELEASING))
+
+
+class Holder(msgspec.Struct, frozen=True, rename="camel"):
+    """A pod on a device. `share`: the part of it; `queue` empty: a pod of another scheduler."""
+
+    namespace: str
+    pod: str
+    workload: str
+    queue: str
+    share: float = 1.0
+    leaving: bool = False
+
+
+class Device(msgspec.Struct, frozen=True, rename="camel"):
+    """A GPU. `group` names a shared one; `free` is the part that no pod holds."""
+
+    holders: tuple[Holder, ...] = ()
+    free: float = 1.0
+    group: str = ""
+
+
+FREE_DEVICE = Device()
+
+
+class MigCount(msgspec.Struct, frozen=True, rename="camel"):
+    """Instances of a MIG profile on a node."""
+
+    profile: str
+    used: int
+    total: int
+
+
+class NodeView(msgspec.Struct, frozen=True, rename="camel"):
+    """A node. `free`: whole devices; `segments`: the free parts of shared devices, largest first; `domain`: where the
+    node is, widest level first."""
+
+    name: str
+    gpus: int
+    allocated: float
+    free: int
+    segments: tuple[float, ...]
+    devices: tuple[Device, ...]
+    idle_cpu: float
+    idle_memory: float
+    conditions: tuple[str, ...] = ()
+    domain: tuple[str, ...] = ()
+    mig: tuple[MigCount, ...] = ()
+
+
+class DeviceTotals(msgspec.Struct, frozen=True, rename="camel"):
+    """All devices of nodes that take pods. `fits`: how many pods of so many GPUs on one node there is room for, by GPUs
+    alone; `fragmentation`: the part of the free GPUs that pods as large as the largest node cannot use."""
+
+    nodes: int
+    gpus: int
+    allocated: float
+    free: int
+    shared: int
+    free_parts: float
+    largest_part: float
+    unavailable: int
+    """GPUs on nodes that take no pods."""
+    fits: dict[int, int]
+    fragmentation: float
+
+
+class DeviceMap(msgspec.Struct, frozen=True, rename="camel"):
+    """Totals, and the nodes by name."""
+
+    totals: DeviceTotals
+    nodes: tuple[NodeView, ...]
+
+
+class _Use:
+    """What pods hold on one node."""
+
+    __slots__ = ("mig", "shared", "whole")
+
+    def __init__(self) -> None:
+        self.whole: list[Device] = []
+        self.shared: dict[str, list[Holder]] = {}
+        self.mig: dict[int, float] = {}
+
+
+def device_map(snapshot: Snapshot) -> DeviceMap:
+    """The devices of a snapshot, as they are before its plan is carried out."""
+    nodes, uses = snapshot.nodes, _uses(snapshot)
+    idle = node_columns(snapshot, class_requests(snapshot))[0]
+    levels = next(iter(snapshot.topologies.values()), ())
+    mig_rows = list(snapshot.space.mig_rows())
+    views = []
+    for row, name in enumerate(nodes.names):
+        use = uses.get(row) or _Use()
+        devices = _devices(use, _count(snapshot, row))
+        segments = sorted((device.free for device in devices if device.group and device.free > 0), reverse=True)
+        labels = nodes.labels[row]
+        views.append(
+            NodeView(
+                name=name,
+                gpus=len(devices),
+                allocated=round(sum(1 - device.free for device in devices), 4),
+                free=sum(device is FREE_DEVICE for device in devices),
+                segments=tuple(segments),
+                devices=devices,
+                idle_cpu=float(idle[CPU, row]) / CORE,
+                idle_memory=float(idle[MEMORY, row]),
+                conditions=nodes.conditions[row],
+                domain=tuple(labels[level] for level in levels if level in labels),
+                mig=tuple(_mig_counts(snapshot, use.mig, row, mig_rows)),
+            )
+        )
+    return DeviceMap(_totals(views), tuple(views))
+
+
+def _count(snapshot: Snapshot, row: int) -> int:
+    """The devices of a node; where they are cut into MIG instances, as many as its label says."""
+    offered, nodes = int(snapshot.nodes.allocatable[GPU, row]), snapshot.nodes
+    return offered if offered or not nodes.mig[row] else int(nodes.gpu_count[row])
+
+
+def _uses(snapshot: Snapshot) -> dict[int, _Use]:
+    pods, gangs, amounts = snapshot.pods, snapshot.gangs, PodAmounts(snapshot)
+    wants = np.array([c.wants_gpu for c in pods.classes], dtype=bool)
+    if not len(wants):
+        return {}
+    chosen = np.flatnonzero((pods.node >= 0) & np.array(IS_ACTIVE_USED)[pods.status] & wants[pods.klass])
+    mig_rows, found = list(snapshot.space.mig_rows()), dict[int, _Use]()
+    for pod in chosen.tolist():
+        if pod in pods.reservation:
+            continue
+        node, gang, c = int(pods.node[pod]), int(pods.gang[pod]), pods.of_class(pod)
+        use = found.get(node)
+        if use is None:
+            use = found[node] = _Use()
+        meta = pods.objects[pod].metadata
+        share = amounts.share_portion(c, node) if c.shared else 1.0
+        workload, queue = ("", "") if gang < 0 else (gangs.names[gang], gangs.queue_name(gang))
+        holder = Holder(meta.namespace, meta.name, workload, queue, share, int(pods.status[pod]) in _LEAVING)
+        _charge(use, c, holder, pods.gpu_groups.get(pod, ()))
+        if c.gpu_kind is GpuKind.MIG:
+            for row in mig_rows:
+                use.mig[row] = use.mig.get(row, 0.0) + float(c.request[row])
+    return found
+
+
+def _charge(use: _Use, c: PodClass, holder: Holder, groups: Sequence[str]) -> None:
+    if not c.shared:
+        use.whole += [Device((holder,), 0.0)] * int(c.request[GPU])
+        return
+    for group in groups:
+        use.shared.setdefault(group, []).append(holder)
+
+
+def _devices(use: _Use, count: int) -> tuple[Device, ...]:
+    shared = [
+        Device(tuple(holders), round(max(1.0 - sum(holder.share for holder in holders), 0.0), 4), group)
+        for group, holders in sorted(use.shared.items())
+    ]
+    taken = use.whole + shared
+    return (*taken, *[FREE_DEVICE] * (count - len(taken)))
+
+
+def _mig_counts(snapshot: Snapshot, used: Mapping[int, float], node: int, rows: Iterable[int]) -> Iterable[MigCount]:
+    for row in rows:
+        total = int(snapshot.nodes.allocatable[row, node])
+        if total:
+            yield MigCount(snapshot.space.names[row].rpartition("mig-")[2], int(used.get(row, 0.0)), total)
+
+
+def _totals(nodes: Sequence[NodeView]) -> DeviceTotals:
+    usable = [node for node in nodes if not node.conditions]
+    free = np.array([node.free for node in usable], dtype=np.int64)
+    largest = max((node.gpus for node in usable), default=0)
+    sizes = [2**power for power in range(largest.bit_length()) if 2**power < largest] + ([largest] if largest else [])
+    fits = {size: int((free // size).sum()) for size in sizes}
+    parts = [part for node in usable for part in node.segments]
+    whole = int(free.sum())
+    return DeviceTotals(
+        nodes=len(nodes),
+        gpus=sum(node.gpus for node in usable),
+        allocated=round(sum(node.allocated for node in usable), 4),
+        free=whole,
+        shared=sum(bool(device.group) for node in usable for device in node.devices),
+        free_parts=round(sum(parts), 4),
+        largest_part=max(parts, default=0.0),
+        unavailable=sum(node.gpus for node in nodes if node.conditions),
+        fits=fits,
+        fragmentation=round(1 - largest * fits[largest] / whole, 4) if whole else 0.0,
+    )

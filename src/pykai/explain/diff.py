@@ -1,0 +1,99 @@
+"""What changed between two decided states: the objects, and the plans they lead to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from pykai.explain.source import Decided, Sections
+from pykai.model.plan import Key, Plan
+
+Object = dict[str, Any]
+_IGNORED = ("resourceVersion", "managedFields", "generation")
+
+
+class ObjectChange(Struct, frozen=True, rename="camel"):
+    """An object that is `added`, `removed` or `changed`, and in which fields."""
+
+    kind: str
+    name: str
+    change: str
+    fields: tuple[str, ...] = ()
+
+
+class PlanChange(Struct, frozen=True, rename="camel"):
+    """A pod or workload about which something else is decided; empty: nothing."""
+
+    what: str
+    name: str
+    before: str
+    after: str
+
+
+class Difference(Struct, frozen=True, rename="camel"):
+    """Everything that differs."""
+
+    objects: tuple[ObjectChange, ...]
+    plan: tuple[PlanChange, ...]
+
+
+def difference(before: Decided, after: Decided) -> Difference:
+    """What changed from one state to another, both read from whole objects."""
+    return Difference(
+        tuple(_objects(before.objects(), after.objects())),
+        tuple(_plans(before.plan, after.plan)),
+    )
+
+
+def _objects(before: Sections, after: Sections) -> Iterator[ObjectChange]:
+    for section in dict.fromkeys([*before, *after]):
+        old, new = _by_name(before.get(section) or ()), _by_name(after.get(section) or ())
+        for name in sorted(old.keys() | new.keys()):
+            if name not in old or name not in new:
+                yield ObjectChange(section, name, "removed" if name in old else "added")
+            elif fields := tuple(_fields(_stated(old[name]), _stated(new[name]), "")):
+                yield ObjectChange(section, name, "changed", fields)
+
+
+def _by_name(objects: Iterable[Object]) -> dict[str, Object]:
+    metas = ((obj["metadata"], obj) for obj in objects)
+    return {"/".join(filter(None, (meta.get("namespace", ""), meta["name"]))): obj for meta, obj in metas}
+
+
+def _stated(obj: Object) -> Object:
+    meta = {key: value for key, value in obj["metadata"].items() if key not in _IGNORED}
+    return {**obj, "metadata": meta}
+
+
+def _fields(old: Any, new: Any, path: str) -> Iterator[str]:
+    """The paths of the fields that differ; lists are compared as a whole."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in sorted(old.keys() | new.keys()):
+            yield from _fields(old.get(key), new.get(key), f"{path}.{key}" if path else key)
+    elif old != new:
+        yield path
+
+
+def _plans(before: Plan, after: Plan) -> Iterator[PlanChange]:
+    of_pods = _decisions(before), _decisions(after)
+    yield from (PlanChange("pod", *each) for each in _changed(*of_pods))
+    of_gangs = _reasons(before), _reasons(after)
+    yield from (PlanChange("workload", *each) for each in _changed(*of_gangs))
+
+
+def _changed(old: Mapping[Key, str], new: Mapping[Key, str]) -> Iterator[tuple[str, str, str]]:
+    for key in sorted(old.keys() | new.keys()):
+        if old.get(key) != new.get(key):
+            yield "/".join(key), old.get(key, ""), new.get(key, "")
+
+
+def _decisions(plan: Plan) -> dict[Key, str]:
+    found = {each.pod: f"evicted ({each.action})" for each in plan.evictions}
+    found |= {each.pod: f"promised {each.node}" for each in plan.nominations}
+    return found | {each.pod: f"bound to {each.node}" for each in plan.binds}
+
+
+def _reasons(plan: Plan) -> dict[Key, str]:
+    return {each.gang: f"waits: {each.dominant.token}" for each in plan.verdicts if each.dominant is not None}

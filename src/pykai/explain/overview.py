@@ -1,0 +1,448 @@
+"""Who holds what, who is next and who leaves: queues, the order of service and evictions, as values.
+
+Terminal and dashboard show the same structs. Everything is computed from a snapshot and the plan for it; amounts are
+those the engine counts with and the metrics `queue_*` show: cores, bytes and devices, -1 where there is no bound.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+
+import msgspec
+import numpy as np
+
+from pykai.engine.amounts import PodAmounts
+from pykai.engine.decide import service_order
+from pykai.engine.initial_state import QueueLedgers, queue_ledgers
+from pykai.engine.policy import Policy
+from pykai.engine.queues import Claim, QueueBook, can_reclaim, less, may_lose, minus, reclaimable, triple
+from pykai.model.plan import Category, Dominant, Evict, Key, Plan, QueueFigures, Triple, Verdict
+from pykai.model.resources import CPU, GPU, MEMORY, UNLIMITED, Column
+from pykai.model.snapshot import Snapshot
+from pykai.model.status import IS_ACTIVE_USED, IS_ALLOCATED, Status
+
+_STANDING = re.compile(r"(\S+) uses <GPU: ([^,]+),.*? quota of <GPU: ([^,]+),.*? fair-share of <GPU: ([^,]+),")
+CORE = 1000.0
+"""Thousandths of a core."""
+
+
+class Amount(msgspec.Struct, frozen=True):
+    """Cores, bytes and GPUs; -1 is unlimited."""
+
+    cpu: float = 0.0
+    memory: float = 0.0
+    gpu: float = 0.0
+
+
+def amount(values: Sequence[float]) -> Amount:
+    """An amount of a queue, whose CPU is in thousandths of a core."""
+    cpu = values[CPU]
+    return Amount(cpu if cpu == UNLIMITED else cpu / CORE, values[MEMORY], round(values[GPU], 4))
+
+
+class QueueView(msgspec.Struct, frozen=True, rename="camel"):
+    """A queue, with the queues below it summed up. `requested`: what it uses and what waits; `usage`: the normalised
+    past use that counts for its fair share."""
+
+    name: str
+    title: str
+    parent: str
+    depth: int
+    leaf: bool
+    priority: int
+    quota: Amount
+    fair_share: Amount
+    limit: Amount
+    over_quota_weight: float
+    allocated: Amount
+    allocated_non_preemptible: Amount
+    requested: Amount
+    usage: Amount
+    running: int
+    """Workloads that hold a place."""
+    waiting: int
+    """Workloads with pods that wait."""
+    waiting_pods: int
+    may_reclaim_from: tuple[str, ...] = ()
+    """Queues that can lose a GPU to it now; an inner queue stands for all below it."""
+    may_lose_to: tuple[str, ...] = ()
+
+    @property
+    def borrowed(self) -> float:
+        """GPUs above quota: they are lent as long as others do not ask for them."""
+        return 0.0 if self.quota.gpu == UNLIMITED else round(max(self.allocated.gpu - self.quota.gpu, 0.0), 4)
+
+
+class WorkloadView(msgspec.Struct, frozen=True, rename="camel"):
+    """A PodGroup with pods. `state`: Running, Starting, Waiting or Pipelined (its place is being freed)."""
+
+    namespace: str
+    name: str
+    workload: str
+    """Kind and name of the object it was made for."""
+    queue: str
+    priority: int
+    preemptible: bool
+    state: str
+    pods: int
+    running: int
+    waiting: int
+    min_member: int
+    allocated: Amount
+    requested: Amount
+    created: float
+    last_start: float | None
+    position: int | None = None
+    """In its queue's order of service, from 1; None where it does not wait for a turn."""
+    overall: int | None = None
+    """In the order of service of all queues."""
+    reason: str = ""
+    """The token of the dominant reason why it waits."""
+    category: str = ""
+    message: str = ""
+    nodes: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> Key:
+        return self.namespace, self.name
+
+
+class EvictionView(msgspec.Struct, frozen=True, rename="camel"):
+    """A pod that has to leave. `at`: seconds since the epoch; `ran`: seconds since its workload last got its resources,
+    None where that is not known."""
+
+    at: float
+    namespace: str
+    pod: str
+    workload: str
+    queue: str
+    action: str
+    message: str
+    evictor_namespace: str = ""
+    evictor: str = ""
+    evictor_queue: str = ""
+    node: str = ""
+    moves_to: str = ""
+    gpus: float = 0.0
+    ran: float | None = None
+
+    @property
+    def gist(self) -> str:
+        """The message without what other fields say: of a reclaim how the queue stood that lost the pod."""
+        if found := _STANDING.search(self.message):
+            queue, used, quota, fair = found.groups()
+            return f"{queue} used {used} GPUs with a quota of {quota} and a fair share of {fair}"
+        return self.message.removeprefix(f"Pod {self.namespace}/{self.pod} ")
+
+    @property
+    def lost_gpu_hours(self) -> float | None:
+        """GPU hours of work since the last start; checkpoints are not known here."""
+        return None if self.ran is None else self.gpus * self.ran / 3600
+
+
+class Overview:
+    """What people ask about a snapshot and its plan; each part is computed when first asked for."""
+
+    def __init__(self, snapshot: Snapshot, plan: Plan, policy: Policy, now: float) -> None:
+        self.snapshot, self.plan, self.policy, self.now = snapshot, plan, policy, now
+
+    # ---------------------------------------------------------------------------------------------------------- queues
+    @cached_property
+    def queues(self) -> tuple[QueueView, ...]:
+        """All queues as a tree: each before those below it, siblings by name."""
+        reclaims = self._reclaims
+        loses: dict[int, list[str]] = {}
+        for row, victims in reclaims.items():
+            for victim in victims:
+                loses.setdefault(victim, []).append(self.snapshot.queues.names[row])
+        return tuple(self._queue(row, depth, reclaims, loses) for row, depth in self._tree())
+
+    def _tree(self) -> Iterator[tuple[int, int]]:
+        queues = self.snapshot.queues
+
+        def below(rows: Iterable[int], depth: int) -> Iterator[tuple[int, int]]:
+            for row in sorted(rows, key=queues.names.__getitem__):
+                yield row, depth
+                yield from below(queues.children[row], depth + 1)
+
+        yield from below([row for row, parent in enumerate(queues.parent) if parent < 0], 0)
+
+    def _queue(
+        self, row: int, depth: int, reclaims: Mapping[int, Sequence[int]], loses: Mapping[int, list[str]]
+    ) -> QueueView:
+        queues, ledgers, figures = self.snapshot.queues, self.ledgers, self._figures
+        parent, counts = queues.parent[row], self._workload_counts
+        return QueueView(
+            name=queues.names[row],
+            title=queues.titles[row],
+            parent=queues.names[parent] if parent >= 0 else "",
+            depth=depth,
+            leaf=not queues.children[row],
+            priority=queues.priority[row],
+            quota=amount(queues.deserved[:, row].tolist()),
+            fair_share=amount(figures[row].fair_share),
+            limit=amount(queues.limit[:, row].tolist()),
+            over_quota_weight=float(queues.weight[GPU, row]),
+            allocated=amount(ledgers.allocated[row]),
+            allocated_non_preemptible=amount(ledgers.held[row]),
+            requested=amount(ledgers.requested[row]),
+            usage=Amount(*figures[row].usage),
+            running=int(counts[0, row]),
+            waiting=int(counts[1, row]),
+            waiting_pods=int(counts[2, row]),
+            may_reclaim_from=tuple(sorted(queues.names[victim] for victim in reclaims.get(row, ()))),
+            may_lose_to=tuple(sorted(loses.get(row, ()))),
+        )
+
+    @cached_property
+    def ledgers(self) -> QueueLedgers:
+        """What queues use and ask for before the plan is carried out."""
+        return queue_ledgers(self.snapshot, self._amounts)
+
+    @cached_property
+    def _amounts(self) -> PodAmounts:
+        return PodAmounts(self.snapshot)
+
+    @cached_property
+    def _figures(self) -> Sequence[QueueFigures]:
+        if len(self.plan.queues) != len(self.snapshot.queues):
+            raise ValueError("the plan was made for another snapshot")
+        return self.plan.queues
+
+    @cached_property
+    def _workload_counts(self) -> Column:
+        """[running, waiting, waiting pods; queue]: summed up the tree."""
+        gangs, paths = self.snapshot.gangs, self.snapshot.queues.paths
+        allocated, _, waiting = self._pod_counts
+        leaves = np.zeros((3, len(paths)))
+        queue = gangs.columns.queue
+        known = queue >= 0
+        for line, each in enumerate((allocated > 0, waiting > 0, waiting)):
+            leaves[line] = np.bincount(queue[known], weights=each[known], minlength=len(paths))
+        total = np.zeros_like(leaves)
+        for row in np.flatnonzero(leaves.any(axis=0)).tolist():
+            for above in paths[row]:
+                total[:, above] += leaves[:, row]
+        return total
+
+    @cached_property
+    def _pod_counts(self) -> tuple[Column, Column, Column]:
+        """By gang: pods that have a place, that hold one, leaving or not, and that wait."""
+        pods, size = self.snapshot.pods, len(self.snapshot.gangs)
+        ours = pods.gang >= 0
+
+        def count(statuses: Sequence[bool]) -> Column:
+            chosen = pods.gang[ours & np.array(statuses)[pods.status]]
+            return np.bincount(chosen, minlength=size).astype(np.float64)
+
+        waits = [status in (Status.PENDING, Status.GATED) for status in Status]
+        return count(IS_ALLOCATED), count(IS_ACTIVE_USED), count(waits)
+
+    # --------------------------------------------------------------------------------------------------------- reclaim
+    @cached_property
+    def _book(self) -> QueueBook:
+        queues, ledgers = self.snapshot.queues, self.ledgers
+        capacity = self.snapshot.nodes.allocatable[: GPU + 1].sum(axis=1).tolist()
+        return QueueBook(
+            names=queues.names,
+            titles=queues.titles,
+            paths=queues.paths,
+            priority=queues.priority,
+            creation=queues.creation,
+            deserved=_triples(queues.deserved),
+            limit=_triples(queues.limit),
+            fair=[figures.fair_share for figures in self._figures],
+            allocated=ledgers.allocated,
+            allocated_non_preemptible=ledgers.held,
+            total=triple(capacity),
+        )
+
+    @cached_property
+    def _reclaims(self) -> dict[int, list[int]]:
+        """Leaf queue -> queues that one GPU (without GPUs: one core) can be taken from for it now, by the engine's
+        rules. Whether one may lose depends on the level at which the two differ: siblings of ancestors are asked."""
+        queues, book = self.snapshot.queues, self._book
+        unit: Triple = (0.0, 0.0, 1.0) if book.total[GPU] > 0 else (CORE, 0.0, 0.0)
+        roots = [row for row, parent in enumerate(queues.parent) if parent < 0]
+        can_lose = [self._has_victims(row, unit) for row in range(len(queues))]
+        found: dict[int, list[int]] = {}
+        for row in (row for row in range(len(queues)) if not queues.children[row]):
+            claim = Claim(row, unit)
+            if not can_reclaim(book, claim):
+                continue
+            for ours in queues.paths[row]:
+                siblings = queues.children[queues.parent[ours]] if queues.parent[ours] >= 0 else roots
+                for theirs in siblings:
+                    if theirs != ours and can_lose[theirs] and _may_take(book, claim, theirs, unit):
+                        found.setdefault(row, []).append(theirs)
+        return found
+
+    def _has_victims(self, row: int, unit: Triple) -> bool:
+        """Whether preemptible work holds some of the resource, and more than quota or fair share is in use."""
+        book = self._book
+        evictable = minus(book.allocated[row], book.allocated_non_preemptible[row])
+        if not any(take > 0 and held > 0 for take, held in zip(unit, evictable, strict=True)):
+            return False
+        bounds = zip(book.deserved[row], book.allocatable[row], book.allocated[row], strict=True)
+        return any(less(quota, held) or less(share, held) for quota, share, held in bounds)
+
+    # ------------------------------------------------------------------------------------------------------- workloads
+    @cached_property
+    def order(self) -> tuple[Key, ...]:
+        """The gangs that wait for a turn, in the order of service of all queues."""
+        return tuple(service_order(self.snapshot, self.policy, self.now))
+
+    @cached_property
+    def positions(self) -> Mapping[Key, tuple[int, int]]:
+        """Position in its queue and in all, from 1."""
+        gangs, by_queue = self.snapshot.gangs, dict[int, int]()
+        rows, found = gangs.rows_of(self.order), dict[Key, tuple[int, int]]()
+        for overall, key in enumerate(self.order, 1):
+            queue = gangs.queue[rows[key]]
+            by_queue[queue] = by_queue.get(queue, 0) + 1
+            found[key] = by_queue[queue], overall
+        return found
+
+    @cached_property
+    def verdicts(self) -> Mapping[Key, Verdict]:
+        return {verdict.gang: verdict for verdict in self.plan.verdicts}
+
+    @cached_property
+    def waiting(self) -> tuple[WorkloadView, ...]:
+        """Workloads with waiting pods: first those that wait for a turn, in their order, then the others by age."""
+        _, _, waiting = self._pod_counts
+        rows = np.flatnonzero(waiting).tolist()
+        views = [self._workload(row) for row in rows]
+        last = len(self.order) + 1
+        return tuple(sorted(views, key=lambda view: (view.overall or last, view.created, view.key)))
+
+    def queue_order(self, name: str) -> list[WorkloadView]:
+        """The workloads that wait in a queue, in its order of service; KeyError where there is no such queue."""
+        queues = self.snapshot.queues
+        below = {queues.names[row] for row, path in enumerate(queues.paths) if queues.rows[name] in path}
+        return [view for view in self.waiting if view.queue in below]
+
+    def running(self, name: str) -> list[WorkloadView]:
+        """The workloads that hold a place in a queue or below it, the youngest first."""
+        gangs, queues = self.snapshot.gangs, self.snapshot.queues
+        below = np.array([queues.rows[name] in path for path in queues.paths] + [False])
+        rows = np.flatnonzero((self._pod_counts[0] > 0) & below[gangs.columns.queue])
+        return sorted(map(self._workload, rows.tolist()), key=lambda view: (-view.created, view.key))
+
+    def workload(self, key: Key) -> WorkloadView | None:
+        """One workload by namespace and name of its PodGroup; None where there is none."""
+        row = self.snapshot.gangs.rows_of([key]).get(key)
+        return None if row is None else self._workload(row)
+
+    def _workload(self, row: int) -> WorkloadView:
+        gangs, pods = self.snapshot.gangs, self.snapshot.pods
+        meta = gangs.objects[row].metadata
+        key = meta.namespace, meta.name
+        members = gangs.pods(row)
+        running, waiting = int(self._pod_counts[0][row]), int(self._pod_counts[2][row])
+        in_queue, overall = self.positions.get(key, (None, None)) if waiting else (None, None)
+        state = self._state(row)
+        reason = _dominant(self.verdicts.get(key), state) if waiting else _NOTHING
+        nodes = {self.snapshot.nodes.names[pods.node[pod]] for pod in members if pods.node[pod] >= 0}
+        return WorkloadView(
+            namespace=meta.namespace,
+            name=meta.name,
+            workload=workload_title(gangs.objects[row]),
+            queue=gangs.queue_name(row),
+            priority=gangs.priority[row],
+            preemptible=bool(gangs.preemptible[row]),
+            state=state,
+            pods=len(members),
+            running=running,
+            waiting=waiting,
+            min_member=sum(gangs.podset_min[podset] for podset in gangs.podsets(row)),
+            allocated=self._sum(pod for pod in members if IS_ALLOCATED[pods.status[pod]]),
+            requested=self._sum(members),
+            created=gangs.created(row),
+            last_start=gangs.last_start(row),
+            position=in_queue,
+            overall=overall,
+            reason=reason.token,
+            category=str(reason.category) if reason.token else "",
+            message=" ".join(reason.message.split()),
+            nodes=tuple(sorted(nodes)),
+        )
+
+    def _sum(self, pods: Iterable[int]) -> Amount:
+        table = self.snapshot.pods
+        parts = [self._amounts.of_queue(table.of_class(pod), int(table.node[pod])) for pod in pods]
+        return amount([sum(column) for column in zip(*parts, strict=True)] or (0.0, 0.0, 0.0))
+
+    def _state(self, row: int) -> str:
+        if not self._pod_counts[2][row]:
+            return "Running" if self._pod_counts[0][row] else "Ended"
+        if row in self._given[0]:
+            return "Starting"
+        return "Pipelined" if row in self._given[1] else "Waiting"
+
+    @cached_property
+    def _given(self) -> tuple[set[int], set[int]]:
+        """Gangs whose pods the plan binds, and gangs whose pods it promises a place."""
+        rows, gang = self.snapshot.pods.rows_of, self.snapshot.pods.gang
+        bound = rows([bind.pod for bind in self.plan.binds]).values()
+        promised = rows([nomination.pod for nomination in self.plan.nominations]).values()
+        return {int(gang[pod]) for pod in bound}, {int(gang[pod]) for pod in promised}
+
+    # ------------------------------------------------------------------------------------------------------- evictions
+    @cached_property
+    def evictions(self) -> tuple[EvictionView, ...]:
+        """What the plan evicts, in the order of its decisions."""
+        gangs = self.snapshot.gangs
+        rows = self.snapshot.pods.rows_of(evict.pod for evict in self.plan.evictions)
+        keys = {key for evict in self.plan.evictions for key in (evict.gang, evict.evictor) if key}
+        return tuple(self._eviction(evict, rows[evict.pod], gangs.rows_of(keys)) for evict in self.plan.evictions)
+
+    def _eviction(self, evict: Evict, pod: int, groups: Mapping[Key, int]) -> EvictionView:
+        snapshot, gang = self.snapshot, groups[evict.gang]
+        gangs, evictor = snapshot.gangs, evict.evictor
+        node, started = int(snapshot.pods.node[pod]), gangs.last_start(gang)
+        return EvictionView(
+            at=self.now,
+            namespace=evict.pod[0],
+            pod=evict.pod[1],
+            workload=evict.gang[1],
+            queue=gangs.queue_name(gang),
+            action=evict.action,
+            message=" ".join(evict.message.split()),
+            evictor_namespace=evictor[0] if evictor else "",
+            evictor=evictor[1] if evictor else "",
+            evictor_queue=gangs.queue_name(groups[evictor]) if evictor else "",
+            node=snapshot.nodes.names[node] if node >= 0 else "",
+            moves_to=evict.moves_to,
+            gpus=self._sum([pod]).gpu,
+            ran=None if started is None else max(self.now - started, 0.0),
+        )
+
+
+def _triples(columns: Column) -> list[Triple]:
+    return [triple(column) for column in columns.T.tolist()]
+
+
+def _may_take(book: QueueBook, claim: Claim, victim: int, unit: Triple) -> bool:
+    return may_lose(book, claim, victim) and reclaimable(book, claim, {victim: [unit]})
+
+
+def workload_title(group: object) -> str:
+    """Kind and name of the object a PodGroup was made for; its own where there is none."""
+    meta = group.metadata  # type: ignore[attr-defined]
+    for owner in meta.owner_references or ():
+        return f"{owner.kind} {owner.name}"
+    return f"PodGroup {meta.name}"
+
+
+_VICTIMS = Dominant("WaitingForVictims", Category.VICTIMS, "It has a place and waits until the pods there are gone")
+_NOTHING = Dominant("", Category.BINDING, "")
+
+
+def _dominant(verdict: Verdict | None, state: str) -> Dominant:
+    """The reason that matters most; one without a token where it waits for nothing."""
+    if verdict is not None and verdict.dominant is not None:
+        return verdict.dominant
+    return _VICTIMS if state == "Pipelined" else _NOTHING

@@ -1,0 +1,477 @@
+"""What would start a workload: the smallest change of each kind, found by deciding again on the changed cluster.
+
+A kind of change is a `Family`: edits for every size, larger ones helping no less. The smallest size for which the next
+cycle gives the workload a place is searched from a guess: figures only say where to begin, and when to give up. A size
+is first decided as if only this workload had a turn, which costs a fraction of a cycle and rules most sizes out. What
+is stated was decided with a turn for all. What is larger than `MOST` of its unit is not a remedy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from dataclasses import replace as dataclass_replace
+from difflib import get_close_matches
+from functools import partial
+from math import ceil, inf
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from pykai.explain.changes import ADDED, AddNodes, AddPods, Delete, Edit, EditGroup, EditPods, SetQueue
+from pykai.explain.room import Room, running
+from pykai.explain.source import Decided
+from pykai.explain.why import STARTS, VICTIMS, Explanation, Remedy, Start, explain, waits
+from pykai.model.plan import Category, Dominant, Key
+from pykai.model.pods import PodClass
+from pykai.model.resources import GPU
+from pykai.objects import kinds, names
+from pykai.objects.units import rfc3339
+
+MOST = 4096
+MODELS = 4
+"""Nodes of so many shapes are tried as models of a new one."""
+SPARE = 64
+"""So many more GPUs than several times its own are tried for a gang: those before it in the order take some."""
+ENDS = 8
+"""So many running workloads are tried, one by one, as the one that ends, and so many together."""
+SHORT = ("InsufficientResources", "GangDoesNotFit", "ReclaimQueueAtFairShare")
+"""Reasons of gangs that take what becomes free."""
+_SCALE = {"gpu": 1.0, "cpu": 1000.0, "memory": 1000.0}
+"""One unit of a remedy in the figures of a queue: a GPU, a core, a gigabyte."""
+_UNITS = {"gpu": "GPUs", "cpu": "cores", "memory": "GB"}
+
+
+@dataclass(frozen=True)
+class Family:
+    """A kind of change in all sizes up to `most`; `text` says what a size is."""
+
+    kind: str
+    most: int
+    edits: Callable[[int], Sequence[Edit]]
+    text: Callable[[int], str]
+    guess: int = 1
+    """Where the search begins."""
+    unless: str = ""
+    """Not tried once this kind has helped; nor, where it is its own kind, once one would have, had others not come
+    first."""
+    used: Callable[[Decided], int] | None = None
+    """How much of a size was used until the gang had its place, in a state in which it helped: where to go on."""
+    offers: float = inf
+    """GPUs that the largest size offers: where those before the gang want more, there is nothing to search for."""
+
+
+def remedies(decided: Decided, gang: Key) -> tuple[Remedy, ...]:
+    """The smallest change of each kind that starts a gang that waits; none where it waits for nothing."""
+    found: list[Remedy] = []
+    taken: set[str] = set()
+    for family in families(decided, gang):
+        if family.unless in {each.kind for each in found} or (family.unless == family.kind and family.kind in taken):
+            continue
+        if taken and _wanted_before(decided, gang, family.offers) > family.offers:
+            continue
+        search = _Search(decided, gang, family)
+        if (remedy := search.smallest()) is not None:
+            found.append(remedy)
+        elif search.taken:
+            taken.add(family.kind)
+    return tuple(found)
+
+
+def helped(decided: Decided, gang: Key, edits: Sequence[Edit]) -> Explanation | None:
+    """What becomes of a gang with these edits, where they give it a place; None where they do not."""
+    alone = _alone(decided, gang, edits)
+    return None if alone is None else _started(alone.for_all(), gang)
+
+
+def _alone(decided: Decided, gang: Key, edits: Sequence[Edit]) -> Decided | None:
+    """The state with these edits, decided as if only this gang had a turn; None where it has no place even then. In a
+    cluster without evictions others that wait can only take something away from it; in others nothing is ruled out."""
+    alone = decided.again([change for edit in edits for change in edit.of(decided)], gang)
+    return alone if decided.plan.evictions or _started(alone, gang) is not None else None
+
+
+def _started(decided: Decided, gang: Key) -> Explanation | None:
+    found = explain(decided, gang, with_position=False)
+    return found if found.state in (STARTS, VICTIMS) else None
+
+
+class _Search:
+    """The search for the smallest size of a family that gives a gang a place."""
+
+    def __init__(self, decided: Decided, gang: Key, family: Family) -> None:
+        self._decided, self._gang, self._family = decided, gang, family
+        self._used = 0
+        """How much was used of the last size that helped."""
+        self.taken = False
+        """Whether a size was enough for the gang alone, and others came first."""
+
+    def smallest(self) -> Remedy | None:
+        """None where no size helps."""
+        most, size = self._family.most, min(self._family.guess, self._family.most)
+        if size < most and self._alone(most) is None:
+            return None
+        found = self._helps(size)
+        if found is not None:
+            return self._halved(*self._lowered(size, found))
+        failed = size
+        if self.taken and size < most:
+            if _wanted_before(self._decided, self._gang, self._family.offers) > self._family.offers:
+                return None
+            size, found = most, self._helps(most)
+            if found is not None and failed < self._used < most and (fewer := self._helps(self._used)) is not None:
+                return self._halved(*self._lowered(self._used, fewer, failed))
+        while found is None:
+            if size >= most:
+                return None
+            failed, size = size, min(size * 2, most)
+            found = self._helps(size)
+        return self._halved(failed, size, found)
+
+    def _lowered(self, size: int, found: Explanation, failed: int = 0) -> tuple[int, int, Explanation]:
+        """From a size that helps down in growing steps: one that does not, and the last that does."""
+        step = 1
+        while size - failed > 1:
+            smaller = max(size - step, failed + 1)
+            better = self._helps(smaller)
+            if better is None:
+                return smaller, size, found
+            size, found, step = smaller, better, 2 * step
+        return failed, size, found
+
+    def _halved(self, failed: int, size: int, found: Explanation) -> Remedy:
+        """Halve the gap between a size that does not help and one that does."""
+        while size - failed > 1:
+            middle = (failed + size) // 2
+            better = self._helps(middle)
+            failed, size, found = (failed, middle, better) if better is not None else (middle, size, found)
+        return Remedy(self._family.kind, self._family.text(size), float(size), len(found.waits_for))
+
+    def _alone(self, size: int) -> Decided | None:
+        return _alone(self._decided, self._gang, self._family.edits(size))
+
+    def _helps(self, size: int) -> Explanation | None:
+        alone = self._alone(size)
+        if alone is None:
+            return None
+        together = alone.for_all()
+        found = _started(together, self._gang)
+        if found is None:
+            self.taken = True
+        elif self._family.used is not None:
+            self._used = self._family.used(together)
+        return found
+
+
+def families(decided: Decided, gang: Key) -> list[Family]:
+    """The kinds of changes that may help a gang, by the reason for which it waits."""
+    verdict = decided.waiting.get(gang)
+    if verdict is None or verdict.dominant is None or verdict.has_place:
+        return []
+    makers: list[Callable[[Decided, Key, Dominant], Iterator[Family]]] = [
+        _other_queue,
+        _missing_pods,
+        _fewer_constraints,
+        _queue_figures,
+        _smaller_gang,
+        _more_devices,
+        _others_end,
+    ]
+    return [family for make in makers for family in make(decided, gang, verdict.dominant)]
+
+
+# ------------------------------------------------------------------------------------------------- queues and the gang
+def _other_queue(decided: Decided, gang: Key, reason: Dominant) -> Iterator[Family]:
+    """A queue that does not exist, or has children: one of a similar name, or one below it."""
+    if reason.token not in ("QueueDoesNotExist", "QueueHasChildren"):
+        return
+    queues, row = decided.snapshot.queues, _row(decided, gang)
+    name = decided.snapshot.gangs.queue_name(row)
+    leaves = [each for at, each in enumerate(queues.names) if not queues.children[at]]
+    below = [each for each in leaves if name in queues.rows and queues.rows[name] in queues.paths[queues.rows[each]]]
+    for choice in [*below[:3], *get_close_matches(name, leaves, n=1)]:
+        yield _single("queue", EditGroup(gang, (("queue", choice),)), f"use queue {choice} instead of {name}")
+
+
+def _missing_pods(decided: Decided, gang: Key, reason: Dominant) -> Iterator[Family]:
+    if reason.token == "SchedulingGated":
+        yield _single("gates", EditPods(gang, (("scheduling_gates", None),)), "remove the scheduling gates of its pods")
+    elif reason.token == "PodsMissing" and decided.snapshot.gangs.pods(_row(decided, gang)):
+        missing = max(_least(decided, gang) - len(decided.snapshot.gangs.pods(_row(decided, gang))), 1)
+        yield Family(
+            "pods", MOST, lambda n: [AddPods(gang, n)], lambda n: f"{_count(n, 'more pod')} of the workload", missing
+        )
+
+
+def _queue_figures(decided: Decided, gang: Key, reason: Dominant) -> Iterator[Family]:
+    """More quota or a higher limit, of the queue itself, or of all queues up to the top where that is not enough."""
+    wanted = {"OverLimit": "limit", "NonPreemptibleOverQuota": "quota", "ReclaimQueueAtFairShare": "quota"}
+    field = wanted.get(reason.token)
+    queue = decided.snapshot.gangs.queue[_row(decided, gang)]
+    if field is None or queue < 0:
+        return
+    queues = decided.snapshot.queues
+    path = [queues.names[each] for each in queues.paths[queue]]
+    for resource in _scarce(decided, gang):
+        for some in [path[:1]] if len(path) == 1 else [path[:1], path]:
+            yield from _raised(decided, gang, some, (resource, field))
+
+
+def _raised(decided: Decided, gang: Key, queues: Sequence[str], figure: tuple[str, str]) -> Iterator[Family]:
+    """A larger figure of all these queues that are bounded in it."""
+    (resource, field), figures = figure, decided.snapshot.queues
+    column = figures.limit if field == "limit" else figures.deserved
+    at = {"cpu": 0, "memory": 1, "gpu": 2}[resource]
+    scale = 1e6 if resource == "memory" else 1.0  # queues are written in megabytes
+    bounded = {name: float(column[at, figures.rows[name]]) / scale for name in queues}
+    bounded = {name: amount for name, amount in bounded.items() if amount >= 0}
+    if not bounded:
+        return
+    request = sum(float(c.request[at]) for c in _needed(decided, gang))
+    used = {name: decided.plan.queues[figures.rows[name]].allocated[at] for name in bounded}
+    short = max((used[name] + request) / scale - amount for name, amount in bounded.items())
+
+    def edits(size: int) -> list[Edit]:
+        return [SetQueue(name, resource, field, now + size * _SCALE[resource]) for name, now in bounded.items()]
+
+    def text(size: int) -> str:
+        return f"{field} of {' and '.join(bounded)} +{size} {_UNITS[resource]}"
+
+    yield Family(field, MOST, edits, text, min(max(ceil(short / _SCALE[resource]), 1), MOST), unless=field)
+
+
+def _scarce(decided: Decided, gang: Key) -> list[str]:
+    """The resources of queues that the gang's waiting pods request, GPUs first."""
+    gpus = any(c.wants_gpu or c.request[GPU] > 0 for c in _needed(decided, gang))
+    return [*(["gpu"] if gpus else []), "cpu", "memory"]
+
+
+def _smaller_gang(decided: Decided, gang: Key, reason: Dominant) -> Iterator[Family]:
+    least = _least(decided, gang)
+    sub_groups = decided.cache.of(kinds.PodGroup)[gang].spec.sub_groups
+    if reason.token in ("GangDoesNotFit", "PodsMissing") and least > 1 and not sub_groups:
+        fit = next((each for each in decided.waiting[gang].actions if each.needed), None)
+        yield Family(
+            "minMember",
+            least - 1,
+            lambda n: [EditGroup(gang, (("min_member", least - n),))],
+            lambda n: f"minMember {least - n} instead of {least}",
+            1 if fit is None else max(fit.needed - fit.found, 1),
+        )
+
+
+# --------------------------------------------------------------------------------------------------------------- nodes
+def _fewer_constraints(decided: Decided, gang: Key, reason: Dominant) -> Iterator[Family]:
+    """Without one entry of the node selector, without affinity, or tolerating every taint."""
+    if reason.token not in ("NoMatchingNodes", "InsufficientResources", "GangDoesNotFit", "PodRefused"):
+        return
+    spec = _waiting_pod(decided, gang).spec
+    selector: dict[str, str] = msgspec.json.decode(spec.node_selector) if spec.node_selector else {}
+    for key in selector:
+        rest = {name: value for name, value in selector.items() if name != key} or None
+        edit = EditPods(gang, (("node_selector", rest),))
+        yield _single("nodeSelector", edit, f"remove nodeSelector {key}={selector[key]}")
+    if spec.affinity and bytes(spec.affinity) not in (b"{}", b"null"):
+        yield _single("affinity", EditPods(gang, (("affinity", None),)), "remove its affinity")
+    if reason.token == "NoMatchingNodes":
+        known: list[Any] = msgspec.json.decode(spec.tolerations) if spec.tolerations else []
+        every = EditPods(gang, (("tolerations", [*known, {"operator": "Exists"}]),))
+        yield _single("tolerations", every, "tolerate the taints of the nodes")
+
+
+def _more_devices(decided: Decided, gang: Key, reason: Dominant) -> Iterator[Family]:
+    """GPUs on a new node, or, for work without GPUs, new nodes, as those that exist."""
+    if reason.token not in (*SHORT, "TopologyTooNarrow", "TooLargeForEveryNode"):
+        return
+    classes = _needed(decided, gang)
+    gpus = sum(ceil(float(c.request[GPU]) or c.devices) for c in classes)
+    for model, place in _models(decided):
+        if gpus:
+            yield Family(
+                "gpus",
+                min(4 * gpus + SPARE, MOST),
+                lambda n, model=model: [AddNodes(1, model, n)],  # type: ignore[misc]
+                lambda n, place=place: f"{_count(n, 'more GPU')} on a node {place}",  # type: ignore[misc]
+                gpus,
+                unless="gpus",
+                used=partial(_gpus_on_added, gang=gang),
+                offers=min(4 * gpus + SPARE, MOST),
+            )
+        else:
+            yield Family(
+                "nodes",
+                len(classes),
+                lambda n, model=model: [AddNodes(n, model)],  # type: ignore[misc]
+                lambda n, place=place: f"{_count(n, 'more node')} {place}",  # type: ignore[misc]
+                unless="nodes",
+            )
+
+
+def _gpus_on_added(decided: Decided, gang: Key) -> int:
+    """GPUs of new nodes that the plan gives away until the last pod of a gang has some."""
+    pods, row = decided.snapshot.pods, _row(decided, gang)
+    placed = [each.pod for each in decided.plan.binds if ADDED in each.node]
+    rows = pods.rows_of(placed)
+    mine = [at for at, pod in enumerate(placed) if pods.gang[rows[pod]] == row]
+    until = placed[: mine[-1] + 1] if mine else placed
+    return ceil(sum(float(pods.of_class(rows[pod]).request[GPU]) for pod in until))
+
+
+def _wanted_before(decided: Decided, gang: Key, enough: float) -> float:
+    """GPUs that gangs before this one in the order of service take where there are some; counted up to `enough`."""
+    wanted = 0.0
+    for key in decided.order:
+        if key == gang or wanted > enough:
+            break
+        verdict = decided.waiting.get(key)
+        if verdict is not None and verdict.dominant is not None and verdict.dominant.token in SHORT:
+            wanted += waits(decided, key).gpus
+    return wanted
+
+
+def _models(decided: Decided) -> Iterator[tuple[str, str]]:
+    """Nodes that differ in more than their names, with what to call a new one; those with most devices first."""
+    nodes = decided.snapshot.nodes
+    levels = [key for keys in decided.snapshot.topologies.values() for key in keys if "hostname" not in key]
+    seen: dict[tuple[Any, ...], int] = {}
+    for row in np.argsort(-nodes.allocatable[GPU], kind="stable").tolist():
+        labels = nodes.labels[row]
+        shape = (nodes.allocatable[:, row].tobytes(), *(labels.get(key, "") for key in levels))
+        if bool(nodes.ready[row]) and shape not in seen:
+            seen[shape] = row
+        if len(seen) == MODELS:
+            break
+    for row in seen.values():
+        domain = next((nodes.labels[row][key] for key in reversed(levels) if key in nodes.labels[row]), "")
+        yield nodes.names[row], f"like {nodes.names[row]}" + (f" in {domain}" if domain else "")
+
+
+def _others_end(decided: Decided, gang: Key, reason: Dominant) -> Iterator[Family]:
+    """One running workload ends, of those that leave enough room the smallest first; or those that started first."""
+    if reason.category not in ("shortage", "queue policy"):
+        return
+    room = Room(decided.snapshot, _row(decided, gang), _needed(decided, gang))
+    for key, gpus in room.by_promise()[:ENDS]:
+        yield _single("end", Delete((key,)), _ends(key, gpus), unless="end", offers=gpus or inf)
+    in_order = room.running
+    if len(in_order) > 1 and room.ends_needed() <= ENDS:
+        yield Family(
+            "ends",
+            min(len(in_order), ENDS),
+            lambda n: [Delete(tuple(key for key, _ in in_order[:n]))],
+            lambda n: f"the {n} workloads that started first end" if n > 1 else _ends(*in_order[0]),
+            room.ends_needed(),
+            unless="end",
+            offers=sum(gpus for _, gpus in in_order[:ENDS]) or inf,
+        )
+
+
+def _ends(key: Key, gpus: float) -> str:
+    return f"{'/'.join(key)} ({gpus:g} GPUs) ends"
+
+
+# --------------------------------------------------------------------------------------------------------------- parts
+def _row(decided: Decided, gang: Key) -> int:
+    return decided.snapshot.gangs.rows_of([gang])[gang]
+
+
+def _waiting_pod(decided: Decided, gang: Key) -> kinds.Pod:
+    found: kinds.Pod = decided.cache.of(kinds.Pod)[next(iter(decided.waiting[gang].pods))]
+    return found
+
+
+def _least(decided: Decided, gang: Key) -> int:
+    return decided.cache.of(kinds.PodGroup)[gang].spec.min_member or 1
+
+
+def _needed(decided: Decided, gang: Key) -> list[PodClass]:
+    """The classes of the waiting pods without which the gang does not start; where it is elastic, of the smallest."""
+    pods, row = decided.snapshot.pods, _row(decided, gang)
+    waiting = [pods.of_class(each) for each in pods.rows_of(decided.waiting[gang].pods).values()]
+    placed = int(np.count_nonzero(pods.node[decided.snapshot.gangs.pods(row)] >= 0))
+    if decided.cache.of(kinds.PodGroup)[gang].spec.sub_groups:
+        return waiting
+    waiting.sort(key=lambda c: float(c.request[GPU]))
+    return waiting[: max(_least(decided, gang) - placed, 1)]
+
+
+def _single(kind: str, edit: Edit, text: str, unless: str = "", offers: float = inf) -> Family:
+    return Family(kind, 1, lambda _: [edit], lambda _: text, unless=unless, offers=offers)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")
+
+
+def never(decided: Decided, gang: Key) -> bool:
+    """Whether a gang that waits could not even start alone in the cluster, with the queues as they are."""
+    others = tuple(key for key, _ in running(decided.snapshot, _row(decided, gang)))
+    empty = decided.again(Delete(others).of(decided), gang)
+    return _started(empty, gang) is None
+
+
+# ------------------------------------------------------------------------------------------------------ expected start
+def expected_start(decided: Decided, gang: Key) -> Start:
+    """When a gang starts if nothing else comes or goes: known where those it waits for say when they end."""
+    found = explain(decided, gang, with_position=False)
+    if found.state == STARTS:
+        return Start(rfc3339(decided.now), "it gets its place in the next cycle")
+    if found.state == VICTIMS:
+        return _after_victims(decided, found)
+    if found.reason is None or found.reason.category not in (Category.SHORTAGE, Category.QUEUE_POLICY):
+        return Start("", "" if found.reason is None else "not before the workload or the cluster is changed")
+    return _after_ends(decided, gang)
+
+
+def _after_victims(decided: Decided, found: Explanation) -> Start:
+    """When the last of the pods that leave is gone at the latest, where all of them are being deleted."""
+    pods = decided.snapshot.pods
+    keys = [(each.split("/", 1)[0], each.split("/", 1)[1]) for each in found.waits_for]
+    ends = [pods.objects[row].metadata.deletion_timestamp for row in pods.rows_of(keys).values()]
+    if not ends or None in ends:
+        return Start("", "as soon as the pods that it evicts are gone")
+    return Start(rfc3339(max(at.timestamp() for at in ends)), "when the pods that leave are gone at the latest")
+
+
+def _after_ends(decided: Decided, gang: Key) -> Start:
+    """The first of the known ends of running workloads after which the gang has a place."""
+    ends = known_ends(decided)
+    ends.pop(gang, None)
+    instants = sorted(set(ends.values()))
+
+    def starts(at: int) -> bool:
+        over = tuple(key for key, end in ends.items() if end <= instants[at])
+        later = dataclass_replace(decided, now=max(decided.now, instants[at]))
+        return helped(later, gang, [Delete(over)]) is not None
+
+    if not instants or not starts(len(instants) - 1):
+        unknown = len([key for key, _ in running(decided.snapshot, _row(decided, gang)) if key not in ends])
+        say = "does not say when it ends" if unknown == 1 else "do not say when they end"
+        return Start("", f"{_count(unknown, 'running workload')} {say}")
+    low, high = 0, len(instants) - 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if starts(middle) else (middle + 1, high)
+    return Start(rfc3339(instants[low]), "if nothing else comes or ends before")
+
+
+def known_ends(decided: Decided) -> dict[Key, float]:
+    """Running gangs all of whose pods say when they end, by activeDeadlineSeconds or by how long they run."""
+    ends: dict[Key, float] = {}
+    for key, pod in decided.cache.of(kinds.Pod).items():
+        seconds = pod.spec.active_deadline_seconds
+        text = (pod.metadata.annotations or {}).get(names.RUN_SECONDS, "")
+        stated = float(text) if seconds is None and text.replace(".", "", 1).isdigit() else seconds
+        if stated is not None and pod.status.start_time is not None:
+            ends[key] = pod.status.start_time.timestamp() + stated
+    if not ends:
+        return {}
+    snapshot = decided.snapshot
+    found: dict[Key, float] = {}
+    for key, _ in running(snapshot):
+        pods = snapshot.gangs.pods(_row(decided, key))
+        keys = [(meta := snapshot.pods.objects[pod].metadata) and (meta.namespace, meta.name) for pod in pods]
+        if all(each in ends for each in keys):
+            found[key] = max(ends[each] for each in keys)
+    return found

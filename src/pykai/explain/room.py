@@ -1,0 +1,102 @@
+"""Where a search for remedies begins: which running workloads leave room for a gang when they end, by counting.
+
+Counting knows one resource and no rule: what it promises is only the order in which changes are decided on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+
+from pykai.model.plan import Key
+from pykai.model.pods import PodClass
+from pykai.model.resources import CPU, GPU, Column, Rows
+from pykai.model.snapshot import Snapshot
+from pykai.model.status import IS_ACTIVE_USED
+
+
+class Room:
+    """What nodes have left of GPUs, or of CPU where a gang requests no GPUs, and what running gangs hold of it."""
+
+    def __init__(self, snapshot: Snapshot, gang: int, needed: Sequence[PodClass]) -> None:
+        self._snapshot, self._gang = snapshot, gang
+        requests = [max(float(c.request[GPU]), float(c.devices)) for c in needed]
+        self._resource = GPU if any(requests) else CPU
+        self._request = min(requests if any(requests) else [float(c.request[CPU]) for c in needed]) or 1.0
+        self._count = len(needed)
+
+    @cached_property
+    def running(self) -> list[tuple[Key, float]]:
+        """Other gangs that hold GPUs, or any where none does, and their GPUs; those that were made first in front."""
+        found = running(self._snapshot, self._gang)
+        return [each for each in found if each[1] > 0] or found
+
+    def by_promise(self) -> list[tuple[Key, float]]:
+        """The same: those that leave room enough when they end first, the smallest of them in front."""
+        pods, nodes, all_pods = self._pods, max(len(self._snapshot.nodes), 1), self._snapshot.pods
+        pairs, at = np.unique(all_pods.gang[pods] * nodes + all_pods.node[pods], return_inverse=True)
+        freed = np.bincount(at, weights=self._held(pods), minlength=len(pairs))
+        free = self._free[pairs % nodes]
+        gained = self._slots(free + freed) - self._slots(free)
+        by_gang = np.bincount(pairs // nodes, weights=gained, minlength=len(self._snapshot.gangs))
+        enough = by_gang[self._rows] + self._slots(self._free).sum() >= self._count
+        keyed = [(not each, gang[1], at) for at, (each, gang) in enumerate(zip(enough, self.running, strict=True))]
+        return [self.running[at] for _, _, at in sorted(keyed)]
+
+    def ends_needed(self) -> int:
+        """How many of those that were made first must end until there is room enough."""
+        places = np.full(len(self._snapshot.gangs), len(self._rows))
+        places[self._rows] = np.arange(len(self._rows))
+        pods = self._pods
+        place, node, held = places[self._snapshot.pods.gang[pods]], self._snapshot.pods.node[pods], self._held(pods)
+        low, high = 1, max(len(self._rows), 1)
+        while low < high:
+            middle = (low + high) // 2
+            over = place < middle
+            freed = np.bincount(node[over], weights=held[over], minlength=len(self._free))
+            low, high = (low, middle) if self._slots(self._free + freed).sum() >= self._count else (middle + 1, high)
+        return low
+
+    @cached_property
+    def _rows(self) -> Rows:
+        rows = self._snapshot.gangs.rows_of([key for key, _ in self.running])
+        return np.fromiter(rows.values(), dtype=np.int64)
+
+    @cached_property
+    def _pods(self) -> Rows:
+        """The pods of gangs that hold a place."""
+        pods = self._snapshot.pods
+        return np.flatnonzero(_active(self._snapshot) & (pods.gang >= 0))
+
+    def _held(self, pods: Rows) -> Column:
+        classes = self._snapshot.pods.classes
+        amounts = np.array([float(c.request[self._resource]) for c in classes] or [0.0])
+        return np.asarray(amounts[self._snapshot.pods.klass[pods]])
+
+    @cached_property
+    def _free(self) -> Column:
+        nodes, pods = self._snapshot.nodes, self._snapshot.pods
+        active = np.flatnonzero(_active(self._snapshot))
+        used = np.bincount(pods.node[active], weights=self._held(active), minlength=len(nodes))
+        return np.asarray(np.where(nodes.ready, nodes.allocatable[self._resource] - used, 0.0))
+
+    def _slots(self, free: Column) -> Column:
+        return np.floor(np.maximum(free, 0.0) / self._request + 1e-6)
+
+
+def running(snapshot: Snapshot, but: int = -1) -> list[tuple[Key, float]]:
+    """Gangs that hold something, but one, and their GPUs; those that were made first in front."""
+    gangs, pods = snapshot.gangs, snapshot.pods
+    rows = np.flatnonzero(_active(snapshot) & (pods.gang >= 0) & (pods.gang != but))
+    amounts = np.array([float(c.request[GPU]) + c.dra_gpus for c in pods.classes] or [0.0])
+    used = np.bincount(pods.gang[rows], weights=amounts[pods.klass[rows]], minlength=len(gangs))
+    found = sorted(np.unique(pods.gang[rows]).tolist(), key=lambda row: (gangs.created(row), row))
+    return [((gangs.namespaces[row], gangs.names[row]), round(float(used[row]), 4)) for row in found]
+
+
+def _active(snapshot: Snapshot) -> Rows:
+    """Which pods hold a place on a node."""
+    pods = snapshot.pods
+    return np.asarray((pods.node >= 0) & np.array(IS_ACTIVE_USED)[pods.status])

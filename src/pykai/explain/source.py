@@ -1,0 +1,147 @@
+"""A decided state of a cluster, however it came: from a snapshot file, from a live cluster or inside a simulation.
+
+Everything in this package, and the dashboard, reads a `Decided`. It can be decided again with changed objects: that is
+how remedies are found. Searches have no time limit here, so the same objects give the same answer on every machine.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+from pykai.cache.cluster import Change, ClusterCache
+from pykai.config import scheduler, snapshot
+from pykai.config.fields import below
+from pykai.engine.budgets import UNLIMITED
+from pykai.engine.decide import decide, service_order
+from pykai.engine.policy import Policy
+from pykai.model.params import SchedulerParams
+from pykai.model.plan import Key, Plan, Verdict
+from pykai.model.snapshot import Snapshot
+from pykai.objects.kinds import Pod, PodGroup
+from pykai.objects.snapshot_file import SnapshotFile
+from pykai.plugins import registry
+from pykai.scheduler.group_membership import OwnGroups
+
+Object = dict[str, Any]
+Sections = Mapping[str, Sequence[Object]]
+"""Whole objects by their section of a snapshot file: nodes, pods, queues, podGroups ..."""
+Usage = Mapping[str, tuple[float, float, float]]
+"""Queue name -> normalised use over time of cpu, memory and GPUs."""
+
+
+def _no_objects() -> Sections:
+    raise ValueError("this state was not read from whole objects")
+
+
+@dataclass(frozen=True)
+class Decided:
+    """A snapshot and the plan for it. `now`: seconds since the epoch."""
+
+    snapshot: Snapshot
+    plan: Plan
+    policy: Policy
+    now: float
+    cache: ClusterCache
+    """The objects as the product reads them; `again` changes a copy."""
+    objects: Callable[[], Sections] = _no_objects
+    """The objects whole, read when asked for; ValueError where only the cache has them."""
+    notes: tuple[str, ...] = ()
+    """What could not be read, and what was assumed instead."""
+    gpu_sharing_mode: str = ""
+    """How pods share GPUs; empty where it is not known."""
+
+    @cached_property
+    def waiting(self) -> dict[Key, Verdict]:
+        """The gangs that still have waiting pods after the cycle, with their verdicts."""
+        return {verdict.gang: verdict for verdict in self.plan.verdicts}
+
+    @cached_property
+    def order(self) -> list[Key]:
+        """The gangs with waiting pods before the cycle, in the order of service."""
+        return service_order(self.snapshot, self.policy, self.now)
+
+    def again(self, changes: Iterable[Change], only: Key | None = None) -> Decided:
+        """The same state with some objects changed, decided anew; `only`: as if this gang alone had a turn."""
+        cache = self.cache.copy()
+        for change in changes:
+            cache.apply(change)
+        return decided(cache, self.policy, self.now, past_use(self.snapshot), only)
+
+    def for_all(self) -> Decided:
+        """The same state, decided with a turn for every gang."""
+        return replace(self, plan=_plan(self.snapshot, self.policy, self.now))
+
+
+def decided(
+    cache: ClusterCache, policy: Policy, now: float, usage: Usage | None = None, only: Key | None = None
+) -> Decided:
+    """Decide on the objects of a cache, which must not change while the result is used: pass a copy."""
+    policy = replace(policy, budgets=UNLIMITED)
+    taken = cache.snapshot(now, usage)
+    return Decided(taken, _plan(taken, policy, now, only), policy, now, cache)
+
+
+def _plan(taken: Snapshot, policy: Policy, now: float, only: Key | None = None) -> Plan:
+    return decide(taken, policy, now, only=only)
+
+
+def past_use(taken: Snapshot) -> Usage:
+    """The past use that a snapshot was taken with."""
+    queues = taken.queues
+    rows = zip(queues.names, queues.usage.T.tolist(), strict=True)
+    return {name: (cpu, memory, gpus) for name, (cpu, memory, gpus) in rows if cpu or memory or gpus}
+
+
+# ------------------------------------------------------------------------------------------------------- snapshot files
+@dataclass(frozen=True)
+class Opened:
+    """A parsed snapshot file with what a cycle on it needs; `policy` without limits of time."""
+
+    file: SnapshotFile
+    objects: Sequence[Any]
+    """Those of the file, each pod in its group."""
+    params: SchedulerParams
+    policy: Policy
+    now: float
+
+    def cache(self) -> ClusterCache:
+        """A cache with the objects of the file."""
+        cache = ClusterCache(self.params)
+        cache.load(self.objects)
+        return cache
+
+
+def opened(path: Path, now: float | None = None) -> Opened:
+    """The file, ready to be decided on; `now` None: the newest time in it. FieldError names what is wrong with it."""
+    parsed = snapshot.load(path)
+    with below(f"{path}: {snapshot.MEMBER}: "):
+        return of_file(parsed, now or snapshot.observed_at(parsed) or time.time())
+
+
+def of_file(file: SnapshotFile, now: float) -> Opened:
+    """A parsed file, ready to be decided on; FieldError names what is wrong with its configuration."""
+    with below("config"):
+        policy = scheduler.policy(scheduler.read(file.config), registry.make, registry.BUILT_IN)
+    objects = joined(file.raw_objects.all())
+    return Opened(file, objects, snapshot.params(file), replace(policy, budgets=UNLIMITED), now)
+
+
+def from_file(path: Path, now: float | None = None) -> Decided:
+    """Decide on a snapshot file, KAI's or ours; FieldError names what is wrong with it."""
+    source = opened(path, now)
+    found = decided(source.cache(), source.policy, source.now)
+    mode = source.file.scheduler_params.gpu_sharing_mode
+    return replace(found, objects=partial(snapshot.raw_objects, path), gpu_sharing_mode=mode)
+
+
+def joined(objects: Iterable[Any]) -> list[Any]:
+    """The objects, each pod in its group: one that names none and owns a PodGroup is in it."""
+    found = list(objects)
+    groups = OwnGroups()
+    owners = [groups.change(None, obj) for obj in found if isinstance(obj, PodGroup)]
+    return [groups.joined(obj) if isinstance(obj, Pod) else obj for obj in found] if any(owners) else found

@@ -1,0 +1,77 @@
+"""Which gangs a person means by `train-0`, `pod/train-0`, `job/train` or `podgroup/pg-train`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+from typing import Any
+
+from pykai.explain.source import Decided
+from pykai.explain.why import find
+from pykai.model.plan import Key
+from pykai.objects import names
+
+_PODS = ("pod", "pods", "po")
+_GROUPS = ("podgroup", "podgroups", "pg")
+
+
+class TargetError(ValueError):
+    """Nothing of that name is scheduled."""
+
+
+def gangs_of(decided: Decided, target: str, namespace: str) -> list[Key]:
+    """The gangs of a pod, of a PodGroup or of a workload; TargetError where there is none, with what may be meant."""
+    kind, _, name = target.rpartition("/")
+    kind = kind.lower().split(".", 1)[0]
+    found: list[Key] = []
+    if kind in ("", *_PODS):
+        of_pod = find(decided, (namespace, name))
+        found = [] if of_pod is None else [of_pod]
+    if not found and kind in ("", *_GROUPS):
+        found = list(decided.snapshot.gangs.rows_of([(namespace, name)]))
+    if not found and kind not in (*_PODS, *_GROUPS):
+        found = list(_owned(decided, kind, name, namespace))
+    if not found:
+        raise TargetError(_nothing(decided, target, name, namespace))
+    return found
+
+
+def _owned(decided: Decided, kind: str, name: str, namespace: str) -> Iterator[Key]:
+    """The gangs that an object owns, directly or at the top of the owners of its pods."""
+    gangs = decided.snapshot.gangs
+    for row, group in enumerate(gangs.objects):
+        if group.metadata.namespace == namespace and any(
+            _is(kind, owner_kind) and owner == name for owner_kind, owner in _owners(decided, row, group)
+        ):
+            yield namespace, group.metadata.name
+
+
+def _owners(decided: Decided, row: int, group: Any) -> Iterator[tuple[str, str]]:
+    for owner in group.metadata.owner_references or ():
+        yield owner.kind, owner.name
+    for pod in decided.snapshot.gangs.pods(row)[:1]:
+        for owner in decided.snapshot.pods.objects[pod].metadata.owner_references or ():
+            yield owner.kind, owner.name
+    top = (group.metadata.annotations or {}).get(names.TOP_OWNER_METADATA, "")
+    stated = dict(part.strip().split(":", 1) for part in top.splitlines() if ":" in part)
+    if "name" in stated:
+        yield stated.get("kind", "").strip(), stated["name"].strip()
+
+
+def _is(said: str, kind: str) -> bool:
+    """Whether a kind is meant: in any case, in the plural, or not named at all."""
+    return said in ("", kind.lower(), f"{kind.lower()}s", f"{kind.lower()}es")
+
+
+def _nothing(decided: Decided, target: str, name: str, namespace: str) -> str:
+    snapshot = decided.snapshot
+    known: dict[str, str] = {}
+    for objects in (snapshot.pods.objects, snapshot.gangs.objects):
+        for obj in objects:
+            known.setdefault(obj.metadata.name, obj.metadata.namespace)
+    text = f"nothing named {target!r} waits or runs in namespace {namespace}"
+    if name in known:
+        return f"{text}; there is one in namespace {known[name]} (-n {known[name]})"
+    here = [each for each, where in known.items() if where == namespace]
+    close = get_close_matches(name, here, n=1)
+    return text + (f": did you mean {close[0]!r}?" if close else "")

@@ -1,0 +1,294 @@
+"""What a manifest, or a change of the cluster, would do: decided by the engine, written nowhere.
+
+Manifests are admitted, their pods made and grouped by the product itself on an in-memory API server in virtual time:
+the webhooks, the stand-ins for workload controllers, the pod grouper. What comes out is put beside the objects of the
+decided state, and all of it is decided again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from pykai.admission.pods import PodSettings
+from pykai.admission.review import AdmissionRules, webhooks
+from pykai.cache.cluster import Change
+from pykai.controllers.podgrouper import grouper
+from pykai.controllers.podgrouper.grouper import PodGrouperSettings
+from pykai.controllers.podgrouper.rules.workload import GroupingSettings
+from pykai.explain.changes import Edit
+from pykai.explain.remedies import never
+from pykai.explain.source import Decided, joined
+from pykai.explain.why import EVICTED, NOT_READY, STARTS, VICTIMS, Explanation, explain
+from pykai.kube.api import Api, Object, Resource
+from pykai.kube.clock import wall
+from pykai.kube.errors import AlreadyExists, ApiError
+from pykai.kube.informer import InformerFactory
+from pykai.kube.memory import MemoryApi
+from pykai.kube.resources import NAMESPACE, POD, PRIORITY_CLASS, QUEUE
+from pykai.model.plan import Category, Key
+from pykai.model.snapshot import Snapshot
+from pykai.objects import crds, kinds, names
+from pykai.objects.gpu_request import shares_gpu
+from pykai.objects.units import rfc3339
+from pykai.scheduler.informers import SOURCES
+from pykai.simulate import loop, validation
+from pykai.simulate.controllers import WorkloadControllers, settled
+from pykai.simulate.manifests import Manifest
+from pykai.simulate.validation import Admitted
+from pykai.simulate.workloads import definitions
+
+SETTLED_SECONDS = 30.0
+"""In virtual time: every pod is made and grouped long before."""
+
+
+class RefusedError(ValueError):
+    """A manifest is refused by admission or by the API server; the text has a line for each."""
+
+
+class Answer(StrEnum):
+    """What becomes of the manifests' workloads: of several the last of these."""
+
+    NOTHING = "nothing to start"
+    STARTS = "starts now"
+    EVICTS = "starts after evictions"
+    WAITS = "waits"
+    NEVER = "never starts"
+
+
+class Effect(Struct, frozen=True, rename="camel"):
+    """A workload that fares differently with the change."""
+
+    namespace: str
+    name: str
+    before: str
+    after: str
+    reason: str = ""
+
+
+class Loss(Struct, frozen=True, rename="camel"):
+    """A pod that would be evicted, by which action, for whom; `moves_to`: it gets another place at once."""
+
+    pod: str
+    workload: str
+    queue: str
+    action: str
+    evictor: str
+    moves_to: str = ""
+
+
+class Outcome(Struct, frozen=True, rename="camel"):
+    """What the change would do."""
+
+    answer: Answer
+    workloads: tuple[Explanation, ...]
+    """Those of the manifests."""
+    placements: tuple[tuple[str, str], ...]
+    """Their pods that get a node, and which."""
+    evictions: tuple[Loss, ...] = ()
+    gains: tuple[Effect, ...] = ()
+    losses: tuple[Effect, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """0 starts, 3 waits, 4 never."""
+        return {Answer.WAITS: 3, Answer.NEVER: 4}.get(self.answer, 0)
+
+
+def what_if(decided: Decided, manifests: Sequence[Manifest], changes: Sequence[Edit] = ()) -> Outcome:
+    """Decide with these objects and changes. ManifestsError and RefusedError say what is wrong with the manifests,
+    ChangeError what is wrong with a change. Not for a thread whose event loop runs."""
+    made, warnings = objects_of(decided, manifests)
+    applied = [change for edit in changes for change in edit.of(decided)]
+    after = decided.again([*applied, *map(Change, made)])
+    return compared(decided, after, made, warnings)
+
+
+def compared(before: Decided, after: Decided, made: Sequence[Any], warnings: Sequence[str] = ()) -> Outcome:
+    """What `after`, in which some objects were made, differs in from `before`."""
+    groups = [_key(each) for each in made if isinstance(each, kinds.PodGroup)]
+    found = tuple(explain(after, key) for key in groups)
+    pods = {_key(each) for each in made if isinstance(each, kinds.Pod)}
+    placed = [(each.pod, each.node) for each in after.plan.binds]
+    placed += [(each.pod, each.node) for each in after.plan.nominations]
+    answers = [_answer(after, each) for each in found]
+    return Outcome(
+        answer=max(answers, key=list(Answer).index, default=Answer.NOTHING),
+        workloads=found,
+        placements=tuple(("/".join(pod), node) for pod, node in placed if pod in pods),
+        evictions=tuple(_losses(before, after)),
+        gains=tuple(_effects(before, after, gained=True)),
+        losses=tuple(_effects(before, after, gained=False)),
+        warnings=tuple(warnings),
+    )
+
+
+def _answer(after: Decided, found: Explanation) -> Answer:
+    if found.state == STARTS:
+        return Answer.STARTS
+    if found.state == VICTIMS:
+        return Answer.EVICTS
+    misconfigured = found.reason is not None and found.reason.category is Category.MISCONFIGURED
+    if misconfigured or (found.state != NOT_READY and never(after, (found.namespace, found.name))):
+        return Answer.NEVER
+    return Answer.WAITS
+
+
+def _losses(before: Decided, after: Decided) -> Iterator[Loss]:
+    """Pods that are evicted only with the change."""
+    known = {each.pod for each in before.plan.evictions}
+    gangs = after.snapshot.gangs
+    for each in after.plan.evictions:
+        if each.pod not in known:
+            row = gangs.rows_of([each.gang])[each.gang]
+            evictor = "" if each.evictor is None else "/".join(each.evictor)
+            pod, gang, queue = "/".join(each.pod), "/".join(each.gang), gangs.queue_name(row)
+            yield Loss(pod, gang, queue, each.action, evictor, each.moves_to)
+
+
+def _effects(before: Decided, after: Decided, gained: bool) -> Iterator[Effect]:
+    """Workloads of both states that wait in one and not in the other, or are evicted in one only."""
+    worse, better = (before, after) if gained else (after, before)
+    suffering = worse.waiting.keys() | {each.gang for each in worse.plan.evictions}
+    well = _gangs(better.snapshot, suffering) - better.waiting.keys() - {each.gang for each in better.plan.evictions}
+    for gang in sorted(well):
+        verdict = worse.waiting.get(gang)
+        bad = EVICTED if verdict is None else "Waits"
+        good = explain(better, gang, with_position=False).state
+        states = (bad, good) if gained else (good, bad)
+        reason = "" if verdict is None or verdict.dominant is None else verdict.dominant.message
+        yield Effect(*gang, *states, reason)
+
+
+def _gangs(snapshot: Snapshot, keys: Iterable[Key]) -> set[Key]:
+    return set(snapshot.gangs.rows_of(keys))
+
+
+def _key(obj: Any) -> Key:
+    return obj.metadata.namespace, obj.metadata.name
+
+
+# ------------------------------------------------------------------------------------------- from manifests to objects
+def objects_of(decided: Decided, manifests: Sequence[Manifest]) -> tuple[list[Any], list[str]]:
+    """The objects that applying the manifests leads to, and what admission warns about."""
+    if not manifests:
+        return [], []
+    known = list(_existing(decided))
+    there = {(resource.kind, obj["metadata"]["name"]) for resource, obj in known}
+    there |= {("Node", name) for name in decided.snapshot.nodes.names}
+    admitted = validation.admit(manifests, there)
+    _refuse_existing(decided, admitted)
+    return loop.run(_made(decided, admitted, known), decided.now)
+
+
+def _existing(decided: Decided) -> Iterator[tuple[Resource, Object]]:
+    """What admission and the grouper read of the cluster: queues and priority classes."""
+    by_kind: tuple[tuple[Resource, type[Any]], ...] = ((QUEUE, kinds.Queue), (PRIORITY_CLASS, kinds.PriorityClass))
+    for resource, kind in by_kind:
+        for obj in decided.cache.of(kind).values():
+            whole: Object = msgspec.json.decode(msgspec.json.encode(obj))
+            stated = {key: value for key, value in whole["metadata"].items() if value not in (None, "", {}, [])}
+            meta = {"uid": f"known-{obj.metadata.name}", "creationTimestamp": rfc3339(decided.now), **stated}
+            whole.pop("status", None)
+            yield resource, {**whole, "apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta}
+
+
+def _refuse_existing(decided: Decided, admitted: Sequence[Admitted]) -> None:
+    """A pod that exists cannot be made."""
+    pods = decided.cache.of(kinds.Pod)
+    there = [one for one in admitted if one.obj["kind"] == "Pod" and (one.key[1], one.key[2]) in pods]
+    if there:
+        raise RefusedError("\n".join(f"{one.manifest.origin}: pod {'/'.join(one.key[1:])} exists" for one in there))
+
+
+async def _made(
+    decided: Decided, admitted: Sequence[Admitted], known: Sequence[tuple[Resource, Object]]
+) -> tuple[list[Any], list[str]]:
+    """Apply the manifests to an API server on which nothing but the makers and the grouper of pods runs."""
+    warnings: list[str] = []
+    mode = decided.gpu_sharing_mode or names.NON_MEMORY_ENFORCED
+    rules = AdmissionRules(PodSettings(fraction_runtime_class="").in_mode(mode), lambda: dict(_by_name(known)))
+    api = MemoryApi(wall, [*crds.manifests(), *definitions()], [webhooks(rules, warnings.append)])
+    for name in (names.SYSTEM_NAMESPACE, names.RESERVATION_NAMESPACE):
+        await api.create(NAMESPACE, {"metadata": {"name": name}})
+    for resource, obj in known:
+        api.load(resource, obj)
+    await _apply(api, admitted)
+    whole, watches = InformerFactory(api), InformerFactory(api)
+    params = decided.snapshot.params
+    settings = PodGrouperSettings(GroupingSettings(params.scheduler_name, params.queue_label_key, params.node_pool_key))
+    parts = [
+        whole.run(),
+        watches.run(),
+        WorkloadControllers(api, whole, 0).run(),
+        grouper.run(api, watches, settings, asyncio.Event()),
+    ]
+    tasks = [asyncio.ensure_future(part) for part in parts]
+    try:
+        await asyncio.sleep(SETTLED_SECONDS)
+        for task in tasks:
+            if task.done():
+                task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    written = {(one.row.resource, one.key[2]) for one in admitted}
+    made = await _objects(api, {(resource, obj["metadata"]["name"]) for resource, obj in known} - written)
+    if not decided.gpu_sharing_mode and any(
+        isinstance(each, kinds.Pod) and shares_gpu(each.metadata.annotations or {}) for each in made
+    ):
+        warnings.append("whether the cluster admits pods that share GPUs is not known: it is assumed that it does")
+    return made, warnings
+
+
+def _by_name(known: Sequence[tuple[Resource, Object]]) -> Iterator[tuple[str, Object]]:
+    for resource, obj in known:
+        if resource == QUEUE:
+            yield obj["metadata"]["name"], obj
+
+
+async def _apply(api: Api, admitted: Sequence[Admitted]) -> None:
+    refused: list[str] = []
+    for one in admitted:
+        obj, namespace = one.obj, one.key[1]
+        try:
+            if namespace:
+                with suppress(AlreadyExists):
+                    await api.create(NAMESPACE, {"metadata": {"name": namespace}})
+            if one.row.resource == POD:
+                obj = settled(obj, namespace, 0)
+            await _create(api, one.row.resource, obj)
+        except ApiError as error:
+            refused.append(f"{one.manifest.origin} ({one.manifest.title}): {error.message}")
+    if refused:
+        raise RefusedError("\n".join(refused))
+
+
+async def _create(api: Api, resource: Resource, obj: Object) -> None:
+    """Create an object, or change the one of its name."""
+    try:
+        await api.create(resource, obj)
+    except AlreadyExists:
+        meta = obj["metadata"]
+        ref = resource.ref(meta["name"], meta.get("namespace", ""))
+        present = await api.get(ref, Object)
+        version = {"resourceVersion": present["metadata"]["resourceVersion"]}
+        await api.update(ref, {**obj, "metadata": {**meta, **version}})
+
+
+async def _objects(api: Api, known: set[tuple[Resource, str]]) -> list[Any]:
+    """What there is beyond what was known, as the scheduler reads it; and what was known and changed."""
+    found: list[Any] = []
+    for source in SOURCES:
+        with suppress(ApiError):
+            page = await api.list(source.resource, source.kind)
+            found += [each for each in page.items if (source.resource, each.metadata.name) not in known]
+    return joined(found)

@@ -1,0 +1,287 @@
+"""What the server does differently from kind to kind: a table of kinds, additions to new objects, the rules of pods.
+
+`Kind` answers: has it a status subresource, does it count generations, may it be updated without a resourceVersion,
+does a write of its status also take labels and annotations, does a new object keep the status it comes with.
+Custom resources get their row from their definition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pykai.kube import resources as known
+from pykai.kube.api import Object, Resource
+from pykai.kube.errors import Conflict, Forbidden
+from pykai.kube.memory.patches import ListKeys, built_in_keys, schema_keys
+from pykai.objects.units import rfc3339
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """The rules of one kind."""
+
+    resource: Resource
+    status: bool = False
+    generation: bool = False
+    blind_update: bool = True
+    keeps_status: bool = False
+    schema: Mapping[str, Any] | None = field(default=None, hash=False, compare=False)
+    list_keys: ListKeys = field(default=built_in_keys, hash=False, compare=False)
+
+    @property
+    def custom(self) -> bool:
+        """Whether a definition, not the server itself, made this kind."""
+        return self.schema is not None
+
+
+_STATUS = (
+    known.POD,
+    known.NODE,
+    known.NAMESPACE,
+    known.SERVICE,
+    known.PERSISTENT_VOLUME,
+    known.PERSISTENT_VOLUME_CLAIM,
+    known.REPLICATION_CONTROLLER,
+    known.DEPLOYMENT,
+    known.REPLICA_SET,
+    known.STATEFUL_SET,
+    known.DAEMON_SET,
+    known.JOB,
+    known.CRON_JOB,
+    known.DISRUPTION_BUDGET,
+    known.SCHEDULING_GROUP,
+    known.RESOURCE_CLAIM,
+    known.CRD,
+)
+_GENERATION = (
+    known.POD,
+    known.REPLICATION_CONTROLLER,
+    known.DEPLOYMENT,
+    known.REPLICA_SET,
+    known.STATEFUL_SET,
+    known.DAEMON_SET,
+    known.JOB,
+    known.CRON_JOB,
+    known.DISRUPTION_BUDGET,
+    known.CRD,
+    known.PRIORITY_CLASS,
+    known.RESOURCE_SLICE,
+    known.DEVICE_CLASS,
+    known.DEVICE_TAINT_RULE,
+    known.MUTATING_WEBHOOK,
+    known.VALIDATING_WEBHOOK,
+)
+_NEEDS_VERSION = (
+    known.LEASE,
+    known.DISRUPTION_BUDGET,
+    known.CRD,
+    known.MUTATING_WEBHOOK,
+    known.VALIDATING_WEBHOOK,
+)
+_KEEPS_STATUS = (known.NODE,)
+
+
+def built_in(resource: Resource) -> Kind:
+    """The row of a built-in kind."""
+    return Kind(
+        resource,
+        status=resource in _STATUS,
+        generation=resource in _GENERATION,
+        blind_update=resource not in _NEEDS_VERSION,
+        keeps_status=resource in _KEEPS_STATUS,
+    )
+
+
+def from_definition(definition: Object) -> list[Kind]:
+    """The rows of a CustomResourceDefinition, one per served version."""
+    spec = definition["spec"]
+    names, namespaced = spec["names"], spec["scope"] == "Namespaced"
+    rows = []
+    for version in spec["versions"]:
+        schema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
+        resource = Resource(spec["group"], version["name"], names["plural"], names["kind"], namespaced)
+        has_status = "status" in (version.get("subresources") or {})
+        if version.get("served", True):
+            keys = schema_keys(schema)
+            rows.append(Kind(resource, has_status, generation=True, blind_update=False, schema=schema, list_keys=keys))
+    return rows
+
+
+def _namespace(body: Object) -> Object:
+    metadata = body["metadata"]
+    labels = {**(metadata.get("labels") or {}), "kubernetes.io/metadata.name": metadata["name"]}
+    return {**body, "metadata": {**metadata, "labels": labels}, "status": {"phase": "Active"}}
+
+
+def _claim(body: Object) -> Object:
+    return {**body, "spec": {"volumeMode": "Filesystem", **(body.get("spec") or {})}, "status": {"phase": "Pending"}}
+
+
+def _volume(body: Object) -> Object:
+    return {**body, "status": {"phase": "Available"}}
+
+
+def _priority_class(body: Object) -> Object:
+    return {"preemptionPolicy": "PreemptLowerPriority", **body}
+
+
+def _definition(body: Object) -> Object:
+    spec = body["spec"]
+    names = {"listKind": spec["names"]["kind"] + "List", "singular": spec["names"]["kind"].lower(), **spec["names"]}
+    stored = [version["name"] for version in spec["versions"] if version.get("storage")]
+    established = {"type": "Established", "status": "True", "reason": "InitialNamesAccepted"}
+    status = {"conditions": [established], "acceptedNames": names, "storedVersions": stored}
+    return {**body, "spec": {**spec, "names": names}, "status": status}
+
+
+CREATION_DEFAULTS: dict[Resource, Callable[[Object], Object]] = {
+    known.NAMESPACE: _namespace,
+    known.PERSISTENT_VOLUME_CLAIM: _claim,
+    known.PERSISTENT_VOLUME: _volume,
+    known.PRIORITY_CLASS: _priority_class,
+    known.CRD: _definition,
+}
+
+
+SPEC_DEFAULTS: dict[str, Any] = {
+    "restartPolicy": "Always",
+    "terminationGracePeriodSeconds": 30,
+    "dnsPolicy": "ClusterFirst",
+    "schedulerName": "default-scheduler",
+    "serviceAccountName": "default",
+    "enableServiceLinks": True,
+    "preemptionPolicy": "PreemptLowerPriority",
+}
+CHANGEABLE = ("activeDeadlineSeconds", "terminationGracePeriodSeconds")
+WHILE_GATED = ("nodeSelector", "affinity")
+FINISHED = ("Succeeded", "Failed")
+
+
+def defaulted_pod(pod: Object, classes: Iterable[Mapping[str, Any]]) -> Object:
+    """A new pod with the server's defaults, its priority resolved and its status reset."""
+    spec = {**SPEC_DEFAULTS, **(pod.get("spec") or {})}
+    for part in ("containers", "initContainers"):
+        if spec.get(part):
+            spec[part] = [_with_requests(container) for container in spec[part]]
+    spec.setdefault("priority", _priority(spec, list(classes)))
+    return {**pod, "spec": spec, "status": {"phase": "Pending", **_gate_condition(spec)}}
+
+
+def _with_requests(container: Object) -> Object:
+    """A container whose requests are its limits where it does not say."""
+    resources = container.get("resources") or {}
+    if not resources.get("limits"):
+        return container
+    requests = {**resources["limits"], **(resources.get("requests") or {})}
+    return {**container, "resources": {**resources, "requests": requests}}
+
+
+def _gate_condition(spec: Object) -> Object:
+    if not spec.get("schedulingGates"):
+        return {}
+    text = "Scheduling is blocked due to non-empty scheduling gates"
+    return {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": text}]}
+
+
+def _priority(spec: Object, classes: list[Mapping[str, Any]]) -> int:
+    name = spec.get("priorityClassName")
+    if not name:
+        chosen = next((c for c in classes if c.get("globalDefault")), None)
+        if chosen is None:
+            return 0
+        spec["priorityClassName"] = chosen["metadata"]["name"]
+        return int(chosen["value"])
+    for candidate in classes:
+        if candidate["metadata"]["name"] == name:
+            return int(candidate["value"])
+    raise Forbidden(f"no PriorityClass with name {name} was found")
+
+
+def pod_spec_problems(pod: Object) -> list[tuple[str, str]]:
+    """What is missing from a new pod's spec."""
+    containers = pod["spec"].get("containers") or []
+    if not containers:
+        return [("spec.containers", "Required value")]
+    found = []
+    for index, container in enumerate(containers):
+        found += [
+            (f"spec.containers[{index}].{name}", "Required value")
+            for name in ("name", "image")
+            if not container.get(name)
+        ]
+    return found
+
+
+def pod_change_problems(old: Object, new: Object) -> list[tuple[str, str]]:
+    """What an update changes that a pod does not allow."""
+    before, after = old["spec"], new.get("spec") or {}
+    gated = bool(before.get("schedulingGates"))
+    found = []
+    if _fixed(before, gated) != _fixed(after, gated):
+        allowed = "image, activeDeadlineSeconds, terminationGracePeriodSeconds, tolerations (only additions)"
+        found.append(("spec", f"Forbidden: pod updates may not change fields other than {allowed}"))
+    kept = after.get("tolerations") or []
+    if any(toleration not in kept for toleration in before.get("tolerations") or []):
+        found.append(
+            ("spec.tolerations", "Forbidden: existing toleration can not be modified except its tolerationSeconds")
+        )
+    gates = before.get("schedulingGates") or []
+    if any(gate not in gates for gate in after.get("schedulingGates") or []):
+        found.append(("spec.schedulingGates", "Forbidden: only deletion is allowed"))
+    return found
+
+
+def _fixed(spec: Object, gated: bool) -> Object:
+    free = {*CHANGEABLE, "tolerations", "schedulingGates", *(WHILE_GATED if gated else ())}
+    rest = {name: value for name, value in spec.items() if name not in free}
+    for lists in ("containers", "initContainers"):
+        rest[lists] = [{k: v for k, v in c.items() if k != "image"} for c in spec.get(lists) or []]
+    return rest
+
+
+def bound_pod(pod: Object, binding: Object, now: float) -> Object:
+    """The pod on its node, with the annotations and labels of the binding; Conflict if it may not be bound."""
+    metadata, name = pod["metadata"], pod["metadata"]["name"]
+    wanted = binding.get("metadata") or {}
+    node = (binding.get("target") or {}).get("name") or ""
+    refusals = {
+        f"the UID in the precondition ({wanted.get('uid')}) does not match the UID in record ({metadata['uid']})": (
+            wanted.get("uid") not in (None, "", metadata["uid"])
+        ),
+        f"pod {name} is being deleted, cannot be assigned to a host": "deletionTimestamp" in metadata,
+        f'pod {name} is already assigned to node "{pod["spec"].get("nodeName")}"': bool(pod["spec"].get("nodeName")),
+        f"pod {name} has non-empty .spec.schedulingGates": bool(pod["spec"].get("schedulingGates")),
+    }
+    for why, refused in refusals.items():
+        if refused:
+            raise Conflict(f'Operation cannot be fulfilled on pods/binding "{name}": {why}')
+    for part in ("annotations", "labels"):
+        if wanted.get(part):
+            metadata[part] = {**(metadata.get(part) or {}), **wanted[part]}
+    pod["spec"]["nodeName"] = node
+    return with_condition(pod, {"type": "PodScheduled", "status": "True"}, now)
+
+
+def with_condition(pod: Object, condition: Object, now: float) -> Object:
+    """The pod with a condition set; the transition time moves only when its status does."""
+    status = pod.setdefault("status", {})
+    old = next((c for c in status.get("conditions") or [] if c["type"] == condition["type"]), None)
+    since = (
+        old["lastTransitionTime"]
+        if old and old["status"] == condition["status"] and "lastTransitionTime" in old
+        else None
+    )
+    new = {**condition, "lastTransitionTime": since or rfc3339(now)}
+    others = status.get("conditions") or []
+    status["conditions"] = [new if c is old else c for c in others] + ([] if old else [new])
+    return pod
+
+
+def pod_grace(pod: Object, asked: int | None) -> int:
+    """Seconds the kubelet gets to stop a pod; 0 for one that is on no node or finished."""
+    if not pod["spec"].get("nodeName") or pod["status"].get("phase") in FINISHED:
+        return 0
+    chosen = pod["spec"].get("terminationGracePeriodSeconds", 30) if asked is None else asked
+    return 1 if chosen < 0 else int(chosen)

@@ -1,0 +1,61 @@
+"""Writes that are more than one plain write: binding a pod to a node, and bringing definitions of custom kinds into
+force.
+
+Definitions are applied on the server, so existing objects keep their data and gain fields.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import structlog
+
+from pykai.kube.api import Api, Object, Patch, Ref
+from pykai.kube.errors import NotFound, Timeout
+from pykai.kube.resources import CRD
+
+
+async def bind(api: Api, pod: Ref, node: str, uid: str = "", annotations: Mapping[str, str] | None = None) -> None:
+    """Assign the pod to the node; with `uid` only that very pod; Conflict if it is bound, going away or gated."""
+    metadata = {"uid": uid, "annotations": dict(annotations or {})}
+    body: Object = {
+        "metadata": {key: value for key, value in metadata.items() if value},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
+    await api.post(pod.sub("binding"), body)
+
+
+MANAGER: Final = "kai-definitions"
+_LOOK_SECONDS = 0.05
+
+log = structlog.get_logger("definitions")
+
+
+async def define(api: Api, definitions: Sequence[Object], seconds: float = 60.0) -> None:
+    """Apply definitions and wait until they are in force, at most `seconds` for each."""
+    refs = [CRD.ref(definition["metadata"]["name"]) for definition in definitions]
+    for ref, definition in zip(refs, definitions, strict=True):
+        await api.patch(ref, Patch.apply(definition, MANAGER))
+    for ref in refs:
+        await _await_established(api, ref, seconds)
+    log.info("definitions in force", kinds=", ".join(ref.name for ref in refs))
+
+
+async def _await_established(api: Api, ref: Ref, seconds: float) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            while not await _established(api, ref):
+                await asyncio.sleep(_LOOK_SECONDS)
+    except TimeoutError:
+        raise Timeout(f"definition {ref.name} is not in force after {seconds:g} s") from None
+
+
+async def _established(api: Api, ref: Ref) -> bool:
+    try:
+        definition = await api.get(ref, Object)
+    except NotFound:
+        return False
+    rows = (definition.get("status") or {}).get("conditions") or ()
+    return any(row["type"] == "Established" and row["status"] == "True" for row in rows)

@@ -1,0 +1,287 @@
+"""Pods whose containers are processes: volumes filled, containers run side by side, their status reported.
+
+Volumes are directories: each is filled once per pod, and every container links to those that it mounts.
+POD/volumes/NAME has the content, written anew from time to time as a kubelet does; POD/containers/NAME/PATH is a
+link to the volume mounted at PATH.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import structlog
+
+from pykai.hollow.hollow_node import on_this_machine, pod_ip
+from pykai.hollow.kubelet_settings import Tenant
+from pykai.hollow.pod_status import conditions, pod_addresses, scheduled
+from pykai.kube.api import Api, Object
+from pykai.kube.errors import ApiError
+from pykai.local.containers.container import Command, Container, Terms
+from pykai.local.containers.environment import (
+    Content,
+    Images,
+    NotYetError,
+    Sources,
+    expanded,
+    name_of,
+    variables_of,
+    words_of,
+)
+from pykai.objects import units
+
+
+def _chosen(content: Content, source: Object) -> Content:
+    """All entries, or those that `items` lists, under the paths it gives them."""
+    items = source.get("items")
+    if not items:
+        return content
+    missing = [item["key"] for item in items if item["key"] not in content]
+    if missing and not source.get("optional"):
+        raise NotYetError(f"there is no key {missing[0]!r}")
+    return {item["path"]: content[item["key"]] for item in items if item["key"] in content}
+
+
+async def _config_map(source: Object, sources: Sources) -> Content:
+    return _chosen(await sources.config_map(source["name"], bool(source.get("optional"))), source)
+
+
+async def _secret(source: Object, sources: Sources) -> Content:
+    name = source.get("secretName") or source["name"]
+    return _chosen(await sources.secret(name, bool(source.get("optional"))), source)
+
+
+async def _downward(source: Object, sources: Sources) -> Content:
+    return {row["path"]: sources.field(row["fieldRef"]["fieldPath"]).encode() for row in source.get("items") or ()}
+
+
+async def _token(source: Object, sources: Sources) -> Content:
+    return {source["path"]: await sources.token(source)}
+
+
+async def _projected(source: Object, sources: Sources) -> Content:
+    content: Content = {}
+    for row in source.get("sources") or ():
+        ((kind, inner),) = row.items()
+        content |= await KINDS[kind](inner, sources)
+    return content
+
+
+async def _nothing(source: Object, sources: Sources) -> Content:
+    return {}
+
+
+KINDS: Mapping[str, Callable[[Object, Sources], Awaitable[Content]]] = {
+    "configMap": _config_map,
+    "secret": _secret,
+    "downwardAPI": _downward,
+    "serviceAccountToken": _token,
+    "projected": _projected,
+    "emptyDir": _nothing,
+}
+"""How to fill each kind of volume, or part of a projected one; a hostPath is the host's own directory."""
+
+
+async def fill(folder: Path, volumes: Iterable[Object], sources: Sources) -> None:
+    """Write the content of all volumes; NotYetError if something is not there yet, ValueError if it cannot be had."""
+    for volume in volumes:
+        name = volume["name"]
+        ((kind, source),) = ((key, value) for key, value in volume.items() if key != "name")
+        if kind == "hostPath":
+            _link(folder / name, Path(source["path"]))
+        elif kind in KINDS:
+            _write(folder / name, await KINDS[kind](source, sources))
+        else:
+            raise ValueError(f"volume {name}: volumes of kind {kind} are not supported here")
+
+
+def _write(folder: Path, content: Content) -> None:
+    """Files are replaced whole, so a reader sees an old one or a new one."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in content.items():
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        fresh = target.with_name(f".{target.name}.new")
+        fresh.touch(mode=0o600)
+        fresh.write_bytes(text)
+        fresh.replace(target)
+
+
+def _link(link: Path, target: Path) -> None:
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.unlink(missing_ok=True)
+    link.symlink_to(target)
+
+
+def mount(root: Path, mounts: Iterable[Object], volumes: Path) -> None:
+    """Link what a container mounts into its `root`."""
+    for row in mounts:
+        _link(root / row["mountPath"].strip("/"), volumes / row["name"] / row.get("subPath", ""))
+
+
+def relocated(text: str, root: Path, mounts: Iterable[Object]) -> str:
+    """The text with every path under a mount replaced by where that lies on this machine."""
+    for row in mounts:
+        path = row["mountPath"].rstrip("/")
+        text = re.sub(rf"(?<![\w/.-]){re.escape(path)}(?![\w.-])", f"{root}{path}", text)
+    return text
+
+
+_REFRESH_SECONDS = 60.0
+_LEAVING_SECONDS = 3.0
+"""How long processes may take to end when the kubelet itself ends, without a deletion of their pods."""
+
+_logger = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """This machine as pods see it: where their files are kept, the API server's URL, the images it stands in for."""
+
+    directory: Path
+    server: str
+    images: Images
+
+
+class Containers:
+    """Runs pods that have nothing but containers of known images; a hollow kubelet's `Runtime`."""
+
+    def __init__(self, api: Api, machine: Machine, restart_seconds: float = 1.0) -> None:
+        self._api = api
+        self._machine = machine
+        self._restart_seconds = restart_seconds
+
+    def takes(self, pod: Object) -> bool:
+        """Whether it can run the pod."""
+        spec = pod["spec"]
+        known = all(name_of(container.get("image", "")) in self._machine.images for container in spec["containers"])
+        return known and not spec.get("initContainers")
+
+    async def run(self, tenant: Tenant) -> None:
+        """Run the pod until it is over; its processes are ended when this is cancelled."""
+        pod = tenant.latest()
+        folder = self._machine.directory / pod["metadata"]["uid"]
+        try:
+            await _Running(self._api, self._machine, tenant, folder).run(self._restart_seconds)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Running:
+    """One pod; `folder` is its own."""
+
+    def __init__(self, api: Api, machine: Machine, tenant: Tenant, folder: Path) -> None:
+        self._machine = machine
+        self._tenant = tenant
+        self._pod = tenant.latest()
+        self._sources = Sources(api, self._pod)
+        self._volumes = folder / "volumes"
+        self._roots = folder / "containers"
+        self._host = on_this_machine(pod_ip(self._pod["metadata"]["uid"]))
+        self._told: dict[str, tuple[bool, str]] = {}
+        self._news = asyncio.Event()
+
+    async def run(self, restart_seconds: float) -> None:
+        spec = self._pod["spec"]
+        policy = spec.get("restartPolicy", "Always")
+        terms = Terms(self._host, policy, restart_seconds, self._grace, self._news.set, self._prepare)
+        containers = [Container(each, terms, self._tenant.logs[each["name"]]) for each in spec["containers"]]
+        aside = [asyncio.create_task(self._keep_telling(containers)), asyncio.create_task(self._keep_fresh())]
+        work = [asyncio.create_task(container.run()) for container in containers]
+        try:
+            await asyncio.gather(*work)
+        finally:
+            # Who is being cancelled already has its grace, which a second time would cut short.
+            for task in (*work, *aside):
+                if not task.cancelling():
+                    task.cancel()
+            await asyncio.gather(*work, *aside, return_exceptions=True)
+        await self._tenant.report(self._status(containers))
+
+    def _grace(self) -> float:
+        return float(self._tenant.latest()["metadata"].get("deletionGracePeriodSeconds", _LEAVING_SECONDS))
+
+    async def _keep_fresh(self) -> None:
+        """Write volumes anew, as their sources and tokens change."""
+        while True:
+            await asyncio.sleep(_REFRESH_SECONDS)
+            try:
+                await self._fill()
+            except (NotYetError, ApiError) as error:
+                _logger.warning("volumes stay as they are", pod=self._pod["metadata"]["name"], why=str(error))
+
+    async def _fill(self) -> None:
+        await fill(self._volumes, self._pod["spec"].get("volumes") or (), self._sources)
+
+    async def _prepare(self, container: Object) -> Command:
+        """What a container runs, with all it needs in place."""
+        mounts = container.get("volumeMounts") or ()
+        root = self._roots / container["name"]
+        root.mkdir(parents=True, exist_ok=True)
+        await self._fill()
+        mount(root, mounts, self._volumes)
+        image = self._machine.images[name_of(container["image"])]
+        variables = await variables_of(container, self._sources, {**image.environment, **self._given(root)})
+        words = [expanded(word, variables) for word in words_of(container, image)]
+        return Command(
+            [relocated(word, root, mounts) for word in words],
+            {name: relocated(value, root, mounts) for name, value in variables.items()},
+            root,
+        )
+
+    def _given(self, root: Path) -> dict[str, str]:
+        server = urlsplit(self._machine.server)
+        return {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": str(root),
+            "HOSTNAME": self._pod["metadata"]["name"],
+            "KUBERNETES_SERVICE_HOST": str(server.hostname),
+            "KUBERNETES_SERVICE_PORT": str(server.port),
+            "CONTAINER_SANDBOX_MOUNT_POINT": str(root),
+            "KAI_LISTEN_HOST": self._host,
+        }
+
+    async def _keep_telling(self, containers: list[Container]) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            await self._tenant.report(self._status(containers))
+
+    def _status(self, containers: list[Container]) -> Object:
+        """The pod's status; of the conditions those that have changed since it was asked last."""
+        now = units.rfc3339(time.time())
+        rows = self._conditions(containers)
+        changed = {kind: row for kind, row in rows.items() if self._told.get(kind) != row}
+        self._told = rows
+        status = {
+            "phase": _phase(containers),
+            **pod_addresses(self._pod),
+            "startTime": (self._pod.get("status") or {}).get("startTime") or self._pod["metadata"]["creationTimestamp"],
+            "conditions": conditions(changed, now),
+            "containerStatuses": [container.status(self._pod["metadata"]["uid"]) for container in containers],
+        }
+        return {"status": status}
+
+    def _conditions(self, containers: list[Container]) -> dict[str, tuple[bool, str]]:
+        phase = _phase(containers)
+        reason = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}.get(phase, "ContainersNotReady")
+        ready = (True, "") if all(container.ready for container in containers) else (False, reason)
+        alive = (phase == "Running", "")
+        rows = {"PodReadyToStartContainers": alive, "Initialized": (True, ""), "ContainersReady": ready, "Ready": ready}
+        return scheduled(self._pod) | rows
+
+
+def _phase(containers: list[Container]) -> str:
+    codes = [container.exit_code for container in containers]
+    if all("waiting" in container.state and not container.restarts for container in containers):
+        return "Pending"
+    if any(code is None for code in codes):
+        return "Running"
+    return "Failed" if any(codes) else "Succeeded"

@@ -1,0 +1,370 @@
+"""One control plane as processes: the flags of its parts, start until usable, notice a crash, stop without a trace.
+
+Invariants: no process outlives its owner (each part holds a leash, see controlplane/main.go); a failed start leaves
+no process; every failure names the part and shows the end of its log.
+
+The flags trade durability and audit for speed, which is right for a cluster that lives an hour: no fsync, no leader
+election, client limits lifted. Hollow kubelets renew their leases seldom, hence the long grace period; their nodes
+are ready when they are made, so the server does not taint new nodes.
+
+The API server reaches nodes and pods through an egress proxy (HTTP CONNECT over a socket), as an API server does
+that is not in the network of its cluster; the proxy maps their addresses to this machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import selectors
+import socket
+import socketserver
+import ssl
+import subprocess
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from pykai.hollow.hollow_node import on_this_machine
+from pykai.local.process import ProcessId, end_all, identify
+from pykai.local.site import Site, free_ports, prepare, write_kubeconfig
+
+NODE_GRACE_SECONDS: Final = 120
+_BACKEND_BYTES: Final = 4 * 1024**3
+
+
+def _etcd(site: Site) -> dict[str, str | int]:
+    peer = f"http://{site.host}:{site.ports.etcd_peer}"
+    return {
+        "name": "default",
+        "data-dir": str(site.directory / "etcd"),
+        "listen-client-urls": site.etcd_url,
+        "advertise-client-urls": site.etcd_url,
+        "listen-peer-urls": peer,
+        "initial-advertise-peer-urls": peer,
+        "initial-cluster": f"default={peer}",
+        "unsafe-no-fsync": "true",
+        "log-level": "warn",
+        "quota-backend-bytes": _BACKEND_BYTES,
+    }
+
+
+def _apiserver(site: Site) -> dict[str, str | int]:
+    key = str(site.service_account_key)
+    return {
+        "etcd-servers": site.etcd_url,
+        "bind-address": site.host,
+        "advertise-address": site.host,
+        "secure-port": site.ports.api,
+        "cert-dir": str(site.pki),
+        "endpoint-reconciler-type": "none",
+        "service-cluster-ip-range": "10.96.0.0/16",
+        "authorization-mode": "RBAC",
+        "disable-admission-plugins": "TaintNodesByCondition",
+        "token-auth-file": str(site.tokens),
+        "service-account-issuer": "https://kubernetes.default.svc",
+        "service-account-key-file": key,
+        "service-account-signing-key-file": key,
+        "kubelet-preferred-address-types": "InternalIP",
+        # No kube-proxy makes Services reachable here: the server goes to a ready pod itself, through the tunnel.
+        "enable-aggregator-routing": "true",
+        "egress-selector-config-file": str(site.egress),
+        "allow-privileged": "true",
+        "profiling": "false",
+        "max-requests-inflight": 3000,
+        "max-mutating-requests-inflight": 1000,
+    }
+
+
+def _controller_manager(site: Site) -> dict[str, str | int]:
+    return {
+        "kubeconfig": str(site.kubeconfig),
+        "leader-elect": "false",
+        "secure-port": 0,
+        "service-account-private-key-file": str(site.service_account_key),
+        "root-ca-file": str(site.certificate),
+        "node-monitor-grace-period": f"{NODE_GRACE_SECONDS}s",
+        "concurrent-job-syncs": 20,
+        "kube-api-qps": 2000,
+        "kube-api-burst": 4000,
+    }
+
+
+def _scheduler(site: Site) -> dict[str, str | int]:
+    return {
+        "kubeconfig": str(site.kubeconfig),
+        "leader-elect": "false",
+        "secure-port": 0,
+        "kube-api-qps": 2000,
+        "kube-api-burst": 4000,
+    }
+
+
+ETCD: Final = "etcd"
+APISERVER: Final = "kube-apiserver"
+CONTROLLER_MANAGER: Final = "kube-controller-manager"
+SCHEDULER: Final = "kube-scheduler"
+
+FlagTable = Mapping[str, Callable[[Site], dict[str, str | int]]]
+FLAGS: Final[FlagTable] = {
+    ETCD: _etcd,
+    APISERVER: _apiserver,
+    CONTROLLER_MANAGER: _controller_manager,
+    SCHEDULER: _scheduler,
+}
+
+
+def arguments(part: str, site: Site, flags: FlagTable = FLAGS) -> list[str]:
+    """What follows the binary on the command line of a part."""
+    return [part, *(f"--{flag}={value}" for flag, value in flags[part](site).items())]
+
+
+SOCKET = "egress.sock"
+_CONNECT_SECONDS = 10.0
+_CHUNK = 65536
+
+
+def egress_configuration() -> dict[str, Any]:
+    """For the API server, which runs in the directory of the socket: the whole path may be too long for a socket."""
+    connection = {"proxyProtocol": "HTTPConnect", "transport": {"uds": {"udsName": SOCKET}}}
+    return {
+        "apiVersion": "apiserver.k8s.io/v1beta1",
+        "kind": "EgressSelectorConfiguration",
+        "egressSelections": [{"name": "cluster", "connection": connection}],
+    }
+
+
+class _Connect(socketserver.StreamRequestHandler):
+    """One connection: `CONNECT host:port`, then bytes both ways until either side has enough."""
+
+    connection: socket.socket
+
+    def handle(self) -> None:
+        """Connect and carry."""
+        request = self.rfile.readline().decode("latin-1").split()
+        while self.rfile.readline().strip():
+            pass
+        host, _, port = request[1].rpartition(":") if len(request) == 3 else ("", "", "")
+        if not port.isdigit() or request[0] != "CONNECT":
+            self.wfile.write(b"HTTP/1.1 400 only CONNECT host:port\r\n\r\n")
+            return
+        try:
+            far = socket.create_connection((on_this_machine(host.strip("[]")), int(port)), _CONNECT_SECONDS)
+        except OSError as error:
+            self.wfile.write(f"HTTP/1.1 502 {error}\r\n\r\n".encode())
+            return
+        with far:
+            far.settimeout(None)
+            self.wfile.write(b"HTTP/1.1 200 OK\r\n\r\n")
+            with contextlib.suppress(OSError):
+                _carry(self.connection, far)
+
+
+def _carry(one: socket.socket, other: socket.socket) -> None:
+    with selectors.DefaultSelector() as ready:
+        ready.register(one, selectors.EVENT_READ, other)
+        ready.register(other, selectors.EVENT_READ, one)
+        while True:
+            for key, _ in ready.select():
+                assert isinstance(key.fileobj, socket.socket)
+                content = key.fileobj.recv(_CHUNK)
+                if not content:
+                    return
+                key.data.sendall(content)
+
+
+class _Server(socketserver.ThreadingUnixStreamServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+
+class Tunnel:
+    """The proxy of one control plane, at SOCKET in its directory, in threads of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        (directory / SOCKET).unlink(missing_ok=True)
+        with contextlib.chdir(directory):
+            self._server = _Server(SOCKET, _Connect)
+        self._socket = directory / SOCKET
+        threading.Thread(target=self._server.serve_forever, name="tunnel", daemon=True).start()
+
+    def close(self) -> None:
+        """Take no more connections; those that are open end with their partners."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._socket.unlink(missing_ok=True)
+
+
+START_SECONDS = 180.0
+"""For the slowest machine: usually it takes ten."""
+STOP_SECONDS = 10.0
+_CRASHED_STOP_SECONDS = 1.0
+_POLL_SECONDS = 0.05
+_TAIL_LINES = 15
+_PORT_ATTEMPTS = 3
+_DEFAULT_ACCOUNT = "/api/v1/namespaces/default/serviceaccounts/default"
+
+
+class ClusterError(RuntimeError):
+    """The cluster cannot do what was asked; the text is for the user."""
+
+
+class PartError(ClusterError):
+    """A part of the control plane ended or did not become ready."""
+
+    def __init__(self, part: str, what: str, log: Path) -> None:
+        super().__init__(f"{part} {what}; the end of {log}:\n{tail(log)}")
+        self.part = part
+        self.log = log
+
+
+def tail(log: Path, lines: int = _TAIL_LINES) -> str:
+    """The last lines of a log, indented; a remark if there is none."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - 256 * lines))
+            kept = file.read().decode(errors="replace").splitlines()[-lines:]
+    except FileNotFoundError:
+        kept = []
+    return "\n".join(f"  {line}" for line in kept) or "  (empty)"
+
+
+def _always() -> None:
+    """The default: a start is never abandoned."""
+
+
+class ControlPlane:
+    """etcd, kube-apiserver, kube-controller-manager and `extra` parts of one site, owned by this process."""
+
+    def __init__(self, site: Site, binary: Path, extra: Sequence[str] = (), flags: FlagTable = FLAGS) -> None:
+        unknown = [part for part in extra if part not in flags]
+        if unknown:
+            raise ClusterError(f"unknown part {unknown[0]!r}; there are {', '.join(flags)}")
+        self.site = site
+        self._binary = binary
+        self._extra = tuple(extra)
+        self._flags = flags
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._tunnel: Tunnel | None = None
+        self._go_on = _always
+
+    def start(self, seconds: float = START_SECONDS, go_on: Callable[[], None] = _always) -> None:
+        """Start every part and return once pods can be created; PartError leaves nothing running.
+
+        `go_on` is called again and again meanwhile; what it raises ends the start the same way.
+        """
+        deadline = time.monotonic() + seconds
+        self._go_on = go_on
+        try:
+            prepare(self.site)
+            self._open_tunnel()
+            self._launch(ETCD)
+            self._await(ETCD, lambda: _answers(f"{self.site.etcd_url}/health"), deadline)
+            self._launch(APISERVER)
+            self._await(APISERVER, self._api_ready, deadline)
+            write_kubeconfig(self.site)
+            for part in (CONTROLLER_MANAGER, *self._extra):
+                self._launch(part)
+            self._await(CONTROLLER_MANAGER, lambda: self._api_answers(_DEFAULT_ACCOUNT), deadline)
+        except BaseException:
+            self.stop()
+            raise
+
+    def processes(self) -> dict[str, ProcessId]:
+        """The parts that run, by name."""
+        found = {part: identify(process.pid) for part, process in self._running.items()}
+        return {part: process for part, process in found.items() if process is not None}
+
+    def check(self) -> None:
+        """PartError if a part has ended by itself."""
+        for part, process in self._running.items():
+            code = process.poll()
+            if code is not None:
+                end = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+                raise PartError(part, end, self.site.log(part))
+
+    def stop(self) -> None:
+        """End every part, clients before servers; after a crash there is no point in waiting for a gentle end."""
+        crashed = any(process.poll() is not None for process in self._running.values())
+        for part in reversed(list(self._running)):
+            process = self._running.pop(part)
+            known = identify(process.pid)
+            end_all([known] if known else [], _CRASHED_STOP_SECONDS if crashed else STOP_SECONDS)
+            process.wait()
+            if process.stdin:
+                process.stdin.close()
+        if self._tunnel is not None:
+            self._tunnel.close()
+            self._tunnel = None
+
+    def _open_tunnel(self) -> None:
+        self.site.egress.write_text(json.dumps(egress_configuration()))
+        self._tunnel = Tunnel(self.site.directory)
+
+    def _launch(self, part: str) -> None:
+        with self.site.log(part).open("ab") as log:
+            self._running[part] = subprocess.Popen(
+                [self._binary, *arguments(part, self.site, self._flags)],
+                cwd=self.site.directory,
+                env={**os.environ, "CONTROLPLANE_LEASH": "stdin"},
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                # A Ctrl-C in the terminal is for the owner, who then stops the parts in order.
+                start_new_session=True,
+            )
+
+    def _await(self, part: str, ready: Callable[[], bool], deadline: float) -> None:
+        while not ready():
+            self._go_on()
+            self.check()
+            if time.monotonic() > deadline:
+                raise PartError(part, "is not ready in time", self.site.log(part))
+            time.sleep(_POLL_SECONDS)
+
+    def _api_ready(self) -> bool:
+        return self.site.certificate.exists() and self._api_answers("/readyz")
+
+    def _api_answers(self, path: str) -> bool:
+        try:
+            trust = ssl.create_default_context(cafile=str(self.site.certificate))
+        except (ssl.SSLError, OSError):
+            return False  # half-written
+        return _answers(self.site.url + path, self.site.admin_token(), trust)
+
+
+def _answers(url: str, token: str = "", trust: ssl.SSLContext | None = None) -> bool:
+    """Whether a GET succeeds. This is the one place outside `kube` that asks an API server: is it there at all?"""
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"} if token else {})
+    opener = urllib.request.build_opener(
+        urllib.request.ProxyHandler({}), *([urllib.request.HTTPSHandler(context=trust)] if trust else [])
+    )
+    try:
+        with contextlib.closing(opener.open(request, timeout=5)) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, http.client.HTTPException, OSError):
+        return False
+
+
+def start_cluster(
+    directory: Path, binary: Path, extra: Sequence[str] = (), go_on: Callable[[], None] = _always
+) -> ControlPlane:
+    """Start a control plane in `directory` on ports of its own; `go_on` may raise to give up.
+
+    A port found free can be taken before its part listens on it; then all is tried again with others.
+    """
+    for attempt in range(1, _PORT_ATTEMPTS + 1):
+        plane = ControlPlane(Site(directory, free_ports()), binary, extra)
+        try:
+            plane.start(go_on=go_on)
+        except PartError as failure:
+            if attempt == _PORT_ATTEMPTS or "address already in use" not in str(failure):
+                raise
+        else:
+            return plane
+    raise AssertionError("unreachable: the last attempt returns or raises")

@@ -1,0 +1,171 @@
+"""NvFractions: shares of a GPU by annotations of containers, `nvidia.com/container.<container>.<suffix>`.
+
+    gpu-memory.request   memory of each device, what is scheduled and charged; the limit where it is absent
+    gpu-memory.limit     memory that the container may use, at least the request
+    gpu-compute.mode     time-slicing (default) or sm-sharing; pods of different modes never share a device
+    gpus.devices         the devices, written by the binder alone
+
+A fraction of a device has its limit in `kai.scheduler/container.<container>.gpu-memory.portion.limit`. Admission
+rejects by these rules; scheduler and binder ignore malformed annotations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
+from typing import Final
+
+from pykai.objects.names import (
+    COMPUTE_MODES,
+    GPU_FRACTION,
+    NVFRACTIONS_PREFIX,
+    PORTION_LIMIT_PREFIX,
+    TIME_SLICING,
+)
+from pykai.objects.units import QuantityError, parse_quantity
+
+MEMORY_REQUEST: Final = "gpu-memory.request"
+MEMORY_LIMIT: Final = "gpu-memory.limit"
+COMPUTE_MODE: Final = "gpu-compute.mode"
+DEVICES: Final = "gpus.devices"
+SUFFIXES: Final = (MEMORY_REQUEST, MEMORY_LIMIT, COMPUTE_MODE, DEVICES)
+PORTION_LIMIT: Final = "gpu-memory.portion.limit"
+_ASKING: Final = (f".{MEMORY_REQUEST}", f".{MEMORY_LIMIT}")
+MEBIBYTE: Final = 1024 * 1024
+
+
+class GpuRequestError(ValueError):
+    """The pod's GPU request is invalid; the text is shown to the user."""
+
+
+@dataclass(frozen=True)
+class ContainerShare:
+    """The annotations of one container; amounts are bytes of each device, None where they are absent."""
+
+    request: Fraction | None = None
+    limit: Fraction | None = None
+    mode: str | None = None
+
+    @property
+    def asked(self) -> Fraction | None:
+        """The charged amount: the request, else the limit."""
+        return self.limit if self.request is None else self.request
+
+
+def key(container: str, suffix: str) -> str:
+    """The annotation of a container."""
+    return f"{NVFRACTIONS_PREFIX}{container}.{suffix}"
+
+
+def portion_limit_key(container: str) -> str:
+    """The annotation with the limit of a container's fraction."""
+    return f"{PORTION_LIMIT_PREFIX}{container}.{PORTION_LIMIT}"
+
+
+def split(annotation: str) -> tuple[str, str]:
+    """Container and suffix of an annotation with our prefix; GpuRequestError if it is none of the four."""
+    rest = annotation.removeprefix(NVFRACTIONS_PREFIX)
+    for suffix in SUFFIXES:
+        container = rest.removesuffix(f".{suffix}")
+        if container and container != rest:
+            return container, suffix
+    raise GpuRequestError(f"invalid NvFractions annotation key: {annotation}")
+
+
+def asks_for_memory(annotations: Mapping[str, str]) -> bool:
+    """Whether a container asks for memory of a GPU, validly or not."""
+    return any(name.startswith(NVFRACTIONS_PREFIX) and name.endswith(_ASKING) for name in annotations)
+
+
+def is_class_annotation(annotation: str) -> bool:
+    """Whether an annotation of this family can change what the scheduler does with its pod."""
+    return annotation.startswith(NVFRACTIONS_PREFIX) and annotation.endswith((*_ASKING, f".{COMPUTE_MODE}"))
+
+
+def parse(annotations: Mapping[str, str]) -> dict[str, ContainerShare]:
+    """The request of each container, by name; GpuRequestError names the first annotation that is wrong."""
+    found: dict[str, dict[str, Fraction | str]] = {}
+    for name in sorted(each for each in annotations if each.startswith(NVFRACTIONS_PREFIX)):
+        container, suffix = split(name)
+        if suffix == DEVICES:
+            continue
+        said = found.setdefault(container, {})
+        said[suffix] = _mode(annotations[name]) if suffix == COMPUTE_MODE else _memory(name, annotations[name])
+    return {container: _share(said) for container, said in found.items()}
+
+
+def _share(said: Mapping[str, Fraction | str]) -> ContainerShare:
+    request, limit, mode = (said.get(suffix) for suffix in (MEMORY_REQUEST, MEMORY_LIMIT, COMPUTE_MODE))
+    return ContainerShare(
+        request if isinstance(request, Fraction) else None,
+        limit if isinstance(limit, Fraction) else None,
+        mode if isinstance(mode, str) else None,
+    )
+
+
+def _memory(annotation: str, text: str) -> Fraction:
+    value = quantity(text)
+    if value is None:
+        raise GpuRequestError(
+            f"{annotation} annotation value must be a valid Kubernetes memory quantity greater than 0"
+        )
+    return value
+
+
+def quantity(text: str) -> Fraction | None:
+    """A quantity above 0 in base units; None for anything else."""
+    try:
+        value = parse_quantity(text)
+    except QuantityError:
+        return None
+    return value if value > 0 else None
+
+
+def _mode(text: str) -> str:
+    if text not in COMPUTE_MODES:
+        raise GpuRequestError(f"invalid NvFractions compute mode: {text}")
+    return text
+
+
+# ---------------------------------------------------------------------------------------------- of admitted pods
+def memory_mib(annotations: Mapping[str, str]) -> int:
+    """MiB of each device that a pod asks for, whole ones, rounded up; 0 where it asks by no annotation of a container.
+
+    A fraction goes before: the binder writes what it amounts to on the node, and the charge stays what it was.
+    """
+    if GPU_FRACTION in annotations:
+        return 0
+    for suffix in (MEMORY_REQUEST, MEMORY_LIMIT):
+        for text in _values(annotations, suffix):
+            value = quantity(text)
+            if value is not None:
+                return ceil(value / MEBIBYTE)
+    return 0
+
+
+def compute_mode(annotations: Mapping[str, str] | None) -> str:
+    """The compute sharing mode of a pod; a reservation pod has the mode of the sharing pods."""
+    for text in _values(annotations or {}, COMPUTE_MODE):
+        if text in COMPUTE_MODES:
+            return text
+    return TIME_SLICING
+
+
+def _values(annotations: Mapping[str, str], suffix: str) -> Iterator[str]:
+    ending = f".{suffix}"
+    for name in sorted(annotations):
+        if name.startswith(NVFRACTIONS_PREFIX) and name.endswith(ending):
+            yield annotations[name]
+
+
+def named_container(annotations: Mapping[str, str]) -> str:
+    """The container that the annotations speak of, the first by name; empty where they speak of none."""
+    for name in sorted(annotations):
+        if name.startswith(NVFRACTIONS_PREFIX):
+            try:
+                return split(name)[0]
+            except GpuRequestError:
+                continue
+    return ""

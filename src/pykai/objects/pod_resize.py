@@ -1,0 +1,119 @@
+"""In-place resize: the charged requests of a container while they change.
+
+Per container and resource, before they are added up:
+
+    no resize, pending, deferred or in progress    the largest of spec, status.allocatedResources and status.resources
+    infeasible                                      the larger of the two of the status
+
+So more counts from the moment it is asked for, and less only once the kubelet has enacted it. Pods carry their
+container statuses only while a resize may be under way (`kinds.Pod`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from msgspec import Raw, json
+
+from pykai.objects.schema import Kind
+from pykai.objects.units import parse_quantity, sum_resources
+
+Amount = str | int | float
+ResourceList = Mapping[str, Amount]
+PENDING: Final = "PodResizePending"
+IN_PROGRESS: Final = "PodResizeInProgress"
+INFEASIBLE: Final = "Infeasible"
+_SIDECAR: Final = "Always"
+
+
+class ActualResources(Kind, frozen=True):
+    requests: dict[str, Amount] | None = None
+
+
+class ContainerStatus(Kind, frozen=True):
+    name: str = ""
+    allocated_resources: dict[str, Amount] | None = None
+    resources: ActualResources | None = None
+
+
+def read_statuses(*lists: Raw) -> dict[str, ContainerStatus]:
+    """Container statuses by name."""
+    found = [json.decode(each, type=list[ContainerStatus] | None) or [] for each in lists if bytes(each)]
+    return {status.name: status for statuses in found for status in statuses}
+
+
+def effective_requests(spec: ResourceList | None, status: ContainerStatus | None, infeasible: bool) -> ResourceList:
+    """The charged requests of a container; `spec` are its requests, `status` None where it has not started."""
+    asked = spec or {}
+    reported = [] if status is None else [status.allocated_resources or {}]
+    if status is not None and status.resources is not None:
+        reported.append(status.resources.requests or {})
+    if not any(reported):
+        return asked
+    charged: dict[str, Amount] = {}
+    for part in reported if infeasible else [asked, *reported]:
+        for name, text in part.items():
+            if name not in charged or parse_quantity(text) > parse_quantity(charged[name]):
+                charged[name] = text
+    return {**{name: text for name, text in asked.items() if name not in charged}, **charged}
+
+
+# ------------------------------------------------------------------------------------------------ pods as JSON has them
+def pod_requests(pod: Mapping[str, Any], *, actual: bool) -> dict[str, str]:
+    """The charged requests of a pod: the larger of what runs together and of what each init step needs, plus
+    overhead. `actual`: with what its status says about a resize; otherwise as the spec asks."""
+    spec, status = pod.get("spec") or {}, pod.get("status") or {}
+    statuses = _statuses(status) if actual else {}
+    infeasible = actual and is_infeasible(status)
+
+    def charged(container: Mapping[str, Any]) -> ResourceList:
+        asked = _requests(container)
+        reported = statuses.get(container.get("name") or "")
+        return effective_requests(asked, reported, infeasible) if reported else asked
+
+    init = spec.get("initContainers") or ()
+    sidecars: list[ResourceList] = []
+    steps: list[dict[str, str]] = []
+    for container in init:
+        if container.get("restartPolicy") == _SIDECAR:
+            sidecars.append(charged(container))
+        else:
+            steps.append(sum_resources([*sidecars, charged(container)]))
+    running = sum_resources([*sidecars, *(charged(each) for each in spec.get("containers") or ())])
+    overhead = spec.get("overhead")
+    largest = _largest([running, *steps]) if steps else running
+    return sum_resources([largest, overhead]) if overhead else largest
+
+
+def is_infeasible(status: Mapping[str, Any]) -> bool:
+    """Whether the kubelet said that it will never resize the pod as asked; that alone counts, for whichever change."""
+    rows: Sequence[Mapping[str, Any]] = status.get("conditions") or ()
+    said = [row.get("reason") for row in rows if row.get("type") == PENDING and row.get("status", "True") == "True"]
+    return INFEASIBLE in said or status.get("resize") == INFEASIBLE
+
+
+def _requests(container: Mapping[str, Any]) -> ResourceList:
+    """Requests default to limits, as the API server fills them."""
+    resources = container.get("resources") or {}
+    return {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+
+
+def _statuses(status: Mapping[str, Any]) -> dict[str, ContainerStatus]:
+    listed = [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
+    return {
+        each.get("name") or "": ContainerStatus(
+            allocated_resources=each.get("allocatedResources"),
+            resources=ActualResources(requests=(each.get("resources") or {}).get("requests")),
+        )
+        for each in listed
+    }
+
+
+def _largest(lists: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for each in lists:
+        for name, text in each.items():
+            if name not in found or parse_quantity(text) > parse_quantity(found[name]):
+                found[name] = text
+    return found

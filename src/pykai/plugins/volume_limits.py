@@ -1,0 +1,209 @@
+"""What limits the users of volumes: claims that only one pod may use (ReadWriteOncePod), and how many volumes of a CSI
+driver a node can attach (`CSINode`).
+
+A pod that leaves still has its volumes: who wants the claim, or its place among the attached volumes, waits until it is
+gone. A volume that several pods of a node use is attached once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pykai.cache.claims import ONE_POD
+from pykai.engine.cycle import Cycle
+from pykai.engine.plugin_api import NodeResourceState, Rejection
+from pykai.engine.pod_locations import NOWHERE, PodCounts, PodLocations
+from pykai.model.pods import PodClass
+from pykai.model.resources import Column, Mask, Rows
+from pykai.model.snapshot import Key, NodeTable, Snapshot
+from pykai.objects.kinds import PersistentVolumeClaim
+from pykai.plugins.volume_claims import claim_key, claims_of, storage_class
+
+IN_USE = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
+TOO_MANY = "node(s) exceed max volume count"
+Volume = tuple[str, str]
+"""A driver, and what it calls the volume, or the claim it will make one for."""
+
+
+# --------------------------------------------------------------------------------------------------- one pod per claim
+def exclusive_claims(snapshot: Snapshot) -> dict[int, list[Key]]:
+    """By class the claims that only one pod may use."""
+    found: dict[int, list[Key]] = {}
+    if any(map(_exclusive, snapshot.objects.volume_claims.values())):
+        for c in snapshot.pods.classes:
+            claims = claims_of(snapshot, c)
+            keys = [claim_key(each) for each in (*claims.bound, *claims.delayed) if _exclusive(each)]
+            if keys:
+                found[c.row] = keys
+    return found
+
+
+def _exclusive(claim: PersistentVolumeClaim) -> bool:
+    return ONE_POD in (claim.spec.access_modes or ())
+
+
+@dataclass(frozen=True)
+class ExclusiveClaims:
+    """A claim with ReadWriteOncePod has one user in the whole cluster."""
+
+    def open(self, cycle: Cycle) -> ClaimUsers | None:
+        return ClaimUsers(cycle) if cycle.snapshot.derived(exclusive_claims) else None
+
+
+class ClaimUsers(NodeResourceState):
+    """The pods that use such claims at this moment; all nodes are one domain."""
+
+    def __init__(self, cycle: Cycle) -> None:
+        self._trial, self._locations = cycle.trial, cycle.pod_locations
+        self._claims = cycle.snapshot.derived(exclusive_claims)
+        self._known: dict[Key, PodCounts] = {}
+
+    def concerns(self, pod_class: PodClass) -> bool:
+        return pod_class.row in self._claims
+
+    def blockers(self, pod: int) -> Sequence[PodCounts]:
+        return [self._users(key) for key in self._claims[self._trial.klass[pod]]]
+
+    def infeasible(self, pod: int) -> Iterable[Rejection]:
+        yield from ((IN_USE, users.nodes_present) for users in self.blockers(pod) if users.present.any())
+
+    def must_wait(self, pod: int, nodes: Rows) -> Mask | None:
+        leaving = any(users.leaving.any() for users in self.blockers(pod))
+        return np.ones(len(nodes), dtype=bool) if leaving else None
+
+    def _users(self, key: Key) -> PodCounts:
+        if key not in self._known:
+            snapshot = self._trial.snapshot
+            rows = [row for row, keys in self._claims.items() if key in keys]
+            everywhere = np.ones(len(snapshot.nodes), dtype=np.int64)
+            self._known[key] = PodCounts(self._locations, np.isin(snapshot.pods.klass, rows), everywhere, 2)
+        return self._known[key]
+
+
+# ---------------------------------------------------------------------------------------------------- volumes per node
+def attach_limits(snapshot: Snapshot) -> dict[str, Column]:
+    """By driver how many volumes each node can attach; infinite where it does not say."""
+    nodes: NodeTable = snapshot.nodes
+    found: dict[str, Column] = {}
+    for name, node in snapshot.objects.csi_nodes.items():
+        row = nodes.rows.get(name)
+        for driver in node.spec.drivers if row is not None else ():
+            count = (driver.allocatable or {}).get("count")
+            if isinstance(count, int):
+                found.setdefault(driver.name, np.full(len(nodes), np.inf))[row] = count
+    return found
+
+
+def volumes_by_class(snapshot: Snapshot) -> dict[int, tuple[Volume, ...]]:
+    """By class the volumes of limited drivers that its pods attach."""
+    limited, found = snapshot.derived(attach_limits), dict[int, tuple[Volume, ...]]()
+    for c in snapshot.pods.classes if limited else ():
+        volumes = {each for each in _volumes(snapshot, c) if each[0] in limited}
+        if volumes:
+            found[c.row] = tuple(sorted(volumes))
+    return found
+
+
+def _volumes(snapshot: Snapshot, c: PodClass) -> Iterable[Volume]:
+    claims = claims_of(snapshot, c)
+    for claim in claims.bound:
+        volume = snapshot.objects.volumes.get(claim.spec.volume_name)
+        if volume is not None and volume.spec.csi:
+            yield str(volume.spec.csi.get("driver", "")), str(volume.spec.csi.get("volumeHandle", ""))
+    for claim in claims.delayed:
+        known = storage_class(snapshot, claim)
+        if known is not None:
+            yield known.provisioner, "/".join(claim_key(claim))
+
+
+@dataclass(frozen=True)
+class AttachLimits:
+    """A node attaches at most as many volumes of a CSI driver as its CSINode says."""
+
+    def open(self, cycle: Cycle) -> AttachedVolumes | None:
+        return AttachedVolumes(cycle) if cycle.snapshot.derived(volumes_by_class) else None
+
+
+class AttachedVolumes(NodeResourceState):
+    """The volumes that are attached to each node, with those of pods that leave and without."""
+
+    def __init__(self, cycle: Cycle) -> None:
+        self._trial = cycle.trial
+        self._limits = cycle.snapshot.derived(attach_limits)
+        self._volumes = cycle.snapshot.derived(volumes_by_class)
+        self._staying = Attached(cycle.pod_locations, self._volumes, leaving=False)
+        self._all = Attached(cycle.pod_locations, self._volumes, leaving=True)
+
+    def concerns(self, pod_class: PodClass) -> bool:
+        return pod_class.row in self._volumes
+
+    def infeasible(self, pod: int) -> Iterable[Rejection]:
+        full = self._full(self._staying, pod)
+        if full.any():
+            yield TOO_MANY, full
+
+    def must_wait(self, pod: int, nodes: Rows) -> Mask | None:
+        full = self._full(self._all, pod)
+        return full[nodes] if full.any() else None
+
+    def _full(self, attached: Attached, pod: int) -> Mask:
+        """Nodes that cannot attach what the pod adds to what is attached."""
+        volumes = self._volumes[self._trial.klass[pod]]
+        attached.refresh()
+        mask = np.zeros(len(self._trial.snapshot.nodes), dtype=bool)
+        for driver, number in Counter(driver for driver, _ in volumes).items():
+            more = np.full(len(mask), float(number))
+            for volume in volumes:
+                if volume[0] == driver:
+                    more[list(attached.nodes.get(volume, ()))] -= 1
+            there = attached.counts.get(driver, 0.0)
+            mask |= (more > 0) & (there + more > self._limits[driver])
+        return mask
+
+
+class Attached:
+    """The distinct volumes of each driver per node, kept up to date from the log of moves."""
+
+    def __init__(self, where: PodLocations, volumes: Mapping[int, tuple[Volume, ...]], leaving: bool) -> None:
+        self._where, self._volumes, self._leaving = where, volumes, leaving
+        self._klass = where.trial.klass
+        self._size = len(where.trial.snapshot.nodes)
+        self.nodes: dict[Volume, Counter[int]] = {}
+        """Per volume how many pods use it on which nodes."""
+        self.counts: dict[str, Column] = {}
+        """Per driver the number of volumes on each node."""
+        self._version = where.refresh()
+        for pod, row in enumerate(self._klass):
+            if row in volumes:
+                self._shift(row, NOWHERE, int(where.present[pod]))
+                if leaving:
+                    self._shift(row, NOWHERE, int(where.leaving[pod]))
+
+    def refresh(self) -> None:
+        version = self._where.refresh()
+        for move in self._where.moves[self._version : version]:
+            row = self._klass[move.pod]
+            if row in self._volumes:
+                self._shift(row, *move.present)
+                if self._leaving:
+                    self._shift(row, *move.leaving)
+        self._version = version
+
+    def _shift(self, row: int, before: int, after: int) -> None:
+        if before == after:
+            return
+        for volume in self._volumes[row]:
+            users = self.nodes.setdefault(volume, Counter())
+            counts = self.counts.setdefault(volume[0], np.zeros(self._size))
+            if before != NOWHERE:
+                users[before] -= 1
+                if users[before] == 0:
+                    del users[before]
+                    counts[before] -= 1
+            if after != NOWHERE:
+                counts[after] += users[after] == 0
+                users[after] += 1

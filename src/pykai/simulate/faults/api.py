@@ -1,0 +1,226 @@
+"""An API server that misbehaves, as one process of the product sees it.
+
+Errors before a write and lost answers after it, slow calls, watches that break, stall or are compacted, and the death
+of the process before, during and after a write: one that is in flight then may still arrive. Kubelets, users and checks
+have the true server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from random import Random
+from typing import TypeVar
+
+from pykai.kube.api import (
+    ALL_AT_ONCE,
+    AS_SERVER_LIKES,
+    EVERYTHING,
+    Api,
+    Body,
+    Deletion,
+    Object,
+    Page,
+    Paging,
+    Patch,
+    Ref,
+    Resource,
+    Selection,
+    WatchEvent,
+)
+from pykai.kube.errors import ApiError, Conflict, Forbidden, Gone, Timeout, TooManyRequests, Unavailable
+from pykai.kube.resources import CONFIG_MAP
+from pykai.simulate.faults.plan import FaultPlan, Rates
+
+T = TypeVar("T")
+BEFORE: dict[str, Callable[[], ApiError]] = {
+    "409 before the write": lambda: Conflict("the object has been modified; please apply your changes to the latest"),
+    "403 before the write": lambda: Forbidden("a policy of the cluster denied the request"),
+    "429 before the write": lambda: TooManyRequests("the server is overloaded"),
+    "500 before the write": lambda: ApiError("internal error"),
+    "503 before the write": lambda: Unavailable("the server is not available"),
+    "504 before the write": lambda: Timeout("the request was not answered in time"),
+}
+LOST, SLOW = "answer lost after the write", "slow write"
+KILLED_BEFORE, KILLED_WITHIN, KILLED_AFTER = (
+    "killed before a write",
+    "killed with a write in flight",
+    "killed after a write",
+)
+WRITES: Rates = (
+    *((kind, 0.008) for kind in BEFORE if not kind.startswith(("403", "409"))),
+    (LOST, 0.03),
+    (SLOW, 0.03),
+    (KILLED_BEFORE, 0.0015),
+    (KILLED_WITHIN, 0.0015),
+    (KILLED_AFTER, 0.0015),
+)
+CHANGES: Rates = (("409 before the write", 0.008), *WRITES)
+"""Of updates and patches: only those meet a conflict of versions."""
+REFUSABLE: Rates = (("403 before the write", 0.05), *WRITES)
+"""Of what policies of a cluster refuse, and what then fails for good: binds, and the ConfigMaps before them."""
+READS: Rates = (("read failed", 0.02), ("slow read", 0.02))
+LISTS: Rates = (("list expired", 0.01), *READS)
+BROKEN, ENDED, COMPACTED, STALLED = "watch broken", "watch ended", "watch compacted", "watch stalled"
+EVENTS: Rates = ((BROKEN, 0.005), (ENDED, 0.005), (COMPACTED, 0.004), (STALLED, 0.01))
+LONGEST_SLOW, LONGEST_STALL, LONGEST_FLIGHT = 8.0, 25.0, 5.0
+"""Seconds."""
+
+
+class FaultyApi:
+    """An `Api` that fails by a plan. `process` names whose it is, `on_kill` ends that process."""
+
+    def __init__(self, api: Api, plan: FaultPlan, process: str, on_kill: Callable[[], None]) -> None:
+        self.dead = False
+        self.writes: Counter[str] = Counter()
+        """Writes that were made, by kind of object."""
+        self._api = api
+        self._plan = plan
+        self._process = process
+        self._on_kill = on_kill
+        self._flying: set[asyncio.Task[object]] = set()
+
+    # -------------------------------------------------------------------------------------------------------- calls
+    async def get(self, ref: Ref, into: type[T]) -> T:
+        """See `Api.get`."""
+        return await self._read(f"get {_named(ref)}", READS, lambda: self._api.get(ref, into))
+
+    async def list(
+        self, resource: Resource, into: type[T], where: Selection = EVERYTHING, paging: Paging = ALL_AT_ONCE
+    ) -> Page[T]:
+        """See `Api.list`."""
+        rates = LISTS if paging.token else READS
+        return await self._read(f"list {resource.plural}", rates, lambda: self._api.list(resource, into, where, paging))
+
+    async def create(self, resource: Resource, body: Body, namespace: str = "") -> Object:
+        """See `Api.create`."""
+        meta = body.get("metadata") or {} if isinstance(body, dict) else {}
+        name = "/".join(
+            filter(None, (namespace or meta.get("namespace"), meta.get("name") or meta.get("generateName")))
+        )
+        rates = REFUSABLE if resource == CONFIG_MAP else WRITES
+        return await self._write(
+            f"create {resource.plural} {name}", rates, lambda: self._api.create(resource, body, namespace)
+        )
+
+    async def update(self, ref: Ref, body: Body) -> Object:
+        """See `Api.update`."""
+        return await self._write(f"update {_named(ref)}", CHANGES, lambda: self._api.update(ref, body))
+
+    async def patch(self, ref: Ref, patch: Patch) -> Object:
+        """See `Api.patch`."""
+        return await self._write(f"patch {_named(ref)}", CHANGES, lambda: self._api.patch(ref, patch))
+
+    async def delete(self, ref: Ref, how: Deletion = AS_SERVER_LIKES) -> None:
+        """See `Api.delete`."""
+        await self._write(f"delete {_named(ref)}", WRITES, lambda: self._api.delete(ref, how))
+
+    async def post(self, ref: Ref, body: Body) -> Object:
+        """See `Api.post`."""
+        rates = REFUSABLE if ref.subresource == "binding" else WRITES
+        return await self._write(f"post {_named(ref)}", rates, lambda: self._api.post(ref, body))
+
+    async def watch(
+        self, resource: Resource, into: type[T], where: Selection = EVERYTHING, version: str = ""
+    ) -> AsyncGenerator[WatchEvent[T], None]:
+        """See `Api.watch`."""
+        self._check_alive()
+        point = f"{self._process}: watch {resource.plural}"
+        async with aclosing(self._api.watch(resource, into, where, version)) as events:
+            async for event in events:
+                drawn = self._plan.draw(point, EVENTS)
+                kind = drawn[0] if drawn else ""
+                if drawn and kind == STALLED:
+                    await asyncio.sleep(drawn[1].uniform(0.5, LONGEST_STALL))
+                self._check_alive()
+                yield event
+                if kind == BROKEN:
+                    raise Unavailable("the connection broke")
+                if drawn and kind == COMPACTED:  # What happens meanwhile only a new list shows.
+                    await asyncio.sleep(drawn[1].uniform(0.5, LONGEST_STALL))
+                    raise Gone("too old resource version")
+                if kind == ENDED:
+                    return
+
+    # ------------------------------------------------------------------------------------------------------- faults
+    async def _read(self, what: str, rates: Rates, ask: Callable[[], Awaitable[T]]) -> T:
+        self._check_alive()
+        drawn = self._plan.draw(f"{self._process}: {what}", rates)
+        if drawn is None:
+            return await ask()
+        kind, chance = drawn
+        if kind == "list expired":
+            raise Gone("the provided continue parameter is too old")
+        if kind == "read failed":
+            raise chance.choice((TooManyRequests, Unavailable, Timeout))("the server is overloaded")
+        await asyncio.sleep(chance.uniform(0.05, LONGEST_SLOW))
+        self._check_alive()
+        return await ask()
+
+    async def _write(self, what: str, rates: Rates, write: Callable[[], Awaitable[T]]) -> T:
+        self._check_alive()
+        drawn = self._plan.draw(f"{self._process}: {what}", rates)
+        if drawn is None:
+            return await self._made(what, write)
+        kind, chance = drawn
+        if kind in BEFORE:
+            raise BEFORE[kind]()
+        if kind == SLOW:
+            return await self._slow(what, write, chance)
+        if kind == KILLED_BEFORE:
+            self._die()
+        if kind == KILLED_WITHIN:
+            self._fly(self._later(what, write, chance.uniform(0.01, LONGEST_FLIGHT)))
+            self._die()
+        answer = await self._made(what, write)
+        if kind == KILLED_AFTER:
+            self._die()
+        if kind == LOST:
+            raise Timeout("the answer was lost")
+        return answer
+
+    async def _made(self, what: str, write: Callable[[], Awaitable[T]]) -> T:
+        answer = await write()
+        self.writes[what.split()[1]] += 1
+        return answer
+
+    async def _slow(self, what: str, write: Callable[[], Awaitable[T]], chance: Random) -> T:
+        """Wait before or after the write; it is made also if the caller gives up meanwhile."""
+        before, after = chance.choice(((1.0, 0.0), (0.0, 1.0), (0.5, 0.5)))
+        seconds = chance.uniform(0.05, LONGEST_SLOW)
+        sent = self._fly(self._later(what, write, seconds * before))
+        answer = await asyncio.shield(sent)
+        await asyncio.sleep(seconds * after)
+        return answer
+
+    async def _later(self, what: str, write: Callable[[], Awaitable[T]], seconds: float) -> T:
+        await asyncio.sleep(seconds)
+        return await self._made(what, write)
+
+    def _fly(self, sent: Awaitable[T]) -> asyncio.Task[T]:
+        task: asyncio.Task[T] = asyncio.ensure_future(sent)
+        self._flying.add(task)
+        task.add_done_callback(self._landed)
+        return task
+
+    def _landed(self, task: asyncio.Task[T]) -> None:
+        self._flying.discard(task)
+        if not task.cancelled():
+            task.exception()
+
+    def _die(self) -> None:
+        """End this process: nothing that it does from now on reaches the server."""
+        self.dead = True
+        self._on_kill()
+        self._check_alive()
+
+    def _check_alive(self) -> None:
+        if self.dead or self._plan.is_out:
+            raise Unavailable("the connection is closed" if self.dead else "the server is down")
+
+
+def _named(ref: Ref) -> str:
+    kind = "/".join(filter(None, (ref.resource.plural, ref.subresource)))
+    return f"{kind} {'/'.join(filter(None, (ref.namespace, ref.name)))}"

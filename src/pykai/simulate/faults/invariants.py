@@ -1,0 +1,511 @@
+"""What must hold in a cluster whatever happens to its components: while it runs, and when it is at rest.
+
+The checks follow the true API server and count anew what the product counts; they share no code with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from pykai.kube.api import Api, EventType, Object
+from pykai.kube.clock import wall
+from pykai.kube.errors import NotFound
+from pykai.kube.informer import InformerFactory
+from pykai.kube.informer_store import Change
+from pykai.kube.resources import (
+    BIND_REQUEST,
+    CONFIG,
+    CONFIG_MAP,
+    DEPLOYMENT,
+    NODE,
+    NODE_TOPOLOGY,
+    POD,
+    POD_GROUP,
+    QUEUE,
+    RESOURCE_CLAIM,
+)
+from pykai.objects import names
+from pykai.objects.units import amount
+
+ROUNDING = 0.01
+"""Portions of memory requests are rounded up to hundredths."""
+GRACE_SECONDS = 60.0
+"""What a component may not have seen yet: nodes and pods that went so recently still count for it."""
+BY_USER = "a user said so"
+"""The reason of a BindRequest that a user reports as failed, not the binder."""
+REPLICAS_BY_USER = 3
+"""To which a user scales what the operator deploys: no Config of a history asks for it."""
+DEPLOYED = frozenset(
+    {
+        "admission",
+        "binder",
+        "kai-scheduler-default",
+        "node-scale-adjuster",
+        "pod-grouper",
+        "podgroup-controller",
+        "queue-controller",
+    }
+)
+"""What a Config and a shard of the name `default` deploy."""
+GROUPED_SECONDS = 60.0
+"""When the PodGroup of a pod is known at the latest: grouper and scheduler in one process write it after the bind."""
+COUNTED = ("cpu", "memory", names.NVIDIA_GPU)
+_SEEN_SECONDS = 0.1
+"""After which every watch shows what was written before."""
+_OVER = ("Succeeded", "Failed")
+_ASIDE = (names.RESERVATION_NAMESPACE, names.SCALING_NAMESPACE)
+
+
+@dataclass(frozen=True)
+class Violation:
+    """What was found; `check` names the rule that does not hold."""
+
+    at: float
+    check: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.check}: {self.text}"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Everything there is at one instant."""
+
+    pods: list[Object]
+    nodes: dict[str, Object]
+    groups: list[Object]
+    queues: list[Object]
+    requests: list[Object]
+    config_maps: list[Object]
+    claims: list[Object]
+    configs: list[Object]
+    deployments: list[Object]
+    zone_gpus: float = float("inf")
+    """GPUs in a NUMA zone: what one pod may have where nodes keep pods within a zone."""
+
+    @property
+    def living(self) -> list[Object]:
+        return [pod for pod in self.pods if lives(pod)]
+
+    @property
+    def members(self) -> dict[str, list[Object]]:
+        """Living pods by title of their PodGroup."""
+        found: defaultdict[str, list[Object]] = defaultdict(list)
+        for pod in self.living:
+            if group := group_of(pod):
+                found[group].append(pod)
+        return dict(found)
+
+
+async def look(api: Api) -> Cluster:
+    """The cluster as it is now."""
+
+    async def every(resource: object) -> list[Object]:
+        return list((await api.list(resource, Object)).items)  # type: ignore[arg-type]
+
+    return Cluster(
+        await every(POD),
+        {node["metadata"]["name"]: node for node in await every(NODE)},
+        await every(POD_GROUP),
+        await every(QUEUE),
+        await every(BIND_REQUEST),
+        await every(CONFIG_MAP),
+        await every(RESOURCE_CLAIM),
+        await every(CONFIG),
+        await every(DEPLOYMENT),
+        await _zone_gpus(api),
+    )
+
+
+async def _zone_gpus(api: Api) -> float:
+    try:
+        nodes = (await api.list(NODE_TOPOLOGY, Object)).items
+    except NotFound:
+        return float("inf")
+    rows = [row for node in nodes for zone in node["zones"] for row in zone["resources"]]
+    return min((amount(row["capacity"]) for row in rows if row["name"] == names.NVIDIA_GPU), default=float("inf"))
+
+
+# -------------------------------------------------------------------------------------------------------- while it runs
+class RunningChecks:
+    """Follows every change; `report(check, text)` takes each violation."""
+
+    def __init__(self, api: Api, report: Callable[[str, str], None]) -> None:
+        self._report = report
+        self._watches = InformerFactory(api)
+        self._nodes = self._watches.of(NODE, Object)
+        self._pods = self._watches.of(POD, Object)
+        self._groups = self._watches.of(POD_GROUP, Object)
+        self._claims = self._watches.of(RESOURCE_CLAIM, Object)
+        self._requests = self._watches.of(BIND_REQUEST, Object)
+        self._config_maps = self._watches.of(CONFIG_MAP, Object)
+        self._lost: dict[str, float] = {}
+        """Node -> when it went."""
+        self._members: defaultdict[str, dict[str, float]] = defaultdict(dict)
+        """PodGroup -> its pods -> when each was last seen."""
+        self._least: defaultdict[str, dict[int, float]] = defaultdict(dict)
+        """PodGroup -> minimum -> until when it was the minimum; infinity: it is now."""
+
+    async def run(self) -> None:
+        """Check until cancelled."""
+        self._nodes.subscribe(self._node_changed)
+        self._groups.subscribe(self._group_changed)
+        self._pods.subscribe(self._pod_changed)
+        self._claims.subscribe(self._claim_changed)
+        self._requests.subscribe(self._request_changed)
+        await self._watches.run()
+
+    def _request_changed(self, change: Change[Object]) -> None:
+        """The binder says that a bind has failed after it has undone what it prepared."""
+        status = change.object.get("status") or {}
+        if change.type is EventType.MODIFIED and status.get("phase") == "Failed" and status.get("reason") != BY_USER:
+            key = change.key[0], change.object["spec"].get("podName") or ""
+            asyncio.get_running_loop().call_later(_SEEN_SECONDS, self._check_undone, key)
+
+    def _check_undone(self, key: tuple[str, str]) -> None:
+        pod = self._pods.get(key[1], key[0])
+        requests = [each for _, each in self._requests.items() if each["spec"].get("podName") == key[1]]
+        if pod is None or not lives(pod) or pod["spec"].get("nodeName") or any(map(_is_open, requests)):
+            return
+        uid = pod["metadata"]["uid"]
+        left = ["the label of a device"] if device_groups(pod) else []
+        left += [f"ConfigMap {name}" for (_, name), each in self._config_maps.items() if uid in _uids(each, "metadata")]
+        left += [f"ResourceClaim {name}" for (_, name), each in self._claims.items() if uid in _uids(each, "status")]
+        if left:
+            self._report("bind not undone", f"{title_of(pod)} was not bound, and has {left[0]} of the attempt")
+
+    def _node_changed(self, change: Change[Object]) -> None:
+        if change.type is EventType.DELETED:
+            self._lost[change.key[1]] = wall()
+
+    def _group_changed(self, change: Change[Object]) -> None:
+        least = self._least["/".join(change.key)]
+        for minimum, until in least.items():
+            least[minimum] = min(until, wall())
+        if change.type is not EventType.DELETED:
+            least[int(change.object["spec"].get("minMember") or 1)] = float("inf")
+
+    def _pod_changed(self, change: Change[Object]) -> None:
+        pod, title = change.object, "/".join(change.key)
+        if group := group_of(pod):
+            self._members[group][pod["metadata"]["uid"]] = wall()
+        if change.type is EventType.DELETED:
+            return
+        node, before = pod["spec"].get("nodeName"), ((change.old or {}).get("spec") or {}).get("nodeName")
+        same = change.old is not None and change.old["metadata"]["uid"] == pod["metadata"]["uid"]
+        if same and before and node != before:
+            self._report("bound twice", f"{title} was bound to {before} and to {node}")
+        status = pod.get("status") or {}
+        if str(status.get("reason", "")).startswith("OutOf") and node not in self._lost and lives(change.old or pod):
+            self._report("refused by a kubelet", f"{title} on {node}: {status.get('message')}")
+        if node and not (before and same):
+            self._bound(change, title, node)
+
+    def _bound(self, change: Change[Object], title: str, node: str) -> None:
+        pod = change.object
+        gone_for = wall() - self._lost.get(node, float("-inf"))
+        if self._nodes.get(node) is None and gone_for > GRACE_SECONDS:
+            self._report("bound to a missing node", f"{title} was bound to {node}")
+        self._check_devices()
+        if pod["metadata"]["namespace"] not in _ASIDE:
+            asyncio.get_running_loop().call_later(GROUPED_SECONDS, self._check_minimum, change.key, title, wall())
+
+    def _check_minimum(self, key: tuple[str, str], title: str, bound_at: float) -> None:
+        """When a pod was bound, its gang had enough pods, or a component could think so."""
+        pod = self._pods.get(key[1], key[0])
+        group = group_of(pod) if pod else ""
+        since = bound_at - GRACE_SECONDS
+        known = {uid for uid, seen in self._members[group].items() if seen >= since}
+        known |= {each["metadata"]["uid"] for _, each in self._pods.items() if group_of(each) == group}
+        minima = [low for low, until in self._least[group].items() if until >= since]
+        if group and minima and len(known) < min(minima):
+            self._report("bound below the minimum", f"{title} of a gang of {min(minima)} with {len(known)} pods")
+
+    def _check_devices(self) -> None:
+        """No device is shared out above 1.0."""
+        shares: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+        for _, pod in self._pods.items():
+            node = pod["spec"].get("nodeName")
+            if node and lives(pod) and pod["metadata"]["namespace"] not in _ASIDE:
+                for group in device_groups(pod):
+                    shares[node, group].append(portion(pod, self._nodes.get(node)))
+        for (node, group), portions in shares.items():
+            if sum(portions) > 1.0 + ROUNDING * len(portions):
+                self._report("device above 1.0", f"{group} of {node} is shared out to {sum(portions):g}")
+
+    def _claim_changed(self, change: Change[Object]) -> None:
+        """No device is allocated to two claims."""
+        users: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
+        for key, claim in self._claims.items():
+            allocation = (claim.get("status") or {}).get("allocation") or {}
+            for result in (allocation.get("devices") or {}).get("results") or ():
+                users[result["driver"], result["pool"], result["device"]].append("/".join(key))
+        for device, claims in users.items():
+            if len(claims) > 1:
+                self._report("device claimed twice", f"{'/'.join(device)} by {' and '.join(sorted(claims))}")
+
+
+# -------------------------------------------------------------------------------------------------------------- at rest
+Found = Iterable[tuple[str, str]]
+
+
+def at_rest(cluster: Cluster) -> Found:
+    """Everything that must hold once nothing happens any more: (check, text) of each violation."""
+    for check in (_gangs, _requests, _reservations, _labels, _config_maps, _claims, _statuses, _waiting):
+        yield from check(cluster)
+    for check in (_scaling, _installation):
+        yield from check(cluster)
+
+
+def _gangs(cluster: Cluster) -> Found:
+    """A gang is whole or not there at all, and so is each of its podsets."""
+    for group in cluster.groups:
+        spec = group["spec"]
+        members = cluster.members.get(title_of(group), [])
+        bound = [pod for pod in members if pod["spec"].get("nodeName")]
+        least = int(spec.get("minMember") or 1)
+        if 0 < len(bound) < least:
+            yield "gang in parts", f"{title_of(group)} runs with {len(bound)} of at least {least} pods"
+        parts = Counter((pod["metadata"].get("labels") or {}).get(names.SUBGROUP_LABEL, "") for pod in bound)
+        for part in spec.get("subGroups") or ():
+            needed = int(part.get("minMember") or 0)
+            if bound and parts[part["name"]] < needed:
+                yield (
+                    "gang in parts",
+                    f"{part['name']} of {title_of(group)} runs with {parts[part['name']]} of {needed}",
+                )
+
+
+def _requests(cluster: Cluster) -> Found:
+    """No BindRequest outlives its pod, or is still to be carried out."""
+    pods = {title_of(pod): pod for pod in cluster.pods}
+    for request in cluster.requests:
+        pod = pods.get(f"{request['metadata']['namespace']}/{request['spec'].get('podName')}")
+        phase = (request.get("status") or {}).get("phase")
+        if pod is None or phase not in ("Succeeded", "Failed"):
+            yield "BindRequest left over", f"{title_of(request)} ({phase or 'Pending'})"
+
+
+def _reservations(cluster: Cluster) -> Found:
+    """Every shared device is reserved by one pod on its node, and no other is."""
+    shared = {
+        (pod["spec"]["nodeName"], group): title_of(pod)
+        for pod in cluster.living
+        if pod["spec"].get("nodeName") and pod["metadata"]["namespace"] not in _ASIDE
+        for group in device_groups(pod)
+    }
+    reserved: dict[tuple[str, str], str] = {}
+    for pod in cluster.living:
+        if pod["metadata"]["namespace"] == names.RESERVATION_NAMESPACE:
+            at = (pod["spec"]["nodeName"], (pod["metadata"].get("labels") or {}).get(names.GPU_GROUP_LABEL, ""))
+            if at not in shared:
+                yield "reservation left over", f"{title_of(pod)} on {at[0]}"
+            if at in reserved:
+                yield "device reserved twice", f"{title_of(pod)} and {reserved[at]}"
+            reserved[at] = title_of(pod)
+    for at, pod_title in shared.items():
+        if at not in reserved:
+            yield "shared device without reservation", f"{pod_title} on {at[0]}"
+
+
+def _labels(cluster: Cluster) -> Found:
+    for pod in cluster.living:
+        if device_groups(pod) and not pod["spec"].get("nodeName"):
+            yield "label left over", f"{title_of(pod)} waits, and has the label of a device"
+
+
+def _config_maps(cluster: Cluster) -> Found:
+    """The binder's config maps belong to a pod that is bound."""
+    bound = {pod["metadata"]["uid"] for pod in cluster.pods if pod["spec"].get("nodeName")}
+    for config_map in cluster.config_maps:
+        owners = {
+            owner["uid"] for owner in config_map["metadata"].get("ownerReferences") or () if owner["kind"] == "Pod"
+        }
+        if owners and not owners & bound:
+            yield "config map left over", title_of(config_map)
+
+
+def _claims(cluster: Cluster) -> Found:
+    """Devices are allocated to, and reserved for, pods that are bound."""
+    bound = {pod["metadata"]["uid"] for pod in cluster.living if pod["spec"].get("nodeName")}
+    for claim in cluster.claims:
+        status = claim.get("status") or {}
+        users = {user["uid"] for user in status.get("reservedFor") or ()}
+        if users - bound or (status.get("allocation") and not users):
+            yield "claim left over", f"{title_of(claim)} is allocated, and no bound pod uses it"
+    wanting = {
+        (pod["metadata"]["namespace"], each["resourceClaimName"]): pod
+        for pod in cluster.living
+        if pod["spec"].get("nodeName")
+        for each in (pod.get("status") or {}).get("resourceClaimStatuses") or ()
+    }
+    reserved = {
+        (claim["metadata"]["namespace"], claim["metadata"]["name"]): {
+            user["uid"] for user in (claim.get("status") or {}).get("reservedFor") or ()
+        }
+        for claim in cluster.claims
+    }
+    for key, pod in wanting.items():
+        if key in reserved and pod["metadata"]["uid"] not in reserved[key]:
+            yield "claim not reserved", f"{title_of(pod)} is bound, and its claim {key[1]} is not reserved for it"
+
+
+def _statuses(cluster: Cluster) -> Found:
+    """The status of PodGroups and queues says what pods hold, counted anew."""
+    by_queue: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for group in cluster.groups:
+        held: Counter[str] = Counter()
+        for pod in cluster.members.get(title_of(group), []):
+            if pod["spec"].get("nodeName"):
+                held.update(_held(pod, cluster.nodes))
+        said = ((group.get("status") or {}).get("resourcesStatus") or {}).get("allocated") or {}
+        yield from _differences("PodGroup", title_of(group), said, held)
+        by_queue[group["spec"].get("queue", "")].update(held)
+    parents = {queue["metadata"]["name"]: queue["spec"].get("parentQueue") or "" for queue in cluster.queues}
+    totals: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for name in parents:
+        above = name
+        while above:
+            totals[above].update(by_queue[name])
+            above = parents.get(above, "")
+    for queue in cluster.queues:
+        name = queue["metadata"]["name"]
+        yield from _differences("Queue", name, (queue.get("status") or {}).get("allocated") or {}, totals[name])
+
+
+def _differences(kind: str, title: str, said: Mapping[str, object], held: Counter[str]) -> Found:
+    for resource in COUNTED:
+        stated = amount(str(said.get(resource, 0)))
+        if abs(stated - held[resource]) > ROUNDING * max(1.0, abs(held[resource])):
+            yield "stale status", f"{kind} {title} says {stated:g} {resource}, its pods hold {held[resource]:g}"
+
+
+def _waiting(cluster: Cluster) -> Found:
+    """No simple pod waits that fits on a node and whose queues have no limit: one pod, whole devices, no wishes."""
+    free: dict[str, float] = {}
+    for name, node in cluster.nodes.items():
+        if not (node.get("spec") or {}).get("unschedulable"):
+            free[name] = amount((node["status"].get("allocatable") or {}).get(names.NVIDIA_GPU, 0))
+    for pod in cluster.pods:
+        node = pod["spec"].get("nodeName")
+        if node in free and (pod.get("status") or {}).get("phase") not in _OVER:
+            free[node] -= _requested(pod, names.NVIDIA_GPU)
+    queues = {queue["metadata"]["name"]: queue for queue in cluster.queues}
+    for group in cluster.groups:
+        members = cluster.members.get(title_of(group), [])
+        waiting = [pod for pod in members if not pod["spec"].get("nodeName")]
+        if len(members) != 1 or not waiting or not _is_simple(group, waiting[0]) or _is_limited(group, queues):
+            continue
+        gpus = _requested(waiting[0], names.NVIDIA_GPU)
+        if gpus <= cluster.zone_gpus and any(gpus <= amount_free for amount_free in free.values()):
+            yield "waits although it fits", title_of(waiting[0])
+
+
+def _is_simple(group: Object, pod: Object) -> bool:
+    spec, notes = pod["spec"], pod["metadata"].get("annotations") or {}
+    special = (names.GPU_FRACTION, names.GPU_MEMORY)
+    least, parts = int(group["spec"].get("minMember") or 1), group["spec"].get("subGroups")
+    if names.SUBGROUP_LABEL in (pod["metadata"].get("labels") or {}):
+        return False  # its podset may not exist
+    whole = least == 1 and not parts and not any(key in notes for key in special)
+    plain = not any(spec.get(key) for key in ("volumes", "resourceClaims", "nodeSelector", "affinity"))
+    return whole and plain and not (group["spec"].get("topologyConstraint") or {}) and "numa" not in str(notes)
+
+
+def _is_limited(group: Object, queues: Mapping[str, Object]) -> bool:
+    """Whether a limit, or a missing queue, may hold the group back."""
+    name = group["spec"].get("queue", "")
+    fixed = group["spec"].get("priorityClassName") == "build"
+    while name:
+        queue = queues.get(name)
+        if queue is None:
+            return True
+        rows = (queue["spec"].get("resources") or {}).values()
+        if any(float(row.get("limit", 0)) >= 0 for row in rows):
+            return True
+        if fixed and any(float(row.get("quota", 0)) >= 0 for row in rows):
+            return True
+        name = queue["spec"].get("parentQueue") or ""
+    return group["spec"].get("queue") in {queue["spec"].get("parentQueue") for queue in queues.values()}
+
+
+def _scaling(cluster: Cluster) -> Found:
+    """A scaling pod stands for a pod that waits."""
+    waiting = {title_of(pod) for pod in cluster.living if not pod["spec"].get("nodeName")}
+    for pod in cluster.living:
+        notes = {**(pod["metadata"].get("annotations") or {}), **(pod["metadata"].get("labels") or {})}
+        about = f"{notes.get(names.SCALED_POD_NAMESPACE)}/{notes.get(names.SCALED_POD_NAME)}"
+        if pod["metadata"]["namespace"] == names.SCALING_NAMESPACE and about not in waiting:
+            yield "scaling pod left over", f"{title_of(pod)} for {about}"
+
+
+def _installation(cluster: Cluster) -> Found:
+    """Everything that the Config asks for is deployed, as it asks, and its status says so of its newest state."""
+    for config in cluster.configs:
+        found = {one["metadata"]["name"]: one["spec"] for one in cluster.deployments}
+        for name in sorted(DEPLOYED - found.keys()):
+            yield "not deployed", f"Deployment {name}"
+        for name in sorted(DEPLOYED & found.keys()):
+            if found[name].get("replicas") == REPLICAS_BY_USER:
+                yield "not restored", f"Deployment {name} has as many replicas as a user gave it"
+        rows = {row["type"]: row for row in (config.get("status") or {}).get("conditions") or ()}
+        done = rows.get("Reconciling") or {}
+        if (done.get("status"), done.get("observedGeneration")) != ("False", config["metadata"].get("generation")):
+            yield "stale status", f"Config {config['metadata']['name']} says Reconciling: {done.get('status')}"
+
+
+# ---------------------------------------------------------------------------------------------------------------- facts
+def lives(pod: Object) -> bool:
+    """Whether a pod is neither over nor about to leave."""
+    return (pod.get("status") or {}).get("phase") not in _OVER and "deletionTimestamp" not in pod["metadata"]
+
+
+def _is_open(request: Object) -> bool:
+    return (request.get("status") or {}).get("phase") != "Failed"
+
+
+def _uids(obj: Object, part: str) -> set[str]:
+    """Who owns an object (`metadata`), or has a claim reserved for it (`status`)."""
+    found = (obj.get(part) or {}).get("ownerReferences" if part == "metadata" else "reservedFor") or ()
+    return {each["uid"] for each in found}
+
+
+def title_of(obj: Object) -> str:
+    return f"{obj['metadata'].get('namespace', '')}/{obj['metadata']['name']}"
+
+
+def group_of(pod: Object) -> str:
+    """The title of a pod's PodGroup; empty where it has none."""
+    name = (pod["metadata"].get("annotations") or {}).get(names.POD_GROUP_ANNOTATION, "")
+    return f"{pod['metadata']['namespace']}/{name}" if name else ""
+
+
+def device_groups(pod: Object) -> set[str]:
+    """The names of the devices that a pod shares."""
+    labels = pod["metadata"].get("labels") or {}
+    return {value for key, value in labels.items() if key.startswith(names.GPU_GROUP_LABEL)}
+
+
+def portion(pod: Object, node: Object | None) -> float:
+    """Which part of a device a pod has."""
+    notes = pod["metadata"].get("annotations") or {}
+    if names.GPU_FRACTION in notes:
+        return float(notes[names.GPU_FRACTION])
+    memory = ((node or {"metadata": {}})["metadata"].get("labels") or {}).get(names.GPU_MEMORY_LABEL)
+    return float(notes[names.GPU_MEMORY]) / float(memory) if memory and names.GPU_MEMORY in notes else 0.0
+
+
+def _requested(pod: Object, resource: str) -> float:
+    rows = [(container.get("resources") or {}).get("requests") or {} for container in pod["spec"]["containers"]]
+    return float(sum(amount(row.get(resource, 0)) for row in rows))
+
+
+def _held(pod: Object, nodes: Mapping[str, Object]) -> dict[str, float]:
+    found = {resource: _requested(pod, resource) for resource in COUNTED}
+    devices = float((pod["metadata"].get("annotations") or {}).get(names.GPU_FRACTION_DEVICES, 1))
+    found[names.NVIDIA_GPU] += devices * portion(pod, nodes.get(pod["spec"]["nodeName"]))
+    return found

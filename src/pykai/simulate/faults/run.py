@@ -1,0 +1,311 @@
+"""One history with faults: the product among them, then at rest, then restarted; and what the checks found."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Protocol, cast
+
+from pykai.hollow.kubelet_settings import OnStart
+from pykai.kube.api import Api, Object, Patch, Selection
+from pykai.kube.errors import ApiError
+from pykai.kube.memory import Admission, MemoryApi
+from pykai.kube.memory.object_store import Entry
+from pykai.kube.resources import EVENT, LEASE, NODE_TOPOLOGY, POD
+from pykai.objects import names
+from pykai.simulate.cluster import BrokenError, Hooks, Product, Setting, Simulation
+from pykai.simulate.faults.api import FaultyApi
+from pykai.simulate.faults.invariants import RunningChecks, Violation, at_rest, look
+from pykai.simulate.faults.plan import Fault, FaultPlan
+from pykai.simulate.faults.users import LONGEST_ABSENCE, Users
+from pykai.simulate.faults.worlds import ALONE, APART, REPLICAS, World, world
+from pykai.simulate.history import Event
+from pykai.simulate.loop import SKEW, Skew
+from pykai.simulate.workloads import open_definition
+
+FAULTY_SECONDS, REST_SECONDS, QUIET_SECONDS, RESTARTED_SECONDS = 90.0, 400.0, 90.0, 70.0
+"""How long faults go on, how long the cluster then has to come to rest, how long it must be quiet for that, and
+how long a restart is watched."""
+END_SECONDS = FAULTY_SECONDS + LONGEST_ABSENCE + REST_SECONDS + QUIET_SECONDS + RESTARTED_SECONDS + 20.0
+RESTART_SECONDS = 1.0
+JUMPS = (("clock jumped", 0.02),)
+LARGEST_JUMP = 120.0
+_STEP = 10.0
+_UNCOUNTED = (LEASE.plural, EVENT.plural)
+"""What components write when nothing changes: elections go on, and events are about the past."""
+
+
+class Deployment(Product, Protocol):
+    """A product that can also be run as several processes."""
+
+    @property
+    def components(self) -> Sequence[str]:
+        """The names of the processes where every component is one."""
+        ...
+
+    @property
+    def beside(self) -> Sequence[str]:
+        """The components that are a process of their own also where the others are one."""
+        ...
+
+    async def run_process(self, name: str, api: Api, hooks: Hooks) -> None:
+        """Run one process until cancelled; `name` is one of `components`, or `all`."""
+        ...
+
+
+@dataclass
+class Outcome:
+    """What happened in a history."""
+
+    seed: int
+    title: str = ""
+    violations: list[Violation] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    pods: int = 0
+    fingerprint: str = ""
+    """Of every change of the API server: equal for equal histories."""
+
+    @property
+    def counts(self) -> Counter[str]:
+        return Counter(fault.kind for fault in self.faults)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What of a seed's history is played: faults at these points and these objects are left out."""
+
+    without_faults: frozenset[str] = frozenset()
+    without_work: frozenset[str] = frozenset()
+
+
+Deployed = Callable[[World], Deployment]
+"""Makes the product that a world wants."""
+
+
+def play(seed: int, deployed: Deployed, shape: Shape | None = None) -> Outcome:
+    """The history of a seed, or a part of it."""
+    chosen, left_out = world(seed), shape or Shape()
+    work = [arrival for arrival in chosen.work if arrival.source not in left_out.without_work]
+    product = FaultyProduct(deployed(chosen), chosen, seed, left_out.without_faults)
+    run = Simulation(product, [*chosen.cluster, *work], Setting(seed=seed))
+    outcome = Outcome(seed, chosen.title)
+    try:
+        history = run.play(END_SECONDS).history
+        outcome.events, outcome.pods = history.events, len(history.lives)
+    except BrokenError as error:
+        product.report("the product failed", str(error))
+    outcome.violations, outcome.fingerprint = product.violations, product.fingerprint
+    outcome.faults = product.plan.happened if product.plan else []
+    return outcome
+
+
+def warm_up(deployed: Deployed) -> None:
+    """Load and compile what histories share, so that processes that are forked afterwards need not."""
+    chosen = world(0)
+    product = FaultyProduct(deployed(chosen), chosen, 0)
+    Simulation(product, chosen.cluster, Setting()).refusals()
+
+
+class ChangeLog:
+    """Counts and fingerprints the changes of the API server."""
+
+    def __init__(self, server: MemoryApi) -> None:
+        self.count = 0
+        """Changes so far, of what does not change by itself."""
+        self.recent: deque[str] = deque(maxlen=5)
+        self._digest = blake2b(digest_size=8)
+        server.observe(self._changed)
+
+    @property
+    def fingerprint(self) -> str:
+        """Of every change so far."""
+        return self._digest.hexdigest()
+
+    def _changed(self, entry: Entry) -> None:
+        record = entry.after or entry.before
+        assert record is not None
+        self._digest.update(entry.after.raw if entry.after else b"gone " + record.uid.encode())
+        if entry.resource.plural not in _UNCOUNTED:
+            self.count += 1
+            verb = "changed" if entry.before and entry.after else "made" if entry.after else "deleted"
+            self.recent.append(f"{entry.resource.kind} {'/'.join(filter(None, record.key))} {verb}")
+
+
+class _Process:
+    """One process of the product: it runs until it is killed, and is then started again."""
+
+    def __init__(self, name: str, run: Callable[[FaultyApi], asyncio.Task[None]], api: Callable[[_Process], FaultyApi]):
+        self.name = name
+        self.skew = Skew()
+        self.writes: Counter[str] = Counter()
+        self._run = run
+        self._make_api = api
+        self._killed = asyncio.Event()
+        self._api: FaultyApi | None = None
+
+    def kill(self) -> None:
+        """End it at once; it sees nothing of it, and nothing it does afterwards counts."""
+        if self._api is not None:
+            self._api.dead = True
+        self._killed.set()
+
+    async def kept_running(self) -> None:
+        """Run it, and start it anew whenever it is killed or ends."""
+        SKEW.set(self.skew)
+        while True:
+            self._killed.clear()
+            self._api = self._make_api(self)
+            running = self._run(self._api)
+            killed = asyncio.create_task(self._killed.wait())
+            try:
+                await asyncio.wait([running, killed], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                self._api.dead = True
+                for task in (running, killed):
+                    task.cancel()
+                await asyncio.gather(running, killed, return_exceptions=True)
+                self.writes += self._api.writes
+            await asyncio.sleep(RESTART_SECONDS)
+
+    def written(self) -> Counter[str]:
+        """Writes so far, by kind of object."""
+        return self.writes + (self._api.writes if self._api else Counter())
+
+
+class FaultyProduct:
+    """A product among faults."""
+
+    def __init__(self, product: Deployment, chosen: World, seed: int, left_out: Collection[str] = ()) -> None:
+        self.violations: list[Violation] = []
+        self.plan: FaultPlan | None = None
+        self.fingerprint = ""
+        self._product = product
+        self._world = chosen
+        self._seed = seed
+        self._left_out = left_out
+
+    def admission(self, queues: Callable[[], Mapping[str, Object]], warn: Callable[[str], None]) -> Sequence[Admission]:
+        """See `cluster.Product`."""
+        return self._product.admission(queues, warn)
+
+    def definitions(self) -> Sequence[Object]:
+        """See `cluster.Product`."""
+        return [*self._product.definitions(), *([open_definition(NODE_TOPOLOGY)] if self._world.numa else [])]
+
+    def programs(self, api: Api) -> OnStart:
+        """See `cluster.Product`."""
+        return self._product.programs(api)
+
+    def faults(self) -> Sequence[str]:
+        """See `cluster.Product`."""
+        return self._product.faults()
+
+    def report(self, check: str, text: str) -> None:
+        """A violation was found; the same one counts once."""
+        at = self._time() if self.plan else 0.0
+        if not any((one.check, one.text) == (check, text) for one in self.violations):
+            self.violations.append(Violation(at, check, text))
+
+    def _time(self) -> float:
+        try:
+            return asyncio.get_running_loop().time()
+        except RuntimeError:
+            return END_SECONDS
+
+    async def run(self, api: Api, hooks: Hooks, ready: asyncio.Event) -> None:
+        """Run the product among faults, let it come to rest, and restart it; then idle until cancelled."""
+        server = cast(MemoryApi, api)
+        changes = ChangeLog(server)
+        self.plan = FaultPlan(self._seed, self._time, self._left_out)
+        processes = [self._process(name, identity, api, hooks) for name, identity in self._names()]
+        tasks = [asyncio.create_task(process.kept_running()) for process in processes]
+        tasks.append(asyncio.create_task(RunningChecks(api, self.report).run()))
+        tasks.append(asyncio.create_task(self._jumping_clocks(processes)))
+        if self._world.scaling:
+            tasks.append(asyncio.create_task(_scaled_up(api)))
+        users = asyncio.create_task(Users(server, self.plan, self._seed, FAULTY_SECONDS).run())
+        try:
+            await asyncio.sleep(FAULTY_SECONDS)
+            await users
+            self.plan.active = False
+            for process in processes:
+                process.skew.seconds = 0.0
+            if await self._comes_to_rest(changes):
+                await self._judged(server, changes, processes)
+            self.fingerprint = changes.fingerprint
+            ready.set()
+            await asyncio.Event().wait()
+        finally:
+            for task in (*tasks, users):
+                task.cancel()
+            await asyncio.gather(*tasks, users, return_exceptions=True)
+
+    def _names(self) -> list[tuple[str, str]]:
+        """Name and identity in elections (empty: none) of each process."""
+        names_ = self._product.components if self._world.layout == APART else ("all", *self._product.beside)
+        replicas = ("-a", "-b") if self._world.layout == REPLICAS else ("",)
+        return [(name, name + replica if replica else "") for name in names_ for replica in replicas]
+
+    def _process(self, name: str, identity: str, api: Api, hooks: Hooks) -> _Process:
+        assert self.plan is not None
+        plan, own = self.plan, Hooks(hooks.observe, hooks.past, identity)
+        return _Process(
+            identity or name,
+            lambda faulty: asyncio.create_task(self._product.run_process(name, faulty, own)),
+            lambda process: FaultyApi(api, plan, process.name, process.kill),
+        )
+
+    async def _jumping_clocks(self, processes: Sequence[_Process]) -> None:
+        """Set the wall clock of a process wrong now and then, and right again at the next jump."""
+        assert self.plan is not None
+        while self.plan.active:
+            await asyncio.sleep(_STEP / 2)
+            for process in processes:
+                if drawn := self.plan.draw(f"{process.name}: clock", JUMPS):
+                    process.skew.seconds = drawn[1].choice((0.0, drawn[1].uniform(-LARGEST_JUMP, LARGEST_JUMP)))
+
+    # ---------------------------------------------------------------------------------------------------------- rest
+    async def _comes_to_rest(self, changes: ChangeLog) -> bool:
+        """Wait until nothing but leases and events has changed for a while; a violation if that never comes."""
+        quiet_since, last = self._time(), changes.count
+        until = self._time() + REST_SECONDS
+        while self._time() - quiet_since < QUIET_SECONDS:
+            if self._time() > until:
+                self.report("no rest", f"objects still change after {REST_SECONDS:g} s: {changes.recent[-1]}")
+                return False
+            await asyncio.sleep(_STEP)
+            if (now := changes.count) != last:
+                quiet_since, last = self._time(), now
+        return True
+
+    async def _judged(self, server: MemoryApi, changes: ChangeLog, processes: Sequence[_Process]) -> None:
+        """Check the cluster at rest; then restart everything, which must change nothing."""
+        for check, text in at_rest(await look(server)):
+            self.report(check, text)
+        before = changes.count
+        changes.recent.clear()
+        for process in processes:
+            process.kill()
+        await asyncio.sleep(RESTARTED_SECONDS)
+        if changes.count != before:
+            self.report("a restart changed something", "; ".join(changes.recent))
+
+
+async def _scaled_up(api: Api) -> None:
+    """Stand in for autoscaler and default scheduler: every scaling pod has a new node after a while."""
+    while True:
+        await asyncio.sleep(_STEP)
+        for pod in (await api.list(POD, Object, Selection(namespace=names.SCALING_NAMESPACE))).items:
+            scheduled = {"type": names.POD_SCHEDULED, "status": "True"}
+            if (status := {"conditions": [scheduled]}) != {"conditions": pod["status"].get("conditions")}:
+                ref = POD.ref(pod["metadata"]["name"], names.SCALING_NAMESPACE).sub("status")
+                with suppress(ApiError):
+                    await api.patch(ref, Patch.merge({"status": status}))
+
+
+__all__ = ["ALONE", "Deployment", "FaultyProduct", "Outcome", "Shape", "play"]

@@ -1,0 +1,67 @@
+"""Shrinking: the shortest history of a seed that still has a violation, and its story.
+
+Faults and objects are left out in ever smaller parts as long as the same rule is still broken. A fault that is left out
+moves no other one (see `plan`), so most parts can go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from pykai.simulate.faults.run import Outcome, Shape
+from pykai.simulate.faults.worlds import world
+
+MOST_RUNS = 150
+_TOLD = ("Requested", "Scheduled", "Started", "Evicted", "Gone", "Finished", "Failed", "Deleted")
+Play = Callable[[Shape], Outcome]
+
+
+def shrunk(outcome: Outcome, again: Play, most_runs: int = MOST_RUNS) -> Outcome:
+    """A shorter history with a violation of the same rule; the one given if there is none."""
+    rule = outcome.violations[0].check
+    best, shape, runs = outcome, Shape(), 0
+
+    def still_fails(tried: Shape) -> bool:
+        nonlocal best, shape, runs
+        runs += 1
+        found = again(tried)
+        failing = any(violation.check == rule for violation in found.violations)
+        if failing:
+            best, shape = found, tried
+        return failing
+
+    work = sorted({arrival.source for arrival in world(outcome.seed).work})
+    for part in _parts(work, lambda: runs < most_runs):
+        still_fails(Shape(shape.without_faults, shape.without_work | frozenset(part)))
+    points = [fault.point for fault in best.faults]
+    for part in _parts(points, lambda: runs < most_runs):
+        if not shape.without_faults.issuperset(part):
+            still_fails(Shape(shape.without_faults | frozenset(part), shape.without_work))
+    return best
+
+
+def _parts(items: Sequence[str], goes_on: Callable[[], bool]) -> Iterator[Sequence[str]]:
+    """All of them, then halves, quarters and so on to single ones."""
+    size = len(items)
+    while size >= 1:
+        for start in range(0, len(items), size):
+            if not goes_on():
+                return
+            yield items[start : start + size]
+        size = size // 2
+
+
+def story(short: Outcome, whole: Outcome) -> str:
+    """What happened in a short history, line by line, to its violation."""
+    lines = [(fault.at, f"FAULT  {fault}") for fault in short.faults]
+    lines += [
+        (event.at, f"       {event.kind} {event.about} {event.message}".rstrip())
+        for event in short.events
+        if event.kind in _TOLD
+    ]
+    lines += [(violation.at, f"WRONG  {violation}") for violation in short.violations]
+    head = (
+        f"seed {short.seed} ({short.title}), shrunk from {len(whole.faults)} faults and {whole.pods} pods "
+        f"to {len(short.faults)} faults and {short.pods} pods:"
+    )
+    return "\n".join([head, *(f"{at:8.1f} s  {text}" for at, text in sorted(lines, key=lambda line: line[0]))])

@@ -1,0 +1,282 @@
+"""People and machines that change the cluster under the product: they delete and edit objects, nodes come and go.
+
+Deeds are planned before the history begins; each draws its object among those there are when its time comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from random import Random
+
+from pykai.kube.api import Deletion, Object, Patch, Resource, Selection
+from pykai.kube.errors import ApiError
+from pykai.kube.memory import MemoryApi
+from pykai.kube.resources import (
+    BIND_REQUEST,
+    CONFIG,
+    CONFIG_MAP,
+    DEPLOYMENT,
+    JOB,
+    NODE,
+    POD,
+    POD_GROUP,
+    QUEUE,
+    RESOURCE_CLAIM,
+)
+from pykai.objects import names
+from pykai.simulate.faults.invariants import BY_USER, REPLICAS_BY_USER
+from pykai.simulate.faults.plan import FaultPlan
+from pykai.simulate.faults.worlds import RACK_LABEL, RACKS
+
+FIRST_DEED, SHORTEST_PAUSE, LONGEST_PAUSE = 5.0, 3.0, 15.0
+LONGEST_ABSENCE = 30.0
+FORCED = Deletion(grace_seconds=0)
+LONGEST_OUTAGE = 20.0
+Deed = Callable[[MemoryApi, Random], Awaitable[str]]
+"""Does something and says to what; empty: there was nothing to do it to."""
+
+
+class Users:
+    """Carries the planned deeds out on the true server; `left_by` is when faults end."""
+
+    def __init__(self, api: MemoryApi, plan: FaultPlan, seed: int, left_by: float) -> None:
+        self._api = api
+        self._plan = plan
+        self._planned: list[tuple[float, str]] = []
+        draw, at = Random(f"{seed}/users"), FIRST_DEED
+        while at < left_by:
+            self._planned.append((at, draw.choice(sorted(DEEDS))))
+            at += draw.uniform(SHORTEST_PAUSE, LONGEST_PAUSE)
+
+    async def run(self) -> None:
+        """Do everything planned; returns when the last deed, and what it leads to, is done."""
+        begun: list[asyncio.Task[None]] = []
+        time = asyncio.get_running_loop().time
+        try:
+            for number, (at, kind) in enumerate(self._planned):
+                await asyncio.sleep(max(at - time(), 0.0))
+                begun.append(asyncio.create_task(self._do(kind, number)))
+            await asyncio.gather(*begun)
+        finally:
+            for task in begun:
+                task.cancel()
+
+    async def _do(self, kind: str, number: int) -> None:
+        point = f"deed {number}"
+        chance = self._plan.event(kind, point)
+        if chance is None:
+            return
+        if kind == RESTARTED and chance.random() < 0.5:
+            self._plan.out_until = asyncio.get_running_loop().time() + chance.uniform(0.5, LONGEST_OUTAGE)
+        with suppress(ApiError):
+            about = await DEEDS[kind](self._api, chance)
+            if about:
+                self._plan.note(kind, point)
+
+
+# --------------------------------------------------------------------------------------------------------- choosing
+async def _one(api: MemoryApi, chance: Random, resource: Resource, where: Callable[[Object], bool] = bool) -> Object:
+    """An object of a kind, drawn; empty where there is none."""
+    found = sorted((one for one in (await api.list(resource, Object)).items if where(one)), key=_key)
+    return chance.choice(found) if found else {}
+
+
+def _key(obj: Object) -> tuple[str, str]:
+    return obj["metadata"].get("namespace") or "", obj["metadata"]["name"]
+
+
+def _title(obj: Object) -> str:
+    return "/".join(filter(None, _key(obj)))
+
+
+def _is_ours(pod: Object) -> bool:
+    return pod["metadata"]["namespace"] not in (names.RESERVATION_NAMESPACE, names.SCALING_NAMESPACE)
+
+
+async def _patch(api: MemoryApi, resource: Resource, obj: Object, body: Object) -> str:
+    if not obj:
+        return ""
+    await api.patch(resource.ref(obj["metadata"]["name"], _key(obj)[0]), Patch.merge(body))
+    return _title(obj)
+
+
+def _deleting(resource: Resource, where: Callable[[Object], bool] = bool, how: Deletion | None = None) -> Deed:
+    async def deed(api: MemoryApi, chance: Random) -> str:
+        obj = await _one(api, chance, resource, where)
+        if obj:
+            await api.delete(resource.ref(obj["metadata"]["name"], _key(obj)[0]), how or Deletion())
+        return _title(obj) if obj else ""
+
+    return deed
+
+
+# ------------------------------------------------------------------------------------------------------------ deeds
+async def _edit_group(api: MemoryApi, chance: Random) -> str:
+    """Another queue, priority or minimum, or what the grouper wrote taken away."""
+    group = await _one(api, chance, POD_GROUP)
+    queues = sorted(one["metadata"]["name"] for one in (await api.list(QUEUE, Object)).items)
+    spec = chance.choice(
+        (
+            {"queue": chance.choice(queues) if queues else "department"},
+            {"priorityClassName": chance.choice(("train", "build"))},
+            {"minMember": chance.randint(1, 3)},
+        )
+    )
+    return await _patch(api, POD_GROUP, group, {"spec": spec})
+
+
+async def _edit_queue(api: MemoryApi, chance: Random) -> str:
+    queue = await _one(api, chance, QUEUE, lambda one: bool(one["spec"].get("parentQueue")))
+    share = {"quota": chance.choice((0, 1, 2, 4)), "limit": chance.choice((-1, -1, 2, 4))}
+    return await _patch(api, QUEUE, queue, {"spec": {"resources": {"gpu": share}}})
+
+
+async def _replace_queue(api: MemoryApi, chance: Random) -> str:
+    """Delete a team's queue and make it again."""
+    queue = await _one(api, chance, QUEUE, lambda one: bool(one["spec"].get("parentQueue")))
+    if not queue:
+        return ""
+    await api.delete(QUEUE.ref(queue["metadata"]["name"]))
+    try:
+        await asyncio.sleep(chance.uniform(0.5, LONGEST_ABSENCE))
+    finally:
+        await api.create(QUEUE, {"metadata": {"name": queue["metadata"]["name"]}, "spec": queue["spec"]})
+    return _title(queue)
+
+
+async def _edit_pod(api: MemoryApi, chance: Random) -> str:
+    """Take what the grouper or the binder wrote off a pod, or name another queue.
+
+    Not the label of a shared device: it is the only record of which one a pod has.
+    """
+    pod = await _one(api, chance, POD, _is_ours)
+    metadata = chance.choice(
+        (
+            {"annotations": {names.POD_GROUP_ANNOTATION: None}},
+            {"annotations": {names.RECEIVED_RESOURCE_TYPE: None}},
+            {"labels": {names.QUEUE_LABEL: chance.choice(("team-a", "team-b"))}},
+            {"labels": {"example.com/note": "seen"}},
+        )
+    )
+    return await _patch(api, POD, pod, {"metadata": metadata})
+
+
+async def _edit_request(api: MemoryApi, chance: Random) -> str:
+    """Report for the binder that a request has failed, or label it."""
+    request = await _one(api, chance, BIND_REQUEST)
+    if request and chance.random() < 0.5:
+        ref = BIND_REQUEST.ref(request["metadata"]["name"], _key(request)[0]).sub("status")
+        await api.patch(ref, Patch.merge({"status": {"phase": "Failed", "reason": BY_USER}}))
+        return _title(request)
+    return await _patch(api, BIND_REQUEST, request, {"metadata": {"labels": {"example.com/note": "seen"}}})
+
+
+async def _edit_config_map(api: MemoryApi, chance: Random) -> str:
+    """Overwrite what a component wrote, or take its owner off."""
+    found = await _one(api, chance, CONFIG_MAP)
+    change = chance.choice(({"data": {"edited": "yes"}}, {"metadata": {"labels": {"example.com/note": "seen"}}}))
+    return await _patch(api, CONFIG_MAP, found, change)
+
+
+async def _edit_node(api: MemoryApi, chance: Random) -> str:
+    """Move a node to another rack."""
+    return await _patch(
+        api, NODE, await _one(api, chance, NODE), {"metadata": {"labels": {RACK_LABEL: chance.choice(RACKS)}}}
+    )
+
+
+async def _edit_installation(api: MemoryApi, chance: Random) -> str:
+    """Change what the operator deployed, or what it is asked to deploy."""
+    config = await _one(api, chance, CONFIG)
+    if not config or chance.random() < 0.5:
+        deployment = await _one(api, chance, DEPLOYMENT)
+        return await _patch(api, DEPLOYMENT, deployment, {"spec": {"replicas": REPLICAS_BY_USER}})
+    return await _patch(api, CONFIG, config, {"spec": {"global": {"replicaCount": chance.randint(1, 2)}}})
+
+
+async def _replace_config(api: MemoryApi, chance: Random) -> str:
+    """Delete the Config, which undeploys everything, and make it again."""
+    config = await _one(api, chance, CONFIG)
+    if not config:
+        return ""
+    await api.delete(CONFIG.ref(config["metadata"]["name"]))
+    try:
+        await asyncio.sleep(chance.uniform(0.5, LONGEST_ABSENCE))
+    finally:
+        await api.create(CONFIG, {"metadata": {"name": config["metadata"]["name"]}, "spec": config["spec"]})
+    return _title(config)
+
+
+async def _resize_job(api: MemoryApi, chance: Random) -> str:
+    return await _patch(api, JOB, await _one(api, chance, JOB), {"spec": {"parallelism": chance.randint(1, 3)}})
+
+
+async def _cordon(api: MemoryApi, chance: Random) -> str:
+    node = await _one(api, chance, NODE)
+    await _patch(api, NODE, node, {"spec": {"unschedulable": True}})
+    try:
+        await asyncio.sleep(chance.uniform(1.0, LONGEST_ABSENCE))
+    finally:
+        await _patch(api, NODE, node, {"spec": {"unschedulable": None}})
+    return _title(node)
+
+
+async def _lose_node(api: MemoryApi, chance: Random) -> str:
+    """Take a node away with its pods, as the garbage collector of pods does, and bring it back later."""
+    node = await _one(api, chance, NODE)
+    if not node or len((await api.list(NODE, Object)).items) < 2:
+        return ""
+    name: str = node["metadata"]["name"]
+    kept = {key: value for key, value in node["metadata"].items() if key in ("name", "labels", "annotations")}
+    await api.delete(NODE.ref(name))
+    try:
+        await _collect(api, name)
+        await asyncio.sleep(chance.uniform(2.0, LONGEST_ABSENCE))
+        await _collect(api, name)
+    finally:
+        await api.create(NODE, {"metadata": kept, "spec": node.get("spec") or {}, "status": node["status"]})
+    return name
+
+
+async def _collect(api: MemoryApi, node: str) -> None:
+    """Delete the pods of a node that is gone."""
+    for pod in (await api.list(POD, Object, Selection(fields=f"spec.nodeName={node}"))).items:
+        with suppress(ApiError):
+            await api.delete(POD.ref(pod["metadata"]["name"], pod["metadata"]["namespace"]), FORCED)
+
+
+async def _restart_server(api: MemoryApi, chance: Random) -> str:
+    if chance.random() < 0.7:
+        api.compact()
+    api.disconnect()
+    return "the API server"
+
+
+RESTARTED = "server restarted"
+"""In half of the cases it answers no component for a while; kubelets and users go on."""
+DEEDS: dict[str, Deed] = {
+    "pod deleted": _deleting(POD, _is_ours),
+    "pod deleted by force": _deleting(POD, _is_ours, FORCED),
+    "pod edited": _edit_pod,
+    "PodGroup deleted": _deleting(POD_GROUP),
+    "PodGroup edited": _edit_group,
+    "queue edited": _edit_queue,
+    "queue deleted and made again": _replace_queue,
+    "BindRequest deleted": _deleting(BIND_REQUEST),
+    "BindRequest edited": _edit_request,
+    "reservation pod deleted": _deleting(POD, lambda pod: pod["metadata"]["namespace"] == names.RESERVATION_NAMESPACE),
+    "config map deleted": _deleting(CONFIG_MAP),
+    "config map edited": _edit_config_map,
+    "ResourceClaim deleted": _deleting(RESOURCE_CLAIM),
+    "job resized": _resize_job,
+    "job deleted": _deleting(JOB),
+    "node cordoned": _cordon,
+    "node lost": _lose_node,
+    "node moved to another rack": _edit_node,
+    "Deployment deleted": _deleting(DEPLOYMENT),
+    "Config deleted and made again": _replace_config,
+    "Config or Deployment edited": _edit_installation,
+    RESTARTED: _restart_server,
+}

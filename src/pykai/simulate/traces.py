@@ -1,0 +1,136 @@
+"""A day of jobs as published for a real cluster, made anew by a seed.
+
+The published figures are those of Helios, four clusters of SenseTime with 802 nodes and 6,416 GPUs (Hu et al.,
+"Characterization and Prediction of Deep Learning Workloads in Large-Scale GPU Datacenters", SC '21): 1,580,464 GPU jobs
+in six months, 3.72 GPUs and 6,652 s each on average, a median of 206 s; more than half of the jobs have one GPU and use
+3 to 12 % of the GPU time. Sizes and a lognormal run time that grows with the size reproduce them, with 81 % of the GPUs
+busy; the paper has 65 to 90 %. Job count and period were checked against the page of the trace; the other figures are
+quoted from the paper without a second look.
+
+Assumed, because the paper has it in plots only: the curve of the hours, and queues with other parts of the demand than
+of the GPUs. Most of the GPU time is of jobs that run for longer than a day, so a day begins with the jobs that run when
+it does, as often and with as much left as in a cluster that has always worked like this.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pykai.simulate import generate
+from pykai.simulate.manifests import Manifest, Object
+
+NAME = "helios"
+DAY = 86_400.0
+JOBS_PER_GPU = 1_580_464 / 183 / 6_416
+"""Jobs that arrive for each GPU in a day; April to September has 183 days."""
+SIZES = ((1, 0.5775), (2, 0.11), (4, 0.12), (8, 0.145), (16, 0.03), (32, 0.01), (64, 0.0075))
+"""GPUs of a job and the part of the jobs that have so many."""
+MEDIAN_SECONDS, SPREAD, GROWTH = 145.0, 2.59, 0.5
+"""Run time: the median of one-GPU jobs, sigma of the logarithm, and the power of the size by which it grows."""
+LONGEST_SECONDS = 50 * DAY
+SWING, BUSIEST_HOUR = 0.4, 15
+GPUS_PER_NODE = 8
+TRAIN = "train"
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """A queue: its part of the GPUs and its part of the jobs."""
+
+    name: str
+    quota: float
+    demand: float
+
+
+TENANTS = (
+    Tenant("vc-1", 0.24, 0.16),
+    Tenant("vc-2", 0.20, 0.30),
+    Tenant("vc-3", 0.16, 0.10),
+    Tenant("vc-4", 0.12, 0.18),
+    Tenant("vc-5", 0.10, 0.06),
+    Tenant("vc-6", 0.08, 0.12),
+    Tenant("vc-7", 0.06, 0.03),
+    Tenant("vc-8", 0.04, 0.05),
+)
+
+
+@dataclass(frozen=True)
+class TraceJob:
+    """One job: when it arrives and how long it runs, in seconds."""
+
+    name: str
+    queue: str
+    gpus: int
+    arrives: float
+    runs: float
+
+
+def quotas(gpus: int) -> dict[str, int]:
+    """The GPUs that each queue owns."""
+    return {tenant.name: round(tenant.quota * gpus) for tenant in TENANTS}
+
+
+def day(gpus: int, seed: int) -> list[TraceJob]:
+    """The jobs of a day on a cluster with so many GPUs, in order of arrival; those that run already arrive at 0."""
+    draw = random.Random(f"{seed}/{NAME}")
+    stories = [*_running(gpus, draw), *_arriving(gpus, draw)]
+    names, parts = [tenant.name for tenant in TENANTS], [tenant.demand for tenant in TENANTS]
+    queues = draw.choices(names, parts, k=len(stories))
+    return [
+        TraceJob(f"job-{number:06d}", queue, size, round(arrives, 1), max(round(runs), 1))
+        for number, (queue, (size, arrives, runs)) in enumerate(zip(queues, stories, strict=True))
+    ]
+
+
+def _running(gpus: int, draw: random.Random) -> Iterator[tuple[int, float, float]]:
+    """(size, 0, seconds left) of jobs that run at midnight: there are as many as arrive while one runs (Little's law).
+
+    A long job is seen with a probability in proportion to its length, which moves a lognormal by sigma squared, and at
+    a random moment of it.
+    """
+    for size, part in _fitting(gpus):
+        mean = math.exp(_mu(size) + SPREAD**2 / 2)
+        for _ in range(_rounded(gpus * JOBS_PER_GPU / DAY * part * mean, draw)):
+            length = min(draw.lognormvariate(_mu(size) + SPREAD**2, SPREAD), LONGEST_SECONDS)
+            yield size, 0.0, length * draw.random()
+
+
+def _arriving(gpus: int, draw: random.Random) -> Iterator[tuple[int, float, float]]:
+    """(size, arrival, run time) of the jobs that come during the day."""
+    sizes, parts = zip(*_fitting(gpus), strict=True)
+    clock, most = 0.0, gpus * JOBS_PER_GPU / DAY * (1 + SWING)
+    while (clock := clock + draw.expovariate(most)) < DAY:
+        swing = SWING * math.cos(2 * math.pi * (clock / 3600 - BUSIEST_HOUR) / 24)
+        if draw.random() * (1 + SWING) < 1 + swing:
+            size = draw.choices(sizes, parts)[0]
+            yield size, clock, min(draw.lognormvariate(_mu(size), SPREAD), LONGEST_SECONDS)
+
+
+def _fitting(gpus: int) -> list[tuple[int, float]]:
+    return [(size, part) for size, part in SIZES if size <= max(gpus, 1)]
+
+
+def _mu(size: int) -> float:
+    return math.log(MEDIAN_SECONDS) + GROWTH * math.log(size)
+
+
+def _rounded(amount: float, draw: random.Random) -> int:
+    """Up or down by chance, so that small amounts are right on average."""
+    return int(amount) + (draw.random() < amount % 1)
+
+
+def manifests(jobs: Sequence[TraceJob], owned: Mapping[str, int]) -> list[Manifest]:
+    """Jobs, and queues with the GPUs they own; a job of more GPUs than a node has is a gang of whole nodes."""
+    queues = [generate.queue("cluster", "", sum(owned.values()))]
+    queues += [generate.queue(name, "cluster", quota) for name, quota in owned.items()]
+    objects = [*queues, *(_job(job) for job in jobs)]
+    return [generate.manifest("--trace", number, obj) for number, obj in enumerate(objects)]
+
+
+def _job(job: TraceJob) -> Object:
+    pods = max(job.gpus // GPUS_PER_NODE, 1)
+    shape = generate.Shape(1, pods, job.gpus // pods, None, job.gpus)
+    return generate.job(job.name, shape, (job.queue, TRAIN), (job.arrives, job.runs))
