@@ -17,7 +17,6 @@ from pykai.objects.pod_resize import pod_requests
 from pykai.objects.units import QuantityError, milli, parse_quantity
 
 _MEGABYTE = 10**6
-UNLIMITED = -1.0
 
 
 @dataclass(frozen=True)

@@ -109,11 +109,6 @@ class PodCounts:
         """Nodes in whose domain some are present."""
         return (self.present > 0)[self.domains]
 
-    @property
-    def nodes_leaving(self) -> Mask:
-        """Nodes from whose domain some are leaving."""
-        return (self.leaving > 0)[self.domains]
-
     def _count(self, nodes: Rows, size: int) -> Rows:
         counts = np.bincount(self.domains[nodes[nodes != NOWHERE]], minlength=size)
         counts[0] = 0

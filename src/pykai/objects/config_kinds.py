@@ -19,7 +19,7 @@ Object = dict[str, Any]
 Labels = dict[str, str]
 
 
-class Part(Struct, rename="camel", frozen=True):
+class ConfigPart(Struct, rename="camel", frozen=True):
     """What every part of a spec shares: immutable, camelCase on the wire."""
 
 
@@ -27,7 +27,7 @@ def _port(default: int) -> dict[str, Any]:
     return {"minimum": 1, "maximum": 65535, "default": default}
 
 
-class Image(Part):
+class ImageSpec(ConfigPart):
     """The container image, as repository/name:tag."""
 
     name: Annotated[str, Doc("The name of the image.", default="{image}")]
@@ -38,21 +38,21 @@ class Image(Part):
     tag: Annotated[str, Doc("The tag; the operator's own if absent.")] = ""
 
 
-class ClientLimits(Part):
+class ClientLimits(ConfigPart):
     """Requests to the API server per second and at once; None: not said."""
 
     qps: Annotated[int | None, Doc("Requests per second.", minimum=0)] = None
     burst: Annotated[int | None, Doc("Requests at once.", minimum=0)] = None
 
 
-class Budget(Part):
+class DisruptionBudgetSpec(ConfigPart):
     """How many of its pods may be taken down at a time; only with more than one replica."""
 
     enabled: Annotated[bool, Doc("Whether there is a budget.", default=False)]
     max_unavailable: Annotated[IntOrString, Doc("How many pods, or which part of them, may be missing.", default=1)]
 
 
-class Resources(Part):
+class ResourcesSpec(ConfigPart):
     """Resource requests and limits of the container."""
 
     requests: Annotated[Amounts, Doc("Resource requests.")]
@@ -60,24 +60,24 @@ class Resources(Part):
     claims: Annotated[list[Object], Doc("Resource claims it uses.")]
 
 
-class Service(Part):
+class ServiceSpec(ConfigPart):
     """How the component is deployed."""
 
-    image: Annotated[Image, Doc()]
-    pod_disruption_budget: Annotated[Budget, Doc()]
+    image: Annotated[ImageSpec, Doc()]
+    pod_disruption_budget: Annotated[DisruptionBudgetSpec, Doc()]
     k8s_client_config: Annotated[ClientLimits, Doc("Limits of its requests to the API server; 20 and 100 if absent.")]
-    resources: Annotated[Object, Doc("Resource requests and limits of the container.", shape=Resources)]
+    resources: Annotated[Object, Doc("Resource requests and limits of the container.", shape=ResourcesSpec)]
     enabled: Annotated[bool | None, Doc("Whether the component is deployed.", default=True)] = None
     affinity: Annotated[Object, Doc("Where its pods run (Affinity); goes before the global one.")] = {}
 
 
-class OptionalService(Service):
+class OptionalService(ServiceSpec):
     """How the component is deployed."""
 
     enabled: Annotated[bool | None, Doc("Whether the component is deployed.")] = None
 
 
-class Autoscaler(Part):
+class Autoscaler(ConfigPart):
     """Vertical autoscaling."""
 
     enabled: Annotated[bool, Doc("Whether there is an autoscaler.", default=False)]
@@ -89,7 +89,7 @@ Vpa = Annotated[Autoscaler, Doc()]
 Replicas = Annotated[int | None, Doc("How many copies run; global.replicaCount if absent.", minimum=0)]
 
 
-class Global(Part):
+class Global(ConfigPart):
     """Settings of all components."""
 
     vpa: Vpa
@@ -131,7 +131,7 @@ class Global(Part):
     ] = False
 
 
-class Port(Part):
+class PortSpec(ConfigPart):
     """A port of a Service and the container's port behind it."""
 
     port: int
@@ -139,7 +139,7 @@ class Port(Part):
     name: str = ""
 
 
-class MetricsPort(Port):
+class MetricsPort(PortSpec):
     """The port of its metrics."""
 
     port: Annotated[int, Doc("The port of the service.", **_port(8080))]
@@ -147,7 +147,7 @@ class MetricsPort(Port):
     name: Annotated[str, Doc("The name of the port.", default="metrics")] = ""
 
 
-class WebhookPort(Port):
+class WebhookPort(PortSpec):
     """The port of the webhook."""
 
     port: Annotated[int, Doc("The port of the service.", **_port(443))]
@@ -155,7 +155,7 @@ class WebhookPort(Port):
     name: Annotated[str, Doc("The name of the port.", default="webhook")] = ""
 
 
-class PodGrouperArgs(Part):
+class PodGrouperArgs(ConfigPart):
     """How it groups."""
 
     generic_karta_fallback: Annotated[
@@ -173,10 +173,10 @@ class PodGrouperArgs(Part):
     default_priorities_config_map_namespace: Annotated[str, Doc("The namespace of that ConfigMap.")] = ""
 
 
-class PodGrouper(Part):
+class PodGrouperSpec(ConfigPart):
     """The pod grouper, which finds the pods of a gang."""
 
-    service: Annotated[Service, Doc(words={"image": "podgrouper"})]
+    service: Annotated[ServiceSpec, Doc(words={"image": "podgrouper"})]
     args: Annotated[PodGrouperArgs, Doc()]
     vpa: Vpa
     k8s_client_config: Annotated[ClientLimits, Doc("Limits of its requests to the API server.")]
@@ -184,14 +184,14 @@ class PodGrouper(Part):
     max_concurrent_reconciles: Annotated[int | None, Doc("How many pods it handles at a time.", minimum=1)] = None
 
 
-class Reservation(Part):
+class ReservationSpec(ConfigPart):
     """The pods that reserve the GPUs which are shared."""
 
-    image: Annotated[Image, Doc(words={"image": "resource-reservation"})]
+    image: Annotated[ImageSpec, Doc(words={"image": "resource-reservation"})]
     namespace: Annotated[str, Doc("Where the reservation pods run.", default=names.RESERVATION_NAMESPACE)]
     service_account_name: Annotated[str, Doc("Their service account.", default=names.RESERVATION_APP)]
     app_label: Annotated[str, Doc("Their `app` label.", default=names.RESERVATION_APP)]
-    pod_resources: Annotated[Object, Doc("Resource requests and limits of the container.", shape=Resources)]
+    pod_resources: Annotated[Object, Doc("Resource requests and limits of the container.", shape=ResourcesSpec)]
     runtime_class_name: Annotated[
         str | None, Doc("Their runtime class; nvidia if absent, an empty string means none.")
     ] = None
@@ -204,7 +204,7 @@ class Reservation(Part):
     ] = {}
 
 
-class ActionOverride(Part):
+class ActionOverride(ConfigPart):
     """What to change about one action."""
 
     enabled: Annotated[bool | None, Doc("Whether it runs; absent leaves it as it is.")] = None
@@ -217,11 +217,11 @@ class Override(ActionOverride):
     arguments: Annotated[Labels | None, Doc("Its arguments; they replace all default ones.")] = None
 
 
-class Binder(Part):
+class BinderSpec(ConfigPart):
     """The binder, which carries out the scheduler's decisions."""
 
-    service: Annotated[Service, Doc(words={"image": "binder"})]
-    resource_reservation: Annotated[Reservation, Doc()]
+    service: Annotated[ServiceSpec, Doc(words={"image": "binder"})]
+    resource_reservation: Annotated[ReservationSpec, Doc()]
     vpa: Vpa
     probe_port: Annotated[int, Doc("The port of its health checks.", **_port(8081))]
     metrics_port: Annotated[int, Doc("The port of its metrics.", **_port(8080))]
@@ -238,7 +238,7 @@ class Binder(Part):
     ] = None
 
 
-class WebhookPorts(Part):
+class WebhookPorts(ConfigPart):
     """Its ports."""
 
     port: Annotated[int, Doc("The port of the service.", **_port(443))]
@@ -247,7 +247,7 @@ class WebhookPorts(Part):
     metrics_port: Annotated[int, Doc("The port of its metrics.", **_port(8080))]
 
 
-class InPlacePodResize(Part):
+class InPlacePodResize(ConfigPart):
     """Checks of resizes of running pods."""
 
     validate_quota: Annotated[
@@ -263,10 +263,10 @@ class InPlacePodResize(Part):
     ]
 
 
-class Admission(Part):
+class AdmissionSpec(ConfigPart):
     """The admission webhook, which completes and checks pods."""
 
-    service: Annotated[Service, Doc(words={"image": "admission"})]
+    service: Annotated[ServiceSpec, Doc(words={"image": "admission"})]
     webhook: Annotated[WebhookPorts, Doc()]
     vpa: Vpa
     gpu_sharing: Annotated[
@@ -296,7 +296,7 @@ class Admission(Part):
     ] = None
 
 
-class MetricsService(Part):
+class MetricsService(ConfigPart):
     """The service of its metrics."""
 
     type: Annotated[str, Doc("The type of the service.", default="ClusterIP")]
@@ -304,17 +304,17 @@ class MetricsService(Part):
     target_port: Annotated[int, Doc("The port of the container.", **_port(8080))]
 
 
-class Scheduler(Part):
+class SchedulerSpec(ConfigPart):
     """The schedulers; what each shard may set is in SchedulingShard."""
 
-    service: Annotated[Service, Doc(words={"image": "scheduler"})]
+    service: Annotated[ServiceSpec, Doc(words={"image": "scheduler"})]
     scheduler_service: Annotated[MetricsService, Doc()]
     vpa: Vpa
     replicas: Replicas = None
     gogc: ClassVar[Annotated[int, Doc("Accepted for compatibility; without effect here.", name="GOGC", default=400)]]
 
 
-class Validation(Part):
+class Validation(ConfigPart):
     """Checks of objects when they are written."""
 
     enable_validation: Annotated[bool, Doc("Whether objects are checked.", default=True)]
@@ -323,17 +323,17 @@ class Validation(Part):
     ]
 
 
-class QueuePorts(Part):
+class QueuePorts(ConfigPart):
     """Its ports."""
 
     metrics: Annotated[MetricsPort, Doc()]
     webhook: Annotated[WebhookPort, Doc()]
 
 
-class QueueController(Part):
+class QueueControllerSpec(ConfigPart):
     """The queue controller, which writes what queues use."""
 
-    service: Annotated[Service, Doc(words={"image": "queuecontroller"})]
+    service: Annotated[ServiceSpec, Doc(words={"image": "queuecontroller"})]
     controller_service: Annotated[QueuePorts, Doc()]
     webhooks: Annotated[Validation, Doc(words={"prefix": "kai-queue-validation-"})]
     vpa: Vpa
@@ -354,16 +354,16 @@ class QueueController(Part):
     replicas: Replicas = None
 
 
-class PodGroupPorts(Part):
+class PodGroupPorts(ConfigPart):
     """Its ports."""
 
     webhook: Annotated[WebhookPort, Doc()]
 
 
-class PodGroupController(Part):
+class PodGroupControllerSpec(ConfigPart):
     """The pod group controller, which writes what pod groups use."""
 
-    service: Annotated[Service, Doc(words={"image": "podgroupcontroller"})]
+    service: Annotated[ServiceSpec, Doc(words={"image": "podgroupcontroller"})]
     controller_service: Annotated[PodGroupPorts, Doc()]
     webhooks: Annotated[Validation, Doc(words={"prefix": "kai-podgroup-validation-"})]
     vpa: Vpa
@@ -371,10 +371,10 @@ class PodGroupController(Part):
     max_concurrent_reconciles: Annotated[int | None, Doc("How many pod groups it handles at a time.", minimum=1)] = None
 
 
-class ScalingArgs(Part):
+class ScalingArgs(ConfigPart):
     """How it works."""
 
-    scaling_pod_image: Annotated[Image, Doc(words={"image": "scalingpod"})]
+    scaling_pod_image: Annotated[ImageSpec, Doc(words={"image": "scalingpod"})]
     node_scale_namespace: Annotated[str, Doc("Where its scaling pods run.", default=names.SCALING_NAMESPACE)]
     node_scale_service_account: Annotated[str, Doc("Their service account.", default=names.SCALING_NAMESPACE)]
     gpu_memory_to_fraction_ratio: Annotated[
@@ -382,10 +382,10 @@ class ScalingArgs(Part):
     ] = None
 
 
-class NodeScaleAdjuster(Part):
+class NodeScaleAdjusterSpec(ConfigPart):
     """The node scale adjuster, which makes a cluster autoscaler see pods that wait for a part of a GPU."""
 
-    service: Annotated[Service, Doc(words={"image": "nodescaleadjuster"})]
+    service: Annotated[ServiceSpec, Doc(words={"image": "nodescaleadjuster"})]
     args: Annotated[ScalingArgs, Doc()]
     vpa: Vpa
 
@@ -395,7 +395,7 @@ class NodeScaleAdjuster(Part):
         return None
 
 
-class Monitors(Part):
+class Monitors(ConfigPart):
     """How metrics are collected."""
 
     enabled: Annotated[bool, Doc("Whether there are service monitors.", default=True)]
@@ -406,7 +406,7 @@ class Monitors(Part):
     ]
 
 
-class HealthProbe(Part):
+class HealthProbe(ConfigPart):
     """Seconds between two looks, seconds to wait for an answer, and how often to try again."""
 
     interval: Annotated[int, Doc("Seconds between two looks.", minimum=1, default=30)]
@@ -414,7 +414,7 @@ class HealthProbe(Part):
     max_retries: Annotated[int, Doc("Tries before it counts as lost.", minimum=0, default=5)]
 
 
-class Prometheus(Part):
+class PrometheusSpec(ConfigPart):
     """The database of past use, for fair shares over time."""
 
     enabled: Annotated[bool, Doc("Whether one is deployed or used.", default=False)]
@@ -433,7 +433,7 @@ class Prometheus(Part):
     storage_size: Annotated[Quantity, Doc("The size of that volume; 50Gi if absent.")] = "50Gi"
 
 
-class NumaExporter(Part):
+class NumaExporter(ConfigPart):
     """The exporter of the NUMA zones that pods run on."""
 
     service: Annotated[OptionalService, Doc(words={"image": "numa-placement-exporter"})]
@@ -448,23 +448,23 @@ class NumaExporter(Part):
     sysfs_host_path: Annotated[str, Doc("The folder of the node's sysfs.")] = "/sys"
 
 
-class Config(Part):
+class Config(ConfigPart):
     """The spec of `kai-config`; `shared` is its part `global`."""
 
     namespace: Annotated[str, Doc("Where the components run.", default=names.SYSTEM_NAMESPACE)]
-    pod_grouper: Annotated[PodGrouper, Doc()]
-    binder: Annotated[Binder, Doc()]
-    admission: Annotated[Admission, Doc()]
-    scheduler: Annotated[Scheduler, Doc()]
-    queue_controller: Annotated[QueueController, Doc()]
-    pod_group_controller: Annotated[PodGroupController, Doc()]
-    node_scale_adjuster: Annotated[NodeScaleAdjuster, Doc()]
-    prometheus: Annotated[Prometheus, Doc()]
+    pod_grouper: Annotated[PodGrouperSpec, Doc()]
+    binder: Annotated[BinderSpec, Doc()]
+    admission: Annotated[AdmissionSpec, Doc()]
+    scheduler: Annotated[SchedulerSpec, Doc()]
+    queue_controller: Annotated[QueueControllerSpec, Doc()]
+    pod_group_controller: Annotated[PodGroupControllerSpec, Doc()]
+    node_scale_adjuster: Annotated[NodeScaleAdjusterSpec, Doc()]
+    prometheus: Annotated[PrometheusSpec, Doc()]
     numa_placement_exporter: Annotated[NumaExporter, Doc()]
     shared: Annotated[Global, Doc()] = field(name="global")
 
 
-class StandardCondition(Part):
+class StandardCondition(ConfigPart):
     """One condition."""
 
     type: Annotated[str, Doc("The type of the condition.", required=True, maxLength=316)]
@@ -477,7 +477,7 @@ class StandardCondition(Part):
     ] = 0
 
 
-class OperatorStatus(Part):
+class OperatorStatus(ConfigPart):
     """The status written by the operator."""
 
     conditions: Annotated[list[StandardCondition], keyed_by_type("Whether the {what} is deployed and works.")] = []

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 from pykai.objects import config_kinds, custom_resources, shard_kinds
-from pykai.objects.schema import AGE, Column, Definition, struct_schema
+from pykai.objects.schema import AGE, Definition, PrinterColumn, struct_schema
 
 _GPUS: Final = ".status.{}['nvidia\\.com/gpu']"
 _READY: Final = (
-    Column("Ready", '.status.conditions[?(@.type=="Ready")].status', doc="Whether everything runs as asked for."),
+    PrinterColumn(
+        "Ready", '.status.conditions[?(@.type=="Ready")].status', doc="Whether everything runs as configured."
+    ),
     AGE,
 )
 
@@ -24,15 +26,15 @@ QUEUE: Final = Definition(
     spec=struct_schema(custom_resources.QueueSpec),
     status=struct_schema(custom_resources.QueueStatus),
     columns=(
-        Column("Priority", ".spec.priority"),
-        Column("Parent", ".spec.parentQueue"),
-        Column("Children", ".status.childQueues"),
-        Column("DisplayName", ".spec.displayName"),
-        Column("GPU-Quota", ".spec.resources.gpu.quota", "number", "The guaranteed GPUs; -1 is unlimited."),
-        Column("GPU-Limit", ".spec.resources.gpu.limit", "number", "The most GPUs at a time; -1 is unlimited."),
-        Column("GPU-Allocated", _GPUS.format("allocated"), doc="The GPUs that workloads hold, parts included."),
-        Column("GPU-Fair-Share", _GPUS.format("fairShare"), doc="The GPUs that the queue may hold, as things are."),
-        Column("GPU-Requested", _GPUS.format("requested"), doc="The GPUs that workloads ask for."),
+        PrinterColumn("Priority", ".spec.priority"),
+        PrinterColumn("Parent", ".spec.parentQueue"),
+        PrinterColumn("Children", ".status.childQueues"),
+        PrinterColumn("DisplayName", ".spec.displayName"),
+        PrinterColumn("GPU-Quota", ".spec.resources.gpu.quota", "number", "The guaranteed GPUs; -1 is unlimited."),
+        PrinterColumn("GPU-Limit", ".spec.resources.gpu.limit", "number", "The most GPUs at a time; -1 is unlimited."),
+        PrinterColumn("GPU-Allocated", _GPUS.format("allocated"), doc="The GPUs that workloads hold, parts included."),
+        PrinterColumn("GPU-Fair-Share", _GPUS.format("fairShare"), doc="The GPUs that the queue may hold at present."),
+        PrinterColumn("GPU-Requested", _GPUS.format("requested"), doc="The GPUs that workloads ask for."),
     ),
 )
 POD_GROUP: Final = Definition(
@@ -47,11 +49,11 @@ POD_GROUP: Final = Definition(
     status=struct_schema(custom_resources.PodGroupStatus),
     short_names=("pg",),
     columns=(
-        Column("Queue", ".spec.queue", doc="The queue whose share the pods use."),
-        Column("Phase", ".status.phase", doc="Pending, Running, Succeeded or Failed."),
-        Column("Running", ".status.running", "integer", "Pods that run."),
-        Column("Minimum", ".status.minimum", "integer", "Pods that must be able to run before any starts."),
-        Column("PriorityClass", ".spec.priorityClassName", doc="Decides the order within the queue."),
+        PrinterColumn("Queue", ".spec.queue", doc="The queue whose share the pods use."),
+        PrinterColumn("Phase", ".status.phase", doc="Pending, Running, Succeeded or Failed."),
+        PrinterColumn("Running", ".status.running", "integer", "Pods that run."),
+        PrinterColumn("Minimum", ".status.minimum", "integer", "Pods that must be able to run before any starts."),
+        PrinterColumn("PriorityClass", ".spec.priorityClassName", doc="Decides the order within the queue."),
         AGE,
     ),
 )
@@ -66,9 +68,9 @@ BIND_REQUEST: Final = Definition(
     spec=struct_schema(custom_resources.BindRequestSpec),
     status=struct_schema(custom_resources.BindRequestStatus),
     columns=(
-        Column("Node", ".spec.selectedNode", doc="The node the pod is bound to."),
-        Column("Type", ".spec.receivedResourceType", doc="What kind of GPU share the pod gets."),
-        Column("Phase", ".status.phase", doc="How far the binder got."),
+        PrinterColumn("Node", ".spec.selectedNode", doc="The node the pod is bound to."),
+        PrinterColumn("Type", ".spec.receivedResourceType", doc="What kind of GPU share the pod gets."),
+        PrinterColumn("Phase", ".status.phase", doc="How far the binder got."),
         AGE,
     ),
 )

@@ -224,7 +224,7 @@ class GroupCondition(Kind):
     message: Annotated[str, Doc("The reason as text.")] = ""
 
 
-class QueueDetails(Kind):
+class QuotaDetails(Kind):
     """The figures of the queue that is at its limit."""
 
     name: Annotated[str, Doc("The name of the queue.")] = ""
@@ -244,7 +244,7 @@ class QueueDetails(Kind):
 class ReasonDetails(Kind):
     """What the reason is about."""
 
-    queue_details: Annotated[QueueDetails | None, Doc()] = None
+    queue_details: Annotated[QuotaDetails | None, Doc()] = None
 
 
 class SchedulingReason(Kind):

@@ -111,7 +111,7 @@ def keyed_by_type(text: str) -> Doc:
 
 
 @dataclass(frozen=True)
-class Column:
+class PrinterColumn:
     """A column of `kubectl get`; `type` is one of string, integer, number, boolean, date."""
 
     name: str
@@ -125,7 +125,7 @@ class Column:
         return {**row, "description": self.doc} if self.doc else row
 
 
-AGE = Column("Age", ".metadata.creationTimestamp", "date")
+AGE = PrinterColumn("Age", ".metadata.creationTimestamp", "date")
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class Definition:
     spec: Schema
     status: Schema | None = None
     short_names: tuple[str, ...] = ()
-    columns: tuple[Column, ...] = ()
+    columns: tuple[PrinterColumn, ...] = ()
     spec_required: bool = False
 
     @property

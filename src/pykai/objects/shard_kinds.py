@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import field
 
-from pykai.objects.config_kinds import ActionOverride, Labels, Object, Override, Part
+from pykai.objects.config_kinds import ActionOverride, ConfigPart, Labels, Object, Override
 from pykai.objects.schema import DURATION_PATTERN, Doc, Duration, Quantity
 
 _MOST = "A duration such as 90s or 1h30m."
@@ -19,7 +19,7 @@ GeneratorDuration = Annotated[str, Doc(f"The most for this way of searching. {_M
 Depth = Annotated[int, Doc(format=None)]
 
 
-class Strategy(Part):
+class Strategy(ConfigPart):
     """binpack or spread, for workloads with and without GPUs."""
 
     gpu: Annotated[
@@ -40,14 +40,14 @@ class Strategy(Part):
     ]
 
 
-class MinRuntime(Part):
+class MinRuntimeSpec(ConfigPart):
     """How long workloads run at least before they are taken down, where their queue says nothing."""
 
     preempt_min_runtime: Annotated[Duration, Doc("Before a workload of the same queue may preempt them.")] = ""
     reclaim_min_runtime: Annotated[Duration, Doc("Before another queue may take their resources back.")] = ""
 
 
-class UsageParams(Part):
+class UsageParams(ConfigPart):
     """How past use is measured."""
 
     half_life_period: Annotated[
@@ -72,7 +72,7 @@ class UsageParams(Part):
     extra_params: Annotated[Labels, Doc("Further settings of the client.")]
 
 
-class UsageDatabase(Part):
+class UsageDatabase(ConfigPart):
     """Where past use is read from, for fair shares over time; absent turns that off."""
 
     client_type: Annotated[str, Doc("The kind of database: prometheus.")]
@@ -81,7 +81,7 @@ class UsageDatabase(Part):
     usage_params: Annotated[UsageParams, Doc()]
 
 
-class SearchBudgets(Part):
+class SearchBudgetsSpec(ConfigPart):
     """How long a search for workloads to take down may last; 0 is unlimited."""
 
     max_action_search_duration: Annotated[
@@ -95,11 +95,11 @@ class SearchBudgets(Part):
     ]
 
 
-class ShardSpec(Part):
+class ShardSpec(ConfigPart):
     """How this shard schedules."""
 
     placement_strategy: Annotated[Strategy, Doc("Whether work is packed or spread.")]
-    min_runtime: Annotated[MinRuntime, Doc()]
+    min_runtime: Annotated[MinRuntimeSpec, Doc()]
     disruption_budgets: Annotated[
         str,
         Doc(
@@ -131,7 +131,7 @@ class ShardSpec(Part):
         Doc("Where past use is read from, for fair shares over time; absent turns that off.", shape=UsageDatabase),
     ] = field(default=None, name="usageDBConfig")
     scenario_search_budgets: Annotated[
-        Object, Doc("How long a search for workloads to take down may last; 0 is unlimited.", shape=SearchBudgets)
+        Object, Doc("How long a search for workloads to take down may last; 0 is unlimited.", shape=SearchBudgetsSpec)
     ] = {}
     plugins: Annotated[dict[str, Override], Doc("Changes to the scheduler's plugins, by name.")] = {}
     actions: Annotated[

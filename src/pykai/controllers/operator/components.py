@@ -16,14 +16,14 @@ from pykai.controllers.operator.installation import Installation, SecretData
 from pykai.kube.api import Object
 from pykai.objects import names
 from pykai.objects.config_kinds import (
-    Admission,
-    Binder,
+    AdmissionSpec,
+    BinderSpec,
     Config,
-    NodeScaleAdjuster,
-    PodGroupController,
-    PodGrouper,
-    Port,
-    QueueController,
+    NodeScaleAdjusterSpec,
+    PodGroupControllerSpec,
+    PodGrouperSpec,
+    PortSpec,
+    QueueControllerSpec,
 )
 
 AUTHORITY: Final = "ca.crt"
@@ -94,11 +94,13 @@ def scope(installation: Installation) -> PodScope:
     )
 
 
-Part = PodGrouper | Binder | QueueController | PodGroupController | NodeScaleAdjuster | Admission
+ComponentSpec = (
+    PodGrouperSpec | BinderSpec | QueueControllerSpec | PodGroupControllerSpec | NodeScaleAdjusterSpec | AdmissionSpec
+)
 HEALTH = 8081
 
 
-def _no_ports(config: Config) -> tuple[Port, ...]:
+def _no_ports(config: Config) -> tuple[PortSpec, ...]:
     return ()
 
 
@@ -118,14 +120,14 @@ class Component:
     title: str
     name: str
     command: str
-    part: Callable[[Config], Part]
+    part: Callable[[Config], ComponentSpec]
     arguments: Callable[[Installation], list[str]]
     probe: Callable[[Config], int] = lambda config: HEALTH
-    ports: Callable[[Config], tuple[Port, ...]] = _no_ports
+    ports: Callable[[Config], tuple[PortSpec, ...]] = _no_ports
     alone: bool = False
     lease: str = ""
     secret: str = ""
-    webhook_port: Callable[[Config], Port] | None = None
+    webhook_port: Callable[[Config], PortSpec] | None = None
     serves: Callable[[Config], bool] = lambda config: True
     register: Callable[[Installation, WebhookParts], list[Object]] = _no_registration
     service_name: Callable[[Config], str] | None = None
@@ -175,7 +177,7 @@ class Component:
             secret=self.secret if self.webhook(config) else "",
         )
 
-    def _ports(self, config: Config) -> tuple[Port, ...]:
+    def _ports(self, config: Config) -> tuple[PortSpec, ...]:
         if self.webhook_port is None or not self.webhook(config):
             return self.ports(config)
         return self.webhook_port(config), *self.ports(config)
@@ -188,21 +190,21 @@ class Component:
         return [*registrations, deployments.certificate(self.secret, facts.certificates[self.name])]
 
 
-def _binder_ports(config: Config) -> tuple[Port, ...]:
-    return (Port(config.binder.metrics_port, config.binder.metrics_port, "http-metrics"),)
+def _binder_ports(config: Config) -> tuple[PortSpec, ...]:
+    return (PortSpec(config.binder.metrics_port, config.binder.metrics_port, "http-metrics"),)
 
 
-def _queue_ports(config: Config) -> tuple[Port, ...]:
+def _queue_ports(config: Config) -> tuple[PortSpec, ...]:
     return (config.queue_controller.controller_service.metrics,)
 
 
-def _admission_ports(config: Config) -> tuple[Port, ...]:
+def _admission_ports(config: Config) -> tuple[PortSpec, ...]:
     port = config.admission.webhook.metrics_port
-    return (Port(port, port, "http-metrics"),)
+    return (PortSpec(port, port, "http-metrics"),)
 
 
-def _admission_webhook(config: Config) -> Port:
-    return Port(config.admission.webhook.port, config.admission.webhook.target_port, "webhook")
+def _admission_webhook(config: Config) -> PortSpec:
+    return PortSpec(config.admission.webhook.port, config.admission.webhook.target_port, "webhook")
 
 
 def _register_pods(installation: Installation, parts: WebhookParts) -> list[Object]:

@@ -13,7 +13,7 @@ from typing import Final
 from pykai.controllers.operator.installation import VPA_KIND, Installation, SecretData, image_reference
 from pykai.kube.api import Object
 from pykai.objects import names
-from pykai.objects.config_kinds import Autoscaler, Port, Service
+from pykai.objects.config_kinds import Autoscaler, PortSpec, ServiceSpec
 
 RUN_AS_USER: Final = 10000
 _PARTS = ("nodeAffinity", "podAffinity", "podAntiAffinity")
@@ -85,7 +85,7 @@ class DeploymentParts:
 
     name: str
     command: str
-    service: Service
+    service: ServiceSpec
     replicas: int
     arguments: Sequence[str]
     probe_port: int
@@ -210,7 +210,7 @@ def account(name: str, installation: Installation) -> Object:
     return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}, **more}
 
 
-def service(name: str, selector: Mapping[str, str], ports: Sequence[Port]) -> Object:
+def service(name: str, selector: Mapping[str, str], ports: Sequence[PortSpec]) -> Object:
     """A Service; an empty selector leaves its endpoints to others."""
     rows = [{"name": port.name, "port": port.port, "targetPort": port.target_port, "protocol": "TCP"} for port in ports]
     spec: Object = {"type": "ClusterIP", "ports": rows}

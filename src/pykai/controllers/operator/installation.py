@@ -26,7 +26,7 @@ from pykai.kube.api import Api, Object, Resource
 from pykai.kube.errors import AlreadyExists, NotFound
 from pykai.kube.resources import CRD, TOPOLOGY
 from pykai.objects import names
-from pykai.objects.config_kinds import Config, Image
+from pykai.objects.config_kinds import Config, ImageSpec
 from pykai.objects.crds import CONFIG, SHARD
 from pykai.objects.names import is_subdomain
 from pykai.objects.shard_kinds import ShardSpec
@@ -51,7 +51,7 @@ COMPONENT_IMAGES: Final = frozenset(
 IMAGE_ALIASES: Final = {"resourcereservation": RESERVATION, "scalingpod": SCALING_POD}
 
 
-def image_reference(image: Image, site: Site) -> str:
+def image_reference(image: ImageSpec, site: Site) -> str:
     """`repository/name:tag`, with the operator's own parts where the image does not say."""
     name = site.image if image.name in COMPONENT_IMAGES else IMAGE_ALIASES.get(image.name, image.name)
     return f"{image.repository or site.registry}/{name}:{image.tag or site.tag}"

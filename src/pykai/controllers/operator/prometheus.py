@@ -15,7 +15,7 @@ from pykai.controllers.operator.installation import MONITOR_KIND, PROMETHEUS_KIN
 from pykai.kube.api import Object
 from pykai.kube.backoff import Backoff
 from pykai.objects import units
-from pykai.objects.config_kinds import HealthProbe, Port, Prometheus
+from pykai.objects.config_kinds import HealthProbe, PortSpec, PrometheusSpec
 from pykai.objects.units import parse_timestamp, rfc3339
 
 Ping = Callable[[str, float], Awaitable[str]]
@@ -35,7 +35,7 @@ class PrometheusProbe:
         self._target: tuple[str, HealthProbe] | None = None
         self._aimed = asyncio.Event()
 
-    def aim(self, asked: Prometheus | None) -> None:
+    def aim(self, asked: PrometheusSpec | None) -> None:
         """Look after this one from now on; None, or one that is ours, ends it."""
         external = asked is not None and asked.enabled and asked.external_prometheus_url
         target = (asked.external_prometheus_url, asked.external_prometheus_health_probe) if asked and external else None
@@ -131,7 +131,7 @@ def _parting(installation: Installation) -> list[Object]:
 
 def _served(installation: Installation) -> list[Object]:
     name = installation.config.prometheus.instance_name
-    service = deployments.service(SERVICE, {"prometheus": name}, [Port(_PORT, _PORT, "web")])
+    service = deployments.service(SERVICE, {"prometheus": name}, [PortSpec(_PORT, _PORT, "web")])
     return [deployments.account(name, installation), service]
 
 

@@ -22,7 +22,7 @@ from pykai.controllers.operator.installation import Installation, Shard
 from pykai.kube.api import Object
 from pykai.kube.lease import scheduler_lease
 from pykai.objects import names
-from pykai.objects.config_kinds import Port
+from pykai.objects.config_kinds import PortSpec
 from pykai.objects.shard_kinds import ShardSpec
 
 SCHEDULER_FLAGS: Final = frozenset(
@@ -280,7 +280,7 @@ def _config_map(workload: DeploymentParts, text: str) -> Object:
 
 def _metrics(workload: DeploymentParts, shard: Shard, installation: Installation) -> list[Object]:
     asked = installation.config.scheduler.scheduler_service
-    port = Port(asked.port, asked.target_port, METRICS)
+    port = PortSpec(asked.port, asked.target_port, METRICS)
     elected = workload.replicas > 1
     made = deployments.service(workload.name, {} if elected else workload.pod_labels, [port])
     labels = {

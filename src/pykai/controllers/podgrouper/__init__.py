@@ -1,7 +1,7 @@
 """The pod grouper: finds the workload behind every pod, writes its PodGroup and adds it (docs/concepts/grouping.md).
 
-The rules are pure functions: `rules.kinds` has one row per kind of workload, `grouping.group_pod` is the way from a pod
-to its group. `grouper.PodGrouper` applies them to the watched pods and writes the results.
+The rules are pure functions: `rules.kinds` has one row per kind of workload, `grouping` finds the workload of a pod and
+applies its rule. `grouper.PodGrouper` runs them for the watched pods and writes the results.
 """
 
 from pykai.controllers.podgrouper.grouper import PodGrouper, PodGrouperSettings, run

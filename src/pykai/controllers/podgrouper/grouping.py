@@ -159,15 +159,6 @@ def _ignored_kartas(work: Workload) -> Iterator[str]:
         yield f"Kartas ignored: {several} all describe {'/'.join(gvk)}, expected one"
 
 
-def group_pod(pod: Object, lookup: Lookup, settings: GroupingSettings) -> GroupSpec | None:
-    """The pod group of a pod; None if the grouper must leave the pod alone.
-
-    Raises GroupingError with a text for the user; whatever `lookup` raises passes through.
-    """
-    work = workload_of(pod, lookup, settings)
-    return None if work is None else group_of(work)
-
-
 def workload_of(pod: Object, lookup: Lookup, settings: GroupingSettings) -> Workload | None:
     """The pod with its owners; None if the grouper must leave the pod alone."""
     if is_left_alone(pod, settings):

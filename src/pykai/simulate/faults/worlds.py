@@ -26,7 +26,6 @@ SHARD = "default"
 LAST_ARRIVAL = 75.0
 ALONE, REPLICAS, APART = "one process", "two replicas", "a process per component"
 LAYOUTS = (ALONE, REPLICAS, APART)
-NUMA_CONFIG: Object = {"tiers": [{"plugins": [{"name": "numa"}]}]}
 _PYTORCH = next(row.resource for row in WORKLOADS if row.resource.kind == "PyTorchJob")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pykai.controllers.podgrouper.grouping import has_labels
+from pykai.controllers.podgrouper.grouping import group_of, has_labels, workload_of
 from pykai.controllers.podgrouper.rules.kinds import group_workload
 from pykai.controllers.podgrouper.rules.workload import ForbiddenError, GroupingSettings, GroupSpec, Workload
 
@@ -90,3 +90,9 @@ def tree(spec: GroupSpec) -> list[tuple[Any, ...]]:
 def home(spec: GroupSpec) -> list[str]:
     """The sub-groups that refer to some pod."""
     return [group.name for group in spec.sub_groups if group.pods]
+
+
+def group_pod(pod: Object, lookup: Memory) -> GroupSpec | None:
+    """The group of a pod by the default settings; None if the grouper must leave it alone."""
+    work = workload_of(pod, lookup, GroupingSettings())
+    return None if work is None else group_of(work)

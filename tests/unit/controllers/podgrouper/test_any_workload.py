@@ -16,14 +16,14 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pykai.controllers.podgrouper.grouping import group_pod, pod_patch
+from pykai.controllers.podgrouper.grouping import pod_patch
 from pykai.controllers.podgrouper.podgroup import pod_group_to_write
 from pykai.controllers.podgrouper.rules.fields import GroupingError
 from pykai.controllers.podgrouper.rules.workload import GroupingSettings
 from pykai.objects import names
 from tests.hostile_values import anything, texts
 
-from .cluster import Memory, Object, obj, pod, ref
+from .cluster import Memory, Object, group_pod, obj, pod, ref
 
 ROWS: list[Object] = yaml.safe_load((Path(__file__).parents[3] / "integration" / "workloads.yaml").read_text())
 WISHES = [
@@ -85,7 +85,7 @@ def test_a_spoilt_workload_is_grouped_or_refused(row: Object, data: st.DataObjec
         member["metadata"]["labels"] = {**member["metadata"].get("labels", {}), key: data.draw(texts)}
     others = [spoilt(item, data) for item in workloads] + [each for each in pods if each is not member]
     try:
-        spec = group_pod(member, Memory(*others, member), GroupingSettings())
+        spec = group_pod(member, Memory(*others, member))
     except GroupingError:
         return
     if spec is not None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykai.controllers.podgrouper.grouping import group_of, group_pod, ignored_settings, workload_of
+from pykai.controllers.podgrouper.grouping import group_of, ignored_settings, workload_of
 from pykai.controllers.podgrouper.rules.fields import GroupingError
 from pykai.controllers.podgrouper.rules.kinds import TABLE, choose, known
 from pykai.controllers.podgrouper.rules.workload import GroupingSettings, GroupSpec, Workload
@@ -14,9 +14,7 @@ QUEUE = "kai.scheduler/queue"
 
 
 def group_of_pod(pod: Object, lookup: Memory, settings: GroupingSettings) -> GroupSpec:
-    spec = group_pod(pod, lookup, settings)
-    assert spec is not None, "the pod has a group"
-    return spec
+    return group_of(found_workload(pod, lookup, settings))
 
 
 def found_workload(pod: Object, lookup: Memory, settings: GroupingSettings) -> Workload:
@@ -47,20 +45,17 @@ def test_pods_left_alone() -> None:
         pod(owners=[ref(owner)]),
         pod(owners=[ref(obj("batch/v1", "Job", "gone"))], deleted="2026-01-01T00:00:00Z"),
     ):
-        assert group_pod(alone, Memory(owner), GroupingSettings()) is None
+        assert workload_of(alone, Memory(owner), GroupingSettings()) is None
 
 
 def test_a_broken_chain_of_a_living_pod_is_an_error() -> None:
     with pytest.raises(GroupingError, match="failed to find Job"):
-        group_pod(pod(owners=[ref(obj("batch/v1", "Job", "gone"))]), Memory(), GroupingSettings())
+        workload_of(pod(owners=[ref(obj("batch/v1", "Job", "gone"))]), Memory(), GroupingSettings())
 
 
 def test_a_grouped_pod_of_a_workload_is_grouped_again() -> None:
     job = obj("batch/v1", "Job", "j")
-    assert (
-        group_pod(pod(owners=[ref(job)], annotations={"pod-group-name": "pg"}), Memory(job), GroupingSettings())
-        is not None
-    )
+    assert workload_of(pod(owners=[ref(job)], annotations={"pod-group-name": "pg"}), Memory(job), GroupingSettings())
 
 
 def test_node_pool_from_the_pod_unless_the_workload_has_one() -> None:
@@ -80,7 +75,7 @@ def test_what_the_lookup_raises_passes_through() -> None:
             raise NotLoadedError
 
     with pytest.raises(NotLoadedError):
-        group_pod(pod(labels={"priorityClassName": "high"}), Empty(), GroupingSettings())
+        group_of_pod(pod(labels={"priorityClassName": "high"}), Empty(), GroupingSettings())
 
 
 # ----------------------------------------------------------------------------------------------------- skipped owners

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from pykai.controllers.podgrouper.grouping import group_pod, ignored_settings, workload_of
+from pykai.controllers.podgrouper.grouping import ignored_settings, workload_of
 from pykai.controllers.podgrouper.rules.fields import GroupingError
 from pykai.controllers.podgrouper.rules.workload import GroupingSettings, GroupSpec
 
-from .cluster import Memory, Object, obj, pod, ref
+from .cluster import Memory, Object, group_pod, obj, pod, ref
 
 IGNORE = "kai.scheduler/ignore-workload-api"
 QUEUE = "kai.scheduler/queue"
@@ -29,7 +29,7 @@ def group_of(group: str, key: str = "", job: Object | None = None, **parts: Any)
     member = pod(owners=[ref(owner)], spec={"workloadRef": reference}, **parts)
     workload = obj("scheduling.k8s.io/v1alpha1", "Workload", "train", labels={QUEUE: "of-workload"})
     workload["spec"] = {"podGroups": GROUPS}
-    return group_pod(member, Memory(owner, workload), GroupingSettings())
+    return group_pod(member, Memory(owner, workload))
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_who_opts_out_is_grouped_by_kind() -> None:
 def test_a_pod_waits_for_its_workload() -> None:
     alone = pod(spec={"workloadRef": {"name": "gone", "podGroup": "g"}})
     with pytest.raises(GroupingError, match="Workload ns/gone of pod ns/p does not exist"):
-        group_pod(alone, Memory(), GroupingSettings())
+        group_pod(alone, Memory())
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def native(kind: str, name: str, parent: str = "", labels: dict[str, str] | None
 def grouped(*objects: Object, group: str = "workers", **parts: Any) -> GroupSpec | None:
     owner = obj("batch/v1", "Job", "job", labels={QUEUE: "of-job"})
     member = pod(owners=[ref(owner)], spec={"schedulingGroup": {"podGroupName": group}}, **parts)
-    return group_pod(member, Memory(owner, *objects), GroupingSettings())
+    return group_pod(member, Memory(owner, *objects))
 
 
 @pytest.mark.parametrize(("policy", "minimum"), [({"gang": {"minCount": 4}}, 4), ({"basic": {}}, 1)])
@@ -142,11 +142,11 @@ def test_a_pod_waits_for_all_of_its_scheduling_group(objects: tuple[Object, ...]
 def test_a_pod_without_owners_stays_in_its_scheduling_group_unless_it_opts_out() -> None:
     member = pod(spec={"schedulingGroup": {"podGroupName": "workers"}}, annotations={"pod-group-name": "workers"})
     group = native("PodGroup", "workers", gang={"minCount": 2})
-    spec = group_pod(member, Memory(group), GroupingSettings())
+    spec = group_pod(member, Memory(group))
     assert spec is not None
     assert spec.min_member == 2
     member["metadata"]["annotations"][IGNORE] = "true"
-    assert group_pod(member, Memory(group), GroupingSettings()) is None, "it names a group itself"
+    assert group_pod(member, Memory(group)) is None, "it names a group itself"
 
 
 def test_a_topology_that_is_not_honoured_is_reported() -> None:
