@@ -93,7 +93,7 @@ check: env
 build: env chart
 	@SOURCE_DATE_EPOCH=1577836800 $(BIN)/uv build -q --wheel --out-dir dist
 	@$(BIN)/python -m deploy.sbom dist/pykai-$(VERSION).cdx.json
-	@$(BIN)/helm package -d dist charts/kai-scheduler
+	@$(BIN)/python -m deploy.chart charts/kai-scheduler dist
 	@ls dist
 
 # What the chart takes from the code: definitions, schema of values, roles.
@@ -114,13 +114,12 @@ image: build
 	$(BIN)/python -m deploy.image dist/pykai-$(VERSION)-py3-none-any.whl dist/images.tar $(REGISTRY)
 
 # All files of a release in dist/, with notes from the changelog and checksums: wheel, sdist, bill of materials, chart, images.
-# The chart is signed where a key is named: make release KEY="Jane Doe" KEYRING=~/.gnupg/secring.gpg
+# The chart is signed where a key of gpg's keyring is named: make release KEY="Jane Doe"
 KEY ?=
-KEYRING ?=
 release: build
 	@SOURCE_DATE_EPOCH=1577836800 $(BIN)/uv build -q --sdist --out-dir dist
 	@$(BIN)/python -m deploy.image dist/pykai-$(VERSION)-py3-none-any.whl dist/images.tar $(REGISTRY)
-	@test -z "$(KEY)" || $(BIN)/helm package --sign --key "$(KEY)" --keyring "$(KEYRING)" -d dist charts/kai-scheduler
+	@test -z "$(KEY)" || $(BIN)/python -m deploy.chart charts/kai-scheduler dist "$(KEY)"
 	@$(BIN)/python -m deploy.release $(VERSION) dist
 
 conformance: env

@@ -20,7 +20,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.layout import CGROUP, CNI_PROGRAMS, HOME, cgroup_roots
+from pykai.local.build import Lines, ensure_binary
+from tests.node import earlier
+from tests.node.layout import CGROUP, CNI_PROGRAMS, HOME, NODE_MODULE, cgroup_roots
 
 PROGRAMS = {
     "containerd": "containerd", "runc": "runc", "iptables": "iptables", "conntrack": "conntrack", "ip": "iproute2",
@@ -81,12 +83,21 @@ def only_node() -> Iterator[None]:
         yield
 
 
+def build() -> None:
+    """What a node runs, while there is a network to load modules from: inside there is none."""
+    ensure_binary(Lines(print))
+    ensure_binary(Lines(print, "node"), NODE_MODULE)
+    if commit := earlier.found():
+        earlier.build(commit)
+
+
 def outside(arguments: Sequence[str]) -> int:
     """Run the tests in new namespaces and restore the machine."""
     reason = obstacle()
     if reason:
         print(f"tests of a real node skipped: {reason}")
         return 0
+    build()
     with only_node():
         restore()
         HOME.mkdir(parents=True)

@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from pykai.local.build import Module
+
+MACHINE = Path(__file__).with_name("machine")
+NODE_MODULE = Module(MACHINE, "node", ("kubelet", "--version"))
 PROJECT = Path(__file__).parents[2]
 HOME = PROJECT / "build" / "node"
 """The working directory of a run."""

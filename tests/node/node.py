@@ -21,15 +21,24 @@ from typing import Any
 from deploy.image import oci
 
 from pykai.local import control_plane
-from pykai.local.build import Module, ensure_binary
+from pykai.local.build import ensure_binary
 from pykai.local.control_plane import ControlPlane
 from pykai.local.site import Site, free_ports
 from tests.node import layout
-from tests.node.layout import ADDRESS, CGROUP, GPUS, HOME, KUBELET_HOME, NODE, PROJECT, cgroup_roots
+from tests.node.layout import (
+    ADDRESS,
+    CGROUP,
+    GPUS,
+    HOME,
+    KUBELET_HOME,
+    MACHINE,
+    NODE,
+    NODE_MODULE,
+    PROJECT,
+    cgroup_roots,
+)
 
 Object = dict[str, Any]
-MACHINE = Path(__file__).with_name("machine")
-NODE_MODULE = Module(MACHINE, "node", ("kubelet", "--version"))
 DRA_DRIVER = "gpu.fake.dev"
 GPU_MEMORY_MIB = 81559
 _TUNNELLED = ("egress-selector-config-file", "enable-aggregator-routing", "disable-admission-plugins")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from tests.node.layout import GPUS, NO_NVML, PROJECT
 from tests.node.node import DRA_DRIVER, GPU_MEMORY_MIB, Object, RealNode, patience, pod, until
 
 KAI, TEAM, RESERVED = "kai-scheduler", "team", "kai-resource-reservation"
-RELEASE = ("upgrade", "-i", KAI, str(PROJECT / "charts/kai-scheduler"), "-n", KAI, "--create-namespace")
+CHART = PROJECT / "charts/kai-scheduler"
 HALF = {"gpu-fraction": "0.5"}
 ENDED = ("Succeeded", "Failed")
 
@@ -45,8 +46,10 @@ def reservations(node: RealNode) -> list[Object]:
     return pods(node, RESERVED)
 
 
-def install(node: RealNode, *values: str) -> None:
-    node.helm(*RELEASE, "--set", "global.gpuSharing=true", *(word for value in values for word in ("--set", value)))
+def install(node: RealNode, *values: str, chart: Path = CHART) -> None:
+    """Install or upgrade; returns when the operator says that the installation is ready."""
+    chosen = (word for value in ("global.gpuSharing=true", *values) for word in ("--set", value))
+    node.helm("upgrade", "-i", KAI, str(chart), "-n", KAI, "--create-namespace", *chosen)
     until("the installation is ready", lambda: "Ready" in node.conditions("config/kai-config", KAI), 180)
 
 

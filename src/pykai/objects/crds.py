@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from pykai.objects import config_kinds, custom_resources, shard_kinds
-from pykai.objects.schema import AGE, Definition, PrinterColumn, struct_schema
+from pykai.objects.schema import AGE, Definition, PrinterColumn
 
 _GPUS: Final = ".status.{}['nvidia\\.com/gpu']"
 _READY: Final = (
@@ -23,8 +23,8 @@ QUEUE: Final = Definition(
     namespaced=False,
     doc="A queue: a team, project or department with a guaranteed share of the cluster, a limit, and a weight for what "
     "is left over. Queues form a tree; workloads name a queue at the bottom of it.",
-    spec=struct_schema(custom_resources.QueueSpec),
-    status=struct_schema(custom_resources.QueueStatus),
+    spec_struct=custom_resources.QueueSpec,
+    status_struct=custom_resources.QueueStatus,
     columns=(
         PrinterColumn("Priority", ".spec.priority"),
         PrinterColumn("Parent", ".spec.parentQueue"),
@@ -45,8 +45,8 @@ POD_GROUP: Final = Definition(
     namespaced=True,
     doc="A group of pods that are scheduled together. The pod grouper makes one for every workload; pods name it in "
     "the annotation pod-group-name.",
-    spec=struct_schema(custom_resources.PodGroupSpec),
-    status=struct_schema(custom_resources.PodGroupStatus),
+    spec_struct=custom_resources.PodGroupSpec,
+    status_struct=custom_resources.PodGroupStatus,
     short_names=("pg",),
     columns=(
         PrinterColumn("Queue", ".spec.queue", doc="The queue whose share the pods use."),
@@ -65,8 +65,8 @@ BIND_REQUEST: Final = Definition(
     namespaced=True,
     doc="The decision to run a pod on a node, written by the scheduler and carried out by the binder. "
     "It has the name of its pod and goes with it.",
-    spec=struct_schema(custom_resources.BindRequestSpec),
-    status=struct_schema(custom_resources.BindRequestStatus),
+    spec_struct=custom_resources.BindRequestSpec,
+    status_struct=custom_resources.BindRequestStatus,
     columns=(
         PrinterColumn("Node", ".spec.selectedNode", doc="The node the pod is bound to."),
         PrinterColumn("Type", ".spec.receivedResourceType", doc="What kind of GPU share the pod gets."),
@@ -81,7 +81,7 @@ TOPOLOGY: Final = Definition(
     plural="topologies",
     namespaced=False,
     doc="How the nodes of the cluster are arranged, so that workloads can ask to run close together.",
-    spec=struct_schema(custom_resources.TopologySpec),
+    spec_struct=custom_resources.TopologySpec,
     spec_required=True,
 )
 CONFIG: Final = Definition(
@@ -91,8 +91,10 @@ CONFIG: Final = Definition(
     plural="configs",
     namespaced=False,
     doc="How the whole system is deployed and configured. Only the object named kai-config is used.",
-    spec={**struct_schema(config_kinds.Config), "description": "One part for every component."},
-    status=struct_schema(config_kinds.OperatorStatus, {"what": "system"}),
+    spec_struct=config_kinds.Config,
+    spec_doc="One part for every component.",
+    status_struct=config_kinds.OperatorStatus,
+    status_words={"what": "system"},
     columns=_READY,
 )
 SHARD: Final = Definition(
@@ -102,8 +104,9 @@ SHARD: Final = Definition(
     plural="schedulingshards",
     namespaced=False,
     doc="A scheduler of its own for a part of the nodes. The operator runs one for every shard.",
-    spec=struct_schema(shard_kinds.ShardSpec),
-    status=struct_schema(config_kinds.OperatorStatus, {"what": "shard"}),
+    spec_struct=shard_kinds.ShardSpec,
+    status_struct=config_kinds.OperatorStatus,
+    status_words={"what": "shard"},
     columns=_READY,
 )
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Union, get_args, get_origin, get_type_hints
 
@@ -130,7 +131,10 @@ AGE = PrinterColumn("Age", ".metadata.creationTimestamp", "date")
 
 @dataclass(frozen=True)
 class Definition:
-    """One kind with its only version; `status` None means that it has no status subresource."""
+    """One kind with its only version; without `status_struct` it has no status subresource.
+
+    Schemas are made when they are read for the first time: most components read none.
+    """
 
     group: str
     version: str
@@ -138,8 +142,10 @@ class Definition:
     plural: str
     namespaced: bool
     doc: str
-    spec: Schema
-    status: Schema | None = None
+    spec_struct: type[Struct]
+    spec_doc: str = ""
+    status_struct: type[Struct] | None = None
+    status_words: Mapping[str, str] | None = None
     short_names: tuple[str, ...] = ()
     columns: tuple[PrinterColumn, ...] = ()
     spec_required: bool = False
@@ -148,6 +154,17 @@ class Definition:
     def name(self) -> str:
         """`plural.group`."""
         return f"{self.plural}.{self.group}"
+
+    @cached_property
+    def spec(self) -> Schema:
+        """The structural schema of `spec`."""
+        schema = struct_schema(self.spec_struct)
+        return {**schema, "description": self.spec_doc} if self.spec_doc else schema
+
+    @cached_property
+    def status(self) -> Schema | None:
+        """The structural schema of `status`; None without that subresource."""
+        return None if self.status_struct is None else struct_schema(self.status_struct, self.status_words)
 
     def schema(self) -> Schema:
         """The structural schema of the whole object."""
