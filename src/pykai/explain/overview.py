@@ -6,7 +6,6 @@ those the engine counts with and the metrics `queue_*` show: cores, bytes and de
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
@@ -22,8 +21,8 @@ from pykai.model.plan import Category, Dominant, Evict, Key, Plan, QueueFigures,
 from pykai.model.resources import CPU, GPU, MEMORY, UNLIMITED, Column
 from pykai.model.snapshot import Snapshot
 from pykai.model.status import IS_ACTIVE_USED, IS_ALLOCATED, Status
+from pykai.observe.wording import eviction_reason, reason_line
 
-_STANDING = re.compile(r"(\S+) uses <GPU: ([^,]+),.*? quota of <GPU: ([^,]+),.*? fair-share of <GPU: ([^,]+),")
 CORE = 1000.0
 """Thousandths of a core."""
 
@@ -131,10 +130,7 @@ class EvictionView(msgspec.Struct, frozen=True, rename="camel"):
     @property
     def gist(self) -> str:
         """The message without what other fields say: of a reclaim how the queue stood that lost the pod."""
-        if found := _STANDING.search(self.message):
-            queue, used, quota, fair = found.groups()
-            return f"{queue} used {used} GPUs with a quota of {quota} and a fair share of {fair}"
-        return self.message.removeprefix(f"Pod {self.namespace}/{self.pod} ")
+        return eviction_reason(self.message, f"{self.namespace}/{self.pod}")
 
     @property
     def lost_gpu_hours(self) -> float | None:
@@ -356,7 +352,7 @@ class Overview:
             overall=overall,
             reason=reason.token,
             category=str(reason.category) if reason.token else "",
-            message=" ".join(reason.message.split()),
+            message=reason_line(reason.message),
             nodes=tuple(sorted(nodes)),
         )
 
