@@ -16,6 +16,7 @@ from pykai.engine.cycle import Cycle
 from pykai.engine.order import ClassWalk, pending_gangs
 from pykai.engine.plan import plan_of
 from pykai.engine.policy import Policy
+from pykai.engine.queues import QueueBook
 from pykai.engine.stale import evict_stale
 from pykai.engine.strategies import consolidate, preempt, reclaim
 from pykai.model.plan import ActionStatistics, Key, Plan, Timings
@@ -60,6 +61,11 @@ def _run_actions(cycle: Cycle) -> dict[str, ActionStatistics]:
         placed |= started
         ran[action] = ActionStatistics(took, cycle.tried[action], len(started), action in cycle.out_of_time)
     return ran
+
+
+def queue_book(snapshot: Snapshot, policy: Policy, now: float) -> QueueBook:
+    """What the rules know of the queues before the first action: for questions about what they may take."""
+    return Cycle(snapshot, policy, now).book
 
 
 def service_order(snapshot: Snapshot, policy: Policy, now: float) -> list[Key]:

@@ -18,6 +18,7 @@ from pykai.engine.queues import human
 from pykai.engine.reasons import POD_ERRORS, FitError, GangError, NodeReason, Token, about_pod
 from pykai.model.pods import GpuKind, PodClass
 from pykai.model.resources import CPU, GPU, MEMORY, MIG_PREFIX, PODS, Mask, Rows, scale
+from pykai.model.snapshot import Snapshot
 
 Looked = tuple[Rows | None, Mapping[int, str], Sequence[Rejection]]
 """The nodes, why single ones of them refused, and which ones were closed to the pod at the moment."""
@@ -63,7 +64,11 @@ def explain_pod(cycle: Cycle, gang: int, failed: tuple[int, int], looked: Looked
     text = _text(cycle, gang, c, looked)
     cycle.reasons.pods[pod] = text
     message, needed = _gang_message(cycle, gang, failed, text)
-    token = Token.NO_MATCH if matches_nowhere(cycle, c, looked[0]) else Token.GANG_SHORT if needed else Token.SHORT
+    token = Token.GANG_SHORT if needed else Token.SHORT
+    if matches_nowhere(cycle, c, looked[0]):
+        token = Token.NO_MATCH
+    elif c.shared and _exceeds_devices(cycle.snapshot, c):
+        token = Token.TOO_LARGE
     fit = (failed[1], needed) if needed else (0, 0)
     cycle.reasons.gang(gang, GangError(POD_ERRORS, message, token=token, fit=fit))
 
@@ -72,6 +77,12 @@ def matches_nowhere(cycle: Cycle, c: PodClass, nodes: Rows | None = None) -> boo
     """Whether filters reject all nodes, whatever is free on them. Where no node has enough of some resource they were
     not asked for a place; they are asked now, once per class, since that is the first thing to say of such a pod."""
     return nodes is None and not cycle.node_facts.allowed(c).any()
+
+
+def _exceeds_devices(snapshot: Snapshot, c: PodClass) -> bool:
+    """Whether a pod wants more memory of a device than any has, or parts of more devices than any node has."""
+    devices = snapshot.nodes.allocatable[GPU].max(initial=0.0)
+    return c.memory_mib > snapshot.max_gpu_memory or c.devices > devices
 
 
 def _text(cycle: Cycle, gang: int, c: PodClass, looked: Looked) -> str:

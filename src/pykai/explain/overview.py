@@ -6,7 +6,6 @@ those the engine counts with and the metrics `queue_*` show: cores, bytes and de
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
@@ -14,16 +13,16 @@ import msgspec
 import numpy as np
 
 from pykai.engine.amounts import PodAmounts
-from pykai.engine.decide import service_order
+from pykai.engine.decide import queue_book, service_order
 from pykai.engine.initial_state import QueueLedgers, queue_ledgers
 from pykai.engine.policy import Policy
-from pykai.engine.queues import Claim, QueueBook, can_reclaim, less, may_lose, minus, reclaimable, triple
+from pykai.engine.queues import Claim, QueueBook, can_reclaim, less, may_lose, minus, reclaimable
 from pykai.model.plan import Category, Dominant, Evict, Key, Plan, QueueFigures, Triple, Verdict
 from pykai.model.resources import CPU, GPU, MEMORY, UNLIMITED, Column
 from pykai.model.snapshot import Snapshot
 from pykai.model.status import IS_ACTIVE_USED, IS_ALLOCATED, Status
+from pykai.observe.wording import eviction_reason, reason_line
 
-_STANDING = re.compile(r"(\S+) uses <GPU: ([^,]+),.*? quota of <GPU: ([^,]+),.*? fair-share of <GPU: ([^,]+),")
 CORE = 1000.0
 """Thousandths of a core."""
 
@@ -131,10 +130,7 @@ class EvictionView(msgspec.Struct, frozen=True, rename="camel"):
     @property
     def gist(self) -> str:
         """The message without what other fields say: of a reclaim how the queue stood that lost the pod."""
-        if found := _STANDING.search(self.message):
-            queue, used, quota, fair = found.groups()
-            return f"{queue} used {used} GPUs with a quota of {quota} and a fair share of {fair}"
-        return self.message.removeprefix(f"Pod {self.namespace}/{self.pod} ")
+        return eviction_reason(self.message, f"{self.namespace}/{self.pod}")
 
     @property
     def lost_gpu_hours(self) -> float | None:
@@ -242,28 +238,15 @@ class Overview:
 
     # --------------------------------------------------------------------------------------------------------- reclaim
     @cached_property
-    def _book(self) -> QueueBook:
-        queues, ledgers = self.snapshot.queues, self.ledgers
-        capacity = self.snapshot.nodes.allocatable[: GPU + 1].sum(axis=1).tolist()
-        return QueueBook(
-            names=queues.names,
-            titles=queues.titles,
-            paths=queues.paths,
-            priority=queues.priority,
-            creation=queues.creation,
-            deserved=_triples(queues.deserved),
-            limit=_triples(queues.limit),
-            fair=[figures.fair_share for figures in self._figures],
-            allocated=ledgers.allocated,
-            allocated_non_preemptible=ledgers.held,
-            total=triple(capacity),
-        )
+    def book(self) -> QueueBook:
+        """The queues as the rules of the engine see them."""
+        return queue_book(self.snapshot, self.policy, self.now)
 
     @cached_property
     def _reclaims(self) -> dict[int, list[int]]:
         """Leaf queue -> queues that one GPU (without GPUs: one core) can be taken from for it now, by the engine's
         rules. Whether one may lose depends on the level at which the two differ: siblings of ancestors are asked."""
-        queues, book = self.snapshot.queues, self._book
+        queues, book = self.snapshot.queues, self.book
         unit: Triple = (0.0, 0.0, 1.0) if book.total[GPU] > 0 else (CORE, 0.0, 0.0)
         roots = [row for row, parent in enumerate(queues.parent) if parent < 0]
         can_lose = [self._has_victims(row, unit) for row in range(len(queues))]
@@ -280,11 +263,14 @@ class Overview:
         return found
 
     def _has_victims(self, row: int, unit: Triple) -> bool:
-        """Whether preemptible work holds some of the resource, and more than quota or fair share is in use."""
-        book = self._book
+        """Whether preemptible work holds some of the resource, and more than quota or fair share is in use, where that
+        is what a queue can lose."""
+        book = self.book
         evictable = minus(book.allocated[row], book.allocated_non_preemptible[row])
         if not any(take > 0 and held > 0 for take, held in zip(unit, evictable, strict=True)):
             return False
+        if book.priority_in_quota:
+            return True
         bounds = zip(book.deserved[row], book.allocatable[row], book.allocated[row], strict=True)
         return any(less(quota, held) or less(share, held) for quota, share, held in bounds)
 
@@ -366,7 +352,7 @@ class Overview:
             overall=overall,
             reason=reason.token,
             category=str(reason.category) if reason.token else "",
-            message=" ".join(reason.message.split()),
+            message=reason_line(reason.message),
             nodes=tuple(sorted(nodes)),
         )
 
@@ -419,10 +405,6 @@ class Overview:
             gpus=self._sum([pod]).gpu,
             ran=None if started is None else max(self.now - started, 0.0),
         )
-
-
-def _triples(columns: Column) -> list[Triple]:
-    return [triple(column) for column in columns.T.tolist()]
 
 
 def _may_take(book: QueueBook, claim: Claim, victim: int, unit: Triple) -> bool:

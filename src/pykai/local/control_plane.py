@@ -352,14 +352,18 @@ def _answers(url: str, token: str = "", trust: ssl.SSLContext | None = None) -> 
 
 
 def start_cluster(
-    directory: Path, binary: Path, extra: Sequence[str] = (), go_on: Callable[[], None] = _always
+    directory: Path,
+    binary: Path,
+    extra: Sequence[str] = (),
+    go_on: Callable[[], None] = _always,
+    flags: FlagTable = FLAGS,
 ) -> ControlPlane:
     """Start a control plane in `directory` on ports of its own; `go_on` may raise to give up.
 
     A port found free can be taken before its part listens on it; then all is tried again with others.
     """
     for attempt in range(1, _PORT_ATTEMPTS + 1):
-        plane = ControlPlane(Site(directory, free_ports()), binary, extra)
+        plane = ControlPlane(Site(directory, free_ports()), binary, extra, flags)
         try:
             plane.start(go_on=go_on)
         except PartError as failure:

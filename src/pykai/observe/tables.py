@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pykai.model.plan import Bind, Evict, Key, Plan, Verdict
+from pykai.observe.wording import eviction_reason, reason_line, shared_reason, without_figures
 
 WIDTH_WITHOUT_TERMINAL = 120
 HEADER = "bold"
@@ -76,11 +77,6 @@ def show(parts: Iterable[RenderableType], out: Console | None = None) -> None:
         out.print(part)
 
 
-def line(message: str) -> str:
-    """A message on one line."""
-    return " ".join(message.split())
-
-
 def amount(value: float) -> str:
     """A figure as people write it: whole where it is whole, ∞ for -1 (unlimited)."""
     if value == -1:
@@ -127,28 +123,31 @@ def _bind(bind: Bind) -> Row:
 
 
 def _eviction(eviction: Evict) -> Row:
-    why = line(eviction.message.split(".\n")[0]).removeprefix(f"Pod {object_title(eviction.pod)} ")
     moves = f" (moves to {eviction.moves_to})" if eviction.moves_to else ""
-    return object_title(eviction.pod), eviction.action, object_title(eviction.evictor), why + moves
+    pod = object_title(eviction.pod)
+    return pod, eviction.action, object_title(eviction.evictor), eviction_reason(eviction.message, pod) + moves
 
 
 def _waits(verdicts: tuple[Verdict, ...]) -> list[Row]:
     """A row for all workloads that wait for the same reason: the first of them, and how many more."""
     alike: dict[tuple[str, str], list[Verdict]] = {}
     for verdict in verdicts:
-        alike.setdefault(_reason_shared(verdict), []).append(verdict)
+        token, text = shared_reason(verdict)
+        alike.setdefault((token, without_figures(text)), []).append(verdict)
     return [
         (
             object_title(some[0].gang) + (f" and {len(some) - 1} more" if len(some) > 1 else ""),
             str(sum(len(verdict.pods) for verdict in some)),
-            line(some[0].message if len(some) == 1 else text),
+            _why(some),
         )
-        for (_, text), some in alike.items()
+        for some in alike.values()
     ]
 
 
-def _reason_shared(verdict: Verdict) -> tuple[str, str]:
-    """Equal for workloads that wait for the same reason: its token and a text that names none of them."""
-    token = "" if verdict.dominant is None else verdict.dominant.token
-    texts = set(verdict.pods.values())
-    return token, texts.pop() if len(texts) == 1 else verdict.message
+def _why(alike: Sequence[Verdict]) -> str:
+    """The reason of one workload with its figures, that of several as it is for the first of them."""
+    token, text = shared_reason(alike[0])
+    dominant = alike[0].dominant
+    if len(alike) == 1 and dominant is not None:
+        text = reason_line(dominant.message)
+    return text if not token or text.startswith(f"{token}:") else f"{token}: {text}"

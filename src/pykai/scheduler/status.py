@@ -20,7 +20,7 @@ from msgspec.structs import replace as replace_fields
 from pykai.cache.assumed import Assumptions
 from pykai.cache.cluster import ClusterCache
 from pykai.cache.pods import request_failed, request_is_for
-from pykai.engine.reasons import AT_FAIR_SHARE, described
+from pykai.engine.reasons import described
 from pykai.kube.api import Api, Object, Patch
 from pykai.kube.codec import version_number
 from pykai.kube.errors import Conflict, NotFound
@@ -33,6 +33,7 @@ from pykai.model.status import Status
 from pykai.objects import names
 from pykai.objects.kinds import BindRequest, Pod, PodGroup, Queue
 from pykai.objects.units import render_quantity, rfc3339
+from pykai.observe.wording import fairness
 from pykai.scheduler.bind_requests import targets_missing_node
 from pykai.scheduler.write_queue import WriteQueue
 
@@ -46,7 +47,6 @@ TIMESTAMPS = {
 }
 NOT_READY = "NotReady"
 _COMPARED = ("type", "nodePool", "reason", "message", "status")
-AT_FAIR_SHARE_TEXT = " Queue {} is at its fair share and may not reclaim from other queues."
 """Without figures: they change with every cycle, and each change would be a write for every gang that waits."""
 _GATED = int(Status.GATED)
 """Looked up once: asking an enum for a member takes long in a loop."""
@@ -124,11 +124,9 @@ def _prefix(snapshot: Snapshot, group: PodGroup) -> str:
 
 def _with_fairness(snapshot: Snapshot, row: int, verdict: Verdict) -> Verdict:
     """The verdict with a sentence on its queue in every text, where it waits because of that and nodes are full."""
-    if verdict.dominant is None or verdict.dominant.token != AT_FAIR_SHARE:
-        return verdict
-    text = AT_FAIR_SHARE_TEXT.format(snapshot.queues.titles[snapshot.gangs.queue[row]])
+    text = fairness(snapshot, row, verdict)
     pods = {pod: message + text for pod, message in verdict.pods.items()}
-    return replace_fields(verdict, message=verdict.message + text, pods=pods)
+    return replace_fields(verdict, message=verdict.message + text, pods=pods) if text else verdict
 
 
 def _pod_conditions(snapshot: Snapshot, row: int, verdict: Verdict, prefix: str) -> Iterator[tuple[Key, PodCondition]]:

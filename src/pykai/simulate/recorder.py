@@ -36,6 +36,7 @@ from pykai.model.snapshot import QueueTable, Snapshot
 from pykai.objects import kinds, names
 from pykai.objects.pod_template import decode_claims, decode_template
 from pykai.objects.units import amount, milli
+from pykai.observe.wording import fairness, line, reason_line
 from pykai.simulate.controllers import controller_of
 from pykai.simulate.history import History, Key, PodLife, QueueSample, Sample, Triple
 
@@ -419,11 +420,12 @@ class Recorder:
         plan = decision.plan
         for evict in plan.evictions:
             if (life := self._living(evict.pod)) is not None:
-                life.reason = " ".join(evict.message.split())
+                life.reason = line(evict.message)
                 life.evicted_by, life.moves_to = evict.action, evict.moves_to
                 life.evicted_for = "/".join(evict.evictor or ())
+        rows = decision.snapshot.gangs.rows_of(verdict.gang for verdict in plan.verdicts)
         for verdict in plan.verdicts:
-            self._explain(verdict)
+            self._explain(verdict, fairness(decision.snapshot, rows[verdict.gang], verdict))
         leaving = {evict.pod for evict in plan.evictions}
         for nomination in plan.nominations:
             life = self._living(nomination.pod)
@@ -435,10 +437,11 @@ class Recorder:
     def _living(self, key: Key) -> PodLife | None:
         return self._lives.get(self._uids.get(key, ""))
 
-    def _explain(self, verdict: Verdict) -> None:
+    def _explain(self, verdict: Verdict, of_queue: str) -> None:
+        """`of_queue`: what its queue has to do with it; a sentence, or empty."""
         written = False
-        for pod, reason in waiting_reasons(verdict, self._groups.get(verdict.gang[1], verdict.gang[0])).items():
-            life = self._living(pod)
+        for pod, text in waiting_reasons(verdict, self._groups.get(verdict.gang[1], verdict.gang[0])).items():
+            life, reason = self._living(pod), text + of_queue
             if life is None or life.scheduled_at is not None:
                 continue
             if self._wait_for(life, reason) and not written:
@@ -516,12 +519,8 @@ def waiting_reasons(verdict: Verdict, group: Object | None) -> Mapping[Key, str]
         waits_for = f"{needed} pods" if needed else "more pods"
         return dict.fromkeys(verdict.pods, f"not ready: waiting for {waits_for}, {len(verdict.pods)} exist and wait")
     if len(verdict.pods) > 1 and verdict.reasons:
-        return dict.fromkeys(verdict.pods, _line("; ".join(reason.message for reason in verdict.reasons)))
-    return {pod: _line(message) for pod, message in verdict.pods.items()}
-
-
-def _line(message: str) -> str:
-    return " ".join(message.split())
+        return dict.fromkeys(verdict.pods, reason_line("; ".join(reason.message for reason in verdict.reasons)))
+    return {pod: reason_line(message) for pod, message in verdict.pods.items()}
 
 
 def place_text(life: PodLife) -> str:

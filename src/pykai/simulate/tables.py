@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from statistics import median
 
@@ -12,6 +11,7 @@ from rich.text import Text
 
 from pykai.model.resources import CPU, GPU
 from pykai.observe.tables import FAINT, Column, amount, first, table
+from pykai.observe.wording import eviction_reason, without_figures
 from pykai.simulate.history import Outcome, PodLife
 from pykai.simulate.summary import headline, many, waited
 from pykai.simulate.timeline import EMPTY, MARKS, Workload, axis, cells, clock, workload_title, workloads
@@ -188,7 +188,7 @@ def evictions(outcome: Outcome, rows: int) -> Iterator[Table]:
     together: dict[tuple[float, str, str, str], list[PodLife]] = {}
     for life in outcome.history.lives:
         if life.evicted_at is not None:
-            why = life.reason.replace(f"Pod {life.title} ", "")
+            why = eviction_reason(life.reason, life.title)
             together.setdefault((life.evicted_at, life.evicted_by, life.evicted_for, why), []).append(life)
     titles = {f"{life.namespace}/{life.group}": life for life in outcome.history.lives}
     body: list[Row] = []
@@ -235,18 +235,13 @@ def waits(outcome: Outcome, rows: int) -> Iterator[Table]:
     ]
     alike: dict[tuple[bool, str], list[tuple[Workload, list[PodLife]]]] = {}
     for workload, pods in found:
-        alike.setdefault((pods[0].scheduled_at is None, _kind_of_reason(_why(pods[0]))), []).append((workload, pods))
+        alike.setdefault((pods[0].scheduled_at is None, without_figures(_why(pods[0]))), []).append((workload, pods))
     yield table(title, columns, first([_wait(outcome, group) for group in alike.values()], rows))
 
 
 def _why(life: PodLife) -> str:
     """The reason that kept a pod waiting longest; empty where none did."""
     return life.waited_for
-
-
-def _kind_of_reason(reason: str) -> str:
-    """The reason without the name of the pod and the figures of the moment."""
-    return re.sub(r"\d+(\.\d+)?", "#", re.sub(r"for pod \S+", "for a pod", reason))
 
 
 def _waiting(workload: Workload) -> Iterator[list[PodLife]]:

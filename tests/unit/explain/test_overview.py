@@ -107,6 +107,24 @@ def test_who_may_reclaim_from_whom(objects: list[Manifest], reclaims: dict[str, 
     assert evicts == set(reclaims), "what the overview says may happen is what the plan does"
 
 
+@pytest.mark.parametrize(("by_priority", "reclaims"), [("true", ("a",)), ("false", ())])
+def test_a_queue_of_higher_priority_may_take_what_is_within_quota(by_priority: str, reclaims: tuple[str, ...]) -> None:
+    objects = [node("n1", 4), queue("a", gpu={"quota": 4}), queue("b", gpu={"quota": 4}, priority=200)]
+    taken = snapshot([*objects, *gang("x", "a", 4, "n1"), *gang("y", "b", 1)])
+    arguments = {"proportion": {"queuePriorityInQuotaReclaim": by_priority}}
+    rules = Policy(registry.make_all([(name, arguments.get(name, {})) for name in registry.BUILT_IN]))
+    found = Overview(taken, decide(taken, rules, NOW), rules, NOW)
+    assert [each.may_reclaim_from for each in found.queues if each.name == "b"] == [reclaims]
+    assert tuple(each.queue for each in found.evictions) == reclaims
+
+
+def test_what_does_not_count_as_capacity_decides_nothing_either() -> None:
+    """Fair shares are of the nodes that are ready: the book of the overview is the engine's own."""
+    down = node("n2", 4, conditions=[{"type": "Ready", "status": "False"}])
+    found = overview(*two_teams(), down, *gang("x", "a", 4, "n1"), *gang("y", "b", 1))
+    assert found.book.total[-1] == 4
+
+
 def test_figures_equal_the_metrics_of_the_scheduler() -> None:
     objects = [*two_teams(1, 3), *gang("x", "a", 3, "n1"), *gang("y", "b", 2)]
     cache = ClusterCache(SchedulerParams(partitioned=False))

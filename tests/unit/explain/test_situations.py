@@ -80,6 +80,7 @@ VOLUME = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data
 CONFIG = {"containers": [{"name": "main", "envFrom": [{"configMapRef": {"name": "settings"}}]}]}
 CLAIM = {"resourceClaims": [{"name": "c", "resourceClaimName": "gpu-claim"}]}
 SHARED = [gang("s"), pod("s-0", on="a", share="0.6", device="d0"), reservation("a", "d0")]
+LARGE = [gang("g"), builders.pod("g-0", "g", annotations={names.GPU_MEMORY: "100000"})]
 TOPOLOGY = {"topology": "site", "requiredTopologyLevel": "rack"}
 HALVES = [queue("q", gpu={"quota": 0}), queue("p", gpu={"quota": 0})]
 WEIGHTLESS = queue("q", gpu={"quota": 0, "overQuotaWeight": 0})
@@ -165,9 +166,28 @@ SITUATIONS: dict[str, tuple[Objects, str]] = {
         [node("a", 1), Q, *SHARED, *one(share="0.5")],
         "InsufficientResources",
     ),
-    "share on two devices, one left": (
-        [node("a", 1), Q, *one(share="0.5", devices=2)],
+    "shares free, but of two devices": (
+        [
+            node("a", 2),
+            Q,
+            gang("s"),
+            *(pod(f"s-{n}", on="a", share="0.6", device=f"d{n}") for n in range(2)),
+            *(reservation("a", f"d{n}") for n in range(2)),
+            *one(share="0.5"),
+        ],
         "InsufficientResources",
+    ),
+    "shares of two devices, and one is free": (
+        [node("a", 2), Q, gang("s"), pod("s-0", on="a", gpus=1), *one(share="0.5", devices=2)],
+        "InsufficientResources",
+    ),
+    "shares of two devices, and every node has one": (
+        [node("a", 1), Q, *one(share="0.5", devices=2)],
+        "TooLargeForEveryNode",
+    ),
+    "more memory of a GPU than any has": (
+        [node("a", 1, labels={names.GPU_MEMORY_LABEL: "81559"}), Q, *LARGE],
+        "TooLargeForEveryNode",
     ),
     "sub-group that does not exist": (
         [A, Q, gang("g", minMember=1), pod("g-0", gpus=1, part="workers")],
@@ -209,6 +229,8 @@ def test_protected_victims_are_named_with_the_end_of_their_protection() -> None:
     found = [decoded(each) if isinstance(each, dict) else each for each in [*PRIORITIES, *objects]]
     cache.load(sorted(found, key=lambda each: type(each).__name__))
     (verdict,) = decided(cache, PACKING, NOW).plan.verdicts
+    assert verdict.dominant is not None
+    assert (verdict.dominant.token, verdict.dominant.category) == ("InsufficientResources", Category.SHORTAGE)
     reclaim = next(each for each in verdict.actions if each.action == "reclaim")
     assert reclaim.code == "ReclaimVictimsProtected"
     assert reclaim.message.endswith(f"until {rfc3339(NOW + 540)}")

@@ -1,0 +1,63 @@
+"""Reasons as people read them on a screen, whose originals are KAI's texts: what conditions and events carry.
+
+One line, no figure twice, nothing about resources where none is short. The originals stay in JSON and in the cluster.
+"""
+
+from __future__ import annotations
+
+import re
+
+from pykai.engine.reasons import AT_FAIR_SHARE, NO_NODES, POD_ERRORS, described
+from pykai.model.plan import Verdict
+from pykai.model.snapshot import Snapshot
+
+AT_FAIR_SHARE_TEXT = " Queue {} is at its fair share and may not reclaim from other queues."
+NOT_FEASIBLE = "no node is feasible"
+_STANDING = re.compile(r"(\S+) uses <GPU: ([^,]+),.*? quota of <GPU: ([^,]+),.*? fair-share of <GPU: ([^,]+),")
+_BY_PRIORITY = re.compile(r"was preempted by higher priority workload \S+")
+_SHORTAGE = "enough"
+"""In every reason of a node that has too little of something."""
+
+
+def line(message: str) -> str:
+    """A message on one line."""
+    return " ".join(message.split())
+
+
+def reason_line(message: str) -> str:
+    """Why something waits, on one line."""
+    text = line(message).replace("..", ".").removeprefix(f"{POD_ERRORS}: ").removeprefix(f"{POD_ERRORS}. ")
+    before, found, nodes = text.partition(NO_NODES)
+    return f"{before}{NOT_FEASIBLE}{nodes}" if found and _SHORTAGE not in nodes else text
+
+
+def without_figures(reason: str) -> str:
+    """The reason without the name of the pod and the figures of the moment: equal for those that wait for the same."""
+    return re.sub(r"\d+(\.\d+)?", "#", re.sub(r"for pod \S+", "for a pod", reason))
+
+
+def fairness(snapshot: Snapshot, gang: int, verdict: Verdict) -> str:
+    """A sentence on the queue of a gang, to be added to the reasons of its pods, where it waits because the queue is at
+    its fair share; else empty."""
+    if verdict.dominant is None or verdict.dominant.token != AT_FAIR_SHARE:
+        return ""
+    return AT_FAIR_SHARE_TEXT.format(snapshot.queues.titles[snapshot.gangs.queue[gang]])
+
+
+def shared_reason(verdict: Verdict) -> tuple[str, str]:
+    """Why a workload waits: the token that dominates, and a text that does not name the workload if there is one."""
+    token = "" if verdict.dominant is None else verdict.dominant.token
+    if token == AT_FAIR_SHARE:
+        return token, described(token)
+    texts = set(verdict.pods.values())
+    return token, reason_line(texts.pop() if len(texts) == 1 else verdict.message)
+
+
+def eviction_reason(message: str, pod: str) -> str:
+    """Why a pod has to leave, without the names of the pod (`namespace/name`) and of the workload it leaves for: of a
+    reclaim how the queue stood that lost it."""
+    text = line(message)
+    if found := _STANDING.search(text):
+        queue, used, quota, fair = found.groups()
+        return f"{queue} used {used} GPUs with a quota of {quota} and a fair share of {fair}"
+    return _BY_PRIORITY.sub("its priority is lower", text.removeprefix(f"Pod {pod} "))
