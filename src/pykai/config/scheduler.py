@@ -156,10 +156,13 @@ def _made(choice: PluginChoice, make: Make) -> tuple[object, ...]:
 # Search budgets
 _BUDGETS = "scenarioSearchBudgets"
 _ACTIONS, _GENERATORS = "maxActionSearchDuration", "maxGeneratorSearchDuration"
+_FIRST_BACKOFF, _LONGEST_BACKOFF = "minFailedSearchBackoff", "maxFailedSearchBackoff"
 _JOB, _LEAST_JOB = "maxJobSearchDuration", "minJobSearchDuration"
 _BUDGET_MAPS: dict[str, tuple[str, ...]] = {
     _ACTIONS: (DEFAULT, *SEARCHING),
     _GENERATORS: tuple(GENERATOR_SECONDS),
+    _FIRST_BACKOFF: (DEFAULT, *SEARCHING),
+    _LONGEST_BACKOFF: (DEFAULT, *SEARCHING),
 }
 _JOB_BUDGETS = {_JOB: "job", _LEAST_JOB: "least_job"}
 
@@ -175,7 +178,11 @@ def read_budgets(document: Mapping[str, Any]) -> SearchBudgets:
         if name in document
     }
     budgets = SearchBudgets(
-        actions=_budget_map(document, _ACTIONS), generators=_budget_map(document, _GENERATORS), **single
+        actions=_budget_map(document, _ACTIONS),
+        generators=_budget_map(document, _GENERATORS),
+        first_backoff=_budget_map(document, _FIRST_BACKOFF),
+        longest_backoff=_budget_map(document, _LONGEST_BACKOFF),
+        **single,
     )
     if budgets.job and budgets.least_job >= budgets.job:
         raise FieldError(_BUDGETS, f"{_LEAST_JOB} must be less than {_JOB}")
@@ -184,11 +191,16 @@ def read_budgets(document: Mapping[str, Any]) -> SearchBudgets:
 
 def budgets_document(budgets: SearchBudgets) -> dict[str, Any]:
     """The budgets as a configuration says them."""
+    maps = {
+        _ACTIONS: budgets.actions,
+        _GENERATORS: budgets.generators,
+        _FIRST_BACKOFF: budgets.first_backoff,
+        _LONGEST_BACKOFF: budgets.longest_backoff,
+    }
     return {
-        _ACTIONS: {action: units.render_duration(seconds) for action, seconds in budgets.actions.items()},
         _JOB: units.render_duration(budgets.job),
         _LEAST_JOB: units.render_duration(budgets.least_job),
-        _GENERATORS: {generator: units.render_duration(seconds) for generator, seconds in budgets.generators.items()},
+        **{name: {key: units.render_duration(each) for key, each in given.items()} for name, given in maps.items()},
     }
 
 

@@ -63,6 +63,7 @@ SCHEDULER_FLAGS: Final = frozenset(
         "scheduler-name",
         "stuck-in-releasing-threshold",
         "update-pod-eviction-condition",
+        "enable-workload-eviction-metrics",
         "use-scheduling-signatures",
         "v",
         "version",
