@@ -219,7 +219,8 @@ def compose(
     plugins = configuration.plugin_names(settings.config, registry.BUILT_IN)
     judge = partial(verify, plugins=plugins, everything=False)
     policies = Policies(policy, judge, lambda: past[0].current() if past else {}, settings.observe)
-    options = replace(settings.options, more_metrics=(QUERY_LATENCY,) if usage_config else ())
+    params = configuration.params_for(policy, settings.options.params)
+    options = replace(settings.options, params=params, more_metrics=(QUERY_LATENCY,) if usage_config else ())
     live = LiveScheduler(api, watches, policies, loop, options, colocated)
     known = asyncio.Event()
     parts = [Part("scheduler", partial(_schedule, live, known, settings.takes_over))]

@@ -8,7 +8,7 @@ is missing takes the built-in value; a part that is wrong is refused with its pa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 from weakref import ref
@@ -20,6 +20,7 @@ from pykai.config import documents
 from pykai.config.fields import FieldError, below, converted
 from pykai.engine.budgets import DEFAULT, GENERATOR_SECONDS, SEARCHING, SearchBudgets
 from pykai.engine.policy import ACTIONS, Policy
+from pykai.model.params import SchedulerParams
 from pykai.objects import units
 
 Arguments = Mapping[str, str]
@@ -108,6 +109,11 @@ def policy(config: SchedulerConfig, make: Make, built_in: Sequence[str]) -> Poli
         budgets=config.budgets,
         names=tuple(name for name, _ in made),
     )
+
+
+def params_for(policy: Policy, params: SchedulerParams) -> SchedulerParams:
+    """The parameters with what the plugins of a policy need to see of the cluster."""
+    return replace(params, image_locality="imagelocality" in policy.names)
 
 
 def plugin_names(config: SchedulerConfig, built_in: Sequence[str]) -> tuple[str, ...]:

@@ -46,6 +46,8 @@ class NodeTable:
     labels: Sequence[Mapping[str, str]]
     taints: Sequence[Sequence[Any]]
     """objects.kinds.Taint of each."""
+    images: Sequence[Any] = ()
+    """The images of each as JSON (`status.images`); no entries where no plugin reads them."""
     _facts: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
