@@ -24,6 +24,11 @@ SECTIONS: tuple[tuple[str, str, Iterable[Metric]], ...] = (
         (*metrics.SCHEDULER, QUERY_LATENCY),
     ),
     (
+        "Scheduler with `--enable-workload-eviction-metrics`",
+        "Instead of the metric of the same name above. PodGroups that hold resources have series from the start.",
+        metrics.WORKLOAD_EVICTIONS,
+    ),
+    (
         "Queue controller",
         "The same prefix. Further labels by `--queue-label-to-metric-label`. Cores, bytes, devices; -1 is unlimited.",
         queue_metrics.ROWS,

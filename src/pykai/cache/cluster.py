@@ -239,7 +239,7 @@ class ReadState:
         self._begin()
 
     def _begin(self) -> None:
-        self.nodes = NodeMemo(self.params.mig_worker_key, self.params.nvfractions)
+        self.nodes = NodeMemo(self.params.mig_worker_key, self.params.nvfractions, self.params.image_locality)
         self.groups = GroupMemo(self.params)
         self.kinds = KindMemo()
         self.node_numbers: Numbers[str] = Numbers()

@@ -150,8 +150,9 @@ class NodeMemo:
     """The table of the nodes as they were last. Kubelets replace their nodes all day long to say that all is well: then
     the table is still the same one, and so is all that was derived from it."""
 
-    def __init__(self, mig_key: str, nvfractions: bool = False) -> None:
+    def __init__(self, mig_key: str, nvfractions: bool = False, images: bool = False) -> None:
         self._machines = MachineMemo(mig_key, nvfractions)
+        self._images = images
         self._nodes: list[Node] = []
         self._read: tuple[Rows, Column] | None = None
         self._made: tuple[NodeTable, ResourceSpace]
@@ -174,7 +175,8 @@ class NodeMemo:
         nodes = sorted(nodes, key=_NAME)
         machine, dra = self._machines.of(nodes), _dra_column(nodes, dra_gpus)
         if not self._as_before(nodes, machine, dra):
-            self._made = node_table(nodes, self._machines.machines, machine, dra)
+            table, space = node_table(nodes, self._machines.machines, machine, dra)
+            self._made = replace(table, images=[node.status.images for node in nodes]) if self._images else table, space
         self._nodes, self._read = nodes, (machine, dra)
 
     def _only_heartbeats(self, store: Store, dra_gpus: Mapping[str, int]) -> bool:
@@ -186,14 +188,17 @@ class NodeMemo:
         return not edit.removed and not edit.added and all(self._alike(*pair) for pair in edit.replaced)
 
     def _alike(self, old: Node, new: Node) -> bool:
-        return _SAID(old) == _SAID(new) and self._machines.number(old) == self._machines.number(new)
+        return self._said(old) == self._said(new) and self._machines.number(old) == self._machines.number(new)
+
+    def _said(self, node: Node) -> object:
+        return (_SAID(node), bytes(node.status.images)) if self._images else _SAID(node)
 
     def _as_before(self, nodes: list[Node], machine: Rows, dra: Column) -> bool:
         """Whether nothing has changed of what the table is made of."""
         if self._read is None or not all(map(np.array_equal, self._read, (machine, dra))):
             return False
         replaced = [pair for pair in zip(self._nodes, nodes, strict=True) if pair[0] is not pair[1]]
-        return all(_SAID(old) == _SAID(new) for old, new in replaced)
+        return all(self._said(old) == self._said(new) for old, new in replaced)
 
 
 def _dra_column(nodes: Sequence[Node], dra_gpus: Mapping[str, int]) -> Column:

@@ -23,7 +23,7 @@ from pykai.cli.state import (
     source_of,
     state_options,
 )
-from pykai.config.scheduler import policy
+from pykai.config.scheduler import params_for, policy
 from pykai.dashboard.board import Board, Moment, Title
 from pykai.dashboard.live import Following, LiveBoard
 from pykai.explain import tables
@@ -86,7 +86,7 @@ async def following(api: Api, shard: str = DEFAULT_SHARD) -> Following:
     except UnreadableError as error:
         raise click.ClickException(str(error)) from error
     made = policy(setting.config, registry.make, registry.BUILT_IN)
-    return Following(made, setting.params, setting.notes, setting.gpu_sharing_mode)
+    return Following(made, params_for(made, setting.params), setting.notes, setting.gpu_sharing_mode)
 
 
 def _moment(options: dict[str, Any]) -> Moment:

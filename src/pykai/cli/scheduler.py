@@ -80,6 +80,11 @@ FLAGS = (
     Flag("schedule-csi-storage", False, "Take the storage capacity of nodes into account."),
     Flag("detailed-fit-errors", False, "Tell for every node why it does not fit."),
     Flag("update-pod-eviction-condition", True, "Mark evicted pods with the condition DisruptionTarget."),
+    Flag(
+        "enable-workload-eviction-metrics",
+        False,
+        "Metrics of evictions name the workload that owns the pod group, and the sub-group.",
+    ),
     Flag("num-of-status-recording-workers", 5, "How many status writes are under way at once.", check=at_least(1)),
     Flag("listen-address", ":8080", "Where /metrics, /healthz and /readyz are served; 0 for nowhere.", check=address),
     Flag("plugin-server-port", 8081, "Port on loopback for /get-snapshot and /get-job-order.", check=port),
@@ -155,6 +160,7 @@ def params_of(given: dict[str, Any]) -> SchedulerParams:
         stuck_in_releasing=_seconds(given, "stuck-in-releasing-threshold"),
         detailed_fit_errors=given["detailed_fit_errors"],
         update_eviction_condition=given["update_pod_eviction_condition"],
+        workload_eviction_metrics=given["enable_workload_eviction_metrics"],
         nvfractions=given["gpu_sharing_mode"] == names.NVFRACTIONS,
     )
 
@@ -213,7 +219,8 @@ def compose(
     plugins = configuration.plugin_names(settings.config, registry.BUILT_IN)
     judge = partial(verify, plugins=plugins, everything=False)
     policies = Policies(policy, judge, lambda: past[0].current() if past else {}, settings.observe)
-    options = replace(settings.options, more_metrics=(QUERY_LATENCY,) if usage_config else ())
+    params = configuration.params_for(policy, settings.options.params)
+    options = replace(settings.options, params=params, more_metrics=(QUERY_LATENCY,) if usage_config else ())
     live = LiveScheduler(api, watches, policies, loop, options, colocated)
     known = asyncio.Event()
     parts = [Part("scheduler", partial(_schedule, live, known, settings.takes_over))]

@@ -8,7 +8,7 @@ is missing takes the built-in value; a part that is wrong is refused with its pa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 from weakref import ref
@@ -20,6 +20,7 @@ from pykai.config import documents
 from pykai.config.fields import FieldError, below, converted
 from pykai.engine.budgets import DEFAULT, GENERATOR_SECONDS, SEARCHING, SearchBudgets
 from pykai.engine.policy import ACTIONS, Policy
+from pykai.model.params import SchedulerParams
 from pykai.objects import units
 
 Arguments = Mapping[str, str]
@@ -110,6 +111,11 @@ def policy(config: SchedulerConfig, make: Make, built_in: Sequence[str]) -> Poli
     )
 
 
+def params_for(policy: Policy, params: SchedulerParams) -> SchedulerParams:
+    """The parameters with what the plugins of a policy need to see of the cluster."""
+    return replace(params, image_locality="imagelocality" in policy.names)
+
+
 def plugin_names(config: SchedulerConfig, built_in: Sequence[str]) -> tuple[str, ...]:
     """The names of the plugins that run; `built_in`: the default if the configuration names none."""
     return tuple(built_in) if config.plugins is None else tuple(choice.name for choice in config.plugins)
@@ -156,10 +162,13 @@ def _made(choice: PluginChoice, make: Make) -> tuple[object, ...]:
 # Search budgets
 _BUDGETS = "scenarioSearchBudgets"
 _ACTIONS, _GENERATORS = "maxActionSearchDuration", "maxGeneratorSearchDuration"
+_FIRST_BACKOFF, _LONGEST_BACKOFF = "minFailedSearchBackoff", "maxFailedSearchBackoff"
 _JOB, _LEAST_JOB = "maxJobSearchDuration", "minJobSearchDuration"
 _BUDGET_MAPS: dict[str, tuple[str, ...]] = {
     _ACTIONS: (DEFAULT, *SEARCHING),
     _GENERATORS: tuple(GENERATOR_SECONDS),
+    _FIRST_BACKOFF: (DEFAULT, *SEARCHING),
+    _LONGEST_BACKOFF: (DEFAULT, *SEARCHING),
 }
 _JOB_BUDGETS = {_JOB: "job", _LEAST_JOB: "least_job"}
 
@@ -175,7 +184,11 @@ def read_budgets(document: Mapping[str, Any]) -> SearchBudgets:
         if name in document
     }
     budgets = SearchBudgets(
-        actions=_budget_map(document, _ACTIONS), generators=_budget_map(document, _GENERATORS), **single
+        actions=_budget_map(document, _ACTIONS),
+        generators=_budget_map(document, _GENERATORS),
+        first_backoff=_budget_map(document, _FIRST_BACKOFF),
+        longest_backoff=_budget_map(document, _LONGEST_BACKOFF),
+        **single,
     )
     if budgets.job and budgets.least_job >= budgets.job:
         raise FieldError(_BUDGETS, f"{_LEAST_JOB} must be less than {_JOB}")
@@ -184,11 +197,16 @@ def read_budgets(document: Mapping[str, Any]) -> SearchBudgets:
 
 def budgets_document(budgets: SearchBudgets) -> dict[str, Any]:
     """The budgets as a configuration says them."""
+    maps = {
+        _ACTIONS: budgets.actions,
+        _GENERATORS: budgets.generators,
+        _FIRST_BACKOFF: budgets.first_backoff,
+        _LONGEST_BACKOFF: budgets.longest_backoff,
+    }
     return {
-        _ACTIONS: {action: units.render_duration(seconds) for action, seconds in budgets.actions.items()},
         _JOB: units.render_duration(budgets.job),
         _LEAST_JOB: units.render_duration(budgets.least_job),
-        _GENERATORS: {generator: units.render_duration(seconds) for generator, seconds in budgets.generators.items()},
+        **{name: {key: units.render_duration(each) for key, each in given.items()} for name, given in maps.items()},
     }
 
 

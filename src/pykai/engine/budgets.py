@@ -16,6 +16,8 @@ SEARCHING = ("reclaim", "preempt", "consolidation")
 """The actions that search for victims."""
 DEFAULT = "default"
 """The key for every action or generator that has none of its own."""
+MOST_DOUBLINGS = 60
+"""Of a backoff: more would be longer than any limit."""
 ACTION_SECONDS = 300.0
 JOB_SECONDS = 240.0
 GENERATOR_SECONDS: Mapping[str, float] = {DEFAULT: 120.0, "NodeLocalGreedy": 30.0, "MultiNodeGang": 120.0}
@@ -35,6 +37,18 @@ class SearchBudgets:
     least_job: float = 0.0
     """What one gang's search gets even where its action has no time left."""
     generators: Mapping[str, float] = field(default_factory=dict)
+    first_backoff: Mapping[str, float] = field(default_factory=dict)
+    """By action or `default`: how long a gang is not searched for again after the first search that found nothing; 0 or
+    absent: it is searched for in every cycle."""
+    longest_backoff: Mapping[str, float] = field(default_factory=dict)
+    """The most, as it doubles with every further search that finds nothing."""
+
+    def backoff(self, action: str, failures: int) -> float:
+        """How long an action does not search for a gang again after so many searches in a row that found nothing."""
+        first, longest = (
+            each.get(action, each.get(DEFAULT, 0.0)) for each in (self.first_backoff, self.longest_backoff)
+        )
+        return min(first * 2.0 ** min(failures - 1, MOST_DOUBLINGS), max(first, longest))
 
     def of_action(self, action: str) -> float:
         """For all searches of an action together."""

@@ -44,6 +44,7 @@ def next_deadline(cycle: Cycle, waiting: bool) -> float | None:
     instants = list(_staleness(cycle))
     if waiting:
         instants += [*_preemption_delays(cycle), *_protections(cycle), *_stuck_pods(cycle), *_unfinished(cycle)]
+        instants += cycle.snapshot.search_backoff.values()
     return min((instant for instant in instants if instant > cycle.now), default=None)
 
 

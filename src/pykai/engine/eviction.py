@@ -89,10 +89,7 @@ def run(cycle: Cycle, action: Eviction) -> None:
     """
     budget = ActionBudget(cycle.policy.budgets, action.name, cycle.clock)
     pending, reasons = pending_gangs(cycle), cycle.reasons
-    gangs = [g for g in pending if action.may_evict_for(cycle, g)]
-    if cycle.snapshot.gangs.preemption_delay:
-        gangs = [g for g in gangs if not _delayed(cycle, g)]
-    _note_barred(cycle, action, set(pending).difference(gangs))
+    gangs = _may_cause_evictions(cycle, action, pending)
     pool = VictimPool(cycle)
     reasons.passed_over[action.name] = action.outcome(*action.no_victims)
     if not gangs or not action.may_help(cycle, pool, gangs):
@@ -127,6 +124,17 @@ def run(cycle: Cycle, action: Eviction) -> None:
                 walk.go_on(gang)
     if budget.exhausted:
         cycle.out_of_time.add(action.name)
+
+
+def _may_cause_evictions(cycle: Cycle, action: Eviction, pending: Sequence[int]) -> list[int]:
+    """The gangs that may cause evictions by the action now; why the others may not is noted."""
+    gangs = [g for g in pending if action.may_evict_for(cycle, g)]
+    if cycle.snapshot.gangs.preemption_delay:
+        gangs = [g for g in gangs if not _delayed(cycle, g)]
+    _note_barred(cycle, action, set(pending).difference(gangs))
+    if cycle.snapshot.search_backoff:
+        gangs = [g for g in gangs if not _backs_off(cycle, action, g)]
+    return gangs
 
 
 def _make_room(
@@ -239,6 +247,18 @@ def _delayed(cycle: Cycle, gang: int) -> bool:
         f"and may not trigger evictions before {rfc3339(end)}"
     )
     cycle.reasons.gang(gang, GangError(PREEMPTION_DELAY, message))
+    return True
+
+
+def _backs_off(cycle: Cycle, action: Eviction, gang: int) -> bool:
+    """Whether earlier searches for the gang found nothing and the next one is not due yet; the reason says so."""
+    gangs = cycle.snapshot.gangs
+    key = (gangs.namespaces[gang], gangs.names[gang])
+    until = cycle.snapshot.search_backoff.get((key, action.name), cycle.now)
+    if until <= cycle.now:
+        return False
+    message = f"the last search found no evictions that help, the next one is made at {rfc3339(until)}"
+    cycle.reasons.found(action.name, (gang,), action.outcome(SearchToken.BACKOFF, message))
     return True
 
 

@@ -53,6 +53,7 @@ class SearchToken(StrEnum):
     PROTECTED = "VictimsProtected"
     NO_SOLUTION = "NoSolutionFound"
     BUDGET_SPENT = "SearchBudgetSpent"
+    BACKOFF = "SearchBackoff"
     NOT_ATTEMPTED = "NotAttempted"
     DISABLED = "Disabled"
     INSUFFICIENT_GPUS = "InsufficientGPUs"
@@ -84,6 +85,7 @@ DESCRIPTIONS: Mapping[str, str] = {
     SearchToken.PROTECTED: "what could be evicted is protected for some time",
     SearchToken.NO_SOLUTION: "no evictions that are allowed make enough room",
     SearchToken.BUDGET_SPENT: "the time for searches was spent; the search goes on in the next cycle",
+    SearchToken.BACKOFF: "the last search found nothing; the next one is made later (minFailedSearchBackoff)",
     SearchToken.NOT_ATTEMPTED: "no search was made for the workload",
     SearchToken.DISABLED: "the action is switched off",
     SearchToken.INSUFFICIENT_GPUS: "fewer GPUs are free in all than the workload requests",

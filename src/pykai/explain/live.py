@@ -60,9 +60,9 @@ async def live(api: Api, shard: str = DEFAULT_SHARD, now: float | None = None) -
     kinds = {source.section: source.kind for source in SOURCES}
     sections = {source.resource.plural: source.section for source in SOURCES}
     objects = [decode(item, kinds[sections[plural]]) for plural, items in raw.items() for item in items]
-    cache = ClusterCache(params)
-    cache.load(joined(objects))
     policy = scheduler.policy(setting.config, registry.make, registry.BUILT_IN)
+    cache = ClusterCache(scheduler.params_for(policy, params))
+    cache.load(joined(objects))
     found = decided(cache, policy, wall() if now is None else now)
 
     def whole() -> Sections:

@@ -128,7 +128,8 @@ def of_file(file: SnapshotFile, now: float) -> Opened:
     with below("config"):
         policy = scheduler.policy(scheduler.read(file.config), registry.make, registry.BUILT_IN)
     objects = joined(file.raw_objects.all())
-    return Opened(file, objects, snapshot.params(file), replace(policy, budgets=UNLIMITED), now)
+    params = scheduler.params_for(policy, snapshot.params(file))
+    return Opened(file, objects, params, replace(policy, budgets=UNLIMITED), now)
 
 
 def from_file(path: Path, now: float | None = None) -> Decided:

@@ -32,6 +32,10 @@ class SchedulerParams:
     stuck_in_releasing: float = 120.0
     detailed_fit_errors: bool = False
     update_eviction_condition: bool = True
+    workload_eviction_metrics: bool = False
+    """Metrics of evictions name the workload that owns the PodGroup."""
+    image_locality: bool = False
+    """Snapshots contain the images of nodes, for the plugin `imagelocality`."""
     dra_enabled: bool = True
     nvfractions: bool = False
     """The GPU sharing mode NvFractions: shares go only to nodes that report to be ready for them."""

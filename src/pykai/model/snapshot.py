@@ -46,6 +46,8 @@ class NodeTable:
     labels: Sequence[Mapping[str, str]]
     taints: Sequence[Sequence[Any]]
     """objects.kinds.Taint of each."""
+    images: Sequence[Any] = ()
+    """The images of each as JSON (`status.images`); no entries where no plugin reads them."""
     _facts: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -140,6 +142,8 @@ class Snapshot:
     max_gpu_memory: float
     observed_at: float
     revision: int = 0
+    search_backoff: Mapping[tuple[Key, str], float] = field(default_factory=dict)
+    """Gang and action -> until when the action does not search for victims for the gang."""
     _facts: dict[Any, Any] = field(init=False, default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:

@@ -82,6 +82,7 @@ class Condition(Kind):
 class NodeStatus(Kind):
     allocatable: Raw = ABSENT
     conditions: list[Condition] | None = None
+    images: Raw = ABSENT
 
 
 class Node(Kind):

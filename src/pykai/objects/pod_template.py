@@ -36,6 +36,13 @@ class Container(Kind):
     volume_mounts: list[dict[str, Any]] | None = None
 
 
+class ContainerImage(Kind):
+    """An image that a node has, as its status lists it."""
+
+    names: list[str] | None = None
+    size_bytes: int = 0
+
+
 class Toleration(Kind):
     key: str = ""
     operator: str = "Equal"

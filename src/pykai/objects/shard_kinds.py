@@ -15,6 +15,7 @@ from pykai.objects.schema import DURATION_PATTERN, Doc, Duration, Quantity
 
 _MOST = "A duration such as 90s or 1h30m."
 ActionDuration = Annotated[str, Doc(f"The most for this action. {_MOST}", pattern=DURATION_PATTERN)]
+BackoffDuration = Annotated[str, Doc("For this action. A duration such as 90s or 1h30m.", pattern=DURATION_PATTERN)]
 GeneratorDuration = Annotated[str, Doc(f"The most for this way of searching. {_MOST}", pattern=DURATION_PATTERN)]
 Depth = Annotated[int, Doc(format=None)]
 
@@ -92,6 +93,17 @@ class SearchBudgetsSpec(ConfigPart):
     max_generator_search_duration: Annotated[
         dict[str, GeneratorDuration],
         Doc("For one way of searching, by its name or `default`; 2m if absent, 30s for `NodeLocalGreedy`."),
+    ]
+    min_failed_search_backoff: Annotated[
+        dict[str, BackoffDuration],
+        Doc(
+            "How long no further search is made for a workload after one that found nothing, by the action or "
+            "`default`. It doubles with every further one. Absent or 0: a search in every cycle."
+        ),
+    ]
+    max_failed_search_backoff: Annotated[
+        dict[str, BackoffDuration],
+        Doc("How long it is at most, by the action or `default`; absent: as long as the first time."),
     ]
 
 

@@ -129,6 +129,19 @@ SCHEDULER: tuple[Metric, ...] = (
         ("action", "generator", "state"),
     ),
     Metric("total_preemption_attempts", _C, "Total preemption attempts in the cluster till now"),
+    Metric(
+        "preemption_failures_total",
+        _C,
+        "Preemption attempts that evicted no pod, by the reason in the conditions of the podgroup; in every cycle anew",
+        ("reason",),
+    ),
+    Metric(
+        "pod_group_first_start_wait_seconds",
+        _H,
+        "Time from the creation of a podgroup to its first bind; neither restarts nor growth count",
+        _QUEUE,
+        doubling(0.1, 20),
+    ),
     Metric("queue_fair_share_cpu_cores", _G, "CPU fair share of queue", _QUEUE),
     Metric("queue_fair_share_memory_gb", _G, "Memory fair share of queue", _QUEUE),
     Metric("queue_fair_share_gpu", _G, "GPU fair share of queue", _QUEUE),
@@ -145,6 +158,18 @@ SCHEDULER: tuple[Metric, ...] = (
     Metric("failed_cycles_total", _C, "Cycles that ended in an error"),
 )
 """Metrics of the scheduler."""
+
+_EVICTED = ("podgroup", "namespace", "nodepool", "action", "owner_group", "owner_kind", "owner_name", "owner_uid")
+WORKLOAD_EVICTIONS: tuple[Metric, ...] = (
+    Metric(
+        "pod_group_evicted_pods_total",
+        _C,
+        "Total number of pods evicted per pod group and sub-group, with the workload that owns it",
+        (*_EVICTED, "subgroup"),
+    ),
+    Metric("pod_group_eviction_events_total", _C, "Decisions that evicted pods of a pod group", _EVICTED),
+)
+"""With the flag `--enable-workload-eviction-metrics`: the first one replaces the metric of the same name."""
 
 PROCESS: tuple[Metric, ...] = (
     Metric("process_cpu_seconds_total", _C, "Processor time used, user and system, in seconds"),

@@ -1,34 +1,42 @@
-"""What pods prefer of nodes: preferred node affinity, and the absence of taints `PreferNoSchedule`. Even spread is in
-`spread`, neighbours are in `affinity`.
+"""What pods prefer of nodes: preferred node affinity, no taints `PreferNoSchedule`, and images that are there already.
+Even spread is in `spread`, neighbours are in `affinity`.
 
 Each is a score from 0 to 100 times the weight it has in kube-scheduler. Together they stay below what a node gains by
-being available now: a preference orders nodes, it does not make a pod wait. They follow from nodes and class alone.
+being available now: a preference orders nodes, it does not make a pod wait. They follow from nodes and class alone,
+but for images, which do not make a class: they count where the plugin `imagelocality` is switched on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import lru_cache
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from msgspec import json
 
+from pykai.engine.cycle import Cycle
 from pykai.engine.plugin_api import ANY, NodeLook
 from pykai.kernels.selectors import in_some_term
 from pykai.model.pods import PodClass
-from pykai.model.resources import Column
+from pykai.model.resources import Column, Mask
 from pykai.model.snapshot import NodeTable
 from pykai.objects.kinds import Taint
-from pykai.objects.pod_template import PreferredNodeTerm, Toleration
+from pykai.objects.pod_template import ContainerImage, PreferredNodeTerm, Toleration
 from pykai.plugins import node_labels
 from pykai.plugins.node_filters import TaintGroups, grouped_taints, tolerated
 
 FULL = 100.0
+MEBIBYTE = 1024.0 * 1024.0
+LEAST_IMAGES, MOST_IMAGE = 23 * MEBIBYTE, 1000 * MEBIBYTE
+"""Of all images of a pod together, and of each of its containers."""
 AFFINITY_WEIGHT = 2.0
 TAINT_WEIGHT = 3.0
 _PREFERRED = json.Decoder(list[PreferredNodeTerm])
 _TOLERATIONS = json.Decoder(list[Toleration])
+_IMAGES = json.Decoder(list[ContainerImage] | None)
+_CONTAINER_IMAGES = json.Decoder(list[dict[str, Any]] | None)
 
 
 @dataclass(frozen=True)
@@ -92,3 +100,66 @@ def taint_scores(nodes: NodeTable, key: Hashable) -> Column:
 
 def _untolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> int:
     return sum(not tolerated((taint,), tolerations) for taint in taints)
+
+
+# ------------------------------------------------------------------------------------------------------------- images
+@dataclass(frozen=True)
+class ImageLocality:
+    """0 to 100 for nodes that have the images of the pod already, by the size of what need not be pulled.
+
+    An image counts by the part of all nodes that have it, so that no node attracts all pods of a new image. Images of
+    less than 23 MiB in all do not matter, and no container counts for more than 1,000 MiB.
+    """
+
+    def concerns(self, cycle: Cycle, pod_class: PodClass) -> bool:
+        return bool(cycle.snapshot.nodes.derived(held_images))
+
+    def pod_score(self, cycle: Cycle, pod: int) -> Column | None:
+        spec = cycle.snapshot.pods.objects[pod].spec
+        return cycle.snapshot.nodes.derived(
+            image_scores, images_of(bytes(spec.init_containers), bytes(spec.containers))
+        )
+
+
+class HeldImage(NamedTuple):
+    """The nodes that have an image, and its size in bytes."""
+
+    nodes: Mask
+    size: int
+
+
+def held_images(nodes: NodeTable) -> dict[str, HeldImage]:
+    """By name the images that some nodes have, but not all: those of which a score may differ."""
+    found: dict[str, HeldImage] = {}
+    for row, written in enumerate(nodes.images):
+        for image in _IMAGES.decode(written) or () if bytes(written) else ():
+            for name in image.names or ():
+                held = found.setdefault(name, HeldImage(np.zeros(len(nodes), dtype=bool), image.size_bytes))
+                held.nodes[row] = True
+    return {name: held for name, held in found.items() if not held.nodes.all()}
+
+
+@lru_cache(maxsize=1024)
+def images_of(init_containers: bytes, containers: bytes) -> tuple[str, ...]:
+    """The images of a pod's containers, with their tags, in order; the parts of its spec as JSON."""
+    lists = [_CONTAINER_IMAGES.decode(part) or [] for part in (init_containers, containers) if part]
+    stated = [each.get("image") for some in lists for each in some]
+    return tuple([_tagged(name) for name in stated if isinstance(name, str)])
+
+
+def _tagged(name: str) -> str:
+    """As nodes report it: without a tag or digest it is the newest."""
+    return name if name.rfind(":") > name.rfind("/") else f"{name}:latest"
+
+
+def image_scores(nodes: NodeTable, images: tuple[str, ...]) -> Column | None:
+    """By node; None where no node is better than another."""
+    held = nodes.derived(held_images)
+    some = [held[name] for name in images if name in held]
+    if not some:
+        return None
+    present = np.zeros(len(nodes))
+    for image in some:
+        present += np.where(image.nodes, np.floor(image.size * image.nodes.sum() / len(nodes)), 0.0)
+    least, most = LEAST_IMAGES, MOST_IMAGE * len(images)
+    return np.asarray(np.floor(FULL * (np.clip(present, least, most) - least) / (most - least)))

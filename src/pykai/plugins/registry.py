@@ -22,7 +22,7 @@ from pykai.plugins.minruntime import MinRuntime, MinRuntimePolicy
 from pykai.plugins.nominated import NominatedNode, ReservedForOthers
 from pykai.plugins.numa import Numa
 from pykai.plugins.predicates import PREDICATES
-from pykai.plugins.preferences import PreferNoSchedule, PreferredNodeAffinity
+from pykai.plugins.preferences import ImageLocality, PreferNoSchedule, PreferredNodeAffinity
 from pykai.plugins.proportion import Proportion
 from pykai.plugins.spread import SoftSpread
 from pykai.plugins.topology import Topology
@@ -106,6 +106,7 @@ PLUGINS: dict[str, Callable[[Arguments], Made]] = {
     "nodeplacement": _node_placement,
     "podaffinity": lambda _: (PreferredPodAffinity(),),
     "preferences": lambda _: (PreferredNodeAffinity(), PreferNoSchedule(), SoftSpread()),
+    "imagelocality": lambda _: (ImageLocality(),),
     "dynamicresources": lambda _: (DynamicResources(),),
     "numa": lambda arguments: (Numa.from_arguments(arguments),),
     "disruptionbudgets": lambda arguments: DisruptionBudgets.from_arguments(arguments),

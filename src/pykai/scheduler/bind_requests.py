@@ -24,6 +24,7 @@ from pykai.kube.resources import BIND_REQUEST
 from pykai.model.params import SchedulerParams
 from pykai.model.plan import Bind, Evict, Plan
 from pykai.model.snapshot import Snapshot
+from pykai.model.status import Status
 from pykai.objects import names
 from pykai.objects.kinds import BindRequest, Node, ObjectMeta, Pod, PodGroup
 from pykai.objects.nvfractions import compute_mode
@@ -36,13 +37,27 @@ _LABEL_LENGTH = 63
 
 
 @dataclass(frozen=True)
+class FirstStart:
+    """A PodGroup that gets resources for the first time, and its queue."""
+
+    uid: str
+    created: float
+    queue: str
+    queue_title: str
+
+
+@dataclass(frozen=True)
 class Binding:
-    """A bind request to create: `body` as it is sent, `request` as the cache counts it."""
+    """A bind request to create: `body` as it is sent, `request` as the cache counts it.
+
+    `first`: the group of the pod, where no pod of it had a place before.
+    """
 
     pod: Pod
     bind: Bind
     body: Object
     request: BindRequest
+    first: FirstStart | None = None
 
     @property
     def gang(self) -> Key:
@@ -64,13 +79,38 @@ def bindings(snapshot: Snapshot, plan: Plan, view: ClusterCache) -> list[Binding
     pods = view.of(Pod)
     taken = {group for groups in snapshot.pods.gpu_groups.values() for group in groups}
     lasting = DeviceNames(taken)
-    made = []
+    made, starts = [], FirstStarts(snapshot, plan)
     for bind in plan.binds:
         pod = pods[bind.pod]
         groups = [lasting.name(group, bind.node, pod.metadata.uid) for group in bind.gpu_groups]
         body = request_body(bind, pod, groups, snapshot.params)
-        made.append(Binding(pod, bind, body, msgspec.convert(body, BindRequest)))
+        made.append(Binding(pod, bind, body, msgspec.convert(body, BindRequest), starts.of(bind.pod)))
     return made
+
+
+class FirstStarts:
+    """Which PodGroups the binds of a plan give resources for the first time, as far as the cluster shows."""
+
+    def __init__(self, snapshot: Snapshot, plan: Plan) -> None:
+        self._snapshot = snapshot
+        self._rows = snapshot.pods.rows_of([bind.pod for bind in plan.binds])
+        self._known: dict[int, FirstStart | None] = {}
+
+    def of(self, pod: Key) -> FirstStart | None:
+        """The group of a pod that is bound; None where pods of it had a place before."""
+        gang = int(self._snapshot.pods.gang[self._rows[pod]])
+        if gang not in self._known:
+            self._known[gang] = self._first(gang) if gang >= 0 else None
+        return self._known[gang]
+
+    def _first(self, gang: int) -> FirstStart | None:
+        gangs, queues, status = self._snapshot.gangs, self._snapshot.queues, self._snapshot.pods.status
+        queue = gangs.queue[gang]
+        had_place = any(status[pod] not in (Status.PENDING, Status.GATED) for pod in gangs.pods(gang))
+        if had_place or queue < 0 or gang in gangs.last_eviction or gangs.last_start(gang) is not None:
+            return None
+        uid: str = gangs.objects[gang].metadata.uid
+        return FirstStart(uid, gangs.created(gang), queues.names[queue], queues.titles[queue])
 
 
 def evictions(plan: Plan, view: ClusterCache) -> Iterator[PodDeletion]:

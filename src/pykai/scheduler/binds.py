@@ -26,8 +26,12 @@ from pykai.model.params import SchedulerParams
 from pykai.objects import names
 from pykai.objects.kinds import BindRequest, BindRequestSpec, ObjectMeta, OwnerReference, Pod
 from pykai.scheduler.bind_requests import Binding, create_request, delete_request, is_in_force, is_uncertain, reason
+from pykai.scheduler.metrics import queue_labels
 from pykai.scheduler.status import PodCondition, about_pod
 from pykai.scheduler.writer_context import WriterContext
+
+MOST_STARTED = 100_000
+"""First starts that are remembered, so that a restart is not taken for one."""
 
 log = structlog.get_logger(component="scheduler")
 
@@ -42,6 +46,8 @@ class BindWriter:
         """Uids of requests that are being deleted."""
         self._remaining: list[tuple[BindRequest, str]] = []
         """Failed requests that could not be deleted, and why they should be."""
+        self._started: dict[str, None] = {}
+        """Uids of PodGroups whose first start was measured, the oldest first."""
 
     async def place(self, binding: Binding, params: SchedulerParams) -> None:
         """Bind the pod, or create the request to bind it, and record it."""
@@ -65,7 +71,7 @@ class BindWriter:
             self._context.soon()
             return
         self._record(binding, request, params)
-        self._measure(binding.pod, took)
+        self._measure(binding, took)
         await self._label(binding.pod, params)
 
     async def _written(self, binding: Binding) -> BindRequest | None:
@@ -97,12 +103,18 @@ class BindWriter:
             about_pod(binding.pod), "Scheduled", f"Successfully assigned pod {title} to {where}"
         )
 
-    def _measure(self, pod: Pod, took: float) -> None:
-        metrics, created = self._context.metrics, pod.metadata.creation_timestamp
+    def _measure(self, binding: Binding, took: float) -> None:
+        metrics, created = self._context.metrics, binding.pod.metadata.creation_timestamp
+        now, first = self._context.access.clock(), binding.first
         metrics.observe("task_bind_latency_milliseconds", took * 1000)
         if created is not None:
-            waited = max(self._context.access.clock() - created.timestamp(), 0.0)
-            metrics.observe("task_scheduling_latency_milliseconds", waited * 1000)
+            metrics.observe("task_scheduling_latency_milliseconds", max(now - created.timestamp(), 0.0) * 1000)
+        if first is not None and first.uid not in self._started:
+            self._started[first.uid] = None
+            if len(self._started) > MOST_STARTED:
+                del self._started[next(iter(self._started))]
+            labels = queue_labels(first.queue, first.queue_title)
+            metrics.observe("pod_group_first_start_wait_seconds", max(now - first.created, 0.0), labels)
 
     def _failed(self, binding: Binding, error: ApiError) -> None:
         """Take the bind back; one that may exist all the same is counted until the watch has had time to show it.

@@ -6,7 +6,7 @@ Nothing here touches what the event loop owns. Also how the process treats memor
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pykai.cache.cluster import ClusterCache
 from pykai.engine.budgets import Clock
@@ -75,14 +75,17 @@ def make_decision(  # noqa: PLR0913 - what one cycle is made of
     now: float,
     usage: Usage | None = None,
     *,
+    backoff: Mapping[tuple[Key, str], float] | None = None,
     clock: Clock = steady,
 ) -> Decision:
     """Decide on the objects of `view` within the budgets of time; RefusedPlanError if the judge does not agree.
 
-    `clock`: what bounds searches and times the steps.
+    `backoff`: see `Snapshot.search_backoff`. `clock`: what bounds searches and times the steps.
     """
     watch, timings = _Stopwatch(clock), StepTimings()
     snapshot = view.snapshot(now, usage)
+    if backoff:
+        snapshot = replace(snapshot, search_backoff=backoff)
     timings.snapshot = watch.read()
     plan = decide(snapshot, policy, now, clock)
     watch.read()

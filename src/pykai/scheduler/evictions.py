@@ -21,6 +21,7 @@ from pykai.objects.kinds import OwnerReference, Pod
 from pykai.objects.pod_template import decode_template
 from pykai.objects.units import rfc3339
 from pykai.scheduler.bind_requests import PodDeletion, reason, until_certain
+from pykai.scheduler.metrics import workload_labels
 from pykai.scheduler.status import about_gang, about_pod
 from pykai.scheduler.writer_context import WriterContext
 
@@ -55,8 +56,12 @@ class EvictionWriter:
                 return
             finally:
                 self._context.assumptions.trust_eviction(eviction.pod, self._context.until())
-        labels = {"podgroup": evict.gang[1], "namespace": evict.gang[0], "uid": eviction.group.metadata.uid}
-        labels |= {"nodepool": params.pool_title, "action": evict.action}
+        if params.workload_eviction_metrics:
+            labels = workload_labels(eviction.group, evict.action, params)
+            labels["subgroup"] = (eviction.pod.metadata.labels or {}).get(names.SUBGROUP_LABEL, "")
+        else:
+            labels = {"podgroup": evict.gang[1], "namespace": evict.gang[0], "uid": eviction.group.metadata.uid}
+            labels |= {"nodepool": params.pool_title, "action": evict.action}
         self._context.metrics.add("pod_group_evicted_pods_total", 1.0, labels)
 
     async def _delete(self, pod: Pod) -> None:

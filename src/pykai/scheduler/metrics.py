@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import partial
+
+import numpy as np
 
 from pykai.engine.budgets import SEARCHING
 from pykai.engine.plugin_api import VictimChoice
 from pykai.engine.policy import Policy
+from pykai.engine.reasons import SearchToken
 from pykai.model.gangs import GangTable
-from pykai.model.plan import ActionStatistics, GeneratorStatistics, QueueFigures, ScenarioState, SearchStatistics
+from pykai.model.params import SchedulerParams
+from pykai.model.plan import ActionStatistics, GeneratorStatistics, Plan, ScenarioState, SearchStatistics
+from pykai.model.status import IS_ALLOCATED
+from pykai.objects.kinds import OwnerReference, PodGroup
 from pykai.observe.metrics import Metrics
 from pykai.scheduler.decision import Decision
 
 _FAIR = (("queue_fair_share_cpu_cores", 1e3), ("queue_fair_share_memory_gb", 1e9), ("queue_fair_share_gpu", 1.0))
+_NOT_TRIED = {
+    f"Preempt{token}"
+    for token in (SearchToken.NOT_ATTEMPTED, SearchToken.BACKOFF, SearchToken.DELAYED, SearchToken.DISABLED)
+}
+_HOLDS = np.array(IS_ALLOCATED)
 _USAGE = ("queue_cpu_usage", "queue_memory_usage", "queue_gpu_usage")
 
 
@@ -34,7 +46,10 @@ def record(decision: Decision, metrics: Metrics) -> None:
     record_budgets(decision.policy, metrics)
     record_searches(plan.searches, metrics)
     metrics.prune("pod_group_evicted_pods_total", partial(_exists, decision.snapshot.gangs))
-    labelled = [(queue, _labels(queue)) for queue in plan.queues]
+    _record_preemption_failures(plan, metrics)
+    if decision.snapshot.params.workload_eviction_metrics:
+        _record_evictions(decision, metrics)
+    labelled = [(queue, queue_labels(queue.name, queue.display_name)) for queue in plan.queues]
     metrics.keep((*(name for name, _ in _FAIR), *_USAGE), (labels for _, labels in labelled))
     for queue, labels in labelled:
         for (name, unit), share in zip(_FAIR, queue.fair_share, strict=True):
@@ -47,7 +62,44 @@ def _exists(gangs: GangTable, labels: Mapping[str, str]) -> bool:
     """Whether the PodGroup of these labels still exists."""
     key = (labels["namespace"], labels["podgroup"])
     row = gangs.rows_of([key]).get(key)
-    return row is not None and gangs.objects[row].metadata.uid == labels["uid"]
+    return row is not None and labels.get("uid", gangs.objects[row].metadata.uid) == gangs.objects[row].metadata.uid
+
+
+def _record_preemption_failures(plan: Plan, metrics: Metrics) -> None:
+    failed = Counter([each.code for verdict in plan.verdicts for each in verdict.actions if each.action == "preempt"])
+    for code, count in failed.items():
+        if code not in _NOT_TRIED:
+            metrics.add("preemption_failures_total", count, {"reason": code})
+
+
+def workload_labels(group: PodGroup, action: str, params: SchedulerParams) -> dict[str, str]:
+    """The labels of evictions by an action that name the PodGroup and its owner."""
+    meta = group.metadata
+    owner = next(iter(meta.owner_references or ()), OwnerReference())
+    return {
+        "podgroup": meta.name,
+        "namespace": meta.namespace,
+        "nodepool": params.pool_title,
+        "action": action,
+        "owner_group": owner.api_version.rpartition("/")[0],
+        "owner_kind": owner.kind,
+        "owner_name": owner.name,
+        "owner_uid": owner.uid,
+    }
+
+
+def _record_evictions(decision: Decision, metrics: Metrics) -> None:
+    """Count decisions that evict pods of a group; groups that hold resources have series from the start, at zero."""
+    snapshot, name = decision.snapshot, "pod_group_eviction_events_total"
+    metrics.prune(name, partial(_exists, snapshot.gangs))
+    evicting = [action for action in decision.policy.actions if action != "allocate"]
+    holding = {gang for gang in snapshot.pods.gang[_HOLDS[snapshot.pods.status]].tolist() if gang >= 0}
+    for gang in sorted(holding):
+        for action in evicting:
+            metrics.add(name, 0, workload_labels(snapshot.gangs.objects[gang], action, snapshot.params))
+    decisions = {(each.evict.gang, each.evict.action, each.evict.evictor): each.group for each in decision.evictions}
+    for (_, action, _), group in decisions.items():
+        metrics.add(name, 1, workload_labels(group, action, snapshot.params))
 
 
 def _record_action(action: str, statistics: ActionStatistics, metrics: Metrics) -> None:
@@ -60,12 +112,9 @@ def _record_action(action: str, statistics: ActionStatistics, metrics: Metrics) 
         metrics.add("scenario_search_action_budget_exhausted_total", 1, labels)
 
 
-def _labels(queue: QueueFigures) -> dict[str, str]:
-    return {
-        "queue_name": queue.display_name,
-        "queue_metadata_name": queue.name,
-        "queue_display_name": queue.display_name,
-    }
+def queue_labels(name: str, title: str) -> dict[str, str]:
+    """The labels of a queue; `title`: its display name."""
+    return {"queue_name": title, "queue_metadata_name": name, "queue_display_name": title}
 
 
 _BY_ACTION = {

@@ -25,12 +25,13 @@ from pykai.kube.informer import InformerFactory
 from pykai.model.params import SchedulerParams
 from pykai.model.plan import Key, Plan, Verdict
 from pykai.objects.kinds import Pod
-from pykai.observe.metrics import SCHEDULER, Metric, Metrics
+from pykai.observe.metrics import SCHEDULER, WORKLOAD_EVICTIONS, Metric, Metrics
 from pykai.scheduler.binds import Takeover
 from pykai.scheduler.decision import Decision, Judge, RefusedPlanError, Usage, make_decision, no_judge
 from pykai.scheduler.informers import Informers
 from pykai.scheduler.metrics import record
 from pykai.scheduler.queueing_hints import CycleTrigger, Debounce
+from pykai.scheduler.search_backoff import SearchBackoff
 from pykai.scheduler.status import StatusUpdater, WriteAccess
 from pykai.scheduler.write_queue import Loop, Spacing, WriteQueue
 from pykai.scheduler.writer import WriteConcurrency, Writer
@@ -83,6 +84,7 @@ class Scheduler:
         self._failures = 0
         self._logged: dict[Key, Verdict] = {}
         self._backoff = Backoff()
+        self._search_backoff = SearchBackoff(policies.policy.budgets)
 
     @property
     def params(self) -> SchedulerParams:
@@ -146,14 +148,23 @@ class Scheduler:
         now, view = self._context.access.clock(), self._state.cache.copy()
         self._state.assumptions.lay_over(view)
         policies = self._policies
-        return await asyncio.to_thread(make_decision, view, policies.policy, policies.judge, now, policies.usage())
+        return await asyncio.to_thread(
+            make_decision,
+            view,
+            policies.policy,
+            policies.judge,
+            now,
+            policies.usage(),
+            backoff=self._search_backoff.held(now),
+        )
 
     def _remember(self, decision: Decision) -> None:
         plan, self.last = decision.plan, decision
         self.cycles += 1
         held = self._state.assumptions.next_end()
+        searched_again = self._search_backoff.note(plan, decision.snapshot.observed_at)
         self._trigger.pods_wait = bool(plan.pending or plan.nominations)
-        for instant in (plan.deadline, held):
+        for instant in (plan.deadline, held, searched_again):
             if instant is not None:
                 self._context.request_cycle(instant)
         record(decision, self._context.metrics)
@@ -223,7 +234,8 @@ class LiveScheduler:
     ) -> None:
         steady = asyncio.get_running_loop().time
         self._api = api
-        self.metrics = Metrics((*SCHEDULER, *options.more_metrics), options.metrics_namespace)
+        of_evictions = WORKLOAD_EVICTIONS if options.params.workload_eviction_metrics else ()
+        self.metrics = Metrics((*SCHEDULER, *of_evictions, *options.more_metrics), options.metrics_namespace)
         cache, assumptions = ClusterCache(options.params), Assumptions()
         trigger = CycleTrigger(options.debounce, steady)
         self._queue = WriteQueue(loop, steady, options.spacing)

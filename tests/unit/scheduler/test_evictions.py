@@ -235,3 +235,25 @@ async def test_a_gang_that_is_whole_again_is_stale_no_more() -> None:
             return not await _noted(it, "gang", "kai.scheduler/stale-podgroup-timestamp")
 
         await it.until(healed)
+
+
+async def test_metrics_of_workloads_name_owner_and_sub_group_and_first_starts_count_once() -> None:
+    options = replace(FAST, params=params(workload_eviction_metrics=True))
+    async with rig(options=options) as it:
+        await full_house(it)
+        await submit(it.api, pod("build"), priorityClassName=BUILD)
+        await it.until(lambda: leaving(it, "train-0"))
+        await it.api.delete(POD.ref("train-0", "team"), Deletion(grace_seconds=0))
+        await it.request("build")
+        await it.api.create(POD, pod("train-0"))
+        await it.quiet()
+
+        def shown(name: str) -> list[str]:
+            return [line for line in it.live.metrics.text().decode().splitlines() if line.startswith(f"kai_{name}")]
+
+        (pods,) = await it.until(lambda: shown('pod_group_evicted_pods_total{action="preempt"'))
+        assert pods.endswith('owner_uid="",podgroup="train-0",subgroup=""} 1.0')
+        events = [line for line in shown("pod_group_eviction_events_total") if 'action="preempt"' in line]
+        assert sorted(line.rpartition("podgroup=")[2] for line in events) == ['"build"} 0.0', '"train-0"} 1.0']
+        (count,) = await it.until(lambda: shown("pod_group_first_start_wait_seconds_count"))
+        assert count.endswith('queue_metadata_name="test",queue_name="test"} 2.0'), "train-0 and build, once each"

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pykai.cache.cluster import ClusterCache
+from msgspec import structs
+
+from pykai.cache.cluster import Change, ClusterCache
 from pykai.config.scheduler import PluginChoice, SchedulerConfig, policy
 from pykai.engine.budgets import SearchBudgets
 from pykai.model.params import SchedulerParams
 from pykai.model.plan import GeneratorStatistics, ScenarioState, SearchResult, SearchStatistics
-from pykai.objects import kinds
-from pykai.observe.metrics import SCHEDULER, Metrics
+from pykai.objects import kinds, names
+from pykai.observe.metrics import SCHEDULER, WORKLOAD_EVICTIONS, Metrics
 from pykai.plugins import registry
 from pykai.scheduler.decision import Decision, make_decision, no_judge
 from pykai.scheduler.metrics import record
@@ -139,3 +141,39 @@ def test_series_of_groups_that_are_gone_are_dropped() -> None:
     ]
     assert len(lines) == 1
     assert f'uid="{group.uid}"' in lines[0]
+
+
+def test_preemption_that_helps_nobody_is_counted_by_reason() -> None:
+    assert not [line for line in shown(decision()) if line.startswith("kai_preemption_failures_total{")]
+    lines = shown(decision(without=GENERATORS))
+    assert figure(lines, "preemption_failures_total", reason="PreemptNoSolutionFound") == 1
+    lines = shown(decision(budgets=SearchBudgets({"preempt": 1e-9})))
+    assert figure(lines, "preemption_failures_total", reason="PreemptSearchBudgetSpent") == 1
+
+
+def test_evictions_of_workloads_are_counted_where_that_is_asked_for() -> None:
+    found, metrics = decision(), Metrics((*SCHEDULER, *WORKLOAD_EVICTIONS))
+    params = replace(found.snapshot.params, workload_eviction_metrics=True)
+    record(replace(found, snapshot=replace(found.snapshot, params=params)), metrics)
+    lines = metrics.text().decode().splitlines()
+    labels = dict.fromkeys(("owner_group", "owner_kind", "owner_name", "owner_uid"), "")
+    labels |= {"podgroup": "train", "namespace": "team", "nodepool": "default"}
+    name = "pod_group_eviction_events_total"
+    assert figure(lines, name, **labels, action="preempt") == 1
+    assert figure(lines, name, **labels, action="reclaim") == 0
+    assert figure(lines, name, **{**labels, "podgroup": "build"}, action="preempt") is None, "it holds nothing"
+
+
+def test_only_the_first_start_of_a_group_is_measured() -> None:
+    cache = ClusterCache(SchedulerParams())
+    cache.load([made(rig.node("node-0", gpus=8), kinds.Node), made(rig.queue("test"), kinds.Queue)])
+    cache.load([made(rig.group(name), kinds.PodGroup) for name in ("new", "grows", "evicted")])
+    cache.load([running("grown-0", "grows")])
+    cache.load([made(rig.pod(f"{name}-1", gang=name), kinds.Pod) for name in ("new", "grows", "evicted")])
+    evicted = cache.of(kinds.PodGroup)["team", "evicted"]
+    note = {names.LAST_START_TIMESTAMP: "2026-01-01T00:00:00Z"}
+    cache.apply(Change(structs.replace(evicted, metadata=structs.replace(evicted.metadata, annotations=note))))
+    found = make_decision(cache, policy(SchedulerConfig(), registry.make, registry.BUILT_IN), no_judge, NOW)
+    firsts = {binding.bind.pod[1]: binding.first for binding in found.bindings}
+    assert {name for name, first in firsts.items() if first is not None} == {"new-1"}
+    assert firsts.keys() == {"new-1", "grows-1", "evicted-1"}

@@ -63,6 +63,7 @@ SCHEDULER_FLAGS: Final = frozenset(
         "scheduler-name",
         "stuck-in-releasing-threshold",
         "update-pod-eviction-condition",
+        "enable-workload-eviction-metrics",
         "use-scheduling-signatures",
         "v",
         "version",
@@ -82,6 +83,7 @@ PLUGINS: Final = {
     "resourcetype": 1500,
     "podaffinity": 1400,
     "preferences": 1350,
+    "imagelocality": 1340,
     "elastic": 1300,
     "kubeflow": 1200,
     "ray": 1100,
@@ -109,7 +111,11 @@ _SPREADING = ("gpuspread",)
 def plugins(spec: ShardSpec) -> dict[str, Row]:
     """Every plugin the shard knows, complete."""
     packs = spec.placement_strategy.gpu != SPREAD
-    off = (*(_SPREADING if packs else _PACKING), *(() if _budgets_count(spec) else ("disruptionbudgets",)))
+    off = (
+        "imagelocality",
+        *(_SPREADING if packs else _PACKING),
+        *(() if _budgets_count(spec) else ("disruptionbudgets",)),
+    )
     arguments = _plugin_arguments(spec)
     usual = {name: Row(name not in off, priority, arguments.get(name, {})) for name, priority in PLUGINS.items()}
     return changed(usual, spec.plugins)
