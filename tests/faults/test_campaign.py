@@ -43,13 +43,13 @@ def test_no_violation_is_found_in_the_product() -> None:
 
 def test_an_interrupted_campaign_says_what_was_played(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(seeds: range) -> Iterator[Outcome]:
-        yield Outcome(seeds[0], faults=[Fault(1.0, "watch broken", "here")])
+        yield Outcome(seeds[0], faults=[Fault(1.0, "watch broken", "here")], cpu=0.4)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(fault_campaign, "_each", interrupted)
     result = CliRunner().invoke(main, ["simulate", "--faults", "1-1000"])
     assert result.exit_code == 0, result.output
-    assert "interrupted\n1 histories in 0 s, 1 faults:\n        1  watch broken\n" in result.output
+    assert "interrupted\n1 histories in 0 s of CPU, 1 faults:\n        1  watch broken\n" in result.output
 
 
 def test_a_seed_is_one_history_in_every_process() -> None:

@@ -61,17 +61,19 @@ def play_faults(seeds: range) -> None:
             click.echo(story(shrunk(outcome, partial(play, seeds[0], deployed)), outcome))
             sys.exit(1)
         return
-    played, failed, counts, began = 0, list[int](), Counter[str](), time.monotonic()
+    played, failed, counts, cpu = 0, list[int](), Counter[str](), 0.0
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # Who ends the campaign gets its figures, too.
     try:
         for outcome in _each(seeds):
             _tell(outcome)
             played += 1
             counts += outcome.counts
+            cpu += outcome.cpu
             if outcome.violations:
                 failed.append(outcome.seed)
     except KeyboardInterrupt:
         click.echo("interrupted")
-    click.echo(f"{played} histories in {time.monotonic() - began:.0f} s, {sum(counts.values())} faults:")
+    click.echo(f"{played} histories in {cpu:.0f} s of CPU, {sum(counts.values())} faults:")
     for kind, count in sorted(counts.items()):
         click.echo(f"  {count:7d}  {kind}")
     if failed:
@@ -87,14 +89,19 @@ def _each(seeds: range) -> Iterator[Outcome]:
     gc.freeze()  # What all histories share is neither collected nor copied in their processes.
     workers = int(os.environ.get("KAI_FAULTS_WORKERS") or os.cpu_count() or 1)
     context = multiprocessing.get_context("fork")
-    quiet = (signal.SIGINT, signal.SIG_IGN)  # Who interrupts the campaign gets its figures, not those of a process.
-    with context.Pool(min(workers, len(seeds)), signal.signal, quiet, maxtasksperchild=1) as pool:
+    with context.Pool(min(workers, len(seeds)), _uninterrupted, maxtasksperchild=1) as pool:
         yield from pool.imap_unordered(_played, seeds)
+
+
+def _uninterrupted() -> None:
+    """Leave interruptions to the process of the campaign, which ends this one."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _played(seed: int) -> Outcome:
     outcome = play(seed, deployed)
-    outcome.events = []
+    outcome.events, outcome.cpu = [], time.process_time()  # The process is of this history alone.
     return outcome
 
 

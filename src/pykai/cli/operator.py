@@ -6,11 +6,12 @@ import base64
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import aiohttp
 import click
+import msgspec
 
 from pykai import __version__
 from pykai.admission import registration as rules
@@ -147,13 +148,18 @@ def check_command_line(component: str, arguments: Sequence[str]) -> None:
 def check_configuration(document: dict[str, Any]) -> list[str]:
     """What has no effect, a line each; FieldError names the field that a scheduler would refuse.
 
-    Plugins are those installed here.
+    Plugins are those installed here. A document that was accepted before is not read again.
     """
-    config = configuration.read(document)
+    return list(_remarks(msgspec.json.encode(document)))
+
+
+@lru_cache(maxsize=64)
+def _remarks(document: bytes) -> tuple[str, ...]:
+    config = configuration.read(msgspec.json.decode(document))
     configuration.policy(config, registry.make, registry.BUILT_IN)
     if config.usage_db:
         read_usage_config(config.usage_db, started=0.0)
-    return remarks(config, registry.make)
+    return tuple(remarks(config, registry.make))
 
 
 @click.command("operator")

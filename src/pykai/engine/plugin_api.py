@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from pykai.model.gangs import PodSet, SubGroupSet
@@ -384,11 +385,16 @@ def all_points() -> list[type[Any]]:
     return [point for point in here if point.__module__ == __name__]
 
 
+@cache
+def _methods() -> dict[type[Any], list[str]]:
+    """The methods of every extension point: plugins are made whenever a process starts or a shard is checked."""
+    return {point: [name for name in vars(point) if not name.startswith("_")] for point in all_points()}
+
+
 def gaps(plugin: object) -> list[str]:
     """What keeps a plugin from being asked: a point it has only a part of, or none at all. Empty: it is complete."""
     found, complete = [], False
-    for point in all_points():
-        methods = [name for name in vars(point) if not name.startswith("_")]
+    for point, methods in _methods().items():
         missing = [name for name in methods if not hasattr(plugin, name)]
         complete = complete or not missing
         if missing and any(hasattr(plugin, name) for name in methods if name != "concerns"):

@@ -79,7 +79,7 @@ class Product(Protocol):
         ...
 
     async def run(self, api: Api, hooks: Hooks, ready: asyncio.Event) -> None:
-        """Run all components until cancelled; `ready` is set once they work."""
+        """Run all components until cancelled, or until the run is over; `ready` is set once they work."""
         ...
 
     def programs(self, api: Api) -> OnStart:
@@ -197,7 +197,7 @@ class _Run:
                 self._controllers.adopt(obj)
 
     async def _conducted(self, tasks: Sequence[asyncio.Task[None]], until: float | None, progress: Progress) -> None:
-        """Bring the arrivals and wait for the end; a part that ends before is an error."""
+        """Bring the arrivals and wait for the end, or for that of the product, the last of the tasks."""
         history = self._recorder.history
         while True:
             now = self._time()
@@ -208,7 +208,7 @@ class _Run:
                     task.result()
             if faults := self._product.faults():
                 raise BrokenError(f"at {now:g} s the product failed: {faults[0]}")
-            if until is None and self._quiet():
+            if tasks[-1].done() or (until is None and self._quiet()):
                 return
             following = [arrival.at for arrival in self._arrivals[:1]]
             step = min([*following, now + _STEP_SECONDS, NEVER if until is None else until])

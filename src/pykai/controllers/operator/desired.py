@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Final
 
 import yaml
@@ -251,7 +252,14 @@ def _remarks_on(objects: Sequence[Object], programs: Programs) -> list[str]:
 def _configurations(objects: Sequence[Object]) -> list[Object]:
     """The configurations of schedulers among the objects."""
     data = [item.get("data", {}) for item in objects if item["kind"] == "ConfigMap"]
-    return [yaml.safe_load(files[FILE]) for files in data if FILE in files]
+    return [_document(files[FILE]) for files in data if FILE in files]
+
+
+@lru_cache(maxsize=64)
+def _document(text: str) -> Object:
+    """A configuration file; what a shard asks for hardly ever changes between two reconciles."""
+    found: Object = yaml.safe_load(text)
+    return found
 
 
 _PLUGIN = re.compile(r"^tiers\[0\]\.plugins\[(\d+)\]")

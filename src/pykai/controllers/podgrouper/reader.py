@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct, json
@@ -184,8 +185,13 @@ class ObjectCache:
         reading = self._reading.get(key)
         if reading is None:
             reading = self._reading[key] = asyncio.create_task(self._read(key))
-            reading.add_done_callback(lambda _: self._reading.pop(key, None))
+            reading.add_done_callback(partial(self._ended, key))
         await asyncio.shield(reading)
+
+    def _ended(self, key: ObjectKey, reading: asyncio.Task[None]) -> None:
+        del self._reading[key]
+        if not reading.cancelled():
+            reading.exception()  # Those who waited may have been cancelled: then it concerns none of them.
 
     async def _read(self, key: ObjectKey) -> None:
         began = self.clock()

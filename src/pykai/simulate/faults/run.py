@@ -67,6 +67,8 @@ class Outcome:
     faults: list[Fault] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     pods: int = 0
+    cpu: float = 0.0
+    """Seconds of CPU, where it was measured."""
     fingerprint: str = ""
     """Of every change of the API server: equal for equal histories."""
 
@@ -218,7 +220,7 @@ class FaultyProduct:
             return END_SECONDS
 
     async def run(self, api: Api, hooks: Hooks, ready: asyncio.Event) -> None:
-        """Run the product among faults, let it come to rest, and restart it; then idle until cancelled."""
+        """Run the product among faults, let it come to rest, and restart it; then the history is over."""
         server = cast(MemoryApi, api)
         changes = ChangeLog(server)
         self.plan = FaultPlan(self._seed, self._time, self._left_out)
@@ -239,7 +241,6 @@ class FaultyProduct:
                 await self._judged(server, changes, processes)
             self.fingerprint = changes.fingerprint
             ready.set()
-            await asyncio.Event().wait()
         finally:
             for task in (*tasks, users):
                 task.cancel()
