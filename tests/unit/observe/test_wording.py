@@ -25,8 +25,8 @@ STANDING = (
             "no node is feasible: 1 node(s) had untolerated taint(s).",
         ),
         (
-            "no nodes with enough resources were found: 1 node(s) didn't match Pod's node affinity/selector. \n2 node(s) "
-            "didn't have enough resources: GPUs.",
+            "no nodes with enough resources were found: 1 node(s) didn't match Pod's node affinity/selector. \n2 "
+            "node(s) didn't have enough resources: GPUs.",
             "no nodes with enough resources were found: 1 node(s) didn't match Pod's node affinity/selector. 2 node(s) "
             "didn't have enough resources: GPUs.",
         ),
@@ -51,7 +51,8 @@ def test_an_eviction_is_a_short_line(message: str, shown: str) -> None:
 
 
 def test_reasons_that_differ_in_figures_are_the_same() -> None:
-    first, second = (f"Resources were not found for pod ns/{name} due to: {SHORT.format(n)}" for name, n in ("a1", "b2"))
+    text = "Resources were not found for pod ns/{} due to: {}"
+    first, second = (text.format(name, SHORT.format(n)) for name, n in ("a1", "b2"))
     assert without_figures(first) == without_figures(second)
 
 
