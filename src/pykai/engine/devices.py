@@ -111,9 +111,13 @@ class DeviceLedger:
         return f"new-{number}", number
 
     def _put(self, node: int, group: str, before: Share, after: Share) -> None:
-        if node not in self.shares:
-            self.journal.put_new(self.shares, node, {})
-        self.journal.put_new(self.shares[node], group, after)
+        shares = self.shares.get(node)
+        if shares is None:
+            shares = {}
+            self.journal.put_new(self.shares, node, shares)
+        self.journal.put_new(shares, group, after)
+        if before.allocated > 0 < after.allocated and not before.releasing and not after.releasing:
+            return  # a device in use before and after: the node has as many as before
         was, now = self._of_node(node, group, before), self._of_node(node, group, after)
         for block, (gpus, slots), (gpus_now, slots_now) in zip((self.idle, self.releasing), was, now, strict=True):
             if gpus != gpus_now or slots != slots_now:

@@ -153,7 +153,8 @@ class NormalizedScore:
 
     def __init__(self, plugin: RelativeScore, offered: Mask, free: Column) -> None:
         self._plugin = plugin
-        self._offered = offered
+        self.offered = offered
+        """Nodes that have a measure."""
         self.outdated: set[int] = set()
         """Nodes whose score does not follow from what is free now."""
         self._measure = np.where(offered, free, np.nan)
@@ -170,7 +171,7 @@ class NormalizedScore:
         """The scores of all nodes, by what is free there now; read only."""
         many = len(self.outdated) > FEW_SCORES
         if many:
-            self._measure, self._doubt = np.where(self._offered, free, np.nan), True
+            self._measure, self._doubt = np.where(self.offered, free, np.nan), True
         else:
             for node in self.outdated:
                 self._put(node, float(free[node]))
@@ -178,7 +179,7 @@ class NormalizedScore:
             self._scores = np.array(self._plugin.relative(self._measure, self._low, self._high))
         else:
             for node in self.outdated:
-                if self._offered[node]:
+                if self.offered[node]:
                     self._scores[node] = self._score(float(self._measure[node]))
         self.outdated.clear()
         return self._scores
@@ -216,7 +217,7 @@ class NormalizedScore:
 
     def within(self, nodes: Rows, free: Column) -> Column:
         """The scores that nodes have among each other, by what is free there now."""
-        measure = np.where(self._offered.take(nodes), free, np.nan)
+        measure = np.where(self.offered.take(nodes), free, np.nan)
         return self._plugin.relative(measure, *_extremes(measure))
 
 

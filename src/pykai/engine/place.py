@@ -253,11 +253,11 @@ def choose_devices(
     the pod is about to leave.
     """
     trial = cycle.trial
-    capacity, memory = trial.amounts.gpu_memory[node], trial.share_memory(c, node)
+    capacity, memory = trial.amounts.gpu_memory[node], trial.amounts.share_memory(c, node)
     idle, free, _ = cycle.node_facts.states().of(node)
     shares = trial.shares.get(node, {})
     rated, sharable = cycle.device_scores, with_room(shares, memory, capacity, c.compute_mode)
-    options = [(-rated[share.used / capacity], 0, group) for group, share in sharable]
+    options = [(-rated[share[0] / capacity], 0, group) for group, share in sharable]
     whole = max(int(free[GPU]), 0)
     if whole:
         score, mine = -rated[0.0], own[:whole]
@@ -267,10 +267,13 @@ def choose_devices(
         return None
     chosen = [min(options)[2]] if c.devices == 1 else [option[2] for option in sorted(options)[: c.devices]]
     fresh = chosen.count("")
-    slots = 1 + fresh + trial.devices.unreserved(node, own, chosen)  # of the pod, and of the devices' reservation pods
+    slots = 1 + fresh  # of the pod, and of the devices' reservation pods
+    if own:
+        slots += trial.devices.unreserved(node, own, chosen)
     if free[PODS] < slots:
         return None
-    full_now = [group for group in chosen if group and not shares[group].holds_now(memory, capacity)]
-    new_now = fresh + len([group for group in chosen if group and only_promised(shares[group])])
-    must_wait = wait or new_now > idle[GPU] or idle[PODS] < slots + new_now - fresh or bool(full_now)
-    return tuple([group or trial.fresh_group() for group in chosen]), must_wait
+    taken = [shares[group] for group in chosen if group]
+    new_now = fresh + len([share for share in taken if only_promised(share)])
+    wait = wait or new_now > idle[GPU] or idle[PODS] < slots + new_now - fresh
+    full_now = [share for share in taken if not share.holds_now(memory, capacity)]
+    return tuple([group or trial.fresh_group() for group in chosen]), wait or bool(full_now)

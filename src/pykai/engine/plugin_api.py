@@ -96,8 +96,8 @@ class RelativeScore(Protocol):
     """Sum over plugins. A score relative to the extremes of a measure over all nodes that are considered: what is or
     will be free of one resource. It must not change the order that the measure gives, whatever the extremes.
 
-    A plugin that never makes a node worse for having less free may declare `packs`: how far its scores lie apart at
-    most. Then gangs fill nodes without looking at all others after every pod.
+    A plugin that makes a node better for having less free, as long as some node has any, may declare `packs`: how far
+    its scores lie apart at most. Then pods are placed without looking at all nodes after every one.
     """
 
     def measured(self, pod_class: PodClass) -> int | None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Hashable, Iterable, Sequence
-from math import floor
+from functools import cached_property
 
 import numpy as np
 
+from pykai.engine.best_nodes import BestNodes, ordered_by_figures
 from pykai.engine.node_facts import NodeFacts
-from pykai.engine.node_states import NodeState
 from pykai.engine.plugin_api import NodeLook, RelativeScore
 from pykai.engine.ranked import UNFIT, Ranked
 from pykai.model.pods import PodClass
@@ -30,6 +30,8 @@ STREAK = 4
 """After so many pods of a class in a row nodes are looked up for more of them at once, if that gives so many."""
 MOST_AHEAD = 256
 """For how many at once."""
+OFTEN = 8
+"""After so many pods of a class its nodes are put in order once: until then the best one of all is looked for."""
 
 
 class Rankings:
@@ -86,6 +88,11 @@ class Ranking:
         """The node that `first` gave last, and how many nodes had been touched by then."""
         self._streak = 0
         """How often `first` was asked with nothing in between but the pod that got its node."""
+        self._looks = 0
+        """How often the best of all nodes was looked for."""
+        self._best_nodes: BestNodes | None = None
+        self._best_read = 0
+        """How far `_best_nodes` has followed the touched nodes."""
         self._look_at_all()
 
     def first(self) -> tuple[int, bool] | None:
@@ -122,10 +129,43 @@ class Ranking:
 
     def _best(self) -> tuple[int, bool] | None:
         """The first of `ranked`, without the columns about the others."""
+        self._looks += 1
+        if self._looks > OFTEN and self._ordered:
+            return self._best_in_order()
         self._look_again(None)
         total = self._total()
         best = int(total.argmax()) if len(total) else -1
         return None if best < 0 or total[best] == UNFIT else (best, bool(self._fits_now[best]))
+
+    @cached_property
+    def _ordered(self) -> bool:
+        """Whether the order of nodes depends on nothing but their own figures."""
+        if self._span is None or len(self._relative) != 1:
+            return False
+        normalized, resource = self._relative[0]
+        if not normalized.offered[self._allowed].all() or self._facts.states().free[resource].min(initial=0.0) < 0:
+            return False
+        columns = [self._steady.column(now, shared) for now in (True, False) for shared in (True, False)]
+        return ordered_by_figures(np.concatenate(columns), self._span)
+
+    def _best_in_order(self) -> tuple[int, bool] | None:
+        states, touched, best = self._facts.states(), self.trial.touched, self._best_nodes
+        if best is None or len(touched) - self._best_read > len(self._local):
+            self._look_again(None)
+            best = BestNodes(self._local, states.free[self._relative[0][1]], self._fits_now)
+            self._best_nodes = best
+        else:
+            self._follow(best, touched[self._best_read :])
+        self._best_read = len(touched)
+        found = best.first()
+        return None if found is None else (found[2], found[3])
+
+    def _follow(self, best: BestNodes, touched: Sequence[int]) -> None:
+        """Put nodes that have changed in their places."""
+        allowed, resource = self._allowed_list, self._relative[0][1]
+        nodes = [node for node in (set(touched) if len(touched) > 1 else touched) if allowed[node]]
+        for node, score, now, free in self._scores(nodes):
+            best.put(node, None if score == UNFIT else (-score, free[resource], node, now))
 
     def _total(self) -> Column:
         """Scores of all nodes, relative ones among them."""
@@ -266,40 +306,48 @@ class Ranking:
     # ------------------------------------------------------------------------------------------------------ few nodes
     def _look_at_few(self, nodes: Iterable[int]) -> None:
         """The same as `_look_at` with numbers instead of columns."""
-        local, state_of = self._local, self._facts.seen.of
-        scored = self._score_shared if self._shared else self._score
+        local, fits_now = self._local, self._fits_now
+        for node, score, now, _ in self._scores(nodes):
+            local[node], fits_now[node] = score, now
+
+    def _scores(self, nodes: Iterable[int]) -> list[tuple[int, float, bool, list[float]]]:
+        """Nodes that the class may use: score without relative ones, whether the class fits at once, what is free.
+        Every placement makes all classes look again at a node, so it is one loop."""
+        cells, state_of, found = self._cells, self._facts.seen.of, []
+        demand, (devices, mode, memory) = self._demand, self._share
         for node in nodes:
-            local[node] = scored(node, state_of(node))
+            (idle, free, rooms), now, shared = state_of(node), True, 0
+            for row, need in demand:
+                if free[row] < need:
+                    found.append((node, UNFIT, False, free))
+                    break
+                now = now and idle[row] >= need
+            else:
+                if devices:
+                    left = rooms[mode]
+                    shared = len(left) - bisect_left(left, memory[node]) if left else 0
+                    if free[GPU] + shared < devices or memory[node] == np.inf:
+                        found.append((node, UNFIT, False, free))
+                        continue
+                    now = now and idle[GPU] + shared >= devices
+                found.append((node, cells[now + 2 * (shared > 0)][node], now, free))
+        return found
 
-    def _score(self, node: int, state: NodeState) -> float:
-        """The score of one node without relative ones; notes whether the class fits there at once."""
-        now = self._fits_at(node, state)
-        self._fits_now[node] = bool(now)
-        return UNFIT if now is None else self._steady.cells(now, False)[node]
+    @cached_property
+    def _cells(self) -> list[list[float]]:
+        """Scores by node, without relative ones, where the class fits at once or not, with room on a shared device or
+        not."""
+        shares = (False, True) if self._shared else (False,)
+        return [self._steady.cells(now, shared) for shared in shares for now in (False, True)]
 
-    def _fits_at(self, node: int, state: NodeState) -> bool | None:
-        """Whether amounts suffice at once on a node that the class may use, shares of devices apart; None: they do not,
-        also counting releases."""
-        idle, free, now = state[0], state[1], True
-        for row, need in self._demand:
-            if idle[row] < need:
-                now = False
-            if free[row] < need:
-                return None
-        return now
-
-    def _score_shared(self, node: int, state: NodeState) -> float:
-        now, shared = self._fits_at(node, state), 0
-        if now is not None:
-            amounts, c = self.trial.amounts, self.pod_class
-            left = state[2][c.compute_mode]
-            if left:
-                shared = len(left) - bisect_left(left, amounts.share_memory(c, node))
-            now = now and floor(state[0][GPU]) + shared >= c.devices
-            if floor(state[1][GPU]) + shared < c.devices or amounts.gpu_memory[node] < c.memory_mib:
-                now = None
-        self._fits_now[node] = bool(now)
-        return UNFIT if now is None else self._steady.cells(now, shared > 0)[node]
+    @cached_property
+    def _share(self) -> tuple[int, int, list[float]]:
+        """Of how many devices the class takes a share, in which compute mode, and how much of each by node (MiB):
+        infinite where devices are too small. No devices: it takes none."""
+        c = self.pod_class
+        if not self._shared:
+            return 0, 0, []
+        return c.devices, c.compute_mode, np.where(self._gpu_memory < c.memory_mib, np.inf, self._memory).tolist()
 
 
 def _span(relative: Sequence[RelativeScore]) -> float | None:

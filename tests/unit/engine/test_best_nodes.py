@@ -1,0 +1,47 @@
+"""The best node of a class, found without comparing all: as if all were compared."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pykai.engine.best_nodes import BestNodes, Entry, ordered_by_figures
+from pykai.engine.ranked import UNFIT
+
+figures = st.tuples(
+    st.sampled_from([UNFIT, 0.0, 1000.0, 11000.0]), st.sampled_from([0.0, 1.0, 2.0, 7.5]), st.booleans()
+)
+
+
+def entry(node: int, figure: tuple[float, float, bool]) -> Entry | None:
+    local, measure, now = figure
+    return None if local == UNFIT else (-local, measure, node, now)
+
+
+@given(st.lists(figures, min_size=1, max_size=6), st.lists(st.tuples(st.integers(0, 5), figures), max_size=12))
+def test_the_best_node_is_the_best_of_all(
+    nodes: list[tuple[float, float, bool]], changes: list[tuple[int, tuple[float, float, bool]]]
+) -> None:
+    local, measure, now = (np.array(column) for column in zip(*nodes, strict=True))
+    best, entries = BestNodes(local, measure, now), [entry(node, figure) for node, figure in enumerate(nodes)]
+    for number, figure in [(0, nodes[0]), *changes]:
+        node = number % len(nodes)
+        entries[node] = entry(node, figure)
+        best.put(node, entries[node])
+        assert best.first() == min((each for each in entries if each is not None), default=None)
+
+
+def test_an_untouched_cluster_has_its_best_node() -> None:
+    assert BestNodes(np.array([5.0, 5.0, UNFIT]), np.array([2.0, 1.0, 0.0]), np.ones(3, dtype=bool)).first() == (
+        -5.0,
+        1.0,
+        1,
+        True,
+    )
+
+
+def test_scores_that_a_relative_one_makes_up_for_give_no_order() -> None:
+    assert ordered_by_figures(np.array([0.0, 10.0, 10.0, 1010.0]), 9.0)
+    assert not ordered_by_figures(np.array([0.0, 9.0]), 9.0)
+    assert ordered_by_figures(np.array([3.0]), 9.0)
