@@ -19,7 +19,6 @@ from pykai.engine.gang import pods_to_place, ready
 from pykai.engine.order import ClassWalk, Distinguish, EquivalenceClasses, pending_gangs
 from pykai.engine.pending import PendingOrder
 from pykai.engine.plugin_api import PodGate, VictimBlockers, VictimColumn, VictimFilter, VictimProtection
-from pykai.engine.queues import QueueBook
 from pykai.engine.reasons import POD_ERRORS, PREEMPTION_DELAY, GangError, Outcome, SearchToken, about_pod
 from pykai.engine.scenario import Cause, Scenario, commit
 from pykai.engine.solver import Search
@@ -143,7 +142,7 @@ def _make_room(
     """Give the gang its pods: out of what earlier evictions left over, or by evicting others."""
     gang, pods = pending
     request = cycle.queue_request(pods, cycle.snapshot.max_gpu_memory)
-    cause = Cause(action.name, gang, pods, request, _book_now(cycle), context.waiting, action.keep_all)
+    cause = Cause(action.name, gang, pods, request, cycle.book.copied(), context.waiting, action.keep_all)
     result = _search(cycle, action, cause, context)
     if result is not SearchResult.SOLVED and not result.ends_action and _preferences(cycle, action.name):
         result = _search(cycle, action, replace(cause, relaxed=True), context)
@@ -187,11 +186,6 @@ def _solved(search: Search, budget: ActionBudget) -> tuple[Scenario | None, Sear
     if statistics.result.ends_action:
         budget.note()
     return scenario, statistics
-
-
-def _book_now(cycle: Cycle) -> QueueBook:
-    book = cycle.book
-    return replace(book, allocated=list(book.allocated), allocated_non_preemptible=list(book.allocated_non_preemptible))
 
 
 def _unsolved(cycle: Cycle, action: Eviction, gang: int, result: SearchResult) -> Outcome:

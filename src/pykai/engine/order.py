@@ -34,7 +34,7 @@ def pending_gangs(cycle: Cycle) -> list[int]:
 
 def in_order(cycle: Cycle, gangs: Iterable[int]) -> dict[int, Key]:
     """Gangs by their order within a queue (policies first, then age, then name), and their keys as of now."""
-    rows = np.fromiter(gangs, dtype=np.int64)
+    rows = gangs if isinstance(gangs, np.ndarray) else np.fromiter(gangs, dtype=np.int64)
     if len(rows) * FEW < len(cycle.snapshot.gangs):
         keyed = sorted([(cycle.gang_key(gang), gang) for gang in rows.tolist()])
         return {gang: key for key, gang in keyed}

@@ -6,7 +6,7 @@ Amounts are triples (cpu milli, memory bytes, gpu devices). -1 means unlimited a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
@@ -107,6 +107,18 @@ class QueueBook:
         """What decides where nothing but age does."""
         ties = _Ties([ZERO] * len(self.names), self.creation)
         return [_Tail(ties, queue) for queue in range(len(self.names))]
+
+    def copied(self) -> QueueBook:
+        """The book as it is now: later changes of the ledgers do not show in it. What does not depend on use is worked
+        out once for all copies."""
+        _ = self.allocatable
+        book = object.__new__(QueueBook)
+        book.__dict__.update(
+            self.__dict__,
+            allocated=list(self.allocated),
+            allocated_non_preemptible=list(self.allocated_non_preemptible),
+        )
+        return book
 
     def level_with(self, queue: int, other: int) -> tuple[int, int]:
         """The first pair of ancestors, from the root down, in which two queues differ."""
@@ -333,14 +345,28 @@ def can_reclaim(book: QueueBook, claim: Claim) -> bool:
 def may_lose(book: QueueBook, claim: Claim, victim_queue: int) -> bool:
     """Whether a queue uses enough for the claim to look at its workloads at all."""
     ours, theirs = book.level_with(claim.queue, victim_queue)
-    if outranks(book, (ours, theirs), claim.request):
-        return True
-    allocated, deserved = book.allocated[theirs], book.deserved[theirs]
-    if exceeds_some(plus(book.allocated[ours], claim.request), book.deserved[ours]):
-        return exceeds_some(allocated, book.allocatable[theirs])
-    involved = [r for r in range(3) if claim.request[r] > 0 and deserved[r] != UNLIMITED]
-    above = any(allocated[r] > deserved[r] for r in involved)
-    return above or not any(allocated[r] < deserved[r] for r in involved)
+    return bool(may_lose_some(book, claim, {ours: (theirs,)}))
+
+
+def may_lose_some(book: QueueBook, claim: Claim, competing: Mapping[int, Iterable[int]]) -> list[int]:
+    """The same of many: of the siblings of each queue on the path of the claim those that use enough."""
+    found: list[int] = []
+    asked = [r for r in range(3) if claim.request[r] > 0]
+    for ours, siblings in competing.items():
+        over = exceeds_some(plus(book.allocated[ours], claim.request), book.deserved[ours])
+        for theirs in siblings:
+            (_, cpu, cpu_most, _), (_, memory, memory_most, _), (_, gpus, gpus_most, _) = book.bounds[theirs]
+            used = book.allocated[theirs]
+            if over:
+                may = used[0] > cpu_most or used[1] > memory_most or used[2] > gpus_most
+            else:
+                quota = (cpu, memory, gpus)
+                involved = [r for r in asked if quota[r] != inf]
+                above = [r for r in involved if used[r] > quota[r]]
+                may = bool(above) or not [r for r in involved if used[r] < quota[r]]
+            if may or outranks(book, (ours, theirs), claim.request):
+                found.append(theirs)
+    return found
 
 
 def most_gpus(book: QueueBook, taking: Taking, request: Triple, block: float, multiplier: float = 1.0) -> float:

@@ -168,8 +168,10 @@ class Ranking:
             best.put(node, None if score == UNFIT else (-score, free[resource], node, now))
 
     def _total(self) -> Column:
-        """Scores of all nodes, relative ones among them."""
+        """Scores of all nodes, relative ones among them; those do not matter where only one node is left."""
         total = self._local
+        if np.count_nonzero(total != UNFIT) <= 1:
+            return total
         for normalized, resource in self._relative:
             total = total + normalized.scores(self._facts.seen.free[resource])
         return total

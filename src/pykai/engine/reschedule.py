@@ -24,7 +24,7 @@ def reschedule(cycle: Cycle, cause: Cause, pods: Sequence[int], losers: set[int]
     """Give the gang its pods and the losers what is left, in order of service; False where the gang gets nothing, or
     only because one that goes before it does not find a place again among all that move."""
     turns = {cause.gang, *losers}
-    order = ServiceOrder(cycle, cause.waiting, turns)
+    order = rescheduling_order(cycle, cause.waiting, turns)
     while (turn := order.pop()) is not None:
         if turn == cause.gang:
             if not place_gang(cycle, cause.gang, pods, wait_only=True):
@@ -46,6 +46,30 @@ def _over_limits(cycle: Cycle, gang: int, pods: Sequence[int]) -> bool:
     """Whether the queues of a gang may not have it back."""
     request = cycle.queue_request(pods, cycle.snapshot.max_gpu_memory)
     return cycle.quota is not None and cycle.quota.over_capacity(cycle, gang, request) is not None
+
+
+def rescheduling_order(cycle: Cycle, waiting: PendingOrder, turns: Iterable[int]) -> ServiceOrder | LeafService:
+    """The order of some gangs: with all of them in one leaf queue there is nothing to compare with bystanders."""
+    queue_of = cycle.snapshot.gangs.queue
+    one_leaf = len({queue_of[gang] for gang in turns}) == 1
+    return LeafService(cycle, turns) if one_leaf else ServiceOrder(cycle, waiting, turns)
+
+
+class LeafService:
+    """Pops some gangs of one leaf queue in the order of service."""
+
+    def __init__(self, cycle: Cycle, turns: Iterable[int]) -> None:
+        self._cycle = cycle
+        self._turns = sorted([(cycle.gang_key(gang), gang) for gang in turns], reverse=True)
+
+    def pop(self) -> int | None:
+        """The next of the gangs, None when all had their turn."""
+        return self._turns.pop()[1] if self._turns else None
+
+    def push(self, gang: int) -> None:
+        """Put a gang back: it has more to place."""
+        self._turns.append((self._cycle.gang_key(gang), gang))
+        self._turns.sort(reverse=True)
 
 
 class ServiceOrder:
@@ -82,8 +106,6 @@ class ServiceOrder:
 
     def pop(self) -> int | None:
         """The next of the gangs, None when all had their turn."""
-        if len(self._leaves) == 1:
-            return self._only()
         while self._left and (found := self._best_root()) is not None:
             root, bound = found
             while (head := self._head(root)) is not None and (bound is None or head[0] < bound):
@@ -114,16 +136,6 @@ class ServiceOrder:
         gang = self._leaves[queue].pop()
         self._changed(queue)
         return gang
-
-    def _only(self) -> int | None:
-        """With one leaf there is nothing to compare."""
-        leaf = next(iter(self._leaves.values()))
-        while self._left and leaf.head() is not None:
-            gang = leaf.pop()
-            if gang != BYSTANDER:
-                self._left -= 1
-                return gang
-        return None
 
     def push(self, gang: int) -> None:
         """Put a gang back: it has more to place."""

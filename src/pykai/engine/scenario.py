@@ -100,7 +100,9 @@ def _suppose(cycle: Cycle, cause: Cause, pods: Sequence[int], batches: Sequence[
     victims = [pod for batch in batches for pod in batch.pods]
     before = [_place(trial, pod) for pod in victims]
     queue_of = cycle.snapshot.gangs.queue
-    cause.waiting.prepare({queue_of[gang] for gang in (cause.gang, *(batch.gang for batch in batches))})
+    leaves = {queue_of[gang] for gang in (cause.gang, *(batch.gang for batch in batches))}
+    if len(leaves) > 1:
+        cause.waiting.prepare(leaves)
     for pod in victims:
         trial.suppose_evicted(pod)
         cycle.resources.release(pod)

@@ -335,7 +335,9 @@ class Probe:
             if scenario is not None:
                 return scenario
         order, states, done = self.search.order, self.attempt.states, 0
-        found: Accumulated | None = None
+        found, scenario = self._first()
+        if scenario is not None:
+            return scenario
         while (done < len(order) or order.extend()) and not self.attempt.out_of_time():
             found = self._accumulated(found)
             if found.proved and not self.search.hopeful:
@@ -356,6 +358,26 @@ class Probe:
                 states[ScenarioState.FILTERED] += len(order) - done
                 done = len(order)
         return None
+
+    def _first(self) -> tuple[Accumulated | None, Scenario | None]:
+        """If it is likely that some of the first victims will do for a single pod, look at these one by one before
+        columns are made of all: the scenario that works, and the victims known by then."""
+        order, first = self.search.order, getattr(self.attempt.choice, "first", None)
+        if first is None or self._fit is None or not self.attempt.likely or self.room.holds or self._fit.blocked:
+            return None, None
+        if not order.extend() or order.in_parts or self.attempt.out_of_time():
+            return None, None
+        chosen = first(order, self._fit)
+        if not chosen:
+            return None, None
+        found = self._accumulated(None)
+        self._looked = self.search.looked = 1
+        scenario = self._choice(found, chosen)
+        if scenario is not None:
+            self.attempt.states[ScenarioState.FILTERED] += chosen[-1]
+            order.needed(chosen[-1] + 1)
+        self._looked = 0
+        return found, scenario
 
     def _accumulated(self, found: Accumulated | None) -> Accumulated:
         """The victims known so far, made of those known before; the probe does not keep them, because they refer to it.
@@ -378,27 +400,31 @@ class Probe:
     def _choices(self, found: Accumulated, latest: int) -> Scenario | None:
         """The first choice that works; one that would tear a gang apart is tried again with all of the gang."""
         for chosen in self.attempt.choice.choices(found, latest, self.needs):
-            key, states = frozenset(chosen), self.attempt.states
-            if key in self.seen:
-                states.update((ScenarioState.EMITTED, ScenarioState.DUPLICATE))
-                continue
-            self.seen.add(key)
-            if self._looked == len(chosen) == 1 and self.search.first_will_do:
-                scenario = self._at_once(found, chosen)
-                if scenario is not None:
-                    return scenario
-                continue
-            numbers = found.effective(chosen) if self._possible(found, chosen) else []
-            if not numbers:
-                states[ScenarioState.FILTERED] += 1
-                continue
-            complete = found.whole_gangs(numbers)
-            for some in (numbers, complete) if complete != numbers else (numbers,):
-                if self.attempt.out_of_time():
-                    return None
-                scenario = self._chosen([batch for number in some if (batch := found.batch(number)).pods])
-                if scenario is not None:
-                    return scenario
+            scenario = self._choice(found, chosen)
+            if scenario is not None or self.attempt.cut:
+                return scenario
+        return None
+
+    def _choice(self, found: Accumulated, chosen: list[int]) -> Scenario | None:
+        """One choice, if it is new and bounds allow it; one that the first of its kind proved is simulated at once."""
+        key, states = frozenset(chosen), self.attempt.states
+        if key in self.seen:
+            states.update((ScenarioState.EMITTED, ScenarioState.DUPLICATE))
+            return None
+        self.seen.add(key)
+        if self._looked == len(chosen) == 1 and self.search.first_will_do:
+            return self._at_once(found, chosen)
+        numbers = found.effective(chosen) if self._possible(found, chosen) else []
+        if not numbers:
+            states[ScenarioState.FILTERED] += 1
+            return None
+        complete = found.whole_gangs(numbers)
+        for some in (numbers, complete) if complete != numbers else (numbers,):
+            if self.attempt.out_of_time():
+                return None
+            scenario = self._chosen([batch for number in some if (batch := found.batch(number)).pods])
+            if scenario is not None:
+                return scenario
         return None
 
     def _at_once(self, found: Accumulated, chosen: list[int]) -> Scenario | None:

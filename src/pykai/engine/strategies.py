@@ -24,7 +24,7 @@ from pykai.engine.queues import (
     fits,
     human,
     less,
-    may_lose,
+    may_lose_some,
     over_non_preemptible_quota,
     plus,
 )
@@ -32,7 +32,7 @@ from pykai.engine.reasons import AT_FAIR_SHARE, Outcome, SearchToken
 from pykai.engine.reclaim_bound import ReclaimBound
 from pykai.engine.scenario import Cause, Scenario
 from pykai.engine.solver import Search
-from pykai.engine.victim_order import VictimOrder, every_gang
+from pykai.engine.victim_order import Branches, VictimOrder, every_gang
 from pykai.engine.victims import Passes, VictimPool
 from pykai.model.resources import GPU, Mask, Rows
 from pykai.model.status import IS_ACTIVE_USED
@@ -81,21 +81,12 @@ def _exceeding(title: str, bound: str, amounts: tuple[Triple, Triple, Triple]) -
 def _reclaim_search(cycle: Cycle, cause: Cause, pool: VictimPool) -> Search | None:
     gangs = cycle.snapshot.gangs
     claim = Claim(gangs.queue[cause.gang], cause.request, cycle.trial.adds_preemptible(cause.gang))
-    queues = _losing(pool, claim)
-    if not queues:
+    losing = may_lose_some(cycle.book, claim, pool.competing(claim.queue))
+    if not losing:
         return None
-    known = pool.leaves()
-    leaves = {queue: known[queue] for queue in queues}
-    order = VictimOrder(pool, leaves, filtered(cycle, cause, pool), cause.request)
+    branches = Branches.of(pool, claim.queue, losing)
+    order = VictimOrder(pool, branches, filtered(cycle, cause, pool), cause.request)
     return Search(cycle, cause, order, ReclaimBound(pool, cause.waiting, cause.gang) if _within_limits(pool) else None)
-
-
-def _losing(pool: VictimPool, claim: Claim) -> list[int]:
-    """The other leaf queues from which the claim may take something; those of a branch are alike."""
-    queues = np.array(pool.queues, dtype=np.int64)
-    branches = pool.branches(claim.queue)[1][queues]
-    may = [queue for queue in np.unique(branches).tolist() if queue >= 0 and may_lose(pool.cycle.book, claim, queue)]
-    return queues[np.isin(branches, may)].tolist()  # type: ignore[no-any-return]
 
 
 def _within_limits(pool: VictimPool) -> bool:

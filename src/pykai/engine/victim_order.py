@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -28,6 +29,31 @@ WALKED = 8
 """How many batches a walk, which goes on where it stopped, fetches at first; then as many as are known."""
 
 
+@dataclass(frozen=True)
+class Branches:
+    """Candidates as whole branches of the tree of queues that compete with a leaf queue."""
+
+    leaf: int
+    below: Mapping[int, Sequence[int]]
+    """Queue on the path of the leaf (-1: above the roots) -> its children with a branch, or that are one."""
+
+    @classmethod
+    def of(cls, pool: VictimPool, leaf: int, branches: Iterable[int]) -> Branches:
+        parent, below = pool.cycle.snapshot.queues.parent, dict[int, list[int]]()
+        for branch in branches:
+            below.setdefault(parent[branch], []).append(branch)
+        for queue in pool.cycle.snapshot.queues.paths[leaf]:
+            if queue in below:
+                below.setdefault(parent[queue], []).append(queue)
+        return cls(leaf, below)
+
+    def leaves(self, pool: VictimPool) -> dict[int, Rows]:
+        """The candidates of each leaf queue, in the order of queues."""
+        known, by_branch = pool.leaves(), pool.below(self.leaf)
+        branches = [queue for children in self.below.values() for queue in children if queue not in self.below]
+        return {leaf: known[leaf] for leaf in sorted(leaf for branch in branches for leaf in by_branch[branch])}
+
+
 class VictimOrder:
     """Batches in order, extended on demand: `gangs` by batch; `pods`, `nodes` and `batch_of` by pod, batch by batch.
 
@@ -35,11 +61,15 @@ class VictimOrder:
     """
 
     def __init__(
-        self, pool: VictimPool, leaves: Mapping[int, Rows], passes: Passes | None = None, hint: Hashable = None
+        self,
+        pool: VictimPool,
+        leaves: Mapping[int, Rows] | Branches,
+        passes: Passes | None = None,
+        hint: Hashable = None,
     ) -> None:
         self.cycle = pool.cycle
         self.pool = pool
-        self.leaves = leaves
+        self._given = leaves
         self._all_pass = passes is None
         self._passes: Passes = passes or every_gang
         self._walk: VictimWalk | None = None
@@ -58,6 +88,11 @@ class VictimOrder:
     def in_parts(self) -> bool:
         """Whether a gang may have several batches."""
         return self._walk is not None
+
+    @cached_property
+    def leaves(self) -> Mapping[int, Rows]:
+        """The candidates of each leaf queue in order."""
+        return self._given.leaves(self.pool) if isinstance(self._given, Branches) else self._given
 
     @property
     def _chunk(self) -> int:
@@ -130,7 +165,7 @@ class VictimOrder:
     def _merged(self) -> None:
         """Add the next batches of the merged order, or start to walk where a gang could lose a part only."""
         if not len(self._merged_next):
-            order, self._all_merged = self._front(-1)
+            order, self._all_merged = self._first()
             if not self.pool.goes_whole[order].all():
                 self._walk = VictimWalk(self.cycle, self.leaves, self._passes)
                 for _ in range(len(self)):
@@ -141,23 +176,44 @@ class VictimOrder:
         self._complete = self._all_merged and not len(self._merged_next)
         self._add(more, *self.pool.members.of(more))
 
+    def _first(self) -> Front:
+        """The first candidates of all in order."""
+        if isinstance(self._given, Branches) and self._all_pass:
+            return self._of_branches(self._given, -1)
+        if len(self.leaves) == 1:
+            return self._of_leaf(next(iter(self.leaves.values())))
+        return self._front(-1)
+
+    def _of_branches(self, branches: Branches, queue: int) -> Front:
+        """The first candidates below a queue on the evictor's path: those of whole branches hold for all searches."""
+        children = branches.below.get(queue, ())
+        wanted = max(self._wanted // max(len(children), 1), 4)
+        fronts = [
+            self._of_branches(branches, child)
+            if child in branches.below
+            else self.pool.front(child, self._wanted).upto(wanted)
+            for child in children
+        ]
+        return self.pool.merged_fronts(children, fronts)
+
     def _front(self, queue: int) -> Front:
         """The first candidates below a queue in order."""
         if queue in self.leaves:
             return self._of_leaf(self.leaves[queue])
         if queue in self._untouched:
-            order, complete = self.pool.front(queue, self._wanted)
-            return order[: self._wanted], complete and len(order) <= self._wanted
+            return self.pool.front(queue, self._wanted).upto(self._wanted)
         children = [q for q in self.pool.children(queue) if q in self._above]
         return self.pool.merged_fronts(children, [self._front(q) for q in children])
 
     def _of_leaf(self, gangs: Rows) -> Front:
+        if self._all_pass:
+            return Front(gangs, True).upto(self._chunk)
         found, at, wanted = gangs[:0], 0, self._chunk
         size = wanted + 1
         while len(found) <= wanted and at < len(gangs):
             piece = gangs[at : at + size]
             found, at, size = _joined(found, piece[self._passes(piece)]), at + len(piece), max(2 * size, FIRST)
-        return found[:wanted], len(found) <= wanted
+        return Front(found, True).upto(wanted)
 
     @cached_property
     def _above(self) -> set[int]:

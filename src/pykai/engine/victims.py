@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from pykai.engine.cycle import Cycle
 from pykai.engine.gang import evictable_in_order
 from pykai.engine.node_room import NodeRoom
 from pykai.engine.order import in_order
-from pykai.engine.queues import BILLION, ZERO, Triple, fits, total
+from pykai.engine.queues import BILLION, ZERO, QueueKey, Triple, fits, total
 from pykai.model.resources import GPU, QUEUE_RESOURCES, Column, Mask, Rows
 from pykai.model.status import IS_ACTIVE_ALLOCATED
 
@@ -36,8 +36,17 @@ def held_by(cycle: Cycle, pods: Iterable[int]) -> Triple:
     return total(trial.quota_amounts(trial.of_class(pod), trial.node[pod]) for pod in pods)
 
 
-Front = tuple[Rows, bool]
-"""The first candidates below a queue, and whether these are all."""
+class Front(NamedTuple):
+    """The first candidates below a queue, and whether these are all."""
+
+    gangs: Rows
+    complete: bool
+
+    def upto(self, count: int) -> Front:
+        """The first of them."""
+        return self if len(self.gangs) <= count else Front(self.gangs[:count], False)
+
+
 Passes = Callable[[Rows], Mask]
 """Which of some gangs may be considered as victims."""
 
@@ -64,11 +73,15 @@ class VictimPool:
         self._figures: dict[int, tuple[float, float]] = {}
         self._branches: dict[int, tuple[Rows, Rows]] = {}
         self._below: dict[int, dict[int, list[int]]] = {}
+        self._competing: dict[int, dict[int, list[int]]] = {}
         self._over_limit: set[int] | None = None
         self.turns: dict[int, dict[Hashable, Any]] = {}
         """By root queue: what is known of the turns of victims below it, until one of them or its queue changes."""
-        self._fronts: dict[int, tuple[int, Rows, bool]] = {}
-        """By inner queue: how many were wanted, the first gangs below it, and whether these are all."""
+        self._fronts: dict[int, tuple[int, Front]] = {}
+        """By inner queue: how many were wanted, and the first gangs below it."""
+        self._known_shares: dict[int, tuple[Rows, Column]] = {}
+        """By queue: some of its gangs in order, and its dominant share after each of them is gone."""
+        self._known_keys: dict[int, QueueKey] = {}
         self._scales: dict[int, Column] = {}
         self._last_keys: dict[int, tuple[Any, ...] | None] = {}
 
@@ -170,19 +183,20 @@ class VictimPool:
         children = self.children(queue)
         if not children:
             gangs = self.leaf(queue) if queue in self._leaves else np.zeros(0, dtype=np.int64)
-            return gangs[:wanted], len(gangs) <= wanted
+            return Front(gangs, True).upto(wanted)
         known = self._fronts.get(queue)
-        if known is None or (known[0] < wanted and not known[2]):
+        if known is None or (known[0] < wanted and not known[1].complete):
             fronts = [self.front(child, wanted) for child in children]
-            known = self._fronts[queue] = (wanted, *self.merged_fronts(children, fronts))
-        return known[1], known[2]
+            known = self._fronts[queue] = wanted, self.merged_fronts(children, fronts)
+        return known[1]
 
     def merged_fronts(self, queues: Sequence[int], fronts: Sequence[Front]) -> Front:
         """The fronts of siblings in one order, as far as it is sure: up to the end of a front that is not complete."""
-        order = self.merged(queues, [gangs for gangs, _ in fronts])
-        ends = [gangs[-1] for gangs, complete in fronts if not complete]
-        sure = min((int(np.flatnonzero(order == gang)[0]) + 1 for gang in ends), default=len(order))
-        return order[:sure], not ends
+        order = self.merged(queues, [front.gangs for front in fronts])
+        ends = [front.gangs[-1] for front in fronts if not front.complete]
+        if not ends:
+            return Front(order, True)
+        return Front(order[: int(np.isin(order, ends).argmax()) + 1], False)
 
     def merged(self, queues: Sequence[int], orders: Sequence[Rows]) -> Rows:
         """Gangs of siblings, each in order, in one order: always the next of the least deserving queue."""
@@ -197,21 +211,30 @@ class VictimPool:
 
     def _ranks(self, children: Sequence[int]) -> tuple[list[int], list[int]]:
         """What of each child's key does not change: before the dominant share, and after it."""
-        cycle = self.cycle
-        if cycle.quota is None:
+        if self.cycle.quota is None:
             return [0] * len(children), list(range(len(children)))
-        keys = {q: cycle.quota.queue_key(cycle.book, q, ZERO, ZERO) for q in children}
+        keys = {q: self._key(q) for q in children}
         first = sorted({key[:4] for key in keys.values()})
         last = sorted(children, key=lambda q: keys[q][5:])
         ranks = {q: rank for rank, q in enumerate(last)}
         return [first.index(keys[q][:4]) for q in children], [ranks[q] for q in children]
 
+    def _key(self, queue: int) -> QueueKey:
+        known = self._known_keys.get(queue)
+        if known is None:
+            assert self.cycle.quota is not None
+            known = self._known_keys[queue] = self.cycle.quota.queue_key(self.cycle.book, queue, ZERO, ZERO)
+        return known
+
     def _shares(self, queue: int, order: Rows) -> Column:
         """A child's dominant share after each of its gangs is gone, in order."""
-        lost = np.cumsum(self.amounts.take(order, axis=1), axis=1)
-        left = np.array(self.cycle.book.allocated[queue])[:, None] - lost
-        left *= self._scale(queue)
-        return np.asarray(np.maximum.reduce(left, initial=0.0))
+        known = self._known_shares.get(queue)
+        if known is None or not _starts_with(known[0], order):
+            lost = np.cumsum(self.amounts.take(order, axis=1), axis=1)
+            left = np.array(self.cycle.book.allocated[queue])[:, None] - lost
+            left *= self._scale(queue)
+            known = self._known_shares[queue] = order, np.maximum.reduce(left, initial=0.0)
+        return known[1][: len(order)]
 
     def branches(self, leaf: int) -> tuple[Rows, Rows]:
         """By queue: the depth on the path of a leaf, from there up, at which the two compete, and its own ancestor that
@@ -232,6 +255,17 @@ class VictimPool:
             found = self._below[leaf] = {}
             for queue, branch in zip(self.queues, self.branches(leaf)[1][self.queues].tolist(), strict=True):
                 found.setdefault(branch, []).append(queue)
+        return found
+
+    def competing(self, leaf: int) -> Mapping[int, Sequence[int]]:
+        """By queue on the path of a leaf: its siblings with potential victims."""
+        found = self._competing.get(leaf)
+        if found is None:
+            path, levels = self.cycle.snapshot.queues.paths[leaf], self.branches(leaf)[0]
+            found = self._competing[leaf] = {}
+            for branch in self.below(leaf):
+                if branch >= 0:
+                    found.setdefault(path[levels[branch]], []).append(branch)
         return found
 
     @cached_property
@@ -259,6 +293,8 @@ class VictimPool:
             self.turns.pop(path[-1], None)
             for queue in path:
                 self._fronts.pop(queue, None)
+                self._known_shares.pop(queue, None)
+                self._known_keys.pop(queue, None)
             if self._over_limit is not None:
                 self._over_limit.difference_update(path)
                 self._over_limit.update(q for q in path if not fits(book.allocated[q], book.limit[q]))
@@ -359,6 +395,11 @@ class VictimPool:
         return np.array(list(in_order(self.cycle, gangs))[::-1], dtype=np.int64)
 
 
+def _starts_with(some: Rows, order: Rows) -> bool:
+    """Whether an order is the beginning of another one, or all of it."""
+    return len(order) <= len(some) and bool((some[: len(order)] == order).all())
+
+
 class Members:
     """The pods of each gang that hold a place and could lose it, and their nodes, as columns.
 
@@ -385,6 +426,8 @@ class Members:
             pods = evictable_in_order(self.cycle.trial, self.cycle.orders, gang)
             self.pods[start : start + len(pods)] = pods
         count = self.count[gangs]
+        if (count == 1).all():
+            return self.pods[self.first[gangs]], count
         ends = np.cumsum(count)
         offsets = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - count, count)
         return self.pods[np.repeat(self.first[gangs], count) + offsets], count

@@ -8,7 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from pykai.engine.accumulated import Accumulated
+from pykai.engine.feasibility import SinglePodFit
+from pykai.engine.victim_order import VictimOrder
 from pykai.model.resources import GPU, Column, Rows
+
+FEW = 8
+"""So many batches are looked at one by one."""
 
 
 @dataclass(frozen=True)
@@ -17,6 +22,22 @@ class OneNode:
 
     generator = "NodeLocalGreedy"
     for_gangs = False
+
+    def first(self, order: VictimOrder, fit: SinglePodFit) -> list[int]:
+        """The first choice for a single pod that fits nowhere yet, among the first batches; none: it is not there."""
+        on_node: dict[int, tuple[list[int], list[int]]] = {}
+        for number in range(min(len(order), FEW)):
+            pods = order.batch(number).pods
+            nodes = {order.cycle.trial.node[pod] for pod in pods}
+            if len(nodes) > 1:
+                return []
+            node = nodes.pop()
+            numbers, gone = on_node.setdefault(node, ([], []))
+            numbers.append(number)
+            gone.extend(pods)
+            if fit.on_node(node, gone):
+                return numbers
+        return []
 
     def worth_a_look(self, found: Accumulated) -> Rows:
         if found.single:
