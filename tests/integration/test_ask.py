@@ -60,6 +60,7 @@ from .whole_product import at_work
 STATES = int(os.environ.get("STATES", "4"))
 READER = "reader"
 READING = {"get", "list", "watch"}
+STEADY = (Status.PENDING, Status.RUNNING)
 RESOURCES = {"Job": JOB, "Pod": POD, "Deployment": DEPLOYMENT}
 
 
@@ -113,11 +114,12 @@ class Asked:
 
 
 def _is_settled(state: Decided) -> bool:
-    """Whether every pod is in a group, runs or waits, and the next cycle would change nothing."""
+    """Whether every pod of a user is in a group, runs or waits, and the next cycle would change nothing."""
     plan, pods = state.plan, state.snapshot.pods
     moving = plan.binds or plan.evictions or plan.nominations
-    steady = set(pods.status.tolist()) <= {Status.PENDING, Status.RUNNING}
-    return not moving and steady and all(gang >= 0 for gang in pods.gang.tolist())
+    spaces = [pod.metadata.namespace for pod in pods.objects]
+    users = [row for row, space in enumerate(spaces) if space != names.RESERVATION_NAMESPACE]
+    return not moving and all(pods.gang[row] >= 0 and pods.status[row] in STEADY for row in users)
 
 
 @pytest.fixture
