@@ -12,7 +12,7 @@ import os
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -32,7 +32,7 @@ from pykai.hollow.hollow_node import GpuShape, NodeShape
 from pykai.hollow.kubelet_settings import KubeletSettings
 from pykai.kube.api import Object, Selection
 from pykai.kube.client import HttpApi
-from pykai.kube.errors import Forbidden, NotFound
+from pykai.kube.errors import AlreadyExists, Forbidden, NotFound
 from pykai.kube.resources import (
     CLUSTER_ROLE,
     CLUSTER_ROLE_BINDING,
@@ -60,6 +60,7 @@ from .whole_product import at_work
 STATES = int(os.environ.get("STATES", "4"))
 READER = "reader"
 READING = {"get", "list", "watch"}
+STEADY = (Status.PENDING, Status.RUNNING)
 RESOURCES = {"Job": JOB, "Pod": POD, "Deployment": DEPLOYMENT}
 
 
@@ -113,11 +114,12 @@ class Asked:
 
 
 def _is_settled(state: Decided) -> bool:
-    """Whether every pod is in a group, runs or waits, and the next cycle would change nothing."""
+    """Whether every pod of a user is in a group, runs or waits, and the next cycle would change nothing."""
     plan, pods = state.plan, state.snapshot.pods
     moving = plan.binds or plan.evictions or plan.nominations
-    steady = set(pods.status.tolist()) <= {Status.PENDING, Status.RUNNING}
-    return not moving and steady and all(gang >= 0 for gang in pods.gang.tolist())
+    spaces = [pod.metadata.namespace for pod in pods.objects]
+    users = [row for row, space in enumerate(spaces) if space != names.RESERVATION_NAMESPACE]
+    return not moving and all(pods.gang[row] >= 0 and pods.status[row] in STEADY for row in users)
 
 
 @pytest.fixture
@@ -139,12 +141,13 @@ async def asked(plane: ControlPlane, eventually: Eventually, tmp_path: Path) -> 
 async def kubeconfig_of_reader(api: HttpApi, site: Site, folder: Path) -> Path:
     """The access of an account that may read all the scheduler reads, and write nothing."""
     meta = {"name": READER}
-    await api.create(SERVICE_ACCOUNT, {"metadata": meta}, "default")
     rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": sorted(READING)}]
-    await api.create(CLUSTER_ROLE, {"metadata": meta, "rules": rules})
     role = {"apiGroup": CLUSTER_ROLE.group, "kind": "ClusterRole", "name": READER}
     subject = {"kind": "ServiceAccount", "name": READER, "namespace": "default"}
-    await api.create(CLUSTER_ROLE_BINDING, {"metadata": meta, "roleRef": role, "subjects": [subject]})
+    with suppress(AlreadyExists):  # another test of this control plane has made them
+        await api.create(SERVICE_ACCOUNT, {"metadata": meta}, "default")
+        await api.create(CLUSTER_ROLE, {"metadata": meta, "rules": rules})
+        await api.create(CLUSTER_ROLE_BINDING, {"metadata": meta, "roleRef": role, "subjects": [subject]})
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
     answer = await api.post(SERVICE_ACCOUNT.ref(READER, "default").sub("token"), request)
     document = json.loads(site.kubeconfig.read_text())

@@ -1,4 +1,4 @@
-"""`kai simulate --faults`: play histories by seed, each in a process of its own, and report violations."""
+"""`kai simulate --faults`: run histories by seed, each in a process of its own, and report violations."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def deployed(chosen: World) -> SimulatedProduct:
 
 
 def play_faults(seeds: range) -> None:
-    """Play the histories of seeds; a violation is shown, with the shortest history that has it if it was the only seed,
+    """Run the histories of seeds; a violation is shown, with the shortest history that has it if it was the only seed,
     and ends the command with code 1."""
     if len(seeds) == 1:
         outcome = play(seeds[0], deployed)

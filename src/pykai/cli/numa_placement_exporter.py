@@ -53,7 +53,7 @@ def compose(
 @click.command("numa-placement-exporter")
 @takes(FLAGS, client(burst=100), LOGS)
 def numa_placement_exporter(**given: Any) -> None:
-    """Tell on which NUMA nodes the pods of this machine really lie."""
+    """Report on which NUMA nodes the pods of this machine run."""
     process = process_of(
         "numa-placement-exporter", {**given, "metrics_bind_address": "0", "health_probe_bind_address": "0"}
     )

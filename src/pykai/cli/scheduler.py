@@ -78,7 +78,7 @@ FLAGS = (
     Flag("default-staleness-grace-period", "60s", "How long half a gang may stay; negative: for ever."),
     Flag("stuck-in-releasing-threshold", "2m", "How long a pod may take to end before it counts as staying."),
     Flag("schedule-csi-storage", False, "Take the storage capacity of nodes into account."),
-    Flag("detailed-fit-errors", False, "Tell for every node why it does not fit."),
+    Flag("detailed-fit-errors", False, "Say for every node why it does not fit."),
     Flag("update-pod-eviction-condition", True, "Mark evicted pods with the condition DisruptionTarget."),
     Flag(
         "enable-workload-eviction-metrics",

@@ -191,7 +191,7 @@ def _duration(ctx: click.Context, param: click.Parameter, text: str | None) -> f
     help="How long a Job's pod runs without annotation pykai.io/run-seconds.",
 )
 @click.option("--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Scheduler configuration.")
-@click.option("--faults", type=SEEDS, metavar="SEED[-LAST]", help="Play and check random histories with faults.")
+@click.option("--faults", type=SEEDS, metavar="SEED[-LAST]", help="Run and check random histories with faults.")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
 @click.option("--rows", default=40, show_default=True, type=click.IntRange(1), help="Rows to show of each table.")
 @click.option("--events", type=click.File("w"), help="Write every event to this file, as a line of JSON each.")
@@ -281,13 +281,13 @@ def _progress_lines() -> Progress:
     """A line now and then, for runs that take long."""
     last = time.monotonic()
 
-    def tell(seconds: float, ended: int, pods: int) -> None:
+    def show(seconds: float, ended: int, pods: int) -> None:
         nonlocal last
         if time.monotonic() - last >= LINE_SECONDS:
             last = time.monotonic()
             click.echo(f"{clock(seconds)} simulated, {ended} of {pods} pods have ended", err=True)
 
-    return tell
+    return show
 
 
 @contextmanager
@@ -304,12 +304,12 @@ def _progress(until: float | None) -> Iterator[Progress]:
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("simulating", total=until)
 
-        def tell(seconds: float, ended: int, pods: int) -> None:
+        def show(seconds: float, ended: int, pods: int) -> None:
             at = f"{seconds:.0f} s simulated, {ended} of {pods} pods have ended"
             done, total = (seconds, until) if until is not None else (ended, pods)
             bar.update(task, description=at, completed=done, total=total)
 
-        yield tell
+        yield show
 
 
 def _write_events(events: Sequence[Event], file: Any) -> None:

@@ -59,7 +59,7 @@ def _config(study: Study) -> SchedulerConfig:
 @click.command("time-based-fairshare-simulator")
 @takes(FLAGS)
 def time_based_fairshare_simulator(**given: Any) -> None:
-    """Play how past use moves a cluster from queue to queue, and write every queue's figures after every cycle.
+    """Compute how past use moves a cluster from queue to queue, and write every queue's figures after every cycle.
 
     Jobs never end; pods that lose their GPUs to another queue come back and wait. Flags may be written with one dash,
     as KAI's.

@@ -101,7 +101,7 @@ class Webhooks:
             log.info("serving certificate made", why=reason, host=self._settings.own_host)
 
     async def _trust(self, bundle: bytes) -> None:
-        """Tell the API server of a new authority; at the start there is nothing to call yet."""
+        """Give the API server a new authority; at the start there is nothing to call yet."""
         if self._server.started:
             await self._register(bundle)
 

@@ -164,10 +164,14 @@ def _seconds(text: str, units: Mapping[str, Fraction]) -> float:
         return 0.0
     parts = _PART.findall(unsigned)
     if not parts or "".join(number + unit for number, unit in parts) != unsigned:
-        raise DurationError(f"{text!r} is not a duration (expected numbers with units, such as 1h30m or 10s)")
+        raise DurationError(f"{text!r} is not a duration such as 90s or 1h30m")
     unknown = [unit for _, unit in parts if unit not in units]
     if unknown:
-        raise DurationError(f"{text!r} is not a duration: unknown unit {unknown[0]!r}, use one of {', '.join(units)}")
+        spelled = ", ".join(unit for unit in units if unit.isascii())
+        raise DurationError(
+            f"{text!r} is not a duration such as 90s or 1h30m: "
+            f"unknown unit {unknown[0].strip()!r}, use one of {spelled}"
+        )
     total = sum((Fraction(number) * units[unit] for number, unit in parts), Fraction(0))
     if total * 10**9 > _NANOSECONDS_MAX:
         raise DurationError(f"{text!r} is not a duration: longer than 2^63 nanoseconds")

@@ -27,8 +27,8 @@ STANDING = (
         (
             "no nodes with enough resources were found: 1 node(s) didn't match Pod's node affinity/selector. \n2 "
             "node(s) didn't have enough resources: GPUs.",
-            "no nodes with enough resources were found: 1 node(s) didn't match Pod's node affinity/selector. 2 node(s) "
-            "didn't have enough resources: GPUs.",
+            "no nodes with enough resources were found: 1 node(s) didn't match Pod's node affinity/selector. 2 "
+            "node(s) didn't have enough resources: GPUs.",
         ),
         ("PodSchedulingErrors: Resources were found for 1 pods..", "Resources were found for 1 pods."),
         ("Queue 'q' does not exist", "Queue 'q' does not exist"),
@@ -51,8 +51,7 @@ def test_an_eviction_is_a_short_line(message: str, shown: str) -> None:
 
 
 def test_reasons_that_differ_in_figures_are_the_same() -> None:
-    text = "Resources were not found for pod ns/{} due to: {}"
-    first, second = (text.format(name, SHORT.format(n)) for name, n in ("a1", "b2"))
+    first, second = (f"Resources were not found for pod ns/p{n} due to: {SHORT.format(n)}" for n in (1, 2))
     assert without_figures(first) == without_figures(second)
 
 

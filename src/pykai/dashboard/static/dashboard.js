@@ -236,14 +236,14 @@ function slide() {
   const values = JSON.parse($("#instant-values").textContent), play = $("#play");
   const given = Number(new URL(location.href).searchParams.get("at"));
   if (given) slider.value = Math.max(0, values.findLastIndex((value) => value <= given + 0.01));
-  const tell = () => {
+  const label = () => {
     const seconds = Math.round(values[slider.value] - values[0]);
     const text = new Date(values[slider.value] * 1000).toISOString().slice(0, 19).replace("T", " ");
     $("#instant-text").textContent = `${text} (+${seconds} s)`;
     slider.setAttribute("aria-valuetext", `${seconds} seconds after the start`);
   };
   const go = () => {
-    tell();
+    label();
     const url = new URL(location.href), at = values[slider.value].toFixed(3);
     url.searchParams.set("at", at);
     for (const link of all(".top nav a")) link.href = new URL(link.href).pathname + "?at=" + at;
@@ -265,7 +265,7 @@ function slide() {
       go();
     }, 700);
   });
-  tell();
+  label();
 }
 
 // --------------------------------------------------------------------------------------------------------------- start
