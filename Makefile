@@ -50,10 +50,12 @@ WORKERS ?= 1
 mutants: env
 	@$(BIN)/python -m tests.mutants $(MUTANTS) --workers $(WORKERS) $(ARGS)
 
-# Random pods and nodes on a real control plane, kube-scheduler as judge of which nodes are feasible.
+# Random pods and nodes on a real control plane, kube-scheduler as judge of which nodes are feasible and preferred:
+# so many clusters, with so many pods each.
 CLUSTERS ?= 20
+PROBES ?= 5
 test-differential: env
-	CLUSTERS=$(CLUSTERS) $(BIN)/python -m pytest -q tests/integration/test_differential.py
+	CLUSTERS=$(CLUSTERS) PROBES=$(PROBES) $(BIN)/python -m pytest -q tests/integration/test_differential.py
 
 # Workloads under the real operators of other projects, each built first (minutes): make test-operators OPERATORS=jobset,lws
 OPERATORS ?=

@@ -2,8 +2,8 @@
 
 A probe is pinned to one node by an extended resource that only this node offers, so that nothing else about the pod
 changes. Every probe has a namespace, a CSI driver and host ports of its own, with copies of the pods that are there:
-what one finds does not depend on the others. `make test-differential CLUSTERS=50` draws more clusters than the sample
-here.
+what one finds does not depend on the others; it is deleted at the end. `make test-differential CLUSTERS=50 PROBES=8`
+draws more clusters than the sample here, with so many pods each (on every node in turn).
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ from pykai.kube.resources import (
 )
 from pykai.local.control_plane import ControlPlane, start_cluster
 from pykai.local.session import connect
+from pykai.model.params import SchedulerParams
 from pykai.model.snapshot import Snapshot
 from pykai.objects import kinds
 from pykai.plugins.registry import BUILT_IN, make, make_all
@@ -56,6 +57,8 @@ DRIVER = "own-driver.example.com"
 PORTS = {80: 0, 81: 1}
 ROOM = {"cpu": "4000", "memory": "40Ti", "pods": "1000"}
 """So much that what pods request makes no difference to scores."""
+IMAGES = {"large": 900, "middle": 500, "small": 100}
+"""Size in MiB."""
 ALWAYS = [{"key": f"node.kubernetes.io/{state}", "operator": "Exists"} for state in ("not-ready", "unreachable")]
 """Nodes without a kubelet: whether they are ready does not matter here."""
 JUDGE = "default-scheduler"
@@ -90,7 +93,13 @@ def draw_nodes(random: Random, prefix: str) -> list[Manifest]:
             labels["zone"] = labels[ZONE] = random.choice("xy")
         taints = [{"key": "old", "effect": random.choice(["NoSchedule", "PreferNoSchedule"])}]
         spec = {"taints": taints} if random.random() < 0.4 else {}
-        made.append(builders.node(name, 0, labels, {**ROOM, slot(name): "100"}, **spec))
+        node = builders.node(name, 0, labels, {**ROOM, slot(name): "100"}, **spec)
+        node["status"]["images"] = [
+            {"names": [f"{image}:latest"], "sizeBytes": size << 20}
+            for image, size in IMAGES.items()
+            if random.random() < 0.4
+        ]
+        made.append(node)
     return made
 
 
@@ -230,7 +239,7 @@ def snapshot_of(cluster: list[Manifest], pods: list[Manifest]) -> Snapshot:
     groups = [builders.pod_group(pod["metadata"]["name"]) for pod in pods]
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ns", "labels": {"team": "ns"}}}
     objects = as_seen_by([builders.queue(), namespace, *cluster, *groups, *pods], "ns")
-    return builders.snapshot(map(decoded, objects))
+    return builders.snapshot(map(decoded, objects), params=SchedulerParams(partitioned=False, image_locality=True))
 
 
 async def _account(api: HttpApi, namespace: str) -> None:
@@ -302,9 +311,10 @@ def pinned(pod: Manifest, node: str) -> Manifest:
 
 @asynccontextmanager
 async def registered(
-    api: HttpApi, nodes: list[Manifest], limits: list[Manifest], drivers: list[str]
+    api: HttpApi, nodes: list[Manifest], limits: list[Manifest], spaces: list[str]
 ) -> AsyncIterator[None]:
-    """The nodes on the control plane; `limits` hold for each of the drivers."""
+    """The nodes on the control plane; `limits` hold for the driver of each of the namespaces, which go at the end."""
+    drivers = [f"{space}.example.com" for space in spaces]
     for node in nodes:
         await api.create(NODE, node)
         await api.patch(NODE.ref(node["metadata"]["name"]).sub("status"), Patch.merge({"status": node["status"]}))
@@ -314,6 +324,10 @@ async def registered(
     try:
         yield
     finally:
+        for space in spaces:
+            await api.delete(NAMESPACE.ref(space))
+        for volume in (await api.list(PERSISTENT_VOLUME, kinds.PersistentVolume)).items:
+            await api.delete(PERSISTENT_VOLUME.ref(volume.metadata.name))
         for node in nodes:
             await api.delete(NODE.ref(node["metadata"]["name"]))
         for limit in limits:
@@ -330,7 +344,7 @@ async def test_the_same_nodes_are_feasible(judge: HttpApi, seed: int) -> None:
     drawn = [draw_pod(random, "probe") for _ in range(PROBES)]
     probes = [pinned(pod, name) for pod in drawn for name in names]
     spaces = [f"s{seed}-{at}" for at in range(len(probes))]
-    async with registered(judge, nodes, limits, [f"{space}.example.com" for space in spaces]):
+    async with registered(judge, nodes, limits, spaces):
         jobs = [
             theirs(
                 judge,
@@ -351,7 +365,7 @@ def draw_preference(random: Random) -> Manifest:
     """One kind of preference: how several kinds are weighed against each other is a matter of each scheduler."""
     spec: Manifest = {"tolerations": list(ALWAYS), "affinity": {}}
     weights = [random.choice([1, 50, 100]) for _ in range(2)]
-    kind = random.choice(["node", "near", "apart", "taint", "spread"])
+    kind = random.choice(["node", "near", "apart", "taint", "spread", "image"])
     if kind != "taint":
         spec["tolerations"].append({"key": "old", "operator": "Exists"})
     match kind:
@@ -367,6 +381,8 @@ def draw_preference(random: Random) -> Manifest:
         case "near" | "apart" as side:
             terms = [{"weight": weight, "podAffinityTerm": draw_term(random)} for weight in weights]
             spec["affinity"]["podAffinity" if side == "near" else "podAntiAffinity"] = {PREFERRED: terms}
+        case "image":
+            spec["containers"] = [{"name": name, "image": name} for name in random.sample([*IMAGES], 2)]
         case "spread":
             spread = {"topologyKey": "host", "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway"}
             spec["topologySpreadConstraints"] = [{**spread, "labelSelector": draw_selector(random)}]
@@ -376,7 +392,8 @@ def draw_preference(random: Random) -> Manifest:
 def favourites(cluster: list[Manifest], pods: list[Manifest]) -> set[str]:
     """The nodes that the last of the pods likes best, by its preferences alone."""
     snapshot = snapshot_of(cluster, pods)
-    cycle = Cycle(snapshot, Policy((*make("preferences"), *make("podaffinity"))), now=builders.NOW)
+    plugins = [*make("preferences"), *make("podaffinity"), *make("imagelocality")]
+    cycle = Cycle(snapshot, Policy(tuple(plugins)), now=builders.NOW)
     row = list(snapshot.pods.names).index("probe")
     c = snapshot.pods.of_class(row)
     scores = cycle.node_facts.steady_scores(c).column(True, False)
@@ -399,10 +416,11 @@ async def test_a_node_that_both_prefer_is_chosen(judge: HttpApi, seed: int) -> N
     probes = [made_pod(random, "probe", "", draw_preference(random)) for _ in range(PROBES)]
     for pod in (*there, *probes):
         pod["spec"]["containers"][0].pop("ports", None)
-    async with registered(judge, nodes, [], []):
+    spaces = [f"p{seed}-{at}" for at in range(len(probes))]
+    async with registered(judge, nodes, [], spaces):
         jobs = [
-            theirs(judge, f"p{seed}-{at}", [], as_seen_by([*there, probe], f"p{seed}-{at}"))
-            for at, probe in enumerate(probes)
+            theirs(judge, space, [], as_seen_by([*there, probe], space))
+            for space, probe in zip(spaces, probes, strict=True)
         ]
         found = await asyncio.gather(*jobs)
     for chosen, probe in zip(found, probes, strict=True):

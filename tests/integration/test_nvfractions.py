@@ -71,8 +71,8 @@ def device(item: Object) -> tuple[str, str]:
 async def test_the_examples_of_the_guide(
     product: None, real_api: HttpApi, namespace: str, kubectl: Kubectl, eventually: Eventually
 ) -> None:
-    files = sorted(EXAMPLES.glob("*.yaml"))
-    assert len(files) == 5
+    files = sorted(file for file in EXAMPLES.glob("*.yaml") if file.name != "two-devices.yaml")
+    assert len(files) == 6
     for file in files:
         await kubectl("apply", "-n", namespace, "-f", str(file))
     found = await eventually(lambda: bound(real_api, namespace, len(files)))
@@ -80,16 +80,28 @@ async def test_the_examples_of_the_guide(
     assert {name: request for name, (request, _) in said.items()} == {
         "nvfractions-memory": "8Gi",
         "nvfractions-limit": "4Gi",
+        "nvfractions-request-and-limit": "4096Mi",
         "nvfractions-fraction": "10000Mi",
         "nvfractions-sm-sharing": "8Gi",
         "nvfractions-shorthand": "4000Mi",
     }
     assert found["nvfractions-fraction"]["metadata"]["annotations"][f"{KEY}main.gpu-memory.limit"] == "20000Mi"
+    assert found["nvfractions-request-and-limit"]["metadata"]["annotations"][f"{KEY}main.gpu-memory.limit"] == "8192Mi"
     of_mode = {device for name, (_, device) in said.items() if name == "nvfractions-sm-sharing"}
     others = {device for name, (_, device) in said.items() if name != "nvfractions-sm-sharing"}
     assert len(of_mode) == len(others) == 1, "equal modes share a device"
     assert of_mode != others, "different ones do not"
     assert not any(names.SHARED_GPU_CONFIGMAP in item["metadata"]["annotations"] for item in found.values())
+
+
+async def test_memory_of_each_of_two_devices(
+    product: None, real_api: HttpApi, namespace: str, kubectl: Kubectl, eventually: Eventually
+) -> None:
+    await kubectl("apply", "-n", namespace, "-f", str(EXAMPLES / "two-devices.yaml"))
+    found = await eventually(lambda: bound(real_api, namespace, 1))
+    request, devices = device(found["nvfractions-two-devices"])
+    assert request == "7680Mi"
+    assert len(set(devices.split(","))) == 2
 
 
 async def test_a_mode_waits_rather_than_share_a_device_with_another(

@@ -110,7 +110,7 @@ class Template:
         """Number of the kind of pods that add nothing to it; -1 where each adds its namespace."""
         claims = [claim.name for claim in template.claims]
         constraints = (template.affinity, template.tolerations, claims, template.gated, template.spread)
-        rest = json.encode((template.node_selector, *constraints), order="deterministic")
+        rest = json.encode((template.node_selector, *constraints, template.disks), order="deterministic")
         self.unnamed: object = (requests.meaning, rest, self.config_maps)
         """What distinguishes templates but for their volumes that are claims. Names that admission makes up for each
         pod (its token volume, its config maps for a shared GPU) do not: pods of one workload share a template although

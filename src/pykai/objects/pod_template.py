@@ -143,7 +143,13 @@ class PodTemplate(Struct, gc=False, frozen=True):
     resources: Resources = Resources()
     """Of the pod as a whole."""
 
+    @property
+    def disks(self) -> list[dict[str, Any]]:
+        """Volumes that are disks named in the pod itself, not by a claim."""
+        return [volume for volume in self.volumes if not DISKS.isdisjoint(volume)]
 
+
+DISKS = frozenset({"gcePersistentDisk", "awsElasticBlockStore", "iscsi", "rbd"})
 _CONTAINERS = json.Decoder(list[Container])
 _AMOUNTS = json.Decoder(dict[str, Amount])
 _LABELS = json.Decoder(dict[str, str])

@@ -7,6 +7,7 @@ label. Reasons name no pod and no node, so that equal ones add up to one line ov
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ OVER_QUOTA = "node does not have enough capacity. Reason: {}, Details: {}"
 NO_CPU_WORKER = "cpu task can't run on non cpu nodes"
 
 CORDON_TAINT = (Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule"),)
+_INTEGER = re.compile(r"(0|-?[1-9][0-9]{0,18})$")
 _REPELLING = ("NoSchedule", "NoExecute")
 
 
@@ -207,6 +209,9 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
             return True
         case "Equal" | "":
             return toleration.value == taint.value
+        case "Lt" | "Gt" as operator if _INTEGER.match(toleration.value) and _INTEGER.match(taint.value):
+            bound, value = int(toleration.value), int(taint.value)
+            return value < bound if operator == "Lt" else value > bound
     return False
 
 

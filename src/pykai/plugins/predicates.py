@@ -26,7 +26,7 @@ from pykai.plugins.ports import HostPorts
 from pykai.plugins.scoring import AVAILABLE_NOW
 from pykai.plugins.spread import TopologySpread
 from pykai.plugins.storage import StoragePools
-from pykai.plugins.volume_limits import AttachLimits, ExclusiveClaims
+from pykai.plugins.volume_limits import AttachLimits, Disks, ExclusiveClaims
 from pykai.plugins.volumes import ClaimsExist, VolumeChoice, VolumeReach
 
 
@@ -76,6 +76,7 @@ PREDICATES: tuple[object, ...] = (
     VolumeReach(),
     VolumeChoice(),
     ExclusiveClaims(),
+    Disks(),
     AttachLimits(),
     WorkerRole(),
     LateStart(),

@@ -1,5 +1,5 @@
-"""What limits the users of volumes: claims that only one pod may use (ReadWriteOncePod), and how many volumes of a CSI
-driver a node can attach (`CSINode`).
+"""What limits the users of volumes: claims that only one pod may use (ReadWriteOncePod), disks that pods name without a
+claim, and how many volumes of a CSI driver a node can attach (`CSINode`).
 
 A pod that leaves still has its volumes: who wants the claim, or its place among the attached volumes, waits until it is
 gone. A volume that several pods of a node use is attached once.
@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +26,7 @@ from pykai.objects.kinds import PersistentVolumeClaim
 from pykai.plugins.volume_claims import claim_key, claims_of, storage_class
 
 IN_USE = "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode"
+DISK_CONFLICT = "node(s) had no available disk"
 TOO_MANY = "node(s) exceed max volume count"
 Volume = tuple[str, str]
 """A driver, and what it calls the volume, or the claim it will make one for."""
@@ -82,6 +85,74 @@ class ClaimUsers(NodeResourceState):
             everywhere = np.ones(len(snapshot.nodes), dtype=np.int64)
             self._known[key] = PodCounts(self._locations, np.isin(snapshot.pods.klass, rows), everywhere, 2)
         return self._known[key]
+
+
+# --------------------------------------------------------------------------------------- disks named by pods themselves
+def disks_by_class(snapshot: Snapshot) -> dict[int, list[dict[str, Any]]]:
+    """By class the disks that its pods name without a claim."""
+    return {c.row: disks for c in snapshot.pods.classes if c.template.volumes and (disks := c.template.disks)}
+
+
+def same_disk(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    """Whether two volumes are one disk that pods of a node cannot both have; all but EBS may be read together."""
+    for kind, keys in _DISK_NAMES.items():
+        ours, theirs = a.get(kind), b.get(kind)
+        if not ours or not theirs or any(ours.get(key) != theirs.get(key) for key in keys):
+            continue
+        if kind == "rbd" and not set(ours.get("monitors") or ()) & set(theirs.get("monitors") or ()):
+            continue
+        return kind == "awsElasticBlockStore" or not (ours.get("readOnly") and theirs.get("readOnly"))
+    return False
+
+
+_DISK_NAMES: Mapping[str, tuple[str, ...]] = {
+    "gcePersistentDisk": ("pdName",),
+    "awsElasticBlockStore": ("volumeID",),
+    "iscsi": ("iqn",),
+    "rbd": ("pool", "image"),
+}
+"""What identifies a disk of each kind."""
+
+
+@dataclass(frozen=True)
+class Disks:
+    """Pods that name the same disk keep off each other's nodes."""
+
+    def open(self, cycle: Cycle) -> DiskUse | None:
+        return DiskUse(cycle) if cycle.snapshot.derived(disks_by_class) else None
+
+
+class DiskUse(NodeResourceState):
+    """The pods that have a disk of a class, by node."""
+
+    def __init__(self, cycle: Cycle) -> None:
+        self._trial, self._locations = cycle.trial, cycle.pod_locations
+        self._disks = cycle.snapshot.derived(disks_by_class)
+        self._known: dict[int, PodCounts] = {}
+
+    def concerns(self, pod_class: PodClass) -> bool:
+        return pod_class.row in self._disks
+
+    def infeasible(self, pod: int) -> Iterable[Rejection]:
+        return [(DISK_CONFLICT, self._users(pod).nodes_present)]
+
+    def blockers(self, pod: int) -> Sequence[PodCounts]:
+        return (self._users(pod),)
+
+    def must_wait(self, pod: int, nodes: Rows) -> Mask | None:
+        users = self._users(pod)
+        return users.leaving[users.domains[nodes]] > 0 if users.leaving.any() else None
+
+    def _users(self, pod: int) -> PodCounts:
+        row = self._trial.klass[pod]
+        if row not in self._known:
+            snapshot, own = self._trial.snapshot, self._disks[row]
+            rows = [
+                other for other, disks in self._disks.items() if any(same_disk(a, b) for a, b in product(own, disks))
+            ]
+            pods, nodes = np.isin(snapshot.pods.klass, rows), len(snapshot.nodes)
+            self._known[row] = PodCounts(self._locations, pods, np.arange(1, nodes + 1), nodes + 1)
+        return self._known[row]
 
 
 # ---------------------------------------------------------------------------------------------------- volumes per node

@@ -84,16 +84,29 @@ TAINTS = {
     "v": [{"key": "k", "value": "v", "effect": "NoSchedule"}],
     "w": [{"key": "k", "value": "w", "effect": "NoExecute"}],
     "two": [{"key": "k", "value": "v", "effect": "NoSchedule"}, {"key": "l", "effect": "NoSchedule"}],
+    "5": [{"key": "level", "value": "5", "effect": "NoSchedule"}],
 }
 TOLERATIONS = [  # tolerations, nodes that stay closed
-    ([], {"v", "w", "two"}),
-    ([{"key": "k", "value": "v"}], {"w", "two"}),
-    ([{"key": "k", "operator": "Exists"}], {"two"}),
-    ([{"key": "k", "operator": "Exists", "effect": "NoExecute"}], {"v", "two"}),
+    ([], {"v", "w", "two", "5"}),
+    ([{"key": "k", "value": "v"}], {"w", "two", "5"}),
+    ([{"key": "k", "operator": "Exists"}], {"two", "5"}),
+    ([{"key": "k", "operator": "Exists", "effect": "NoExecute"}], {"v", "two", "5"}),
     ([{"operator": "Exists"}], set()),
     ([{"operator": "Exists", "effect": "NoSchedule"}], {"w"}),
-    ([{"key": "k", "value": "v"}, {"key": "l", "operator": "Exists"}], {"w"}),
-    ([{"key": "k", "operator": "Almost", "value": "v"}], {"v", "w", "two"}),
+    ([{"key": "k", "value": "v"}, {"key": "l", "operator": "Exists"}], {"w", "5"}),
+    ([{"key": "k", "operator": "Almost", "value": "v"}], {"v", "w", "two", "5"}),
+    *[
+        ([{"key": "k", "operator": "Exists"}, {"key": "level", "operator": operator, "value": value}], {"two", *closed})
+        for operator, value, closed in (
+            ("Lt", "6", set()),
+            ("Lt", "5", {"5"}),
+            ("Gt", "4", set()),
+            ("Gt", "5", {"5"}),
+            ("Gt", "-1", set()),
+            ("Gt", "04", {"5"}),
+            ("Lt", "many", {"5"}),
+        )
+    ],
 ]
 
 

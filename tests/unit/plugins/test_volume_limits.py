@@ -8,7 +8,7 @@ import pytest
 from pykai.engine.cycle import Cycle
 from pykai.objects import kinds
 from pykai.plugins import volume_limits, volumes
-from pykai.plugins.volume_limits import AttachLimits, ExclusiveClaims
+from pykai.plugins.volume_limits import AttachLimits, Disks, ExclusiveClaims
 from pykai.plugins.volumes import VolumeReach
 from tests.builders import as_kind
 from tests.unit.plugins.small_clusters import closed, cycle, node, placed, pod, reason, rejected, resource, row
@@ -60,8 +60,66 @@ def test_a_claim_of_the_same_name_elsewhere_is_another_one() -> None:
 
 
 def test_nothing_is_opened_where_nothing_is_limited() -> None:
-    made = cycle([*NODES, MANY, disk("many"), pod("p", uses("many"))], [ExclusiveClaims(), AttachLimits()])
+    made = cycle([*NODES, MANY, disk("many"), pod("p", uses("many"))], [ExclusiveClaims(), AttachLimits(), Disks()])
     assert made.resources.states == ()
+
+
+# --------------------------------------------------------------------------------------- disks named by pods themselves
+def names_disk(kind: str, where: str = "", **disk: Any) -> dict[str, Any]:
+    return {"volumes": [{"name": "d", kind: disk}], **({"nodeName": where} if where else {})}
+
+
+GCE, EBS, ISCSI, RBD = "gcePersistentDisk", "awsElasticBlockStore", "iscsi", "rbd"
+READS = {"readOnly": True}
+SAME_DISK: list[tuple[dict[str, Any], dict[str, Any], bool]] = [
+    ({GCE: {"pdName": "x"}}, {GCE: {"pdName": "x"}}, True),
+    ({GCE: {"pdName": "x"}}, {GCE: {"pdName": "y"}}, False),
+    ({GCE: {"pdName": "x", **READS}}, {GCE: {"pdName": "x", **READS}}, False),
+    ({GCE: {"pdName": "x", **READS}}, {GCE: {"pdName": "x"}}, True),
+    ({EBS: {"volumeID": "x", **READS}}, {EBS: {"volumeID": "x", **READS}}, True),
+    ({EBS: {"volumeID": "x"}}, {GCE: {"pdName": "x"}}, False),
+    ({ISCSI: {"iqn": "x", "lun": 0}}, {ISCSI: {"iqn": "x", "lun": 1}}, True),
+    (
+        {RBD: {"monitors": ["m", "n"], "pool": "p", "image": "i"}},
+        {RBD: {"monitors": ["n"], "pool": "p", "image": "i"}},
+        True,
+    ),
+    (
+        {RBD: {"monitors": ["m"], "pool": "p", "image": "i"}},
+        {RBD: {"monitors": ["n"], "pool": "p", "image": "i"}},
+        False,
+    ),
+    (
+        {RBD: {"monitors": ["m"], "pool": "p", "image": "i"}},
+        {RBD: {"monitors": ["m"], "pool": "q", "image": "i"}},
+        False,
+    ),
+    ({"emptyDir": {}}, {"emptyDir": {}}, False),
+]
+
+
+@pytest.mark.parametrize(("ours", "theirs", "same"), SAME_DISK)
+def test_pods_that_name_the_same_disk_do_not_share_a_node(
+    ours: dict[str, Any], theirs: dict[str, Any], same: bool
+) -> None:
+    def spec(disk: dict[str, Any], where: str = "") -> dict[str, Any]:
+        return {"volumes": [{"name": "d", **disk}], **({"nodeName": where} if where else {})}
+
+    made = cycle([*NODES, pod("user", spec(theirs, "a")), pod("p", spec(ours))], [Disks()])
+    assert placed(made) == {"p": "b" if same else "a"}
+    alone = cycle([node("a"), pod("user", spec(theirs, "a")), pod("p", spec(ours))], [Disks()])
+    assert placed(alone) == {"p": "" if same else "a"}
+    if same:
+        assert "node(s) had no available disk" in reason(alone, "p")
+
+
+def test_a_pod_waits_for_the_disk_of_one_that_leaves_and_pods_of_one_cycle_keep_apart() -> None:
+    leaving = pod("user", names_disk(GCE, "a", pdName="x"), terminating=True)
+    assert placed(cycle([node("a"), leaving, pod("p", names_disk(GCE, pdName="x"))], [Disks()])) == {"p": "~a"}
+    both = [pod(name, names_disk(GCE, pdName="x")) for name in ("p", "q")]
+    assert sorted(placed(cycle([*NODES, *both], [Disks()])).values()) == ["a", "b"]
+    different = [pod(name, names_disk(GCE, pdName=name)) for name in ("p", "q")]
+    assert sorted(placed(cycle([*NODES, *different], [Disks()])).values()) == ["a", "a"]
 
 
 # -------------------------------------------------------------------------------------------------- volumes per node
