@@ -104,14 +104,14 @@ def eventually() -> Eventually:
     return _await
 
 
-async def _await(check: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + TIMEOUT_SECONDS
+async def _await(check: Callable[[], Any], seconds: float = TIMEOUT_SECONDS) -> Any:
+    deadline = time.monotonic() + seconds
     while True:
         value = check()
         value = await value if inspect.isawaitable(value) else value
         if value:
             return value
-        assert time.monotonic() < deadline, f"still {value!r} after {TIMEOUT_SECONDS} s"
+        assert time.monotonic() < deadline, f"still {value!r} after {seconds:g} s"
         await asyncio.sleep(0.05)
 
 

@@ -6,8 +6,9 @@ only. Hollow kubelets end the pods of Jobs; other pods end by annotation `pykai.
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -207,3 +208,159 @@ async def test_a_ray_cluster_starts_whole_grows_and_is_suspended(mission: Missio
     await run_count(mission, "rays", 5)
     await suspends_and_resumes(mission, "raycluster/rays", "/spec/suspend", 5)
     await delete(mission, "raycluster/rays")
+
+
+KUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+
+
+def kueue_queues(namespace: str, gpus: int) -> list[Object]:
+    """A quota of Kueue for the Jobs of a namespace."""
+
+    def named(kind: str, name: str, spec: Object) -> Object:
+        metadata = {"name": name, **({"namespace": namespace} if kind == "LocalQueue" else {})}
+        return {"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": kind, "metadata": metadata, "spec": spec}
+
+    quota = {"name": "nvidia.com/gpu", "nominalQuota": gpus}
+    covered = {"coveredResources": ["nvidia.com/gpu"], "flavors": [{"name": "any", "resources": [quota]}]}
+    return [
+        named("ResourceFlavor", "any", {}),
+        named("ClusterQueue", "quota", {"namespaceSelector": {}, "resourceGroups": [covered]}),
+        named("LocalQueue", "jobs", {"clusterQueue": "quota"}),
+    ]
+
+
+def gang_job(name: str, pods: int, labels: Mapping[str, str], selector: Mapping[str, str] | None = None) -> Object:
+    """A Job whose pods, of one GPU each, start together."""
+    template: Object = {"spec": {**pod_template("main", resources=GPU)["spec"], "restartPolicy": "Never"}}
+    template["spec"] |= {"nodeSelector": selector} if selector else {}
+    job = workload("batch/v1", "Job", name, {"parallelism": pods, "completions": pods, "template": template}, **labels)
+    job["metadata"]["annotations"] = {names.BATCH_MIN_MEMBER: str(pods)}
+    return job
+
+
+@needs("kueue")
+async def test_kueue_admits_jobs_and_what_it_admits_is_placed_whole(mission: Mission) -> None:
+    queues = kueue_queues(mission.namespace, gpus=4)
+    await mission.create(*queues)
+    first, second = (gang_job(name, 3, {KUEUE_LABEL: "jobs"}) for name in ("first", "second"))
+    await mission.create(first)
+    await run_count(mission, "first", 3)
+    await mission.create(second)
+
+    async def held() -> bool:
+        waiting = [each for each in await mission.list("workloads") if "second" in each["metadata"]["name"]]
+        return "insufficient" in str([each.get("status") for each in waiting])
+
+    await mission.eventually(held)
+    assert (await mission.get("job", "second"))["spec"]["suspend"], "Kueue lets it wait, and no pod is there to place"
+    assert not await pods_of(mission, "second")
+    where = ("-n", mission.namespace, "--timeout=50s")
+    await mission.kubectl("wait", "--for=condition=Complete", "job/first", "job/second", *where)
+    await mission.kubectl("delete", "jobs", "--all", "-n", mission.namespace)
+    await mission.kubectl("delete", "clusterqueue,resourceflavor", "--all")
+
+
+POOL = "gpus"
+AUTOSCALED = {"karpenter.sh/nodepool": POOL}
+
+
+class Nodes:
+    """The nodes that the autoscaler ever made, and those that are there now."""
+
+    def __init__(self, mission: Mission) -> None:
+        self._mission = mission
+        self.seen: set[str] = set()
+        self.now: set[str] = set()
+
+    async def follow(self) -> None:
+        """Look for ever."""
+        while True:
+            found = await self._mission.list("nodes", labels=f"karpenter.sh/nodepool={POOL}")
+            self.now = {each["metadata"]["name"] for each in found}
+            self.seen |= self.now
+            await asyncio.sleep(0.5)
+
+    async def become(self, count: int) -> None:
+        """Wait until there are so many."""
+
+        async def reached() -> bool:
+            return len(self.now) == count
+
+        await self._mission.eventually(reached, seconds=AUTOSCALER_SECONDS)
+
+
+AUTOSCALER_SECONDS = 120.0
+
+
+@pytest.fixture
+async def nodes(mission: Mission) -> AsyncIterator[Nodes]:
+    """A pool of nodes with eight GPUs each, none at first, four at most; none may be left."""
+    reference = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": POOL}
+    machine = {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["gpu-8"]}
+    template = {"requirements": [machine], "nodeClassRef": reference, "expireAfter": "Never"}
+    disruption = {
+        "consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "5s", "budgets": [{"nodes": "100%"}],
+    }  # fmt: skip
+    spec = {"template": {"spec": template}, "disruption": disruption, "limits": {"nvidia.com/gpu": "32"}}
+    pool = {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": POOL}, "spec": spec}
+    kind = {"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": {"name": POOL}}
+    await mission.create({**kind, "spec": {}}, pool)
+    followed = Nodes(mission)
+    following = asyncio.create_task(followed.follow())
+    try:
+        yield followed
+    finally:
+        await mission.clear()
+        await followed.become(0)
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        await mission.kubectl("delete", "nodepool,kwoknodeclass", POOL)
+
+
+@needs("karpenter")
+async def test_an_autoscaler_adds_nodes_for_a_gang_and_removes_them_after_it(mission: Mission, nodes: Nodes) -> None:
+    await mission.create(gang_job("wide", 12, {}, AUTOSCALED))
+    await nodes.become(2)
+    where = ("-n", mission.namespace, f"--timeout={AUTOSCALER_SECONDS:.0f}s")
+    await mission.kubectl("wait", "--for=condition=Complete", "job/wide", *where)
+    await nodes.become(0)
+    assert len(nodes.seen) == 2, "no node more than the gang needs"
+
+
+@needs("karpenter")
+async def test_an_autoscaler_adds_a_node_for_shares_that_wait(mission: Mission, nodes: Nodes) -> None:
+    shares = []
+    for number in range(3):
+        pod = {"apiVersion": "v1", "kind": "Pod", **pod_template("main")}
+        pod["metadata"] = {"name": f"share-{number}", "labels": {names.QUEUE_LABEL: "test"}}
+        pod["metadata"]["annotations"] = {names.GPU_FRACTION: "0.5"}
+        pod["spec"]["nodeSelector"] = AUTOSCALED
+        shares.append(pod)
+    await mission.create(*shares)
+    await nodes.become(1)
+    await run_count(mission, "share", 3)
+
+    async def adjusted() -> bool:
+        return not await mission.list("pods", names.SCALING_NAMESPACE)
+
+    await mission.eventually(adjusted, seconds=AUTOSCALER_SECONDS)
+    await mission.clear()
+    await nodes.become(0)
+    assert len(nodes.seen) == 1, "three halves are two devices of one node"
+
+
+@needs("karpenter")
+async def test_an_autoscaler_moves_pods_together_and_removes_the_node_that_is_free(
+    mission: Mission, nodes: Nodes
+) -> None:
+    template = pod_template("main", resources=GPU)
+    template["metadata"] = {"labels": {"app": "serving", names.QUEUE_LABEL: "test"}}
+    template["spec"] |= {"nodeSelector": AUTOSCALED, "terminationGracePeriodSeconds": 1}
+    spec = {"replicas": 12, "selector": {"matchLabels": {"app": "serving"}}, "template": template}
+    await mission.create(workload("apps/v1", "Deployment", "serving", spec))
+    await nodes.become(2)
+    await run_count(mission, "serving", 12)
+    await mission.kubectl("scale", "deployment/serving", "--replicas=6", "-n", mission.namespace)
+    await nodes.become(1)
+    await run_count(mission, "serving", 6)
+    assert len(nodes.seen) == 2, "consolidation adds no node"

@@ -19,7 +19,7 @@ def identities(found: list[Object]) -> dict[str, tuple[str, int]]:
     return {
         each["metadata"]["name"]: (
             each["metadata"]["uid"],
-            sum(status["restartCount"] for status in each["status"]["containerStatuses"]),
+            sum(status["restartCount"] for status in each["status"].get("containerStatuses") or ()),
         )
         for each in found
     }

@@ -27,7 +27,7 @@ from pykai.hollow.kubelet_settings import KubeletSettings
 from pykai.local import build, clusters
 from pykai.local.build import GoMissingError
 from pykai.local.control_plane import ClusterError, tail
-from pykai.local.operators import OPERATORS
+from pykai.local.operators import AUTOSCALER, OPERATORS
 from pykai.local.process import identify, resident_bytes
 from pykai.local.site import checked_name
 from pykai.objects import names
@@ -115,7 +115,7 @@ _ORDER_OPTIONS = (
         "--operators",
         default="",
         metavar="NAME[,NAME]...",
-        help=f"Also run operators: {', '.join(OPERATORS)}. Only training was tried so far (docs/local.md).",
+        help=f"Also run operators: {', '.join(OPERATORS)} (docs/local.md).",
     ),
 )
 
@@ -142,8 +142,10 @@ def _plan(order: Order) -> ClusterPlan:
     from pykai.local.operators.running import component
     from pykai.local.session import ClusterPlan
 
-    product = (local_cluster.PODS_ONLY,) if order.bare else local_cluster.in_sharing_mode(order.gpu_sharing_mode)
-    operators = [component(name, _operator_binary(name)) for name in order.chosen_operators()]
+    wanted = order.chosen_operators()
+    chosen = local_cluster.chosen(order.gpu_sharing_mode, AUTOSCALER in wanted)
+    product = (local_cluster.PODS_ONLY,) if order.bare else chosen
+    operators = [component(name, _operator_binary(name)) for name in wanted]
 
     return ClusterPlan(
         name=order.name,

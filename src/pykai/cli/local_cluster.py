@@ -20,6 +20,7 @@ from pykai.cli.component import Process, live
 from pykai.cli.install import install
 from pykai.cli.reservation import on_hollow_nodes
 from pykai.cli.webhooks import WebhookSettings
+from pykai.controllers.node_scale import NodeScalerSettings, ScalingPodTemplate, ScalingSettings
 from pykai.hollow.hollow_node import Device
 from pykai.hollow.kubelet_settings import Log, Object, OnStart
 from pykai.hollow.kubelet_settings import Program as PodProgram
@@ -32,10 +33,10 @@ HOST = "127.0.0.1"
 _PROCESS = Process("kai", metrics_address=f"{HOST}:0", health_address="0")
 
 
-def settings(certificates: Path, mode: str = "") -> everything.AllSettings:
+def settings(certificates: Path, mode: str = "", autoscaled: bool = False) -> everything.AllSettings:
     """Everything switched on that users try first: GPU sharing; without runtime classes, which hollow nodes lack.
 
-    `mode`: the GPU sharing mode; NonMemoryEnforced if empty.
+    `mode`: the GPU sharing mode; NonMemoryEnforced if empty. `autoscaled`: an autoscaler sees shares that wait.
     """
     seen = PodSelection(checks_resizes=True)
     webhook = WebhookSettings(everything.PATHS, seen, host=HOST, port=0, certificates=certificates, own_host=HOST)
@@ -46,6 +47,7 @@ def settings(certificates: Path, mode: str = "") -> everything.AllSettings:
         usual,
         scheduler=replace(usual.scheduler, plugin_port=0),
         binder=replace(usual.binder, reservations=reservations),
+        scaling=NodeScalerSettings(ScalingSettings(ScalingPodTemplate("scaling-pod"))) if autoscaled else None,
     )
     return everything.in_sharing_mode(made, mode) if mode else made
 
@@ -55,6 +57,7 @@ class Product:
 
     def __init__(self, mode: str = "") -> None:
         self.mode = mode
+        self.autoscaled = False
         self._api: Api | None = None
 
     async def run(self, kubeconfig: Path, ready: asyncio.Event) -> None:
@@ -62,7 +65,7 @@ class Product:
         async with connect(kubeconfig) as api:
             self._api = api
             await install(api)
-            compose = partial(everything.compose, settings(kubeconfig.parent / "webhook", self.mode))
+            compose = partial(everything.compose, settings(kubeconfig.parent / "webhook", self.mode, self.autoscaled))
             await live(api, _PROCESS, compose, all_ready=ready)
 
     async def run_pods_only(self, kubeconfig: Path, ready: asyncio.Event) -> None:
@@ -88,9 +91,9 @@ COMPONENTS: Sequence[Component] = (KAI,)
 """What runs on every local cluster, started in this order."""
 
 
-def in_sharing_mode(mode: str) -> Sequence[Component]:
-    """The components, with pods that share GPUs in a mode."""
-    _PRODUCT.mode = mode
+def chosen(mode: str, autoscaled: bool) -> Sequence[Component]:
+    """The components, with pods that share GPUs in a mode, and an autoscaler beside them or none."""
+    _PRODUCT.mode, _PRODUCT.autoscaled = mode, autoscaled
     return COMPONENTS
 
 

@@ -17,7 +17,7 @@ import ipaddress
 import ssl
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -30,6 +30,7 @@ from cryptography.x509.oid import NameOID
 
 from pykai.hollow.hollow_node import (
     HOST,
+    GpuShape,
     NodeLedger,
     NodeShape,
     allocatable,
@@ -49,6 +50,8 @@ from pykai.local.control_plane import NODE_GRACE_SECONDS
 from pykai.objects import names, units
 
 LEASE_NAMESPACE = "kube-node-lease"
+FAKE_LABEL = ("kwok.x-k8s.io/node", "fake")
+"""Of Node objects without a kubelet, as autoscalers under test create them: a hollow kubelet takes them over."""
 _RENEWALS_PER_SECOND = 20
 _PAUSE_SECONDS = (10.0, NODE_GRACE_SECONDS / 3)
 _STEP_SECONDS = 0.25
@@ -146,6 +149,29 @@ def is_ready(node: Object) -> bool:
     """Whether the node's conditions say that it can run pods."""
     found = (node.get("status") or {}).get("conditions") or ()
     return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in found)
+
+
+def shape_of(node: Object) -> NodeShape | None:
+    """The shape of a Node object that asks for a hollow kubelet; None for any other."""
+    labels, key = node["metadata"].get("labels") or {}, FAKE_LABEL[0]
+    if labels.get(key) != FAKE_LABEL[1]:
+        return None
+    offered = dict((node.get("status") or {}).get("allocatable") or {})
+    gpus = int(offered.pop(names.NVIDIA_GPU, 0))
+    given = GpuShape(
+        gpus,
+        int(labels.get(names.GPU_MEMORY_LABEL, GpuShape().memory_mib)),
+        labels.get("nvidia.com/gpu.product", GpuShape().product),
+    )
+    return NodeShape(
+        node["metadata"]["name"],
+        given if gpus else None,
+        offered.pop("cpu", "0"),
+        offered.pop("memory", "0"),
+        int(offered.pop("pods", "110")),
+        labels,
+        resources=offered,
+    )
 
 
 FindLog = Callable[[str, str, str, bool], PodLog | None]
@@ -257,7 +283,7 @@ class HollowKubelets:
         self._pods = SharedInformer(api, POD, Object, _BOUND)
         self._nodes = SharedInformer(api, NODE, Object)
         self._registration = Registration(api, kubelet_port=0)
-        self._healing: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         """Play the kubelets; whatever goes wrong for good is raised."""
@@ -313,14 +339,29 @@ class HollowKubelets:
             self._lives.seen(change.object)
 
     def _node_changed(self, change: Change[Object]) -> None:
-        ledger = self._ledgers.get(change.key[1])
-        if ledger is None or change.type is EventType.DELETED:
-            return
-        ledger.resize(change.object["status"].get("allocatable") or {})
-        if not is_ready(change.object):
-            healing = asyncio.create_task(self._registration.heal(change.key[1]))
-            self._healing.add(healing)
-            healing.add_done_callback(self._healing.discard)
+        ledger, shape = self._ledgers.get(change.key[1]), shape_of(change.object)
+        if change.type is EventType.DELETED:
+            if shape is not None:
+                self._ledgers.pop(shape.name, None)
+        elif ledger is not None:
+            ledger.resize(change.object["status"].get("allocatable") or {})
+            if not is_ready(change.object):
+                self._start(self._registration.heal(change.key[1]))
+        elif shape is not None:
+            self._start(self._take_over(shape))
+
+    async def _take_over(self, shape: NodeShape) -> None:
+        """Play the kubelet of a Node object; what the API server refuses is tried again when the object changes."""
+        try:
+            await self.add([shape])
+        except ApiError:
+            self._ledgers.pop(shape.name, None)
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        """Run work of its own beside the informers."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
 
 def _claim_on_devices(pod: Object) -> int:

@@ -17,7 +17,7 @@ from pykai.kube.errors import Unavailable
 from pykai.kube.memory.server import MemoryApi
 from pykai.kube.operations import bind
 from pykai.kube.resources import JOB, LEASE, NODE, POD
-from pykai.local.kubelet import HollowKubelets, hollow_nodes, pause_between_renewals
+from pykai.local.kubelet import FAKE_LABEL, HollowKubelets, hollow_nodes, is_ready, pause_between_renewals
 from tests.timeouts import TIMEOUT_SECONDS
 
 from .pods import await_gone, await_phase, eventually, pod, status_of
@@ -49,6 +49,33 @@ async def test_nodes_come_and_go(api: MemoryApi) -> None:
         await kubelets.remove("late")
         assert len((await api.list(NODE, Object)).items) == 1
     assert (await api.list(NODE, Object)).items == []
+
+
+async def test_a_fake_node_of_an_autoscaler_gets_a_kubelet(api: MemoryApi) -> None:
+    def fake(name: str, **labels: str) -> Object:
+        status = {"allocatable": {"cpu": "8", "memory": "1Gi", "pods": "20", "nvidia.com/gpu": "4"}}
+        return {"metadata": {"name": name, "labels": {"mine": "kept", **labels}}, "status": status}
+
+    async with playing(api) as kubelets:
+        await api.create(NODE, fake("other"))
+        await api.create(NODE, fake("new", **dict([FAKE_LABEL])))
+
+        async def ready() -> bool:
+            return is_ready(await api.get(NODE.ref("new"), Object))
+
+        await eventually(ready)
+        node = await api.get(NODE.ref("new"), Object)
+        assert node["metadata"]["labels"]["mine"] == "kept"
+        assert node["metadata"]["labels"]["nvidia.com/gpu.count"] == "4"
+        await api.create(POD, pod("p", gpus=1) | {"spec": {**pod("p", gpus=1)["spec"], "nodeName": "new"}})
+        await await_phase(api, "p", "Running")
+        assert kubelets.nodes() == ["gpu", "new"]
+        await api.delete(NODE.ref("new"))
+
+        async def forgotten() -> bool:
+            return kubelets.nodes() == ["gpu"]
+
+        await eventually(forgotten)
 
 
 async def test_a_bound_pod_runs(api: MemoryApi) -> None:

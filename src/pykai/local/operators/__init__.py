@@ -17,6 +17,7 @@ from typing import Final
 from pykai.hollow.hollow_node import HOST
 from pykai.local.build import Module
 
+AUTOSCALER = "karpenter"
 _TRAINING_KINDS = ("pytorchjob", "tfjob", "xgboostjob", "paddlejob")
 
 
@@ -51,9 +52,10 @@ def _ray(place: Place) -> list[str]:
     return [f"--health-probe-bind-address={place.health}", "--metrics-addr=0", "--enable-leader-election=false"]
 
 
-def _configured(api_version: str, place: Place) -> list[str]:
+def _configured(api_version: str, place: Place, **more: object) -> list[str]:
     """For operators that read a file: write it."""
     document = {
+        **more,
         "apiVersion": api_version,
         "kind": "Configuration",
         "leaderElection": {"leaderElect": False},
@@ -65,6 +67,30 @@ def _configured(api_version: str, place: Place) -> list[str]:
     file = place.directory / "configuration.json"
     file.write_text(json.dumps(document))
     return [f"--config={file}"]
+
+
+def _kueue(place: Place) -> list[str]:
+    """It admits Jobs that name one of its queues; its visibility server would need to run in a pod."""
+    jobs = {"frameworks": ["batch/job"]}
+    flags = _configured("config.kueue.x-k8s.io/v1beta1", place, integrations=jobs)
+    return [*flags, "--feature-gates=VisibilityOnDemand=false"]
+
+
+def _karpenter(place: Place) -> list[str]:
+    """With one type of node, which has eight GPUs; hollow kubelets take over what it creates."""
+    offer = {"karpenter.sh/capacity-type": "on-demand", "topology.kubernetes.io/zone": "local"}
+    required = [{"key": key, "operator": "In", "values": [value]} for key, value in offer.items()]
+    machine = {
+        "name": "gpu-8",
+        "offerings": [{"Price": 8.0, "Available": True, "Requirements": required}],
+        "architecture": "amd64",
+        "operatingSystems": ["linux"],
+        "resources": {"cpu": "64", "memory": "512Gi", "pods": "250", "ephemeral-storage": "1Ti", "nvidia.com/gpu": "8"},
+    }
+    file = place.directory / "instance-types.json"
+    file.write_text(json.dumps([machine]))
+    ports = [f"--health-probe-port={place.health_port}", f"--metrics-port={place.webhook_port}"]
+    return [*ports, f"--instance-types-file-path={file}", "--disable-leader-election"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +147,15 @@ OPERATORS: Final = {
         lambda place: [f"--kubeConfig={place.kubeconfig}", "--lock-namespace=default", "--kube-api-qps=500"],
         health=f"{HOST}:8080/healthz",
     ),
+    "kueue": Operator(
+        "sigs.k8s.io/kueue",
+        "cmd/kueue",
+        "config/components/crd/bases/*.yaml",
+        _kueue,
+        "config/components/webhook/manifests.yaml",
+        "kueue.x-k8s.io/queue-name",
+    ),
+    AUTOSCALER: Operator("sigs.k8s.io/karpenter", "kwok", "kwok/**/crds/karpenter.*.yaml", _karpenter),
     "kuberay": Operator("github.com/ray-project/kuberay/ray-operator", "", "config/crd/bases/*.yaml", _ray),
 }
 """By the name that `kai local up --operators` takes."""
