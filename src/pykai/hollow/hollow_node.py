@@ -283,6 +283,13 @@ def pod_requests(spec: Mapping[str, Any]) -> Amounts:
     return _sum([_largest(moments), amounts(spec.get("overhead")), {"pods": Fraction(1)}])
 
 
+def node_requests(pod: Mapping[str, Any]) -> Amounts:
+    """What a pod needs of the node's own resources: extended resources that its claim serves are not among them."""
+    claimed = ((pod.get("status") or {}).get("extendedResourceClaimStatus") or {}).get("requestMappings") or ()
+    served = {mapping["resourceName"] for mapping in claimed}
+    return {name: amount for name, amount in pod_requests(pod["spec"]).items() if name not in served}
+
+
 class RefusalError(Exception):
     """The node rejects the pod; `reason` is that of the pod's status, the text its message."""
 

@@ -19,7 +19,7 @@ from functools import partial
 import structlog
 
 from pykai.hollow import pod_status
-from pykai.hollow.hollow_node import Device, NodeLedger, RefusalError, pod_requests
+from pykai.hollow.hollow_node import Device, NodeLedger, RefusalError, node_requests
 from pykai.hollow.kubelet_settings import NEVER, ContainerLog, KubeletSettings, PodLog, Runtime, Tenant
 from pykai.kube.api import Api, Deletion, Object, Patch
 from pykai.kube.clock import wall
@@ -145,7 +145,7 @@ class PodLives:
         metadata = life.pod["metadata"]
         had = (metadata.get("annotations") or {}).get(names.RESERVED_GPU_INDEX, "")
         try:
-            life.devices = ledger.admit(metadata["uid"], pod_requests(life.pod["spec"]), had)
+            life.devices = ledger.admit(metadata["uid"], node_requests(life.pod), had)
             seconds = _run_seconds(life.pod, self._settings)
         except RefusalError as refusal:
             life.task = asyncio.create_task(self._patch(life, pod_status.refused(refusal.reason, str(refusal))))

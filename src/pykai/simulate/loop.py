@@ -33,17 +33,30 @@ SKEW: ContextVar[Skew] = ContextVar("SKEW")
 
 
 class StalledError(RuntimeError):
-    """Every task waits, and none for a time: the run can never go on."""
+    """The run can never go on: every task waits, and none for a time; or time stands still while tasks run."""
+
+
+MOST_STEPS = 300_000
+"""So many steps of the loop at one instant are no progress: tasks wake each other, or wait for no time at all."""
+_RESOLUTION = 1e-9
+"""Timers fire so much too early at most. A task that is woken before its deadline and waits for the rest must see time
+pass; the rest is above this, because the wall clock, whose floats are 2e-7 s apart, gives most deadlines."""
 
 
 class _JumpingSelector(selectors.SelectSelector):
     """Moves `now` to where the loop would have waited."""
 
     now = 0.0
+    steps = 0
+    """Steps of the loop since time last passed."""
 
     def select(self, timeout: float | None = None) -> list[Any]:
         if timeout is None:
             raise StalledError("every task waits, and none for a time")
+        self.steps = self.steps + 1 if timeout <= 0.0 else 0
+        if self.steps > MOST_STEPS:
+            self.steps = 0
+            raise StalledError(f"time stands still at {self.now:g} s: tasks run, and none waits for a time")
         self.now += max(timeout, 0.0)
         return []
 
@@ -54,7 +67,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def __init__(self, start: float = 0.0, seed: int = 0) -> None:
         self._jumping = _JumpingSelector()
         super().__init__(self._jumping)
-        self._clock_resolution = 1e-6
+        self._clock_resolution = _RESOLUTION
         self.clock = Clock(
             lambda: start + self._jumping.now + SKEW.get(_NONE).seconds, self.time, Random(f"{seed}/jitter").random
         )

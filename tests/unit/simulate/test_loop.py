@@ -57,3 +57,38 @@ async def _stalled() -> None:
 def test_a_run_that_waits_for_nothing_is_an_error() -> None:
     with pytest.raises(loop.StalledError):
         loop.run(_stalled())
+
+
+async def _until(deadline: float) -> int:
+    """Wait for a time of the loop, again and again for what is left of it, as components do."""
+    this, woken = asyncio.get_running_loop(), 0
+    while (left := deadline - this.time()) > 0.0:
+        await asyncio.sleep(left)
+        woken += 1
+    return woken
+
+
+@pytest.mark.parametrize("early", [0.0, 7e-8, 9e-7])
+def test_tasks_that_are_woken_early_see_time_pass(early: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "MOST_STEPS", 100)
+
+    async def late(deadline: float) -> int:
+        await asyncio.sleep(0)
+        return await _until(deadline)
+
+    async def waiting() -> tuple[int, int, int]:
+        await asyncio.sleep(59.117 - early)
+        return await asyncio.gather(_until(59.117), late(59.117), late(59.117))
+
+    assert max(loop.run(waiting())) <= 2
+
+
+async def _busy() -> None:
+    while True:
+        await asyncio.sleep(0)
+
+
+def test_a_run_in_which_time_stands_still_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loop, "MOST_STEPS", 100)
+    with pytest.raises(loop.StalledError, match="time stands still at 0 s"):
+        loop.run(_busy())

@@ -258,3 +258,27 @@ spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu.ex
     assert (last.capacity[GPU], last.gpus_used) == (3.0, 2.0)
     assert last.queues["team"].requested[GPU] == 2.0
     assert life(outcome, "claims").asks_for == "2 GPU"
+
+
+def test_a_kubelet_takes_a_pod_whose_extended_resource_a_claim_serves() -> None:
+    outcome = play(
+        node("n", gpus=0),
+        queue("team"),
+        """
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: nic.example.com}
+spec: {extendedResourceName: example.com/nic}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceSlice
+metadata: {name: n}
+spec:
+  driver: nic.example.com
+  nodeName: n
+  pool: {name: n, generation: 1, resourceSliceCount: 1}
+  devices: [{name: nic-0}]
+""",
+        *(pod(name, "team").replace('cpu: "1"', 'cpu: "1", example.com/nic: "1"') for name in ("first", "second")),
+    )
+    assert [life(outcome, name).state for name in ("first", "second")] == ["Running", "Waiting"]

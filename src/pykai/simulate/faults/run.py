@@ -24,7 +24,7 @@ from pykai.simulate.faults.plan import Fault, FaultPlan
 from pykai.simulate.faults.users import LONGEST_ABSENCE, Users
 from pykai.simulate.faults.worlds import ALONE, APART, REPLICAS, World, world
 from pykai.simulate.history import Event
-from pykai.simulate.loop import SKEW, Skew
+from pykai.simulate.loop import SKEW, Skew, StalledError
 from pykai.simulate.workloads import open_definition
 
 FAULTY_SECONDS, REST_SECONDS, QUIET_SECONDS, RESTARTED_SECONDS = 90.0, 400.0, 90.0, 70.0
@@ -99,7 +99,7 @@ def play(seed: int, deployed: Deployed, shape: Shape | None = None) -> Outcome:
     try:
         history = run.play(END_SECONDS).history
         outcome.events, outcome.pods = history.events, len(history.lives)
-    except BrokenError as error:
+    except (BrokenError, StalledError) as error:
         product.report("the product failed", str(error))
     outcome.violations, outcome.fingerprint = product.violations, product.fingerprint
     outcome.faults = product.plan.happened if product.plan else []
