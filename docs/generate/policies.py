@@ -8,7 +8,7 @@ from pathlib import Path
 
 from docs.generate import markdown
 from pykai.controllers.operator import flags, shards
-from pykai.controllers.operator.flags import Row
+from pykai.controllers.operator.flags import PolicyRow
 from pykai.controllers.operator.installation import Facts, read_config, read_shard
 from pykai.engine import decide
 from pykai.plugins import registry
@@ -95,7 +95,7 @@ def _plugins() -> list[tuple[str, str, str, str]]:
     return [(f"`{name}`", _default(rows.get(name)), meaning(name), _arguments(name)) for name in registry.PLUGINS]
 
 
-def _default(row: Row | None) -> str:
+def _default(row: PolicyRow | None) -> str:
     """Whether the operator turns it on, and its place in the order."""
     return f"{'on' if row.enabled else 'off'}, {row.priority}" if row else "off"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from docs.generate import markdown
-from pykai.controllers.podgrouper.rules.kinds import ANY_VERSION, TABLE, WRAPPED, Kind
+from pykai.controllers.podgrouper.rules.kinds import ANY_VERSION, TABLE, WRAPPED, WorkloadKind
 
 HEAD = """# Workloads
 
@@ -24,7 +24,7 @@ def page() -> str:
     return "\n".join([HEAD, markdown.table(("kind", "API", "priority", "what starts together"), map(_row, rows)), TAIL])
 
 
-def _row(versions: list[Kind]) -> tuple[str, str, str, str]:
+def _row(versions: list[WorkloadKind]) -> tuple[str, str, str, str]:
     first = versions[0]
     served = "any version" if first.version == ANY_VERSION else ", ".join(f"`{row.version}`" for row in versions)
     priority = "" if first.rule is WRAPPED else f"`{first.priority}`"

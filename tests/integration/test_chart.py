@@ -18,11 +18,11 @@ from pykai.cli.component import Compose, Composition, Process, live
 from pykai.cli.main import COMMANDS, CommandTable, main
 from pykai.cli.operator import WEBHOOKS
 from pykai.controllers import operator
-from pykai.controllers.operator import OperatorSettings, Site
+from pykai.controllers.operator import OperatorEnvironment, OperatorSettings
 from pykai.controllers.operator.installation import KUEUE, topologies
 from pykai.controllers.operator.observation import MONITOR
 from pykai.kube.api import Api, Object, Patch, Ref, Selection
-from pykai.kube.auth import Token, from_kubeconfig
+from pykai.kube.auth import BearerToken, from_kubeconfig
 from pykai.kube.client import HttpApi
 from pykai.kube.errors import NotFound
 from pykai.kube.informer import InformerFactory
@@ -111,8 +111,8 @@ async def nothing_left(api: HttpApi) -> bool:
 @asynccontextmanager
 async def operating(plane: ControlPlane, token: str) -> AsyncIterator[None]:
     """An operator with the rights of its service account."""
-    access = replace(from_kubeconfig(plane.site.kubeconfig), token=Token(token))
-    settings = OperatorSettings(WEBHOOKS, Site(HERE, "registry.example.com/kai", "v1"))
+    access = replace(from_kubeconfig(plane.site.kubeconfig), token=BearerToken(token))
+    settings = OperatorSettings(WEBHOOKS, OperatorEnvironment(HERE, "registry.example.com/kai", "v1"))
     async with HttpApi(access) as api, running(api, operator.run, settings):
         yield
 
@@ -205,7 +205,7 @@ async def test_components_may_follow_all_they_ask_for(
         account = item["spec"]["template"]["spec"]["serviceAccountName"]
         await kubectl("create", "serviceaccount", account, "-n", HERE)
         token = (await kubectl("create", "token", account, "-n", HERE)).strip()
-        access = replace(from_kubeconfig(local_cluster.site.kubeconfig), token=Token(token))
+        access = replace(from_kubeconfig(local_cluster.site.kubeconfig), token=BearerToken(token))
         process, compose = _as_started(container_of(item), monkeypatch)
         async with HttpApi(access) as api:
             await _follows(api, process, compose)
@@ -261,7 +261,7 @@ async def test_the_hook_has_the_rights_it_needs(
     text = yaml.safe_dump_all(item for item in hooks if item["kind"] != "Job")
     await kubectl("apply", "-f", "-", stdin=text)
     token = (await kubectl("create", "token", "crd-upgrader", "-n", HERE)).strip()
-    access = replace(from_kubeconfig(local_cluster.site.kubeconfig), token=Token(token))
+    access = replace(from_kubeconfig(local_cluster.site.kubeconfig), token=BearerToken(token))
     await real_api.patch(CRD.ref(KUEUE.qualified), Patch.apply(permissive_crd(KUEUE), "tests"))
     try:
         async with HttpApi(access) as api:

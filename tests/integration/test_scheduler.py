@@ -34,7 +34,7 @@ from pykai.objects import names
 from pykai.plugins import registry
 from pykai.scheduler.debug_server import SnapshotContext, write_snapshot
 from pykai.scheduler.queueing_hints import Debounce
-from pykai.scheduler.scheduler import LiveScheduler, Options, Policies
+from pykai.scheduler.scheduler import LiveScheduler, Policies, SchedulerOptions
 from pykai.verify.judge import verify
 from tests.timeouts import TIMEOUT_SECONDS
 
@@ -117,7 +117,9 @@ async def scheduler(ground: Ground, debounce: Debounce = USUAL) -> AsyncIterator
     watches = InformerFactory(ground.api)
     mind = Policies(policy(SchedulerConfig(), registry.make, registry.BUILT_IN), verify)
     loop = ReconcileLoop[Hashable]("status", Pace(5))
-    live = LiveScheduler(ground.api, watches, mind, loop, Options(SchedulerParams(node_pool=ground.pool), debounce))
+    live = LiveScheduler(
+        ground.api, watches, mind, loop, SchedulerOptions(SchedulerParams(node_pool=ground.pool), debounce)
+    )
     ready = asyncio.Event()
     tasks = [asyncio.create_task(watches.run()), asyncio.create_task(live.run(ready))]
     try:

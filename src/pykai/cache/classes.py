@@ -36,7 +36,7 @@ from pykai.objects import names, nvfractions
 from pykai.objects.kinds import Pod
 from pykai.objects.pod_template import (
     CONTAINER_PARTS,
-    Containers,
+    ContainerAmounts,
     Parts,
     PodTemplate,
     PodTerm,
@@ -70,7 +70,7 @@ class ContainerRequests:
     """Decoded containers and overhead, with what they ask for. Templates that differ in other parts, such as the names
     of their claims, share it."""
 
-    def __init__(self, decoded: Containers) -> None:
+    def __init__(self, decoded: ContainerAmounts) -> None:
         self.decoded = decoded
         self.amounts = pod_amounts(decoded)
         self.overhead: Amounts = add({}, decoded.overhead)

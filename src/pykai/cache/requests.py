@@ -12,7 +12,7 @@ from pykai.model.pods import GpuKind
 from pykai.model.resources import FIXED, counted, scale, whole_gpus
 from pykai.objects import names, nvfractions, pod_resize
 from pykai.objects.kinds import Pod, ResourceSlice
-from pykai.objects.pod_template import Amount, Container, Containers, PodTemplate
+from pykai.objects.pod_template import Amount, Container, ContainerAmounts, PodTemplate
 from pykai.objects.units import amount, milli
 
 Amounts = dict[str, float]
@@ -47,7 +47,7 @@ def _requests(container: Container) -> Mapping[str, Amount] | None:
     return {**resources.limits, **(resources.requests or {})}
 
 
-def resized(asked: Containers, pod: Pod) -> Containers:
+def resized(asked: ContainerAmounts, pod: Pod) -> ContainerAmounts:
     """Containers with what each is charged while the pod is being resized."""
     status = pod.status
     statuses = pod_resize.read_statuses(status.container_statuses, status.init_container_statuses)
@@ -65,7 +65,7 @@ def resized(asked: Containers, pod: Pod) -> Containers:
     )
 
 
-def pod_amounts(template: PodTemplate | Containers) -> Amounts:
+def pod_amounts(template: PodTemplate | ContainerAmounts) -> Amounts:
     """Per resource the larger of what runs together and of what each init step needs, plus overhead and one pod."""
     together: Amounts = {}
     steps: Amounts = {}
@@ -87,7 +87,7 @@ def pod_amounts(template: PodTemplate | Containers) -> Amounts:
     return together
 
 
-def _pod_level(template: PodTemplate | Containers, containers: Amounts) -> Amounts:
+def _pod_level(template: PodTemplate | ContainerAmounts, containers: Amounts) -> Amounts:
     """What the pod as a whole requests, in place of the sum over its containers; a limit counts where neither says."""
     whole = template.resources
     if whole.requests is None and whole.limits is None:
@@ -180,7 +180,7 @@ def _required_names(references: Iterable[object]) -> Iterable[str]:
             yield reference["name"]
 
 
-def qos_class(template: Containers) -> str:
+def qos_class(template: ContainerAmounts) -> str:
     """Guaranteed, Burstable or BestEffort, by the rules of Kubernetes."""
     containers, whole = [*template.containers, *template.init_containers], template.resources
     stated = [whole] if whole.requests or whole.limits else [c.resources for c in containers]
@@ -195,7 +195,7 @@ def qos_class(template: Containers) -> str:
     return "Guaranteed" if guaranteed else "Burstable"
 
 
-def numa_shape(template: Containers) -> list[object]:
+def numa_shape(template: ContainerAmounts) -> list[object]:
     """The requests container by container: what NUMA alignment looks at beyond the sum."""
     return [
         (c.restart_policy, sorted((_requests(c) or {}).items()), sorted((c.resources.limits or {}).items()))

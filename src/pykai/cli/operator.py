@@ -34,7 +34,7 @@ from pykai.config.fields import FieldError
 from pykai.config.scheduler import remarks
 from pykai.config.usage import read_usage_config
 from pykai.controllers import operator as controller
-from pykai.controllers.operator import OperatorSettings, PodScope, Site, WebhookParts
+from pykai.controllers.operator import OperatorEnvironment, OperatorSettings, PodScope, WebhookParts
 from pykai.controllers.operator.components import Endpoint
 from pykai.controllers.operator.desired import Programs
 from pykai.kube.api import Api
@@ -61,9 +61,9 @@ _SETTINGS: Mapping[str, Callable[[dict[str, Any]], object]] = {
 """Components that look closer at their flags than at their types; files they name are not here."""
 
 
-def site_of(given: Mapping[str, Any]) -> Site:
+def site_of(given: Mapping[str, Any]) -> OperatorEnvironment:
     """Where the operator is, as the flags say."""
-    return Site(
+    return OperatorEnvironment(
         namespace=given["namespace"],
         registry=given["image_registry"].rstrip("/"),
         tag=given["image_tag"],

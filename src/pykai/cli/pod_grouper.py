@@ -11,7 +11,7 @@ import click
 from pykai.cli.component import Composition, Part, process_of, run_component
 from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, WORKERS, Flag, pairs, takes, warn_ineffective
 from pykai.controllers.podgrouper import grouper as controller
-from pykai.controllers.podgrouper.deferred import ExpectedGroups
+from pykai.controllers.podgrouper.deferred import GroupExpectations
 from pykai.controllers.podgrouper.grouper import PodGrouperSettings
 from pykai.controllers.podgrouper.rules.workload import GroupingSettings
 from pykai.kube.api import Api, Selection
@@ -69,7 +69,7 @@ def compose(
     api: Api,
     watches: InformerFactory,
     work: WorkMetrics,
-    expectations: ExpectedGroups | None = None,
+    expectations: GroupExpectations | None = None,
 ) -> Composition:
     """The grouper as a component; `expectations` of a scheduler in the same process."""
     metered = replace(settings, meters=work.meter)

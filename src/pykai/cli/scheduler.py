@@ -47,7 +47,7 @@ from pykai.scheduler.debug_server import SnapshotContext, debug_routes, job_orde
 from pykai.scheduler.decision import Decision
 from pykai.scheduler.process_memory import keep_freed_memory
 from pykai.scheduler.queueing_hints import Debounce
-from pykai.scheduler.scheduler import ALONE, LiveScheduler, Options, Policies, unobserved
+from pykai.scheduler.scheduler import ALONE, LiveScheduler, Policies, SchedulerOptions, unobserved
 from pykai.scheduler.writer_context import Colocated
 from pykai.verify.judge import verify
 
@@ -110,7 +110,7 @@ log = structlog.get_logger(component="scheduler")
 class SchedulerSettings:
     """A scheduler as its flags describe it. `plugin_port` None: no debug server."""
 
-    options: Options = field(default_factory=Options)
+    options: SchedulerOptions = field(default_factory=SchedulerOptions)
     config: SchedulerConfig = field(default_factory=SchedulerConfig)
     status_workers: int = 5
     plugin_port: int | None = 8081
@@ -126,7 +126,7 @@ def settings_of(given: dict[str, Any]) -> SchedulerSettings:
     if period <= 0:
         raise click.BadParameter("must be positive", param_hint="--schedule-period")
     return SchedulerSettings(
-        options=Options(
+        options=SchedulerOptions(
             params=params_of(given),
             debounce=replace(Debounce(), period=period),
             metrics_namespace=given["metrics_namespace"],

@@ -18,7 +18,7 @@ from pykai.cli.component import Compose, Process, live
 from pykai.cli.reservation import on_hollow_nodes
 from pykai.config.scheduler import SchedulerConfig
 from pykai.controllers.node_scale import NodeScalerSettings, ScalingPodTemplate, ScalingSettings
-from pykai.controllers.operator import OperatorSettings, Site
+from pykai.controllers.operator import OperatorEnvironment, OperatorSettings
 from pykai.controllers.operator.desired import Programs
 from pykai.hollow.kubelet_settings import OnStart
 from pykai.kube.api import Api, Object
@@ -43,7 +43,7 @@ def _operator_settings() -> OperatorSettings:
     data = {name: base64.b64encode(name.encode()).decode() for name in (AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE)}
     parts = replace(operator.WEBHOOKS, issue=lambda service, namespace, present: present or data)
     programs = Programs(operator.check_command_line, operator.check_configuration)
-    return OperatorSettings(parts, Site(), operator.ping, programs, wall=wall)
+    return OperatorSettings(parts, OperatorEnvironment(), operator.ping, programs, wall=wall)
 
 
 class SimulatedProduct:

@@ -130,7 +130,7 @@ class ScalingSettings:
 
 
 @dataclass(frozen=True)
-class DeviceRequest:
+class GpuShareRequest:
     """The share of each device that a waiting pod requests, in hundredths, and the number of devices."""
 
     hundredths: int
@@ -193,7 +193,7 @@ def is_waiting(pod: Object, scheduler_name: str) -> bool:
     )
 
 
-def waiting_shares(pods: Iterable[Object], settings: ScalingSettings) -> dict[tuple[str, str], DeviceRequest]:
+def waiting_shares(pods: Iterable[Object], settings: ScalingSettings) -> dict[tuple[str, str], GpuShareRequest]:
     """The valid shares that pods request, by (namespace, name) and in this order."""
     shares = {}
     for pod in sorted(pods, key=_key):
@@ -203,12 +203,12 @@ def waiting_shares(pods: Iterable[Object], settings: ScalingSettings) -> dict[tu
     return shares
 
 
-def devices_needed(shares: Iterable[DeviceRequest]) -> int:
+def devices_needed(shares: Iterable[GpuShareRequest]) -> int:
     """The number of whole devices that hold these shares, packed tightly."""
     return math.ceil(sum(share.hundredths * share.devices for share in shares) / 100)
 
 
-def _share(annotations: Mapping[str, str], memory_ratio: float) -> DeviceRequest | None:
+def _share(annotations: Mapping[str, str], memory_ratio: float) -> GpuShareRequest | None:
     """The share in the annotations; None if there is none or it is invalid."""
     devices = gpu_request.positive_count(annotations.get(names.GPU_FRACTION_DEVICES) or "1")
     if fraction := annotations.get(names.GPU_FRACTION):
@@ -219,7 +219,7 @@ def _share(annotations: Mapping[str, str], memory_ratio: float) -> DeviceRequest
         portion = None if memory is None else memory_ratio
     if devices is None or portion is None:
         return None
-    return DeviceRequest(max(1, math.floor(portion * 100 + 0.5)), devices)
+    return GpuShareRequest(max(1, math.floor(portion * 100 + 0.5)), devices)
 
 
 def _asks_for_share(annotations: Mapping[str, str]) -> bool:
@@ -229,7 +229,7 @@ def _asks_for_share(annotations: Mapping[str, str]) -> bool:
 
 
 def _missing_pods(
-    shares: Mapping[tuple[str, str], DeviceRequest],
+    shares: Mapping[tuple[str, str], GpuShareRequest],
     by_key: Mapping[tuple[str, str], Object],
     scaling: Sequence[Object],
     settings: ScalingSettings,

@@ -100,7 +100,7 @@ class _Data(Struct, rename="camel"):
     result: Raw = Raw(b"[]")
 
 
-class _Answer(Struct):
+class _PrometheusAnswer(Struct):
     status: str = ""
     error: str = ""
     data: _Data | None = None
@@ -150,7 +150,7 @@ class PrometheusSource:
 
 def _samples(body: bytes) -> list[_Sample]:
     """The samples of an answer, which must be a vector."""
-    answer = _decoded(body, _Answer)
+    answer = _decoded(body, _PrometheusAnswer)
     if answer.status != "success" or answer.data is None:
         raise UsageError(f"the query was refused: {answer.error or answer.status or 'no status'}")
     if answer.data.result_type != "vector":

@@ -25,7 +25,7 @@ class CredentialsError(ValueError):
     """The kubeconfig or the pod's service account cannot be used; the text says what is wrong and where."""
 
 
-class Token:
+class BearerToken:
     """A bearer token: fixed, or the content of a file that changes from time to time."""
 
     def __init__(self, fixed: str = "", file: Path | None = None) -> None:
@@ -52,7 +52,7 @@ class Access:
 
     server: str
     tls: ssl.SSLContext | None = None
-    token: Token = field(default_factory=Token)
+    token: BearerToken = field(default_factory=BearerToken)
     namespace: str = "default"
 
 
@@ -79,7 +79,7 @@ def from_service_account(environ: Mapping[str, str]) -> Access:
     space = folder / "namespace"
     name = f"[{host}]" if ":" in host else host
     namespace = space.read_text().strip() if space.exists() else "default"
-    return Access(f"https://{name}:{port}", tls, Token(file=token), namespace)
+    return Access(f"https://{name}:{port}", tls, BearerToken(file=token), namespace)
 
 
 def from_kubeconfig(path: Path, context: str = "") -> Access:
@@ -136,10 +136,10 @@ class _Kubeconfig:
             raise CredentialsError(f"{self.path}: {name} cannot be read: {error}") from error
 
 
-def _token(user: Mapping[str, Any], folder: Path) -> Token:
+def _token(user: Mapping[str, Any], folder: Path) -> BearerToken:
     if user.get("tokenFile"):
-        return Token(file=folder / user["tokenFile"])
-    return Token(user.get("token") or "")
+        return BearerToken(file=folder / user["tokenFile"])
+    return BearerToken(user.get("token") or "")
 
 
 def _tls(file: _Kubeconfig, cluster: Mapping[str, Any], user: Mapping[str, Any]) -> ssl.SSLContext:

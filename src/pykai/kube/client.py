@@ -47,7 +47,7 @@ from pykai.kube.codec import (
     subresource_body,
 )
 from pykai.kube.errors import NotFound
-from pykai.kube.transport import Lane, Request, Settings, Transport
+from pykai.kube.transport import Request, RequestLane, Settings, Transport
 from pykai.objects import dra_versions
 
 T = TypeVar("T")
@@ -101,7 +101,7 @@ class HttpApi:
         resource = await self._versions.of(resource)
         sent = as_written(resource, addressed(resource, body, namespace))
         target = resource.path(sent["metadata"].get("namespace") or "")
-        lane = Lane.CHATTER if resource.plural in self._unhurried else lane_of(resource, "POST")
+        lane = RequestLane.CHATTER if resource.plural in self._unhurried else lane_of(resource, "POST")
         return await self._write("POST", target, lane, sent)
 
     async def update(self, ref: Ref, body: Body) -> Object:
@@ -119,7 +119,7 @@ class HttpApi:
         request = Request(
             "PATCH",
             ref.path + _query(options),
-            Lane.CHATTER if patch.patient else lane_of(ref, "PATCH"),
+            RequestLane.CHATTER if patch.patient else lane_of(ref, "PATCH"),
             encode(body),
             content_type=patch.type.value,
             repeatable=patch.type is not PatchType.JSON,
@@ -150,7 +150,7 @@ class HttpApi:
         target = resource.path(where.namespace) + _query(_selectors(where) | options)
         accept = _METADATA.format("") if where.metadata_only else "application/json"
         with self._versions.doubted(resource):
-            async for line in self._transport.lines(Request("GET", target, Lane.WATCHES, accept=accept)):
+            async for line in self._transport.lines(Request("GET", target, RequestLane.WATCHES, accept=accept)):
                 if line is None:
                     if version not in ("", "0"):
                         yield WatchEvent(EventType.BOOKMARK, decode(bookmark(resource, version), into))
@@ -162,20 +162,20 @@ class HttpApi:
         """The address of the object in the version to use."""
         return replace(ref, resource=await self._versions.of(ref.resource)) if ref.resource.older else ref
 
-    async def _write(self, method: str, target: str, lane: Lane, body: Object) -> Object:
+    async def _write(self, method: str, target: str, lane: RequestLane, body: Object) -> Object:
         request = Request(method, target, lane, encode(body), repeatable=method != "POST")
         return decode(await self._transport.send(request), Object)
 
 
-def lane_of(target: Ref | Resource, method: str) -> Lane:
+def lane_of(target: Ref | Resource, method: str) -> RequestLane:
     """The lane of a request to an object or a collection."""
     resource = target if isinstance(target, Resource) else target.resource
     subresource = "" if isinstance(target, Resource) else target.subresource
     if subresource == "binding" or resource == known.LEASE or (resource == known.BIND_REQUEST and method == "POST"):
-        return Lane.BINDS
+        return RequestLane.BINDS
     if resource == known.EVENT or (subresource == "status" and method != "GET"):
-        return Lane.CHATTER
-    return Lane.ORDINARY
+        return RequestLane.CHATTER
+    return RequestLane.ORDINARY
 
 
 def _selectors(where: Selection) -> dict[str, Any]:

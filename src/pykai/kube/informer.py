@@ -158,8 +158,8 @@ class SharedInformer(Generic[T]):
         self._tell(self._replica.replace(listed))
         self._live()
 
-    async def _pages(self, paging: Paging) -> tuple[str, dict[Key, StoredObject]]:
-        listed: dict[Key, StoredObject] = {}
+    async def _pages(self, paging: Paging) -> tuple[str, dict[Key, StoredObject[T]]]:
+        listed: dict[Key, StoredObject[T]] = {}
         while True:
             page = await self._api.list(self.resource, Raw, self.where, paging)
             listed |= self._replica.page(page.items)

@@ -36,12 +36,12 @@ class Change(Generic[T]):
     old: T | None
 
 
-class StoredObject(NamedTuple):
+class StoredObject(NamedTuple, Generic[T]):
     """An object and its version."""
 
     uid: str
     version: str
-    object: object
+    object: T
 
 
 class InformerStore(Generic[T]):
@@ -50,7 +50,7 @@ class InformerStore(Generic[T]):
     def __init__(self, resource: Resource, into: type[T]) -> None:
         self._resource = resource
         self._into = into
-        self._held: dict[Key, StoredObject] = {}
+        self._held: dict[Key, StoredObject[T]] = {}
         self._unreadable: dict[Key, str] = {}
 
     def __len__(self) -> int:
@@ -59,14 +59,14 @@ class InformerStore(Generic[T]):
     def get(self, key: Key) -> T | None:
         """The object, or None."""
         held = self._held.get(key)
-        return None if held is None else held.object  # type: ignore[return-value]
+        return None if held is None else held.object
 
     def items(self) -> Iterator[tuple[Key, T]]:
         """All objects; the copy must not change while reading."""
         for key, held in self._held.items():
-            yield key, held.object  # type: ignore[misc]
+            yield key, held.object
 
-    def page(self, raws: Iterable[Raw]) -> dict[Key, StoredObject]:
+    def page(self, raws: Iterable[Raw]) -> dict[Key, StoredObject[T]]:
         """The objects of one page of a list; those already held in the same state are not decoded again."""
         found = {}
         for raw in raws:
@@ -78,7 +78,7 @@ class InformerStore(Generic[T]):
                 found[identity.key] = held
         return found
 
-    def replace(self, listed: dict[Key, StoredObject]) -> list[Change[T]]:
+    def replace(self, listed: dict[Key, StoredObject[T]]) -> list[Change[T]]:
         """Become what was listed, and say by which changes: deletions first."""
         before = self._held
         self._held = listed
@@ -109,21 +109,21 @@ class InformerStore(Generic[T]):
         del self._held[key]
         return [self._gone(key, before)]
 
-    def _turned(self, key: Key, before: StoredObject | None, after: StoredObject) -> list[Change[T]]:
+    def _turned(self, key: Key, before: StoredObject[T] | None, after: StoredObject[T]) -> list[Change[T]]:
         if before is None:
             return [self._change(EventType.ADDED, key, after, None)]
         if before.uid != after.uid:
             return [self._gone(key, before), self._change(EventType.ADDED, key, after, None)]
         return [] if before.version == after.version else [self._change(EventType.MODIFIED, key, after, before)]
 
-    def _gone(self, key: Key, held: StoredObject) -> Change[T]:
+    def _gone(self, key: Key, held: StoredObject[T]) -> Change[T]:
         return self._change(EventType.DELETED, key, held, held)
 
-    def _change(self, kind: EventType, key: Key, held: StoredObject, before: StoredObject | None) -> Change[T]:
+    def _change(self, kind: EventType, key: Key, held: StoredObject[T], before: StoredObject[T] | None) -> Change[T]:
         old = None if before is None else before.object
-        return Change(kind, key, held.object, old)  # type: ignore[arg-type]
+        return Change(kind, key, held.object, old)
 
-    def _read(self, identity: Identity, raw: Raw) -> StoredObject | None:
+    def _read(self, identity: Identity, raw: Raw) -> StoredObject[T] | None:
         try:
             value = decode_item(raw, self._into, self._resource)
         except DecodeError as error:

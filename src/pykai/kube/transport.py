@@ -36,7 +36,7 @@ CONNECT_SECONDS = 10.0
 KEEPALIVE_SECONDS = 60.0
 
 
-class Lane(Enum):
+class RequestLane(Enum):
     """Which connections and which limit a request uses."""
 
     WATCHES = "watches"
@@ -72,7 +72,7 @@ class Request:
 
     method: str
     target: str
-    lane: Lane = Lane.ORDINARY
+    lane: RequestLane = RequestLane.ORDINARY
     body: bytes | None = None
     content_type: str = "application/json"
     accept: str = "application/json"
@@ -93,16 +93,21 @@ class Transport:
         self._access = access
         self._settings = settings
         ordinary, binds = (settings.qps, settings.burst), (settings.bind_qps, settings.bind_burst)
-        rates = {Lane.WATCHES: (0.0, 1), Lane.BINDS: binds, Lane.CHATTER: ordinary, Lane.ORDINARY: ordinary}
+        rates = {
+            RequestLane.WATCHES: (0.0, 1),
+            RequestLane.BINDS: binds,
+            RequestLane.CHATTER: ordinary,
+            RequestLane.ORDINARY: ordinary,
+        }
         self._limits = {lane: RateLimit(*rate) for lane, rate in rates.items()}
-        self._sessions = {lane: self._session(lane) for lane in Lane}
+        self._sessions = {lane: self._session(lane) for lane in RequestLane}
         self._timeout = aiohttp.ClientTimeout(total=settings.timeout_seconds, sock_connect=CONNECT_SECONDS)
         least = min(settings.beside_others, settings.connections)
         self._chatter = GiveWay(least, settings.connections, settings.linger_seconds)
 
-    def _session(self, lane: Lane) -> aiohttp.ClientSession:
+    def _session(self, lane: RequestLane) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
-            limit=0 if lane is Lane.WATCHES else self._settings.connections,
+            limit=0 if lane is RequestLane.WATCHES else self._settings.connections,
             keepalive_timeout=KEEPALIVE_SECONDS,
             ssl=self._access.tls or True,
         )
@@ -129,7 +134,7 @@ class Transport:
         raise AssertionError("the loop above has no end")
 
     async def _in_turn(self, request: Request, attempt: int) -> bytes | tuple[ApiError, bool]:
-        if request.lane is Lane.CHATTER:
+        if request.lane is RequestLane.CHATTER:
             async with self._chatter.turn():
                 return await self._attempt(request, attempt)
         with self._chatter.urgent():

@@ -177,7 +177,7 @@ def template_key(parts: Parts) -> bytes:
     return b"\0".join(parts)
 
 
-class Containers(Struct, gc=False, frozen=True):
+class ContainerAmounts(Struct, gc=False, frozen=True):
     """The parts of a template that ask for amounts."""
 
     containers: list[Container]
@@ -187,8 +187,8 @@ class Containers(Struct, gc=False, frozen=True):
     """Of the pod as a whole."""
 
 
-def decode_containers(spec: PodSpec) -> Containers:
-    return Containers(
+def decode_containers(spec: PodSpec) -> ContainerAmounts:
+    return ContainerAmounts(
         _part(_CONTAINERS, spec.containers, []),
         _part(_CONTAINERS, spec.init_containers, []),
         _part(_AMOUNTS, spec.overhead, {}),
@@ -202,7 +202,7 @@ def decode_claims(spec: PodSpec) -> list[PodClaim]:
     return found
 
 
-def decode_template(spec: PodSpec, known: Containers | None = None) -> PodTemplate:
+def decode_template(spec: PodSpec, known: ContainerAmounts | None = None) -> PodTemplate:
     """`known`: its containers, where another template with the same ones was decoded before."""
     decoded = known or decode_containers(spec)
     return PodTemplate(

@@ -224,13 +224,13 @@ def _carried_out(order: BindRequest, pod: Pod, node: str) -> BindRequest:
 T = TypeVar("T")
 
 
-class _Spec(Struct, rename="camel", frozen=True):
+class _BoundSpec(Struct, rename="camel", frozen=True):
     node_name: str = ""
 
 
 class _BoundPod(Struct, frozen=True):
     metadata: ObjectMeta
-    spec: _Spec
+    spec: _BoundSpec
 
 
 class Takeover:

@@ -35,11 +35,11 @@ class OwnGroups:
         if before == after:
             return set()
         for uid in before:
-            self._names[uid].discard(old.metadata.name)  # type: ignore[union-attr]
+            self._names[uid] -= {old.metadata.name} if old else set()
             if not self._names[uid]:
                 del self._names[uid]
         for uid in after:
-            self._names[uid].add(new.metadata.name)  # type: ignore[union-attr]
+            self._names[uid] |= {new.metadata.name} if new else set()
         return {*before.values(), *after.values()}
 
     def joined(self, pod: Pod, expected: str = "") -> Pod:

@@ -200,7 +200,7 @@ class Scheduler:
 
 
 @dataclass(frozen=True)
-class Options:
+class SchedulerOptions:
     """How a scheduler runs. `selective`: ask the server only for what the partition needs (watches not shared)."""
 
     params: SchedulerParams = field(default_factory=SchedulerParams)
@@ -229,7 +229,7 @@ class LiveScheduler:
         watches: InformerFactory,
         policies: Policies,
         loop: Loop,
-        options: Options,
+        options: SchedulerOptions,
         colocated: Colocated = ALONE,
     ) -> None:
         steady = asyncio.get_running_loop().time

@@ -23,9 +23,9 @@ def node(case: Case, name: str) -> Case | None:
     return next((each for each in objects(case, "nodes") if each["metadata"].get("name", "") == name), None)
 
 
-def around(case: Case) -> pod_groups.ClusterObjects:
+def around(case: Case) -> pod_groups.RelatedObjects:
     claims = objects(case, "resourceclaims")
-    return pod_groups.ClusterObjects(
+    return pod_groups.RelatedObjects(
         nodes={each["metadata"].get("name", ""): each for each in objects(case, "nodes")},
         claims={(each["metadata"].get("namespace", ""), each["metadata"]["name"]): each for each in claims},
         priority_classes=objects(case, "priorityclasses"),

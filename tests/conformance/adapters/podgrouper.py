@@ -11,8 +11,14 @@ from pykai.controllers.podgrouper.grouping import has_labels, ownership, pod_pat
 from pykai.controllers.podgrouper.rules import defaults, grove, kinds, kubeflow, leaderworkerset, pods
 from pykai.controllers.podgrouper.rules import karta as kartas
 from pykai.controllers.podgrouper.rules.fields import GroupingError, group_version_kind
-from pykai.controllers.podgrouper.rules.kinds import DEFAULT, KARTA, TABLE, Kind, choose, group_workload, known
-from pykai.controllers.podgrouper.rules.workload import GroupingSettings, GroupSpec, SubGroup, Topology, Workload
+from pykai.controllers.podgrouper.rules.kinds import DEFAULT, KARTA, TABLE, WorkloadKind, choose, group_workload, known
+from pykai.controllers.podgrouper.rules.workload import (
+    GroupingSettings,
+    GroupSpec,
+    SubGroupSpec,
+    TopologySpec,
+    Workload,
+)
 from tests.conformance.cases import Record
 from tests.conformance.cases import choose as pick
 
@@ -93,8 +99,8 @@ def rendered(spec: GroupSpec) -> Case:
     return found
 
 
-def rendered_sub_group(sub_group: SubGroup) -> Case:
-    topology = sub_group.topology or Topology()
+def rendered_sub_group(sub_group: SubGroupSpec) -> Case:
+    topology = sub_group.topology or TopologySpec()
     return {
         "name": sub_group.name,
         "parent": sub_group.parent,
@@ -128,9 +134,9 @@ def spec_of(metadata: Case) -> GroupSpec:
     )
 
 
-def sub_group_of(given: Case) -> SubGroup:
+def sub_group_of(given: Case) -> SubGroupSpec:
     constraint = given.get("topology_constraints")
-    return SubGroup(
+    return SubGroupSpec(
         given["name"],
         given.get("min_available", 0),
         given.get("min_sub_group"),
@@ -140,9 +146,9 @@ def sub_group_of(given: Case) -> SubGroup:
     )
 
 
-def topology_of(given: Case) -> Topology:
+def topology_of(given: Case) -> TopologySpec:
     levels = (given.get("required_topology_level", ""), given.get("preferred_topology_level", ""))
-    return Topology(given.get("topology", ""), *levels)
+    return TopologySpec(given.get("topology", ""), *levels)
 
 
 # ----------------------------------------------------------------------------------------------------------- comparison
@@ -262,7 +268,7 @@ PLUGIN_NAMES = {
 SKIPPING = TABLE["argoproj.io", "v1alpha1", "Workflow"].rule
 
 
-def plugin_name(chosen: Kind) -> str:
+def plugin_name(chosen: WorkloadKind) -> str:
     if chosen is KARTA:
         return "Karta Grouper"
     return "SkipTopOwner Grouper" if chosen.rule is SKIPPING else PLUGIN_NAMES.get(chosen.kind, "Default Grouper")

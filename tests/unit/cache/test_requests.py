@@ -11,7 +11,7 @@ from pykai.model.params import SchedulerParams
 from pykai.model.pods import GpuKind
 from pykai.model.resources import CPU
 from pykai.objects import kinds
-from pykai.objects.pod_template import Containers, decode_containers
+from pykai.objects.pod_template import ContainerAmounts, decode_containers
 from tests import builders
 
 MIG = "nvidia.com/mig-1g.5gb"
@@ -44,7 +44,7 @@ def test_gpu_requests(amounts: dict[str, float], annotations: dict[str, str], ex
     assert gpu_request(amounts, annotations) == expected
 
 
-def requested(**spec: object) -> Containers:
+def requested(**spec: object) -> ContainerAmounts:
     return decode_containers(kinds.decode(json.encode(spec), kinds.PodSpec))
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pykai.controllers.status import pod_groups, queues
-from pykai.controllers.status.pod_groups import ClusterObjects
+from pykai.controllers.status.pod_groups import RelatedObjects
 from pykai.controllers.status.pod_resources import PodResourcesError, node_gpu_memory
 
 SCHEDULED = {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}]}
@@ -22,7 +22,7 @@ CLAIM = {
         }
     }
 }
-AROUND = ClusterObjects(NODES, {("ns", "claim"): CLAIM}, [{"metadata": {"name": "build"}, "value": 100}])
+AROUND = RelatedObjects(NODES, {("ns", "claim"): CLAIM}, [{"metadata": {"name": "build"}, "value": 100}])
 
 
 def pod(status: dict[str, Any], annotations: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:

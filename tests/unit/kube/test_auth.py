@@ -17,8 +17,8 @@ from cryptography.x509.oid import NameOID
 
 from pykai.kube.auth import (
     REREAD_SECONDS,
+    BearerToken,
     CredentialsError,
-    Token,
     find_access,
     from_kubeconfig,
     from_service_account,
@@ -163,7 +163,7 @@ def test_inside_a_pod(tmp_path: Path) -> None:
 def test_a_token_file_is_read_again_after_a_while_and_after_a_refusal(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("one")
-    token = Token(file=file)
+    token = BearerToken(file=file)
     assert token.current(0.0) == "one"
     file.write_text("two")
     assert token.current(REREAD_SECONDS - 1) == "one"
@@ -171,4 +171,4 @@ def test_a_token_file_is_read_again_after_a_while_and_after_a_refusal(tmp_path: 
     file.write_text("three")
     assert token.refused()
     assert token.current(REREAD_SECONDS + 1) == "three"
-    assert not Token("fixed").refused()
+    assert not BearerToken("fixed").refused()

@@ -14,7 +14,7 @@ from aiohttp.test_utils import TestServer
 
 from pykai.kube import transport
 from pykai.kube.api import Deletion, EventType, Object, Paging, Patch, Selection
-from pykai.kube.auth import Access, Token
+from pykai.kube.auth import Access, BearerToken
 from pykai.kube.backoff import Backoff
 from pykai.kube.client import HttpApi, lane_of
 from pykai.kube.errors import (
@@ -27,7 +27,7 @@ from pykai.kube.errors import (
     Unavailable,
 )
 from pykai.kube.resources import BIND_REQUEST, CONFIG_MAP, EVENT, LEASE, NODE, POD, POD_GROUP
-from pykai.kube.transport import Lane, Settings
+from pykai.kube.transport import RequestLane, Settings
 from tests.timeouts import TIMEOUT_SECONDS
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -203,7 +203,7 @@ async def test_a_replaced_token_is_read_again(server: TestServer, script: Script
         return web.json_response(OBJECT if known else {}, status=200 if known else 401)
 
     script.answers = [check]
-    access = Access(str(server.make_url("")).rstrip("/"), token=Token(file=file))
+    access = Access(str(server.make_url("")).rstrip("/"), token=BearerToken(file=file))
     async with HttpApi(access, SETTINGS) as api:
         assert await api.get(REF, Object) == OBJECT
     assert len(script.asked) == 2
@@ -211,7 +211,7 @@ async def test_a_replaced_token_is_read_again(server: TestServer, script: Script
 
 async def test_a_fixed_token_that_is_refused_is_not_tried_again(server: TestServer, script: Script) -> None:
     script.answers = [says(401)]
-    access = Access(str(server.make_url("")).rstrip("/"), token=Token("x"))
+    access = Access(str(server.make_url("")).rstrip("/"), token=BearerToken("x"))
     async with HttpApi(access, SETTINGS) as api:
         with pytest.raises(Unauthorized):
             await api.get(REF, Object)
@@ -222,17 +222,17 @@ async def test_a_fixed_token_that_is_refused_is_not_tried_again(server: TestServ
 @pytest.mark.parametrize(
     ("target", "method", "lane"),
     [
-        (POD.ref("p", "ns").sub("binding"), "POST", Lane.BINDS),
-        (BIND_REQUEST, "POST", Lane.BINDS),
-        (BIND_REQUEST.ref("b", "ns").sub("status"), "PATCH", Lane.CHATTER),
-        (LEASE.ref("l", "ns"), "PUT", Lane.BINDS),
-        (EVENT, "POST", Lane.CHATTER),
-        (POD_GROUP.ref("g", "ns").sub("status"), "PATCH", Lane.CHATTER),
-        (POD.ref("p", "ns"), "PATCH", Lane.ORDINARY),
-        (POD.ref("p", "ns"), "GET", Lane.ORDINARY),
+        (POD.ref("p", "ns").sub("binding"), "POST", RequestLane.BINDS),
+        (BIND_REQUEST, "POST", RequestLane.BINDS),
+        (BIND_REQUEST.ref("b", "ns").sub("status"), "PATCH", RequestLane.CHATTER),
+        (LEASE.ref("l", "ns"), "PUT", RequestLane.BINDS),
+        (EVENT, "POST", RequestLane.CHATTER),
+        (POD_GROUP.ref("g", "ns").sub("status"), "PATCH", RequestLane.CHATTER),
+        (POD.ref("p", "ns"), "PATCH", RequestLane.ORDINARY),
+        (POD.ref("p", "ns"), "GET", RequestLane.ORDINARY),
     ],
 )
-def test_lanes(target: object, method: str, lane: Lane) -> None:
+def test_lanes(target: object, method: str, lane: RequestLane) -> None:
     assert lane_of(target, method) is lane  # type: ignore[arg-type]
 
 

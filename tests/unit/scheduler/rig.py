@@ -26,7 +26,7 @@ from pykai.plugins import registry
 from pykai.scheduler.decision import Judge
 from pykai.scheduler.group_membership import ExpectedGroups
 from pykai.scheduler.queueing_hints import Debounce
-from pykai.scheduler.scheduler import LiveScheduler, Options, Policies
+from pykai.scheduler.scheduler import LiveScheduler, Policies, SchedulerOptions
 from pykai.scheduler.write_queue import Spacing
 from pykai.scheduler.writer_context import Colocated
 from pykai.verify.judge import verify
@@ -34,7 +34,7 @@ from tests import builders
 from tests.timeouts import TIMEOUT_SECONDS
 
 QUICK = InformerOptions(Backoff(0.002, 0.01), absent_seconds=30.0, short_seconds=0.0)
-FAST = Options(
+FAST = SchedulerOptions(
     debounce=Debounce(period=0.05, pause=0.001, burst=0.005),
     spacing=Spacing(first=0.01, longest=0.02),
     backoff=Backoff(0.05, 0.1),
@@ -83,7 +83,7 @@ class Rig:
 
     api: RecordingApi
     live: LiveScheduler
-    options: Options
+    options: SchedulerOptions
     tasks: list[asyncio.Task[Any]] = field(default_factory=list)
 
     @property
@@ -142,7 +142,7 @@ class Rig:
 @contextlib.asynccontextmanager
 async def rig(
     api: RecordingApi | None = None,
-    options: Options = FAST,
+    options: SchedulerOptions = FAST,
     judge: Judge = verify,
     *,
     takes_over: bool = False,

@@ -20,12 +20,12 @@ import structlog
 
 from pykai.cache.pods import request_failed
 from pykai.controllers.binder.binding import (
-    Attempt,
+    BindAttempt,
     BindError,
+    BindStatusUpdater,
     InvalidRequestError,
-    StatusUpdater,
     Step,
-    Waiting,
+    WaitingStep,
     bind_pod,
     is_retryable,
     label_pod,
@@ -115,7 +115,7 @@ class RequestLookup:
             raise BindError(f'nodes "{request.spec.selected_node}" not found')
         return node
 
-    def devices(self, request: BindRequest, limit_seconds: float) -> tuple[str, ...] | Waiting:
+    def devices(self, request: BindRequest, limit_seconds: float) -> tuple[str, ...] | WaitingStep:
         """The ids of the pod's shared devices in the order of its groups; empty for a pod that shares none."""
         if request.spec.received_resource_type != names.RECEIVED_FRACTION:
             return ()
@@ -129,7 +129,7 @@ class RequestLookup:
             except BindError as error:
                 raise BindError(f"{failure}: {error}") from None
             if not device:
-                return Waiting(RESERVATION, limit_seconds, f"{failure}: {self._reservations.timeout_message(key)}")
+                return WaitingStep(RESERVATION, limit_seconds, f"{failure}: {self._reservations.timeout_message(key)}")
             devices.append(device)
         if not devices:
             raise InvalidRequestError("no SelectedGPUGroups for fractional pod: invalid binding request")
@@ -157,7 +157,7 @@ class RequestContext:
 
 
 @dataclass(slots=True)
-class Progress:
+class BindProgress:
     """The progress of this process with one request; losing it costs time, nothing else.
 
     `failure`: why the attempt failed, until that is written. A failed write may have reached the server, and the
@@ -175,7 +175,7 @@ class BindRequestReconciler:
     """Reconciles the bind requests of all pods."""
 
     def __init__(
-        self, context: RequestContext, steps: tuple[Step, ...], status: StatusUpdater, rules: BindRules
+        self, context: RequestContext, steps: tuple[Step, ...], status: BindStatusUpdater, rules: BindRules
     ) -> None:
         self._api = context.api
         self._index = context.index
@@ -185,7 +185,7 @@ class BindRequestReconciler:
         self._delivers = any(step.name in DELIVERING for step in steps)
         self._status = status
         self._rules = rules
-        self._progress: dict[Key, Progress] = {}
+        self._progress: dict[Key, BindProgress] = {}
         self._orphans: set[Key] = set()
         self._undone: TTLCache[Key, bool] = TTLCache(STALE_POD_SECONDS, context.clock)
 
@@ -203,13 +203,13 @@ class BindRequestReconciler:
             await self._clean_up(key, known)
         if request is None:
             return None
-        progress = self._progress.setdefault(key, Progress(request))
+        progress = self._progress.setdefault(key, BindProgress(request))
         rest = progress.not_before - self._context.clock()
         if progress.closed or rest > 0:
             return None if progress.closed else rest
         return await self._try_to_bind(request, progress)
 
-    async def _clean_up(self, key: Key, known: Progress | None) -> None:
+    async def _clean_up(self, key: Key, known: BindProgress | None) -> None:
         """Undo what deleted requests left behind, and forget them."""
         if known is not None and not known.closed:
             await self._undo_withdrawn(key, known.request)
@@ -245,7 +245,7 @@ class BindRequestReconciler:
         return not any(is_meant_for(each, pod) and not request_failed(each) for each in requests)
 
     # ------------------------------------------------------------------------------------------------- binding
-    async def _try_to_bind(self, request: BindRequest, progress: Progress) -> float | None:
+    async def _try_to_bind(self, request: BindRequest, progress: BindProgress) -> float | None:
         key = requested_pod(request)
         if progress.failure:
             return await self._fail(request, progress, progress.failure)
@@ -266,7 +266,7 @@ class BindRequestReconciler:
             why = f"Internal Error: {error}"
         return await self._fail(request, progress, why)
 
-    async def _attempt(self, request: BindRequest, progress: Progress) -> float | None:
+    async def _attempt(self, request: BindRequest, progress: BindProgress) -> float | None:
         """Bind the pod; returns the seconds that it may still wait, None if it is bound."""
         key = requested_pod(request)
         pod = await self._lookup.pod(request, live=bool(self._undone.get(key)))
@@ -274,7 +274,7 @@ class BindRequestReconciler:
             self._succeed(request, pod, progress, pod.spec.node_name)
             return None
         devices = self._lookup.devices(request, self._rules.allocation_seconds)
-        if isinstance(devices, Waiting):
+        if isinstance(devices, WaitingStep):
             self._index.forget(key)
             return await self._wait_for_reservation(progress, devices)
         if devices and not self._delivers:
@@ -282,7 +282,7 @@ class BindRequestReconciler:
                 "GPU sharing is disabled: no binder plugin is on that gives a pod its share of a GPU "
                 f"({', '.join(DELIVERING)}); see the chart value global.gpuSharingMode"
             )
-        attempt = Attempt(request, pod, self._lookup.node(request), devices)
+        attempt = BindAttempt(request, pod, self._lookup.node(request), devices)
         self._index.assume(key, request_groups(request))
         await label_pod(self._api, attempt)
         for step in self._steps:
@@ -294,7 +294,7 @@ class BindRequestReconciler:
         self._succeed(request, pod, progress, node)
         return None
 
-    def _check_unchanged(self, attempt: Attempt) -> None:
+    def _check_unchanged(self, attempt: BindAttempt) -> None:
         """Conflict if the request was deleted or its devices changed during the preparation."""
         requests = self._index.requests_for(attempt.key)
         if not any(is_open(each) and each.metadata.uid == attempt.request.metadata.uid for each in requests):
@@ -302,7 +302,7 @@ class BindRequestReconciler:
         if self._lookup.devices(attempt.request, self._rules.allocation_seconds) != attempt.devices:
             raise Conflict(f"the GPU reservation of pod {attempt.title} changed")
 
-    async def _wait_for_reservation(self, progress: Progress, waiting: Waiting) -> float:
+    async def _wait_for_reservation(self, progress: BindProgress, waiting: WaitingStep) -> float:
         """As `_wait`; where time is up, the failure says what became of the container that should name the device."""
         try:
             return self._wait(progress, waiting)
@@ -310,7 +310,7 @@ class BindRequestReconciler:
             details = await self._lookup.reservation_states(progress.request)
             raise BindError(", ".join([str(error), *details])) from None
 
-    def _wait(self, progress: Progress, waiting: Waiting) -> float:
+    def _wait(self, progress: BindProgress, waiting: WaitingStep) -> float:
         now = self._context.clock()
         left = progress.waits.setdefault(waiting.step, now) + waiting.limit_seconds - now
         if left <= 0:
@@ -318,12 +318,12 @@ class BindRequestReconciler:
         return left
 
     # ------------------------------------------------------------------------------------------------- outcome
-    def _succeed(self, request: BindRequest, pod: Pod, progress: Progress, node: str) -> None:
+    def _succeed(self, request: BindRequest, pod: Pod, progress: BindProgress, node: str) -> None:
         self._status.succeeded(request, pod, node)
         log.info("pod bound", pod="/".join(requested_pod(request)), node=node, gpus=self._lookup.reserved(request))
         progress.closed = True
 
-    async def _fail(self, request: BindRequest, progress: Progress, why: str) -> float | None:
+    async def _fail(self, request: BindRequest, progress: BindProgress, why: str) -> float | None:
         """Undo the preparation and write the failure; a pod that is bound after all is a success."""
         progress.failure = why
         pod = await self._lookup.live_pod(requested_pod(request))
@@ -365,7 +365,7 @@ class BindRequestReconciler:
             return
 
 
-async def _prepared(step: Step, attempt: Attempt) -> Waiting | None:
+async def _prepared(step: Step, attempt: BindAttempt) -> WaitingStep | None:
     """Run a step; its final errors become a BindError that names it."""
     try:
         waiting = await step.prepare(attempt)
@@ -377,4 +377,4 @@ async def _prepared(step: Step, attempt: Attempt) -> Waiting | None:
         raise BindError(f"plugin {step.name} failed in PreBind: {error.message}") from None
     if waiting is None:
         return None
-    return Waiting(waiting.step, waiting.limit_seconds, f"plugin {step.name} failed in PreBind: {waiting.failure}")
+    return WaitingStep(waiting.step, waiting.limit_seconds, f"plugin {step.name} failed in PreBind: {waiting.failure}")

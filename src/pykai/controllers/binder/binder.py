@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from pykai.controllers.binder.bind_requests import BindRequestReconciler, BindRules, RequestContext, RequestLookup
-from pykai.controllers.binder.binding import Attempt, BindError, StatusUpdater, bind_pod, is_retryable
+from pykai.controllers.binder.binding import BindAttempt, BindError, BindStatusUpdater, bind_pod, is_retryable
 from pykai.controllers.binder.device_index import (
     DeviceIndex,
     GroupKey,
@@ -86,7 +86,7 @@ class Binder:
         self._steps = build_steps(settings.plugins, StepContext(api, watches, self._pods_loop.add))
         lookup = RequestLookup(api, pods, nodes, self._reservations)
         context = RequestContext(api, self._index, lookup, self._pods_loop.failures, self._clock)
-        self._status = StatusUpdater(api, self._recorder, wall, self._status_loop.add)
+        self._status = BindStatusUpdater(api, self._recorder, wall, self._status_loop.add)
         self._requests = BindRequestReconciler(context, self._steps, self._status, settings.rules)
         self.direct = DirectBinder(api, watches, self._status)
 
@@ -124,7 +124,7 @@ class DirectBinder:
     other pod, and every pod whose bind fails here, takes a request, so failures look the same (docs/adr/0009).
     """
 
-    def __init__(self, api: Api, watches: InformerFactory, status: StatusUpdater) -> None:
+    def __init__(self, api: Api, watches: InformerFactory, status: BindStatusUpdater) -> None:
         self._api = api
         self._nodes = watches.of(NODE, Node)
         self._pods = watches.of(POD, Pod)
@@ -142,7 +142,7 @@ class DirectBinder:
         if not needs_only_bind(order, pod) or self._status.shows_unbound(pod):
             return ""
         try:
-            bound = await bind_pod(self._api, Attempt(order, pod, node))
+            bound = await bind_pod(self._api, BindAttempt(order, pod, node))
         except (BindError, Conflict):
             return ""
         except ApiError as error:

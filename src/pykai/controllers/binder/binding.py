@@ -57,7 +57,7 @@ def is_retryable(error: ApiError) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingStep:
     """A step waits for an event of the cluster, which wakes the pod up; after `limit_seconds` it is the `failure`."""
 
     step: str
@@ -66,7 +66,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class BindAttempt:
     """A bind in progress. `devices` are the ids of the pod's shared GPUs, in the order of its groups.
 
     `annotations`: what steps add to the pod with the bind.
@@ -100,7 +100,7 @@ class Step(Protocol):
         """The name in configuration and messages."""
         ...
 
-    async def prepare(self, attempt: Attempt) -> Waiting | None:
+    async def prepare(self, attempt: BindAttempt) -> WaitingStep | None:
         """Prepare the bind; Waiting if an event must come first. Raises BindError, or ApiError to retry."""
         ...
 
@@ -117,7 +117,7 @@ class Step(Protocol):
         ...
 
 
-async def label_pod(api: Api, attempt: Attempt) -> None:
+async def label_pod(api: Api, attempt: BindAttempt) -> None:
     """Set the labels of the request's GPU groups on the pod, and remove all others of the kind."""
     groups = attempt.request.spec.gpu_groups if attempt.devices else []
     wanted = group_labels(attempt.pod.metadata.annotations, groups)
@@ -144,7 +144,7 @@ async def unlabel_pod(api: Api, pod: Pod) -> None:
     log.info("GPU group labels removed", pod=f"{pod.metadata.namespace}/{pod.metadata.name}")
 
 
-async def bind_pod(api: Api, attempt: Attempt) -> str:
+async def bind_pod(api: Api, attempt: BindAttempt) -> str:
     """Bind the pod and return its node, which may be another one if another client was faster."""
     (namespace, name), uid = attempt.key, attempt.pod.metadata.uid
     node = attempt.request.spec.selected_node
@@ -175,7 +175,7 @@ def bind_annotations(request: BindRequest, pod: Pod) -> dict[str, str]:
     return {name: text for name, text in added.items() if text}
 
 
-def _failure(attempt: Attempt, error: ApiError) -> str:
+def _failure(attempt: BindAttempt, error: ApiError) -> str:
     return f"failed to bind pod {attempt.title} to node {attempt.request.spec.selected_node}: {error.message}"
 
 
@@ -204,7 +204,7 @@ class PendingSuccess:
     text: str
 
 
-class StatusUpdater:
+class BindStatusUpdater:
     """Writes the status of attempts; `wall` gives seconds since 1970.
 
     `enqueue(key)` gets every success to write; `write_success` with the same key writes it.

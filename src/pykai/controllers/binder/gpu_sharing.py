@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from pykai.controllers.binder.binding import Attempt, BindError, Waiting
+from pykai.controllers.binder.binding import BindAttempt, BindError, WaitingStep
 from pykai.controllers.binder.device_index import Key, labelled_groups
 from pykai.kube.api import Api, Deletion, Object, Patch, Ref
 from pykai.kube.errors import AlreadyExists, NotFound
@@ -47,7 +47,7 @@ class Environment:
     direct: Mapping[str, str | None]
 
 
-def environment(attempt: Attempt, *, cdi: bool, limits_memory: bool) -> Environment:
+def environment(attempt: BindAttempt, *, cdi: bool, limits_memory: bool) -> Environment:
     """The content for the pod's container; BindError if the pod names no ConfigMap."""
     template = decode_template(attempt.pod.spec)
     place, container = _container(attempt.pod, template)
@@ -101,7 +101,7 @@ def _reads_by_key(container: Container) -> bool:
     return any((entry.get("valueFrom") or {}).get("configMapKeyRef") for entry in entries)
 
 
-def device_names(attempt: Attempt, cdi: bool) -> str:
+def device_names(attempt: BindAttempt, cdi: bool) -> str:
     """The devices of a share as containers get them."""
     prefix = names.CDI_DEVICE_PREFIX if cdi else ""
     return ",".join(f"{prefix}{device}" for device in attempt.devices)
@@ -117,7 +117,7 @@ class GpuSharing:
         self._cdi = cdi
         self._limits_memory = limits_memory
 
-    async def prepare(self, attempt: Attempt) -> Waiting | None:
+    async def prepare(self, attempt: BindAttempt) -> WaitingStep | None:
         """Write the ConfigMaps of a pod that gets a share."""
         if not attempt.devices:
             return None

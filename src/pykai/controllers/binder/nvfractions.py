@@ -11,7 +11,7 @@ from math import floor
 
 import structlog
 
-from pykai.controllers.binder.binding import Attempt, BindError, Waiting
+from pykai.controllers.binder.binding import BindAttempt, BindError, WaitingStep
 from pykai.controllers.binder.device_index import Key
 from pykai.controllers.binder.gpu_sharing import device_names
 from pykai.objects import gpu_request, names, nvfractions
@@ -22,7 +22,7 @@ from pykai.objects.pod_template import decode_template
 log = structlog.get_logger("binder")
 
 
-def share_annotations(attempt: Attempt, cdi: bool) -> dict[str, str]:
+def share_annotations(attempt: BindAttempt, cdi: bool) -> dict[str, str]:
     """The annotations of the container that receives the share; BindError where an amount cannot be computed."""
     held = attempt.pod.metadata.annotations or {}
     container = _container(attempt.pod, held)
@@ -48,7 +48,7 @@ def _container(pod: Pod, annotations: Mapping[str, str]) -> str:
         raise BindError(str(error)) from None
 
 
-def _received_mib(attempt: Attempt) -> int:
+def _received_mib(attempt: BindAttempt) -> int:
     """MiB of each device: the received portion of it."""
     received = attempt.request.spec.received_gpu
     if received is None:
@@ -88,7 +88,7 @@ class NvFractions:
     def __init__(self, *, cdi: bool) -> None:
         self._cdi = cdi
 
-    async def prepare(self, attempt: Attempt) -> Waiting | None:
+    async def prepare(self, attempt: BindAttempt) -> WaitingStep | None:
         """Add the annotations to the bind of a pod that gets a share."""
         if attempt.devices:
             added = share_annotations(attempt, self._cdi)

@@ -43,7 +43,7 @@ DEFAULTS: dict[str, Plugin] = {
 }
 
 
-class _Entry(Struct, forbid_unknown_fields=True):
+class _PluginEntry(Struct, forbid_unknown_fields=True):
     enabled: bool | None = None
     priority: int | None = None
     arguments: dict[str, str] | None = None
@@ -64,7 +64,7 @@ def read_plugins(text: str) -> dict[str, Plugin]:
         document = json.decode(text) if text else {}
     except DecodeError as error:
         raise FieldError("plugins", f"not JSON: {error}") from None
-    given = converted(document, dict[str, _Entry], "plugins")
+    given = converted(document, dict[str, _PluginEntry], "plugins")
     plugins = dict(DEFAULTS)
     for name, entry in given.items():
         if name not in DEFAULTS:
@@ -94,7 +94,7 @@ def _step(name: str, plugins: Mapping[str, Plugin], context: StepContext) -> Ste
     return GpuSharing(context.api, cdi=_flag(name, arguments, "cdiEnabled"), limits_memory=plugins[HAMI].enabled)
 
 
-def _overridden(plugin: Plugin, entry: _Entry) -> Plugin:
+def _overridden(plugin: Plugin, entry: _PluginEntry) -> Plugin:
     return Plugin(
         plugin.enabled if entry.enabled is None else entry.enabled,
         plugin.priority if entry.priority is None else entry.priority,

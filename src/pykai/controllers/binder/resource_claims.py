@@ -17,7 +17,7 @@ from typing import Any
 
 import structlog
 
-from pykai.controllers.binder.binding import Attempt, BindError, Waiting, is_retryable
+from pykai.controllers.binder.binding import BindAttempt, BindError, WaitingStep, is_retryable
 from pykai.controllers.binder.device_index import Key
 from pykai.kube.api import Api, Object, Patch, Ref, Selection
 from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
@@ -43,7 +43,7 @@ class ResourceClaims:
         self._orphaned: set[str] = set()
         """uids of pods that owned an extended claim when this process started."""
 
-    async def prepare(self, attempt: Attempt) -> Waiting | None:
+    async def prepare(self, attempt: BindAttempt) -> WaitingStep | None:
         """Allocate and reserve the claims of the request."""
         spec = attempt.request.spec
         try:
@@ -93,7 +93,7 @@ def claim_names(pod: Pod) -> dict[str, str]:
     return {name: claim for name, claim in named.items() if claim}
 
 
-def _requested_claims(attempt: Attempt) -> list[tuple[Ref, Mapping[str, Any]]]:
+def _requested_claims(attempt: BindAttempt) -> list[tuple[Ref, Mapping[str, Any]]]:
     """The claims of the request with their allocations; BindError if one is not known."""
     allocations = attempt.request.spec.resource_claim_allocations or ()
     claims = claim_names(attempt.pod) if allocations else {}
@@ -190,7 +190,7 @@ def extended_claim_name(pod: Pod) -> str:
     return f"{pod.metadata.name[:_NAME_LENGTH]}-extended-resources-{pod.metadata.uid[:8]}"
 
 
-async def _prepare_extended(api: Api, attempt: Attempt, given: Mapping[str, Any]) -> None:
+async def _prepare_extended(api: Api, attempt: BindAttempt, given: Mapping[str, Any]) -> None:
     """Create the claim, allocate it, and write to the pod's status which container uses what of it."""
     if not given.get("allocation"):
         raise BindError(f"empty status for the extended resources in bind request for pod {attempt.title}")

@@ -17,7 +17,7 @@ import structlog
 from msgspec import Struct, convert, json
 
 from pykai.cache.claims import is_bound
-from pykai.controllers.binder.binding import Attempt, BindError, Waiting
+from pykai.controllers.binder.binding import BindAttempt, BindError, WaitingStep
 from pykai.controllers.binder.device_index import Key
 from pykai.kernels.selectors import meets, selects
 from pykai.kube.api import Api, Patch
@@ -214,7 +214,7 @@ class Volumes:
         self._gave_up: set[Key] = set()
         self._claims.subscribe(self._claim_changed)
 
-    async def prepare(self, attempt: Attempt) -> Waiting | None:
+    async def prepare(self, attempt: BindAttempt) -> WaitingStep | None:
         """Bind every claim of the pod to a volume that the node can reach."""
         unbound = []
         for name, own in pod_claims(attempt.pod):
@@ -227,7 +227,7 @@ class Volumes:
         if not unbound:
             return None
         waited = ", ".join(f'"{claim.metadata.name}"' for claim in unbound)
-        return Waiting(
+        return WaitingStep(
             self.name, self._limit_seconds, f"timed out waiting for persistentvolumeclaim {waited} to be bound"
         )
 
@@ -246,7 +246,7 @@ class Volumes:
                 del self._waiting[claim]
                 self._gave_up.discard(claim)
 
-    async def _start(self, attempt: Attempt, claim: PersistentVolumeClaim) -> None:
+    async def _start(self, attempt: BindAttempt, claim: PersistentVolumeClaim) -> None:
         meta = claim.metadata
         self._waiting[meta.namespace, meta.name].add(attempt.key)
         found = self._classes.get(class_name(claim))

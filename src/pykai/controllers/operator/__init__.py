@@ -9,7 +9,15 @@ from __future__ import annotations
 from pykai.controllers.operator.components import PodScope, WebhookParts
 from pykai.controllers.operator.controller import Operator, OperatorSettings, run
 from pykai.controllers.operator.desired import Wanted, desired
-from pykai.controllers.operator.installation import Facts, Installation, Leader, Shard, Site, read_config, read_shard
+from pykai.controllers.operator.installation import (
+    Facts,
+    Installation,
+    Leader,
+    OperatorEnvironment,
+    Shard,
+    read_config,
+    read_shard,
+)
 from pykai.objects.config_kinds import Config
 
 __all__ = [
@@ -18,10 +26,10 @@ __all__ = [
     "Installation",
     "Leader",
     "Operator",
+    "OperatorEnvironment",
     "OperatorSettings",
     "PodScope",
     "Shard",
-    "Site",
     "Wanted",
     "WebhookParts",
     "desired",

@@ -21,7 +21,7 @@ from pykai.controllers.operator import conditions
 from pykai.controllers.operator.components import COMPONENTS, Component, WebhookParts
 from pykai.controllers.operator.conditions import ObservedAt, Presence, Standing
 from pykai.controllers.operator.desired import Programs, Wanted, accepted, desired
-from pykai.controllers.operator.installation import Facts, Installation, SecretData, Site, read_config
+from pykai.controllers.operator.installation import Facts, Installation, OperatorEnvironment, SecretData, read_config
 from pykai.controllers.operator.observation import Observation, ours
 from pykai.controllers.operator.prometheus import Ping, PrometheusProbe
 from pykai.controllers.operator.shards import SCHEDULER_TITLE
@@ -121,7 +121,7 @@ class OperatorSettings:
     """
 
     parts: WebhookParts
-    site: Site = Site()
+    site: OperatorEnvironment = OperatorEnvironment()
     ping: Ping = _unreachable
     programs: Programs = Programs()
     gather_seconds: float = 0.3

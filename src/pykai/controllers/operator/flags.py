@@ -18,7 +18,7 @@ from pykai.objects.config_kinds import ClientLimits, Config, Override
 
 
 @dataclass(frozen=True)
-class Row:
+class PolicyRow:
     """A plugin or an action, complete."""
 
     enabled: bool
@@ -26,23 +26,23 @@ class Row:
     arguments: Mapping[str, str]
 
 
-UNKNOWN = Row(True, 0, {})
+UNKNOWN = PolicyRow(True, 0, {})
 
 
-def changed(usual: Mapping[str, Row], changes: Mapping[str, Override]) -> dict[str, Row]:
+def changed(usual: Mapping[str, PolicyRow], changes: Mapping[str, Override]) -> dict[str, PolicyRow]:
     """The table after the changes."""
     return {**usual, **{name: _row(usual.get(name, UNKNOWN), change) for name, change in changes.items()}}
 
 
-def _row(row: Row, change: Override) -> Row:
-    return Row(
+def _row(row: PolicyRow, change: Override) -> PolicyRow:
+    return PolicyRow(
         row.enabled if change.enabled is None else change.enabled,
         row.priority if change.priority is None else change.priority,
         row.arguments if change.arguments is None else change.arguments,
     )
 
 
-def in_order(rows: Mapping[str, Row]) -> list[tuple[str, Row]]:
+def in_order(rows: Mapping[str, PolicyRow]) -> list[tuple[str, PolicyRow]]:
     """The enabled ones: higher priority first, then by name."""
     return sorted(
         ((name, row) for name, row in rows.items() if row.enabled), key=lambda item: (-item[1].priority, item[0])
@@ -75,11 +75,11 @@ def binder_plugins(config: Config, facts: Facts) -> dict[str, dict[str, Any]]:
     cdi = facts.cdi if binder.cdi_enabled is None else binder.cdi_enabled
     waits, by_cdi = {"bindTimeoutSeconds": seconds}, {"cdiEnabled": "true" if cdi else "false"}
     usual = {
-        "volumebinding": Row(True, 300, waits),
-        "dynamicresources": Row(True, 200, waits),
-        "gpusharing": Row(shares_by_config_map(config), 100, by_cdi),
-        "nvfractions": Row(mode == names.NVFRACTIONS, 90, by_cdi),
-        HAMI_CORE: Row(mode == names.HAMI_CORE, 50, {}),
+        "volumebinding": PolicyRow(True, 300, waits),
+        "dynamicresources": PolicyRow(True, 200, waits),
+        "gpusharing": PolicyRow(shares_by_config_map(config), 100, by_cdi),
+        "nvfractions": PolicyRow(mode == names.NVFRACTIONS, 90, by_cdi),
+        HAMI_CORE: PolicyRow(mode == names.HAMI_CORE, 50, {}),
     }
     rows = sorted(changed(usual, binder.plugins).items())
     return {

@@ -51,7 +51,7 @@ COMPONENT_IMAGES: Final = frozenset(
 IMAGE_ALIASES: Final = {"resourcereservation": RESERVATION, "scalingpod": SCALING_POD}
 
 
-def image_reference(image: ImageSpec, site: Site) -> str:
+def image_reference(image: ImageSpec, site: OperatorEnvironment) -> str:
     """`repository/name:tag`, with the operator's own parts where the image does not say."""
     name = site.image if image.name in COMPONENT_IMAGES else IMAGE_ALIASES.get(image.name, image.name)
     return f"{image.repository or site.registry}/{name}:{image.tag or site.tag}"
@@ -66,7 +66,7 @@ MONITOR_KIND = "servicemonitors.monitoring.coreos.com"
 
 
 @dataclass(frozen=True)
-class Site:
+class OperatorEnvironment:
     """What the operator knows of itself: its namespace, and where images come from unless Config says otherwise."""
 
     namespace: str = names.SYSTEM_NAMESPACE
@@ -112,7 +112,7 @@ class Installation:
     """What the objects are made from."""
 
     config: Config
-    site: Site = Site()
+    site: OperatorEnvironment = OperatorEnvironment()
     facts: Facts = field(default_factory=Facts)
 
     def replicas(self, own: int | None) -> int:

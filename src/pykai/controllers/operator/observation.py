@@ -213,7 +213,7 @@ def uses_cdi(policy: Object) -> bool:
         return False
     version = (policy["metadata"].get("labels") or {}).get("app.kubernetes.io/version", "")
     numbers = re.match(r"v?(\d+)\.(\d+)(?:\.(\d+))?", version)
-    recent = bool(numbers) and tuple(int(number or 0) for number in numbers.groups()) >= _CDI_BY_DEFAULT  # type: ignore[union-attr]
+    recent = numbers is not None and tuple(int(number or 0) for number in numbers.groups()) >= _CDI_BY_DEFAULT
     return recent or bool(cdi.get("default"))
 
 

@@ -17,7 +17,7 @@ from pykai.config import scheduler as scheduler_file
 from pykai.config.fields import FieldError
 from pykai.controllers.operator import deployments
 from pykai.controllers.operator.deployments import DeploymentParts, deployment
-from pykai.controllers.operator.flags import Row, changed, flags, in_order, sharing_mode
+from pykai.controllers.operator.flags import PolicyRow, changed, flags, in_order, sharing_mode
 from pykai.controllers.operator.installation import Installation, Shard
 from pykai.kube.api import Object
 from pykai.kube.lease import scheduler_lease
@@ -108,7 +108,7 @@ _PACKING = ("gpupack", "gpusharingorder")
 _SPREADING = ("gpuspread",)
 
 
-def plugins(spec: ShardSpec) -> dict[str, Row]:
+def plugins(spec: ShardSpec) -> dict[str, PolicyRow]:
     """Every plugin the shard knows, complete."""
     packs = spec.placement_strategy.gpu != SPREAD
     off = (
@@ -117,14 +117,14 @@ def plugins(spec: ShardSpec) -> dict[str, Row]:
         *(() if _budgets_count(spec) else ("disruptionbudgets",)),
     )
     arguments = _plugin_arguments(spec)
-    usual = {name: Row(name not in off, priority, arguments.get(name, {})) for name, priority in PLUGINS.items()}
+    usual = {name: PolicyRow(name not in off, priority, arguments.get(name, {})) for name, priority in PLUGINS.items()}
     return changed(usual, spec.plugins)
 
 
-def actions(spec: ShardSpec) -> dict[str, Row]:
+def actions(spec: ShardSpec) -> dict[str, PolicyRow]:
     """Every action the shard knows, complete; work that is to be spread is not packed together again."""
     spreads = SPREAD in (spec.placement_strategy.gpu, spec.placement_strategy.cpu)
-    usual = {name: Row(not (spreads and name == "consolidation"), at, {}) for name, at in ACTIONS.items()}
+    usual = {name: PolicyRow(not (spreads and name == "consolidation"), at, {}) for name, at in ACTIONS.items()}
     return changed(usual, spec.actions)
 
 
@@ -194,7 +194,7 @@ def _plugin_arguments(spec: ShardSpec) -> Mapping[str, dict[str, str]]:
     }
 
 
-def _plugin_entry(name: str, row: Row) -> dict[str, Any]:
+def _plugin_entry(name: str, row: PolicyRow) -> dict[str, Any]:
     return {"name": name, "arguments": dict(row.arguments)} if row.arguments else {"name": name}
 
 

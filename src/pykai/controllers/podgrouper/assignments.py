@@ -33,7 +33,7 @@ _OWN_METADATA = ("labels", "annotations", "ownerReferences")
 log = structlog.get_logger("pod-grouper")
 
 
-class Members:
+class MemberIndex:
     """The pods of every group, and the newest of each: by creation, then by name."""
 
     def __init__(self) -> None:

@@ -34,8 +34,8 @@ WRITTEN_WITH_BIND = {names.POD_GROUP_ANNOTATION, names.RECEIVED_RESOURCE_TYPE}
 FINISHED = ("Succeeded", "Failed")
 
 
-class ExpectedGroups(Protocol):
-    """The groups that a scheduler in the same process expects (`scheduler.expected_groups`)."""
+class GroupExpectations(Protocol):
+    """The groups that a scheduler in the same process expects (`scheduler.group_membership`)."""
 
     def expect(self, pod: Key, uid: str, group: kinds.PodGroup) -> bool:
         """Expect the pod of this uid in this group, which exists or is being written; False if there are too many."""
@@ -53,7 +53,9 @@ class ExpectedGroups(Protocol):
 class GroupPublisher:
     """Publishes groups to the scheduler of this process; does nothing without one (`expected` None)."""
 
-    def __init__(self, expected: ExpectedGroups | None, settings: GroupingSettings, wall: Callable[[], float]) -> None:
+    def __init__(
+        self, expected: GroupExpectations | None, settings: GroupingSettings, wall: Callable[[], float]
+    ) -> None:
         self._expected = expected
         self._settings = settings
         self._wall = wall

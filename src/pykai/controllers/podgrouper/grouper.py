@@ -19,10 +19,10 @@ from typing import TypeVar
 
 import structlog
 
-from pykai.controllers.podgrouper.assignments import Assignments, GroupWriter, Members
+from pykai.controllers.podgrouper.assignments import Assignments, GroupWriter, MemberIndex
 from pykai.controllers.podgrouper.deferred import (
     DeferredAssignments,
-    ExpectedGroups,
+    GroupExpectations,
     GroupPublisher,
     before_bind,
     without_unwritten_group,
@@ -31,12 +31,12 @@ from pykai.controllers.podgrouper.grouping import group_of, has_labels, ignored_
 from pykai.controllers.podgrouper.reader import (
     KARTA,
     ClusterLookup,
-    Informers,
     NotCachedError,
     NotEvaluatedError,
     ObjectCache,
     Recheck,
     Rechecks,
+    RuleInformers,
 )
 from pykai.controllers.podgrouper.rules import karta
 from pykai.controllers.podgrouper.rules.fields import GroupingError, group_version_kind
@@ -91,7 +91,11 @@ class PodGrouper:
     """The controller; `run` works until cancelled. `expected`: those of a scheduler in the same process."""
 
     def __init__(
-        self, api: Api, watches: InformerFactory, settings: PodGrouperSettings, expected: ExpectedGroups | None = None
+        self,
+        api: Api,
+        watches: InformerFactory,
+        settings: PodGrouperSettings,
+        expected: GroupExpectations | None = None,
     ) -> None:
         self._api = api
         self._settings = settings
@@ -107,7 +111,7 @@ class PodGrouper:
         self._scheduling_groups = SchedulingGroups(
             api, watches, self._regroup, lambda key: self._groups.get(key[1], key[0]), wall
         )
-        self._informers = Informers(
+        self._informers = RuleInformers(
             self._pods, self._classes, self._kartas, self._scheduling_groups.informers, self._writer.existing
         )
         self._events = EventRecorder(api, "pod-grouper", wall)
@@ -118,7 +122,7 @@ class PodGrouper:
         self._assignments = Assignments()
         self._unseen: set[Key] = set()
         """Groups that were written and that the watch does not show yet."""
-        self._members = Members()
+        self._members = MemberIndex()
         self._publisher = GroupPublisher(expected, settings.grouping, wall)
         self._deferred = DeferredAssignments(self._pods, self._writer, self._publisher, self._write_failed)
 
@@ -401,7 +405,7 @@ async def run(
     watches: InformerFactory,
     settings: PodGrouperSettings,
     ready: asyncio.Event,
-    expected: ExpectedGroups | None = None,
+    expected: GroupExpectations | None = None,
 ) -> None:
     """Group pods until cancelled."""
     await PodGrouper(api, watches, settings, expected).run(ready)

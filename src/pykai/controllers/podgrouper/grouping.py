@@ -33,7 +33,13 @@ from pykai.controllers.podgrouper.rules.fields import (
     value_at,
 )
 from pykai.controllers.podgrouper.rules.kinds import group_workload, known
-from pykai.controllers.podgrouper.rules.workload import ForbiddenError, GroupingSettings, GroupSpec, Lookup, Workload
+from pykai.controllers.podgrouper.rules.workload import (
+    ForbiddenError,
+    GroupingSettings,
+    GroupSpec,
+    ObjectLookup,
+    Workload,
+)
 from pykai.objects import names
 
 
@@ -45,7 +51,7 @@ class Ownership:
     owners: tuple[Object, ...]
 
 
-def ownership(pod: Object, lookup: Lookup) -> Ownership:
+def ownership(pod: Object, lookup: ObjectLookup) -> Ownership:
     """The owners of a pod; raises GroupingError if the chain is broken, forked or a cycle."""
     owners: list[Object] = []
     references = owner_references(pod)[:1]
@@ -61,7 +67,7 @@ def ownership(pod: Object, lookup: Lookup) -> Ownership:
     return Ownership(owners[-1] if owners else pod, tuple(owners))
 
 
-def _fetched(reference: Object, home: str, lookup: Lookup) -> Object:
+def _fetched(reference: Object, home: str, lookup: ObjectLookup) -> Object:
     kind, owner_name, wanted = (text_at(reference, key) for key in ("kind", "name", "uid"))
     owner = lookup.get(text_at(reference, "apiVersion"), kind, home, owner_name)
     missing = f"failed to find {kind}: <{home}/{owner_name}>, uid: <{wanted}>"
@@ -159,7 +165,7 @@ def _ignored_kartas(work: Workload) -> Iterator[str]:
         yield f"Kartas ignored: {several} all describe {'/'.join(gvk)}, expected one"
 
 
-def workload_of(pod: Object, lookup: Lookup, settings: GroupingSettings) -> Workload | None:
+def workload_of(pod: Object, lookup: ObjectLookup, settings: GroupingSettings) -> Workload | None:
     """The pod with its owners; None if the grouper must leave the pod alone."""
     if is_left_alone(pod, settings):
         return None
@@ -184,7 +190,7 @@ def is_left_alone(pod: Object, settings: GroupingSettings) -> bool:
     return text_at(pod, "spec", "schedulerName") != settings.scheduler_name or skips_grouping(pod) or user_assigned
 
 
-def _ownership(pod: Object, lookup: Lookup) -> Ownership | None:
+def _ownership(pod: Object, lookup: ObjectLookup) -> Ownership | None:
     """The pod's owners; None for a pod on its way out whose owners are already gone."""
     try:
         return ownership(pod, lookup)

@@ -10,7 +10,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from pykai.controllers.podgrouper.rules.fields import Object, annotations_of, labels_of, owner_references, text_at
-from pykai.controllers.podgrouper.rules.workload import POD_GROUP_API, GroupingSettings, GroupSpec, SubGroup, Topology
+from pykai.controllers.podgrouper.rules.workload import (
+    POD_GROUP_API,
+    GroupingSettings,
+    GroupSpec,
+    SubGroupSpec,
+    TopologySpec,
+)
 from pykai.objects import names
 
 _KEPT_FIELDS = ("markUnschedulable", "schedulingBackoff", "queue")
@@ -42,17 +48,17 @@ def _spec(spec: GroupSpec) -> Object:
     return {**_minimum(spec), **_filled(optional), "topologyConstraint": _topology(spec.topology)}
 
 
-def _sub_group(sub_group: SubGroup) -> Object:
+def _sub_group(sub_group: SubGroupSpec) -> Object:
     constraint = None if sub_group.topology is None else _topology(sub_group.topology)
     more = _filled({"parent": sub_group.parent, "topologyConstraint": constraint})
     return {"name": sub_group.name, **_minimum(sub_group), **more}
 
 
-def _minimum(part: GroupSpec | SubGroup) -> Object:
+def _minimum(part: GroupSpec | SubGroupSpec) -> Object:
     return {"minMember": part.min_member} if part.min_sub_group is None else {"minSubGroup": part.min_sub_group}
 
 
-def _topology(topology: Topology) -> Object:
+def _topology(topology: TopologySpec) -> Object:
     return _filled(
         {
             "topology": topology.name,

@@ -48,20 +48,20 @@ class _Names(Struct, frozen=True):
     kind: str = ""
 
 
-class _Version(Struct, frozen=True):
+class _DefinitionVersion(Struct, frozen=True):
     name: str = ""
     served: bool = False
 
 
-class _Spec(Struct, frozen=True):
+class _DefinitionSpec(Struct, frozen=True):
     group: str = ""
     names: _Names = _Names()
     scope: str = "Namespaced"
-    versions: list[_Version] = []
+    versions: list[_DefinitionVersion] = []
 
 
 class _Definition(Struct, frozen=True):
-    spec: _Spec = _Spec()
+    spec: _DefinitionSpec = _DefinitionSpec()
 
     def resource(self, version: str, kind: str) -> Resource | None:
         """The address of the kind in this version; None if the definition is about another."""
@@ -254,7 +254,7 @@ class Rechecks:
 
 
 @dataclass(frozen=True, slots=True)
-class Informers:
+class RuleInformers:
     """The informers that rules read; `group` returns a PodGroup, our last write included."""
 
     pods: SharedInformer[kinds.Pod]
@@ -316,7 +316,7 @@ class EvaluatedJq:
 class ClusterLookup:
     """A `Lookup` for one reconcile of one pod; `read` collects the keys of the objects that it used."""
 
-    def __init__(self, informers: Informers, cache: ObjectCache) -> None:
+    def __init__(self, informers: RuleInformers, cache: ObjectCache) -> None:
         self._informers = informers
         self._cache = cache
         self.jq = EvaluatedJq()

@@ -41,7 +41,7 @@ _PREEMPTIBILITIES = frozenset({"preemptible", SEMI_PREEMPTIBLE, "non-preemptible
 
 
 @dataclass(frozen=True)
-class ClusterObjects:
+class RelatedObjects:
     """The cluster objects that the status of a PodGroup depends on, besides its pods."""
 
     nodes: Mapping[str, Object]
@@ -50,7 +50,7 @@ class ClusterObjects:
     priority_classes: Sequence[Object]
 
 
-def desired_status(group: Object, pods: Iterable[Object], cluster: ClusterObjects) -> dict[str, Any]:
+def desired_status(group: Object, pods: Iterable[Object], cluster: RelatedObjects) -> dict[str, Any]:
     """The status fields of the group that this controller owns; empty lists are absent."""
     active = [pod for pod in pods if is_active(pod)]
     parts = [_contribution(pod, cluster) for pod in active]
@@ -92,7 +92,7 @@ def min_pods(spec: kinds.PodGroupSpec) -> int:
     return least("", spec.min_member, spec.min_sub_group)
 
 
-def _contribution(pod: Object, cluster: ClusterObjects) -> tuple[list[ResourceList], list[ResourceList]]:
+def _contribution(pod: Object, cluster: RelatedObjects) -> tuple[list[ResourceList], list[ResourceList]]:
     """The requested and the allocated resources of a pod; an error names the pod."""
     try:
         claims = _claims_of(pod, cluster.claims)
@@ -299,10 +299,10 @@ class PodGroupController:
         own = {name: status[name] for name in ("phase", "running", "minimum") if name in status}
         return {**own, "resourcesStatus": status.get("resourcesStatus") or {}}
 
-    def _cluster_objects(self) -> ClusterObjects:
+    def _cluster_objects(self) -> RelatedObjects:
         nodes: UnstructuredView[str] = UnstructuredView(self._nodes, lambda name: ("", name))
         claims: UnstructuredView[Key] = UnstructuredView(self._claims, lambda key: key)
-        return ClusterObjects(nodes, claims, self._unstructured_classes)
+        return RelatedObjects(nodes, claims, self._unstructured_classes)
 
 
 async def run(api: Api, watches: InformerFactory, settings: PodGroupStatusSettings, ready: asyncio.Event) -> None:

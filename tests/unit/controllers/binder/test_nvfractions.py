@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec import json
 
-from pykai.controllers.binder.binding import Attempt, BindError
+from pykai.controllers.binder.binding import BindAttempt, BindError
 from pykai.controllers.binder.gpu_sharing import environment
 from pykai.controllers.binder.nvfractions import share_annotations
 from pykai.kube.resources import BIND_REQUEST, POD
@@ -23,7 +23,7 @@ HALF = {"gpu-fraction": "0.5"}
 PLUGINS = '{"gpusharing": {"enabled": false}, "nvfractions": {"enabled": true}}'
 
 
-def attempt(annotations: dict[str, str], portion: str | None = "0.5", memory: str | None = "2000") -> Attempt:
+def attempt(annotations: dict[str, str], portion: str | None = "0.5", memory: str | None = "2000") -> BindAttempt:
     spec = {"initContainers": [{"name": "load"}], "containers": [{"name": "main"}, {"name": "side"}]}
     body = {"metadata": {"name": "p", "namespace": "team", "annotations": annotations}, "spec": spec}
     received = None if portion is None else ReceivedGpu(count=1, portion=portion)
@@ -31,7 +31,7 @@ def attempt(annotations: dict[str, str], portion: str | None = "0.5", memory: st
     labels = {} if memory is None else {names.GPU_MEMORY_LABEL: memory}
     node = Node(metadata=ObjectMeta(name="n1", labels=labels))
     pod: Pod = decode(json.encode(body), Pod)
-    return Attempt(request, pod, node, ("0", "1"))
+    return BindAttempt(request, pod, node, ("0", "1"))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec import json
 
-from pykai.controllers.binder.binding import Attempt, BindError
+from pykai.controllers.binder.binding import BindAttempt, BindError
 from pykai.controllers.binder.gpu_sharing import data_changes, environment, is_created_for, memory_limit
 from pykai.kube.api import Object
 from pykai.kube.resources import BIND_REQUEST, CONFIG_MAP, POD
@@ -24,13 +24,13 @@ def container(name: str, by_key: bool = True) -> Object:
     return {"name": name, "image": "i", "env": BY_KEY if by_key else []}
 
 
-def attempt(annotations: dict[str, str], spec: Object, portion: str = "0.25", memory: str = "15360") -> Attempt:
+def attempt(annotations: dict[str, str], spec: Object, portion: str = "0.25", memory: str = "15360") -> BindAttempt:
     body = {"metadata": {"name": "p", "namespace": "team", "annotations": annotations}, "spec": spec}
     pod: Pod = decode(json.encode(body), Pod)
     gpu = ReceivedGpu(count=1, portion=portion)
     request = BindRequest(metadata=ObjectMeta(), spec=BindRequestSpec(received_gpu=gpu))
     node = Node(metadata=ObjectMeta(name="n1", labels={names.GPU_MEMORY_LABEL: memory}))
-    return Attempt(request, pod, node, ("GPU-1", "GPU-2"))
+    return BindAttempt(request, pod, node, ("GPU-1", "GPU-2"))
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from pykai.controllers import operator
-from pykai.controllers.operator import OperatorSettings, PodScope, Site, WebhookParts
+from pykai.controllers.operator import OperatorEnvironment, OperatorSettings, PodScope, WebhookParts
 from pykai.controllers.operator.components import Endpoint
 from pykai.controllers.operator.installation import Facts, Installation, read_config
 from pykai.kube.api import Object, Patch, Resource, Selection
 from pykai.kube.resources import CONFIG, NAMESPACE, SHARD
 from tests.unit.controllers.live import DiaryApi, eventually, running
 
-SITE = Site(registry="reg.example/kai", tag="v1")
+SITE = OperatorEnvironment(registry="reg.example/kai", tag="v1")
 SERVICES = ("admission", "queue-controller", "podgroup-controller")
 OWNER = {"apiVersion": "kai.scheduler/v1", "kind": "Config", "name": "kai-config", "uid": "u", "controller": True}
 MINE = Selection(labels="app.kubernetes.io/managed-by=kai-operator")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pykai.controllers.podgrouper.rules.fields import GroupingError
-from pykai.controllers.podgrouper.rules.workload import Topology
+from pykai.controllers.podgrouper.rules.workload import TopologySpec
 
 from .cluster import Object, grouped, home, obj, pod, tree
 
@@ -50,9 +50,13 @@ def test_topology_at_three_levels() -> None:
         **pack(required="region"),
     )
     spec = grouped(top(), pod(labels=MEMBER), the_gang)
-    assert spec.topology == Topology("net", "region", "")
+    assert spec.topology == TopologySpec("net", "region", "")
     assert tree(spec) == [("near", "", (2,)), ("a", "near", 1), ("b", "", 1)]
-    assert [g.topology for g in spec.sub_groups] == [Topology("net", "", "zone"), Topology("net", "rack", ""), None]
+    assert [g.topology for g in spec.sub_groups] == [
+        TopologySpec("net", "", "zone"),
+        TopologySpec("net", "rack", ""),
+        None,
+    ]
 
 
 def test_what_the_set_says_counts_where_the_gang_is_silent() -> None:
@@ -70,7 +74,7 @@ def test_what_the_set_says_counts_where_the_gang_is_silent() -> None:
     assert (spec.labels["x"], spec.labels["y"]) == ("gang", "set")
     assert (spec.priority_class, spec.preemptibility) == ("from-spec", "preemptible")
     assert (spec.preemption_delay, spec.staleness_grace_period) == (300, -1)
-    assert spec.topology == Topology("net", "", "rack")
+    assert spec.topology == TopologySpec("net", "", "rack")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from pykai.controllers.podgrouper.podgroup import (
     pod_group,
     pod_group_to_write,
 )
-from pykai.controllers.podgrouper.rules.workload import GroupingSettings, GroupSpec, SubGroup, Topology
+from pykai.controllers.podgrouper.rules.workload import GroupingSettings, GroupSpec, SubGroupSpec, TopologySpec
 from pykai.objects import units
 
 from .cluster import Object, pod
@@ -45,11 +45,11 @@ def test_the_object_of_a_plain_group() -> None:
 
 def test_the_object_of_a_full_group() -> None:
     sub_groups = (
-        SubGroup("a", min_sub_group=1, topology=Topology("net", "zone", "")),
-        SubGroup("a-0", 0, parent="a", pods=("p",)),
+        SubGroupSpec("a", min_sub_group=1, topology=TopologySpec("net", "zone", "")),
+        SubGroupSpec("a-0", 0, parent="a", pods=("p",)),
     )
     wishes = {"preemptibility": "preemptible", "preemption_delay": 300.0, "staleness_grace_period": -1.0}
-    made = pod_group(spec(min_sub_group=1, sub_groups=sub_groups, topology=Topology("net", "", "rack"), **wishes))
+    made = pod_group(spec(min_sub_group=1, sub_groups=sub_groups, topology=TopologySpec("net", "", "rack"), **wishes))
     assert made["spec"] == {
         "minSubGroup": 1,
         "queue": "q",
@@ -110,26 +110,26 @@ def test_a_group_without_node_pool_stays_without() -> None:
 @pytest.mark.parametrize(
     ("new", "old", "kept"),
     [
-        (Topology(), Topology("net", "zone", ""), {"topology": "net", "requiredTopologyLevel": "zone"}),
-        (Topology("", "rack", ""), Topology("net", "", ""), {"topology": "net"}),
+        (TopologySpec(), TopologySpec("net", "zone", ""), {"topology": "net", "requiredTopologyLevel": "zone"}),
+        (TopologySpec("", "rack", ""), TopologySpec("net", "", ""), {"topology": "net"}),
         (
-            Topology("mine", "", "rack"),
-            Topology("net", "zone", ""),
+            TopologySpec("mine", "", "rack"),
+            TopologySpec("net", "zone", ""),
             {"topology": "mine", "preferredTopologyLevel": "rack"},
         ),
-        (Topology(), Topology(), {}),
+        (TopologySpec(), TopologySpec(), {}),
     ],
 )
 def test_a_topology_somebody_set_stays_unless_the_workload_names_one(
-    new: Topology, old: Topology, kept: Object
+    new: TopologySpec, old: TopologySpec, kept: Object
 ) -> None:
     groups = [pod_group(spec(topology=topology)) for topology in (new, old)]
     assert keeping_decisions(groups[0], groups[1], GroupingSettings())["spec"]["topologyConstraint"] == kept
 
 
 def test_a_topology_that_the_system_chose_stays() -> None:
-    old = pod_group(spec(topology=Topology("net", preferred="rack"), annotations={"topology.kai/source": "system"}))
-    new = pod_group(spec(topology=Topology("net", required="zone")))
+    old = pod_group(spec(topology=TopologySpec("net", preferred="rack"), annotations={"topology.kai/source": "system"}))
+    new = pod_group(spec(topology=TopologySpec("net", required="zone")))
     kept = keeping_decisions(new, old, GroupingSettings())["spec"]["topologyConstraint"]
     assert kept == {"topology": "net", "preferredTopologyLevel": "rack"}
 
@@ -196,12 +196,12 @@ LABEL = "kai.scheduler/subgroup-name"
     ("annotations", "labels", "sub_groups", "expected"),
     [
         ({}, {}, (), {"annotations": {GROUP: "pg"}}),
-        ({}, {}, (SubGroup("s", 1, pods=("p",)),), {"annotations": {GROUP: "pg"}, "labels": {LABEL: "s"}}),
-        ({GROUP: "pg"}, {}, (SubGroup("s", 1, pods=("p",)),), {"labels": {LABEL: "s"}}),
-        ({GROUP: "old"}, {LABEL: "s"}, (SubGroup("s", 1, pods=("p",)),), {"annotations": {GROUP: "pg"}}),
-        ({GROUP: "pg"}, {LABEL: "s"}, (SubGroup("s", 1, pods=("p",)),), None),
+        ({}, {}, (SubGroupSpec("s", 1, pods=("p",)),), {"annotations": {GROUP: "pg"}, "labels": {LABEL: "s"}}),
+        ({GROUP: "pg"}, {}, (SubGroupSpec("s", 1, pods=("p",)),), {"labels": {LABEL: "s"}}),
+        ({GROUP: "old"}, {LABEL: "s"}, (SubGroupSpec("s", 1, pods=("p",)),), {"annotations": {GROUP: "pg"}}),
+        ({GROUP: "pg"}, {LABEL: "s"}, (SubGroupSpec("s", 1, pods=("p",)),), None),
         ({GROUP: "pg"}, {LABEL: "stale"}, (), None),
-        ({GROUP: "pg"}, {}, (SubGroup("s", 1, pods=("other",)),), None),
+        ({GROUP: "pg"}, {}, (SubGroupSpec("s", 1, pods=("other",)),), None),
     ],
 )
 def test_pod_patch(annotations: Object, labels: Object, sub_groups: tuple[Any, ...], expected: Object | None) -> None:
@@ -210,4 +210,4 @@ def test_pod_patch(annotations: Object, labels: Object, sub_groups: tuple[Any, .
 
 
 def test_a_pod_of_another_namespace_has_no_sub_group() -> None:
-    assert spec(sub_groups=(SubGroup("s", 1, pods=("p",)),)).sub_group_of("elsewhere", "p") is None
+    assert spec(sub_groups=(SubGroupSpec("s", 1, pods=("p",)),)).sub_group_of("elsewhere", "p") is None

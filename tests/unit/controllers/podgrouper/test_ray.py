@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pykai.controllers.podgrouper.rules.fields import GroupingError
-from pykai.controllers.podgrouper.rules.workload import Topology
+from pykai.controllers.podgrouper.rules.workload import TopologySpec
 
 from .cluster import Object, grouped, home, obj, pod, pod_group, tree
 
@@ -89,7 +89,11 @@ def test_topology_per_group() -> None:
         {"replicas": 1, "template": annotated(name="net")},
     )
     spec = grouped(cluster(*groups, head=head), pod())
-    assert [g.topology for g in spec.sub_groups] == [Topology("net", "", "rack"), Topology("net", "zone", ""), None]
+    assert [g.topology for g in spec.sub_groups] == [
+        TopologySpec("net", "", "rack"),
+        TopologySpec("net", "zone", ""),
+        None,
+    ]
     with pytest.raises(GroupingError, match="group gpu: a topology level is given without"):
         grouped(cluster({"replicas": 1, "groupName": "gpu", "template": annotated(required="zone")}), pod())
 

@@ -31,7 +31,7 @@ from pykai.controllers.podgrouper.rules.fields import (
     text_at,
     uid_of,
 )
-from pykai.controllers.podgrouper.rules.workload import ForbiddenError, GroupSpec, Topology, Workload
+from pykai.controllers.podgrouper.rules.workload import ForbiddenError, GroupSpec, TopologySpec, Workload
 from pykai.objects import names, units
 
 PREEMPTIBILITIES = frozenset({"", "preemptible", "semi-preemptible", "non-preemptible"})
@@ -48,7 +48,7 @@ class KindDefault:
 KindDefaults = Mapping[str, KindDefault]
 
 
-class _Entry(Struct, rename="camel"):
+class _KindEntry(Struct, rename="camel"):
     """One entry of the list; null is absent."""
 
     type_name: str | None = None
@@ -93,7 +93,7 @@ def read_kind_defaults(work: Workload) -> KindDefaults:
 @lru_cache(maxsize=8)
 def _parsed(types: str) -> KindDefaults:
     try:
-        entries = json.decode(types, type=list[_Entry])
+        entries = json.decode(types, type=list[_KindEntry])
     except (DecodeError, UnicodeEncodeError) as error:
         raise UnreadableDefaultsError(f"data key types: {error}") from error
     return {
@@ -146,10 +146,10 @@ MAX_PARTS = 10_000
 Annotations = Mapping[str, str]
 
 
-def segment_topology(work: Workload, template: Annotations) -> Topology | None:
+def segment_topology(work: Workload, template: Annotations) -> TopologySpec | None:
     """The topology of each segment, from the pod, the worker template, the workload; None without name and level."""
     near = (annotations_of(work.pod), template)
-    topology = Topology(
+    topology = TopologySpec(
         _first(names.TOPOLOGY, *near, annotations_of(work.top)),
         _first(names.SEGMENT_TOPOLOGY_REQUIRED, *near),
         _first(names.SEGMENT_TOPOLOGY_PREFERRED, *near),
@@ -279,9 +279,9 @@ def safe_to_consolidate(work: Workload) -> bool | None:
 TRUTH = {"true": True, "false": False}
 
 
-def annotated_topology(annotations: Mapping[str, str]) -> Topology:
+def annotated_topology(annotations: Mapping[str, str]) -> TopologySpec:
     """The topology constraint in annotations."""
-    return Topology(
+    return TopologySpec(
         annotations.get(names.TOPOLOGY, ""),
         annotations.get(names.TOPOLOGY_REQUIRED, ""),
         annotations.get(names.TOPOLOGY_PREFERRED, ""),

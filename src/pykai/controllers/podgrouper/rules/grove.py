@@ -24,7 +24,7 @@ from pykai.controllers.podgrouper.rules.fields import (
     text_at,
     value_at,
 )
-from pykai.controllers.podgrouper.rules.workload import GroupSpec, SubGroup, Topology, Workload
+from pykai.controllers.podgrouper.rules.workload import GroupSpec, SubGroupSpec, TopologySpec, Workload
 from pykai.objects import names
 
 _GANG_LABEL = "grove.io/podgang"
@@ -83,9 +83,9 @@ def _valid_preemptibility(all_labels: Mapping[str, str]) -> str:
     return value if value in PREEMPTIBILITIES else ""
 
 
-def _tree(gang: Object, topology_name: str, members: list[SubGroup]) -> tuple[SubGroup, ...]:
+def _tree(gang: Object, topology_name: str, members: list[SubGroupSpec]) -> tuple[SubGroupSpec, ...]:
     """Parents first, then the pod groups, each under the parent that lists it."""
-    parents: list[SubGroup] = []
+    parents: list[SubGroupSpec] = []
     parent_of: dict[str, str] = {}
     for index, config in enumerate(maps_at(gang, "spec", "topologyConstraintGroupConfigs") or []):
         where = f"PodGang {full_name(gang)}: spec.topologyConstraintGroupConfigs[{index}]"
@@ -93,7 +93,7 @@ def _tree(gang: Object, topology_name: str, members: list[SubGroup]) -> tuple[Su
         if children:
             name = _required(config, "name", where)
             topology = _packing({"spec": config}, topology_name, where)
-            parents.append(SubGroup(name, min_sub_group=len(children), topology=topology))
+            parents.append(SubGroupSpec(name, min_sub_group=len(children), topology=topology))
             parent_of.update(dict.fromkeys(children, name))
     return (*parents, *(replace(member, parent=parent_of.get(member.name, "")) for member in members))
 
@@ -105,7 +105,7 @@ def _names(config: Object, where: str) -> list[str]:
     return found
 
 
-def _members(gang: Object, topology_name: str) -> list[SubGroup]:
+def _members(gang: Object, topology_name: str) -> list[SubGroupSpec]:
     pod_groups = maps_at(gang, "spec", "podgroups")
     if pod_groups is None:
         raise GroupingError(f"PodGang {full_name(gang)} has no spec.podgroups")
@@ -116,7 +116,7 @@ def _members(gang: Object, topology_name: str) -> list[SubGroup]:
     ]
 
 
-def member(pod_group: Object, home: str, topology_name: str, where: str) -> SubGroup:
+def member(pod_group: Object, home: str, topology_name: str, where: str) -> SubGroupSpec:
     """One pod group of a PodGang, with the pods it refers to."""
     name = _required(pod_group, "name", where)
     replicas = count_at(pod_group, "minReplicas")
@@ -126,7 +126,7 @@ def member(pod_group: Object, home: str, topology_name: str, where: str) -> SubG
     if references is None:
         raise GroupingError(f"{where}: missing required 'podReferences' field")
     pods = tuple(_referred(ref, home, f"{where}.podReferences[{index}]") for index, ref in enumerate(references))
-    return SubGroup(name, replicas, pods=pods, topology=_packing({"spec": pod_group}, topology_name, where))
+    return SubGroupSpec(name, replicas, pods=pods, topology=_packing({"spec": pod_group}, topology_name, where))
 
 
 def _referred(reference: Object, home: str, where: str) -> str:
@@ -144,10 +144,10 @@ def _required(source: Object, field: str, where: str) -> str:
     return value
 
 
-def _packing(source: Object, topology_name: str, where: str) -> Topology | None:
+def _packing(source: Object, topology_name: str, where: str) -> TopologySpec | None:
     """The constraint in `spec.topologyConstraint`; None without a level."""
     pack = map_at(source, "spec", "topologyConstraint", "packConstraint") or {}
-    topology = Topology(topology_name, text_at(pack, "required"), text_at(pack, "preferred"))
+    topology = TopologySpec(topology_name, text_at(pack, "required"), text_at(pack, "preferred"))
     if topology.has_level and not topology_name:
         raise GroupingError(f"{where}: topology name cannot be empty when topology constraints are defined")
     return topology if topology.has_level else None

@@ -25,7 +25,7 @@ from pykai.controllers.podgrouper.rules.fields import (
     text_at,
     uid_of,
 )
-from pykai.controllers.podgrouper.rules.workload import GroupSpec, SubGroup, Topology, Workload
+from pykai.controllers.podgrouper.rules.workload import GroupSpec, SubGroupSpec, TopologySpec, Workload
 from pykai.objects import names
 
 
@@ -115,14 +115,14 @@ def _replicas(job: Object) -> int:
     return 1 if replicas is None else replicas
 
 
-def _branch(job: Object) -> list[SubGroup]:
+def _branch(job: Object) -> list[SubGroupSpec]:
     """A replicated job and its replicas."""
     parent, replicas = job["name"], _replicas(job)
     pods, topology = _pods_per_replica(job), _topology(job)
     leaves = [
-        SubGroup(f"{parent}-replica-{index}", pods, parent=parent, topology=topology) for index in range(replicas)
+        SubGroupSpec(f"{parent}-replica-{index}", pods, parent=parent, topology=topology) for index in range(replicas)
     ]
-    return [SubGroup(parent, min_sub_group=replicas), *leaves]
+    return [SubGroupSpec(parent, min_sub_group=replicas), *leaves]
 
 
 def _pods_per_replica(job: Object) -> int:
@@ -133,12 +133,12 @@ def _pods_per_replica(job: Object) -> int:
     return 1 if parallelism is None else parallelism
 
 
-def _topology(job: Object) -> Topology | None:
+def _topology(job: Object) -> TopologySpec | None:
     topology = defaults.annotated_topology(template_annotations(job, "template"))
     return topology if topology.name and topology.has_level else None
 
 
-def _placed(work: Workload, tree: list[SubGroup]) -> tuple[SubGroup, ...]:
+def _placed(work: Workload, tree: list[SubGroupSpec]) -> tuple[SubGroupSpec, ...]:
     leaf = f"{_pod_label(work, _JOB_LABEL)}-replica-{_pod_label(work, _INDEX_LABEL)}"
     if all(leaf != sub_group.name for sub_group in tree):
         raise GroupingError(f"pod {full_name(work.pod)}: jobset {full_name(work.top)} has no {leaf}")

@@ -29,7 +29,7 @@ from pykai.controllers.podgrouper.rules.fields import (
     value_at,
 )
 from pykai.controllers.podgrouper.rules.jq_sandbox import JqError, JqEvaluator
-from pykai.controllers.podgrouper.rules.workload import GroupSpec, SubGroup, Topology, Workload
+from pykai.controllers.podgrouper.rules.workload import GroupSpec, SubGroupSpec, TopologySpec, Workload
 from pykai.objects.names import is_subdomain
 
 _SELECTOR_PATHS = (
@@ -216,9 +216,9 @@ def _by_component(work: Workload, spec: GroupSpec, found: Structure, wanted: Obj
     return replace(spec, min_member=0, min_sub_group=len(sub_groups), sub_groups=sub_groups)
 
 
-def _sub_group(work: Workload, found: Structure, mapping: Object) -> SubGroup:
+def _sub_group(work: Workload, found: Structure, mapping: Object) -> SubGroupSpec:
     component = text_at(mapping, "componentName")
-    return SubGroup(component, _needed(work, found, component), topology=_topology(mapping))
+    return SubGroupSpec(component, _needed(work, found, component), topology=_topology(mapping))
 
 
 def _needed(work: Workload, found: Structure, component: str) -> int:
@@ -228,16 +228,16 @@ def _needed(work: Workload, found: Structure, component: str) -> int:
     return pods
 
 
-def _placed(work: Workload, found: Structure, sub_groups: list[SubGroup]) -> tuple[SubGroup, ...]:
+def _placed(work: Workload, found: Structure, sub_groups: list[SubGroupSpec]) -> tuple[SubGroupSpec, ...]:
     own = next((sub_group for sub_group in sub_groups if owns(found, sub_group.name, work.pod)), None)
     return tuple(part.taking(work.pod_name) if part is own else part for part in sub_groups)
 
 
-def _topology(source: Object) -> Topology | None:
+def _topology(source: Object) -> TopologySpec | None:
     constraint = map_at(source, "topology")
     if not constraint:
         return None
-    return Topology(
+    return TopologySpec(
         text_at(constraint, "topologyName"),
         text_at(constraint, "requiredTopologyLevel"),
         text_at(constraint, "preferredTopologyLevel"),

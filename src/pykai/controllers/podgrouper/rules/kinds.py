@@ -73,7 +73,7 @@ _GROVE = "The gangs that Grove's own PodGangs describe."
 
 
 @dataclass(frozen=True)
-class Kind:
+class WorkloadKind:
     """The row of one kind.
 
     `starts`: which pods start together, for the reference. `all_owners`: labels and annotations of every owner count,
@@ -103,87 +103,87 @@ WRAPPED: Rule = _wrapped
 """The rule of kinds that only wrap another workload."""
 
 
-def _all(rows: Iterable[Kind]) -> Mapping[tuple[str, str, str], Kind]:
+def _all(rows: Iterable[WorkloadKind]) -> Mapping[tuple[str, str, str], WorkloadKind]:
     return {(row.group, row.version, row.kind): row for row in rows}
 
 
-DEFAULT = Kind("*", ANY_VERSION, "*", defaults.with_batch_minimum, all_owners=True)
-KARTA = Kind("*", ANY_VERSION, "*", karta.by_karta, all_owners=True)
+DEFAULT = WorkloadKind("*", ANY_VERSION, "*", defaults.with_batch_minimum, all_owners=True)
+KARTA = WorkloadKind("*", ANY_VERSION, "*", karta.by_karta, all_owners=True)
 
-TABLE: Mapping[tuple[str, str, str], Kind] = _all(
+TABLE: Mapping[tuple[str, str, str], WorkloadKind] = _all(
     (
-        Kind(
+        WorkloadKind(
             "",
             "v1",
             "Pod",
             pods.pod,
             starts="A group of its own; driver and executors of one Spark application share one.",
         ),
-        Kind("apps", "v1", "Deployment", pods.deployment, INFERENCE, starts=_BATCH),
-        Kind("apps", "v1", "ReplicaSet", defaults.with_batch_minimum, all_owners=True, starts=_BATCH),
-        Kind("apps", "v1", "StatefulSet", pods.stateful_set, all_owners=True, starts=_BATCH),
-        Kind(
+        WorkloadKind("apps", "v1", "Deployment", pods.deployment, INFERENCE, starts=_BATCH),
+        WorkloadKind("apps", "v1", "ReplicaSet", defaults.with_batch_minimum, all_owners=True, starts=_BATCH),
+        WorkloadKind("apps", "v1", "StatefulSet", pods.stateful_set, all_owners=True, starts=_BATCH),
+        WorkloadKind(
             "batch",
             "v1",
             "Job",
             jobs.job,
             starts=_BATCH,
         ),
-        Kind("batch", "v1", "CronJob", jobs.cron_job, starts="One group for each run."),
-        Kind("run.ai", "v1", "RunaiJob", jobs.runai_job, starts="One group for each index."),
-        Kind("kubeflow.org", "v1", "TFJob", kubeflow.gang("tfReplicaSpecs"), starts=_KUBEFLOW),
-        Kind(
+        WorkloadKind("batch", "v1", "CronJob", jobs.cron_job, starts="One group for each run."),
+        WorkloadKind("run.ai", "v1", "RunaiJob", jobs.runai_job, starts="One group for each index."),
+        WorkloadKind("kubeflow.org", "v1", "TFJob", kubeflow.gang("tfReplicaSpecs"), starts=_KUBEFLOW),
+        WorkloadKind(
             "kubeflow.org", "v1", "XGBoostJob", kubeflow.gang("xgbReplicaSpecs", "Master", "Worker"), starts=_KUBEFLOW
         ),
-        Kind("kubeflow.org", "v1", "JAXJob", kubeflow.gang("jaxReplicaSpecs", "Worker"), starts=_KUBEFLOW),
-        Kind(
+        WorkloadKind("kubeflow.org", "v1", "JAXJob", kubeflow.gang("jaxReplicaSpecs", "Worker"), starts=_KUBEFLOW),
+        WorkloadKind(
             "kubeflow.org",
             "v1",
             "MPIJob",
             kubeflow.mpi,
             starts=f"{_KUBEFLOW} A launcher that is made once the workers are ready is not waited for.",
         ),
-        Kind(
+        WorkloadKind(
             "kubeflow.org",
             "v2beta1",
             "MPIJob",
             kubeflow.mpi,
             starts=f"{_KUBEFLOW} A launcher that is made once the workers are ready is not waited for.",
         ),
-        Kind(
+        WorkloadKind(
             "kubeflow.org",
             "v1",
             "PyTorchJob",
             kubeflow.pytorch_job,
             starts=f"{_KUBEFLOW} With an elastic policy: of its `minReplicas`.",
         ),
-        Kind("kubeflow.org", "v1beta1", "Notebook", defaults.group, BUILD),
-        Kind("kubeflow.org", "v1alpha1", "ScheduledWorkflow", defaults.group, all_owners=True),
-        Kind("trainer.kubeflow.org", "v1alpha1", "TrainJob", _wrapped, all_owners=True, starts=_INNER),
-        Kind("ray.io", "v1", "RayCluster", ray.cluster, starts=_RAY),
-        Kind("ray.io", "v1alpha1", "RayCluster", ray.cluster, starts=_RAY),
-        Kind("ray.io", "v1", "RayJob", ray.on_cluster(*ray.CLUSTER_NAME_OF_JOB), starts=_RAY),
-        Kind("ray.io", "v1alpha1", "RayJob", ray.on_cluster(*ray.CLUSTER_NAME_OF_JOB), starts=_RAY),
-        Kind("ray.io", "v1", "RayService", ray.on_cluster(*ray.CLUSTER_NAME_OF_SERVICE), starts=_RAY),
-        Kind("ray.io", "v1alpha1", "RayService", ray.on_cluster(*ray.CLUSTER_NAME_OF_SERVICE), starts=_RAY),
-        Kind(
+        WorkloadKind("kubeflow.org", "v1beta1", "Notebook", defaults.group, BUILD),
+        WorkloadKind("kubeflow.org", "v1alpha1", "ScheduledWorkflow", defaults.group, all_owners=True),
+        WorkloadKind("trainer.kubeflow.org", "v1alpha1", "TrainJob", _wrapped, all_owners=True, starts=_INNER),
+        WorkloadKind("ray.io", "v1", "RayCluster", ray.cluster, starts=_RAY),
+        WorkloadKind("ray.io", "v1alpha1", "RayCluster", ray.cluster, starts=_RAY),
+        WorkloadKind("ray.io", "v1", "RayJob", ray.on_cluster(*ray.CLUSTER_NAME_OF_JOB), starts=_RAY),
+        WorkloadKind("ray.io", "v1alpha1", "RayJob", ray.on_cluster(*ray.CLUSTER_NAME_OF_JOB), starts=_RAY),
+        WorkloadKind("ray.io", "v1", "RayService", ray.on_cluster(*ray.CLUSTER_NAME_OF_SERVICE), starts=_RAY),
+        WorkloadKind("ray.io", "v1alpha1", "RayService", ray.on_cluster(*ray.CLUSTER_NAME_OF_SERVICE), starts=_RAY),
+        WorkloadKind(
             "jobset.x-k8s.io",
             "v1alpha2",
             "JobSet",
             jobs.job_set,
             starts="A gang of all replicated jobs; where they start in order, one is enough.",
         ),
-        Kind(
+        WorkloadKind(
             "leaderworkerset.x-k8s.io",
             "v1",
             "LeaderWorkerSet",
             leaderworkerset.leader_worker_set,
             starts="A gang for each leader and its workers; with `LeaderReady` the leader goes ahead.",
         ),
-        Kind("grove.io", "v1alpha1", "PodCliqueSet", grove.pod_gang, starts=_GROVE),
-        Kind("grove.io", "v1alpha1", "PodGangSet", grove.pod_gang, starts=_GROVE),
-        Kind("nvidia.com", ANY_VERSION, "DynamoGraphDeployment", _wrapped, all_owners=True, starts=_INNER),
-        Kind(
+        WorkloadKind("grove.io", "v1alpha1", "PodCliqueSet", grove.pod_gang, starts=_GROVE),
+        WorkloadKind("grove.io", "v1alpha1", "PodGangSet", grove.pod_gang, starts=_GROVE),
+        WorkloadKind("nvidia.com", ANY_VERSION, "DynamoGraphDeployment", _wrapped, all_owners=True, starts=_INNER),
+        WorkloadKind(
             "serving.knative.dev",
             "v1",
             "Service",
@@ -191,31 +191,33 @@ TABLE: Mapping[tuple[str, str, str], Kind] = _all(
             INFERENCE,
             starts="A gang of the revision's `autoscaling.knative.dev/min-scale` pods.",
         ),
-        Kind("machinelearning.seldon.io", "v1", "SeldonDeployment", defaults.group, all_owners=True),
-        Kind("machinelearning.seldon.io", "v1alpha2", "SeldonDeployment", defaults.group, all_owners=True),
-        Kind("egx.nvidia.io", "v1", "SPOTRequest", defaults.group, INFERENCE),
-        Kind("amlarc.azureml.com", "v1alpha1", "AmlJob", jobs.aml_job, starts="A gang of `AZUREML_NODE_COUNT` pods."),
-        Kind("kubevirt.io", "v1", "VirtualMachineInstance", defaults.group, all_owners=True),
-        Kind("workspace.devfile.io", "v1alpha2", "DevWorkspace", defaults.group, all_owners=True),
-        Kind("tekton.dev", "v1", "PipelineRun", defaults.group, all_owners=True),
-        Kind("tekton.dev", "v1", "TaskRun", defaults.group, all_owners=True),
-        Kind("argoproj.io", "v1alpha1", "Workflow", _wrapped, all_owners=True, starts=_INNER),
-        Kind("run.ai", ANY_VERSION, "TrainingWorkload", _wrapped, all_owners=True, starts=_INNER),
-        Kind("run.ai", ANY_VERSION, "InteractiveWorkload", _wrapped, all_owners=True, starts=_INNER),
-        Kind("run.ai", ANY_VERSION, "DistributedWorkload", _wrapped, all_owners=True, starts=_INNER),
-        Kind("run.ai", ANY_VERSION, "InferenceWorkload", _wrapped, all_owners=True, starts=_INNER),
-        Kind("run.ai", ANY_VERSION, "DistributedInferenceWorkload", _wrapped, all_owners=True, starts=_INNER),
-        Kind("run.ai", ANY_VERSION, "WorkloadRunner", _wrapped, all_owners=True, starts=_INNER),
+        WorkloadKind("machinelearning.seldon.io", "v1", "SeldonDeployment", defaults.group, all_owners=True),
+        WorkloadKind("machinelearning.seldon.io", "v1alpha2", "SeldonDeployment", defaults.group, all_owners=True),
+        WorkloadKind("egx.nvidia.io", "v1", "SPOTRequest", defaults.group, INFERENCE),
+        WorkloadKind(
+            "amlarc.azureml.com", "v1alpha1", "AmlJob", jobs.aml_job, starts="A gang of `AZUREML_NODE_COUNT` pods."
+        ),
+        WorkloadKind("kubevirt.io", "v1", "VirtualMachineInstance", defaults.group, all_owners=True),
+        WorkloadKind("workspace.devfile.io", "v1alpha2", "DevWorkspace", defaults.group, all_owners=True),
+        WorkloadKind("tekton.dev", "v1", "PipelineRun", defaults.group, all_owners=True),
+        WorkloadKind("tekton.dev", "v1", "TaskRun", defaults.group, all_owners=True),
+        WorkloadKind("argoproj.io", "v1alpha1", "Workflow", _wrapped, all_owners=True, starts=_INNER),
+        WorkloadKind("run.ai", ANY_VERSION, "TrainingWorkload", _wrapped, all_owners=True, starts=_INNER),
+        WorkloadKind("run.ai", ANY_VERSION, "InteractiveWorkload", _wrapped, all_owners=True, starts=_INNER),
+        WorkloadKind("run.ai", ANY_VERSION, "DistributedWorkload", _wrapped, all_owners=True, starts=_INNER),
+        WorkloadKind("run.ai", ANY_VERSION, "InferenceWorkload", _wrapped, all_owners=True, starts=_INNER),
+        WorkloadKind("run.ai", ANY_VERSION, "DistributedInferenceWorkload", _wrapped, all_owners=True, starts=_INNER),
+        WorkloadKind("run.ai", ANY_VERSION, "WorkloadRunner", _wrapped, all_owners=True, starts=_INNER),
     )
 )
 
 
-def known(group: str, version: str, kind: str) -> Kind | None:
+def known(group: str, version: str, kind: str) -> WorkloadKind | None:
     """The row of a kind; None if the table has none."""
     return TABLE.get((group, version, kind)) or TABLE.get((group, ANY_VERSION, kind))
 
 
-def choose(group: str, version: str, kind: str, karta_fallback: bool) -> Kind:
+def choose(group: str, version: str, kind: str, karta_fallback: bool) -> WorkloadKind:
     """The row of a kind, or the fallback."""
     return known(group, version, kind) or (KARTA if karta_fallback else DEFAULT)
 

@@ -24,7 +24,7 @@ from pykai.controllers.podgrouper.rules.fields import (
     value_at,
     whole,
 )
-from pykai.controllers.podgrouper.rules.workload import GroupSpec, Rule, SubGroup, Workload
+from pykai.controllers.podgrouper.rules.workload import GroupSpec, Rule, SubGroupSpec, Workload
 from pykai.objects import names
 
 _JOB_NAME = "training.kubeflow.org/job-name"
@@ -119,21 +119,21 @@ def _total(work: Workload) -> int:
     return replicas if elastic is None else elastic
 
 
-def _master(work: Workload, masters: int) -> tuple[SubGroup, ...]:
+def _master(work: Workload, masters: int) -> tuple[SubGroupSpec, ...]:
     if masters <= 0:
         return ()
-    sub_group = SubGroup(_MASTER, masters)
+    sub_group = SubGroupSpec(_MASTER, masters)
     return (sub_group.taking(work.pod_name) if _role(work) == _MASTER else sub_group,)
 
 
-def _workers(work: Workload, minimum: int) -> tuple[SubGroup, ...]:
+def _workers(work: Workload, minimum: int) -> tuple[SubGroupSpec, ...]:
     if map_at(work.top, "spec", _REPLICAS, "Worker") is None:
         return ()
     replicas = count_at(work.top, "spec", _REPLICAS, "Worker", "replicas") or 0
     size = _segment_size(work)
     if size is not None and replicas > 0:
         return _segmented(work, size, _segment_minimums(replicas, size, minimum))
-    sub_group = SubGroup(_WORKER, minimum)
+    sub_group = SubGroupSpec(_WORKER, minimum)
     return (sub_group.taking(work.pod_name) if _role(work) == _WORKER else sub_group,)
 
 
@@ -150,10 +150,10 @@ def _segment_minimums(replicas: int, size: int, minimum: int) -> list[int]:
     return [min(size, replicas - index * size) if index < needed else 0 for index in range(count)]
 
 
-def _segmented(work: Workload, size: int, minimums: list[int]) -> tuple[SubGroup, ...]:
+def _segmented(work: Workload, size: int, minimums: list[int]) -> tuple[SubGroupSpec, ...]:
     topology = segment_topology(work, template_annotations(work.top, *_WORKER_TEMPLATE))
     segments = [
-        SubGroup(f"{_WORKER}-{index}", minimum, parent=_WORKER, topology=topology)
+        SubGroupSpec(f"{_WORKER}-{index}", minimum, parent=_WORKER, topology=topology)
         for index, minimum in enumerate(minimums)
     ]
     if _role(work) == _WORKER:
@@ -163,7 +163,7 @@ def _segmented(work: Workload, size: int, minimums: list[int]) -> tuple[SubGroup
                 f"pod {full_name(work.pod)}: label {_INDEX} lies beyond the job's {len(segments)} segments"
             )
         segments[own] = segments[own].taking(work.pod_name)
-    return (SubGroup(_WORKER, min_sub_group=len(segments)), *segments)
+    return (SubGroupSpec(_WORKER, min_sub_group=len(segments)), *segments)
 
 
 def _replica_index(work: Workload) -> int:

@@ -21,7 +21,7 @@ from pykai.controllers.podgrouper.rules.fields import (
     text_at,
     whole,
 )
-from pykai.controllers.podgrouper.rules.workload import GroupSpec, SubGroup, Workload
+from pykai.controllers.podgrouper.rules.workload import GroupSpec, SubGroupSpec, Workload
 from pykai.objects import names
 
 _GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
@@ -71,12 +71,12 @@ def worker_index(work: Workload) -> int | None:
     return index
 
 
-def sub_groups(work: Workload, pods: int) -> tuple[SubGroup, ...]:
+def sub_groups(work: Workload, pods: int) -> tuple[SubGroupSpec, ...]:
     """The parts of a gang of that many pods."""
     size = _segment_size(work)
     is_leader = worker_index(work) == 0
     if size is None or not 1 < size <= pods:
-        parts = [SubGroup(_LEADER, 1)] + ([SubGroup(_WORKERS, pods - 1)] if pods > 1 else [])
+        parts = [SubGroupSpec(_LEADER, 1)] + ([SubGroupSpec(_WORKERS, pods - 1)] if pods > 1 else [])
         return _placed(work, parts, _LEADER if is_leader else _WORKERS)
     if _policy(work) == "LeaderExcluded":
         return _beside_leader(work, pods, size)
@@ -101,34 +101,34 @@ def _policy(work: Workload) -> str:
     return policy
 
 
-def _beside_leader(work: Workload, pods: int, size: int) -> tuple[SubGroup, ...]:
+def _beside_leader(work: Workload, pods: int, size: int) -> tuple[SubGroupSpec, ...]:
     if not _is_even(pods, size):
         raise GroupingError(
             f"LeaderWorkerSet {full_name(work.top)}: {pods - 1} workers do not divide into segments of {size}, "
             "as policy LeaderExcluded requires"
         )
-    parts = [SubGroup(_LEADER, 1), *_segments(work, pods, size)]
+    parts = [SubGroupSpec(_LEADER, 1), *_segments(work, pods, size)]
     return _placed(work, parts, _segment_of(work, pods, size) or _LEADER)
 
 
-def _around_leader(work: Workload, pods: int, size: int) -> tuple[SubGroup, ...]:
+def _around_leader(work: Workload, pods: int, size: int) -> tuple[SubGroupSpec, ...]:
     first, *others = _segments(work, pods, size)
     workers = first.min_member if _is_even(pods, size) else first.min_member - 1
     parts = [
         replace(first, min_member=0, min_sub_group=2),
         *others,
-        SubGroup(_LEADER, 1, parent=first.name),
-        SubGroup(_WORKERS, workers, parent=first.name),
+        SubGroupSpec(_LEADER, 1, parent=first.name),
+        SubGroupSpec(_WORKERS, workers, parent=first.name),
     ]
     own = _segment_of(work, pods, size) or _LEADER
     return _placed(work, parts, _WORKERS if own == first.name else own)
 
 
-def _segments(work: Workload, pods: int, size: int) -> list[SubGroup]:
+def _segments(work: Workload, pods: int, size: int) -> list[SubGroupSpec]:
     members = pods - 1 if _is_even(pods, size) else pods
     topology = segment_topology(work, template_annotations(work.top, *_TEMPLATE, "workerTemplate"))
     return [
-        SubGroup(f"segment-{index}", min(size, members - index * size), topology=topology)
+        SubGroupSpec(f"segment-{index}", min(size, members - index * size), topology=topology)
         for index in range(checked_count(ceil_div(members, size)))
     ]
 
@@ -147,5 +147,5 @@ def _is_even(pods: int, size: int) -> bool:
     return (pods - 1) % size == 0
 
 
-def _placed(work: Workload, parts: list[SubGroup], own: str) -> tuple[SubGroup, ...]:
+def _placed(work: Workload, parts: list[SubGroupSpec], own: str) -> tuple[SubGroupSpec, ...]:
     return tuple(part.taking(work.pod_name) if part.name == own else part for part in parts)

@@ -29,7 +29,7 @@ from pykai.controllers.podgrouper.rules.fields import (
     namespace_of,
     text_at,
 )
-from pykai.controllers.podgrouper.rules.workload import GroupSpec, Rule, SubGroup, Workload
+from pykai.controllers.podgrouper.rules.workload import GroupSpec, Rule, SubGroupSpec, Workload
 from pykai.objects import names
 
 WORKLOAD_API = "scheduling.k8s.io/v1alpha1"
@@ -80,16 +80,16 @@ class _Tree:
     leaf: str
     pod: str
 
-    def below(self, parent: Object, label: str = "") -> Iterator[SubGroup]:
+    def below(self, parent: Object, label: str = "") -> Iterator[SubGroupSpec]:
         """The sub-groups below a composite group, which is `label` itself; empty composite groups are left out."""
         for child in _children(self.composites, parent):
             inner = list(self.below(child, name_of(child)))
             if inner:
-                yield SubGroup(name_of(child), min_sub_group=self.min_groups(child), parent=label)
+                yield SubGroupSpec(name_of(child), min_sub_group=self.min_groups(child), parent=label)
                 yield from inner
         for child in _children(self.groups, parent):
             pods = (self.pod,) if name_of(child) == self.leaf else ()
-            yield SubGroup(name_of(child), min_count(child), parent=label, pods=pods)
+            yield SubGroupSpec(name_of(child), min_count(child), parent=label, pods=pods)
 
     def min_groups(self, composite: Object) -> int:
         """How many groups directly below start together; GroupingError while fewer exist."""

@@ -21,7 +21,7 @@ from pykai.controllers.podgrouper.rules.fields import (
     text_at,
     value_at,
 )
-from pykai.controllers.podgrouper.rules.workload import GroupSpec, Rule, SubGroup, Topology, Workload
+from pykai.controllers.podgrouper.rules.workload import GroupSpec, Rule, SubGroupSpec, TopologySpec, Workload
 
 _GROUP_LABEL = "ray.io/group"
 _PRIORITY_LABEL = "ray.io/priority-class-name"
@@ -79,16 +79,16 @@ def _is_flat(work: Workload, group: str) -> bool:
     return existing is not None and not maps_at(existing, "spec", "subGroups")
 
 
-def _placed(work: Workload, group: SubGroup) -> SubGroup:
+def _placed(work: Workload, group: SubGroupSpec) -> SubGroupSpec:
     return group.taking(work.pod_name) if labels_of(work.pod).get(_GROUP_LABEL) == group.name else group
 
 
-def _head(ray_cluster: Object) -> SubGroup:
+def _head(ray_cluster: Object) -> SubGroupSpec:
     annotations = template_annotations(ray_cluster, "spec", "headGroupSpec", "template")
-    return SubGroup(_HEAD, 1, topology=_topology(annotations, _HEAD))
+    return SubGroupSpec(_HEAD, 1, topology=_topology(annotations, _HEAD))
 
 
-def _worker_groups(ray_cluster: Object) -> list[SubGroup]:
+def _worker_groups(ray_cluster: Object) -> list[SubGroupSpec]:
     groups = []
     autoscaled = value_at(ray_cluster, "spec", "enableInTreeAutoscaling") is True
     for index, worker_group in enumerate(maps_at(ray_cluster, "spec", "workerGroupSpecs") or []):
@@ -96,7 +96,7 @@ def _worker_groups(ray_cluster: Object) -> list[SubGroup]:
         size = None if _is_suspended(worker_group, group_name) else _size(worker_group, group_name, autoscaled)
         if size is not None:
             topology = _topology(template_annotations(worker_group, "template"), group_name)
-            groups.append(SubGroup(group_name, size, topology=topology))
+            groups.append(SubGroupSpec(group_name, size, topology=topology))
     return groups
 
 
@@ -127,7 +127,7 @@ def _size(worker_group: Object, group_name: str, autoscaled: bool) -> int | None
     return minimum * each if autoscaled else (minimum or replicas) * each
 
 
-def _topology(annotations: Mapping[str, str], group_name: str) -> Topology | None:
+def _topology(annotations: Mapping[str, str], group_name: str) -> TopologySpec | None:
     topology = defaults.annotated_topology(annotations)
     if topology.has_level and not topology.name:
         raise GroupingError(f"Ray group {group_name}: a topology level is given without the topology's name")

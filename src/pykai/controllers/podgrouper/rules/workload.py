@@ -1,7 +1,7 @@
 """The input and the result of a grouping rule: a pod with its owners in, a group as a value out.
 
-Rules read other objects (the RayCluster of a RayJob, a PriorityClass, an existing PodGroup) through `Lookup` and never
-wait: the caller answers from its cache. An exception that a lookup raises passes through every rule.
+Rules read other objects (the RayCluster of a RayJob, a PriorityClass, an existing PodGroup) through `ObjectLookup` and
+never wait: the caller answers from its cache. An exception that a lookup raises passes through every rule.
 
 Invariants of a group: names of sub-groups are unique; a sub-group with `min_sub_group` has children, one without has
 pods; at most one sub-group refers to the pod that was grouped.
@@ -22,7 +22,7 @@ class ForbiddenError(Exception):
     """The grouper may not read objects of that kind."""
 
 
-class Lookup(Protocol):
+class ObjectLookup(Protocol):
     """Reads of the cluster. Returned objects carry `apiVersion` and `kind`, which items of lists lack."""
 
     def get(self, api_version: str, kind: str, namespace: str, name: str) -> Object | None:
@@ -36,7 +36,7 @@ class Lookup(Protocol):
 
 
 @dataclass(frozen=True)
-class Topology:
+class TopologySpec:
     """A topology constraint: its name, and the required and the preferred level; empty: none."""
 
     name: str = ""
@@ -49,7 +49,7 @@ class Topology:
 
 
 @dataclass(frozen=True)
-class SubGroup:
+class SubGroupSpec:
     """A part of a pod group. `min_sub_group` None: a leaf, whose minimum is `min_member` pods (0 = elastic)."""
 
     name: str
@@ -57,9 +57,9 @@ class SubGroup:
     min_sub_group: int | None = None
     parent: str = ""
     pods: tuple[str, ...] = ()
-    topology: Topology | None = None
+    topology: TopologySpec | None = None
 
-    def taking(self, pod: str) -> SubGroup:
+    def taking(self, pod: str) -> SubGroupSpec:
         """The same sub-group with one more pod, by name."""
         return replace(self, pods=(*self.pods, pod))
 
@@ -82,12 +82,12 @@ class GroupSpec:
     safe_to_consolidate: bool | None = None
     min_member: int = 1
     min_sub_group: int | None = None
-    sub_groups: tuple[SubGroup, ...] = ()
-    topology: Topology = Topology()
+    sub_groups: tuple[SubGroupSpec, ...] = ()
+    topology: TopologySpec = TopologySpec()
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
 
-    def sub_group_of(self, namespace: str, pod: str) -> SubGroup | None:
+    def sub_group_of(self, namespace: str, pod: str) -> SubGroupSpec | None:
         """The sub-group that refers to a pod; None if none does or the pod is in another namespace."""
         if namespace != self.namespace:
             return None
@@ -123,7 +123,7 @@ class Workload:
     pod: Object
     owners: tuple[Object, ...]
     settings: GroupingSettings
-    lookup: Lookup
+    lookup: ObjectLookup
     default_priority: str = TRAIN
     jq: JqEvaluator = SANDBOX
 
