@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil
 
 import numpy as np
@@ -10,7 +11,7 @@ from pykai.model.pods import GpuKind, PodClass
 from pykai.model.resources import GPU, Column, whole_gpus
 from pykai.model.snapshot import Snapshot
 
-BY_MEMORY = GpuKind.MEMORY
+BY_MEMORY, BY_PROFILE = GpuKind.MEMORY, GpuKind.MIG
 """Looked up once: asking an enum for a member takes long in a loop."""
 
 
@@ -25,9 +26,7 @@ class PodAmounts:
         """By class row: whether its pods take shares of devices."""
         self.compute_modes = 1 + max([c.compute_mode for c in classes], default=0)
         """How many compute modes are distinguished: one where no pod names another than the usual one."""
-        self.resource_types: list[str] = [
-            "Fraction" if c.gpu_kind is GpuKind.MEMORY else c.gpu_kind.value for c in classes
-        ]
+        self.resource_types: list[str] = ["Fraction" if c.gpu_kind is BY_MEMORY else c.gpu_kind.value for c in classes]
         """By class row: how binds name their GPUs."""
         self.requests = class_requests(snapshot)
         self._columns: list[Column] = list(self.requests.T.copy())
@@ -35,7 +34,8 @@ class PodAmounts:
         self._offers_all: list[bool] = np.logical_and.reduce(self._offered[self.requests.any(axis=1)]).tolist()
         """By node: whether it has some of everything that any class asks for."""
         self._mig_rows = snapshot.space.mig_rows()
-        self._of_queue: dict[int, tuple[float, float, float]] = {}
+        self._of_queue = self._queue_amounts(classes)
+        """By class row; a gpu-memory request counts no GPU."""
 
     def of_node(self, klass: int, node: int) -> Column:
         """[resource]: what a pod of a class takes from the columns of a node: of what is offered there. Read only."""
@@ -73,13 +73,15 @@ class PodAmounts:
         """What a pod counts against its queue; without a node a gpu-memory request counts no GPU."""
         if c.gpu_kind is BY_MEMORY and node >= 0:
             return float(c.request[0]), float(c.request[1]), self.accepted_gpus(c, node)
-        known = self._of_queue.get(c.row)
-        if known is None:
-            gpus = 0.0 if c.gpu_kind is GpuKind.MEMORY else float(c.request[GPU])
-            if c.gpu_kind is GpuKind.MIG:
-                gpus += sum(float(c.request[row]) * each for row, each in self._mig_rows.items())
-            known = self._of_queue[c.row] = float(c.request[0]), float(c.request[1]), round(gpus, 6)
-        return known
+        return self._of_queue[c.row]
+
+    def _queue_amounts(self, classes: Sequence[PodClass]) -> list[tuple[float, float, float]]:
+        cpu, memory = self.requests[:2].tolist()
+        gpus = [0.0 if c.gpu_kind is BY_MEMORY else float(c.request[GPU]) for c in classes]
+        mig = [(row, c) for row, c in enumerate(classes) if c.gpu_kind is BY_PROFILE]
+        for row, c in mig:
+            gpus[row] += sum(float(c.request[profile]) * each for profile, each in self._mig_rows.items())
+        return [(x, y, round(z, 6)) for x, y, z in zip(cpu, memory, gpus, strict=True)]
 
 
 def class_requests(snapshot: Snapshot) -> Column:

@@ -48,7 +48,9 @@ class NodeFacts:
         self._rejections: dict[tuple[int, Hashable], tuple[Rejection, ...]] = {}
         """By filter and key of the class."""
         self._steady_scores: dict[Hashable, SteadyScores] = {}
-        self._keys: dict[int, Hashable] = {}
+        self._keys: dict[int, int] = {}
+        self._numbers: dict[Hashable, int] = {}
+        """Numbers for what keys are made of: a number is hashed in no time."""
         self._constraints: dict[int, ClassKeys] = {}
         """Both by class row."""
         self._filter_keys: list[KeyOf] = [getattr(plugin, "class_key", None) for plugin in self.filters]
@@ -66,16 +68,17 @@ class NodeFacts:
         return states
 
     # -------------------------------------------------------------------------------------------- classes seen as one
-    def key(self, pod_class: PodClass) -> Hashable:
+    def key(self, pod_class: PodClass) -> int:
         """Equal for classes that find the same nodes free and score them alike."""
         known = self._keys.get(pod_class.row)
         if known is None:
-            known = self._keys[pod_class.row] = self._make_key(pod_class)
+            made = self._make_key(pod_class)
+            known = self._keys[pod_class.row] = self._numbers.setdefault(made, len(self._numbers))
         return known
 
     def _make_key(self, c: PodClass) -> Hashable:
         if self.reliefs:
-            return c.row
+            return _Alone(c.row)
         share = (c.gpu_kind, c.devices, c.portion, c.memory_mib, c.compute_mode) if c.shared else None
         measured = tuple([plugin.measured(c) for plugin in self.relative])
         return id(self.allowed(c)), c.request.tobytes(), share, measured, self._score_key(c)

@@ -17,7 +17,7 @@ import numpy as np
 from pykai.engine.cycle import Cycle
 from pykai.engine.gang import pods_to_place, ready
 from pykai.engine.plugin_api import GangOrder
-from pykai.engine.queues import ZERO, QueueKey, Triple
+from pykai.engine.queues import ZERO, QueueBook, QueueKey, Triple
 
 Key = tuple[Any, ...]
 FEW = 16
@@ -78,6 +78,7 @@ class GangWalk:
         """`keys`: of gangs that are known, as of now; they are dropped when pods of the gang move."""
         self.cycle = cycle
         self._queue_of = cycle.snapshot.gangs.queue
+        self._queue_key = by_age if cycle.quota is None else cycle.quota.queue_key
         self._gang_keys, self._read = keys or {}, len(cycle.trial.moved)
         self._leaves: dict[int, list[tuple[Key, int]]] = {}
         self._requests: dict[int, Triple] = {}
@@ -157,18 +158,18 @@ class GangWalk:
 
     def _rekey(self, leaf: int) -> None:
         """Key the path from a leaf to its root by what is now its best gang."""
-        queues, allocated, keys = self.cycle.snapshot.queues, self.cycle.book.allocated, self._keys
+        queues, book, keys, best = self.cycle.snapshot.queues, self.cycle.book, self._keys, self._best
         for queue in queues.paths[leaf]:
             gang = self._best_gang(queue)
             if gang is None:
                 keys.pop(queue, None)
-                self._best.pop(queue, None)
+                best.pop(queue, None)
                 continue
-            self._best[queue] = gang
-            reasons = (self._requests.get(gang) or self._request(gang), allocated[queue])
+            best[queue] = gang
+            reasons = (self._requests.get(gang) or self._request(gang), book.allocated[queue])
             if queue in keys and self._reasons[queue] == reasons:
                 continue
-            key = keys[queue] = queue_key(self.cycle, queue, reasons[0])
+            key = keys[queue] = self._queue_key(book, queue, reasons[0], ZERO)
             self._reasons[queue] = reasons
             heap = self._inner.setdefault(queues.parent[queue], [])
             if heap and heap[0][1] == queue:  # outdated: it was served last
@@ -198,11 +199,14 @@ class GangWalk:
 
 
 def queue_key(cycle: Cycle, queue: int, request: Triple) -> QueueKey:
-    """Sort key of a queue among its siblings, with what its first gang requests; the most deserving first. Without a
-    policy for quotas queues go by age."""
-    if cycle.quota is None:
-        return QueueKey(False, False, 0, False, 0, 0, cycle.book.ages[queue])
-    return cycle.quota.queue_key(cycle.book, queue, request, ZERO)
+    """Sort key of a queue among its siblings, with what its first gang requests; the most deserving first."""
+    key_of = by_age if cycle.quota is None else cycle.quota.queue_key
+    return key_of(cycle.book, queue, request, ZERO)
+
+
+def by_age(book: QueueBook, queue: int, request: Triple, victims: Triple) -> QueueKey:
+    """The key where there is no policy for quotas."""
+    return QueueKey(False, False, 0, False, 0, 0, book.ages[queue])
 
 
 def next_request(cycle: Cycle, gang: int) -> Triple:

@@ -50,6 +50,7 @@ class PodLocations:
         self.leaving = np.where(status == Status.RELEASING, node, NOWHERE)
         for pod in trial.placed:
             self.leaving[pod] = self._left_by(pod, trial.status[pod], trial.node[pod])
+        self._leavers = int(np.count_nonzero(self.leaving != NOWHERE))
 
     def refresh(self) -> int:
         """Bring the arrays up to date; their version."""
@@ -62,11 +63,17 @@ class PodLocations:
             self._read = len(trial.moved)
         return len(self.moves)
 
+    def any_leaves(self) -> bool:
+        """Whether some pod is about to give up its place."""
+        self.refresh()
+        return self._leavers > 0
+
     def _follow(self, pod: int, status: int, node: int) -> None:
         stays = node if _STAYS[status] else NOWHERE
         leaves = self._left_by(pod, status, node)
         move = Move(pod, (int(self.present[pod]), stays), (int(self.leaving[pod]), leaves))
         self.present[pod], self.leaving[pod] = stays, leaves
+        self._leavers += (leaves != NOWHERE) - (move.leaving[0] != NOWHERE)
         self.moves.append(move)
 
     def _left_by(self, pod: int, status: int, node: int) -> int:

@@ -8,7 +8,7 @@ ranking of some nodes is cut out of that of all.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -39,7 +39,7 @@ class Rankings:
 
     def __init__(self, facts: NodeFacts) -> None:
         self._facts = facts
-        self._known: dict[Hashable, Ranking] = {}
+        self._known: dict[int, Ranking] = {}
 
     def of(self, pod_class: PodClass, nodes: Rows | None = None) -> Ranked:
         """The up-to-date ranking of a class over the given node rows, ascending (None: all)."""

@@ -231,6 +231,7 @@ class Neighbours(NodeResourceState):
 
     def __init__(self, cycle: Cycle) -> None:
         self._trial, self._counts = cycle.trial, cycle.state(TermCounts)
+        self._locations = cycle.pod_locations
         self._known: dict[int, Rules | None] = {}
 
     def concerns(self, pod_class: PodClass) -> bool:
@@ -248,6 +249,9 @@ class Neighbours(NodeResourceState):
     def blockers(self, pod: int) -> Sequence[PodCounts]:
         rules = self._rules(self._trial.of_class(pod))
         return (*rules.apart, *rules.repelled) if rules is not None else ()
+
+    def may_wait(self) -> bool:
+        return self._locations.any_leaves()
 
     def must_wait(self, pod: int, nodes: Rows) -> Mask | None:
         """Nodes that pods are leaving which the pod must keep away from."""

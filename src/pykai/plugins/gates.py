@@ -11,14 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-import numpy as np
-
 from pykai.engine.cycle import Cycle
 from pykai.engine.plugin_api import Refusal
 from pykai.engine.queues import human
 from pykai.engine.reasons import Token, rank
 from pykai.model.pods import PodClass
-from pykai.model.resources import CPU, GPU, MEMORY, MIG_PREFIX, PODS, Column, scale
+from pykai.model.resources import CPU, GPU, MEMORY, MIG_PREFIX, PODS, scale
 from pykai.model.snapshot import Snapshot
 
 CORE = 1e3
@@ -78,21 +76,20 @@ class MaxNodePoolResources:
 
     def problem(self, cycle: Cycle, pod: int) -> str | None:
         snapshot, c = cycle.snapshot, cycle.trial.of_class(pod)
-        most = snapshot.derived(largest)
-        least = cycle.node_facts.least(c)
-        if not (least > most).any():
+        most = snapshot.derived(_largest)
+        if not c.shared and not [row for row, need in c.demand if need > most[row]]:
             return None
+        least = cycle.node_facts.least(c)
         short = next((row for row in _order(c) if least[row] > most[row]), None)
         if short is None:
             return None
         wanted = ", ".join(_wanted(snapshot, c))
-        return f"The pod {snapshot.pods.title(pod)} requires {wanted}. {_shortage(snapshot, short, float(most[short]))}"
+        return f"The pod {snapshot.pods.title(pod)} requires {wanted}. {_shortage(snapshot, short, most[short])}"
 
 
-def largest(snapshot: Snapshot) -> Column:
+def _largest(snapshot: Snapshot) -> list[float]:
     """Per resource the most that any node of the pool has."""
-    offered = snapshot.nodes.allocatable
-    return offered.max(axis=1) if len(snapshot.nodes) else np.zeros(snapshot.space.size)
+    return snapshot.nodes.allocatable.max(axis=1, initial=0.0).tolist()  # type: ignore[no-any-return]
 
 
 def _order(c: PodClass) -> Iterator[int]:

@@ -44,7 +44,9 @@ def test_following_agrees_with_counting(steps: list[tuple[str, int]]) -> None:
     marks: list[int] = []
     for what, which in steps:
         step(of, marks, what, which)
-        fresh = PodCounts(PodLocations(of.trial), pods, DOMAINS, 3)
+        locations = PodLocations(of.trial)
+        fresh = PodCounts(locations, pods, DOMAINS, 3)
+        assert of.pod_locations.any_leaves() == bool((locations.leaving >= 0).any())
         assert followed.present.tolist() == fresh.present.tolist()
         assert followed.leaving.tolist() == fresh.leaving.tolist()
 

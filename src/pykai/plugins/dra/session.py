@@ -19,7 +19,7 @@ from pykai.engine.reasons import Token
 from pykai.engine.trial import Trial
 from pykai.model.pods import PodClass
 from pykai.model.resources import GPU, Column, Mask, Rows
-from pykai.model.snapshot import Snapshot
+from pykai.model.snapshot import NodeTable, Snapshot
 from pykai.model.status import Status
 from pykai.objects import names
 from pykai.objects.kinds import ResourceClaim
@@ -64,14 +64,14 @@ class DynamicResources:
         return None if reason is None else Refusal(reason, token=Token.CLAIM)
 
     def class_key(self, snapshot: Snapshot, pod_class: PodClass) -> Hashable:
-        if pod_class.shared or not pod_class.devices or not snapshot.nodes.dra_gpus.any():
+        if pod_class.shared or not pod_class.devices or not snapshot.nodes.derived(_any_dra_gpus):
             return ANY
         return frozenset(wanted_names(pod_class.template))
 
     def rejections(self, snapshot: Snapshot, pod_class: PodClass) -> Iterable[Rejection]:
         """Nodes whose GPUs are devices of a driver take plain GPU requests only through a device class."""
         nodes = snapshot.nodes
-        if pod_class.devices and not pod_class.shared and nodes.dra_gpus.any():
+        if pod_class.devices and not pod_class.shared and nodes.derived(_any_dra_gpus):
             served = served_names(snapshot.objects.device_classes)
             unserved = sorted(n for n in wanted_names(pod_class.template) if n.endswith("gpu") and n not in served)
             if unserved:
@@ -378,6 +378,11 @@ def open_session(cycle: Cycle) -> Session | None:
         served=served,
         _pod_of_class={trial.klass[pod]: pod for pod in with_claims},
     )
+
+
+def _any_dra_gpus(nodes: NodeTable) -> bool:
+    """Whether some node offers GPUs as devices of a driver."""
+    return bool(nodes.dra_gpus.any())
 
 
 def _pods_with_claims(trial: Trial) -> list[int]:
