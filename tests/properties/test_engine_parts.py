@@ -18,7 +18,7 @@ from pykai.engine.order import pending_gangs
 from pykai.engine.place import choose_devices
 from pykai.engine.ranking import Rankings
 from pykai.engine.trial import Trial
-from pykai.engine.victim_order import VictimOrder, VictimWalk
+from pykai.engine.victim_order import Branches, VictimOrder, VictimWalk
 from pykai.engine.victims import Batch, Passes, VictimPool
 from pykai.model.resources import GPU, Mask, Rows
 from pykai.model.status import IS_ACTIVE_ALLOCATED, Status
@@ -61,6 +61,33 @@ def test_the_line_of_victims_is_the_walk(cluster: Cluster, data: st.DataObject, 
     assert batches == walked(cycle, pool, passes)
     assert line.pods.tolist() == [pod for batch in batches for pod in batch.pods]
     assert line.nodes.tolist() == [cycle.trial.node[pod] for pod in line.pods.tolist()]
+
+
+@given(crowds, st.data(), st.integers(1, 4))
+def test_the_line_of_some_branches_is_the_walk_of_their_leaves(
+    cluster: Cluster, data: st.DataObject, chunk: int
+) -> None:
+    """What is kept of whole branches for all searches gives the same order as their leaf queues do."""
+    cycle = Cycle(cluster.snapshot(), PACKING, NOW)
+    pool, leaves = VictimPool(cycle), [q for q, below in enumerate(cycle.snapshot.queues.children) if not below]
+    assume(pool.queues)
+    pool.chunks[None] = chunk
+    leaf = data.draw(st.sampled_from(leaves))
+    competing = [branch for siblings in pool.competing(leaf).values() for branch in siblings]
+    assume(competing)
+    chosen = data.draw(st.sets(st.sampled_from(competing), min_size=1))
+    line = VictimOrder(pool, Branches.of(pool, leaf, chosen))
+    while line.extend():
+        pass
+    batches = [line.batch(number) for number in range(len(line))]
+    walk = VictimWalk(cycle, line.leaves, everybody)
+    assert batches == list(iter(walk.pop, None))
+    assert {queue for branch in chosen for queue in pool.below(leaf)[branch]} == set(line.leaves)
+    if not line.in_parts:
+        alone = [batch for batch in batches if len({cycle.trial.node[pod] for pod in batch.pods}) == 1]
+        seen = [(number, pods) for number, pods, _ in line.one_by_one()]
+        assert seen == [(number, list(batch.pods)) for number, batch in enumerate(alone[: len(seen)])]
+        assert len(seen) == len(batches) or len({cycle.trial.node[pod] for pod in batches[len(seen)].pods}) > 1
 
 
 # ----------------------------------------------------------------------------------------------------------------- room

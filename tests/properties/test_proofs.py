@@ -17,7 +17,7 @@ from pykai.engine.decide import decide
 from pykai.engine.feasibility import SinglePodFit
 from pykai.engine.order import GangWalk, pending_gangs
 from pykai.engine.pending import PendingOrder
-from pykai.engine.reschedule import ServiceOrder
+from pykai.engine.reschedule import ServiceOrder, rescheduling_order
 from pykai.engine.victims import VictimPool
 from tests.properties.contended import contended, rivals, scattered
 from tests.properties.small_world import NOW, PACKING, Cluster
@@ -101,3 +101,4 @@ def test_the_order_of_service_is_the_walk_of_all_that_wait(cluster: Cluster, dat
     order, walk = ServiceOrder(cycle, PendingOrder(cycle, waiting), turns), GangWalk(cycle, waiting)
     popped = [gang for gang in iter(walk.pop, None) if gang in turns]
     assert list(iter(order.pop, None)) == popped
+    assert list(iter(rescheduling_order(cycle, PendingOrder(cycle, waiting), turns).pop, None)) == popped

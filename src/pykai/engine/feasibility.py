@@ -283,14 +283,10 @@ class SinglePodFit:
         states = self.cycle.resources.of_class(self._class).all
         return [counts for state in states for counts in state.blockers(self.pod)]
 
-    @property
-    def blocked(self) -> bool:
-        """Whether pods may have to leave for another reason than what they hold."""
-        return bool(self._blockers)
-
     def on_node(self, node: int, gone: Sequence[int]) -> bool:
-        """Whether a node takes the pod, as far as amounts go, without some of the node's pods."""
-        return node >= 0 and bool(self.cycle.node_facts.allowed(self._class)[node]) and self._holds(node, gone)
+        """Whether a node would take the pod without these pods of it, as far as bounds can say."""
+        allowed = node >= 0 and self.cycle.node_facts.allowed(self._class)[node]
+        return bool(allowed) and self._holds(node, gone) and self._open(node, gone)
 
     def possible(self, gone: Sequence[int]) -> bool:
         """Whether the pod could find a place without these pods. True where only a simulation can decide."""

@@ -231,7 +231,10 @@ class VictimBlockers(Protocol):
 class VictimChoice(Protocol):
     """Tried in turn, in plugin order, until one finds victims that help; without any, no pod is evicted for others.
 
-    A way of choosing among the victims that were accumulated up to some batch ("generator" in KAI).
+    A way of choosing among the victims that were accumulated up to some batch ("generator" in KAI). One may have a
+    method `one_by_one(order, opens)`: its choices for a single pod that fits nowhere yet, as the batches of a
+    `VictimOrder` come and without columns; `opens(node, pods)` says whether the node takes the pod without these, None:
+    give up.
     """
 
     @property

@@ -62,6 +62,8 @@ class ReclaimBound:
         self._levels, self._branches = pool.branches(self._path[0])
         """By queue: the depth on the gang's path at which the two compete, and the ancestor that does."""
         self._most: dict[tuple[tuple[int, float], Triple, Triple], float] = {}
+        self._alone: dict[tuple[Triple, int, float], bool] = {}
+        """What is known of one victim that goes alone, by request, leaf queue and GPUs."""
 
     # -------------------------------------------------------------------------------------------------- one by one
     def judge(self, request: Triple, victims: VictimLosses, nodes: Rows | None) -> tuple[Mask, Mask]:
@@ -85,6 +87,25 @@ class ReclaimBound:
             else:
                 spared = np.array([np.bincount(nodes, weights=row)[nodes] for row in lost])
         return after, mask
+
+    def any_useful(self, request: Triple, pods: Sequence[int]) -> bool:
+        """Whether the gang could gain from one of a few pods; True where they compete with it at several levels."""
+        trial, queue_of, found = self.cycle.trial, self.cycle.snapshot.gangs.queue, list[tuple[int, float]]()
+        for pod in pods:
+            gpus = trial.quota_amounts(trial.of_class(pod), trial.node[pod])[GPU]
+            found.append((queue_of[trial.gang[pod]], gpus))
+        if len({self._levels[queue] for queue, _ in found}) > 1:
+            return True
+        return any(self._useful_alone(request, *each) for each in found)
+
+    def _useful_alone(self, request: Triple, queue: int, gpus: float) -> bool:
+        known = self._alone.get((request, queue, gpus))
+        if known is None:
+            depth, loser = int(self._levels[queue]), (int(self._branches[queue]), gpus)
+            after = not self._turn_of(queue, depth).key < self._key(depth, ZERO)
+            known = after and (gpus <= 0 or gpus < self._most_gpus((depth, request), loser, ZERO) - _SLACK)
+            self._alone[request, queue, gpus] = known
+        return known
 
     def _judged_few(self, request: Triple, victims: VictimLosses) -> tuple[Mask, Mask]:
         """The same for victims that all go together, one by one."""

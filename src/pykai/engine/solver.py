@@ -32,6 +32,9 @@ from pykai.model.resources import GPU, Column, Mask, Rows
 _SLACK = 1e-4
 MOST_UNPROVED = 4
 """Victims that a search looks at one by one before it works out which of all of them could help."""
+MOST_IN_TURN, CLOSED = 128, 16
+"""How much effort it takes at most to look at victims in turn before columns are made of all, and how much of it is one
+that does not open its node."""
 
 
 @dataclass
@@ -54,8 +57,7 @@ class Search:
 
     @cached_property
     def first_will_do(self) -> bool:
-        """Whether the first choice solved the last search of this kind: then the next one is simulated at once, which
-        proves more than bounds do and costs little more than these."""
+        """Whether the first choice solved the last search of this kind."""
         return self._kind in self.order.pool.first_did and not self.order.in_parts
 
     @cached_property
@@ -85,7 +87,7 @@ class Search:
         return scenario, statistics
 
     def _solve(self, deadline: Deadline) -> tuple[Scenario | None, SearchStatistics]:
-        likely = self.order.pool.likely
+        likely = self.order.pool.likely or self.first_will_do
         result, attempts = self._before_trying(proved=not likely), list[Attempt]()
         for choice in self._choices() if result is None else ():
             limit = self.cycle.policy.budgets.of_generator(choice.generator)
@@ -267,6 +269,8 @@ class Probe:
         self._fit = SinglePodFit(self.search.order.pool, pods[0]) if len(pods) == 1 and not recorded else None
         self._looked = 0
         """How many latest victims were looked at."""
+        self._effort = 0
+        """What it took so far to look at victims in turn."""
         self.seen: set[frozenset[int]] = set()
         """Batches that were chosen together before."""
         self.tried: set[frozenset[int]] = set()
@@ -335,7 +339,8 @@ class Probe:
             if scenario is not None:
                 return scenario
         order, states, done = self.search.order, self.attempt.states, 0
-        found, scenario = self._first()
+        found: Accumulated | None = None
+        scenario = self._one_by_one()
         if scenario is not None:
             return scenario
         while (done < len(order) or order.extend()) and not self.attempt.out_of_time():
@@ -359,25 +364,60 @@ class Probe:
                 done = len(order)
         return None
 
-    def _first(self) -> tuple[Accumulated | None, Scenario | None]:
-        """If it is likely that some of the first victims will do for a single pod, look at these one by one before
-        columns are made of all: the scenario that works, and the victims known by then."""
-        order, first = self.search.order, getattr(self.attempt.choice, "first", None)
-        if first is None or self._fit is None or not self.attempt.likely or self.room.holds or self._fit.blocked:
-            return None, None
-        if not order.extend() or order.in_parts or self.attempt.out_of_time():
-            return None, None
-        chosen = first(order, self._fit)
-        if not chosen:
-            return None, None
-        found = self._accumulated(None)
-        self._looked = self.search.looked = 1
-        scenario = self._choice(found, chosen)
-        if scenario is not None:
-            self.attempt.states[ScenarioState.FILTERED] += chosen[-1]
-            order.needed(chosen[-1] + 1)
-        self._looked = 0
-        return found, scenario
+    def _one_by_one(self) -> Scenario | None:
+        """If it is likely that some of the first victims will do for a single pod, look at them in turn before columns
+        are made of all: the first scenario that works, of few that bounds do not refute."""
+        order, one_by_one = self.search.order, getattr(self.attempt.choice, "one_by_one", None)
+        if one_by_one is None or self._fit is None or not self.attempt.likely or self.room.holds:
+            return None
+        states = self.attempt.states
+        for looked, chosen in enumerate(one_by_one(order, self._opens), start=1):
+            if looked > MOST_UNPROVED or self.attempt.out_of_time():
+                return None
+            self.search.looked = max(self.search.looked, looked)
+            scenario = self._alone(chosen)
+            if scenario is not None:
+                states[ScenarioState.FILTERED] += chosen[-1] + 1 - looked
+                order.needed(chosen[-1] + 1)
+                return scenario
+        return None
+
+    def _opens(self, node: int, gone: list[int]) -> bool | None:
+        """Whether a node could take a single pod without these pods of it, of which one at least is of use. The first
+        is simulated at once where that did for the last search of this kind: it proves more than bounds do. None: it
+        takes more victims than are worth looking at in turn."""
+        at_once, fit = self.search.first_will_do and not self.search.looked, self._fit
+        self._effort += 1
+        if self._effort > MOST_IN_TURN:
+            return None
+        if not at_once and self._refuted(gone):
+            return False
+        found = fit is not None and fit.on_node(node, gone)
+        self._effort += 0 if found else CLOSED
+        return found
+
+    def _refuted(self, gone: Sequence[int]) -> bool:
+        """Whether arithmetic on queues shows that none of these victims is of use; what policies reject then does not
+        count as rejected by them."""
+        prospects = self.search.prospects
+        return prospects is not None and self._in_need and not prospects.any_useful(self.request, gone)
+
+    @cached_property
+    def _in_need(self) -> bool:
+        """Whether the pods need GPUs of victims, wherever these are."""
+        return not self.room.enough_gpus(0.0)
+
+    def _alone(self, chosen: list[int]) -> Scenario | None:
+        """A choice of which nothing is refuted yet; for one pod that is of use there is nothing else to ask."""
+        batches = [self.search.order.batch(number) for number in chosen]
+        of_use = self.search.prospects is None or self._in_need
+        if len(chosen) == len(batches[0].pods) == 1 and self._over is None and of_use:
+            self.seen.add(frozenset(chosen))
+            scenario = self._chosen(batches) if self.search.cause.keep_all else self._try(batches)
+            if scenario is None and (self._refuted(batches[0].pods) or not self._could_work(batches)):
+                self.attempt.states.pop(ScenarioState.VALIDATOR_REJECTED, None)
+            return scenario
+        return self._choice(self._accumulated(None), chosen)
 
     def _accumulated(self, found: Accumulated | None) -> Accumulated:
         """The victims known so far, made of those known before; the probe does not keep them, because they refer to it.
@@ -406,14 +446,12 @@ class Probe:
         return None
 
     def _choice(self, found: Accumulated, chosen: list[int]) -> Scenario | None:
-        """One choice, if it is new and bounds allow it; one that the first of its kind proved is simulated at once."""
+        """One choice, if it is new and bounds allow it."""
         key, states = frozenset(chosen), self.attempt.states
         if key in self.seen:
             states.update((ScenarioState.EMITTED, ScenarioState.DUPLICATE))
             return None
         self.seen.add(key)
-        if self._looked == len(chosen) == 1 and self.search.first_will_do:
-            return self._at_once(found, chosen)
         numbers = found.effective(chosen) if self._possible(found, chosen) else []
         if not numbers:
             states[ScenarioState.FILTERED] += 1
@@ -425,16 +463,6 @@ class Probe:
             scenario = self._chosen([batch for number in some if (batch := found.batch(number)).pods])
             if scenario is not None:
                 return scenario
-        return None
-
-    def _at_once(self, found: Accumulated, chosen: list[int]) -> Scenario | None:
-        """Simulate a choice before any bound is asked. What policies reject and bounds refute counts as refuted."""
-        batches, states = [found.batch(number) for number in chosen], self.attempt.states
-        scenario, rejected = self._try(batches), ScenarioState.VALIDATOR_REJECTED
-        if scenario is not None or not states[rejected]:
-            return scenario
-        if not (self._possible(found, chosen) and found.effective(chosen) and self._could_work(batches)):
-            del states[rejected]
         return None
 
     def _possible(self, found: Accumulated, numbers: Sequence[int]) -> bool:

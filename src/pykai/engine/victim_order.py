@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -106,6 +106,21 @@ class VictimOrder:
     def batch(self, number: int) -> Batch:
         start, end = np.searchsorted(self.batch_of, (number, number + 1)).tolist()
         return Batch(int(self.gangs[number]), tuple(self.pods[start:end].tolist()))
+
+    def one_by_one(self) -> Iterator[tuple[int, list[int], int]]:
+        """Batches as far as each is on one node, with their pods and node; the order is extended on the way."""
+        at = 0
+        while (at < len(self.pods) or self.extend()) and not self.in_parts:
+            pods, nodes, batches = (column[at:].tolist() for column in (self.pods, self.nodes, self.batch_of))
+            at, start = len(self.pods), 0
+            while start < len(pods):
+                number, end = batches[start], start + 1
+                while end < len(pods) and batches[end] == number:
+                    end += 1
+                if any(node != nodes[start] for node in nodes[start + 1 : end]):
+                    return
+                yield number, pods[start:end], nodes[start]
+                start = end
 
     def extend(self) -> bool:
         """Fetch more of the order; False when there is no more."""

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from pykai.engine.accumulated import Accumulated
-from pykai.engine.feasibility import SinglePodFit
 from pykai.engine.victim_order import VictimOrder
 from pykai.model.resources import GPU, Column, Rows
-
-FEW = 8
-"""So many batches are looked at one by one."""
 
 
 @dataclass(frozen=True)
@@ -23,21 +19,19 @@ class OneNode:
     generator = "NodeLocalGreedy"
     for_gangs = False
 
-    def first(self, order: VictimOrder, fit: SinglePodFit) -> list[int]:
-        """The first choice for a single pod that fits nowhere yet, among the first batches; none: it is not there."""
+    def one_by_one(self, order: VictimOrder, opens: Callable[[int, list[int]], bool | None]) -> Iterator[list[int]]:
+        """The same for a single pod that fits nowhere yet, as batches come; it ends at one on several nodes, or where
+        `opens`, which says whether a node takes the pod, gives up."""
         on_node: dict[int, tuple[list[int], list[int]]] = {}
-        for number in range(min(len(order), FEW)):
-            pods = order.batch(number).pods
-            nodes = {order.cycle.trial.node[pod] for pod in pods}
-            if len(nodes) > 1:
-                return []
-            node = nodes.pop()
+        for number, pods, node in order.one_by_one():
             numbers, gone = on_node.setdefault(node, ([], []))
             numbers.append(number)
             gone.extend(pods)
-            if fit.on_node(node, gone):
-                return numbers
-        return []
+            opened = opens(node, gone)
+            if opened is None:
+                return
+            if opened:
+                yield numbers.copy()
 
     def worth_a_look(self, found: Accumulated) -> Rows:
         if found.single:

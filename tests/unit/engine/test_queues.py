@@ -234,6 +234,16 @@ def test_at_most_the_surplus_and_one_block_can_be_taken(wanted: float, victim: d
     assert most_gpus(found, (0, 1, ZERO), gpus(wanted), 1.0) == most
 
 
+def test_a_copy_of_the_book_shows_no_later_use() -> None:
+    found = book({"deserved": quota(2), "fair": quota(9), "allocated": gpus(1)})
+    copy = found.copied()
+    assert copy == found
+    assert copy.allocatable is found.allocatable
+    assert isinstance(found.allocated, list)
+    found.allocated[0] = gpus(2)
+    assert copy.allocated[0] == gpus(1)
+
+
 #   0 department    1 department
 #   └─ 2            └─ 3
 def departments(**victim: object) -> QueueBook:

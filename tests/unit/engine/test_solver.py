@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pykai.engine import solver
 from pykai.engine.accumulated import Accumulated
 from pykai.engine.budgets import SearchBudgets
 from pykai.engine.decide import decide
@@ -274,3 +275,20 @@ def test_a_choice_that_bounds_refute_counts_as_refuted(monkeypatch: pytest.Monke
     agreed.clear()
     monkeypatch.setattr(Probe, "_could_work", lambda *_: not agreed)
     assert decide(snapshot, policy, NOW).searches[-1].result is SearchResult.GENERATORS_EXHAUSTED
+
+
+@pytest.mark.parametrize(("most", "columns"), [(solver.MOST_IN_TURN, 1), (0, 2)])
+def test_after_one_was_solved_the_first_victims_are_tried_before_columns_are_made(
+    most: int, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Accumulated] = []
+
+    def counted(*arguments: Any) -> Accumulated:
+        made.append(Accumulated(*arguments))
+        return made[-1]
+
+    monkeypatch.setattr(solver, "MOST_IN_TURN", most)
+    monkeypatch.setattr(solver, "Accumulated", counted)
+    plan = decide(full_house(2, ("8", "8")), policy(GREEDY, MULTI), NOW)
+    assert {each.pod[1] for each in plan.evictions} == {"low0-0", "low1-0"}
+    assert len(made) == columns
