@@ -49,6 +49,7 @@ from pykai.local.session import connect
 from pykai.local.site import Site
 from pykai.model.status import Status
 from pykai.objects import names
+from pykai.objects.units import rfc3339
 from pykai.plugins import registry
 from pykai.scheduler.debug_server import SnapshotContext, write_snapshot
 from pykai.simulate.manifests import Manifest, Origin
@@ -114,12 +115,15 @@ class Asked:
 
 
 def _is_settled(state: Decided) -> bool:
-    """Whether every pod of a user is in a group, runs or waits, and the next cycle would change nothing."""
-    plan, pods = state.plan, state.snapshot.pods
+    """Whether every pod of a user is in a group, runs or waits, the next cycle would change nothing, and since when a
+    group runs is written: what comes after that changes no answer."""
+    plan, pods, gangs = state.plan, state.snapshot.pods, state.snapshot.gangs
     moving = plan.binds or plan.evictions or plan.nominations
     spaces = [pod.metadata.namespace for pod in pods.objects]
     users = [row for row, space in enumerate(spaces) if space != names.RESERVATION_NAMESPACE]
-    return not moving and all(pods.gang[row] >= 0 and pods.status[row] in STEADY for row in users)
+    if moving or not all(pods.gang[row] >= 0 and pods.status[row] in STEADY for row in users):
+        return False
+    return all(gangs.last_start(pods.gang[row]) for row in users if pods.status[row] == Status.RUNNING)
 
 
 @pytest.fixture
@@ -343,7 +347,7 @@ async def test_no_command_that_asks_writes(asked: Asked, plane: ControlPlane, tm
         manifest.write_text(json.dumps(drawn.manifest))
         namespace, queue = drawn.manifest["metadata"]["namespace"], drawn.queues[0]["metadata"]["name"]
         pod = drawn.before[0]["metadata"]["name"]
-        at = f"--now={int(state.now)}"
+        at = f"--now={rfc3339(int(state.now))}"
         assert await kai(asked, "snapshot", "-o", str(file), at) == (0, "")
         for command in (
             ("explain", pod, "-n", namespace, "-o", "json"),
