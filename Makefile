@@ -57,6 +57,12 @@ PROBES ?= 5
 test-differential: env
 	CLUSTERS=$(CLUSTERS) PROBES=$(PROBES) $(BIN)/python -m pytest -q tests/integration/test_differential.py
 
+# What-if beside applying the manifest, on so many random states of a real control plane, and its audit log.
+STATES ?= 20
+.PHONY: test-ask
+test-ask: env
+	STATES=$(STATES) $(BIN)/python -m pytest -q tests/integration/test_ask.py
+
 # Workloads under the real operators of other projects, each built first (minutes): make test-operators OPERATORS=jobset,lws
 OPERATORS ?=
 .PHONY: test-operators

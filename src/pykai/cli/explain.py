@@ -15,6 +15,7 @@ from pykai.explain.source import Decided
 from pykai.explain.targets import TargetError, gangs_of
 from pykai.explain.why import Amounts, Explanation
 from pykai.model.plan import Key
+from pykai.observe.wording import reason_line
 
 ROWS = 10
 _MILLI = 1e3
@@ -110,4 +111,4 @@ def _few(names: Sequence[str]) -> str:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split()).rstrip(".")
+    return reason_line(text).rstrip(".")

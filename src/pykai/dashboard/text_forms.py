@@ -11,6 +11,7 @@ import msgspec
 
 from pykai.explain.tables import age
 from pykai.model.resources import UNLIMITED
+from pykai.observe.wording import reason_line
 
 _GROUP = re.compile(r"pg-(.+?)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -98,4 +99,5 @@ FILTERS = {
     "words": words,
     "short": short,
     "compact": compact,
+    "reason": reason_line,
 }
