@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pykai.kube import resources
-from pykai.kube.api import Deletion, EventType, Object, Paging, Patch, Resource, Selection
+from pykai.kube.api import Deletion, EventType, Object, Paging, Patch, PatchType, Resource, Selection
 from pykai.kube.errors import BadRequest, Conflict, Forbidden, Gone, NotFound, Timeout
 from pykai.kube.memory import MemoryApi
 from pykai.kube.memory.object_store import fields_matching, labels_matching
@@ -104,6 +104,35 @@ async def test_time_is_the_callers(api: MemoryApi, now: list[float]) -> None:
     await api.delete(POD.ref("p", "default"), Deletion(grace_seconds=30))
     after = await api.get(POD.ref("p", "default"), Object)
     assert after["metadata"]["deletionTimestamp"] == "2023-11-14T22:14:00Z"
+
+
+@pytest.mark.parametrize(("again", "ends"), [(30, "22:13:50"), (60, "22:13:50"), (5, "22:13:35")])
+async def test_a_second_deletion_can_only_shorten_the_time_to_stop(
+    api: MemoryApi, now: list[float], again: int, ends: str
+) -> None:
+    await api.create(POD, pod("p", nodeName="n"), "default")
+    await api.delete(POD.ref("p", "default"), Deletion(grace_seconds=30))
+    now[0] += 10
+    await api.delete(POD.ref("p", "default"), Deletion(grace_seconds=again))
+    meta = (await api.get(POD.ref("p", "default"), Object))["metadata"]
+    assert meta["deletionTimestamp"] == f"2023-11-14T{ends}Z"
+
+
+async def test_a_bind_carries_annotations(api: MemoryApi) -> None:
+    await api.create(POD, pod("p"), "default")
+    await bind(api, POD.ref("p", "default"), "n", annotations={"example.com/why": "fits"})
+    bound = await api.get(POD.ref("p", "default"), Object)
+    assert (bound["spec"]["nodeName"], bound["metadata"]["annotations"]) == ("n", {"example.com/why": "fits"})
+
+
+async def test_a_json_patch_is_a_list_of_operations(api: MemoryApi) -> None:
+    await api.create(CONFIG_MAP, {"metadata": {"name": "m"}, "data": {"a": "1"}}, "default")
+    ref = CONFIG_MAP.ref("m", "default")
+    for operations in ([{"op": "replace", "path": "/data/a", "value": "2"}], ({"op": "remove", "path": "/data/a"},)):
+        await api.patch(ref, Patch.json(operations))
+    assert not (await api.get(ref, Object)).get("data")
+    with pytest.raises(BadRequest, match="must be a list of operations"):
+        await api.patch(ref, Patch(PatchType.JSON, {"op": "remove"}))
 
 
 async def test_finished_pods_go_at_once(api: MemoryApi) -> None:
