@@ -413,7 +413,8 @@ class Probe:
         of_use = self.search.prospects is None or self._in_need
         if len(chosen) == len(batches[0].pods) == 1 and self._over is None and of_use:
             self.seen.add(frozenset(chosen))
-            scenario = self._chosen(batches) if self.search.cause.keep_all else self._try(batches)
+            bounded = self.search.cause.keep_all and not self.search.first_will_do
+            scenario = self._chosen(batches) if bounded else self._try(batches)
             if scenario is None and (self._refuted(batches[0].pods) or not self._could_work(batches)):
                 self.attempt.states.pop(ScenarioState.VALIDATOR_REJECTED, None)
             return scenario
