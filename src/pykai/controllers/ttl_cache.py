@@ -23,36 +23,42 @@ V = TypeVar("V")
 
 
 class TTLCache(Generic[K, V]):
-    """Values by key, each for `seconds` unless put with another time; `put` drops expired ones now and then."""
+    """Values by key, each for `seconds` unless put with another time.
+
+    The first use after `seconds` drops all that have expired, so that a burst leaves nothing behind.
+    """
 
     def __init__(self, seconds: float, clock: Callable[[], float] = steady) -> None:
         self._seconds = seconds
         self._clock = clock
         self._entries: dict[K, tuple[float, V]] = {}
-        self._sweep_at = 64
+        self._sweep_at = clock() + seconds
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def put(self, key: K, value: V, seconds: float | None = None) -> None:
         """Keep a value; `seconds` None means the usual time."""
-        self._entries[key] = self._clock() + (self._seconds if seconds is None else seconds), value
-        if len(self._entries) > self._sweep_at:
-            self._sweep()
+        now = self._clock()
+        self._sweep(now)
+        self._entries[key] = now + (self._seconds if seconds is None else seconds), value
 
     def get(self, key: K) -> V | None:
         """The value, None if there is none or it has expired."""
+        now = self._clock()
+        self._sweep(now)
         entry = self._entries.get(key)
-        return entry[1] if entry is not None and entry[0] > self._clock() else None
+        return entry[1] if entry is not None and entry[0] > now else None
 
     def drop(self, key: K) -> None:
         """Remove a value."""
         self._entries.pop(key, None)
 
-    def _sweep(self) -> None:
-        now = self._clock()
+    def _sweep(self, now: float) -> None:
+        if now < self._sweep_at:
+            return
         self._entries = {key: entry for key, entry in self._entries.items() if entry[0] > now}
-        self._sweep_at = max(64, 2 * len(self._entries))
+        self._sweep_at = now + self._seconds
 
 
 class MutationCache:

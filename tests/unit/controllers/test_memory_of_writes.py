@@ -35,6 +35,16 @@ def test_values_are_forgotten_in_time_and_thrown_away() -> None:
     assert len(recent) < 200
 
 
+def test_a_burst_leaves_nothing_behind() -> None:
+    clock = Clock()
+    recent: TTLCache[int, str] = TTLCache(10.0, clock)
+    for number in range(1000):
+        recent.put(number, "x")
+    clock.now += 11
+    assert recent.get(1) is None
+    assert len(recent) == 0
+
+
 def shown(version: str, uid: str = "u", kind: EventType = EventType.MODIFIED) -> Change[Any]:
     group = kinds.PodGroup(metadata=kinds.ObjectMeta(name="g", namespace="n", uid=uid, resource_version=version))
     return Change(kind, ("n", "g"), group, None)
