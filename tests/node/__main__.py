@@ -26,7 +26,7 @@ from tests.node.layout import CGROUP, CNI_PROGRAMS, HOME, NODE_MODULE, cgroup_ro
 
 PROGRAMS = {
     "containerd": "containerd", "runc": "runc", "iptables": "iptables", "conntrack": "conntrack", "ip": "iproute2",
-    "unshare": "util-linux", "gcc": "gcc libc6-dev", "mount": "mount", "ldconfig": "libc-bin",
+    "unshare": "util-linux", "setpriv": "util-linux", "gcc": "gcc libc6-dev", "mount": "mount", "ldconfig": "libc-bin",
 }  # fmt: skip
 """What the node runs, and the Debian package that has it."""
 SYSCTLS = ("vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys")
@@ -103,7 +103,8 @@ def outside(arguments: Sequence[str]) -> int:
         HOME.mkdir(parents=True)
         _SAVED.write_text(json.dumps({name: Path("/proc/sys", name).read_text() for name in SYSCTLS}))
         namespaces = ("--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
-        command = ["unshare", *namespaces, sys.executable, "-m", "tests.node", _INSIDE, *arguments]
+        bound = ("setpriv", "--pdeathsig", "KILL")  # what is inside ends with this process, also when that is killed
+        command = [*bound, "unshare", *namespaces, sys.executable, "-m", "tests.node", _INSIDE, *arguments]
         try:
             code = subprocess.run(command).returncode
         finally:
