@@ -46,6 +46,7 @@ def test_few_tests_that_fail_run_once_more_alone(
 ) -> None:
     """Each of these fails the first time and passes the second."""
     monkeypatch.setattr(runner, "RECORDS", tmp_path)
+    monkeypatch.setenv("COVERAGE_FILE", str(tmp_path / "coverage"))
     (tmp_path / "test_load.py").write_text(
         "import pathlib, pytest\n"
         f"@pytest.mark.parametrize('n', range({failures}))\n"
