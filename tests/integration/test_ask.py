@@ -59,8 +59,7 @@ from tests import builders
 from .conftest import Eventually
 from .whole_product import at_work
 
-STATES = int(os.environ.get("STATES", "4"))
-pytestmark = pytest.mark.skipif("STATES" not in os.environ, reason="takes minutes: make test-ask")
+STATES = int(os.environ.get("STATES", "3"))
 READER = "reader"
 READING = {"get", "list", "watch"}
 STEADY = (Status.PENDING, Status.RUNNING)
