@@ -40,7 +40,9 @@ MOST_STEPS = 300_000
 """So many steps of the loop at one instant are no progress: tasks wake each other, or wait for no time at all."""
 _RESOLUTION = 1e-9
 """Timers fire so much too early at most. A task that is woken before its deadline and waits for the rest must see time
-pass; the rest is above this, because the wall clock, whose floats are 2e-7 s apart, gives most deadlines."""
+pass, also where the rest is too short for the floats of the clock."""
+_TIMELESS_STEPS = 2_000
+"""So many steps at one instant take no time; each further one takes as much as timers are early."""
 
 
 class _JumpingSelector(selectors.SelectSelector):
@@ -57,7 +59,7 @@ class _JumpingSelector(selectors.SelectSelector):
         if self.steps > MOST_STEPS:
             self.steps = 0
             raise StalledError(f"time stands still at {self.now:g} s: tasks run, and none waits for a time")
-        self.now += max(timeout, 0.0)
+        self.now += max(timeout, _RESOLUTION if self.steps > _TIMELESS_STEPS else 0.0)
         return []
 
 

@@ -83,6 +83,18 @@ def test_tasks_that_are_woken_early_see_time_pass(early: float, monkeypatch: pyt
     assert max(loop.run(waiting())) <= 2
 
 
+def test_a_rest_too_short_for_the_clock_ends() -> None:
+    async def waiting() -> float:
+        """Wait for ten seconds as a component does that subtracts twice: what is left is below the clock's floats."""
+        this, begun = asyncio.get_running_loop(), 21.325
+        await asyncio.sleep(31.325)
+        while (left := 10.0 - (this.time() - begun) + 1e-15) > 0.0:
+            await asyncio.sleep(left)
+        return this.time()
+
+    assert loop.run(waiting()) == pytest.approx(31.325, abs=1e-6)
+
+
 async def _busy() -> None:
     while True:
         await asyncio.sleep(0)
