@@ -21,7 +21,7 @@ from typing import Any
 
 from pykai.cache.cluster import ClusterCache
 from pykai.cache.pods import request_failed, request_is_for
-from pykai.objects import kinds, names
+from pykai.objects import kinds, names, nvfractions
 from pykai.scheduler.bind_requests import targets_missing_node
 
 
@@ -85,7 +85,7 @@ def _pod(old: kinds.Pod | None, new: kinds.Pod | None, cache: ClusterCache) -> H
         undecided = mine and not _being_bound(new, cache)
         return Hint.QUEUE if undecided and _requirements(old) != _requirements(new) else Hint.SKIP
     if not old.spec.node_name:
-        return Hint.WRITE if mine and _shows_condition(new, cache) else Hint.REASONS
+        return Hint.WRITE if mine and (_by_memory(new) or _shows_condition(new, cache)) else Hint.REASONS
     if old.spec != new.spec:
         return Hint.CAPACITY
     return Hint.REASONS if _labels_and_annotations(old) != _labels_and_annotations(new) else Hint.SKIP
@@ -128,6 +128,12 @@ def _labels_and_annotations(pod: kinds.Pod) -> tuple[object, object]:
 def _being_bound(pod: kinds.Pod, cache: ClusterCache) -> bool:
     request = cache.of(kinds.BindRequest).get((pod.metadata.namespace, pod.metadata.name))
     return request is not None and request_is_for(request, pod) and not request_failed(request)
+
+
+def _by_memory(pod: kinds.Pod) -> bool:
+    """Whether a pod asks for GPU memory: the part of a device that is depends on its node, and so do fair shares."""
+    annotations = pod.metadata.annotations or {}
+    return names.GPU_MEMORY in annotations or nvfractions.memory_mib(annotations) > 0
 
 
 def _shows_condition(pod: kinds.Pod, cache: ClusterCache) -> bool:

@@ -15,12 +15,13 @@ from pykai.scheduler.informers import SOURCES
 from pykai.scheduler.queueing_hints import RULES, Hint, When, queueing_hint
 
 GROUP = {"pod-group-name": "gang"}
+MEMORY = {"gpu-memory": "20000"}
 LEAVING = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def pod(node: str = "", phase: str = "Pending", mine: bool = True, **more: Any) -> kinds.Pod:
     meta = {
-        "annotations": GROUP if mine else None,
+        "annotations": {**GROUP, **more.get("annotations", {})} if mine else None,
         "labels": more.get("labels"),
         "deletion_timestamp": more.get("gone"),
     }
@@ -97,6 +98,7 @@ ROWS: list[tuple[str, Any, Any, Hint]] = [
     ("a label that changes", pod(), pod(labels={"a": "b"}), Hint.QUEUE),
     ("what we told a pod", pod(), pod(conditions=SAID), Hint.SKIP),
     ("a pod that is bound", pod(), pod("n"), Hint.REASONS),
+    ("a pod that asks for GPU memory and is bound", pod(annotations=MEMORY), pod("n", annotations=MEMORY), Hint.WRITE),
     ("a pod that starts", pod("n"), pod("n", "Running"), Hint.SKIP),
     ("a pod that finishes", pod("n", "Running"), pod("n", "Succeeded"), Hint.LOSS),
     ("a pod that finished and goes", pod("n", "Succeeded"), None, Hint.SKIP),
