@@ -6,7 +6,7 @@ before the first action, and only where the cluster has something for it.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +20,7 @@ from pykai.engine.trial import Trial
 from pykai.model.pods import PodClass
 from pykai.model.resources import GPU, Column, Mask, Rows
 from pykai.model.snapshot import NodeTable, Snapshot
-from pykai.model.status import Status
+from pykai.model.status import IS_ACTIVE_USED, Status
 from pykai.objects import names
 from pykai.objects.kinds import ResourceClaim
 from pykai.plugins.dra.allocator_cache import AllocatorCache, Offer, Refusals
@@ -358,7 +358,7 @@ def open_session(cycle: Cycle) -> Session | None:
     rules = TaintRules(objects.device_taint_rules, objects.device_classes)
     inventory = Inventory(objects.resource_slices, snapshot.nodes, rules)
     ledger = open_ledger(trial.journal, inventory, objects.resource_claims, _going(trial))
-    _assume_bind_requests(cycle, ledger, known)
+    _assume_bind_requests(cycle, ledger, known, served)
     shared = _shared_claims(known, objects.resource_claims)
 
     def gpus_of(key: Key) -> float:
@@ -408,21 +408,34 @@ def _shared_claims(known: Mapping[int, Iterable[Reference]], claims: Mapping[Key
     return {key: tuple(pods) for key, pods in users.items() if len(pods) > 1}
 
 
-def _assume_bind_requests(cycle: Cycle, ledger: Ledger, known: Mapping[int, Iterable[Reference]]) -> None:
-    """Binds under way or just done: their allocations hold, though the claims do not show them yet."""
-    pods, requests = cycle.snapshot.pods, cycle.snapshot.objects.bind_requests
-    binding = (pods.status == Status.BINDING) | (pods.status == Status.BOUND)
-    for pod in np.flatnonzero(binding).tolist() if requests else ():
+def _assume_bind_requests(
+    cycle: Cycle, ledger: Ledger, known: Mapping[int, Iterable[Reference]], served: Collection[str]
+) -> None:
+    """Binds under way or done: their allocations hold as long as the claims do not show them.
+
+    The watch of claims may be later than that of pods: a pod may run before its claims are seen, or leave already.
+    """
+    trial, pods, requests = cycle.trial, cycle.snapshot.pods, cycle.snapshot.objects.bind_requests
+    classes = [
+        c.row for c in pods.classes if c.template.claims or (served and not wanted_names(c.template).isdisjoint(served))
+    ]
+    seated = np.array(IS_ACTIVE_USED)[pods.status] & np.isin(pods.klass, classes)
+    for pod in np.flatnonzero(seated).tolist() if requests else ():
         request = requests.get((pods.namespaces[pod], pods.names[pod]))
         if request is None or request.spec.selected_node != cycle.snapshot.nodes.names[pods.node[pod]]:
             continue
-        chosen = {item.name: item.allocation for item in request.spec.resource_claim_allocations or ()}
-        for reference in known.get(pod, ()):
-            if reference.key is not None and chosen.get(reference.name) is not None:
-                ledger.assume(pods.uids[pod], reference.key, chosen[reference.name])
+        uid = pods.uids[pod]
+        shown = set(ledger.held.get(uid, ()))
+        named = {reference.name: reference.key for reference in known.get(pod, ()) if reference.key is not None}
+        for item in request.spec.resource_claim_allocations or ():
+            key = named.get(item.name)
+            if key is not None and key not in shown and item.allocation is not None:
+                ledger.assume(uid, key, item.allocation)
         extended = (request.spec.extended_resource_claim_allocation or {}).get("allocation")
-        if extended:
-            ledger.assume(pods.uids[pod], own_key(cycle.trial, pod), extended)
+        if extended and shown <= set(named.values()):
+            ledger.assume(uid, own_key(trial, pod), extended)
+        if trial.status[pod] == Status.RELEASING:
+            ledger.leave(uid)
 
 
 def own_key(trial: Trial, pod: int) -> Key:

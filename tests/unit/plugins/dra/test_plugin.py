@@ -318,6 +318,20 @@ def test_binds_under_way_hold_their_devices(spec: Fields, on: str, free: str) ->
     assert got(of, "p") == [free]
 
 
+@pytest.mark.parametrize("terminating", [False, True], ids=["runs", "leaves"])
+def test_a_pod_may_run_before_its_claims_are_seen(terminating: bool) -> None:
+    """The watch of claims is late: what the request says holds, also while the pod leaves."""
+    given = [{"name": "c0", "allocation": allocated("n", "0")["allocation"]}]
+    bind = {
+        "metadata": {"name": "b", "namespace": "ns"},
+        "spec": {"podName": "b", "selectedNode": "n", "resourceClaimAllocations": given},
+    }
+    of = dra_cycle(node("n"), gpus("n", 2), claim("b"), running("b", "b", terminating=terminating),
+                   as_kind(kinds.BindRequest, bind), claim("a"), claiming("p", "a"))  # fmt: skip
+    assert placed(of)["p"] == "n"
+    assert got(of, "p") == ["n/1"]
+
+
 def test_a_claim_named_twice_is_allocated_once() -> None:
     of = dra_cycle(node("n"), gpus("n", 1), claim("a"), claiming("p", "a", "a"))
     assert placed(of) == {"p": "n"}
