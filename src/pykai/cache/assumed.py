@@ -4,7 +4,9 @@ Three things are assumed: a bind request that was created holds its place, a pod
 a PodGroup has the timestamps that were noted on it. An assumption ends when the watch shows its effect, when the pod
 it is about is gone or another one, or some time after it was written; it never replaces something newer that was
 watched, and it does not expire while the write is under way, however long that takes. A request that the server has
-confirmed is looked up before it counts no more: a watch may be late for longer than expected.
+confirmed is looked up before it counts no more: a watch may be late for longer than expected. One that says which
+devices or NUMA zones its pod gets counts until it is seen itself: the bound pod does not say it, and the watch of
+claims may be late, too.
 
 A request that ended keeps its place until the watch of pods has come as far as its end: before it ended, the binder may
 have bound the pod or reserved its devices, and only that watch shows it.
@@ -183,7 +185,7 @@ class Assumptions:
     def _seen_pod(self, pod: Pod, gone: bool) -> None:
         key, uid = _key(pod), pod.metadata.uid
         bind, eviction = self._binds.get(key), self._evictions.get(key)
-        if bind is not None and (_over(bind.uid, uid, gone) or pod.spec.node_name):
+        if bind is not None and (_over(bind.uid, uid, gone) or (pod.spec.node_name and not _says_more(bind.request))):
             del self._binds[key]
         if eviction is not None and (_over(eviction.uid, uid, gone) or pod.metadata.deletion_timestamp is not None):
             del self._evictions[key]
@@ -225,7 +227,9 @@ class Assumptions:
         requests: list[tuple[Key, _Ended | _Bind]] = [*self._ended.items(), *self._binds.items()]
         for key, placed in requests:
             pod = pods.get(key)
-            if pod is not None and pod.metadata.uid == placed.uid and not pod.spec.node_name:
+            if pod is None or pod.metadata.uid != placed.uid:
+                continue
+            if not pod.spec.node_name or _says_more(placed.request):
                 cache.apply(Change(placed.request))
         for key, eviction in self._evictions.items():
             pod = pods.get(key)
@@ -261,6 +265,12 @@ def _without_place(cache: ClusterCache, gangs: Mapping[Key, float]) -> Iterator[
 
 def _in_force(request: BindRequest | None, pod: Pod) -> bool:
     return request is not None and request_is_for(request, pod) and not request_failed(request)
+
+
+def _says_more(request: BindRequest) -> bool:
+    """Whether a request says what a bound pod does not: which devices or NUMA zones it got."""
+    spec = request.spec
+    return bool(spec.resource_claim_allocations or spec.extended_resource_claim_allocation or spec.predicted_numa_zones)
 
 
 def _trust(assumed: dict[Key, Any], key: Key, until: float) -> None:

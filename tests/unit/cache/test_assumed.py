@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from pykai.cache.assumed import Assumptions
 from pykai.cache.cluster import Change, ClusterCache
@@ -76,6 +77,26 @@ def test_a_bind_counts_until_its_effect_shows(assumptions: Assumptions, change: 
     assumptions.seen(change)
     assert assumptions.assumes_bind(KEY) is counts
     assert assumptions.wants(order) is counts
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"resource_claim_allocations": [kinds.ClaimAllocation(name="nic", allocation={"devices": {}})]},
+        {"extended_resource_claim_allocation": {"allocation": {}}},
+        {"predicted_numa_zones": [kinds.NumaZone(zone="node-0")]},
+    ],
+)
+def test_what_a_bound_pod_does_not_say_counts_until_the_request_is_seen(
+    assumptions: Assumptions, told: dict[str, Any]
+) -> None:
+    order = request()
+    order = structs.replace(order, spec=structs.replace(order.spec, **told))
+    assumptions.bind(order, "1")
+    assumptions.seen(Change(pod(node="n")))
+    assert view(assumptions, pod(node="n")).of(kinds.BindRequest)[KEY] is order
+    assumptions.seen(Change(request(uid="b")))
+    assert KEY not in view(assumptions, pod(node="n")).of(kinds.BindRequest)
 
 
 @pytest.mark.parametrize(
