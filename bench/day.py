@@ -28,7 +28,7 @@ from pykai.cli.simulated_product import SimulatedProduct
 from pykai.config.scheduler import SchedulerConfig
 from pykai.model.params import SchedulerParams
 from pykai.observe import tables
-from pykai.simulate import generate, installed, traces, validation
+from pykai.simulate import generate, traces, validation
 from pykai.simulate.cluster import Setting, Simulation
 from pykai.simulate.history import Outcome
 from pykai.simulate.traces import DAY, GPUS_PER_NODE, TraceJob
@@ -109,7 +109,7 @@ def product(policy: str, jobs: Sequence[TraceJob], nodes: int, seed: int) -> Pla
         config, owned = SchedulerConfig(actions=("allocate",)), {ONE_QUEUE: gpus}
         jobs = [replace(job, queue=ONE_QUEUE) for job in jobs]
     found = [*generate.nodes(nodes, GPUS_PER_NODE), *traces.manifests(jobs, owned)]
-    arrivals = [one.arrival(seed) for one in validation.admit([*installed.missing(found), *found])]
+    arrivals = [one.arrival(seed) for one in validation.admit(generate.with_defaults(found))]
     began = time.process_time()
     outcome = Simulation(SimulatedProduct(config, SchedulerParams()), arrivals, Setting(seed=seed)).play(DAY)
     cpu = time.process_time() - began

@@ -33,11 +33,10 @@ from pykai.kube.resources import EVENT, NAMESPACE, NODE, POD, POD_GROUP, QUEUE
 from pykai.objects import names
 from pykai.observe import tables
 from pykai.simulate import loop
-from pykai.simulate.cluster import Hooks
+from pykai.simulate.cluster import Hooks, Kubelets
 from pykai.simulate.faults.api import FaultyApi
 from pykai.simulate.faults.plan import FaultPlan
 from pykai.simulate.generate import queue
-from pykai.simulate.kubelets import Kubelets
 
 SPACE, TEAM, GPUS = "default", "team", 8
 START, SINCE = 1_767_225_600.0, "2026-01-01T00:00:00Z"

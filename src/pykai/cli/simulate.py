@@ -29,10 +29,9 @@ from pykai.plugins import registry
 from pykai.scheduler.decision import Decision
 from pykai.scheduler.informers import SOURCES
 from pykai.scheduler.scheduler import unobserved
-from pykai.simulate import generate, installed, manifests, traces, validation
+from pykai.simulate import generate, manifests, traces, validation
 from pykai.simulate.cluster import BrokenError, Progress, Setting, Simulation
-from pykai.simulate.document import document
-from pykai.simulate.history import Event, Outcome
+from pykai.simulate.history import Event, Outcome, document
 from pykai.simulate.manifests import Manifest, ManifestError, Origin, is_read_from_a_cluster
 from pykai.simulate.timeline import clock
 from pykai.simulate.validation import Admitted, ManifestsError
@@ -95,7 +94,7 @@ def read_input(order: Order) -> Input:
     if order.trace:
         gpus = order.nodes * order.gpus
         found += traces.manifests(traces.day(gpus, order.seed), traces.quotas(gpus))
-    objects = validation.admit([*installed.missing(found), *found])
+    objects = validation.admit(generate.with_defaults(found))
     if not any(one.obj.get("kind") == "Node" for one in found):
         raise FieldError("no nodes", "add a Node to the manifests, or generate some with --nodes 10 --gpus 8")
     return Input(objects, [note] if note else [], scheduler.load(order.config) if order.config else config, params)

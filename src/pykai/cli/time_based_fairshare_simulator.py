@@ -20,11 +20,10 @@ from pykai.config.scheduler import PluginChoice, SchedulerConfig
 from pykai.observe import logs
 from pykai.plugins import registry
 from pykai.scheduler.queueing_hints import Debounce
-from pykai.simulate import installed, time_based, validation
+from pykai.simulate import generate, time_based, validation
 from pykai.simulate.cluster import Simulation
 from pykai.simulate.manifests import ManifestError
-from pykai.simulate.time_based import Figures, Study
-from pykai.simulate.time_based_objects import objects
+from pykai.simulate.time_based import Figures, Study, objects
 from pykai.simulate.validation import ManifestsError
 
 STANDARD = "-"
@@ -45,7 +44,7 @@ DEBOUNCE = Debounce(period=1.0, pause=1.0, burst=1.0, refresh=1.0)
 def simulation(study: Study, source: str) -> Simulation:
     """The run of a study; `source`: where it comes from, for messages."""
     found = objects(study, source)
-    arrivals = [one.arrival(0) for one in validation.admit([*installed.missing(found), *found])]
+    arrivals = [one.arrival(0) for one in validation.admit(generate.with_defaults(found))]
     return Simulation(SimulatedProduct(_config(study), debounce=DEBOUNCE), arrivals, time_based.setting(study))
 
 

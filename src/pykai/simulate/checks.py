@@ -1,20 +1,25 @@
 """What an API server and the admission webhooks would refuse, found before anything runs.
 
-Each check yields (path of the field, what is wrong with it).
+Fields must exist, have the type the scheduler reads and values an API server accepts. Each check yields
+(path of the field, what is wrong with it).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from functools import cache
 from typing import Any
 
 from msgspec import ValidationError, convert, json
 
 from pykai.cache.podgroups import SubGroupError, sub_group_tree
-from pykai.config.fields import Problems, amounts, labels, name, named, texts
+from pykai.config.fields import Problem, Problems, amounts, labels, name, named, texts
 from pykai.hollow.kubelet_settings import duration_span, seconds_span
 from pykai.objects import kinds, names
-from pykai.simulate import pod_checks
+from pykai.objects.crds import DEFINITIONS
+from pykai.objects.validation import violations
+from pykai.simulate import core_fields, pod_checks
 from pykai.simulate.manifests import Object
 
 _STORY = {names.ARRIVES: duration_span, names.RUN_SECONDS: seconds_span, names.STOP_SECONDS: seconds_span}
@@ -159,3 +164,64 @@ def pod_group(obj: Object) -> Problems:
 def nothing(obj: Object) -> Problems:
     """Kinds of which only the shape is checked."""
     yield from ()
+
+
+Schema = Mapping[str, Any]
+
+
+def problems(obj: Object, shape: type[Any], check: Callable[[Object], Problems]) -> Problems:
+    """What is wrong with an object that has a kind and metadata, the plainest reason first.
+
+    `shape` is what the scheduler reads of it, `check` looks at the rest. After the first problem nothing more can be
+    relied on.
+    """
+    yield from metadata(obj["metadata"])
+    if obj["kind"] in core_fields.ROWS or obj["kind"] in _definitions():
+        yield from _unknown_fields(obj, _schema(obj["kind"]), "")
+    if obj["kind"] in _definitions():
+        yield from violations(obj, _schema(obj["kind"]))
+    yield from shaped(obj, shape)
+    if obj["kind"] in core_fields.ROWS:
+        yield from violations(obj, _schema(obj["kind"]))
+    yield from story(obj)
+    yield from check(obj)
+
+
+@cache
+def _definitions() -> dict[str, Schema]:
+    return {
+        definition.kind: definition.manifest()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        for definition in DEFINITIONS
+    }
+
+
+@cache
+def _schema(kind: str) -> Schema:
+    """The fields of a kind; a field that is not among them is a typo."""
+    if kind in core_fields.ROWS:
+        return core_fields.schema_of(kind)
+    schema = _definitions()[kind]
+    return {**schema, "properties": {**schema["properties"], "metadata": core_fields.schema_of("Metadata")}}
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    """What may have been meant by a name: the one like it, else all there are."""
+    alike = {field.lower(): field for field in known}
+    found = get_close_matches(str(name).lower(), alike, n=1)
+    return f": did you mean {alike[found[0]]}?" if found else f" (known: {', '.join(alike.values())})"
+
+
+def _unknown_fields(value: object, schema: Mapping[str, Any], path: str) -> Iterator[Problem]:
+    if isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from _unknown_fields(item, schema.get("items") or {}, f"{path}[{number}]")
+        return
+    known = schema.get("properties")
+    if not isinstance(value, dict) or not known:
+        return
+    for field, item in value.items():
+        below = f"{path}.{field}" if path else field
+        if field not in known:
+            yield below, f"unknown field{_meant(field, known)}"
+        else:
+            yield from _unknown_fields(item, known[field], below)

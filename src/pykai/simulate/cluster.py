@@ -1,33 +1,38 @@
 """A simulation: the product on the in-memory API server in virtual time, with hollow kubelets and stand-in controllers.
 
 Everything that decides or writes is the product; this module only connects it: an API server, watches for those who
-look on, the objects that arrive when their time comes, and the end of the run.
+look on, kubelets that play the nodes of the manifests, the objects that arrive when their time comes, the usage of
+queues since the run began, and the end of the run.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from pykai.config.usage import UsageConfig
+from pykai.config.usage import UsageConfig, window_seconds
+from pykai.hollow.hollow_node import Device, NodeLedger
 from pykai.hollow.kubelet_settings import KubeletSettings, OnStart
-from pykai.kube.api import Api, Object, Patch, Resource
+from pykai.hollow.pod_lives import PodLives
+from pykai.kernels.fairshare import UsageRecord, normalised_use
+from pykai.kube.api import Api, EventType, Object, Patch, Resource
 from pykai.kube.errors import AlreadyExists, ApiError
 from pykai.kube.informer import InformerFactory
+from pykai.kube.informer_store import Change
 from pykai.kube.memory import Admission, MemoryApi
 from pykai.kube.resources import NAMESPACE, NODE, POD
 from pykai.objects import names
+from pykai.objects.units import amount
 from pykai.simulate import checks, loop
 from pykai.simulate.claims import ClaimControllers
 from pykai.simulate.controllers import WorkloadControllers, continued, settled
-from pykai.simulate.history import Outcome, PodLife
-from pykai.simulate.installed import SOURCE as INSTALLED
-from pykai.simulate.kubelets import Kubelets
+from pykai.simulate.generate import SOURCE as INSTALLED
+from pykai.simulate.history import Outcome, PodLife, Sample, Triple
 from pykai.simulate.manifests import Arrival
-from pykai.simulate.past_use import PastUse
 from pykai.simulate.recorder import Decision, Recorder
 from pykai.simulate.workloads import definitions, templated
 
@@ -35,6 +40,7 @@ Progress = Callable[[float, int, int], None]
 """Seconds simulated so far, pods that have ended, pods there have been."""
 NEVER = float("inf")
 _STEP_SECONDS = 10.0
+_DEVICE_IDS = uuid.UUID("0f6a3c8e-8a53-5d0c-9a7e-3f1f0a5b7c11")
 _NAMESPACES = (names.SYSTEM_NAMESPACE, names.RESERVATION_NAMESPACE, names.SCALING_NAMESPACE)
 
 
@@ -62,7 +68,7 @@ class Hooks:
     """What the product is connected to: an observer of decisions, and the past use of queues where it counts."""
 
     observe: Callable[[Decision], None]
-    past: PastUse | None
+    past: PastUsage | None
     replica: str = ""
     """Who this process is in elections; empty: it is the only one, and there are none."""
 
@@ -143,7 +149,7 @@ class _Run:
 
     async def play(self, until: float | None, progress: Progress) -> Outcome:
         """Let everything happen, and return what did."""
-        past = PastUse(self._setting.usage) if self._setting.usage else None
+        past = PastUsage(self._setting.usage) if self._setting.usage else None
         if past is not None:
             self._recorder.on_sample = lambda sample: past.record(self._setting.start + sample.at, sample)
         for name in _NAMESPACES:
@@ -290,3 +296,88 @@ def _of_template(obj: Object, template: Object, number: int) -> Object:
     """A pod of a workload's template, to try whether it is admitted."""
     pod = templated(template, f"{obj['metadata']['name']}-template-{number}")
     return {**pod, "metadata": {**pod["metadata"], "namespace": obj["metadata"]["namespace"]}}
+
+
+class PastUsage:
+    """What queues have held since the run began: a usage source of the scheduler."""
+
+    def __init__(self, config: UsageConfig) -> None:
+        self._config = config
+        self._records: list[UsageRecord] = []
+
+    def record(self, now: float, sample: Sample) -> None:
+        """From `now` (seconds since 1970) on the queues hold what the sample says."""
+        held = {name: queue.allocated for name, queue in sample.queues.items()}
+        last = self._records[-1] if self._records else None
+        if last is None or (last.capacity, last.allocated) != (sample.capacity, held):
+            self._records.append(UsageRecord(now, sample.capacity, held))
+
+    async def usage(self, now: float) -> Mapping[str, Triple]:
+        """Each queue's use in the window that ends at `now` (1.0: the whole cluster, all the time)."""
+        since = now - window_seconds(self._config.window, now)
+        passed = sum(record.at <= since for record in self._records)
+        del self._records[: max(passed - 1, 0)]
+        return normalised_use(self._records, since, now, self._config.half_life)
+
+
+class Kubelets:
+    """The hollow kubelets: they follow the nodes there are and play the pods that are bound to them.
+
+    A node has as many devices as it offers GPUs; `devices` are the GPUs of every node, in the order of their numbers.
+    Node leases are not renewed: no controller of a simulation waits for them.
+    """
+
+    def __init__(self, api: Api, watches: InformerFactory, settings: KubeletSettings) -> None:
+        self.devices: dict[str, tuple[Device, ...]] = {}
+        self._ledgers: dict[str, NodeLedger] = {}
+        self._lives = PodLives(api, self._ledgers, settings)
+        self._nodes = watches.of(NODE, Object)
+        self._pods = watches.of(POD, Object)
+
+    async def run(self) -> None:
+        """Play until cancelled; the watches run beside."""
+        await self._nodes.synced()
+        self._nodes.subscribe(self._node_changed)
+        await self._pods.synced()
+        self._pods.subscribe(self._pod_changed)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await self._lives.close()
+
+    @property
+    def will_change(self) -> bool:
+        """Whether a pod is about to start, to end or to leave by the clock."""
+        return self._lives.will_change
+
+    def held(self, node: str, uid: str) -> tuple[int, ...]:
+        """The numbers of the devices that a pod's kubelet gave it."""
+        ledger = self._ledgers.get(node)
+        return tuple(device.index for device in ledger.devices_of(uid)) if ledger else ()
+
+    def _node_changed(self, change: Change[Object]) -> None:
+        name = change.key[1]
+        if change.type is EventType.DELETED:
+            self._ledgers.pop(name, None)
+            return
+        offered = (change.object.get("status") or {}).get("allocatable") or {}
+        if name not in self._ledgers:
+            self.devices[name] = _devices(change.object, int(amount(offered.get(names.NVIDIA_GPU, 0))))
+            self._ledgers[name] = NodeLedger(self.devices[name], offered)
+        self._ledgers[name].resize(offered)
+
+    def _pod_changed(self, change: Change[Object]) -> None:
+        if change.type is EventType.DELETED:
+            self._lives.gone(change.object)
+        elif change.object["spec"].get("nodeName"):
+            self._lives.seen(change.object)
+
+
+def _devices(node: Object, count: int) -> tuple[Device, ...]:
+    name, labels = node["metadata"]["name"], node["metadata"].get("labels") or {}
+    memory = labels.get(names.GPU_MEMORY_LABEL, "")
+    product = labels.get("nvidia.com/gpu.product", "")
+    return tuple(
+        Device(number, f"GPU-{uuid.uuid5(_DEVICE_IDS, f'{name}/{number}')}", product, int(memory or 0))
+        for number in range(count)
+    )

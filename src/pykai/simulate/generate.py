@@ -3,6 +3,9 @@
 The mix of work is that of a shared GPU cluster: many small jobs, shares of devices, a few gangs; most are of priority
 train, some build. The cluster is busy: work comes LOAD times as fast as it can be done until the last job has arrived,
 and most of the first jobs are of one team, so that others reclaim their share when they come.
+
+`with_defaults` adds what an installation brings along and manifests may rely on: priority classes, and queues if there
+are none.
 """
 
 from __future__ import annotations
@@ -122,3 +125,31 @@ def job(name: str, shape: Shape, owner: tuple[str, str], story: tuple[float, flo
 def manifest(source: str, number: int, obj: Object) -> Manifest:
     """A generated object; `number` counts from 0."""
     return Manifest(Origin(source, number + 1), obj)
+
+
+PRIORITIES = {
+    "train": 50,
+    "build-preemptible": 75,
+    "build": 100,
+    "inference": 125,
+    "system-cluster-critical": 2_000_000_000,
+    "system-node-critical": 2_000_001_000,
+}
+"""Those of the chart, and those that every cluster has."""
+PARENT_QUEUE = "default-parent-queue"
+SOURCE = "installed"
+"""Where these objects come from, in messages."""
+
+
+def with_defaults(manifests: Sequence[Manifest]) -> list[Manifest]:
+    """The manifests, behind those installed objects that they do not define themselves."""
+    known = {one.title for one in manifests}
+    objects = [_priority_class(name, value) for name, value in PRIORITIES.items()]
+    if not any(one.obj.get("kind") == "Queue" for one in manifests):
+        objects += [queue(PARENT_QUEUE, "", 0), queue(names.DEFAULT_QUEUE, PARENT_QUEUE, 0)]
+    found = [manifest(SOURCE, number, obj) for number, obj in enumerate(objects)]
+    return [*(one for one in found if one.title not in known), *manifests]
+
+
+def _priority_class(name: str, value: int) -> Object:
+    return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value}

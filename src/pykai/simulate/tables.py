@@ -13,8 +13,19 @@ from pykai.model.resources import CPU, GPU
 from pykai.observe.tables import FAINT, Column, amount, first, table
 from pykai.observe.wording import eviction_reason, without_figures
 from pykai.simulate.history import Outcome, PodLife
-from pykai.simulate.summary import headline, many, waited
-from pykai.simulate.timeline import EMPTY, MARKS, Workload, axis, cells, clock, workload_title, workloads
+from pykai.simulate.timeline import (
+    EMPTY,
+    MARKS,
+    Workload,
+    axis,
+    cells,
+    clock,
+    headline,
+    many,
+    waited,
+    workload_title,
+    workloads,
+)
 
 COLOURS = ("cyan", "magenta", "green", "blue", "bright_red", "bright_green", "bright_blue", "bright_magenta")
 BARS = "▁▂▃▄▅▆▇█"

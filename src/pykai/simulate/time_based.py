@@ -1,7 +1,8 @@
 """Time-based fair share as a study: a few nodes, queues and jobs that never end, and how the GPUs change hands.
 
-The input is that of KAI's simulator of the same purpose. Here a cycle is a second of virtual time: the scheduler
-decides once, knowing what queues held up to then, and what they hold afterwards is written down.
+The input is that of KAI's simulator of the same purpose; `objects` makes of it what could be written by hand for
+`kai simulate`. Here a cycle is a second of virtual time: the scheduler decides once, knowing what queues held up to
+then, and what they hold afterwards is written down.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from msgspec import Meta, Struct
 
 from pykai.config.fields import FieldError, below, converted
 from pykai.config.usage import read_usage_config
+from pykai.hollow.kubelet_settings import FOREVER
 from pykai.model.resources import GPU
-from pykai.simulate import manifests
+from pykai.objects import names
+from pykai.simulate import generate, manifests
 from pykai.simulate.cluster import Setting
 from pykai.simulate.history import Outcome
-from pykai.simulate.manifests import Object
+from pykai.simulate.manifests import Manifest, Object
 
 CYCLE_SECONDS = 1.0
 UNLIMITED = -1.0
@@ -163,3 +166,42 @@ def figures(study: Study, outcome: Outcome) -> Iterator[Figures]:
         for queue in study.queues:
             found = decided[at].queues[queue.name]
             yield Figures(cycle, queue.name, found.allocated[GPU], found.fair_share[GPU])
+
+
+def objects(study: Study, source: str) -> list[Manifest]:
+    """Nodes, queues and jobs; `source`: where the study comes from, for messages."""
+    return [generate.manifest(source, number, obj) for number, obj in enumerate(_all(study))]
+
+
+def _all(study: Study) -> Iterator[Object]:
+    gpus = [kind.gpus for kind in study.nodes for _ in range(kind.count)]
+    digits = len(str(len(gpus)))
+    yield from (generate.node(f"node-{number:0{digits}d}", each) for number, each in enumerate(gpus, 1))
+    yield from (_queue(setup) for setup in study.queues)
+    for owner, setup in study.jobs.items():
+        yield from (_job(f"{owner}-job-{number}", owner, setup) for number in range(1, setup.num_jobs + 1))
+
+
+def _queue(setup: QueueSetup) -> Object:
+    made = generate.queue(setup.name, setup.parent, setup.deserved_gpus)
+    resources = made["spec"]["resources"]
+    weighted = {**resources, "gpu": {**resources["gpu"], "overQuotaWeight": setup.weight}}
+    return {**made, "spec": {**made["spec"], "priority": setup.priority, "resources": weighted}}
+
+
+def _job(name: str, owner: str, setup: JobSetup) -> Object:
+    limits = {names.NVIDIA_GPU: str(setup.gpus)}
+    template = {
+        "spec": {
+            "schedulerName": names.SCHEDULER_NAME,
+            "restartPolicy": "Never",
+            "containers": [{"name": "main", "image": "train", "resources": {"requests": limits, "limits": limits}}],
+        }
+    }
+    meta = {
+        "name": name,
+        "labels": {names.QUEUE_LABEL: owner},
+        "annotations": {names.RUN_SECONDS: FOREVER},
+    }
+    spec = {"parallelism": setup.num_pods, "completions": setup.num_pods, "template": template}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": spec}

@@ -1,11 +1,11 @@
-"""The run as a picture: one row per workload, one cell per stretch of time, a mark for what it was doing then."""
+"""The run as a picture, one row per workload and one cell per stretch of time, and in a few figures."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from pykai.simulate.history import History, PodLife
+from pykai.simulate.history import History, Outcome, PodLife
 
 
 @dataclass(frozen=True)
@@ -100,3 +100,23 @@ def clock(seconds: float) -> str:
     minutes, left = divmod(whole, 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{left:02d}" if hours else f"{minutes}:{left:02d}"
+
+
+def headline(outcome: Outcome) -> str:
+    """The run in one sentence."""
+    history = outcome.history
+    return (
+        f"{many(len(outcome.devices), 'node')} with {many(history.samples[-1].gpus_total, 'GPU')}, "
+        f"{many(len(outcome.queues), 'queue')}, {many(len(history.lives), 'pod')}: "
+        f"{clock(history.ended_at)} simulated in {many(history.cycles, 'scheduling cycle')}"
+    )
+
+
+def many(count: float, thing: str) -> str:
+    """How many there are of a thing, for people."""
+    return f"{count:g} {thing}{'' if count == 1 else 's'}"
+
+
+def waited(life: PodLife, end: float) -> float:
+    """Seconds until a pod got its node, or until `end` where it has none."""
+    return (end if life.scheduled_at is None else life.scheduled_at) - life.arrived_at

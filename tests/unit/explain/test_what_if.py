@@ -19,7 +19,7 @@ from pykai.explain.what_if import Answer, Outcome, RefusedError, what_if
 from pykai.kube.api import Api
 from pykai.model.params import SchedulerParams
 from pykai.objects.units import rfc3339
-from pykai.simulate import installed, validation
+from pykai.simulate import generate, validation
 from pykai.simulate.cluster import Hooks, Setting, Simulation
 from pykai.simulate.manifests import Manifest, Origin
 from tests import builders
@@ -107,7 +107,7 @@ def applied(objects: list[Object], manifest: Object) -> tuple[set[str], set[str]
     """The pods of the manifest that got a node or were promised one, and the gangs that lost pods for it."""
     found = [Manifest(Origin("cluster", n), obj) for n, obj in enumerate([*objects, manifest], 1)]
     product = Watched()
-    admitted = validation.admit([*installed.missing(found), *found])
+    admitted = validation.admit(generate.with_defaults(found))
     Simulation(product, [one.arrival(0) for one in admitted], Setting(start=NOW)).play(4.0)
     placed = {each.pod[1] for plan in product.plans for each in (*plan.binds, *plan.nominations)}
     lost = {each.gang[1] for plan in product.plans for each in plan.evictions}

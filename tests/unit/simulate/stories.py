@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pykai.cli.simulated_product import SimulatedProduct
 from pykai.config.scheduler import SchedulerConfig
-from pykai.simulate import installed, manifests, validation
+from pykai.simulate import generate, manifests, validation
 from pykai.simulate.cluster import Setting, Simulation
 from pykai.simulate.history import Outcome, PodLife
 
@@ -61,7 +61,7 @@ spec:
 def simulation(*documents: str, setting: Setting | None = None, config: SchedulerConfig | None = None) -> Simulation:
     found = manifests.parse("\n---\n".join(documents), "story.yaml")
     chosen = setting or Setting()
-    arrivals = [one.arrival(chosen.seed) for one in validation.admit([*installed.missing(found), *found])]
+    arrivals = [one.arrival(chosen.seed) for one in validation.admit(generate.with_defaults(found))]
     return Simulation(SimulatedProduct(config or SchedulerConfig()), arrivals, chosen)
 
 

@@ -13,10 +13,8 @@ import pytest
 from pykai.config import scheduler
 from pykai.config.usage import UsageConfig, Window, WindowType, read_usage_config
 from pykai.plugins import registry
-from pykai.simulate.cluster import Setting
-from pykai.simulate.document import document
-from pykai.simulate.history import Outcome, QueueSample, Sample, Triple
-from pykai.simulate.past_use import PastUse
+from pykai.simulate.cluster import PastUsage, Setting
+from pykai.simulate.history import Outcome, QueueSample, Sample, Triple, document
 from pykai.simulate.tables import queues as queue_table
 from tests.unit.simulate.stories import job, node, play, queue
 
@@ -39,12 +37,12 @@ def held(**gpus: float) -> Sample:
     return Sample(0.0, queues, sum(gpus.values()), (0.0, 0.0, 8.0), 0)
 
 
-def current(past: PastUse, now: float) -> Mapping[str, Triple]:
+def current(past: PastUsage, now: float) -> Mapping[str, Triple]:
     return asyncio.run(past.usage(now))
 
 
 def test_the_answer_counts_what_was_held_and_for_how_long() -> None:
-    past = PastUse(CONFIG)
+    past = PastUsage(CONFIG)
     assert current(past, START) == {}
     past.record(START, held(a=8))
     assert current(past, START + 10) == {"a": (0.0, 0.0, 1.0)}
@@ -56,7 +54,7 @@ def test_the_answer_counts_what_was_held_and_for_how_long() -> None:
 
 
 def test_what_lies_before_the_window_is_forgotten_but_what_reaches_into_it_is_not() -> None:
-    past = PastUse(CONFIG)
+    past = PastUsage(CONFIG)
     for number in range(50):
         past.record(START + number, held(a=8) if number % 2 else held(b=8))
     assert current(past, START + 140)["a"][2] == pytest.approx((100 - 5) / 100)
@@ -65,7 +63,7 @@ def test_what_lies_before_the_window_is_forgotten_but_what_reaches_into_it_is_no
 
 
 def test_a_tumbling_window_begins_anew() -> None:
-    past = PastUse(replace(CONFIG, window=Window(WindowType.TUMBLING, 100.0, start=START)))
+    past = PastUsage(replace(CONFIG, window=Window(WindowType.TUMBLING, 100.0, start=START)))
     past.record(START, held(a=8))
     past.record(START + 100, held(b=8))
     assert current(past, START + 100) == {"a": (0.0, 0.0, 1.0)}

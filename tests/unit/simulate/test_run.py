@@ -10,7 +10,7 @@ from pykai.cli.simulated_product import SimulatedProduct
 from pykai.config.scheduler import SchedulerConfig
 from pykai.model.resources import GPU
 from pykai.simulate.cluster import BrokenError, Setting, Simulation
-from pykai.simulate.document import document
+from pykai.simulate.history import document
 from tests.unit.simulate.stories import events, job, life, node, play, pod, queue, simulation
 
 FOREVER = "pykai.io/run-seconds: forever"

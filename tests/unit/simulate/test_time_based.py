@@ -13,8 +13,7 @@ from pykai.cli.time_based_fairshare_simulator import simulation
 from pykai.config.fields import FieldError
 from pykai.simulate import time_based
 from pykai.simulate.manifests import ManifestError
-from pykai.simulate.time_based import Figures, Study
-from pykai.simulate.time_based_objects import objects
+from pykai.simulate.time_based import Figures, Study, objects
 
 TWO = {
     "Nodes": [{"GPUs": 16}],

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pykai.simulate import core_fields, installed, manifests, validation
+from pykai.simulate import core_fields, generate, manifests, validation
 from pykai.simulate.manifests import ManifestError
 from pykai.simulate.validation import ManifestsError
 from tests.unit.simulate.stories import job, node, pod, queue
@@ -143,7 +143,7 @@ def test_a_cluster_wide_object_has_no_namespace() -> None:
 
 def test_priority_classes_of_every_cluster_are_there() -> None:
     found = manifests.parse(pod("a", "q") + "  priorityClassName: system-node-critical\n", "f.yaml")
-    assert validation.admit([*installed.missing(found), *found])
+    assert validation.admit(generate.with_defaults(found))
 
 
 HINTS = [

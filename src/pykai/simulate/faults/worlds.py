@@ -15,7 +15,7 @@ from pykai.kube import resources as known
 from pykai.kube.api import Object, Resource
 from pykai.objects import names
 from pykai.simulate import generate
-from pykai.simulate.installed import PRIORITIES
+from pykai.simulate.generate import PRIORITIES
 from pykai.simulate.manifests import Arrival
 from pykai.simulate.workloads import WORKLOADS
 
