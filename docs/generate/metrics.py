@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from docs.generate import markdown
-from pykai.controllers.status import queue_metrics
+from pykai.controllers import queue_status
 from pykai.controllers.usage import QUERY_LATENCY
 from pykai.observe import metrics
 from pykai.observe.metrics import Metric
@@ -31,7 +31,7 @@ SECTIONS: tuple[tuple[str, str, Iterable[Metric]], ...] = (
     (
         "Queue controller",
         "The same prefix. Further labels by `--queue-label-to-metric-label`. Cores, bytes, devices; -1 is unlimited.",
-        queue_metrics.ROWS,
+        queue_status.ROWS,
     ),
     (
         "Every component",

@@ -16,7 +16,7 @@ import pytest
 from pykai.cli.local_cluster import Product
 from pykai.cli.overview import following
 from pykai.cli.reservation import on_hollow_nodes
-from pykai.controllers.status.queue_metrics import QueueMetrics
+from pykai.controllers.queue_status import QueueMetrics
 from pykai.dashboard.access import Reviews, Sessions
 from pykai.dashboard.board import Title
 from pykai.dashboard.live import LiveBoard

@@ -16,7 +16,7 @@ from pykai.cli.fault_campaign import deployed
 from pykai.controllers.binder.bind_requests import BindRequestReconciler
 from pykai.controllers.binder.reservations import Reservations
 from pykai.controllers.operator.observation import Observation
-from pykai.controllers.status.queues import QueueController
+from pykai.controllers.queue_status import QueueController
 from pykai.kube.api import EventType
 from pykai.kube.informer import SharedInformer
 from pykai.kube.informer_store import Change

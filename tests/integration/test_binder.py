@@ -13,7 +13,7 @@ import pytest
 
 from pykai.cli.install import install
 from pykai.cli.reservation import on_hollow_nodes
-from pykai.controllers.binder import Binder
+from pykai.controllers.binder.binder import Binder
 from pykai.hollow.hollow_node import GpuShape, NodeShape, shape_devices
 from pykai.hollow.kubelet_settings import KubeletSettings
 from pykai.kube.api import Object, Selection

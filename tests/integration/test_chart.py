@@ -17,9 +17,9 @@ import yaml
 from pykai.cli.component import Compose, Composition, Process, live
 from pykai.cli.main import COMMANDS, CommandTable, main
 from pykai.cli.operator import WEBHOOKS
-from pykai.controllers import operator
-from pykai.controllers.operator import OperatorEnvironment, OperatorSettings
-from pykai.controllers.operator.installation import KUEUE, topologies
+from pykai.controllers.operator import controller
+from pykai.controllers.operator.controller import OperatorSettings
+from pykai.controllers.operator.installation import KUEUE, OperatorEnvironment, topologies
 from pykai.controllers.operator.observation import MONITOR
 from pykai.kube.api import Api, Object, Patch, Ref, Selection
 from pykai.kube.auth import BearerToken, from_kubeconfig
@@ -113,7 +113,7 @@ async def operating(plane: ControlPlane, token: str) -> AsyncIterator[None]:
     """An operator with the rights of its service account."""
     access = replace(from_kubeconfig(plane.site.kubeconfig), token=BearerToken(token))
     settings = OperatorSettings(WEBHOOKS, OperatorEnvironment(HERE, "registry.example.com/kai", "v1"))
-    async with HttpApi(access) as api, running(api, operator.run, settings):
+    async with HttpApi(access) as api, running(api, controller.run, settings):
         yield
 
 

@@ -20,10 +20,10 @@ from pykai.kube.client import HttpApi
 from pykai.kube.operations import bind
 from pykai.kube.resources import JOB, NODE, POD
 from pykai.local import clusters
-from pykai.local.containers.environment import Image
-from pykai.local.containers.pod_runtime import Containers, Machine
+from pykai.local.containers import Image
 from pykai.local.control_plane import ClusterError, ControlPlane, PartError, start_cluster
 from pykai.local.kubelet import hollow_nodes
+from pykai.local.pod_runtime import Containers, Machine
 from pykai.local.process import ProcessId, identify, wait_for_end
 from pykai.local.session import ClusterPlan, Component, live
 from pykai.local.site import clusters_root

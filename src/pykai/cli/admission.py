@@ -1,32 +1,240 @@
-"""`kai admission`: the webhooks of pods and topologies."""
+"""The webhooks of a component, and `kai admission`, the component that serves those of pods and topologies.
+
+A webhook server has a certificate, and a registration with the API server. Two ways. In an installation, the operator
+makes the certificate (it lies in a directory, from a Secret) and registers the webhooks. Outside of one (`kai local`, a
+developer's machine) the component does both itself: it keeps a certificate for the host under which the API server
+reaches it (a flag) and registers what it serves before it is ready.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
+import structlog
 
+from pykai.admission import registration as rules
+from pykai.admission.certificates import ca_bundle, renew
 from pykai.admission.pods import PodSettings, fraction_runtime_class
 from pykai.admission.registration import PodSelection
-from pykai.admission.resize import ResizeSettings
-from pykai.admission.review import AdmissionRules
-from pykai.cli.component import Composition, Part, own_namespace, process_of, run_component
-from pykai.cli.flags import BY_CONFIG_MAP, CLIENT, LOGS, SERVERS, SHARING_MODE, Flag, takes, warn_ineffective
-from pykai.cli.webhooks import (
-    PODS,
-    WEBHOOK,
-    Webhooks,
-    WebhookSettings,
-    quota_facts,
-    watched_priority_classes,
-    webhook_settings,
+from pykai.admission.resize import QuotaFacts, ResizeSettings
+from pykai.admission.review import (
+    MUTATE_POD,
+    VALIDATE_POD,
+    VALIDATE_POD_GROUP,
+    VALIDATE_QUEUE,
+    VALIDATE_RESIZE,
+    VALIDATE_TOPOLOGY,
+    AdmissionRules,
 )
-from pykai.kube.api import Api
+from pykai.admission.server import SERVING_CERTIFICATES, Listen, WebhookServer
+from pykai.cache.podgroups import SEMI_PREEMPTIBLE, effective_preemptibility
+from pykai.cli.component import Composition, Part, own_host, own_namespace, process_of, run_component
+from pykai.cli.flags import BY_CONFIG_MAP, CLIENT, LOGS, SERVERS, SHARING_MODE, Flag, port, takes, warn_ineffective
+from pykai.controllers.unstructured import UnstructuredView
+from pykai.kube.api import Api, Object, Resource
+from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from pykai.kube.informer import InformerFactory
-from pykai.objects import names
+from pykai.kube.resources import MUTATING_WEBHOOK, POD_GROUP, PRIORITY_CLASS, QUEUE, VALIDATING_WEBHOOK
+from pykai.objects import kinds, names
 from pykai.observe.metrics import WorkMetrics
+
+_TRIES = 10
+log = structlog.get_logger("webhook")
+
+PODS = (MUTATE_POD, VALIDATE_POD, VALIDATE_RESIZE, VALIDATE_TOPOLOGY)
+QUEUES = (VALIDATE_QUEUE,)
+POD_GROUPS = (VALIDATE_POD_GROUP,)
+
+Register = Callable[[rules.Client, rules.PodSelection], rules.Configuration]
+REGISTRATIONS: Mapping[str, tuple[Resource, Register]] = {
+    MUTATE_POD: (MUTATING_WEBHOOK, rules.mutating_pods),
+    VALIDATE_POD: (VALIDATING_WEBHOOK, rules.validating_pods),
+    VALIDATE_QUEUE: (VALIDATING_WEBHOOK, lambda client, pods: rules.validating_queues(client)),
+    VALIDATE_POD_GROUP: (VALIDATING_WEBHOOK, lambda client, pods: rules.validating_pod_groups(client)),
+}
+"""Which configuration each path is registered by; topologies and resizes are registered together with pods."""
+
+
+@dataclass(frozen=True)
+class WebhookSettings:
+    """What is served, where, and with which files; port 0 picks a free one.
+
+    `own_host`: the host under which the API server calls; certificate and registration are then this server's affair.
+    """
+
+    paths: Sequence[str]
+    pods: rules.PodSelection = rules.PodSelection()
+    host: str = "0.0.0.0"
+    port: int = 9443
+    certificates: Path = SERVING_CERTIFICATES
+    own_host: str = ""
+
+
+class Webhooks:
+    """The server of one component; `run` serves until it is cancelled."""
+
+    def __init__(self, api: Api, admission: AdmissionRules, settings: WebhookSettings) -> None:
+        self._api = api
+        self._settings = settings
+        listen = Listen(
+            settings.host,
+            settings.port,
+            settings.paths,
+            settings.certificates,
+            renew=self._renew if settings.own_host else None,
+        )
+        self._server = WebhookServer(admission, listen)
+
+    async def run(self, ready: asyncio.Event) -> None:
+        """Serve, and register where that is ours to do; `ready` is set when the API server knows where to call."""
+        async with self._server:
+            if self._settings.own_host:
+                await self._register(ca_bundle(self._settings.certificates))
+            ready.set()
+            await asyncio.Event().wait()
+
+    async def _renew(self) -> None:
+        names = [self._settings.own_host]
+        reason = await renew(self._settings.certificates, names, datetime.now(UTC), self._trust)
+        if reason:
+            log.info("serving certificate made", why=reason, host=self._settings.own_host)
+
+    async def _trust(self, bundle: bytes) -> None:
+        """Give the API server a new authority; at the start there is nothing to call yet."""
+        if self._server.started:
+            await self._register(bundle)
+
+    async def _register(self, bundle: bytes) -> None:
+        url = f"https://{self._settings.own_host}:{self._server.port}"
+        client = rules.url_client(url, bundle)
+        for resource, configuration in configurations(self._settings, client):
+            await put(self._api, resource, configuration)
+        log.info("webhooks registered", url=url, paths=sorted(self._settings.paths))
+
+
+def configurations(settings: WebhookSettings, client: rules.Client) -> list[tuple[Resource, rules.Configuration]]:
+    """The webhook configurations for what is served."""
+    rows = [REGISTRATIONS[path] for path in settings.paths if path in REGISTRATIONS]
+    return [(resource, make(client, settings.pods)) for resource, make in rows]
+
+
+async def put(api: Api, resource: Resource, wanted: rules.Configuration) -> None:
+    """Make a configuration what it should be, keeping what others added; no write where it is."""
+    ref = resource.ref(wanted["metadata"]["name"])
+    for _ in range(_TRIES):
+        try:
+            live = await api.get(ref, Object)
+            merged = rules.merged(wanted, live)
+            if not covers(live, merged):
+                version = {"resourceVersion": live["metadata"]["resourceVersion"]}
+                await api.update(ref, {**merged, "metadata": {**merged["metadata"], **version}})
+            return
+        except NotFound:
+            try:
+                await api.create(resource, wanted)
+                return
+            except AlreadyExists:
+                continue
+        except Conflict:
+            continue
+    raise Conflict(f"{resource.kind} {ref.name} is being written by others all the time")
+
+
+def covers(live: Any, wanted: Any) -> bool:
+    """Whether everything wanted is there; what the server or others added does not count."""
+    if isinstance(wanted, dict):
+        return isinstance(live, dict) and all(key in live and covers(live[key], wanted[key]) for key in wanted)
+    if isinstance(wanted, list):
+        same = isinstance(live, list) and len(live) == len(wanted)
+        return same and all(covers(one, other) for one, other in zip(live, wanted, strict=True))
+    return bool(live == wanted)
+
+
+def watched_queues(watches: InformerFactory) -> Callable[[], Mapping[str, Any]]:
+    """The queues there are, as the rules for queues read them."""
+    view: UnstructuredView[str] = UnstructuredView(watches.of(QUEUE, kinds.Queue), lambda name: ("", name))
+    return lambda: view
+
+
+def watched_priority_classes(watches: InformerFactory) -> Callable[[], Collection[str]]:
+    """The names of the priority classes there are."""
+    watch = watches.of(PRIORITY_CLASS, kinds.PriorityClass)
+    return lambda: [name for (_, name), _ in watch.items()]
+
+
+async def quota_facts(api: Api, pod: Mapping[str, Any]) -> QuotaFacts:
+    """What the resize of a pod is judged against; whatever is not known, or cannot be read, refuses nothing."""
+    metadata = pod.get("metadata") or {}
+    name = (metadata.get("annotations") or {}).get(names.POD_GROUP_ANNOTATION) or ""
+    try:
+        group = await api.get(POD_GROUP.ref(name, metadata.get("namespace") or ""), Object) if name else {}
+        queues = await _with_ancestors(api, (group.get("spec") or {}).get("queue") or "")
+        fixed = await _non_preemptible(api, group, metadata.get("name") or "") if queues else False
+    except ApiError as error:
+        log.warning("resize not checked", pod=metadata.get("name"), error=error.message)
+        return QuotaFacts()
+    return QuotaFacts(name, fixed, queues)
+
+
+async def _with_ancestors(api: Api, name: str) -> list[Object]:
+    """A queue and all above it; none where one of them does not exist."""
+    found: dict[str, Object] = {}
+    while name and name not in found:
+        try:
+            found[name] = await api.get(QUEUE.ref(name), Object)
+        except NotFound:
+            return []
+        name = (found[name].get("spec") or {}).get("parentQueue") or ""
+    return list(found.values())
+
+
+async def _non_preemptible(api: Api, group: Object, pod: str) -> bool:
+    """Whether the pod counts as non-preemptible: by its group, or as one of those that a group keeps."""
+    spec, status = group.get("spec") or {}, group.get("status") or {}
+    stated = spec.get("preemptibility") or ""
+    if stated == SEMI_PREEMPTIBLE:
+        return pod in ((status.get("schedulingState") or {}).get("corePods") or ())
+    if stated:
+        return not effective_preemptibility(stated, 0)
+    try:
+        found = await api.get(PRIORITY_CLASS.ref(spec.get("priorityClassName") or ""), kinds.PriorityClass)
+    except NotFound:
+        return False
+    return not effective_preemptibility("", found.value)
+
+
+WEBHOOK = (
+    Flag("webhook-addr", 9443, "Port on which webhooks are served.", check=port),
+    Flag("webhook-cert-dir", str(SERVING_CERTIFICATES), "Directory with tls.crt and tls.key."),
+    Flag(
+        "webhook-own-host",
+        "",
+        "Host under which the API server reaches this process: it then makes its own certificate in the directory and "
+        "registers its webhooks itself. For use outside of an installation.",
+    ),
+)
+
+
+def webhook_settings(
+    given: Mapping[str, Any], paths: Sequence[str], pods: rules.PodSelection | None = None
+) -> WebhookSettings:
+    """What the flags say about serving these paths."""
+    return WebhookSettings(
+        paths,
+        pods or rules.PodSelection(),
+        host=own_host() or WebhookSettings.host,
+        port=given["webhook_addr"],
+        certificates=Path(given["webhook_cert_dir"]),
+        own_host=given["webhook_own_host"],
+    )
+
 
 _PURE = "admission keeps no queue of work"
 FLAGS = (

@@ -19,6 +19,18 @@ from pykai.admission.registration import PodSelection
 from pykai.admission.resize import ResizeSettings
 from pykai.admission.review import AdmissionRules
 from pykai.cli import binder, node_scale_adjuster, pod_group_controller, pod_grouper, queue_controller, scheduler
+from pykai.cli.admission import (
+    POD_GROUPS,
+    PODS,
+    QUEUES,
+    WEBHOOK,
+    Webhooks,
+    WebhookSettings,
+    quota_facts,
+    watched_priority_classes,
+    watched_queues,
+    webhook_settings,
+)
 from pykai.cli.component import Composition, Part, own_namespace, process_of, reported_errors, run_component
 from pykai.cli.flags import (
     BY_CONFIG_MAP,
@@ -36,25 +48,15 @@ from pykai.cli.flags import (
 from pykai.cli.install import install
 from pykai.cli.queue_controller import QueueControllerSettings
 from pykai.cli.scheduler import SchedulerSettings, check_config, config_of
-from pykai.cli.webhooks import (
-    POD_GROUPS,
-    PODS,
-    QUEUES,
-    WEBHOOK,
-    Webhooks,
-    WebhookSettings,
-    quota_facts,
-    watched_priority_classes,
-    watched_queues,
-    webhook_settings,
-)
-from pykai.controllers.binder import BinderSettings, BindRules, ReservationTemplate
+from pykai.controllers.binder.bind_requests import BindRules
+from pykai.controllers.binder.binder import BinderSettings
 from pykai.controllers.binder.plugins import DEFAULTS, HAMI, NVFRACTIONS, SHARING
+from pykai.controllers.binder.reservations import ReservationTemplate
 from pykai.controllers.node_scale import NodeScalerSettings, ScalingPodTemplate
 from pykai.controllers.node_scale import ScalingSettings as ScalingSettings
+from pykai.controllers.pod_group_status import PodGroupStatusSettings
 from pykai.controllers.podgrouper.grouper import PodGrouperSettings
 from pykai.controllers.podgrouper.rules.workload import GroupingSettings as GroupingSettings
-from pykai.controllers.status.pod_groups import PodGroupStatusSettings
 from pykai.kube.api import Api
 from pykai.kube.auth import find_access
 from pykai.kube.client import HttpApi

@@ -12,7 +12,10 @@ from msgspec import DecodeError, Struct, json
 from pykai.cli.component import Composition, Part, process_of, run_component
 from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, WORKERS, Flag, takes, warn_ineffective
 from pykai.config.fields import FieldError, converted
-from pykai.controllers.binder import Binder, BinderSettings, BindRules, Plugin, ReservationTemplate, read_plugins
+from pykai.controllers.binder.bind_requests import BindRules
+from pykai.controllers.binder.binder import Binder, BinderSettings
+from pykai.controllers.binder.plugins import Plugin, read_plugins
+from pykai.controllers.binder.reservations import ReservationTemplate
 from pykai.kube.api import Api
 from pykai.kube.informer import InformerFactory
 from pykai.kube.workqueue import Pace

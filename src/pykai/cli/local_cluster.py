@@ -16,16 +16,16 @@ from pathlib import Path
 from pykai.admission.pods import PodSettings
 from pykai.admission.registration import PodSelection
 from pykai.cli import all as everything
+from pykai.cli.admission import WebhookSettings
 from pykai.cli.component import Process, live
 from pykai.cli.install import install
 from pykai.cli.reservation import on_hollow_nodes
-from pykai.cli.webhooks import WebhookSettings
 from pykai.controllers.node_scale import NodeScalerSettings, ScalingPodTemplate, ScalingSettings
 from pykai.hollow.hollow_node import Device
 from pykai.hollow.kubelet_settings import Log, Object, OnStart
 from pykai.hollow.kubelet_settings import Program as PodProgram
 from pykai.kube.api import Api
-from pykai.local.containers.environment import Image, Images
+from pykai.local.containers import Image, Images
 from pykai.local.session import Component, connect
 from pykai.objects import names
 

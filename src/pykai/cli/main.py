@@ -1,17 +1,20 @@
 """The `kai` command: one table of subcommands. A subcommand is imported when it is called, and only then.
 
 So `kai replay` measures the scheduler and not the libraries of its neighbours, and help needs nothing but this table.
+`kai version`, `kai completion` and `kai help` are about the table itself and stand beside it.
 """
 
 from __future__ import annotations
 
 import gc
+import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
 
 import click
+from click.shell_completion import get_completion_class
 
 from pykai import __version__
 
@@ -60,9 +63,9 @@ COMMANDS: dict[str, Row] = {
     "numa-placement-exporter": Row("numa_placement_exporter", "Component: report on which NUMA nodes pods run."),
     "operator": Row("operator", "Component: deploy all others, as Config and SchedulingShard objects ask."),
     "upgrade": Row("install", "Apply the definitions of this version before it starts; the chart does."),
-    "version": Row("shell", "Show the versions of kai and of Python."),
-    "completion": Row("shell", "Print a script that completes commands and flags in bash, zsh or fish."),
-    "help": Row("shell", "Show the help of a command."),
+    "version": Row("main", "Show the versions of kai and of Python."),
+    "completion": Row("main", "Print a script that completes commands and flags in bash, zsh or fish."),
+    "help": Row("main", "Show the help of a command."),
 }
 
 
@@ -119,3 +122,34 @@ class CommandTable(SuggestingGroup):
 @click.version_option(__version__, prog_name="kai")
 def main() -> None:
     """pykai: a Kubernetes scheduler for AI clusters."""
+
+
+_VARIABLE = "_KAI_COMPLETE"
+
+
+@click.command()
+def version() -> None:
+    """Show the versions of kai and of Python."""
+    click.echo(f"kai {__version__} (Python {platform.python_version()})")
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print a script that completes commands and flags.
+
+    \b
+    bash:  source <(kai completion bash)      in ~/.bashrc
+    zsh:   source <(kai completion zsh)       in ~/.zshrc
+    fish:  kai completion fish | source       in ~/.config/fish/config.fish
+    """
+    make = get_completion_class(shell)
+    assert make is not None
+    click.echo(make(main, {}, "kai", _VARIABLE).source())
+
+
+@click.command(name="help")
+@click.argument("command", nargs=-1)
+def help(command: tuple[str, ...]) -> None:  # noqa: A001 - the command's name
+    """Show the help of a command, such as `kai help local up`."""
+    main([*command, "--help"], prog_name="kai")

@@ -33,10 +33,11 @@ from pykai.config import scheduler as configuration
 from pykai.config.fields import FieldError
 from pykai.config.scheduler import remarks
 from pykai.config.usage import read_usage_config
-from pykai.controllers import operator as controller
-from pykai.controllers.operator import OperatorEnvironment, OperatorSettings, PodScope, WebhookParts
-from pykai.controllers.operator.components import Endpoint
+from pykai.controllers.operator import controller
+from pykai.controllers.operator.components import Endpoint, PodScope, WebhookParts
+from pykai.controllers.operator.controller import OperatorSettings
 from pykai.controllers.operator.desired import Programs
+from pykai.controllers.operator.installation import OperatorEnvironment
 from pykai.kube.api import Api
 from pykai.kube.informer import InformerFactory
 from pykai.objects import names

@@ -9,11 +9,11 @@ from typing import Any
 import click
 
 from pykai.admission.review import AdmissionRules
+from pykai.cli.admission import POD_GROUPS, WEBHOOK, Webhooks, WebhookSettings, webhook_settings
 from pykai.cli.component import Composition, Part, process_of, run_component
 from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, WORKERS, Flag, takes, warn_ineffective
-from pykai.cli.webhooks import POD_GROUPS, WEBHOOK, Webhooks, WebhookSettings, webhook_settings
-from pykai.controllers.status import pod_groups
-from pykai.controllers.status.pod_groups import PodGroupStatusSettings
+from pykai.controllers import pod_group_status
+from pykai.controllers.pod_group_status import PodGroupStatusSettings
 from pykai.kube.api import Api, Selection
 from pykai.kube.informer import InformerFactory
 from pykai.objects import names
@@ -36,7 +36,7 @@ def compose(
 ) -> Composition:
     """The controller as a component; `webhook` None: it validates nothing."""
     metered = replace(settings, meters=work.meter)
-    parts = [Part("podgroup-controller", partial(pod_groups.run, api, watches, metered))]
+    parts = [Part("podgroup-controller", partial(pod_group_status.run, api, watches, metered))]
     if webhook is not None:
         parts.append(Part("podgroup-webhook", Webhooks(api, AdmissionRules(), webhook).run, elected=False))
     return Composition(parts)

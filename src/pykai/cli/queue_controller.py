@@ -12,6 +12,7 @@ import structlog
 
 from pykai.admission.queues import ENFORCEMENTS, Enforcement
 from pykai.admission.review import AdmissionRules
+from pykai.cli.admission import QUEUES, WEBHOOK, Webhooks, WebhookSettings, watched_queues, webhook_settings
 from pykai.cli.component import Composition, Part, process_of, run_component
 from pykai.cli.flags import (
     CLIENT,
@@ -25,10 +26,8 @@ from pykai.cli.flags import (
     takes,
     warn_ineffective,
 )
-from pykai.cli.webhooks import QUEUES, WEBHOOK, Webhooks, WebhookSettings, watched_queues, webhook_settings
-from pykai.controllers.status import queues
-from pykai.controllers.status.queue_metrics import LABELS, QueueLabels, QueueMetrics
-from pykai.controllers.status.queues import QueueStatusSettings
+from pykai.controllers import queue_status
+from pykai.controllers.queue_status import LABELS, QueueLabels, QueueMetrics, QueueStatusSettings
 from pykai.kube.api import Api
 from pykai.kube.informer import InformerFactory
 from pykai.kube.resources import QUEUE
@@ -112,7 +111,7 @@ def queues_in(watches: InformerFactory) -> Callable[[], Iterable[kinds.Queue]]:
 def compose(settings: QueueControllerSettings, api: Api, watches: InformerFactory, work: WorkMetrics) -> Composition:
     """The controller as a component."""
     metered = replace(settings.status, meters=work.meter)
-    parts = [Part("queue-controller", partial(queues.run, api, watches, metered))]
+    parts = [Part("queue-controller", partial(queue_status.run, api, watches, metered))]
     if settings.webhook is not None:
         admission = AdmissionRules(
             queues=watched_queues(watches), compare_quotas=settings.compare_quotas, enforcement=settings.enforcement

@@ -18,8 +18,9 @@ from pykai.cli.component import Compose, Process, live
 from pykai.cli.reservation import on_hollow_nodes
 from pykai.config.scheduler import SchedulerConfig
 from pykai.controllers.node_scale import NodeScalerSettings, ScalingPodTemplate, ScalingSettings
-from pykai.controllers.operator import OperatorEnvironment, OperatorSettings
+from pykai.controllers.operator.controller import OperatorSettings
 from pykai.controllers.operator.desired import Programs
+from pykai.controllers.operator.installation import OperatorEnvironment
 from pykai.hollow.kubelet_settings import OnStart
 from pykai.kube.api import Api, Object
 from pykai.kube.clock import wall

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pykai.controllers.status import pod_groups, pod_resources, queues
+from pykai.controllers import pod_group_status, queue_status
 from pykai.objects.units import canonical, sum_resources
 from tests.conformance.cases import Record, choose
 
@@ -23,9 +23,9 @@ def node(case: Case, name: str) -> Case | None:
     return next((each for each in objects(case, "nodes") if each["metadata"].get("name", "") == name), None)
 
 
-def around(case: Case) -> pod_groups.RelatedObjects:
+def around(case: Case) -> pod_group_status.RelatedObjects:
     claims = objects(case, "resourceclaims")
-    return pod_groups.RelatedObjects(
+    return pod_group_status.RelatedObjects(
         nodes={each["metadata"].get("name", ""): each for each in objects(case, "nodes")},
         claims={(each["metadata"].get("namespace", ""), each["metadata"]["name"]): each for each in claims},
         priority_classes=objects(case, "priorityclasses"),
@@ -40,12 +40,12 @@ def group_status(case: Case) -> Any:
     group = case["input"]["pod_group"]
     key = (group["metadata"].get("namespace", ""), group["metadata"]["name"])
     members = [pod for pod in objects(case, "pods") if group_of(pod["metadata"]) == key]
-    status = pod_groups.desired_status(group, members, around(case))
+    status = pod_group_status.desired_status(group, members, around(case))
     return {name: value for name, value in status.items() if value}
 
 
 def queue_resources(case: Case) -> Any:
-    status = queues.desired_status(
+    status = queue_status.desired_status(
         case["input"].get("queue", Record()), objects(case, "queues"), objects(case, "podgroups")
     )
     return {name: value for name, value in status.items() if name != "childQueues"}
@@ -56,19 +56,19 @@ def share(case: Case) -> str:
     given = case["input"]
     if "pod" not in given:
         return canonical(
-            pod_resources.device_share({"gpu-memory": given["gpu_memory_str"]}, node(case, given["node_name"]))
+            pod_group_status.device_share({"gpu-memory": given["gpu_memory_str"]}, node(case, given["node_name"]))
         )
     pod = given["pod"]
     where = node(case, pod["spec"].get("nodeName", ""))
-    return canonical(pod_resources.device_share(pod["metadata"].get("annotations", {}), where))
+    return canonical(pod_group_status.device_share(pod["metadata"].get("annotations", {}), where))
 
 
 def gpu_memory(case: Case) -> Any:
     name = case["input"]["node_name"]
     found = node(case, name)
     if found is None:
-        raise pod_resources.PodResourcesError(f"node {name} does not exist")
-    return pod_resources.node_gpu_memory(found)
+        raise pod_group_status.PodResourcesError(f"node {name} does not exist")
+    return pod_group_status.node_gpu_memory(found)
 
 
 def of_pod(judge: Callable[[Case], Any]) -> Callable[[Case], Any]:
@@ -77,11 +77,11 @@ def of_pod(judge: Callable[[Case], Any]) -> Callable[[Case], Any]:
 
 def received(case: Case) -> Any:
     pod = case["input"]["pod"]
-    return sum_resources([pod_resources.allocated_share(pod, node(case, pod["spec"].get("nodeName", "")))])
+    return sum_resources([pod_group_status.allocated_share(pod, node(case, pod["spec"].get("nodeName", "")))])
 
 
 def terminal(pod: Case) -> bool:
-    return pod.get("status", {}).get("phase") in {"Succeeded", "Failed"} and not pod_resources.is_active(pod)
+    return pod.get("status", {}).get("phase") in {"Succeeded", "Failed"} and not pod_group_status.is_active(pod)
 
 
 OPERATIONS: dict[str, tuple[str, Callable[[Case], Any]]] = {
@@ -89,12 +89,12 @@ OPERATIONS: dict[str, tuple[str, Callable[[Case], Any]]] = {
     "resource_updater.ResourceUpdater.UpdateQueue": ("queue_status", queue_resources),
     "pod-group.IsPreemptible": (
         "result",
-        lambda case: pod_groups.is_preemptible(case["input"]["pod_group"], objects(case, "priorityclasses")),
+        lambda case: pod_group_status.is_preemptible(case["input"]["pod_group"], objects(case, "priorityclasses")),
     ),
-    "metadata.isActivePod": ("result", of_pod(pod_resources.is_active)),
-    "metadata.isAllocatedPod": ("result", of_pod(pod_resources.is_allocated)),
+    "metadata.isActivePod": ("result", of_pod(pod_group_status.is_active)),
+    "metadata.isAllocatedPod": ("result", of_pod(pod_group_status.is_allocated)),
     "metadata.isTerminalPod": ("result", of_pod(terminal)),
-    "resources.ExtractGPUSharingRequestedResources": ("result", of_pod(pod_resources.requested_share)),
+    "resources.ExtractGPUSharingRequestedResources": ("result", of_pod(pod_group_status.requested_share)),
     "resources.ExtractGPUSharingReceivedResources": ("result", received),
     "resources.calculateAllocatedFraction": ("result", share),
     "resources.getFractionFromMemoryRequest": ("result", share),
@@ -106,7 +106,7 @@ def status(case: Case, _document: Case) -> list[str]:
     key, operation = choose(OPERATIONS, case["function"])
     try:
         got = operation(case)
-    except pod_resources.PodResourcesError as error:
+    except pod_group_status.PodResourcesError as error:
         return [] if "error" in case["expected"] else [f"refused: {error}"]
     if "error" in case["expected"]:
         return [f"expected {case['expected']['error']}, got {got}"]

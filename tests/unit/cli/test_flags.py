@@ -13,9 +13,9 @@ from click.testing import CliRunner
 
 from pykai.cli import admission, node_scale_adjuster, pod_group_controller, pod_grouper, queue_controller
 from pykai.cli import all as everything
+from pykai.cli.admission import WEBHOOK
 from pykai.cli.flags import WORKERS, Flag, pairs, takes
 from pykai.cli.main import COMMANDS, main
-from pykai.cli.webhooks import WEBHOOK
 from pykai.objects import names
 
 TABLE = (

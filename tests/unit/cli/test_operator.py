@@ -15,8 +15,7 @@ from pykai.cli.main import CommandTable, main
 from pykai.cli.operator import WEBHOOKS, check_command_line, check_configuration, issued, ping, site_of
 from pykai.cli.scheduler import scheduler
 from pykai.config.fields import FieldError
-from pykai.controllers.operator import PodScope
-from pykai.controllers.operator.components import Endpoint
+from pykai.controllers.operator.components import Endpoint, PodScope
 from pykai.controllers.operator.desired import Programs, accepted, desired
 from pykai.controllers.operator.shards import SCHEDULER_FLAGS
 from tests.unit.controllers.operator.cluster import OWNER, PARTS, container_of, installation, wanted

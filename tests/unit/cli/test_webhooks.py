@@ -15,7 +15,7 @@ import pytest
 
 from pykai.admission.pods import PodSettings
 from pykai.admission.review import AdmissionRules
-from pykai.cli.webhooks import POD_GROUPS, PODS, QUEUES, Webhooks, WebhookSettings, covers, put, watched_queues
+from pykai.cli.admission import POD_GROUPS, PODS, QUEUES, Webhooks, WebhookSettings, covers, put, watched_queues
 from pykai.kube.api import Object, Patch
 from pykai.kube.errors import Conflict
 from pykai.kube.informer import InformerFactory

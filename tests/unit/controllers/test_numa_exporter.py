@@ -15,22 +15,20 @@ from grpclib.exceptions import GRPCError
 from grpclib.server import Server
 
 from pykai.controllers.numa_exporter import (
-    Exporter,
-    ExporterSettings,
-    TopologyError,
-    kubelet,
-    numa_of_cpus,
-    parse_cpu_list,
-    placement,
-)
-from pykai.controllers.podresources import (
     MESSAGES,
     METHOD,
     Devices,
+    Exporter,
+    ExporterSettings,
     KubeletError,
     Memory,
     PodResources,
+    TopologyError,
+    kubelet,
     list_pod_resources,
+    numa_of_cpus,
+    parse_cpu_list,
+    placement,
 )
 from pykai.kube.api import Object, Patch
 from pykai.kube.errors import Unavailable

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pykai.controllers.status.pod_groups import PodGroupStatusSettings, min_pods, progress, run
+from pykai.controllers.pod_group_status import PodGroupStatusSettings, min_pods, progress, run
 from pykai.kube.api import Object, Patch
 from pykai.kube.errors import Unavailable
 from pykai.kube.resources import NODE, POD, POD_GROUP, PRIORITY_CLASS, RESOURCE_CLAIM
@@ -165,7 +165,7 @@ async def test_shares_of_memory_are_told_by_the_node(api: DiaryApi) -> None:
 
 @in_virtual_time
 async def test_a_claim_that_is_missing_is_waited_for(api: DiaryApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pykai.controllers.status.pod_groups.FIRST_SECONDS", 0.05)
+    monkeypatch.setattr("pykai.controllers.pod_group_status.FIRST_SECONDS", 0.05)
     async with running(api, run, QUICK):
         await make_group(api)
         claims = [{"name": "gpu", "resourceClaimName": "c"}]
@@ -180,7 +180,7 @@ async def test_a_claim_that_is_missing_is_waited_for(api: DiaryApi, monkeypatch:
 
 @in_virtual_time
 async def test_a_failed_write_is_tried_again(api: DiaryApi, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pykai.controllers.status.pod_groups.FIRST_SECONDS", 0.01)
+    monkeypatch.setattr("pykai.controllers.pod_group_status.FIRST_SECONDS", 0.01)
     api.refusals["patch", "PodGroup/status"] = [Unavailable("restarting")]
     async with running(api, run, QUICK):
         await make_group(api)

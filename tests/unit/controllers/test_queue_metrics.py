@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pykai.controllers.status.queue_metrics import QueueLabels, QueueMetrics
+from pykai.controllers.queue_status import QueueLabels, QueueMetrics
 from pykai.objects import kinds
 
 

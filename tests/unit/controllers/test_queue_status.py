@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pykai.controllers.status.queues import GroupTally, QueueStatusSettings, run, times
+from pykai.controllers.queue_status import GroupTally, QueueStatusSettings, run, times
 from pykai.kube.api import Object, Patch
 from pykai.kube.resources import POD_GROUP, QUEUE
 from pykai.objects import kinds

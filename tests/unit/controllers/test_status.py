@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from pykai.controllers.status import pod_groups, queues
-from pykai.controllers.status.pod_groups import RelatedObjects
-from pykai.controllers.status.pod_resources import PodResourcesError, node_gpu_memory
+from pykai.controllers import pod_group_status, queue_status
+from pykai.controllers.pod_group_status import PodResourcesError, RelatedObjects, node_gpu_memory
 
 SCHEDULED = {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}]}
 NODES = {"n1": {"metadata": {"name": "n1", "labels": {"nvidia.com/gpu.memory": "8000"}}}}
@@ -34,7 +33,7 @@ def pod(status: dict[str, Any], annotations: dict[str, str] | None = None, **spe
 
 
 def resources(*pods: dict[str, Any], **spec: Any) -> dict[str, Any]:
-    status: dict[str, Any] = pod_groups.desired_status({"spec": spec}, pods, AROUND)["resourcesStatus"]
+    status: dict[str, Any] = pod_group_status.desired_status({"spec": spec}, pods, AROUND)["resourcesStatus"]
     return status
 
 
@@ -180,13 +179,13 @@ def test_a_queue_sums_its_children_and_its_own_groups() -> None:
         {"spec": {"queue": "other"}, "status": {"resourcesStatus": {"requested": {"cpu": "100"}}}},
     ]
     children = [child("b", "q", "1"), child("a", "q", "500m"), child("c", "elsewhere", "7")]
-    assert queues.desired_status({"metadata": {"name": "q"}, "spec": {}}, children, groups) == {
+    assert queue_status.desired_status({"metadata": {"name": "q"}, "spec": {}}, children, groups) == {
         "childQueues": ["a", "b"],
         "requested": {"cpu": "1500m", "nvidia.com/gpu": "500m"},
         "allocated": {"cpu": "1500m"},
     }
-    assert queues.desired_status({"metadata": {"name": "empty"}, "spec": {}}, children, groups) == {}
-    in_a_circle = queues.desired_status(
+    assert queue_status.desired_status({"metadata": {"name": "empty"}, "spec": {}}, children, groups) == {}
+    in_a_circle = queue_status.desired_status(
         {"metadata": {"name": "q"}, "spec": {"parentQueue": "b"}}, children, [], ancestors={"b", "q"}
     )
     assert in_a_circle == {"childQueues": ["a", "b"], "requested": {"cpu": "500m"}, "allocated": {"cpu": "500m"}}

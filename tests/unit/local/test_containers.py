@@ -21,11 +21,11 @@ from pykai.hollow.kubelet_settings import LogOptions, PodLog
 from pykai.kube.api import Deletion, Object, Patch
 from pykai.kube.memory.server import MemoryApi
 from pykai.kube.resources import CONFIG_MAP, POD, SECRET
-from pykai.local.containers import container as probes
-from pykai.local.containers import pod_runtime
-from pykai.local.containers.environment import Image, Sources, expanded, name_of, words_of
-from pykai.local.containers.pod_runtime import Containers, Machine, relocated
+from pykai.local import containers as probes
+from pykai.local import pod_runtime
+from pykai.local.containers import Image, Sources, expanded, name_of, words_of
 from pykai.local.kubelet import HollowKubelets, hollow_nodes
+from pykai.local.pod_runtime import Containers, Machine, relocated
 from pykai.local.process import identify
 from tests.timeouts import TIMEOUT_SECONDS
 
@@ -385,7 +385,7 @@ async def test_a_process_does_not_outlive_its_force_deleted_pod(api: MemoryApi, 
 PARENT = """
 import asyncio, sys
 from pathlib import Path
-from pykai.local.containers.container import Command, executing
+from pykai.local.containers import Command, executing
 
 async def main():
     async with executing(Command(["sleep", "60"], {}, Path("/")), print, lambda: 1.0) as process:

@@ -13,7 +13,7 @@ from pykai.engine.decide import decide
 from pykai.engine.policy import Policy
 from pykai.model.params import SchedulerParams
 from pykai.plugins.registry import BUILT_IN, make_all
-from pykai.simulate.core_fields import ROWS
+from pykai.simulate.checks import ROWS
 from tests import builders
 from tests.builders import NOW, Manifest, decoded
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pykai.config.scheduler import SchedulerConfig, policy
-from pykai.controllers.binder import Binder, BinderSettings
+from pykai.controllers.binder.binder import Binder, BinderSettings
 from pykai.controllers.podgrouper.grouper import PodGrouper, PodGrouperSettings
 from pykai.kube.api import Api, Body, Deletion, Object, Patch, Ref, Resource
 from pykai.kube.backoff import Backoff

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pykai.simulate import core_fields, generate, manifests, validation
+from pykai.simulate import checks, generate, manifests, validation
 from pykai.simulate.manifests import ManifestError
 from pykai.simulate.validation import ManifestsError
 from tests.unit.simulate.stories import job, node, pod, queue
@@ -202,10 +202,10 @@ def test_a_file_without_objects_is_refused(text: str, tmp_path: Path) -> None:
         manifests.read([path])
 
 
-@pytest.mark.parametrize("row", core_fields.ROWS)
+@pytest.mark.parametrize("row", checks.ROWS)
 def test_every_field_of_the_table_can_be_read(row: str) -> None:
-    fields = core_fields.schema_of(row)["properties"]
-    assert len(fields) == len(core_fields.ROWS[row].split())
+    fields = checks.schema_of(row)["properties"]
+    assert len(fields) == len(checks.ROWS[row].split())
 
 
 def test_lists_anchors_and_times_are_read() -> None:

@@ -1,16 +1,20 @@
-"""GPU shares: two ConfigMaps give the container its devices; admission refers the container to them.
+"""What a container gets of a shared GPU: two ConfigMaps, or annotations of the pod (NvFractions).
 
-The kubelet does not start the container until both exist. The pod owns them, and they are deleted with it. Their
-content is a function of the pod, the bind request and the devices, so writing them again changes nothing.
+ConfigMaps: admission refers the container to them, and the kubelet does not start it until both exist. The pod owns
+them, and they are deleted with it. Their content is a function of the pod, the bind request and the devices, so writing
+them again changes nothing. An annotation of the pod names them, and a user may set it: the binder changes and deletes
+only ConfigMaps that it created for this very pod, recognised by owner and label, and refuses the bind where another one
+has the name.
 
-An annotation of the pod names them, and a user may set it: the binder changes and deletes only ConfigMaps that it
-created for this very pod, recognised by owner and label, and refuses the bind where another one has the name.
+Annotations: a function of the pod, the node and the bind request. They travel with the bind, so a bound pod has all of
+them and an unbound one has none: there is nothing to undo.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import floor
 
 import structlog
 
@@ -19,18 +23,21 @@ from pykai.controllers.binder.device_index import Key, labelled_groups
 from pykai.kube.api import Api, Deletion, Object, Patch, Ref
 from pykai.kube.errors import AlreadyExists, NotFound
 from pykai.kube.resources import CONFIG_MAP
-from pykai.objects import names
+from pykai.objects import names, nvfractions
 from pykai.objects.gpu_request import (
     CUDA_MEMORY_LIMIT,
     NUM_OF_GPUS,
     PORTION,
     VISIBLE_DEVICES,
+    ContainerRef,
     GpuRequestError,
     SharedGpuNames,
     fraction_container,
+    positive_count,
     shared_gpu_names,
 )
 from pykai.objects.kinds import BindRequest, Node, Pod
+from pykai.objects.nvfractions import DEVICES, MEMORY_LIMIT, MEMORY_REQUEST
 from pykai.objects.pod_template import Container, PodTemplate, decode_template
 
 MANAGER = "kai-binder"
@@ -81,18 +88,22 @@ def memory_limit(node: Node, portion: str) -> str | None:
 
 
 def _container(pod: Pod, template: PodTemplate) -> tuple[SharedGpuNames, Container]:
-    annotations = pod.metadata.annotations or {}
-    lists = template.init_containers, template.containers
-    try:
-        init, regular = ([container.name for container in each] for each in lists)
-        ref = fraction_container(annotations, init, regular)
-    except GpuRequestError as error:
-        raise BindError(str(error)) from None
-    prefix = annotations.get(names.SHARED_GPU_CONFIGMAP)
+    ref = _receiver(pod, template)
+    prefix = (pod.metadata.annotations or {}).get(names.SHARED_GPU_CONFIGMAP)
     if not prefix:
         title = f"{pod.metadata.namespace}/{pod.metadata.name}"
         raise BindError(f"no desired configmap name found in pod {title} annotations")
-    return shared_gpu_names(prefix, ref), (lists[0] if ref.init else lists[1])[ref.index]
+    containers = template.init_containers if ref.init else template.containers
+    return shared_gpu_names(prefix, ref), containers[ref.index]
+
+
+def _receiver(pod: Pod, template: PodTemplate) -> ContainerRef:
+    """The container that receives the share."""
+    init, regular = ([each.name for each in listed] for listed in (template.init_containers, template.containers))
+    try:
+        return fraction_container(pod.metadata.annotations or {}, init, regular)
+    except GpuRequestError as error:
+        raise BindError(str(error)) from None
 
 
 def _reads_by_key(container: Container) -> bool:
@@ -201,3 +212,79 @@ def data_changes(found: Object, data: Mapping[str, str | None]) -> Object:
     if names.LEGACY_VISIBLE_DEVICES in held and devices:
         wanted[names.LEGACY_VISIBLE_DEVICES] = devices
     return {key: value for key, value in wanted.items() if held.get(key) != value}
+
+
+def share_annotations(attempt: BindAttempt, cdi: bool) -> dict[str, str]:
+    """The annotations of the container that receives the share; BindError where an amount cannot be computed."""
+    held = attempt.pod.metadata.annotations or {}
+    container = _receiver(attempt.pod, decode_template(attempt.pod.spec)).name
+    request, limit = (nvfractions.key(container, suffix) for suffix in (MEMORY_REQUEST, MEMORY_LIMIT))
+    added: dict[str, str] = {}
+    if request not in held:
+        added[request] = held.get(limit) or f"{_received_mib(attempt)}Mi"
+    portion_limit = held.get(nvfractions.portion_limit_key(container))
+    if portion_limit is not None and limit not in held:
+        mib = floor(_device_memory(attempt.node) * _portion(portion_limit))
+        if mib <= 0:
+            raise BindError("calculated gpu memory limit is zero")
+        added[limit] = f"{mib}Mi"
+    return added | {nvfractions.key(container, DEVICES): device_names(attempt, cdi)}
+
+
+def _received_mib(attempt: BindAttempt) -> int:
+    """MiB of each device: the received portion of it."""
+    received = attempt.request.spec.received_gpu
+    if received is None:
+        raise BindError("missing data for NvFractions annotation calculation")
+    mib = floor(_device_memory(attempt.node) * _portion(received.portion))
+    if mib <= 0:
+        raise BindError("calculated gpu memory request is zero")
+    return mib
+
+
+def _device_memory(node: Node) -> int:
+    """MiB of each device of a node."""
+    text = (node.metadata.labels or {}).get(names.GPU_MEMORY_LABEL)
+    if text is None:
+        raise BindError(f"node does not include {names.GPU_MEMORY_LABEL} label")
+    value = positive_count(text)
+    if value is None:
+        raise BindError(f'invalid {names.GPU_MEMORY_LABEL} label value "{text}"')
+    return value
+
+
+def _portion(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise BindError(f'invalid received gpu portion "{text}"')
+    return value
+
+
+class NvFractions:
+    """Gives the bind of a share its annotations."""
+
+    name = "nvfractions"
+
+    def __init__(self, *, cdi: bool) -> None:
+        self._cdi = cdi
+
+    async def prepare(self, attempt: BindAttempt) -> WaitingStep | None:
+        """Add the annotations to the bind of a pod that gets a share."""
+        if attempt.devices:
+            added = share_annotations(attempt, self._cdi)
+            attempt.annotations.update(added)
+            log.info("GPU share prepared", pod=attempt.title, gpus=list(attempt.devices), annotations=added)
+        return None
+
+    async def undo(self, pod: Pod, request: BindRequest | None) -> None:
+        """Nothing is written before the bind."""
+
+    async def orphans(self) -> Iterable[Key]:
+        """None: nothing is written before the bind."""
+        return ()
+
+    def forget(self, pod: Key) -> None:
+        """There is no state of a pod."""

@@ -3,8 +3,3 @@
 The rules are pure functions: `rules.kinds` has one row per kind of workload, `grouping` finds the workload of a pod and
 applies its rule. `grouper.PodGrouper` runs them for the watched pods and writes the results.
 """
-
-from pykai.controllers.podgrouper.grouper import PodGrouper, PodGrouperSettings, run
-from pykai.controllers.podgrouper.rules.workload import GroupingSettings
-
-__all__ = ["GroupingSettings", "PodGrouper", "PodGrouperSettings", "run"]

@@ -18,7 +18,7 @@ from pykai.hollow.hollow_node import HOST
 from pykai.kube.api import Api, Object, Patch
 from pykai.kube.operations import MANAGER, define
 from pykai.kube.resources import MUTATING_WEBHOOK, VALIDATING_WEBHOOK
-from pykai.local.containers.container import Command, executing
+from pykai.local.containers import Command, executing
 from pykai.local.control_plane import ClusterError, tail
 from pykai.local.operators import OPERATORS, Operator, Place
 from pykai.local.session import Component, connect

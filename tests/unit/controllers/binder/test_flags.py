@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from pykai.cli.binder import binder, settings_of
-from pykai.controllers.binder import BinderSettings
+from pykai.controllers.binder.binder import BinderSettings
 
 
 def given(*arguments: str) -> dict[str, Any]:

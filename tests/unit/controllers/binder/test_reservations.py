@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from pykai.controllers.binder import ReservationTemplate
 from pykai.controllers.binder.device_index import GroupKey
-from pykai.controllers.binder.reservations import reservation_name
+from pykai.controllers.binder.reservations import ReservationTemplate, reservation_name
 from pykai.kube.api import Object, Patch, Resource
 from pykai.kube.resources import BIND_REQUEST, CONFIG_MAP, POD
 from pykai.objects import names

@@ -10,7 +10,10 @@ import contextlib
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
-from pykai.controllers.binder import Binder, BinderSettings, BindRules, ReservationTemplate, read_plugins
+from pykai.controllers.binder.bind_requests import BindRules
+from pykai.controllers.binder.binder import Binder, BinderSettings
+from pykai.controllers.binder.plugins import read_plugins
+from pykai.controllers.binder.reservations import ReservationTemplate
 from pykai.kube.api import (
     ALL_AT_ONCE,
     AS_SERVER_LIKES,

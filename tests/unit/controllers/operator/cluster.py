@@ -6,10 +6,11 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from pykai.controllers import operator
-from pykai.controllers.operator import OperatorEnvironment, OperatorSettings, PodScope, WebhookParts
-from pykai.controllers.operator.components import Endpoint
-from pykai.controllers.operator.installation import Facts, Installation, read_config
+from pykai.controllers.operator import controller
+from pykai.controllers.operator.components import Endpoint, PodScope, WebhookParts
+from pykai.controllers.operator.controller import OperatorSettings
+from pykai.controllers.operator.desired import desired
+from pykai.controllers.operator.installation import Facts, Installation, OperatorEnvironment, read_config
 from pykai.kube.api import Object, Patch, Resource, Selection
 from pykai.kube.resources import CONFIG, NAMESPACE, SHARD
 from tests.unit.controllers.live import DiaryApi, eventually, running
@@ -61,7 +62,7 @@ def wanted(
     spec: Object | None = None, shards: Mapping[str, Object] | None = None, **facts: Any
 ) -> dict[tuple[str, str], Object]:
     """All desired objects by kind and name."""
-    made = operator.desired(installation(spec, **facts), shards or {}, PARTS, OWNER)
+    made = desired(installation(spec, **facts), shards or {}, PARTS, OWNER)
     return {(item["kind"], item["metadata"]["name"]): item for item in made.all()}
 
 
@@ -120,5 +121,5 @@ async def operating(*definitions: Object, **settings: Any) -> AsyncIterator[Benc
     api = DiaryApi(definitions)
     await api.create(NAMESPACE, {"metadata": {"name": SITE.namespace}})
     given = {"site": SITE, "gather_seconds": 0.01, **settings}
-    async with running(api, operator.run, OperatorSettings(PARTS, **given)):
+    async with running(api, controller.run, OperatorSettings(PARTS, **given)):
         yield Bench(api)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pykai.config.fields import FieldError
-from pykai.controllers import operator
+from pykai.controllers.operator.desired import desired
 from pykai.controllers.operator.installation import MONITOR_KIND, PROMETHEUS_KIND, VPA_KIND, Leader
 
 from .cluster import OWNER, PARTS, SITE, container_of, flags_of, installation, wanted
@@ -406,7 +406,7 @@ def test_what_config_may_not_say(spec: Object, message: str) -> None:
     ],
 )
 def test_readiness_of_fractions_is_a_dependency(spec: Object, reason: str, lines: list[str]) -> None:
-    assert operator.desired(installation(spec, fractions=reason), {}, PARTS, OWNER).missing == lines
+    assert desired(installation(spec, fractions=reason), {}, PARTS, OWNER).missing == lines
 
 
 def test_fake_gpu_nodes_are_told_to_the_binder() -> None:
@@ -439,7 +439,7 @@ def test_mistakes_in_shards_are_told_and_harm_no_other() -> None:
         "c": {"partitionLabelValue": ""},
         "d": {"partitionLabelValue": "d", "kValue": "much"},
     }
-    made = operator.desired(installation(), shards, PARTS, OWNER)
+    made = desired(installation(), shards, PARTS, OWNER)
     assert set(made.shards) == {"a"}
     assert made.refused == {
         "b": "spec.args.fly: the scheduler has no such flag",
@@ -489,7 +489,7 @@ def test_one_scheduler_is_selected_by_labels() -> None:
 # ------------------------------------------------------------------------------------------------- what may be absent
 def test_autoscalers_where_the_cluster_has_them() -> None:
     spec = {"global": {"vpa": {"enabled": True, "updatePolicy": {"updateMode": "Off"}}}}
-    made = operator.desired(installation(spec), {"default": {}}, PARTS, OWNER)
+    made = desired(installation(spec), {"default": {}}, PARTS, OWNER)
     assert not [item for item in made.all() if item["kind"] == "VerticalPodAutoscaler"]
     assert "Binder is missing vertical pod autoscaler" in made.missing
     there = wanted(spec, {"default": {}}, installed=frozenset({VPA_KIND}))
@@ -513,7 +513,7 @@ BOTH = frozenset({PROMETHEUS_KIND, MONITOR_KIND})
     ],
 )
 def test_prometheus(asked: Object, installed: frozenset[str], made: set[str], missing: list[str]) -> None:
-    found = operator.desired(installation({"prometheus": asked}, installed=installed), {}, PARTS, OWNER)
+    found = desired(installation({"prometheus": asked}, installed=installed), {}, PARTS, OWNER)
     kinds = {item["kind"] for item in found.operands["KAI-prometheus"]}
     assert kinds & {"Prometheus", "ServiceMonitor"} == made
     assert list(found.missing) == missing

@@ -10,8 +10,8 @@ import pytest
 
 from pykai.cli.component import Process
 from pykai.cli.main import COMMANDS, CommandTable, main
-from pykai.controllers import operator
-from pykai.controllers.operator import OperatorSettings
+from pykai.controllers.operator import controller
+from pykai.controllers.operator.controller import OperatorSettings
 from pykai.kube.api import Object, Patch
 from pykai.kube.lease import Election, Term
 from pykai.kube.resources import CONFIG, DEPLOYMENT, LEASE, NAMESPACE
@@ -218,7 +218,7 @@ async def _own(lease: bool, deployed: bool) -> tuple[DiaryApi, Object]:
 
 async def test_the_operators_own_lease_goes_with_its_deployment() -> None:
     api, deployment = await _own(lease=True, deployed=True)
-    async with running(api, operator.run, OperatorSettings(PARTS, SITE)):
+    async with running(api, controller.run, OperatorSettings(PARTS, SITE)):
 
         async def claimed() -> bool:
             found = await api.get(OWN, Object)
@@ -228,7 +228,7 @@ async def test_the_operators_own_lease_goes_with_its_deployment() -> None:
 
         await eventually(claimed)
     writes = len(api.writes)
-    async with running(api, operator.run, OperatorSettings(PARTS, SITE)):
+    async with running(api, controller.run, OperatorSettings(PARTS, SITE)):
         await asyncio.sleep(0.1)
     assert len(api.writes) == writes, "the next leader finds it claimed"
     await api.delete(DEPLOYMENT.ref("kai-operator", HERE))
@@ -243,6 +243,6 @@ async def test_the_operators_own_lease_goes_with_its_deployment() -> None:
 async def test_no_own_lease_or_no_deployment(lease: bool, deployed: bool) -> None:
     api, _ = await _own(lease, deployed)
     writes = len(api.writes)
-    async with running(api, operator.run, OperatorSettings(PARTS, SITE)):
+    async with running(api, controller.run, OperatorSettings(PARTS, SITE)):
         await asyncio.sleep(0.1)
     assert len(api.writes) == writes

@@ -24,12 +24,14 @@ from pykai.hollow.kubelet_settings import Tenant
 from pykai.hollow.pod_status import conditions, pod_addresses, scheduled
 from pykai.kube.api import Api, Object
 from pykai.kube.errors import ApiError
-from pykai.local.containers.container import Command, Container, Terms
-from pykai.local.containers.environment import (
+from pykai.local.containers import (
+    Command,
+    Container,
     Content,
     Images,
     NotYetError,
     Sources,
+    Terms,
     expanded,
     name_of,
     variables_of,
