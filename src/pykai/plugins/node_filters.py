@@ -7,7 +7,6 @@ label. Reasons name no pod and no node, so that equal ones add up to one line ov
 
 from __future__ import annotations
 
-import re
 import weakref
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from msgspec import json
 from pykai.engine.cycle import Cycle
 from pykai.engine.plugin_api import ANY, NodeResourceState, QuotaPolicy, Rejection
 from pykai.kernels.selectors import meeting
+from pykai.kernels.taints import TaintTable, tolerates
 from pykai.model.pods import GpuKind, PodClass
 from pykai.model.resources import Column, Mask, Rows
 from pykai.model.snapshot import CORDONED, NodeTable, Snapshot
@@ -40,9 +40,7 @@ NO_GPU_WORKER = "gpu task can't run on non gpu nodes"
 OVER_QUOTA = "node does not have enough capacity. Reason: {}, Details: {}"
 NO_CPU_WORKER = "cpu task can't run on non cpu nodes"
 
-CORDON_TAINT = (Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule"),)
-_INTEGER = re.compile(r"(0|-?[1-9][0-9]{0,18})$")
-_REPELLING = ("NoSchedule", "NoExecute")
+CORDON_TAINT = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 
 def _where(reason: str, mask: Mask) -> Iterator[Rejection]:
@@ -138,7 +136,7 @@ class NodeConditions:
     `node.kubernetes.io/unschedulable`."""
 
     def class_key(self, snapshot: Snapshot, pod_class: PodClass) -> Hashable:
-        return tolerated(CORDON_TAINT, pod_class.template.tolerations) if pod_class.template.tolerations else False
+        return any(tolerates(each, CORDON_TAINT) for each in pod_class.template.tolerations)
 
     def rejections(self, snapshot: Snapshot, pod_class: PodClass) -> Iterable[Rejection]:
         found = snapshot.nodes.derived(not_ready)
@@ -170,49 +168,13 @@ class Taints:
 
 def untolerated_nodes(snapshot: Snapshot, tolerations: Sequence[Toleration]) -> Mask | None:
     """The nodes with a taint that keeps pods away which do not tolerate it; None: no node has one."""
-    groups = snapshot.nodes.derived(taint_groups)
-    if len(groups.lists) == 1:
-        return None
-    return np.asarray(np.array([not tolerated(taints, tolerations) for taints in groups.lists])[groups.of])
+    taints = snapshot.nodes.derived(repelling_taints)
+    return None if taints.empty else taints.untolerated(tolerations) > 0
 
 
-@dataclass(frozen=True, eq=False)
-class TaintGroups:
-    """Distinct lists of taints with some effects, the empty one first, and which one each node has."""
-
-    lists: list[tuple[Taint, ...]]
-    of: Rows
-
-
-def taint_groups(nodes: NodeTable) -> TaintGroups:
+def repelling_taints(nodes: NodeTable) -> TaintTable:
     """Taints that keep pods away."""
-    return grouped_taints(nodes, _REPELLING)
-
-
-def grouped_taints(nodes: NodeTable, effects: Sequence[str]) -> TaintGroups:
-    rows: dict[tuple[Taint, ...], int] = {(): 0}
-    kept = (tuple(taint for taint in some if taint.effect in effects) if some else () for some in nodes.taints)
-    of = [rows.setdefault(taints, len(rows)) for taints in kept]
-    return TaintGroups(list(rows), np.array(of, dtype=np.int64))
-
-
-def tolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> bool:
-    """Whether each taint is tolerated; an empty key or effect of a toleration stands for all of them."""
-    return all(any(_tolerates(toleration, taint) for toleration in tolerations) for taint in taints)
-
-
-def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
-        return False
-    match toleration.operator:
-        case "Exists":
-            return True
-        case "Equal" | "":
-            return toleration.value == taint.value
-        case "Lt" | "Gt" as operator if _INTEGER.match(toleration.value) and _INTEGER.match(taint.value):
-            bound, value = int(toleration.value), int(taint.value)
-            return value < bound if operator == "Lt" else value > bound
-    return False
+    return TaintTable(nodes.taints, ("NoSchedule", "NoExecute"))
 
 
 # ------------------------------------------------------------------------------------------------- labels of the node

@@ -19,13 +19,12 @@ from msgspec import json
 from pykai.engine.cycle import Cycle
 from pykai.engine.plugin_api import ANY, NodeLook
 from pykai.kernels.selectors import in_some_term
+from pykai.kernels.taints import TaintTable
 from pykai.model.pods import PodClass
 from pykai.model.resources import Column, Mask
 from pykai.model.snapshot import NodeTable
-from pykai.objects.kinds import Taint
 from pykai.objects.pod_template import ContainerImage, PreferredNodeTerm, Toleration
 from pykai.plugins import node_labels
-from pykai.plugins.node_filters import TaintGroups, grouped_taints, tolerated
 
 FULL = 100.0
 MEBIBYTE = 1024.0 * 1024.0
@@ -76,30 +75,24 @@ class PreferNoSchedule:
         return json.encode(relevant) if relevant else ANY
 
     def score(self, look: NodeLook) -> Column | float:
-        groups = look.trial.snapshot.nodes.derived(discouraging_taints)
-        if len(groups.lists) == 1:
+        nodes = look.trial.snapshot.nodes
+        if nodes.derived(discouraging_taints).empty:
             return 0.0
-        return look.trial.snapshot.nodes.derived(taint_scores, self.class_key(look.pod_class))[look.nodes]
+        return nodes.derived(taint_scores, self.class_key(look.pod_class))[look.nodes]
 
 
-def discouraging_taints(nodes: NodeTable) -> TaintGroups:
-    return grouped_taints(nodes, ("PreferNoSchedule",))
+def discouraging_taints(nodes: NodeTable) -> TaintTable:
+    return TaintTable(nodes.taints, ("PreferNoSchedule",))
 
 
 def taint_scores(nodes: NodeTable, key: Hashable) -> Column:
     """By node; `key`: the tolerations as JSON, or ANY."""
     tolerations = _TOLERATIONS.decode(key) if isinstance(key, bytes) else []
-    groups = nodes.derived(discouraging_taints)
-    untolerated = np.array([_untolerated(taints, tolerations) for taints in groups.lists])
-    most = untolerated[groups.of].max(initial=0)
+    untolerated = nodes.derived(discouraging_taints).untolerated(tolerations)
+    most = untolerated.max(initial=0)
     if most == 0:
         return np.zeros(len(nodes))
-    scores: Column = TAINT_WEIGHT * (FULL - np.floor(FULL * untolerated / most))
-    return scores[groups.of]
-
-
-def _untolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> int:
-    return sum(not tolerated((taint,), tolerations) for taint in taints)
+    return np.asarray(TAINT_WEIGHT * (FULL - np.floor(FULL * untolerated / most)))
 
 
 # ------------------------------------------------------------------------------------------------------------- images

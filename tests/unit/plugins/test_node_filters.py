@@ -1,12 +1,10 @@
 from __future__ import annotations
 
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
 from pykai.objects import kinds, names
-from pykai.objects.pod_template import Toleration
 from pykai.plugins import node_filters as nf
 from tests.builders import as_kind
 from tests.unit.plugins.small_clusters import Fields, cycle, node, placed, pod, rejected
@@ -115,15 +113,6 @@ def test_taints(tolerations: list[dict[str, str]], closed: set[str]) -> None:
     nodes = [node(name, taints=taints) for name, taints in TAINTS.items()]
     made = cycle([*nodes, pod("p", {"tolerations": tolerations})], ())
     assert rejected(made, nf.Taints(), "p") == dict.fromkeys(closed, nf.UNTOLERATED)
-
-
-def test_each_distinct_taint_list_is_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = Mock(wraps=nf.tolerated)
-    monkeypatch.setattr(nf, "tolerated", calls)
-    made = cycle([*(node(f"n{i:03}", taints=TAINTS["v"]) for i in range(100)), pod("p")], ())
-    assert len(rejected(made, nf.Taints(), "p")) == 100
-    assert calls.call_count == 2
-    assert nf.tolerated((), [Toleration()])
 
 
 def terms(*terms: dict[str, Any]) -> dict[str, Any]:
