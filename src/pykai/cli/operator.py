@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache, partial
+from importlib import import_module
 from typing import Any
 
 import aiohttp
@@ -25,14 +26,10 @@ from pykai.admission.certificates import (
     service_names,
     trust_bundle,
 )
-from pykai.cli import binder, node_scale_adjuster, pod_grouper, queue_controller, scheduler
 from pykai.cli.component import Composition, Part, process_of, run_component
 from pykai.cli.flags import CLIENT, ELECTION, LOGS, SERVERS, Flag, takes, warn_ineffective
-from pykai.cli.main import main
-from pykai.config import scheduler as configuration
+from pykai.cli.main import COMMANDS, main
 from pykai.config.fields import FieldError
-from pykai.config.scheduler import remarks
-from pykai.config.usage import read_usage_config
 from pykai.controllers.operator import controller
 from pykai.controllers.operator.components import Endpoint, PodScope, WebhookParts
 from pykai.controllers.operator.controller import OperatorSettings
@@ -42,7 +39,6 @@ from pykai.kube.api import Api
 from pykai.kube.informer import InformerFactory
 from pykai.objects import names
 from pykai.observe.metrics import WorkMetrics
-from pykai.plugins import registry
 
 FLAGS = (
     Flag("namespace", names.SYSTEM_NAMESPACE, "Namespace of this operator and of everything it deploys."),
@@ -52,14 +48,10 @@ FLAGS = (
     Flag("image-pull-secret", "", "Secret to pull images with, beside those of Config."),
 )
 Secret = Mapping[str, str]
-_SETTINGS: Mapping[str, Callable[[dict[str, Any]], object]] = {
-    "scheduler": lambda given: scheduler.settings_of({**given, "scheduler_conf": ""}),
-    "binder": binder.settings_of,
-    "queue-controller": queue_controller.settings_of,
-    "podgrouper": pod_grouper.settings_of,
-    "node-scale-adjuster": node_scale_adjuster.settings_of,
-}
-"""Components that look closer at their flags than at their types; files they name are not here."""
+_READ_CLOSER = frozenset({"scheduler", "binder", "queue-controller", "podgrouper", "node-scale-adjuster"})
+"""Components that look closer at their flags than at their types."""
+_NO_FILES = {"scheduler_conf": ""}
+"""Files that flags name are not here."""
 
 
 def site_of(given: Mapping[str, Any]) -> OperatorEnvironment:
@@ -134,14 +126,19 @@ def compose(settings: OperatorSettings, api: Api, watches: InformerFactory, work
 
 
 def check_command_line(component: str, arguments: Sequence[str]) -> None:
-    """FieldError names the flag that the component would refuse."""
+    """FieldError names the flag that the component would refuse. What was accepted before is not read again."""
+    _check_command_line(component, tuple(arguments))
+
+
+@lru_cache(maxsize=256)
+def _check_command_line(component: str, arguments: Sequence[str]) -> None:
     try:
         command = main.get_command(click.Context(main), component)
         if command is None:
             raise FieldError("command", f"there is no component {component!r}")
         given = command.make_context(component, list(arguments)).params
-        if component in _SETTINGS:
-            _SETTINGS[component](given)
+        if component in _READ_CLOSER:
+            import_module(f"pykai.cli.{COMMANDS[component].module}").settings_of({**given, **_NO_FILES})
     except click.ClickException as error:
         raise FieldError(f"flags of {component}", error.format_message()) from error
 
@@ -156,11 +153,15 @@ def check_configuration(document: dict[str, Any]) -> list[str]:
 
 @lru_cache(maxsize=64)
 def _remarks(document: bytes) -> tuple[str, ...]:
+    from pykai.config import scheduler as configuration  # with all plugins a third of the operator's start
+    from pykai.config.usage import read_usage_config
+    from pykai.plugins import registry
+
     config = configuration.read(msgspec.json.decode(document))
     configuration.policy(config, registry.make, registry.BUILT_IN)
     if config.usage_db:
         read_usage_config(config.usage_db, started=0.0)
-    return tuple(remarks(config, registry.make))
+    return tuple(configuration.remarks(config, registry.make))
 
 
 @click.command("operator")

@@ -138,3 +138,12 @@ CliRunner().invoke(main, ["local", "--help"])
 print([name for name in ("aiohttp", "numpy", "rich.console", "structlog", "pykai.scheduler") if name in sys.modules])
 """
     assert run_python(code).strip() == "[]"
+
+
+def test_the_operator_starts_without_the_programs_whose_flags_it_checks() -> None:
+    code = """
+import sys
+import pykai.cli.operator
+print([name for name in ("numpy", "pykai.cli.scheduler", "pykai.plugins.registry") if name in sys.modules])
+"""
+    assert run_python(code).strip() == "[]"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 
 from pykai.cli.main import CommandTable, main
 from pykai.cli.operator import WEBHOOKS, check_command_line, check_configuration, issued, ping, site_of
@@ -47,6 +48,13 @@ def test_what_does_not_belong_to_the_certificate_is_replaced(damaged: str) -> No
     one, other = (issued("admission", "kai-scheduler", None, NOW) for _ in range(2))
     fresh = issued("admission", "kai-scheduler", {**one, damaged: other[damaged]}, NOW)
     assert fresh["tls.crt"] != one["tls.crt"]
+
+
+def test_a_key_that_was_read_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    present = issued("binder", "here", None)
+    assert issued("binder", "here", present) is present
+    monkeypatch.setattr(serialization, "load_pem_private_key", lambda *_: pytest.fail("read again"))
+    assert issued("binder", "here", present) is present
 
 
 def test_registrations_lead_to_the_service() -> None:
@@ -173,6 +181,13 @@ REFUSED_FLAGS = [
 def test_a_flag_that_a_component_would_refuse_is_named(component: str, argument: str, message: str) -> None:
     with pytest.raises(FieldError, match=re.escape(message)):
         check_command_line(component, [argument])
+
+
+def test_flags_that_were_accepted_are_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = ["--scheduler-name=read-once"]
+    check_command_line("binder", arguments)
+    monkeypatch.setattr(CommandTable, "get_command", lambda *_: pytest.fail("read again"))
+    check_command_line("binder", arguments)
 
 
 REFUSED_CONFIGURATIONS = [

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 
-import yaml
+from msgspec import yaml
 
 from pykai.config.fields import FieldError
 from pykai.controllers.operator import deployments, prometheus
@@ -258,8 +258,7 @@ def _configurations(objects: Sequence[Object]) -> list[Object]:
 @lru_cache(maxsize=64)
 def _document(text: str) -> Object:
     """A configuration file; what a shard asks for hardly ever changes between two reconciles."""
-    found: Object = yaml.safe_load(text)
-    return found
+    return yaml.decode(text, type=Object)
 
 
 _PLUGIN = re.compile(r"^tiers\[0\]\.plugins\[(\d+)\]")

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any, Final
 
-import yaml
+from msgspec import yaml
 
 from pykai.config import scheduler as scheduler_file
 from pykai.config.fields import FieldError
@@ -154,7 +154,7 @@ def scheduler_config(shard: Shard, installation: Installation) -> dict[str, Any]
 
 def scheduler_config_text(shard: Shard, installation: Installation) -> str:
     """The configuration file."""
-    return yaml.safe_dump(scheduler_config(shard, installation), sort_keys=False, width=110)
+    return yaml.encode(scheduler_config(shard, installation)).decode()
 
 
 def usage_database(spec: ShardSpec, installation: Installation) -> dict[str, Any] | None:
