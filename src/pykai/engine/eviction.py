@@ -28,6 +28,8 @@ from pykai.model.resources import Mask, Rows
 from pykai.objects.units import render_duration, rfc3339
 
 _NO_TURN = "the action considers only the first workloads of a queue (queueDepthPerAction), and this is not among them"
+_SERVED = Outcome("", "")
+"""What is found for a gang that got pods; there is nothing to say about it."""
 _REFUSED = "no eviction can change what speaks against the pod"
 _UNKNOWN = -1
 _NOBODY = np.zeros(0, dtype=np.int8)
@@ -113,6 +115,7 @@ def run(cycle: Cycle, action: Eviction) -> None:
             reasons.passed_over[action.name] = action.outcome(SearchToken.BUDGET_SPENT, _OUT_OF_TIME)
             break
         elif result is SearchResult.SOLVED:
+            reasons.found(action.name, (gang,), _SERVED)
             walk.go_on(gang)
         else:
             outcome = _unsolved(cycle, action, gang, result)

@@ -127,3 +127,16 @@ def test_the_only_turn_goes_to_one_workload_and_what_others_request_still_counts
     assert alone.plan.queues[0].fair_share == found.plan.queues[0].fair_share
     assert alone.plan.queues[0].requested == found.plan.queues[0].requested
     assert why(alone.for_all(), "g").state == "Waits"
+
+
+def test_an_action_that_served_a_gang_says_nothing_about_its_other_pods() -> None:
+    """Reclaim finds a place for the first pod; that it gave the gang no turn would be wrong."""
+    queues = [builders.queue(name, gpu={"quota": quota}) for name, quota in (("q", 2), ("other", 0))]
+    held = [each for n in "ab" for each in (node(n, 1), gang(f"run{n}", queue="other"), pod(f"run{n}-0", on=n, gpus=1))]
+    found = why(state(*queues, *held, gang("g"), *(pod(f"g-{n}", gpus=1) for n in range(3))))
+    assert found.state == "WaitsForVictims"
+    assert {each.action: each.code for each in found.verdicts} == {
+        "allocate": "RestTriedNextCycle",
+        "consolidation": "ConsolidationInsufficientGPUs",
+        "preempt": "PreemptNoEligibleVictims",
+    }
