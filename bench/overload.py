@@ -27,6 +27,7 @@ from pykai.hollow.hollow_node import GpuShape, NodeShape, node_object
 from pykai.hollow.kubelet_settings import KubeletSettings
 from pykai.kube.api import Deletion, Object, Selection
 from pykai.kube.clock import wall
+from pykai.kube.events import REMEMBERED_SECONDS
 from pykai.kube.informer import InformerFactory
 from pykai.kube.memory import MemoryApi
 from pykai.kube.resources import EVENT, NAMESPACE, NODE, POD, POD_GROUP, QUEUE
@@ -40,7 +41,9 @@ from pykai.simulate.generate import queue
 
 SPACE, TEAM, GPUS = "default", "team", 8
 START, SINCE = 1_767_225_600.0, "2026-01-01T00:00:00Z"
-STEP_SECONDS, WARM_UP_SECONDS, LONGEST_SECONDS = 5.0, 120.0, 3600.0
+STEP_SECONDS, LONGEST_SECONDS = 5.0, 3600.0
+FORGOTTEN_SECONDS = REMEMBERED_SECONDS + 300.0
+"""After so long nothing need be remembered of pods that are gone, events about them included."""
 PAGE = Path(__file__).parents[1] / "docs" / "testing.md"
 TITLES = ("round", "all pods run after", "all gone after", "CPU", "objects after", "MiB after")
 TEXT = """## Overload
@@ -93,11 +96,10 @@ async def _when(api: MemoryApi, phase: str | None, count: int) -> float:
 
 async def _left(api: MemoryApi, done: Round) -> Round:
     """The same round with what is in memory once everything has come to rest, and events and the log have expired."""
-    await asyncio.sleep(WARM_UP_SECONDS)
+    await asyncio.sleep(FORGOTTEN_SECONDS)
     for event in (await api.list(EVENT, Object)).items:
         await api.delete(EVENT.ref(event["metadata"]["name"], event["metadata"]["namespace"]))
     api.compact()
-    await asyncio.sleep(WARM_UP_SECONDS)
     gc.collect()
     return Round(done.ran_after, done.gone_after, done.cpu, len(gc.get_objects()), memory()[0])
 

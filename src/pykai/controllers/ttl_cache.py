@@ -7,6 +7,7 @@ cluster, so nothing is written twice.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
@@ -23,42 +24,44 @@ V = TypeVar("V")
 
 
 class TTLCache(Generic[K, V]):
-    """Values by key, each for `seconds` unless put with another time.
+    """Values by key, each for `seconds` unless put with another time; put on an event loop, whose timers drop them.
 
-    The first use after `seconds` drops all that have expired, so that a burst leaves nothing behind.
+    What has expired goes within `seconds` also where nothing is put or got any more: a burst leaves nothing behind.
     """
 
     def __init__(self, seconds: float, clock: Callable[[], float] = steady) -> None:
         self._seconds = seconds
         self._clock = clock
         self._entries: dict[K, tuple[float, V]] = {}
-        self._sweep_at = clock() + seconds
+        self._sweeps = False
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def put(self, key: K, value: V, seconds: float | None = None) -> None:
         """Keep a value; `seconds` None means the usual time."""
-        now = self._clock()
-        self._sweep(now)
-        self._entries[key] = now + (self._seconds if seconds is None else seconds), value
+        self._entries[key] = self._clock() + (self._seconds if seconds is None else seconds), value
+        if not self._sweeps:
+            self._sweep_later()
 
     def get(self, key: K) -> V | None:
         """The value, None if there is none or it has expired."""
-        now = self._clock()
-        self._sweep(now)
         entry = self._entries.get(key)
-        return entry[1] if entry is not None and entry[0] > now else None
+        return entry[1] if entry is not None and entry[0] > self._clock() else None
 
     def drop(self, key: K) -> None:
         """Remove a value."""
         self._entries.pop(key, None)
 
-    def _sweep(self, now: float) -> None:
-        if now < self._sweep_at:
-            return
+    def _sweep_later(self) -> None:
+        self._sweeps = bool(self._entries)
+        if self._sweeps:
+            asyncio.get_running_loop().call_later(self._seconds, self._sweep)
+
+    def _sweep(self) -> None:
+        now = self._clock()
         self._entries = {key: entry for key, entry in self._entries.items() if entry[0] > now}
-        self._sweep_at = now + self._seconds
+        self._sweep_later()
 
 
 class MutationCache:

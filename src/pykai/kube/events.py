@@ -3,7 +3,8 @@
 The same event (object, type, reason, message) is one Event object with a count. Its first occurrence is written at
 once, repetitions once a minute with the count they have reached. Each object has a token bucket that refills
 slowly, and the buffer of pending events is bounded; events over either limit are counted in `dropped`. A failed write
-is retried a few times over some minutes: most events occur once, and are reported nowhere else.
+is retried a few times over some minutes: most events occur once, and are reported nowhere else. What has not happened
+for an hour is forgotten.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ REPEAT_SECONDS = 60.0
 WRITERS = 4
 WAITING_LIMIT = 10_000
 REMEMBERED = 20_000
+REMEMBERED_SECONDS = 3600.0
+"""As long as a server keeps events by default: a repetition after that is a new event anyway."""
 OBJECT_BURST = 25
 OBJECT_REFILL_SECONDS = 300.0
 MESSAGE_BYTES = 1024
@@ -144,12 +147,29 @@ class EventRecorder:
                 await asyncio.gather(*(self._write(what) for what in due))
                 continue
             self._wake.clear()
-            wait = self._queue[0][0] - self._clock() if self._queue else None
             try:
-                async with asyncio.timeout(wait):
+                async with asyncio.timeout(self._pause()):
                     await self._wake.wait()
             except TimeoutError:
-                pass
+                self._forget()
+
+    def _pause(self) -> float | None:
+        """Seconds until an event is due, or something may be forgotten; None: there is nothing to wait for."""
+        now, waits = self._clock(), []
+        if self._queue:
+            waits.append(self._queue[0][0] - now)
+        if self._series:
+            oldest = next(iter(self._series.values()))
+            waits.append(max(oldest.last + REMEMBERED_SECONDS - now, REPEAT_SECONDS))
+        return min(waits, default=None)
+
+    def _forget(self) -> None:
+        """Drop what has not happened for long, so that a burst leaves nothing behind."""
+        since = self._clock() - REMEMBERED_SECONDS
+        for what in [each for each, series in self._series.items() if series.last <= since and not series.waiting]:
+            del self._series[what]
+        for regarding in [each for each, budget in self._budgets.items() if budget.at <= since]:
+            del self._budgets[regarding]
 
     async def flush(self) -> None:
         """Write everything that waits at once, repetitions included, without waiting for its minute."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -11,37 +12,33 @@ from pykai.controllers.unstructured import merge_patch, to_unstructured, unstruc
 from pykai.kube.api import EventType
 from pykai.kube.informer_store import Change
 from pykai.objects import kinds
+from tests.virtual_loop import in_virtual_time
 
 
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def test_values_are_forgotten_in_time_and_thrown_away() -> None:
-    clock = Clock()
-    recent: TTLCache[int, str] = TTLCache(10.0, clock)
+@in_virtual_time
+async def test_values_are_forgotten_in_time_and_thrown_away() -> None:
+    recent: TTLCache[int, str] = TTLCache(10.0, asyncio.get_running_loop().time)
     recent.put(1, "one")
     recent.put(2, "two", seconds=1.0)
-    clock.now += 5
+    await asyncio.sleep(5)
     assert (recent.get(1), recent.get(2)) == ("one", None)
-    clock.now += 6
+    await asyncio.sleep(6)
     assert recent.get(1) is None
     for number in range(1000):
-        clock.now += 1
+        await asyncio.sleep(1)
         recent.put(number, "x")
     assert len(recent) < 200
 
 
-def test_a_burst_leaves_nothing_behind() -> None:
-    clock = Clock()
-    recent: TTLCache[int, str] = TTLCache(10.0, clock)
+@in_virtual_time
+async def test_a_burst_leaves_nothing_behind() -> None:
+    recent: TTLCache[int, str] = TTLCache(10.0, asyncio.get_running_loop().time)
     for number in range(1000):
         recent.put(number, "x")
-    clock.now += 11
-    assert recent.get(1) is None
+    recent.put(1000, "x", seconds=25.0)
+    await asyncio.sleep(21)
+    assert len(recent) == 1
+    await asyncio.sleep(10)
     assert len(recent) == 0
 
 
@@ -60,18 +57,19 @@ def shown(version: str, uid: str = "u", kind: EventType = EventType.MODIFIED) ->
         (shown("9", uid="another", kind=EventType.DELETED), False),
     ],
 )
-def test_a_write_counts_until_the_watch_shows_it(change: Change[Any], forgotten: bool) -> None:
-    mutations = MutationCache(Clock())
+@in_virtual_time
+async def test_a_write_counts_until_the_watch_shows_it(change: Change[Any], forgotten: bool) -> None:
+    mutations = MutationCache(asyncio.get_running_loop().time)
     mutations.put(("n", "g"), {"metadata": {"uid": "u", "resourceVersion": "10"}})
     mutations.observe(change)
     assert (mutations.get(("n", "g")) is None) is forgotten
 
 
-def test_a_write_that_is_never_shown_is_not_believed_for_ever() -> None:
-    clock = Clock()
-    mutations = MutationCache(clock)
+@in_virtual_time
+async def test_a_write_that_is_never_shown_is_not_believed_for_ever() -> None:
+    mutations = MutationCache(asyncio.get_running_loop().time)
     mutations.put(("n", "g"), {"metadata": {"uid": "u", "resourceVersion": "10"}})
-    clock.now += MUTATION_SECONDS + 1
+    await asyncio.sleep(MUTATION_SECONDS + 1)
     assert mutations.get(("n", "g")) is None
 
 

@@ -8,7 +8,15 @@ import pytest
 
 from pykai.kube.api import Object
 from pykai.kube.errors import Timeout, Unavailable
-from pykai.kube.events import MESSAGE_BYTES, OBJECT_BURST, REPEAT_SECONDS, TRIES, EventRecorder, Regarding
+from pykai.kube.events import (
+    MESSAGE_BYTES,
+    OBJECT_BURST,
+    REMEMBERED_SECONDS,
+    REPEAT_SECONDS,
+    TRIES,
+    EventRecorder,
+    Regarding,
+)
 from pykai.kube.memory import MemoryApi
 from pykai.kube.resources import EVENT
 from tests.virtual_loop import in_virtual_time
@@ -137,6 +145,21 @@ async def test_an_event_that_could_not_be_written_is_written_later() -> None:
         api.down = False
         await asyncio.sleep(600)
         assert (api.writes, [event["count"] for event in await events(api)]) == (2, [1])
+
+
+@in_virtual_time
+async def test_what_has_not_happened_for_long_is_forgotten() -> None:
+    clock = asyncio.get_running_loop().time
+    api = CountingApi(lambda: 1.7e9 + clock())
+    recorder = EventRecorder(api, "scheduler", lambda: 1.7e9 + clock())
+    async with running(recorder.run()):
+        recorder.record(POD, "A", "x")
+        await asyncio.sleep(REMEMBERED_SECONDS - 1)
+        recorder.record(POD, "A", "x")
+        await asyncio.sleep(REMEMBERED_SECONDS + 1)
+        recorder.record(POD, "A", "x")
+        await asyncio.sleep(1)
+        assert sorted(event["count"] for event in await events(api)) == [1, 2]
 
 
 async def test_an_event_whose_answer_was_lost_is_not_told_twice(api: CountingApi, recorder: EventRecorder) -> None:
