@@ -350,6 +350,8 @@ class Store:
             self._by_uid.pop(before.uid, None)
             for uid in before.owner_uids:
                 self._owned[uid].pop(address, None)
+                if not self._owned[uid]:
+                    del self._owned[uid]
         if after is not None:
             address = (resource, after.key)
             self._by_uid[after.uid] = address

@@ -178,6 +178,7 @@ class MemoryApi:
     def compact(self) -> None:
         """Forget the past: watches from before now, and half-read lists, are Gone."""
         self._core.store.log.compact()
+        self._lists = Lists()
 
     def disconnect(self) -> None:
         """End every open watch, as a server does that restarts."""
