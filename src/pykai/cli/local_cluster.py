@@ -22,9 +22,9 @@ from pykai.cli.install import install
 from pykai.cli.reservation import on_hollow_nodes
 from pykai.controllers.node_scale import NodeScalerSettings, ScalingPodTemplate, ScalingSettings
 from pykai.hollow.hollow_node import Device
-from pykai.hollow.kubelet_settings import Log, Object, OnStart
+from pykai.hollow.kubelet_settings import Log, OnStart
 from pykai.hollow.kubelet_settings import Program as PodProgram
-from pykai.kube.api import Api
+from pykai.kube.api import Api, Object
 from pykai.local.containers import Image, Images
 from pykai.local.session import Component, connect
 from pykai.objects import names

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import structlog
 
-from pykai.controllers.unstructured import Object, unstructured_pod
-from pykai.kube.api import EVERYTHING, Api, Patch, Selection
+from pykai.controllers.unstructured import unstructured_pod
+from pykai.kube.api import EVERYTHING, Api, Object, Patch, Selection
 from pykai.kube.clock import steady
 from pykai.kube.errors import AlreadyExists, Conflict, NotFound
 from pykai.kube.informer import InformerFactory

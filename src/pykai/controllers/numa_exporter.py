@@ -279,7 +279,7 @@ class Exporter:
         """Write what differs from the API server."""
         page = await self._api.list(POD, kinds.Pod, Selection(fields=f"spec.nodeName={self._settings.node}"))
         for pod in page.items:
-            key = (pod.metadata.namespace, pod.metadata.name)
+            key = pod.metadata.key
             value = found.get(key, "")
             if value and (pod.metadata.annotations or {}).get(names.NUMA_OBSERVED) != value:
                 await self._write(key, value)

@@ -21,8 +21,8 @@ import structlog
 
 from pykai.cache.podgroups import DEFAULT_PRIORITY, SEMI_PREEMPTIBLE, effective_preemptibility
 from pykai.controllers.ttl_cache import MutationCache
-from pykai.controllers.unstructured import Object, UnstructuredView, merge_patch, to_unstructured, unstructured_pod
-from pykai.kube.api import EVERYTHING, Api, EventType, Patch, Selection
+from pykai.controllers.unstructured import UnstructuredView, merge_patch, to_unstructured, unstructured_pod
+from pykai.kube.api import EVERYTHING, Api, EventType, Object, Patch, Selection
 from pykai.kube.errors import NotFound
 from pykai.kube.informer import InformerFactory
 from pykai.kube.informer_store import Change, Key

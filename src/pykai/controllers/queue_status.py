@@ -22,8 +22,8 @@ from typing import Any
 import structlog
 
 from pykai.controllers.ttl_cache import MutationCache
-from pykai.controllers.unstructured import Object, merge_patch, to_unstructured
-from pykai.kube.api import Api, EventType, Patch
+from pykai.controllers.unstructured import merge_patch, to_unstructured
+from pykai.kube.api import Api, EventType, Object, Patch
 from pykai.kube.errors import NotFound
 from pykai.kube.informer import InformerFactory
 from pykai.kube.informer_store import Change

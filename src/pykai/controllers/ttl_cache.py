@@ -11,8 +11,7 @@ import asyncio
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
-from pykai.controllers.unstructured import Object
-from pykai.kube.api import EventType
+from pykai.kube.api import EventType, Object
 from pykai.kube.clock import steady
 from pykai.kube.codec import version_number
 from pykai.kube.informer_store import Change, Key

@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 
 from msgspec import Struct, json
 
+from pykai.kube.api import Object
 from pykai.kube.informer import SharedInformer
 from pykai.kube.informer_store import Key
 from pykai.objects import kinds
 
 K = TypeVar("K")
-Object = dict[str, Any]
 
 
 def to_unstructured(item: Struct, **more: str) -> Object:

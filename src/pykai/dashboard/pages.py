@@ -234,7 +234,7 @@ def _pods(view: View, gang: Key) -> list[Variables]:
     found = []
     for row in snapshot.gangs.pods(snapshot.gangs.rows_of([gang])[gang]):
         meta = snapshot.pods.objects[row].metadata
-        key = meta.namespace, meta.name
+        key = meta.key
         at = int(snapshot.pods.node[row])
         why = verdict.pods.get(key, "") if verdict else ""
         found.append(

@@ -142,7 +142,7 @@ class Delete:
                 raise ChangeError(f"there is no PodGroup {'/'.join(gang)}")
             for pod in decided.snapshot.gangs.pods(rows[gang]):
                 meta = decided.snapshot.pods.objects[pod].metadata
-                yield Change(decided.cache.of(kinds.Pod)[meta.namespace, meta.name], gone=True)
+                yield Change(decided.cache.of(kinds.Pod)[meta.key], gone=True)
             yield Change(decided.cache.of(kinds.PodGroup)[gang], gone=True)
 
 
@@ -161,7 +161,7 @@ class EditPods:
         for pod in snapshot.gangs.pods(row):
             if snapshot.pods.node[pod] < 0:
                 meta = snapshot.pods.objects[pod].metadata
-                found = decided.cache.of(kinds.Pod)[meta.namespace, meta.name]
+                found = decided.cache.of(kinds.Pod)[meta.key]
                 yield Change(replace(found, spec=replace(found.spec, **changed)))
 
 

@@ -325,7 +325,7 @@ class Overview:
     def _workload(self, row: int) -> WorkloadView:
         gangs, pods = self.snapshot.gangs, self.snapshot.pods
         meta = gangs.objects[row].metadata
-        key = meta.namespace, meta.name
+        key = meta.key
         members = gangs.pods(row)
         running, waiting = int(self._pod_counts[0][row]), int(self._pod_counts[2][row])
         in_queue, overall = self.positions.get(key, (None, None)) if waiting else (None, None)

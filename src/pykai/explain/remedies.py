@@ -471,7 +471,7 @@ def known_ends(decided: Decided) -> dict[Key, float]:
     found: dict[Key, float] = {}
     for key, _ in running(snapshot):
         pods = snapshot.gangs.pods(_row(decided, key))
-        keys = [(meta := snapshot.pods.objects[pod].metadata) and (meta.namespace, meta.name) for pod in pods]
+        keys = [(meta := snapshot.pods.objects[pod].metadata) and meta.key for pod in pods]
         if all(each in ends for each in keys):
             found[key] = max(ends[each] for each in keys)
     return found

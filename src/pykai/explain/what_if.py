@@ -113,9 +113,9 @@ def what_if(decided: Decided, manifests: Sequence[Manifest], changes: Sequence[E
 
 def compared(before: Decided, after: Decided, made: Sequence[Any], warnings: Sequence[str] = ()) -> Outcome:
     """What `after`, in which some objects were made, differs in from `before`."""
-    groups = [_key(each) for each in made if isinstance(each, kinds.PodGroup)]
+    groups = [each.metadata.key for each in made if isinstance(each, kinds.PodGroup)]
     found = tuple(explain(after, key) for key in groups)
-    pods = {_key(each) for each in made if isinstance(each, kinds.Pod)}
+    pods = {each.metadata.key for each in made if isinstance(each, kinds.Pod)}
     placed = [(each.pod, each.node) for each in after.plan.binds]
     placed += [(each.pod, each.node) for each in after.plan.nominations]
     answers = [_answer(after, each) for each in found]
@@ -169,10 +169,6 @@ def _effects(before: Decided, after: Decided, gained: bool) -> Iterator[Effect]:
 
 def _gangs(snapshot: Snapshot, keys: Iterable[Key]) -> set[Key]:
     return set(snapshot.gangs.rows_of(keys))
-
-
-def _key(obj: Any) -> Key:
-    return obj.metadata.namespace, obj.metadata.name
 
 
 # ------------------------------------------------------------------------------------------- from manifests to objects

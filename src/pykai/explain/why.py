@@ -14,7 +14,6 @@ from msgspec import Struct, field
 from pykai.explain.source import Decided
 from pykai.model.plan import ActionVerdict, Category, Dominant, Evict, Key, Verdict
 from pykai.model.resources import GPU
-from pykai.model.snapshot import Snapshot
 from pykai.model.status import Status
 from pykai.objects.units import rfc3339
 
@@ -151,7 +150,8 @@ def find(decided: Decided, pod: Key) -> Key | None:
     row = pods.rows_of([pod]).get(pod)
     if row is None or pods.gang[row] < 0:
         return None
-    return _key(decided.snapshot, int(pods.gang[row]))
+    key: Key = decided.snapshot.gangs.objects[int(pods.gang[row])].metadata.key
+    return key
 
 
 # ---------------------------------------------------------------------------------------------------------------- state
@@ -166,7 +166,7 @@ def _pods(decided: Decided, row: int) -> dict[str, int]:
         meta = snapshot.pods.objects[pod].metadata
         now = _POD_STATES.get(Status(int(snapshot.pods.status[pod])))
         if now is not None:
-            counts[after.get((meta.namespace, meta.name), now)] += 1
+            counts[after.get(meta.key, now)] += 1
     return counts
 
 
@@ -218,23 +218,13 @@ def _evictors(evictions: Iterable[Evict]) -> tuple[str, ...]:
 def _leaving(decided: Decided, row: int) -> Iterator[str]:
     """Pods that are on their way out of the nodes that the gang was promised, or are evicted for it now."""
     snapshot, plan = decided.snapshot, decided.plan
-    pods, gang = snapshot.pods, _key(snapshot, row)
+    pods, gang = snapshot.pods, snapshot.gangs.objects[row].metadata.key
     yield from ("/".join(each.pod) for each in plan.evictions if gang in (each.evictor, each.heir))
-    mine = {_pod_key(snapshot, pod) for pod in snapshot.gangs.pods(row)}
+    mine = {pods.objects[pod].metadata.key for pod in snapshot.gangs.pods(row)}
     nodes = {each.node for each in plan.nominations if each.pod in mine}
     rows = [at for node in nodes if (at := snapshot.nodes.rows.get(node)) is not None]
     for pod in np.flatnonzero(np.isin(pods.node, rows) & (pods.status == Status.RELEASING)).tolist():
         yield pods.title(pod)
-
-
-def _key(snapshot: Snapshot, row: int) -> Key:
-    meta = snapshot.gangs.objects[row].metadata
-    return meta.namespace, meta.name
-
-
-def _pod_key(snapshot: Snapshot, row: int) -> Key:
-    meta = snapshot.pods.objects[row].metadata
-    return meta.namespace, meta.name
 
 
 def _messages(verdict: Verdict | None) -> dict[str, str]:

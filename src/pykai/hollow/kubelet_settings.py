@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from pykai.hollow.hollow_node import Device
+from pykai.kube.api import Object
 from pykai.objects import units
 
 
@@ -156,7 +157,6 @@ class ContainerLog:
         self.current, self.previous = PodLog(), self.current
 
 
-Object = dict[str, Any]
 Log = Callable[[str], None]
 Program = Coroutine[Any, Any, None]
 OnStart = Callable[[Object, str, tuple[Device, ...], Log], Program | None]

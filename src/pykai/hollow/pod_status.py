@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from pykai.hollow.hollow_node import HOST, pod_ip
 from pykai.hollow.kubelet_settings import seconds_span
+from pykai.kube.api import Object
 
-Object = dict[str, Any]
 EXIT_CODE = "pykai.io/exit-code"
 
 _STOPPED_BY_SIGNAL = 143

@@ -72,6 +72,16 @@ class ObjectMeta(Kind):
     owner_references: list[OwnerReference] | None = None
     generation: int = 0
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and name."""
+        return self.namespace, self.name
+
+    @property
+    def title(self) -> str:
+        """`namespace/name`, for messages."""
+        return f"{self.namespace}/{self.name}"
+
 
 class Doc:
     """A note on a field: its description and further keywords of its schema.

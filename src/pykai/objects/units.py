@@ -179,18 +179,23 @@ def _seconds(text: str, units: Mapping[str, Fraction]) -> float:
 
 
 def render_duration(seconds: float) -> str:
-    """The duration as Go writes it: 1h30m0s, 45s, 500ms."""
-    if seconds == 0:
-        return "0s"
-    sign, whole = ("-" if seconds < 0 else ""), abs(seconds)
-    if whole < 1:
-        return f"{sign}{whole * 1000:g}ms"
-    hours, rest = divmod(whole, 3600)
-    minutes, left = divmod(rest, 60)
-    text = f"{left:g}s"
-    if hours or minutes:
-        text = f"{int(minutes)}m{text}"
-    return f"{sign}{int(hours)}h{text}" if hours else sign + text
+    """The duration as Go writes it: 1h30m0s, 45s, 250ms."""
+    nanoseconds = round(abs(seconds) * 10**9)
+    sign = "-" if seconds < 0 and nanoseconds else ""
+    if nanoseconds < 10**9:
+        sizes = ((10**6, "ms"), (10**3, "µs"), (1, "ns"), (0, "s"))
+        size, unit = next((size, unit) for size, unit in sizes if nanoseconds >= size)
+        return sign + _decimal(nanoseconds, size or 1) + unit
+    minutes, rest = divmod(nanoseconds, 60 * 10**9)
+    hours, minutes = divmod(minutes, 60)
+    head = (f"{hours}h" if hours else "") + (f"{minutes}m" if hours or minutes else "")
+    return f"{sign}{head}{_decimal(rest, 10**9)}s"
+
+
+def _decimal(amount: int, unit: int) -> str:
+    whole, rest = divmod(amount, unit)
+    digits = f"{rest:0{len(str(unit)) - 1}d}".rstrip("0") if rest else ""
+    return f"{whole}.{digits}" if digits else str(whole)
 
 
 def parse_timestamp(text: str | None) -> float | None:

@@ -22,14 +22,13 @@ from pykai.kube.backoff import Backoff
 from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Timeout, TooManyRequests
 from pykai.kube.resources import BIND_REQUEST
 from pykai.model.params import SchedulerParams
-from pykai.model.plan import Bind, Evict, Plan
+from pykai.model.plan import Bind, Evict, Key, Plan
 from pykai.model.snapshot import Snapshot
 from pykai.model.status import Status
 from pykai.objects import names
 from pykai.objects.kinds import BindRequest, Node, ObjectMeta, Pod, PodGroup
 from pykai.objects.nvfractions import compute_mode
 
-Key = tuple[str, str]
 _DEVICES = UUID("6f0d1c52-6a1e-4a53-9d0f-6b2b7a8d3c11")
 """The namespace of the names of shared devices."""
 _LABEL_LENGTH = 63

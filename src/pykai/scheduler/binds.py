@@ -146,7 +146,7 @@ class BindWriter:
         try:
             await self._context.access.api.patch(POD.ref(meta.name, meta.namespace), Patch.merge(body))
         except ApiError as error:
-            log.warning("pod not labelled", pod=f"{meta.namespace}/{meta.name}", error=reason(error))
+            log.warning("pod not labelled", pod=meta.title, error=reason(error))
 
     async def confirm(self, order: BindRequest) -> None:
         """Ask the server about a bind that no watch has shown: it counts while its request, or its pod, says so."""
@@ -154,7 +154,7 @@ class BindWriter:
         try:
             found = await self._in_force(order)
         except ApiError as error:
-            log.warning("bind request not read", pod=f"{meta.namespace}/{meta.name}", error=reason(error))
+            log.warning("bind request not read", pod=meta.title, error=reason(error))
             assumptions.trust_bind(order, self._context.until())
             return
         if found is not None:
@@ -186,7 +186,7 @@ class BindWriter:
         if pod is not None and not pod.spec.node_name and request_is_for(request, pod):
             meta = pod.metadata
             group = (meta.annotations or {}).get(names.POD_GROUP_ANNOTATION, "")
-            self._context.hold((meta.namespace, group), ((meta.namespace, meta.name), meta.uid))
+            self._context.hold((meta.namespace, group), (meta.key, meta.uid))
 
     async def delete(self, request: BindRequest, why: str) -> None:
         """Delete a request; one that the server has not answered yet is left to the next cycle.
@@ -250,7 +250,7 @@ class Takeover:
         until = context.until()
         for request in (*listed, *bound):
             meta = request.metadata
-            key = (meta.namespace, meta.name)
+            key = meta.key
             shown, owner = before.get(key), next((o.uid for o in meta.owner_references or () if o.kind == "Pod"), "")
             is_news = shown is None or shown.metadata.uid != meta.uid
             if owner and is_news and known.get(key) is shown:
@@ -262,7 +262,7 @@ class Takeover:
         ours = f"spec.schedulerName={self._cache.params.scheduler_name}"
         where = Selection(fields=f"{ours},spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed")
         listed, known = await self._listed(partial(self._api.list, POD, _BoundPod, where)), self._cache.of(Pod)
-        return (_order(pod) for pod in listed if not _is_known(known.get(_key(pod)), pod))
+        return (_order(pod) for pod in listed if not _is_known(known.get(pod.metadata.key), pod))
 
     async def _listed(self, ask: Callable[[], Awaitable[Page[T]]]) -> Sequence[T]:
         """The server's current state, retried until it is read."""
@@ -274,10 +274,6 @@ class Takeover:
                 log.warning("writes of the previous leader not read yet", error=error.message)
             failures += 1
             await asyncio.sleep(self._backoff.after(failures))
-
-
-def _key(pod: _BoundPod) -> tuple[str, str]:
-    return pod.metadata.namespace, pod.metadata.name
 
 
 def _is_known(shown: Pod | None, pod: _BoundPod) -> bool:

@@ -13,7 +13,7 @@ from pykai.engine.budgets import Clock
 from pykai.engine.decide import decide
 from pykai.engine.policy import Policy
 from pykai.kube.clock import steady
-from pykai.model.plan import Plan
+from pykai.model.plan import Key, Plan
 from pykai.model.snapshot import Snapshot
 from pykai.objects.kinds import BindRequest, Pod
 from pykai.scheduler import bind_requests
@@ -21,7 +21,6 @@ from pykai.scheduler.bind_requests import Binding, PodDeletion, targets_missing_
 from pykai.scheduler.process_memory import gc_disabled
 from pykai.scheduler.status import Conditions, conditions
 
-Key = tuple[str, str]
 Judge = Callable[[Snapshot, Plan], Sequence[object]]
 """The violations of a plan; empty for a valid plan."""
 Usage = Mapping[str, tuple[float, float, float]]

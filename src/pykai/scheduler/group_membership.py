@@ -17,10 +17,9 @@ from collections.abc import Callable
 
 from msgspec import structs
 
+from pykai.model.plan import Key
 from pykai.objects import names
 from pykai.objects.kinds import Pod, PodGroup
-
-Key = tuple[str, str]
 
 
 class OwnGroups:
@@ -90,7 +89,7 @@ class ExpectedGroups:
     # ----------------------------------------------------------------------------------------- announced by the grouper
     def expect(self, pod: Key, uid: str, group: PodGroup) -> bool:
         """The pod of this uid belongs in this group, which is being created or exists; False: too many are expected."""
-        key = (group.metadata.namespace, group.metadata.name)
+        key = group.metadata.key
         if key not in self._groups and not self._is_shown(key):
             if len(self._groups) >= MOST:
                 return False

@@ -19,12 +19,12 @@ from pykai.kube.clock import wall
 from pykai.kube.informer import InformerFactory, InformerState, SharedInformer
 from pykai.kube.informer_store import Change as WatchChange
 from pykai.model.params import SchedulerParams
+from pykai.model.plan import Key
 from pykai.objects import kinds, names
 from pykai.objects.kinds import BindRequest, Pod, PodGroup
 from pykai.scheduler.group_membership import ExpectedGroups, OwnGroups
 from pykai.scheduler.queueing_hints import Hint, queueing_hint
 
-Key = tuple[str, str]
 OnHint = Callable[[Hint], None]
 PODS_SECONDS = 30.0
 """How long the watch of pods may take to show what a bind request led to before it ended."""
@@ -183,7 +183,7 @@ class Informers:
     def _expect(self, group: PodGroup, gone: bool) -> None:
         """Take in a group that is being written, or one that will not be after all."""
         meta = group.metadata
-        self._apply((meta.namespace, meta.name), Change(group, gone))
+        self._apply(meta.key, Change(group, gone))
 
     def _apply(self, key: Key, change: Change) -> None:
         held = self._cache.of(type(change.obj))

@@ -126,7 +126,7 @@ def _labels_and_annotations(pod: kinds.Pod) -> tuple[object, object]:
 
 
 def _being_bound(pod: kinds.Pod, cache: ClusterCache) -> bool:
-    request = cache.of(kinds.BindRequest).get((pod.metadata.namespace, pod.metadata.name))
+    request = cache.of(kinds.BindRequest).get(pod.metadata.key)
     return request is not None and request_is_for(request, pod) and not request_failed(request)
 
 

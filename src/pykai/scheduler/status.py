@@ -26,7 +26,7 @@ from pykai.kube.codec import version_number
 from pykai.kube.errors import Conflict, NotFound
 from pykai.kube.events import EventRecorder, Regarding
 from pykai.kube.resources import POD, POD_GROUP, QUEUE
-from pykai.model.plan import Plan, QueueDetails, Reason, Timestamp, Triple, Verdict
+from pykai.model.plan import Key, Plan, QueueDetails, Reason, Timestamp, Triple, Verdict
 from pykai.model.resources import UNLIMITED
 from pykai.model.snapshot import Snapshot
 from pykai.model.status import Status
@@ -37,7 +37,6 @@ from pykai.observe.wording import fairness
 from pykai.scheduler.bind_requests import targets_missing_node
 from pykai.scheduler.write_queue import WriteQueue
 
-Key = tuple[str, str]
 REPEAT_SECONDS = 1800.0
 TRUST_SECONDS = 30.0
 TIMESTAMPS = {
@@ -136,13 +135,13 @@ def _pod_conditions(snapshot: Snapshot, row: int, verdict: Verdict, prefix: str)
     written, stray = gangs.objects[row].spec.mark_unschedulable is not False, gangs.stray_pods.get(row, ())
     for pod in gangs.pods(row):
         meta = pods.objects[pod].metadata
-        message = verdict.pods.get((meta.namespace, meta.name))
+        message = verdict.pods.get(meta.key)
         if message is None or pods.status[pod] == _GATED:
             continue
         if verdict.ready or pod in stray:
-            yield (meta.namespace, meta.name), PodCondition(meta.uid, prefix + message, written)
+            yield meta.key, PodCondition(meta.uid, prefix + message, written)
         else:
-            yield (meta.namespace, meta.name), PodCondition(meta.uid, message, False, NOT_READY)
+            yield meta.key, PodCondition(meta.uid, message, False, NOT_READY)
 
 
 def _event(verdict: Verdict, prefix: str) -> tuple[str, str]:
@@ -328,7 +327,7 @@ class StatusUpdater:
         return True
 
     def _has_place(self, pod: Pod) -> bool:
-        key = (pod.metadata.namespace, pod.metadata.name)
+        key = pod.metadata.key
         if pod.spec.node_name or self._assumptions.assumes_bind(key):
             return True
         request = self._cache.of(BindRequest).get(key)
@@ -350,7 +349,7 @@ class StatusUpdater:
         """Append the condition as the newest, instead of older ones of the same node pool."""
         meta, shown = group.metadata, group.status.scheduling_conditions or []
         codes = tuple(reason["reason"] for reason in condition["reasons"])
-        key, wanted = (meta.namespace, meta.name), (*(condition[field] for field in _COMPARED), codes)
+        key, wanted = meta.key, (*(condition[field] for field in _COMPARED), codes)
         sent = self._sent.get(("gang", key))
         if sent is not None and sent.is_newer(meta.uid, meta.resource_version):
             said, last = sent.said, sent.transition

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 
 import structlog
 
+from pykai.model.plan import Key
 from pykai.objects.kinds import BindRequest, Pod
 from pykai.scheduler.binds import BindWriter
 from pykai.scheduler.decision import Decision
 from pykai.scheduler.evictions import EvictionWriter
 from pykai.scheduler.status import about_pod
 from pykai.scheduler.writer_context import InFlightWrites, WriterContext
-
-Key = tuple[str, str]
 
 log = structlog.get_logger(component="scheduler")
 
@@ -81,6 +80,6 @@ class Writer:
         self._nominated = nominated
 
     def _record_nomination(self, pod: Pod, node: str) -> None:
-        title = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        title = pod.metadata.title
         self._context.access.recorder.record(about_pod(pod), "Pipelined", f"Pod {title} was pipelined to node {node}")
         log.info("pod nominated", pod=title, node=node)

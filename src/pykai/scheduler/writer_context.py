@@ -11,12 +11,11 @@ import structlog
 
 from pykai.cache.assumed import Assumptions
 from pykai.kube.backoff import ItemBackoff
+from pykai.model.plan import Key
 from pykai.objects.kinds import BindRequest
 from pykai.observe.metrics import Metrics
 from pykai.scheduler.group_membership import ExpectedGroups
 from pykai.scheduler.status import StatusUpdater, WriteAccess
-
-Key = tuple[str, str]
 
 log = structlog.get_logger(component="scheduler")
 

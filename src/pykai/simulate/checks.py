@@ -19,11 +19,11 @@ from msgspec import ValidationError, convert, json
 from pykai.cache.podgroups import SubGroupError, sub_group_tree
 from pykai.config.fields import Problem, Problems, amounts, labels, name, named, texts
 from pykai.hollow.kubelet_settings import duration_span, seconds_span
+from pykai.kube.api import Object
 from pykai.objects import kinds, names
 from pykai.objects.crds import DEFINITIONS
 from pykai.objects.validation import violations
 from pykai.simulate import pod_checks
-from pykai.simulate.manifests import Object
 
 _IGNORED: Final = "IgnoredDuringExecution"
 _OPERATORS: Final = "In|NotIn|Exists|DoesNotExist"

@@ -25,13 +25,14 @@ from pykai.kube.informer import InformerFactory
 from pykai.kube.informer_store import Change
 from pykai.kube.memory import Admission, MemoryApi
 from pykai.kube.resources import NAMESPACE, NODE, POD
+from pykai.model.plan import Triple
 from pykai.objects import names
 from pykai.objects.units import amount
 from pykai.simulate import checks, loop
 from pykai.simulate.claims import ClaimControllers
 from pykai.simulate.controllers import WorkloadControllers, continued, settled
 from pykai.simulate.generate import SOURCE as INSTALLED
-from pykai.simulate.history import Outcome, PodLife, Sample, Triple
+from pykai.simulate.history import Outcome, PodLife, Sample
 from pykai.simulate.manifests import Arrival
 from pykai.simulate.recorder import Decision, Recorder
 from pykai.simulate.workloads import definitions, templated

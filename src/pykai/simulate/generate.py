@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pykai.kube.api import Object
 from pykai.objects import names
-from pykai.simulate.manifests import Manifest, Object, Origin
+from pykai.simulate.manifests import Manifest, Origin
 
 GPU_MEMORY_MIB = 81920
 LOAD = 1.6

@@ -14,11 +14,9 @@ from typing import Any
 
 import msgspec
 
+from pykai.model.plan import Key, Triple
 from pykai.model.resources import GPU
 from pykai.model.snapshot import QueueTable
-
-Key = tuple[str, str]
-Triple = tuple[float, float, float]
 
 
 class Event(msgspec.Struct, frozen=True):

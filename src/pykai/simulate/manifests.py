@@ -6,13 +6,11 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pykai.config import documents
 from pykai.config.fields import FieldError
-from pykai.kube.api import Resource
+from pykai.kube.api import Object, Resource
 
-Object = dict[str, Any]
 SUFFIXES = (".yaml", ".yml", ".json")
 
 

@@ -11,10 +11,10 @@ from typing import Any
 from msgspec import ValidationError, convert
 
 from pykai.config.fields import Problems, amounts, is_label_name, named
+from pykai.kube.api import Object
 from pykai.objects import names
 from pykai.objects.pod_template import Affinity, Container, PodClaim, Toleration
 from pykai.objects.units import parse_quantity
-from pykai.simulate.manifests import Object
 
 PARTS: dict[str, Any] = {
     "containers": list[Container],

@@ -29,7 +29,7 @@ from pykai.kube.resources import (
     RESOURCE_CLAIM,
     RESOURCE_SLICE,
 )
-from pykai.model.plan import Plan, QueueFigures, Verdict
+from pykai.model.plan import Key, Plan, QueueFigures, Triple, Verdict
 from pykai.model.pods import GpuKind
 from pykai.model.resources import GPU, whole_gpus
 from pykai.model.snapshot import QueueTable, Snapshot
@@ -38,7 +38,7 @@ from pykai.objects.pod_template import decode_claims, decode_template
 from pykai.objects.units import amount, milli
 from pykai.observe.wording import fairness, line, reason_line
 from pykai.simulate.controllers import controller_of
-from pykai.simulate.history import History, Key, PodLife, QueueSample, Sample, Triple
+from pykai.simulate.history import History, PodLife, QueueSample, Sample
 
 SYSTEM = (names.RESERVATION_NAMESPACE, names.SCALING_NAMESPACE)
 _COMMENTS = ("Waits", "Pipelined", "Event")

@@ -15,12 +15,13 @@ from msgspec import Meta, Struct
 from pykai.config.fields import FieldError, below, converted
 from pykai.config.usage import read_usage_config
 from pykai.hollow.kubelet_settings import FOREVER
+from pykai.kube.api import Object
 from pykai.model.resources import GPU
 from pykai.objects import names
 from pykai.simulate import generate, manifests
 from pykai.simulate.cluster import Setting
 from pykai.simulate.history import Outcome
-from pykai.simulate.manifests import Manifest, Object
+from pykai.simulate.manifests import Manifest
 
 CYCLE_SECONDS = 1.0
 UNLIMITED = -1.0

@@ -26,8 +26,9 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from pykai.kube.api import Object
 from pykai.simulate import generate
-from pykai.simulate.manifests import Manifest, Object
+from pykai.simulate.manifests import Manifest
 
 NAME = "helios"
 DAY = 86_400.0

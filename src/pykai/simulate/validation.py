@@ -17,11 +17,11 @@ from typing import Any, Final
 from pykai.config.fields import Problems
 from pykai.hollow.kubelet_settings import Span, duration_span
 from pykai.kube import resources as known
-from pykai.kube.api import Resource
+from pykai.kube.api import Object, Resource
 from pykai.objects import kinds, names
 from pykai.simulate import checks
 from pykai.simulate.checks import problems
-from pykai.simulate.manifests import Arrival, Manifest, ManifestError, Object, is_read_from_a_cluster
+from pykai.simulate.manifests import Arrival, Manifest, ManifestError, is_read_from_a_cluster
 from pykai.simulate.workloads import WORKLOADS
 
 _LABELS: Final = frozenset(

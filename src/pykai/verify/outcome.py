@@ -119,7 +119,7 @@ class PlanOutcome:
         """The gangs that are given something."""
         gangs = self.snapshot.gangs
         metas = [gangs.objects[gang].metadata for gang in self.by_gang if gang >= 0]
-        return {(meta.namespace, meta.name) for meta in metas}
+        return {meta.key for meta in metas}
 
     def _gangs_pods(self) -> Rows:
         """Pods of gangs that are given something or lose something; all where everything counts."""

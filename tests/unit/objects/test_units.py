@@ -6,9 +6,11 @@ from fractions import Fraction
 from itertools import permutations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pykai.objects import units
-from pykai.objects.units import canonical, sum_resources
+from pykai.objects.units import canonical, parse_duration, render_duration, sum_resources
 
 
 @pytest.mark.parametrize(
@@ -90,3 +92,26 @@ def test_days_and_weeks_are_long_durations_only() -> None:
     assert units.parse_long_duration("5w4d12h") == 39 * 86400 + 12 * 3600
     with pytest.raises(ValueError, match="unknown unit 'd'"):
         units.parse_duration("1d")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0s"),
+        (1, "1s"),
+        (90, "1m30s"),
+        (3600, "1h0m0s"),
+        (3661.5, "1h1m1.5s"),
+        (0.25, "250ms"),
+        (1.5e-6, "1.5µs"),
+        (1e-9, "1ns"),
+        (-120, "-2m0s"),
+    ],
+)
+def test_durations_as_go_writes_them(seconds: float, text: str) -> None:
+    assert render_duration(seconds) == text
+
+
+@given(st.integers(-(10**14), 10**14))
+def test_written_durations_read_back(microseconds: int) -> None:
+    assert parse_duration(render_duration(microseconds / 10**6)) == pytest.approx(microseconds / 10**6, abs=1e-9)

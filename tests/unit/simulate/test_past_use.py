@@ -12,9 +12,10 @@ import pytest
 
 from pykai.config import scheduler
 from pykai.config.usage import UsageConfig, Window, WindowType, read_usage_config
+from pykai.model.plan import Triple
 from pykai.plugins import registry
 from pykai.simulate.cluster import PastUsage, Setting
-from pykai.simulate.history import Outcome, QueueSample, Sample, Triple, document
+from pykai.simulate.history import Outcome, QueueSample, Sample, document
 from pykai.simulate.tables import queues as queue_table
 from tests.unit.simulate.stories import job, node, play, queue
 

@@ -33,12 +33,10 @@ from pykai.controllers.binder.binding import (
 )
 from pykai.controllers.binder.device_index import (
     DeviceIndex,
-    Key,
     is_finished,
     is_meant_for,
     is_open,
     is_terminating,
-    key_of,
     may_hold,
     request_groups,
     requested_pod,
@@ -48,6 +46,7 @@ from pykai.controllers.ttl_cache import TTLCache
 from pykai.kube.api import Api, Deletion
 from pykai.kube.errors import ApiError, Conflict, NotFound
 from pykai.kube.informer import SharedInformer
+from pykai.kube.informer_store import Key
 from pykai.kube.resources import BIND_REQUEST, POD
 from pykai.objects import names
 from pykai.objects.kinds import BindRequest, Node, Pod
@@ -241,7 +240,7 @@ class BindRequestReconciler:
         """Whether a pod of ours is unbound and no request brings it to a node."""
         if pod.spec.node_name or pod.spec.scheduler_name != self._rules.scheduler_name:
             return False
-        requests = self._index.requests_for(key_of(pod))
+        requests = self._index.requests_for(pod.metadata.key)
         return not any(is_meant_for(each, pod) and not request_failed(each) for each in requests)
 
     # ------------------------------------------------------------------------------------------------- binding
@@ -344,14 +343,14 @@ class BindRequestReconciler:
 
     async def _undo(self, request: BindRequest | None, pod: Pod) -> None:
         """Undo all steps; labels go last, because they mark a pod that still holds something."""
-        self._undone.put(key_of(pod), True)
+        self._undone.put(pod.metadata.key, True)
         for undo in (*(step.undo for step in self._steps), self._unlabel):
             try:
                 await undo(pod, request)
             except ApiError as error:
                 if is_retryable(error):
                     raise
-                log.warning("preparation not undone", pod="/".join(key_of(pod)), error=error.message)
+                log.warning("preparation not undone", pod=pod.metadata.title, error=error.message)
 
     async def _unlabel(self, pod: Pod, _: BindRequest | None) -> None:
         await unlabel_pod(self._api, pod)

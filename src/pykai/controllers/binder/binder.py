@@ -14,16 +14,7 @@ import structlog
 
 from pykai.controllers.binder.bind_requests import BindRequestReconciler, BindRules, RequestContext, RequestLookup
 from pykai.controllers.binder.binding import BindAttempt, BindError, BindStatusUpdater, bind_pod, is_retryable
-from pykai.controllers.binder.device_index import (
-    DeviceIndex,
-    GroupKey,
-    Key,
-    Scope,
-    WakeUps,
-    is_meant_for,
-    key_of,
-    labelled_groups,
-)
+from pykai.controllers.binder.device_index import DeviceIndex, GroupKey, Scope, WakeUps, is_meant_for, labelled_groups
 from pykai.controllers.binder.plugins import DEFAULTS, Plugin, StepContext, build_steps
 from pykai.controllers.binder.reservations import ReservationClients, Reservations, ReservationTemplate
 from pykai.controllers.binder.volumes import pod_claims
@@ -32,6 +23,7 @@ from pykai.kube.api import Api
 from pykai.kube.errors import ApiError, Conflict
 from pykai.kube.events import EventRecorder
 from pykai.kube.informer import InformerFactory
+from pykai.kube.informer_store import Key
 from pykai.kube.resources import BIND_REQUEST, NODE, POD
 from pykai.kube.workqueue import UNMETERED, Meter, Pace, ReconcileLoop
 from pykai.objects import names
@@ -150,7 +142,7 @@ class DirectBinder:
                 raise
             return ""
         self._status.bound(pod, bound)
-        log.debug("pod bound", pod="/".join(key_of(pod)), node=bound)  # the scheduler logs that it is scheduled
+        log.debug("pod bound", pod=pod.metadata.title, node=bound)  # the scheduler logs that it is scheduled
         return bound
 
 

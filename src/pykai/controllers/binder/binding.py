@@ -19,19 +19,13 @@ from typing import Any, Protocol
 import structlog
 from msgspec import json, to_builtins
 
-from pykai.controllers.binder.device_index import (
-    Key,
-    group_labels,
-    key_of,
-    label_changes,
-    labelled_groups,
-    requested_pod,
-)
+from pykai.controllers.binder.device_index import group_labels, label_changes, labelled_groups, requested_pod
 from pykai.controllers.ttl_cache import TTLCache
 from pykai.kube.api import Api, Object, Patch
 from pykai.kube.backoff import Backoff
 from pykai.kube.errors import ApiError, Conflict, Gone, NotFound, Timeout, TooManyRequests, Unauthorized, Unavailable
 from pykai.kube.events import EventRecorder, Regarding
+from pykai.kube.informer_store import Key
 from pykai.kube.operations import bind
 from pykai.kube.resources import BIND_REQUEST, POD
 from pykai.objects import names
@@ -81,7 +75,7 @@ class BindAttempt:
     @property
     def key(self) -> Key:
         """(namespace, name) of the pod."""
-        return key_of(self.pod)
+        return self.pod.metadata.key
 
     @property
     def title(self) -> str:
@@ -141,7 +135,7 @@ async def unlabel_pod(api: Api, pod: Pod) -> None:
         await api.patch(*_label_patch(now, label_changes(now.metadata.labels, {}), now.metadata.resource_version))
     except NotFound:
         return
-    log.info("GPU group labels removed", pod=f"{pod.metadata.namespace}/{pod.metadata.name}")
+    log.info("GPU group labels removed", pod=pod.metadata.title)
 
 
 async def bind_pod(api: Api, attempt: BindAttempt) -> str:
@@ -257,7 +251,7 @@ class BindStatusUpdater:
         status = BindRequestStatus(phase="Failed", reason=why, failed_attempts=attempts + 1)
         await self._write(request, status)
         if pod is not None:
-            title = f"{pod.metadata.namespace}/{pod.metadata.name}"
+            title = pod.metadata.title
             text = f"Failed to bind pod {title} to node {request.spec.selected_node}: {why}"
             self._recorder.record(_about(pod), BINDING_ERROR, text, "Warning")
             condition = Condition(type=names.POD_BOUND, status="False", reason=BINDING_ERROR, message=text)
@@ -278,11 +272,11 @@ class BindStatusUpdater:
         try:
             await self._api.patch(ref.sub("status"), Patch.merge({"metadata": {"uid": meta.uid}, "status": patch}))
         except NotFound:
-            log.info("bind request is gone", request=f"{meta.namespace}/{meta.name}")
+            log.info("bind request is gone", request=meta.title)
         except Conflict:
             if (await self._api.get(ref, BindRequest)).metadata.uid == meta.uid:
                 raise
-            log.info("bind request was replaced", request=f"{meta.namespace}/{meta.name}")
+            log.info("bind request was replaced", request=meta.title)
 
     async def _try_to_write_condition(self, pod: Pod, condition: Condition) -> None:
         """Set the condition of a failure; an error of the server is no reason to repeat the bind."""
@@ -290,7 +284,7 @@ class BindStatusUpdater:
         try:
             await self._write_condition(pod, condition)
         except ApiError as error:
-            name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+            name = pod.metadata.title
             log.warning("pod condition not written", pod=name, error=error.message)
 
     async def _write_condition(self, pod: Pod, condition: Condition) -> None:

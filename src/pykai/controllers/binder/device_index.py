@@ -19,12 +19,11 @@ from typing import Any, NamedTuple, TypeVar
 from pykai.cache.pods import request_failed
 from pykai.kube.api import EventType
 from pykai.kube.informer import SharedInformer
-from pykai.kube.informer_store import Change
+from pykai.kube.informer_store import Change, Key
 from pykai.objects import names
 from pykai.objects.gpu_request import positive_count, received_share, shares_gpu
 from pykai.objects.kinds import ABSENT, BindRequest, Pod
 
-Key = tuple[str, str]
 """(namespace, name)."""
 FINISHED = ("Succeeded", "Failed")
 SUCCEEDED = "Succeeded"
@@ -38,11 +37,6 @@ class GroupKey(NamedTuple):
 
     node: str
     group: str
-
-
-def key_of(obj: Pod | BindRequest) -> Key:
-    """(namespace, name) of an object."""
-    return obj.metadata.namespace, obj.metadata.name
 
 
 def labelled_groups(labels: Mapping[str, str] | None) -> set[str]:
@@ -224,7 +218,7 @@ class DeviceIndex:
         assumed = {pod for pod, groups in self._assumed.items() if key in groups}
         candidates = self._existing(sorted(requesting | assumed))
         unbound = [pod for pod in candidates if not pod.spec.node_name and not is_finished(pod)]
-        return tuple(pod for pod in unbound if key_of(pod) in assumed or self._requested(key, pod, _not_failed))
+        return tuple(pod for pod in unbound if pod.metadata.key in assumed or self._requested(key, pod, _not_failed))
 
     def _uses(self, key: GroupKey, pod: Pod) -> bool:
         """Whether a pod got the device from us. Anybody can write the label, so the label alone proves nothing."""
@@ -239,7 +233,7 @@ class DeviceIndex:
         return (received and key in pod_groups(pod)) or self._requested(key, pod, _any)
 
     def _requested(self, key: GroupKey, pod: Pod, which: Callable[[BindRequest], bool]) -> bool:
-        requests = self.requests_for(key_of(pod))
+        requests = self.requests_for(pod.metadata.key)
         return any(key in request_groups(r) and is_meant_for(r, pod) and which(r) for r in requests)
 
     def _existing(self, keys: Iterable[Key]) -> list[Pod]:

@@ -19,9 +19,10 @@ from math import floor
 import structlog
 
 from pykai.controllers.binder.binding import BindAttempt, BindError, WaitingStep
-from pykai.controllers.binder.device_index import Key, labelled_groups
+from pykai.controllers.binder.device_index import labelled_groups
 from pykai.kube.api import Api, Deletion, Object, Patch, Ref
 from pykai.kube.errors import AlreadyExists, NotFound
+from pykai.kube.informer_store import Key
 from pykai.kube.resources import CONFIG_MAP
 from pykai.objects import names, nvfractions
 from pykai.objects.gpu_request import (
@@ -91,7 +92,7 @@ def _container(pod: Pod, template: PodTemplate) -> tuple[SharedGpuNames, Contain
     ref = _receiver(pod, template)
     prefix = (pod.metadata.annotations or {}).get(names.SHARED_GPU_CONFIGMAP)
     if not prefix:
-        title = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        title = pod.metadata.title
         raise BindError(f"no desired configmap name found in pod {title} annotations")
     containers = template.init_containers if ref.init else template.containers
     return shared_gpu_names(prefix, ref), containers[ref.index]

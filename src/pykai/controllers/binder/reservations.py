@@ -26,21 +26,14 @@ import structlog
 from msgspec import json
 
 from pykai.controllers.binder.binding import BindError, is_retryable
-from pykai.controllers.binder.device_index import (
-    DeviceIndex,
-    DeviceState,
-    GroupKey,
-    Key,
-    is_finished,
-    is_terminating,
-    key_of,
-)
+from pykai.controllers.binder.device_index import DeviceIndex, DeviceState, GroupKey, is_finished, is_terminating
 from pykai.controllers.ttl_cache import TTLCache
 from pykai.kube.api import Api, Deletion, Object, Selection
 from pykai.kube.backoff import Backoff
 from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from pykai.kube.events import EventRecorder, Regarding
 from pykai.kube.informer import SharedInformer
+from pykai.kube.informer_store import Key
 from pykai.kube.resources import POD
 from pykai.objects import names, nvfractions
 from pykai.objects.kinds import ABSENT, Node, Pod
@@ -329,19 +322,19 @@ class Reservations:
         else:
             self._created.put(key, reservation_name(key))
             about = {"reservation": self._title(key), "node": key.node, "gpu_group": key.group}
-            log.info("GPU reservation pod created", pod="/".join(key_of(user)), **about)
+            log.info("GPU reservation pod created", pod=user.metadata.title, **about)
         return RESYNC_SECONDS
 
     def _mode(self, user: Pod) -> str:
         """The compute mode of a pod that gets a share: that of its request, else its own."""
-        for request in self._index.requests_for(key_of(user)):
+        for request in self._index.requests_for(user.metadata.key):
             if request.spec.selected_fractional_gpu_groups:
                 return request.spec.compute_mode
         return nvfractions.compute_mode(user.metadata.annotations)
 
     def _wake_all(self, pods: Iterable[Pod]) -> None:
         for pod in pods:
-            self._wake(key_of(pod))
+            self._wake(pod.metadata.key)
 
     def _failed(self, key: GroupKey, text: str, *, final: bool) -> None:
         before = self._failures.get(key)
@@ -359,7 +352,7 @@ class Reservations:
                 self._deleted.put(pod.metadata.uid, True)
             log.info(
                 "GPU reservation pod deleted",
-                reservation="/".join(key_of(pod)),
+                reservation=pod.metadata.title,
                 node=key.node,
                 gpu_group=key.group,
                 gpu=reserved_device(pod),
@@ -384,7 +377,7 @@ class Reservations:
             about = Regarding("v1", "Pod", meta.name, meta.namespace, meta.uid)
             self._recorder.record(about, LOST, text + "may be given to others", "Warning")
             log.warning(
-                "pod without GPU reservation, deleting", pod="/".join(key_of(pod)), node=key.node, gpu_group=key.group
+                "pod without GPU reservation, deleting", pod=pod.metadata.title, node=key.node, gpu_group=key.group
             )
             await self._delete(pod, Deletion(uid=meta.uid))
 

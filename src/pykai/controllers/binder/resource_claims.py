@@ -18,9 +18,9 @@ from typing import Any
 import structlog
 
 from pykai.controllers.binder.binding import BindAttempt, BindError, WaitingStep, is_retryable
-from pykai.controllers.binder.device_index import Key
 from pykai.kube.api import Api, Object, Patch, Ref, Selection
 from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+from pykai.kube.informer_store import Key
 from pykai.kube.resources import POD, RESOURCE_CLAIM
 from pykai.objects import names
 from pykai.objects.kinds import BindRequest, Pod

@@ -18,11 +18,10 @@ from msgspec import Struct, convert, json
 
 from pykai.cache.claims import is_bound
 from pykai.controllers.binder.binding import BindAttempt, BindError, WaitingStep
-from pykai.controllers.binder.device_index import Key
 from pykai.kernels.selectors import meets, selects
 from pykai.kube.api import Api, Patch
 from pykai.kube.informer import InformerFactory
-from pykai.kube.informer_store import Change
+from pykai.kube.informer_store import Change, Key
 from pykai.kube.resources import PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, STORAGE_CLASS
 from pykai.objects.kinds import (
     ABSENT,
@@ -82,7 +81,7 @@ def check_usable(name: str, claim: PersistentVolumeClaim | None, owner: Pod | No
             f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{claim.spec.volume_name}"'
         )
     if owner is not None and owner.metadata.uid not in owners(claim):
-        title = f"{owner.metadata.namespace}/{owner.metadata.name}"
+        title = owner.metadata.title
         raise BindError(f"PVC {claim.metadata.namespace}/{name} was not created for pod {title} (pod is not owner)")
     return claim
 
@@ -147,7 +146,7 @@ def _matches(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
 
 def _is_reserved(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
     reference = volume.spec.claim_ref or {}
-    mine = (reference.get("namespace"), reference.get("name")) == (claim.metadata.namespace, claim.metadata.name)
+    mine = (reference.get("namespace"), reference.get("name")) == claim.metadata.key
     return mine and reference.get("uid") in (None, "", claim.metadata.uid)
 
 
@@ -248,14 +247,14 @@ class Volumes:
 
     async def _start(self, attempt: BindAttempt, claim: PersistentVolumeClaim) -> None:
         meta = claim.metadata
-        self._waiting[meta.namespace, meta.name].add(attempt.key)
+        self._waiting[meta.key].add(attempt.key)
         found = self._classes.get(class_name(claim))
         if claim.spec.volume_name:
             return
         check_waits(claim, found)
         assert found is not None
         volume = best_volume(claim, (volume for _, volume in self._volumes.items()), attempt.node)
-        if volume is None and (meta.namespace, meta.name) in self._gave_up:
+        if volume is None and meta.key in self._gave_up:
             raise BindError(f'provisioning failed for PVC "{meta.name}"')
         write = start_binding(claim, volume, found, attempt.node)
         if write is None:

@@ -17,8 +17,8 @@ from pykai.controllers.podgrouper.grouping import pod_patch
 from pykai.controllers.podgrouper.podgroup import pod_group_to_write
 from pykai.controllers.podgrouper.rules.workload import POD_GROUP_API, GroupingSettings, GroupSpec
 from pykai.controllers.ttl_cache import MUTATION_SECONDS, MutationCache, TTLCache
-from pykai.controllers.unstructured import Object, merge_patch, to_unstructured, unstructured_pod
-from pykai.kube.api import Api, Patch
+from pykai.controllers.unstructured import merge_patch, to_unstructured, unstructured_pod
+from pykai.kube.api import Api, Object, Patch
 from pykai.kube.clock import steady
 from pykai.kube.codec import version_number
 from pykai.kube.errors import AlreadyExists, NotFound
@@ -45,7 +45,7 @@ class MemberIndex:
     def join(self, group: Key, pod: kinds.Pod) -> None:
         """The pod belongs to this group and to no other."""
         meta = pod.metadata
-        key = (meta.namespace, meta.name)
+        key = meta.key
         if self._uids.get(group, {}).get(key) == meta.uid:
             return
         self.leave(key)
@@ -225,7 +225,7 @@ class GroupWriter:
         sub_group = spec.sub_group_of(meta.namespace, meta.name)
         log.info(
             "pod grouped",
-            pod=f"{meta.namespace}/{meta.name}",
+            pod=meta.title,
             group=spec.name,
             **({"sub_group": sub_group.name} if sub_group else {}),
         )

@@ -23,7 +23,7 @@ from pykai.controllers.podgrouper.podgroup import pod_group_to_write
 from pykai.controllers.podgrouper.rules.defaults import group_name
 from pykai.controllers.podgrouper.rules.workload import GroupingSettings, GroupSpec
 from pykai.controllers.ttl_cache import TTLCache
-from pykai.controllers.unstructured import Object
+from pykai.kube.api import Object
 from pykai.kube.informer import SharedInformer
 from pykai.kube.informer_store import Key
 from pykai.kube.workqueue import Pace, ReconcileLoop
@@ -68,7 +68,7 @@ class GroupPublisher:
             return
         found_again = bool(meta.owner_references) or spec.name == own_group_name(pod)
         if found_again and not spec.sub_groups:
-            self._expected.expect((meta.namespace, meta.name), meta.uid, self._group(spec))
+            self._expected.expect(meta.key, meta.uid, self._group(spec))
         else:
             self._expected.withdraw(meta.uid)
 
@@ -155,7 +155,7 @@ class DeferredAssignments:
         alone = spec.owner.get("uid") == meta.uid and spec.sub_group_of(meta.namespace, meta.name) is None
         if not (alone or published) or pod.spec.node_name or _names_group(pod):
             return False
-        key = (meta.namespace, meta.name)
+        key = meta.key
         self._specs[key] = meta.uid, spec
         self._loop.add_after(key, PUBLISHED_WAIT_SECONDS if published else WAIT_SECONDS)
         return True

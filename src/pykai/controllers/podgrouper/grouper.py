@@ -44,8 +44,8 @@ from pykai.controllers.podgrouper.rules.kinds import known
 from pykai.controllers.podgrouper.rules.workload import ForbiddenError, GroupingSettings, GroupSpec, Workload
 from pykai.controllers.podgrouper.scheduling_groups import SchedulingGroups
 from pykai.controllers.ttl_cache import MUTATION_SECONDS
-from pykai.controllers.unstructured import Object, unstructured_pod
-from pykai.kube.api import EVERYTHING, Api, EventType, Selection
+from pykai.controllers.unstructured import unstructured_pod
+from pykai.kube.api import EVERYTHING, Api, EventType, Object, Selection
 from pykai.kube.clock import wall
 from pykai.kube.errors import ApiError, Conflict, NotFound, Timeout, TooManyRequests, Unavailable
 from pykai.kube.events import EventRecorder, Regarding
@@ -377,7 +377,7 @@ class PodGrouper:
     def _warn(self, pod: kinds.Pod, message: str) -> None:
         meta = pod.metadata
         self._events.record(Regarding("v1", "Pod", meta.name, meta.namespace, meta.uid), WARNING, message, "Warning")
-        log.warning("pod not grouped as asked", pod=f"{meta.namespace}/{meta.name}", reason=message)
+        log.warning("pod not grouped as asked", pod=meta.title, reason=message)
 
 
 def _is_new(pod: kinds.Pod, spec: GroupSpec) -> bool:

@@ -20,7 +20,6 @@ from pykai.controllers.podgrouper.rules.defaults import (
 )
 from pykai.controllers.podgrouper.rules.fields import (
     GroupingError,
-    Object,
     annotations_of,
     full_name,
     group_version_kind,
@@ -40,6 +39,7 @@ from pykai.controllers.podgrouper.rules.workload import (
     ObjectLookup,
     Workload,
 )
+from pykai.kube.api import Object
 from pykai.objects import names
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pykai.controllers.podgrouper.rules.fields import Object, annotations_of, labels_of, owner_references, text_at
+from pykai.controllers.podgrouper.rules.fields import annotations_of, labels_of, owner_references, text_at
 from pykai.controllers.podgrouper.rules.workload import (
     POD_GROUP_API,
     GroupingSettings,
@@ -17,7 +17,8 @@ from pykai.controllers.podgrouper.rules.workload import (
     SubGroupSpec,
     TopologySpec,
 )
-from pykai.objects import names
+from pykai.kube.api import Object
+from pykai.objects import names, units
 
 _KEPT_FIELDS = ("markUnschedulable", "schedulingBackoff", "queue")
 _NOT_WORTH_A_WRITE = frozenset({"workload-status"})
@@ -73,32 +74,7 @@ def _filled(entries: Mapping[str, Any]) -> Object:
 
 
 def _duration(seconds: float | None) -> str | None:
-    return None if seconds is None else go_duration(seconds)
-
-
-def go_duration(seconds: float) -> str:
-    """The duration as Kubernetes writes it: 90 seconds are `1m30s`, a quarter of one is `250ms`."""
-    nanoseconds = round(abs(seconds) * 10**9)
-    sign = "-" if seconds < 0 and nanoseconds else ""
-    if nanoseconds < 10**9:
-        return sign + _below_a_second(nanoseconds)
-    minutes, rest = divmod(nanoseconds, 60 * 10**9)
-    hours, minutes = divmod(minutes, 60)
-    head = (f"{hours}h" if hours else "") + (f"{minutes}m" if hours or minutes else "")
-    return f"{sign}{head}{_decimal(rest, 10**9)}s"
-
-
-def _below_a_second(nanoseconds: int) -> str:
-    if nanoseconds == 0:
-        return "0s"
-    size, unit = next((size, unit) for size, unit in ((10**6, "ms"), (10**3, "µs"), (1, "ns")) if nanoseconds >= size)
-    return _decimal(nanoseconds, size) + unit
-
-
-def _decimal(amount: int, unit: int) -> str:
-    whole, rest = divmod(amount, unit)
-    digits = f"{rest:0{len(str(unit)) - 1}d}".rstrip("0") if rest else ""
-    return f"{whole}.{digits}" if digits else str(whole)
+    return None if seconds is None else units.render_duration(seconds)
 
 
 def keeping_decisions(new: Object, old: Object, settings: GroupingSettings) -> Object:

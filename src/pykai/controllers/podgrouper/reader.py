@@ -25,9 +25,9 @@ from pykai.controllers.podgrouper.rules.karta import KARTA_API
 from pykai.controllers.podgrouper.rules.native import SCHEDULING_GROUP_API
 from pykai.controllers.podgrouper.rules.workload import POD_GROUP_API, ForbiddenError, GroupSpec
 from pykai.controllers.ttl_cache import TTLCache
-from pykai.controllers.unstructured import Object, to_unstructured, unstructured_pod
+from pykai.controllers.unstructured import to_unstructured, unstructured_pod
 from pykai.kube import resources
-from pykai.kube.api import Api, Paging, Resource
+from pykai.kube.api import Api, Object, Paging, Resource
 from pykai.kube.clock import steady
 from pykai.kube.errors import Forbidden, NotFound
 from pykai.kube.informer import SharedInformer

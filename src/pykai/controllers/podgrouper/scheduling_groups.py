@@ -13,8 +13,7 @@ import structlog
 
 from pykai.controllers.podgrouper.rules.fields import GroupingError
 from pykai.controllers.podgrouper.rules.native import min_count
-from pykai.controllers.unstructured import Object
-from pykai.kube.api import Api, EventType, Patch
+from pykai.kube.api import Api, EventType, Object, Patch
 from pykai.kube.errors import NotFound
 from pykai.kube.informer import InformerFactory, SharedInformer
 from pykai.kube.informer_store import Change, Key

@@ -21,6 +21,7 @@ from typing import Any
 from pykai.kube.api import EventType, Object, Resource, Selection
 from pykai.kube.codec import decode, encode
 from pykai.kube.errors import BadRequest, Gone, Timeout
+from pykai.kube.informer_store import Key
 from pykai.kube.memory.patches import Owners
 
 Labels = Mapping[str, str]
@@ -125,7 +126,6 @@ def _field(body: Object, path: list[str]) -> str:
     return str(value)
 
 
-Key = tuple[str, str]
 Line = tuple[EventType, bytes]
 
 

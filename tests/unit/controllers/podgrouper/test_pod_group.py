@@ -4,12 +4,9 @@ import copy
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pykai.controllers.podgrouper.grouping import pod_patch
 from pykai.controllers.podgrouper.podgroup import (
-    go_duration,
     is_same,
     keeping_decisions,
     merged,
@@ -17,7 +14,6 @@ from pykai.controllers.podgrouper.podgroup import (
     pod_group_to_write,
 )
 from pykai.controllers.podgrouper.rules.workload import GroupingSettings, GroupSpec, SubGroupSpec, TopologySpec
-from pykai.objects import units
 
 from .cluster import Object, pod
 
@@ -63,29 +59,6 @@ def test_the_object_of_a_full_group() -> None:
         ],
         "topologyConstraint": {"topology": "net", "preferredTopologyLevel": "rack"},
     }
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0, "0s"),
-        (1, "1s"),
-        (90, "1m30s"),
-        (3600, "1h0m0s"),
-        (3661.5, "1h1m1.5s"),
-        (0.25, "250ms"),
-        (1.5e-6, "1.5µs"),
-        (1e-9, "1ns"),
-        (-120, "-2m0s"),
-    ],
-)
-def test_durations_as_kubernetes_writes_them(seconds: float, text: str) -> None:
-    assert go_duration(seconds) == text
-
-
-@given(st.integers(-(10**14), 10**14))
-def test_written_durations_read_back(microseconds: int) -> None:
-    assert units.parse_duration(go_duration(microseconds / 10**6)) == pytest.approx(microseconds / 10**6, abs=1e-9)
 
 
 POOL, QUEUE = "kai.scheduler/node-pool", "kai.scheduler/queue"

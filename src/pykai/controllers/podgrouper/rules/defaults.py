@@ -20,7 +20,6 @@ from msgspec import DecodeError, Struct, json
 
 from pykai.controllers.podgrouper.rules.fields import (
     GroupingError,
-    Object,
     annotations_of,
     group_version_kind,
     labels_of,
@@ -32,6 +31,7 @@ from pykai.controllers.podgrouper.rules.fields import (
     uid_of,
 )
 from pykai.controllers.podgrouper.rules.workload import ForbiddenError, GroupSpec, TopologySpec, Workload
+from pykai.kube.api import Object
 from pykai.objects import names, units
 
 PREEMPTIBILITIES = frozenset({"", "preemptible", "semi-preemptible", "non-preemptible"})

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-Object = dict[str, Any]
+from pykai.kube.api import Object
 
 _WHOLE = re.compile(r"[+-]?0*[0-9]{1,10}", re.ASCII)
 _INT32_MAX = 2**31 - 1

@@ -13,7 +13,6 @@ from pykai.controllers.podgrouper.rules import defaults
 from pykai.controllers.podgrouper.rules.defaults import PREEMPTIBILITIES
 from pykai.controllers.podgrouper.rules.fields import (
     GroupingError,
-    Object,
     annotations_of,
     count_at,
     full_name,
@@ -25,6 +24,7 @@ from pykai.controllers.podgrouper.rules.fields import (
     value_at,
 )
 from pykai.controllers.podgrouper.rules.workload import GroupSpec, SubGroupSpec, TopologySpec, Workload
+from pykai.kube.api import Object
 from pykai.objects import names
 
 _GANG_LABEL = "grove.io/podgang"

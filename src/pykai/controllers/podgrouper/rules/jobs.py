@@ -13,7 +13,6 @@ from pykai.controllers.podgrouper.rules import defaults
 from pykai.controllers.podgrouper.rules.defaults import MAX_PARTS
 from pykai.controllers.podgrouper.rules.fields import (
     GroupingError,
-    Object,
     count_at,
     full_name,
     labels_of,
@@ -26,6 +25,7 @@ from pykai.controllers.podgrouper.rules.fields import (
     uid_of,
 )
 from pykai.controllers.podgrouper.rules.workload import GroupSpec, SubGroupSpec, TopologySpec, Workload
+from pykai.kube.api import Object
 from pykai.objects import names
 
 

@@ -19,7 +19,6 @@ from typing import Any
 from pykai.controllers.podgrouper.rules import defaults
 from pykai.controllers.podgrouper.rules.fields import (
     GroupingError,
-    Object,
     full_name,
     group_version_kind,
     map_at,
@@ -30,6 +29,7 @@ from pykai.controllers.podgrouper.rules.fields import (
 )
 from pykai.controllers.podgrouper.rules.jq_sandbox import JqError, JqEvaluator
 from pykai.controllers.podgrouper.rules.workload import GroupSpec, SubGroupSpec, TopologySpec, Workload
+from pykai.kube.api import Object
 from pykai.objects.names import is_subdomain
 
 _SELECTOR_PATHS = (

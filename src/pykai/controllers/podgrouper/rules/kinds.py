@@ -14,7 +14,6 @@ from pykai.controllers.podgrouper.rules import defaults, grove, jobs, karta, kub
 from pykai.controllers.podgrouper.rules.defaults import default_for, kind_defaults
 from pykai.controllers.podgrouper.rules.fields import (
     GroupingError,
-    Object,
     annotations_of,
     group_version_kind,
     labels_of,
@@ -23,6 +22,7 @@ from pykai.controllers.podgrouper.rules.fields import (
     text_at,
 )
 from pykai.controllers.podgrouper.rules.workload import BUILD, INFERENCE, TRAIN, GroupSpec, Rule, Workload
+from pykai.kube.api import Object
 from pykai.objects import names
 
 

@@ -12,7 +12,6 @@ from pykai.controllers.podgrouper.rules import defaults
 from pykai.controllers.podgrouper.rules.defaults import ceil_div, checked_count, segment_topology
 from pykai.controllers.podgrouper.rules.fields import (
     GroupingError,
-    Object,
     annotations_of,
     count_at,
     full_name,
@@ -25,6 +24,7 @@ from pykai.controllers.podgrouper.rules.fields import (
     whole,
 )
 from pykai.controllers.podgrouper.rules.workload import GroupSpec, Rule, SubGroupSpec, Workload
+from pykai.kube.api import Object
 from pykai.objects import names
 
 _JOB_NAME = "training.kubeflow.org/job-name"

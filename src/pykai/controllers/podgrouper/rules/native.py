@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from pykai.controllers.podgrouper.rules import defaults
 from pykai.controllers.podgrouper.rules.fields import (
     GroupingError,
-    Object,
     annotations_of,
     count_at,
     full_name,
@@ -30,6 +29,7 @@ from pykai.controllers.podgrouper.rules.fields import (
     text_at,
 )
 from pykai.controllers.podgrouper.rules.workload import GroupSpec, Rule, SubGroupSpec, Workload
+from pykai.kube.api import Object
 from pykai.objects import names
 
 WORKLOAD_API = "scheduling.k8s.io/v1alpha1"

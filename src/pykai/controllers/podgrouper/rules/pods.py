@@ -14,7 +14,6 @@ from msgspec import ValidationError, convert
 from pykai.controllers.podgrouper.rules import defaults
 from pykai.controllers.podgrouper.rules.fields import (
     GroupingError,
-    Object,
     annotations_of,
     full_name,
     labels_of,
@@ -26,6 +25,7 @@ from pykai.controllers.podgrouper.rules.fields import (
 )
 from pykai.controllers.podgrouper.rules.workload import INFERENCE, GroupSpec, Workload
 from pykai.kernels.selectors import selects
+from pykai.kube.api import Object
 from pykai.objects import names
 from pykai.objects.kinds import LabelSelector
 

@@ -12,7 +12,6 @@ from dataclasses import replace
 from pykai.controllers.podgrouper.rules import defaults
 from pykai.controllers.podgrouper.rules.fields import (
     GroupingError,
-    Object,
     count_at,
     full_name,
     labels_of,
@@ -22,6 +21,7 @@ from pykai.controllers.podgrouper.rules.fields import (
     value_at,
 )
 from pykai.controllers.podgrouper.rules.workload import GroupSpec, Rule, SubGroupSpec, TopologySpec, Workload
+from pykai.kube.api import Object
 
 _GROUP_LABEL = "ray.io/group"
 _PRIORITY_LABEL = "ray.io/priority-class-name"

@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from pykai.controllers.podgrouper.rules.fields import Object, name_of, namespace_of
+from pykai.controllers.podgrouper.rules.fields import name_of, namespace_of
 from pykai.controllers.podgrouper.rules.jq_sandbox import SANDBOX, JqEvaluator
+from pykai.kube.api import Object
 from pykai.objects import names
 
 
