@@ -9,19 +9,20 @@ no library for it: docs/adr/0014.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from pykai.admission.verdict import DeniedError, PatchOperation
+from pykai.kube.api import Fields, Object
 from pykai.objects.gpu_request import ContainerRef, GpuRequestError, fraction_container, shares_gpu
 
-PodObject = dict[str, Any]
-ContainerObject = dict[str, Any]
+PodObject = Object
+ContainerObject = Object
 
 _CONTAINER_LISTS = ("initContainers", "containers")
 
 
-def draft_of(pod: Mapping[str, Any]) -> PodObject:
+def draft_of(pod: Fields) -> PodObject:
     """A copy that may be edited through this module without touching the pod."""
     metadata, spec = dict(pod["metadata"]), dict(pod["spec"])
     if metadata.get("annotations") is not None:
@@ -39,7 +40,7 @@ def _container_copy(container: ContainerObject) -> ContainerObject:
     return {**container, **lists}
 
 
-def annotations_of(pod: Mapping[str, Any]) -> dict[str, str]:
+def annotations_of(pod: Fields) -> dict[str, str]:
     """The pod's annotations; an empty mapping, not part of the pod, when it has none."""
     return pod["metadata"].get("annotations") or {}
 
@@ -49,23 +50,23 @@ def annotate(draft: PodObject, key: str, value: str) -> None:
     draft["metadata"]["annotations"] = {**annotations_of(draft), key: value}
 
 
-def pod_label(pod: Mapping[str, Any]) -> str:
+def pod_label(pod: Fields) -> str:
     """`namespace/name` as messages show a pod."""
     metadata = pod["metadata"]
     return f"{metadata.get('namespace') or ''}/{metadata.get('name') or ''}"
 
 
-def regular_containers(pod: Mapping[str, Any]) -> list[ContainerObject]:
+def regular_containers(pod: Fields) -> list[ContainerObject]:
     """The pod's containers without its init containers."""
     return pod["spec"].get("containers") or []
 
 
-def init_containers(pod: Mapping[str, Any]) -> list[ContainerObject]:
+def init_containers(pod: Fields) -> list[ContainerObject]:
     """The pod's init containers, native sidecars among them."""
     return pod["spec"].get("initContainers") or []
 
 
-def fraction_container_of(pod: Mapping[str, Any]) -> ContainerRef:
+def fraction_container_of(pod: Fields) -> ContainerRef:
     """Which container receives the pod's share of a GPU; refused when the annotations name none."""
     init_names = [container.get("name") or "" for container in init_containers(pod)]
     names = [container.get("name") or "" for container in regular_containers(pod)]
@@ -75,12 +76,12 @@ def fraction_container_of(pod: Mapping[str, Any]) -> ContainerRef:
         raise DeniedError(f"failed to get fraction container ref: {problem}") from None
 
 
-def container_at(pod: Mapping[str, Any], place: ContainerRef) -> ContainerObject:
+def container_at(pod: Fields, place: ContainerRef) -> ContainerObject:
     """The container at that place of the pod."""
     return (init_containers(pod) if place.init else regular_containers(pod))[place.index]
 
 
-def containers_without_share(pod: Mapping[str, Any]) -> Iterator[ContainerObject]:
+def containers_without_share(pod: Fields) -> Iterator[ContainerObject]:
     """Every init and regular container but the one, if any, that receives the pod's share of a GPU."""
     holder = _holder(pod)
     for container in (*init_containers(pod), *regular_containers(pod)):
@@ -88,14 +89,14 @@ def containers_without_share(pod: Mapping[str, Any]) -> Iterator[ContainerObject
             yield container
 
 
-def _holder(pod: Mapping[str, Any]) -> ContainerObject | None:
+def _holder(pod: Fields) -> ContainerObject | None:
     try:
         return container_at(pod, fraction_container_of(pod)) if shares_gpu(annotations_of(pod)) else None
     except DeniedError:
         return None
 
 
-def set_environment(container: ContainerObject, entry: dict[str, Any]) -> None:
+def set_environment(container: ContainerObject, entry: Object) -> None:
     """Put the entry where the first of its name stands, drop the others (the last one would win), else append."""
     entries = container.get("env") or []
     same = [index for index, old in enumerate(entries) if old.get("name") == entry["name"]]
@@ -104,7 +105,7 @@ def set_environment(container: ContainerObject, entry: dict[str, Any]) -> None:
     container["env"] = [*entries[:place], entry, *rest]
 
 
-def set_volume(draft: PodObject, volume: dict[str, Any]) -> None:
+def set_volume(draft: PodObject, volume: Object) -> None:
     """Add the volume; one of the same name is replaced unless it already shows the same ConfigMap."""
     spec = draft["spec"]
     others = []
@@ -128,7 +129,7 @@ def difference(old: Any, new: Any, path: str = "") -> Iterator[PatchOperation]:
         yield {"op": "replace", "path": path, "value": new}
 
 
-def _object_difference(old: dict[str, Any], new: dict[str, Any], path: str) -> Iterator[PatchOperation]:
+def _object_difference(old: Object, new: Object, path: str) -> Iterator[PatchOperation]:
     for key in (key for key in old if key not in new):
         yield {"op": "remove", "path": f"{path}/{_escaped(key)}"}
     for key, value in new.items():

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import Any
 
 from msgspec import Struct, ValidationError, convert
 
@@ -26,6 +25,7 @@ from pykai.admission.shared_gpus import (
     limit_memory,
 )
 from pykai.admission.verdict import AdmissionVerdict, DeniedError, judged
+from pykai.kube.api import Fields, Object
 from pykai.objects import names
 from pykai.objects.gpu_request import shares_gpu
 from pykai.objects.names import HAMI_CORE, NON_MEMORY_ENFORCED, NVFRACTIONS, SCHEDULER_NAME
@@ -52,7 +52,7 @@ class PodMeta(ObjectView):
 class EnvironmentVariable(ObjectView):
     name: str = ""
     value: str | None = None
-    value_from: dict[str, Any] | None = None
+    value_from: Object | None = None
 
 
 class NamedEntry(ObjectView):
@@ -67,7 +67,7 @@ class ResourceRequirements(ObjectView):
 class ContainerView(ObjectView):
     name: str = ""
     env: list[EnvironmentVariable] | None = None
-    env_from: list[dict[str, Any]] | None = None
+    env_from: list[Object] | None = None
     resources: ResourceRequirements | None = None
 
 
@@ -130,7 +130,7 @@ def set_runtime_class(draft: PodObject, runtime_class: str) -> None:
 
 Switch = Callable[[PodSettings], bool]
 Mutation = Callable[[PodObject, PodSettings, str], None]
-Rule = Callable[[Mapping[str, Any], PodSettings, "PodChange"], None]
+Rule = Callable[[Fields, PodSettings, "PodChange"], None]
 
 MUTATIONS: tuple[tuple[str, Switch, Mutation], ...] = (
     ("nvfractions", lambda s: s.nvfractions, lambda draft, s, suffix: annotate_containers(draft)),
@@ -203,7 +203,7 @@ def validate_pod_update(pod: object, old: object, settings: PodSettings, user: s
     return verdict if verdict.allowed or verdict != validate_pod(old, settings, change) else AdmissionVerdict()
 
 
-def _ours(pod: dict[str, Any], settings: PodSettings) -> bool:
+def _ours(pod: Object, settings: PodSettings) -> bool:
     """Whether the pod is for our scheduler; if it is, it must have the shape of a pod."""
     spec = pod.get("spec")
     if not isinstance(spec, dict) or spec.get("schedulerName") != settings.scheduler_name:
@@ -239,7 +239,7 @@ def looks_like_ours(key: str) -> bool:
     return key.startswith(names.OWN_PREFIXES)
 
 
-def name_advice(metadata: Mapping[str, Any]) -> Iterator[str]:
+def name_advice(metadata: Fields) -> Iterator[str]:
     """A warning for every label and annotation that is one of ours but for a letter or two, or at the wrong place.
 
     Only for pods that users create: warnings to controllers are not shown to users.

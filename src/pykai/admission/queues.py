@@ -17,9 +17,10 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from pykai.admission.verdict import AdmissionVerdict, DeniedError, declared, judged
+from pykai.kube.api import Fields
 from pykai.objects import crds, units
 from pykai.objects.kinds import Queue, QueueResource, QueueResources
 from pykai.objects.names import GPU_MEMORY_RESOURCE, MIG_PREFIX
@@ -38,7 +39,7 @@ _RESOURCES = {"gpu": "GPUs", "cpu": "CPU", "memory": "memory"}
 class QueueRules:
     """What a queue is judged against: the queues there are, and whether quotas are compared along the tree."""
 
-    queues: Mapping[str, Any] = field(default_factory=dict)
+    queues: Fields = field(default_factory=dict)
     compare_quotas: bool = False
     enforcement: Enforcement = "None"
 
@@ -62,7 +63,7 @@ def validate_queue(queue: object, old: object, rules: QueueRules) -> AdmissionVe
 
 
 @judged
-def validate_queue_deletion(queue: object, queues: Mapping[str, Any] | None = None) -> AdmissionVerdict:
+def validate_queue_deletion(queue: object, queues: Fields | None = None) -> AdmissionVerdict:
     """Admit the deletion of a queue without children, whatever its fields look like; warn while its workloads run.
 
     Its status may list a child that has just been deleted: only those among `queues` count, where they are known.
@@ -84,7 +85,7 @@ def _queue(name: str, value: object) -> Queue:
     return declared(crds.QUEUE, Queue, name, value)
 
 
-def _map(value: object) -> Mapping[str, Any]:
+def _map(value: object) -> Fields:
     return value if isinstance(value, Mapping) else {}
 
 
@@ -103,7 +104,7 @@ def _check_numbers(queue: object) -> None:
                 raise DeniedError(f"queue.spec.resources.{resource}.{name}: must be a finite number")
 
 
-def _given(queue: object) -> Mapping[str, Any]:
+def _given(queue: object) -> Fields:
     """`spec.resources` as it was written; empty where there is none."""
     return _map(_map(_map(queue).get("spec")).get("resources"))
 
@@ -119,7 +120,7 @@ def _check_amounts(resources: QueueResources) -> None:
             raise DeniedError(f"{path}.overQuotaWeight: must be a number of at least 0, given {weight:g}")
 
 
-def _check_ancestry(queue: Queue, queues: Mapping[str, Any]) -> None:
+def _check_ancestry(queue: Queue, queues: Fields) -> None:
     """Refuse parents that lead back to the queue; a parent that does not exist (yet) ends the walk."""
     name, parent = queue.metadata.name, queue.spec.parent_queue
     path = {name: None}
@@ -151,7 +152,7 @@ def _advice(queue: object, new: Queue, rules: QueueRules) -> Iterator[str]:
         yield f"parent queue {parent!r} does not exist: workloads of this queue wait until it does"
 
 
-def _quota_warnings(queue: Queue, old: object, queues: Mapping[str, Any]) -> list[str]:
+def _quota_warnings(queue: Queue, old: object, queues: Fields) -> list[str]:
     warnings = []
     if parent := queue.spec.parent_queue:
         warnings += _against_parent(queue, parent, queues)
@@ -160,7 +161,7 @@ def _quota_warnings(queue: Queue, old: object, queues: Mapping[str, Any]) -> lis
     return warnings
 
 
-def _against_parent(queue: Queue, parent: str, queues: Mapping[str, Any]) -> list[str]:
+def _against_parent(queue: Queue, parent: str, queues: Fields) -> list[str]:
     """Quotas of a queue, and of all children of its parent, above the parent's; a parent without quotas is refused."""
     if parent not in queues:
         raise DeniedError(f'failed to get parent queue {parent}: queues.scheduling.run.ai "{parent}" not found')
@@ -175,7 +176,7 @@ def _against_parent(queue: Queue, parent: str, queues: Mapping[str, Any]) -> lis
     return warnings
 
 
-def _against_children(queue: Queue, queues: Mapping[str, Any]) -> list[str]:
+def _against_children(queue: Queue, queues: Fields) -> list[str]:
     """Quotas of the queue's children, each (CPU) and together, above its own."""
     below = _existing(_children(queue), queues, besides="")
     warnings = []
@@ -192,7 +193,7 @@ def _children(queue: Queue) -> list[str]:
     return queue.status.child_queues or []
 
 
-def _existing(names: list[str], queues: Mapping[str, Any], besides: str) -> list[Queue]:
+def _existing(names: list[str], queues: Fields, besides: str) -> list[Queue]:
     return [_queue(f"queue {name}", queues[name]) for name in names if name in queues and name != besides]
 
 

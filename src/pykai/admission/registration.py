@@ -13,7 +13,6 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from pykai.admission.certificates import still_trusting
 from pykai.admission.review import (
@@ -24,12 +23,13 @@ from pykai.admission.review import (
     VALIDATE_RESIZE,
     VALIDATE_TOPOLOGY,
 )
+from pykai.kube.api import Object
 from pykai.objects import names
 from pykai.objects.names import SCHEDULER_NAME, SYSTEM_NAMESPACE
 
-Webhook = dict[str, Any]
-Configuration = dict[str, Any]
-Client = Callable[[str], dict[str, Any]]
+Webhook = Object
+Configuration = Object
+Client = Callable[[str], Object]
 
 MUTATING_NAME = "mutating-kai-admission"
 VALIDATING_NAME = "validating-kai-admission"
@@ -69,7 +69,7 @@ class PodSelection:
 
 def service_client(namespace: str, service: str, ca_bundle: bytes, port: int | None = None) -> Client:
     """Webhooks reached through a Service of the cluster (port None: 443)."""
-    reference: dict[str, Any] = {"namespace": namespace, "name": service}
+    reference: Object = {"namespace": namespace, "name": service}
     if port is not None:
         reference["port"] = port
     return lambda path: {"service": {**reference, "path": path}, "caBundle": _base64(ca_bundle)}
@@ -102,7 +102,7 @@ def validating_pods(client: Client, pods: PodSelection, name: str = VALIDATING_N
     return _configuration("ValidatingWebhookConfiguration", name, webhooks, {"app": "admission"})
 
 
-def _resize_webhook(client: dict[str, Any], pods: PodSelection) -> Webhook:
+def _resize_webhook(client: Object, pods: PodSelection) -> Webhook:
     """A webhook that does not answer blocks no resize."""
     rule = _rule("/v1/pods/resize", "Namespaced", ["UPDATE"])
     webhook = _webhook(f"resize.admission.{pods.system_namespace}.svc", client, rule)
@@ -179,13 +179,13 @@ def _merged_webhook(desired: Webhook, live: Webhook) -> Webhook:
     return {**merged, "clientConfig": _merged_client(desired["clientConfig"], live.get("clientConfig") or {})}
 
 
-def _merged_client(desired: dict[str, Any], live: dict[str, Any]) -> dict[str, Any]:
+def _merged_client(desired: Object, live: Object) -> Object:
     wanted, before = (base64.b64decode(each.get("caBundle") or "") for each in (desired, live))
     bundle = still_trusting(wanted, before)
     return {**desired, "caBundle": _base64(bundle)} if bundle != wanted else desired
 
 
-def _pod_webhook(client: dict[str, Any], pods: PodSelection, operations: list[str]) -> Webhook:
+def _pod_webhook(client: Object, pods: PodSelection, operations: list[str]) -> Webhook:
     webhook = _webhook(f"admission.{pods.system_namespace}.svc", client, _rule("/v1/pods", "Namespaced", operations))
     webhook, ours = _selecting(webhook, pods), _ours(pods)
     held = _ANNOTATIONS["object"]
@@ -251,16 +251,16 @@ def _annotation(which: str) -> str:
     return f"({_annotated(which)} && k in {held} ? {held}[k] : '')"
 
 
-def _namespace_selector(pods: PodSelection) -> dict[str, Any]:
+def _namespace_selector(pods: PodSelection) -> Object:
     system = ["kube-system", pods.system_namespace]
-    requirements: list[dict[str, Any]] = [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": system}]
+    requirements: list[Object] = [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": system}]
     if pods.queue_label_key:
         requirements.append({"key": pods.queue_label_key, "operator": "Exists"})
     labels = {"matchLabels": dict(pods.namespace_labels)} if pods.namespace_labels else {}
     return {"matchExpressions": requirements, **labels}
 
 
-def _webhook(name: str, client: dict[str, Any], rule: dict[str, Any]) -> Webhook:
+def _webhook(name: str, client: Object, rule: Object) -> Webhook:
     return {
         "name": name,
         "clientConfig": client,
@@ -271,7 +271,7 @@ def _webhook(name: str, client: dict[str, Any], rule: dict[str, Any]) -> Webhook
     }
 
 
-def _rule(resource: str, scope: str, operations: list[str]) -> dict[str, Any]:
+def _rule(resource: str, scope: str, operations: list[str]) -> Object:
     """`resource` is group/version/plural, or with /subresource; the group is empty for the core group."""
     group, version, plural = resource.split("/", 2)
     return {
@@ -284,7 +284,7 @@ def _rule(resource: str, scope: str, operations: list[str]) -> dict[str, Any]:
 
 
 def _configuration(kind: str, name: str, webhooks: list[Webhook], labels: dict[str, str]) -> Configuration:
-    metadata: dict[str, Any] = {"name": name, **({"labels": labels} if labels else {})}
+    metadata: Object = {"name": name, **({"labels": labels} if labels else {})}
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": kind,

@@ -7,11 +7,11 @@ between containers of one pod and asking for less always pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from pykai.admission.verdict import AdmissionVerdict, DeniedError, judged
+from pykai.kube.api import Fields
 from pykai.objects.names import SCHEDULER_NAME
 from pykai.objects.pod_resize import pod_requests
 from pykai.objects.units import QuantityError, milli, parse_quantity
@@ -36,7 +36,7 @@ class QuotaFacts:
 
     group: str = ""
     non_preemptible: bool = False
-    queues: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
+    queues: Sequence[Fields] = field(default_factory=tuple)
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class _Measure:
     key: str
     unit: float
 
-    def amount(self, resources: Mapping[str, Any] | None) -> float:
+    def amount(self, resources: Fields | None) -> float:
         text = (resources or {}).get(self.key, 0)
         try:
             return milli(text) if self.key == "cpu" else float(parse_quantity(text))
@@ -88,7 +88,7 @@ def validate_resize(new: object, old: object, facts: QuotaFacts, settings: Resiz
     return AdmissionVerdict()
 
 
-def _upsize(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[_Measure, float]:
+def _upsize(new: Fields, old: Fields) -> dict[_Measure, float]:
     """How much more the pod asks for than it is charged now, where its spec asks for another amount."""
     wanted, asked, charged = (
         pod_requests(new, actual=False),
@@ -104,9 +104,7 @@ def _upsize(new: Mapping[str, Any], old: Mapping[str, Any]) -> dict[_Measure, fl
     return found
 
 
-def _problems(
-    queue: Mapping[str, Any], measure: _Measure, delta: float, non_preemptible: bool, strict: bool
-) -> Iterator[str]:
+def _problems(queue: Fields, measure: _Measure, delta: float, non_preemptible: bool, strict: bool) -> Iterator[str]:
     name, status = (queue.get("metadata") or {}).get("name") or "", queue.get("status") or {}
     limit, quota = (_bound(queue, measure, which) for which in ("limit", "quota"))
     what = f"{measure.title} upsize"
@@ -125,7 +123,7 @@ def _problems(
         yield f"{what} would push queue {name} AllocatedNonPreemptible {amounts}"
 
 
-def _bound(queue: Mapping[str, Any], measure: _Measure, which: str) -> float | None:
+def _bound(queue: Fields, measure: _Measure, which: str) -> float | None:
     """A finite limit or quota of a queue, None where it has none; a missing amount is 0, which is a bound."""
     resources = (queue.get("spec") or {}).get("resources")
     if resources is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,7 +30,7 @@ from pykai.admission.queues import Enforcement, QueueRules, validate_queue, vali
 from pykai.admission.resize import QuotaFacts, ResizeSettings, needs_check, validate_resize
 from pykai.admission.verdict import AdmissionVerdict, DeniedError, declared, judged
 from pykai.kube import resources
-from pykai.kube.api import Object, Resource
+from pykai.kube.api import Fields, Object, Resource
 from pykai.kube.errors import Forbidden
 from pykai.kube.memory import Admission
 from pykai.kube.memory.patches import json_patch
@@ -99,12 +99,12 @@ class AdmissionRules:
     """
 
     pods: PodSettings = PodSettings()
-    queues: Callable[[], Mapping[str, Any]] = field(default=dict)
+    queues: Callable[[], Fields] = field(default=dict)
     compare_quotas: bool = False
     enforcement: Enforcement = "None"
     priority_classes: Callable[[], Collection[str]] | None = None
     resize: ResizeSettings = ResizeSettings()
-    quota_facts: Callable[[Mapping[str, Any]], Awaitable[QuotaFacts]] | None = None
+    quota_facts: Callable[[Fields], Awaitable[QuotaFacts]] | None = None
     """Fetches what the resize of a pod is judged against; None: no resize is refused."""
 
 
@@ -189,7 +189,7 @@ def judge(path: str, request: AdmissionRequest, admission: AdmissionRules) -> Ad
 
 def response_of(request: AdmissionRequest, verdict: AdmissionVerdict) -> bytes:
     """The AdmissionReview that answers the request."""
-    response: dict[str, Any] = {"uid": request.uid, "allowed": verdict.allowed}
+    response: Object = {"uid": request.uid, "allowed": verdict.allowed}
     if not verdict.allowed:
         response["status"] = {"code": 403, "reason": "Forbidden", "message": verdict.message}
     if verdict.warnings or verdict.advice:

@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 from pykai.admission.pod_draft import (
     ContainerObject,
@@ -35,6 +34,7 @@ from pykai.admission.pod_draft import (
     set_volume,
 )
 from pykai.admission.verdict import DeniedError
+from pykai.kube.api import Fields, Object
 from pykai.objects import nvfractions
 from pykai.objects.gpu_request import (
     CUDA_MEMORY_LIMIT,
@@ -104,7 +104,7 @@ def limit_memory(draft: PodObject) -> None:
     set_environment(container_at(draft, place), entry)
 
 
-def check_gpu_request(pod: Mapping[str, Any], sharing_enabled: bool) -> None:
+def check_gpu_request(pod: Fields, sharing_enabled: bool) -> None:
     """Refuse a GPU request that contradicts itself, and any share of a GPU while sharing is not enabled."""
     annotations = annotations_of(pod)
     if shares_gpu(annotations) and not sharing_enabled:
@@ -126,19 +126,19 @@ def check_gpu_request(pod: Mapping[str, Any], sharing_enabled: bool) -> None:
         fraction_container_of(pod)
 
 
-def has_whole_gpu_limit(pod: Mapping[str, Any]) -> bool:
+def has_whole_gpu_limit(pod: Fields) -> bool:
     """Whether some container has a limit on whole GPUs."""
     containers = (*regular_containers(pod), *init_containers(pod))
     return any(NVIDIA_GPU in ((container.get("resources") or {}).get("limits") or {}) for container in containers)
 
 
-def _base_name(pod: Mapping[str, Any]) -> str:
+def _base_name(pod: Fields) -> str:
     metadata = pod["metadata"]
     owners = metadata.get("ownerReferences") or [{}]
     return owners[0].get("name") or metadata.get("name") or metadata.get("generateName") or ""
 
 
-def _names_of_share(pod: Mapping[str, Any], place: ContainerRef) -> SharedGpuNames:
+def _names_of_share(pod: Fields, place: ContainerRef) -> SharedGpuNames:
     prefix = annotations_of(pod)[SHARED_GPU_CONFIGMAP]
     try:
         check_configmap_prefix(prefix, place)
@@ -147,7 +147,7 @@ def _names_of_share(pod: Mapping[str, Any], place: ContainerRef) -> SharedGpuNam
     return shared_gpu_names(prefix, place)
 
 
-def _reference(variable: str, names: SharedGpuNames) -> dict[str, Any]:
+def _reference(variable: str, names: SharedGpuNames) -> Object:
     key = {"name": names.capabilities, "key": variable}
     return {"name": variable, "valueFrom": {"configMapKeyRef": key}}
 
@@ -166,7 +166,7 @@ def hide_devices(draft: PodObject) -> None:
             set_environment(container, {"name": VISIBLE_DEVICES, "value": _NO_DEVICE})
 
 
-def check_device_access(pod: Mapping[str, Any]) -> None:
+def check_device_access(pod: Fields) -> None:
     """Reject a container that sets the visible devices itself."""
     for container in containers_without_share(pod):
         for entry in container.get("env") or []:
@@ -174,7 +174,7 @@ def check_device_access(pod: Mapping[str, Any]) -> None:
                 _check_entry(container.get("name") or "", entry)
 
 
-def _check_entry(container: str, entry: Mapping[str, Any]) -> None:
+def _check_entry(container: str, entry: Fields) -> None:
     what = f"container {container} has an environment variable {VISIBLE_DEVICES} defined with a"
     value = entry.get("value") or ""
     if value not in _HARMLESS:
@@ -243,7 +243,7 @@ def _set(draft: PodObject, key: str, value: str, source: str) -> None:
 
 
 # -------------------------------------------------------------------------------------------------------- validation
-def check_container_shares(pod: Mapping[str, Any], writer: Requester) -> None:
+def check_container_shares(pod: Fields, writer: Requester) -> None:
     """Refuse a pod that breaks a rule of the mode; the first broken one, in the order of KAI."""
     annotations = annotations_of(pod)
     try:
@@ -258,7 +258,7 @@ def check_container_shares(pod: Mapping[str, Any], writer: Requester) -> None:
         fraction_container_of(pod)
 
 
-def _check_devices(pod: Mapping[str, Any], annotations: Mapping[str, str], writer: Requester) -> None:
+def _check_devices(pod: Fields, annotations: Mapping[str, str], writer: Requester) -> None:
     """The devices of a container are the binder's to write."""
     for name in sorted(annotations):
         if not (name.startswith(NVFRACTIONS_PREFIX) and name.endswith(f".{DEVICES}")):
@@ -275,7 +275,7 @@ def _check_devices(pod: Mapping[str, Any], annotations: Mapping[str, str], write
             raise GpuRequestError(f".{DEVICES} annotations may only be modified by {writer.binder}")
 
 
-def _check_portion_limits(pod: Mapping[str, Any], annotations: Mapping[str, str]) -> None:
+def _check_portion_limits(pod: Fields, annotations: Mapping[str, str]) -> None:
     for name in _portion_limits(annotations):
         if GPU_FRACTION not in annotations:
             raise GpuRequestError(f"{name} {_ALONE.format(GPU_FRACTION)}")
@@ -319,9 +319,7 @@ def _check_memory_limit(annotations: Mapping[str, str]) -> None:
         raise GpuRequestError(f"{what} ({text}) must not be below {GPU_MEMORY} annotation value ({request} MiB)")
 
 
-def _check_request(
-    pod: Mapping[str, Any], annotations: Mapping[str, str], shares: Mapping[str, ContainerShare]
-) -> None:
+def _check_request(pod: Fields, annotations: Mapping[str, str], shares: Mapping[str, ContainerShare]) -> None:
     asking = {container: share for container, share in shares.items() if share.asked is not None}
     if not shares_gpu(annotations) and GPU_FRACTION_DEVICES in annotations:
         raise GpuRequestError(
@@ -345,7 +343,7 @@ def _check_request(
         _check_forms(pod, annotations, share)
 
 
-def _check_forms(pod: Mapping[str, Any], annotations: Mapping[str, str], share: ContainerShare) -> None:
+def _check_forms(pod: Fields, annotations: Mapping[str, str], share: ContainerShare) -> None:
     """The same amount may be asked for in several forms, different ones may not.
 
     A bound pod has what the binder made of its fraction.
@@ -369,7 +367,7 @@ def _check_forms(pod: Mapping[str, Any], annotations: Mapping[str, str], share: 
             )
 
 
-def _check_container(pod: Mapping[str, Any], container: str) -> None:
+def _check_container(pod: Fields, container: str) -> None:
     names = [each.get("name") for each in (*init_containers(pod), *regular_containers(pod))]
     if container not in names:
         raise GpuRequestError(

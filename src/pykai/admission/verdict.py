@@ -13,14 +13,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from msgspec import ValidationError, convert
 
+from pykai.kube.api import Object
 from pykai.objects.schema import DURATION_RULES, Definition, Kind, Schema
 from pykai.objects.validation import default, violations
 
-PatchOperation = dict[str, Any]
+PatchOperation = Object
 Parameters = ParamSpec("Parameters")
 K = TypeVar("K", bound=Kind)
 _RULES = "x-kubernetes-validations"

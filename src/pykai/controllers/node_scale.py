@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
@@ -72,7 +72,7 @@ def devices_of(scaling_pod: Object) -> int:
     return int(sum(units.parse_quantity(each.get(names.NVIDIA_GPU, 0)) for each in requests))
 
 
-def scaling_manifest(pod: Object, devices: int, template: ScalingPodTemplate) -> dict[str, Any]:
+def scaling_manifest(pod: Object, devices: int, template: ScalingPodTemplate) -> Object:
     """The scaling pod to create for a pod that waits for shares of this many GPUs.
 
     It requests what its origin requests and tolerates what its origin tolerates, so that the autoscaler adds a node on
@@ -103,7 +103,7 @@ def scaling_manifest(pod: Object, devices: int, template: ScalingPodTemplate) ->
     }
 
 
-def _container(pod: Object, devices: int, image: str) -> dict[str, Any]:
+def _container(pod: Object, devices: int, image: str) -> Object:
     requests = [container.get("resources", {}).get("requests") or {} for container in pod["spec"]["containers"]]
     plain = sum_resources({name: each[name] for name in _SUMMED if name in each} for each in requests)
     gpus = {names.NVIDIA_GPU: str(devices)}
@@ -147,7 +147,7 @@ class Adjustment:
     """
 
     delete: tuple[str, ...]
-    create: tuple[dict[str, Any], ...]
+    create: tuple[Object, ...]
     last_scale_up: float | None
     retry_after: float | None
     mark: tuple[str, ...] = ()
@@ -233,7 +233,7 @@ def _missing_pods(
     by_key: Mapping[tuple[str, str], Object],
     scaling: Sequence[Object],
     settings: ScalingSettings,
-) -> Iterable[dict[str, Any]]:
+) -> Iterable[Object]:
     """Manifests of the missing scaling pods; a terminating one still occupies its name."""
     taken = {pod["metadata"]["name"] for pod in scaling}
     asked = [devices_of(pod) for pod in scaling if not pod["metadata"].get("deletionTimestamp")]

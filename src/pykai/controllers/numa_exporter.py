@@ -27,7 +27,7 @@ from grpclib.client import Channel, UnaryUnaryMethod
 from grpclib.exceptions import GRPCError, ProtocolError, StreamTerminatedError
 from msgspec import json
 
-from pykai.kube.api import Api, Patch, Selection
+from pykai.kube.api import Api, Object, Patch, Selection
 from pykai.kube.errors import ApiError, NotFound
 from pykai.kube.informer_store import Key
 from pykai.kube.resources import POD
@@ -72,7 +72,7 @@ _MESSAGES: Final = {
 """Message -> fields as (name, number, type, cardinality)."""
 
 
-def _declared() -> dict[str, Any]:
+def _declared() -> Object:
     """The classes of the messages."""
     file = descriptor_pb2.FileDescriptorProto(name="podresources.proto", package="v1", syntax="proto3")
     for name, fields in _MESSAGES.items():

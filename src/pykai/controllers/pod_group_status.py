@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
-from typing import Any
 
 import structlog
 
@@ -189,7 +188,7 @@ class RelatedObjects:
     priority_classes: Sequence[Object]
 
 
-def desired_status(group: Object, pods: Iterable[Object], cluster: RelatedObjects) -> dict[str, Any]:
+def desired_status(group: Object, pods: Iterable[Object], cluster: RelatedObjects) -> Object:
     """The status fields of the group that this controller owns; empty lists are absent."""
     active = [pod for pod in pods if is_active(pod)]
     parts = [_contribution(pod, cluster) for pod in active]
@@ -204,7 +203,7 @@ def desired_status(group: Object, pods: Iterable[Object], cluster: RelatedObject
     return {"resourcesStatus": {name: resources for name, resources in lists.items() if resources}}
 
 
-def progress(group: kinds.PodGroup, pods: Iterable[kinds.Pod]) -> dict[str, Any]:
+def progress(group: kinds.PodGroup, pods: Iterable[kinds.Pod]) -> Object:
     """How far the group is: its phase, how many pods run, and how many it needs."""
     phases = Counter(pod.status.phase for pod in pods)
     minimum, running, done = min_pods(group.spec), phases["Running"], phases["Succeeded"]

@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Any
 
 import structlog
 
@@ -45,7 +44,7 @@ log = structlog.get_logger("queue-controller")
 
 def desired_status(
     queue: Object, queues: Sequence[Object], groups: Sequence[Object], ancestors: Collection[str] = ()
-) -> dict[str, Any]:
+) -> Object:
     """The status fields of the queue that this controller owns; empty lists are absent.
 
     Of `queues` and `groups` only the queue's children and its own groups count. `ancestors` are the names of the queues
@@ -56,7 +55,7 @@ def desired_status(
     members = [each for each in groups if each["spec"].get("queue") == name]
     parts = [each.get("status") or {} for each in children if each["metadata"]["name"] not in ancestors]
     parts += [(each.get("status") or {}).get("resourcesStatus") or {} for each in members]
-    status: dict[str, Any] = {key: sum_resources(part.get(key) for part in parts) for key in _LISTS}
+    status: Object = {key: sum_resources(part.get(key) for part in parts) for key in _LISTS}
     status["childQueues"] = sorted(each["metadata"]["name"] for each in children)
     return {key: value for key, value in status.items() if value}
 
@@ -89,7 +88,7 @@ class GroupTally:
         if not counts:
             del self._counts[queue]
 
-    def groups(self, queue: str) -> list[dict[str, Any]]:
+    def groups(self, queue: str) -> list[Object]:
         """One PodGroup per distinct status, whose sum is the sum over all groups of the queue."""
         counted = self._counts.get(queue, Counter())
         return [

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct, json
 
-from pykai.kube.api import Object
+from pykai.kube.api import Fields, Object
 from pykai.kube.informer import SharedInformer
 from pykai.kube.informer_store import Key
 from pykai.objects import kinds
@@ -30,7 +30,7 @@ def unstructured_pod(pod: kinds.Pod) -> Object:
     return {**found, "status": {"phase": pod.status.phase, **found["status"]}}
 
 
-def merge_patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> Object:
+def merge_patch(old: Fields, new: Fields) -> Object:
     """The merge patch (RFC 7386) that turns `old` into `new`: empty where they agree, None where a field must go."""
     patch: Object = {key: None for key in old if key not in new}
     for key, value in new.items():

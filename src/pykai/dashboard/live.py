@@ -79,7 +79,7 @@ class LiveBoard(Board):
             if following.params.schedule_csi_storage or not source.for_csi
         ]
         self._events: SharedInformer[Object] = self._watches.of(
-            EVENT, dict[str, Any], Selection(fields=f"involvedObject.kind={POD_GROUP.kind}"), optional=True
+            EVENT, Object, Selection(fields=f"involvedObject.kind={POD_GROUP.kind}"), optional=True
         )
         self._events.subscribe(self._happened)
         self._told: dict[str, EvictionView] = {}

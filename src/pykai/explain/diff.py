@@ -8,9 +8,9 @@ from typing import Any
 from msgspec import Struct
 
 from pykai.explain.source import Decided, Sections
+from pykai.kube.api import Object
 from pykai.model.plan import Key, Plan
 
-Object = dict[str, Any]
 _IGNORED = ("resourceVersion", "managedFields", "generation")
 
 

@@ -19,6 +19,7 @@ from pykai.config.fields import below
 from pykai.engine.budgets import UNLIMITED
 from pykai.engine.decide import decide, service_order
 from pykai.engine.policy import Policy
+from pykai.kube.api import Object
 from pykai.model.params import SchedulerParams
 from pykai.model.plan import Key, Plan, Verdict
 from pykai.model.snapshot import Snapshot
@@ -27,7 +28,6 @@ from pykai.objects.snapshot_file import SnapshotFile
 from pykai.plugins import registry
 from pykai.scheduler.group_membership import OwnGroups
 
-Object = dict[str, Any]
 Sections = Mapping[str, Sequence[Object]]
 """Whole objects by their section of a snapshot file: nodes, pods, queues, podGroups ..."""
 Usage = Mapping[str, tuple[float, float, float]]

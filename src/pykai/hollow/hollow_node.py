@@ -16,16 +16,17 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
 from pykai.config import documents, fields
 from pykai.config.fields import FieldError, below, converted, joined
+from pykai.kube.api import Fields, Object
 from pykai.objects import names, units
 
 HOST = "127.0.0.1"
@@ -78,7 +79,7 @@ class NodeShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     memory: Amount = "512Gi"
     pods: Annotated[int, msgspec.Meta(ge=0)] = 250
     labels: dict[str, str] = {}
-    taints: list[dict[str, Any]] = []
+    taints: list[Object] = []
     resources: dict[str, Amount] = {}
 
 
@@ -152,7 +153,7 @@ def node_conditions(now: str, gpus: bool) -> list[dict[str, str]]:
     return [dict(zip(keys, row, strict=True)) | stamps for row in (*_HEALTHY, *((_SHARES,) if gpus else ()))]
 
 
-def node_object(shape: NodeShape, now: str, kubelet_port: int = 0) -> dict[str, Any]:
+def node_object(shape: NodeShape, now: str, kubelet_port: int = 0) -> Object:
     """The Node as its kubelet registers it; `kubelet_port` 0 means that it serves no logs."""
     resources = allocatable(shape)
     return {
@@ -188,7 +189,7 @@ def repeat(shape: NodeShape, count: int) -> list[NodeShape]:
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    nodes: list[dict[str, Any]]
+    nodes: list[Object]
 
 
 def read_shapes(path: Path) -> list[NodeShape]:
@@ -204,7 +205,7 @@ def read_shapes(path: Path) -> list[NodeShape]:
         return shapes
 
 
-def _expand(row: dict[str, Any], place: str) -> list[NodeShape]:
+def _expand(row: Object, place: str) -> list[NodeShape]:
     count = row.pop("count", 1)
     if type(count) is not int or count < 1:
         raise FieldError(f"{place}.count", f"expected a whole number of at least 1, got {count!r}")
@@ -241,7 +242,7 @@ def _refuse_duplicates(given: Sequence[str]) -> None:
 Amounts = dict[str, Fraction]
 
 
-def amounts(resources: Mapping[str, Any] | None) -> Amounts:
+def amounts(resources: Fields | None) -> Amounts:
     """A resource list as exact amounts."""
     return {name: units.parse_quantity(text) for name, text in (resources or {}).items()}
 
@@ -262,11 +263,11 @@ def _largest(parts: Iterable[Amounts]) -> Amounts:
     return largest
 
 
-def _of_container(container: Mapping[str, Any]) -> Amounts:
+def _of_container(container: Fields) -> Amounts:
     return amounts((container.get("resources") or {}).get("requests"))
 
 
-def pod_requests(spec: Mapping[str, Any]) -> Amounts:
+def pod_requests(spec: Fields) -> Amounts:
     """What a pod needs at its busiest moment, plus one of `pods`.
 
     Sidecars (init containers that restart) run beside everything after them; other init containers run alone.
@@ -283,7 +284,7 @@ def pod_requests(spec: Mapping[str, Any]) -> Amounts:
     return _sum([_largest(moments), amounts(spec.get("overhead")), {"pods": Fraction(1)}])
 
 
-def node_requests(pod: Mapping[str, Any]) -> Amounts:
+def node_requests(pod: Fields) -> Amounts:
     """What a pod needs of the node's own resources: extended resources that its claim serves are not among them."""
     claimed = ((pod.get("status") or {}).get("extendedResourceClaimStatus") or {}).get("requestMappings") or ()
     served = {mapping["resourceName"] for mapping in claimed}
@@ -313,12 +314,12 @@ class Holding:
 class NodeLedger:
     """The resources and devices of one node and the pods (by uid) that hold them."""
 
-    def __init__(self, devices: Sequence[Device], allocatable: Mapping[str, Any]) -> None:
+    def __init__(self, devices: Sequence[Device], allocatable: Fields) -> None:
         self._devices = tuple(devices)
         self._holdings: dict[str, Holding] = {}
         self.resize(allocatable)
 
-    def resize(self, allocatable: Mapping[str, Any]) -> None:
+    def resize(self, allocatable: Fields) -> None:
         """Take over what the Node object says now; pods already admitted stay."""
         self._capacity = amounts(allocatable)
 

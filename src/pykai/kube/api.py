@@ -11,7 +11,7 @@ stored object back as a dict. Errors are the classes of `pykai.kube.errors`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Generic, Protocol, TypeVar
@@ -21,6 +21,9 @@ import msgspec
 
 T = TypeVar("T")
 Object = dict[str, Any]
+"""A JSON object: a Kubernetes object, or a part of one."""
+Fields = Mapping[str, Any]
+"""The same where it is only read."""
 Body = Object | msgspec.Struct
 
 

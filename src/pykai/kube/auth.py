@@ -13,9 +13,10 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import yaml
+
+from pykai.kube.api import Fields, Object
 
 REREAD_SECONDS = 60.0
 IN_CLUSTER = "var/run/secrets/kubernetes.io/serviceaccount"
@@ -102,7 +103,7 @@ class _Kubeconfig:
     """A kubeconfig as it was read; the paths in it are relative to its folder."""
 
     path: Path
-    content: dict[str, Any]
+    content: Object
 
     @classmethod
     def read(cls, path: Path) -> _Kubeconfig:
@@ -116,7 +117,7 @@ class _Kubeconfig:
             raise CredentialsError(f"{path} is no kubeconfig: expected a map")
         return cls(path, content)
 
-    def entry(self, kind: str, name: str) -> dict[str, Any]:
+    def entry(self, kind: str, name: str) -> Object:
         """What the entry of a name holds, of `contexts`, `clusters` or `users`."""
         entries = self.content.get(kind)
         for entry in entries if isinstance(entries, list) else ():
@@ -126,7 +127,7 @@ class _Kubeconfig:
                 return held
         raise CredentialsError(f"{self.path}: {kind} has no entry named {name!r}")
 
-    def bytes_of(self, entry: Mapping[str, Any], name: str) -> bytes:
+    def bytes_of(self, entry: Fields, name: str) -> bytes:
         """The bytes of `name-data`, or of the file that `name` points to; empty if neither is there."""
         try:
             if entry.get(f"{name}-data"):
@@ -136,13 +137,13 @@ class _Kubeconfig:
             raise CredentialsError(f"{self.path}: {name} cannot be read: {error}") from error
 
 
-def _token(user: Mapping[str, Any], folder: Path) -> BearerToken:
+def _token(user: Fields, folder: Path) -> BearerToken:
     if user.get("tokenFile"):
         return BearerToken(file=folder / user["tokenFile"])
     return BearerToken(user.get("token") or "")
 
 
-def _tls(file: _Kubeconfig, cluster: Mapping[str, Any], user: Mapping[str, Any]) -> ssl.SSLContext:
+def _tls(file: _Kubeconfig, cluster: Fields, user: Fields) -> ssl.SSLContext:
     authority = file.bytes_of(cluster, "certificate-authority")
     certificate, key = file.bytes_of(user, "client-certificate"), file.bytes_of(user, "client-key")
     try:

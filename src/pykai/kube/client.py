@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 from urllib.parse import urlencode
 
 from msgspec import Struct
@@ -178,11 +178,11 @@ def lane_of(target: Ref | Resource, method: str) -> RequestLane:
     return RequestLane.ORDINARY
 
 
-def _selectors(where: Selection) -> dict[str, Any]:
+def _selectors(where: Selection) -> Object:
     return {"labelSelector": where.labels, "fieldSelector": where.fields}
 
 
-def _query(options: dict[str, Any]) -> str:
+def _query(options: Object) -> str:
     """The query string of the options that are set."""
     chosen = {name: value for name, value in options.items() if value not in ("", 0)}
     return f"?{urlencode(chosen)}" if chosen else ""

@@ -9,7 +9,8 @@ Conflict and AlreadyExists are both status 409 and differ in the `reason` of the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+
+from pykai.kube.api import Fields, Object
 
 
 class ApiError(Exception):
@@ -22,11 +23,11 @@ class ApiError(Exception):
     reason = "InternalError"
 
     def __init__(
-        self, message: str, *, details: Mapping[str, Any] | None = None, status: int | None = None, reason: str = ""
+        self, message: str, *, details: Fields | None = None, status: int | None = None, reason: str = ""
     ) -> None:
         super().__init__(message)
         self.message = message
-        self.details: dict[str, Any] = dict(details or {})
+        self.details: Object = dict(details or {})
         self.status = self.status if status is None else status
         self.reason = reason or self.reason
 
@@ -132,7 +133,7 @@ _BY_STATUS: dict[int, type[ApiError]] = {
 }
 
 
-def from_status(body: Mapping[str, Any], status: int) -> ApiError:
+def from_status(body: Fields, status: int) -> ApiError:
     """The exception for a `Status` object, which a proxy may have written: what cannot be read in it does not count.
 
     `status` is the HTTP code, used where the body names none.
@@ -147,7 +148,7 @@ def from_status(body: Mapping[str, Any], status: int) -> ApiError:
     return kind(message, details=_details(body), status=code, reason=reason)
 
 
-def _details(body: Mapping[str, Any]) -> dict[str, Any]:
+def _details(body: Fields) -> Object:
     found = body.get("details")
     details = dict(found) if isinstance(found, Mapping) else {}
     if not isinstance(details.get("retryAfterSeconds", 0), int | float):

@@ -15,7 +15,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 import structlog
 
@@ -148,7 +147,7 @@ class Election:
             log.warning("lease deleted, waiting for its owner to create it", lease=self._lease.name)
         return waits
 
-    def _spec(self) -> dict[str, Any]:
+    def _spec(self) -> Object:
         return self._seen.get("spec") or {}
 
     def _uid(self) -> str:

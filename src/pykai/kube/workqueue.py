@@ -17,11 +17,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import structlog
 
 from pykai.kube import clock
+from pykai.kube.api import Object
 from pykai.kube.backoff import Backoff
 from pykai.kube.errors import ApiError, Conflict
 
@@ -245,7 +246,7 @@ class ReconcileLoop(Generic[K]):
             self._wait(key, self._timers.time() + wait)
 
     def _log_failure(self, key: K, error: Exception, wait: float) -> None:
-        fields: dict[str, Any] = {"loop": self.name, "key": key, "error": str(error), "retry_seconds": round(wait, 3)}
+        fields: Object = {"loop": self.name, "key": key, "error": str(error), "retry_seconds": round(wait, 3)}
         if isinstance(error, Conflict):
             log.debug("conflict, retrying", **fields)
         elif isinstance(error, ApiError | RetryLater):

@@ -32,14 +32,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import msgspec
 
 from pykai.hollow.kubelet_settings import ContainerLog
 from pykai.hollow.pod_status import container_status, exited, pod_addresses
-from pykai.kube.api import Api, Object, Resource
+from pykai.kube.api import Api, Fields, Object, Resource
 from pykai.kube.backoff import Backoff
 from pykai.kube.errors import ApiError, NotFound
 from pykai.kube.resources import CONFIG_MAP, SECRET, SERVICE_ACCOUNT
@@ -98,7 +97,7 @@ class Sources:
         """The entries of a Secret; NotYetError if there is none and it is not optional."""
         return _decoded((await self._object(SECRET, name, optional)).get("data"))
 
-    async def token(self, asked: Mapping[str, Any]) -> bytes:
+    async def token(self, asked: Fields) -> bytes:
         """A token of the pod's service account, bound to the pod."""
         metadata = self._pod["metadata"]
         bound = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}

@@ -28,9 +28,10 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from pykai.hollow.hollow_node import on_this_machine
+from pykai.kube.api import Object
 from pykai.local.process import ProcessId, end_all, identify
 from pykai.local.site import Site, free_ports, prepare, write_kubeconfig
 
@@ -129,7 +130,7 @@ _CONNECT_SECONDS = 10.0
 _CHUNK = 65536
 
 
-def egress_configuration() -> dict[str, Any]:
+def egress_configuration() -> Object:
     """For the API server, which runs in the directory of the socket: the whole path may be too long for a socket."""
     connection = {"proxyProtocol": "HTTPConnect", "transport": {"uds": {"udsName": SOCKET}}}
     return {

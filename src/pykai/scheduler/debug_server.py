@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import IO, Any
+from typing import IO
 
 import msgspec
 import structlog
@@ -110,7 +110,7 @@ async def may_read(api: Api, token: str, path: str) -> bool:
     return bool((access.get("status") or {}).get("allowed"))
 
 
-def job_order(snapshot: Snapshot, policy: Policy, now: float) -> dict[str, Any]:
+def job_order(snapshot: Snapshot, policy: Policy, now: float) -> Object:
     """The order of the allocate action over all gangs that wait, in all and by queue."""
     gangs, order = snapshot.gangs, service_order(snapshot, policy, now)
     rows = gangs.rows_of(order)
@@ -250,7 +250,7 @@ def config_document(about: SnapshotContext) -> Object:
 def params_document(params: SchedulerParams, about: SnapshotContext) -> Object:
     """The flags; durations are nanoseconds, a zero value is left out."""
     pool = {"NodePoolLabelKey": params.node_pool_key, "NodePoolLabelValue": params.node_pool}
-    given: dict[str, Any] = {
+    given: Object = {
         "schedulerName": params.scheduler_name,
         "restrictSchedulingNodes": params.restrict_nodes,
         "partitionParams": pool if params.partitioned else {"NodePoolLabelKey": "", "NodePoolLabelValue": ""},

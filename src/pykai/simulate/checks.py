@@ -9,7 +9,7 @@ type of the field or of its items, or `=a|b` where it has few values. A field wi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from difflib import get_close_matches
 from functools import cache
 from typing import Any, Final
@@ -19,7 +19,7 @@ from msgspec import ValidationError, convert, json
 from pykai.cache.podgroups import SubGroupError, sub_group_tree
 from pykai.config.fields import Problem, Problems, amounts, labels, name, named, texts
 from pykai.hollow.kubelet_settings import duration_span, seconds_span
-from pykai.kube.api import Object
+from pykai.kube.api import Fields, Object
 from pykai.objects import kinds, names
 from pykai.objects.crds import DEFINITIONS
 from pykai.objects.validation import violations
@@ -279,7 +279,7 @@ def nothing(obj: Object) -> Problems:
     yield from ()
 
 
-Schema = Mapping[str, Any]
+Schema = Fields
 
 
 def problems(obj: Object, shape: type[Any], check: Callable[[Object], Problems]) -> Problems:
@@ -324,7 +324,7 @@ def _meant(name: str, known: Iterable[str]) -> str:
     return f": did you mean {alike[found[0]]}?" if found else f" (known: {', '.join(alike.values())})"
 
 
-def _unknown_fields(value: object, schema: Mapping[str, Any], path: str) -> Iterator[Problem]:
+def _unknown_fields(value: object, schema: Fields, path: str) -> Iterator[Problem]:
     if isinstance(value, list):
         for number, item in enumerate(value):
             yield from _unknown_fields(item, schema.get("items") or {}, f"{path}[{number}]")

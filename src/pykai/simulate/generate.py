@@ -13,7 +13,6 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pykai.kube.api import Object
 from pykai.objects import names
@@ -78,7 +77,7 @@ def queues(gpus: float) -> list[Manifest]:
 def queue(name: str, parent: str, quota: float) -> Object:
     """A queue with a quota of GPUs, everything else unlimited."""
     free = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
-    spec: dict[str, Any] = {"resources": {"cpu": free, "memory": free, "gpu": {**free, "quota": quota}}}
+    spec: Object = {"resources": {"cpu": free, "memory": free, "gpu": {**free, "quota": quota}}}
     if parent:
         spec["parentQueue"] = parent
     return {"apiVersion": "scheduling.run.ai/v2", "kind": "Queue", "metadata": {"name": name}, "spec": spec}

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
+from pykai.kube.api import Object
 from pykai.model.plan import Key, Triple
 from pykai.model.resources import GPU
 from pykai.model.snapshot import QueueTable
@@ -159,7 +159,7 @@ class Outcome:
 NAMES = ("cpu", "memory", "gpu")
 
 
-def document(outcome: Outcome, seed: int) -> dict[str, Any]:
+def document(outcome: Outcome, seed: int) -> Object:
     """Everything that happened."""
     history = outcome.history
     return {
@@ -184,14 +184,14 @@ def document(outcome: Outcome, seed: int) -> dict[str, Any]:
     }
 
 
-def _nodes(outcome: Outcome) -> list[dict[str, Any]]:
+def _nodes(outcome: Outcome) -> list[Object]:
     return [
         {"name": name, "gpus": [{life.title: part for life, part in device} for device in devices]}
         for name, devices in outcome.devices.items()
     ]
 
 
-def _queues(outcome: Outcome) -> list[dict[str, Any]]:
+def _queues(outcome: Outcome) -> list[Object]:
     queues, last = outcome.queues, outcome.history.samples[-1].queues
     return [
         {
@@ -207,8 +207,8 @@ def _queues(outcome: Outcome) -> list[dict[str, Any]]:
     ]
 
 
-def _amounts(queue: QueueSample) -> dict[str, Any]:
-    amounts: dict[str, Any] = {
+def _amounts(queue: QueueSample) -> Object:
+    amounts: Object = {
         "fairShare": _by_name(queue.fair_share),
         "allocated": _by_name(queue.allocated),
         "requested": _by_name(queue.requested),

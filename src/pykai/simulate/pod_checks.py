@@ -16,15 +16,15 @@ from pykai.objects import names
 from pykai.objects.pod_template import Affinity, Container, PodClaim, Toleration
 from pykai.objects.units import parse_quantity
 
-PARTS: dict[str, Any] = {
+PARTS: Object = {
     "containers": list[Container],
     "initContainers": list[Container] | None,
     "affinity": Affinity | None,
     "tolerations": list[Toleration] | None,
     "resourceClaims": list[PodClaim] | None,
     "nodeSelector": dict[str, str] | None,
-    "volumes": list[dict[str, Any]] | None,
-    "schedulingGates": list[dict[str, Any]] | None,
+    "volumes": list[Object] | None,
+    "schedulingGates": list[Object] | None,
 }
 _NATIVE = ("cpu", "memory", "ephemeral-storage")
 

@@ -8,7 +8,7 @@ then, and what they hold afterwards is written down.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 from msgspec import Meta, Struct
 
@@ -138,7 +138,7 @@ def _check(study: Study) -> None:
 
 
 # ----------------------------------------------------------------------------------------------------------------- run
-def usage_document(study: Study) -> dict[str, Any]:
+def usage_document(study: Study) -> Object:
     """The study's `usageDBConfig`: a new answer for every cycle."""
     params = {"windowSize": f"{study.window_size * CYCLE_SECONDS:g}s", "fetchInterval": f"{CYCLE_SECONDS:g}s"}
     if study.half_life_period:

@@ -175,7 +175,7 @@ def _failure(attempt: BindAttempt, error: ApiError) -> str:
 
 def _label_patch(pod: Pod, changes: Mapping[str, str | None], version: str = "") -> tuple[Any, Patch]:
     """The address and the patch that change labels; with `version` only of that version of the pod."""
-    metadata: dict[str, Any] = {"uid": pod.metadata.uid, "labels": dict(changes)}
+    metadata: Object = {"uid": pod.metadata.uid, "labels": dict(changes)}
     if version:
         metadata["resourceVersion"] = version
     return POD.ref(pod.metadata.name, pod.metadata.namespace), Patch.merge({"metadata": metadata})

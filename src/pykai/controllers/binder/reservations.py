@@ -17,10 +17,9 @@ A reservation pod that has ended holds nothing. A terminating one still holds th
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import structlog
 from msgspec import json
@@ -28,7 +27,7 @@ from msgspec import json
 from pykai.controllers.binder.binding import BindError, is_retryable
 from pykai.controllers.binder.device_index import DeviceIndex, DeviceState, GroupKey, is_finished, is_terminating
 from pykai.controllers.ttl_cache import TTLCache
-from pykai.kube.api import Api, Deletion, Object, Selection
+from pykai.kube.api import Api, Deletion, Fields, Object, Selection
 from pykai.kube.backoff import Backoff
 from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from pykai.kube.events import EventRecorder, Regarding
@@ -66,9 +65,9 @@ class ReservationTemplate:
     app: str = names.RESERVATION_APP
     image: str = "registry/local/kai-scheduler/resource-reservation"
     runtime_class: str = "nvidia"
-    resources: Mapping[str, Any] = field(default_factory=lambda: USUAL_REQUESTS)
-    pod_security: Mapping[str, Any] = field(default_factory=dict)
-    container_security: Mapping[str, Any] = field(default_factory=dict)
+    resources: Fields = field(default_factory=lambda: USUAL_REQUESTS)
+    pod_security: Fields = field(default_factory=dict)
+    container_security: Fields = field(default_factory=dict)
     fake_gpus: bool = False
 
 

@@ -11,14 +11,14 @@ it is created once; a claim of another name is recognised by its owner.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
 import structlog
 
 from pykai.controllers.binder.binding import BindAttempt, BindError, WaitingStep, is_retryable
-from pykai.kube.api import Api, Object, Patch, Ref, Selection
+from pykai.kube.api import Api, Fields, Object, Patch, Ref, Selection
 from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from pykai.kube.informer_store import Key
 from pykai.kube.resources import POD, RESOURCE_CLAIM
@@ -93,11 +93,11 @@ def claim_names(pod: Pod) -> dict[str, str]:
     return {name: claim for name, claim in named.items() if claim}
 
 
-def _requested_claims(attempt: BindAttempt) -> list[tuple[Ref, Mapping[str, Any]]]:
+def _requested_claims(attempt: BindAttempt) -> list[tuple[Ref, Fields]]:
     """The claims of the request with their allocations; BindError if one is not known."""
     allocations = attempt.request.spec.resource_claim_allocations or ()
     claims = claim_names(attempt.pod) if allocations else {}
-    found: list[tuple[Ref, Mapping[str, Any]]] = []
+    found: list[tuple[Ref, Fields]] = []
     for given in allocations:
         if given.name not in claims:
             raise BindError(f"failed to find claim {given.name} of pod {attempt.title}")
@@ -108,7 +108,7 @@ def _requested_claims(attempt: BindAttempt) -> list[tuple[Ref, Mapping[str, Any]
 
 
 # ------------------------------------------------------------------------------------------------- claim status
-def reserved(claim: Object, pod: Pod, allocation: Mapping[str, Any]) -> Object | None:
+def reserved(claim: Object, pod: Pod, allocation: Fields) -> Object | None:
     """The claim's status with an allocation and the pod among its users; None if it has both."""
     status = claim.get("status") or {}
     users = status.get("reservedFor") or []
@@ -131,19 +131,19 @@ def released(claim: Object, uid: str) -> Object | None:
     return {**kept, "reservedFor": others} if others else kept
 
 
-def is_left_over(claim: Object, pod: Pod, allocation: Mapping[str, Any]) -> bool:
+def is_left_over(claim: Object, pod: Pod, allocation: Fields) -> bool:
     """Whether the claim has other devices than the allocation, for this unbound pod alone."""
     status = claim.get("status") or {}
     users = [user.get("uid") for user in status.get("reservedFor") or ()]
     return users == [pod.metadata.uid] and _devices(status.get("allocation")) != _devices(allocation)
 
 
-def _devices(allocation: Mapping[str, Any] | None) -> list[tuple[Any, ...]]:
+def _devices(allocation: Fields | None) -> list[tuple[Any, ...]]:
     results = ((allocation or {}).get("devices") or {}).get("results") or ()
     return [tuple(result.get(part) for part in ("request", "driver", "pool", "device")) for result in results]
 
 
-async def allocate(api: Api, ref: Ref, pod: Pod, allocation: Mapping[str, Any]) -> None:
+async def allocate(api: Api, ref: Ref, pod: Pod, allocation: Fields) -> None:
     """Write the allocation to the claim, unless it has one, and the pod among its users."""
     for _ in range(MAX_CONFLICTS):
         claim = await _protected(api, ref)
@@ -190,7 +190,7 @@ def extended_claim_name(pod: Pod) -> str:
     return f"{pod.metadata.name[:_NAME_LENGTH]}-extended-resources-{pod.metadata.uid[:8]}"
 
 
-async def _prepare_extended(api: Api, attempt: BindAttempt, given: Mapping[str, Any]) -> None:
+async def _prepare_extended(api: Api, attempt: BindAttempt, given: Fields) -> None:
     """Create the claim, allocate it, and write to the pod's status which container uses what of it."""
     if not given.get("allocation"):
         raise BindError(f"empty status for the extended resources in bind request for pod {attempt.title}")
@@ -234,7 +234,7 @@ def _extended_owners(claim: Object) -> list[Object]:
     return [owner for owner in metadata.get("ownerReferences") or () if owner.get("controller")]
 
 
-async def _create_extended(api: Api, pod: Pod, given: Mapping[str, Any]) -> str:
+async def _create_extended(api: Api, pod: Pod, given: Fields) -> str:
     meta = pod.metadata
     owner = {"apiVersion": "v1", "kind": "Pod", "name": meta.name, "uid": meta.uid}
     body = {

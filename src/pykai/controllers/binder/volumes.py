@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import structlog
 from msgspec import Struct, convert, json
@@ -19,7 +18,7 @@ from msgspec import Struct, convert, json
 from pykai.cache.claims import is_bound
 from pykai.controllers.binder.binding import BindAttempt, BindError, WaitingStep
 from pykai.kernels.selectors import meets, selects
-from pykai.kube.api import Api, Patch
+from pykai.kube.api import Api, Object, Patch
 from pykai.kube.informer import InformerFactory
 from pykai.kube.informer_store import Change, Key
 from pykai.kube.resources import PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, STORAGE_CLASS
@@ -158,7 +157,7 @@ def _size(volume: PersistentVolume) -> float:
 class Write:
     """A merge patch to the claim, or to a volume (then `volume` is its name)."""
 
-    body: dict[str, Any]
+    body: Object
     volume: str = ""
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from pykai.kube.api import Object
 from pykai.objects.units import rfc3339
 
-Condition = dict[str, Any]
+Condition = Object
 
 RECONCILING: Final = "Reconciling"
 DEPLOYED: Final = "Deployed"

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from pykai.controllers.operator.deployments import container_security
 from pykai.controllers.operator.installation import Facts, Installation, image_reference
+from pykai.kube.api import Fields, Object
 from pykai.objects import names
 from pykai.objects.config_kinds import ClientLimits, Config, Override
 
@@ -68,7 +69,7 @@ def shares_by_config_map(config: Config) -> bool:
     return config.admission.gpu_sharing or sharing_mode(config) in (names.NON_MEMORY_ENFORCED, names.HAMI_CORE)
 
 
-def binder_plugins(config: Config, facts: Facts) -> dict[str, dict[str, Any]]:
+def binder_plugins(config: Config, facts: Facts) -> dict[str, Object]:
     """Every plugin with `enabled`, `priority` and `arguments`, as the binder's flag takes them."""
     binder, mode = config.binder, sharing_mode(config)
     seconds = str(binder.volume_binding_timeout_seconds or BIND_SECONDS)
@@ -87,7 +88,7 @@ def binder_plugins(config: Config, facts: Facts) -> dict[str, dict[str, Any]]:
     }
 
 
-Given = Mapping[str, Any]
+Given = Fields
 USUAL_LIMITS = ClientLimits(20, 100)
 RUNTIME_CLASS = "nvidia"
 

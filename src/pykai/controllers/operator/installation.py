@@ -22,7 +22,7 @@ import structlog
 from msgspec import Struct
 
 from pykai.config.fields import FieldError, converted
-from pykai.kube.api import Api, Object, Resource
+from pykai.kube.api import Api, Fields, Object, Resource
 from pykai.kube.errors import AlreadyExists, NotFound
 from pykai.kube.resources import CRD, TOPOLOGY
 from pykai.objects import names
@@ -122,7 +122,7 @@ class Installation:
         return 1 if self.config.shared.replica_count is None else self.config.shared.replica_count
 
 
-Schema = Mapping[str, Any]
+Schema = Fields
 
 _WITH_AUTOSCALER = tuple(
     name for name, part in CONFIG.spec["properties"].items() if "vpa" in part.get("properties", {}) and name != "global"

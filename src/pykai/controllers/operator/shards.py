@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from msgspec import yaml
 
@@ -128,14 +128,14 @@ def actions(spec: ShardSpec) -> dict[str, PolicyRow]:
     return changed(usual, spec.actions)
 
 
-def scheduler_config(shard: Shard, installation: Installation) -> dict[str, Any]:
+def scheduler_config(shard: Shard, installation: Installation) -> Object:
     """The configuration as the scheduler reads it; FieldError names the field of the shard that is wrong."""
     spec = shard.spec
     rows = [_plugin_entry(name, row) for name, row in in_order(plugins(spec))]
     names = [name for name, _ in in_order(actions(spec))]
     if not names:
         raise FieldError("spec.actions", "all actions are switched off: the scheduler would do nothing")
-    made: dict[str, Any] = {
+    made: Object = {
         "actions": ", ".join(names),
         "tiers": [{"plugins": rows}],
     }
@@ -157,7 +157,7 @@ def scheduler_config_text(shard: Shard, installation: Installation) -> str:
     return yaml.encode(scheduler_config(shard, installation)).decode()
 
 
-def usage_database(spec: ShardSpec, installation: Installation) -> dict[str, Any] | None:
+def usage_database(spec: ShardSpec, installation: Installation) -> Object | None:
     """Where past use is read from; a Prometheus without address is ours, or the one Config names."""
     asked = spec.usage_db_config
     if not asked or asked.get("clientType") != "prometheus":
@@ -194,7 +194,7 @@ def _plugin_arguments(spec: ShardSpec) -> Mapping[str, dict[str, str]]:
     }
 
 
-def _plugin_entry(name: str, row: PolicyRow) -> dict[str, Any]:
+def _plugin_entry(name: str, row: PolicyRow) -> Object:
     return {"name": name, "arguments": dict(row.arguments)} if row.arguments else {"name": name}
 
 

@@ -6,7 +6,6 @@ backoff. Labels and annotations are added, never removed. All functions return n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from pykai.controllers.podgrouper.rules.fields import annotations_of, labels_of, owner_references, text_at
@@ -17,7 +16,7 @@ from pykai.controllers.podgrouper.rules.workload import (
     SubGroupSpec,
     TopologySpec,
 )
-from pykai.kube.api import Object
+from pykai.kube.api import Fields, Object
 from pykai.objects import names, units
 
 _KEPT_FIELDS = ("markUnschedulable", "schedulingBackoff", "queue")
@@ -69,7 +68,7 @@ def _topology(topology: TopologySpec) -> Object:
     )
 
 
-def _filled(entries: Mapping[str, Any]) -> Object:
+def _filled(entries: Fields) -> Object:
     return {key: value for key, value in entries.items() if value not in (None, "", {}, [])}
 
 

@@ -89,7 +89,7 @@ def invalid(resource: Resource, name: str, found: list[tuple[str, str]]) -> Inva
     """The refusal that lists every (field, message)."""
     causes = [{"field": field, "message": message, "reason": "FieldValueInvalid"} for field, message in found]
     text = "; ".join(f"{field}: {message}" for field, message in found)
-    details: dict[str, Any] = {"name": name, "group": resource.group, "kind": resource.kind, "causes": causes}
+    details: Object = {"name": name, "group": resource.group, "kind": resource.kind, "causes": causes}
     qualified = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
     return Invalid(f'{qualified} "{name}" is invalid: {text}', details=details)
 

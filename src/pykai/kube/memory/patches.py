@@ -16,7 +16,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from pykai.kube.api import Object
+from pykai.kube.api import Fields, Object
 from pykai.kube.errors import BadRequest, Conflict, Invalid
 
 LIST_KEYS: dict[str, str] = {
@@ -55,7 +55,7 @@ def merge_patch(document: Any, patch: Any) -> Any:
 
 
 # ------------------------------------------------------------------------------------------------------ RFC 6902
-def json_patch(document: Any, operations: Sequence[Mapping[str, Any]]) -> Any:
+def json_patch(document: Any, operations: Sequence[Fields]) -> Any:
     """RFC 6902; Invalid if an operation cannot be carried out, and then nothing changed."""
     result = copy.deepcopy(document)
     for number, operation in enumerate(operations):
@@ -67,7 +67,7 @@ def json_patch(document: Any, operations: Sequence[Mapping[str, Any]]) -> Any:
     return result
 
 
-def _operate(document: Any, operation: Mapping[str, Any]) -> Any:
+def _operate(document: Any, operation: Fields) -> Any:
     kind, path = operation["op"], _pointer(operation["path"])
     if kind in {"move", "copy"}:
         value = copy.deepcopy(_lookup(document, _pointer(operation["from"])))
@@ -195,13 +195,13 @@ def built_in_keys(path: Path) -> tuple[str, ...]:
     return (key,) if key else ()
 
 
-def schema_keys(schema: Mapping[str, Any]) -> ListKeys:
+def schema_keys(schema: Fields) -> ListKeys:
     """The keys of a list as a custom resource's schema declares them."""
 
     def keys(path: Path) -> tuple[str, ...]:
         if path == ("metadata", "ownerReferences"):
             return ("uid",)
-        at: Mapping[str, Any] = schema
+        at: Fields = schema
         for part in path:
             at = at.get("items", {}) if isinstance(part, tuple) else _property(at, part)
         return tuple(at.get("x-kubernetes-list-map-keys") or ())
@@ -209,7 +209,7 @@ def schema_keys(schema: Mapping[str, Any]) -> ListKeys:
     return keys
 
 
-def _property(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _property(schema: Fields, name: str) -> Fields:
     others = schema.get("additionalProperties")
     found = (schema.get("properties") or {}).get(name, others)
     return found if isinstance(found, Mapping) else {}

@@ -7,12 +7,11 @@ Custom resources get their row from their definition.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from pykai.kube import resources as known
-from pykai.kube.api import Object, Resource
+from pykai.kube.api import Fields, Object, Resource
 from pykai.kube.errors import Conflict, Forbidden
 from pykai.kube.memory.patches import ListKeys, built_in_keys, schema_keys
 from pykai.objects.units import rfc3339
@@ -27,7 +26,7 @@ class Kind:
     generation: bool = False
     blind_update: bool = True
     keeps_status: bool = False
-    schema: Mapping[str, Any] | None = field(default=None, hash=False, compare=False)
+    schema: Fields | None = field(default=None, hash=False, compare=False)
     list_keys: ListKeys = field(default=built_in_keys, hash=False, compare=False)
 
     @property
@@ -145,7 +144,7 @@ CREATION_DEFAULTS: dict[Resource, Callable[[Object], Object]] = {
 }
 
 
-SPEC_DEFAULTS: dict[str, Any] = {
+SPEC_DEFAULTS: Object = {
     "restartPolicy": "Always",
     "terminationGracePeriodSeconds": 30,
     "dnsPolicy": "ClusterFirst",
@@ -159,7 +158,7 @@ WHILE_GATED = ("nodeSelector", "affinity")
 FINISHED = ("Succeeded", "Failed")
 
 
-def defaulted_pod(pod: Object, classes: Iterable[Mapping[str, Any]]) -> Object:
+def defaulted_pod(pod: Object, classes: Iterable[Fields]) -> Object:
     """A new pod with the server's defaults, its priority resolved and its status reset."""
     spec = {**SPEC_DEFAULTS, **(pod.get("spec") or {})}
     for part in ("containers", "initContainers"):
@@ -185,7 +184,7 @@ def _gate_condition(spec: Object) -> Object:
     return {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": text}]}
 
 
-def _priority(spec: Object, classes: list[Mapping[str, Any]]) -> int:
+def _priority(spec: Object, classes: list[Fields]) -> int:
     name = spec.get("priorityClassName")
     if not name:
         chosen = next((c for c in classes if c.get("globalDefault")), None)

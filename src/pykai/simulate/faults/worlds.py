@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random
-from typing import Any
 
 from pykai.kube import resources as known
 from pykai.kube.api import Object, Resource
@@ -232,7 +231,7 @@ def _job(draw: Random, name: str, pods: int, requests: Object, notes: dict[str, 
     priority = draw.choice(("train", "train", "build"))
     labels = {names.QUEUE_LABEL: draw.choice(generate.TEAMS), names.PRIORITY_CLASS_LABEL: priority}
     whole = {"cpu": "1", "memory": "1Gi", **requests}
-    template: dict[str, Any] = {
+    template: Object = {
         "metadata": {"labels": labels, "annotations": dict(notes or {})},
         "spec": {
             "schedulerName": names.SCHEDULER_NAME,

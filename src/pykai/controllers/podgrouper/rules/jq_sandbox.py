@@ -17,6 +17,8 @@ import time
 from pathlib import Path
 from typing import Any, Protocol
 
+from pykai.kube.api import Object
+
 SECONDS = 2.0
 MEMORY_BYTES = 512 << 20
 _START_SECONDS = 30.0
@@ -61,7 +63,7 @@ class JqSandbox:
         with self._lock:
             self._end()
 
-    def _ask(self, request: dict[str, Any]) -> list[Any]:
+    def _ask(self, request: Object) -> list[Any]:
         program = request["program"]
         with self._lock:
             try:
@@ -78,12 +80,12 @@ class JqSandbox:
         values: list[Any] = answer["values"]
         return values
 
-    def _exchange(self, request: bytes) -> dict[str, Any]:
+    def _exchange(self, request: bytes) -> Object:
         process = self._process or self._start()
         assert process.stdin is not None
         process.stdin.write(request)
         process.stdin.flush()
-        answer: dict[str, Any] = json.loads(_line(process, self._seconds))
+        answer: Object = json.loads(_line(process, self._seconds))
         return answer
 
     def _start(self) -> subprocess.Popen[bytes]:
