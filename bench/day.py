@@ -30,7 +30,7 @@ from pykai.model.params import SchedulerParams
 from pykai.observe import tables
 from pykai.simulate import generate, traces, validation
 from pykai.simulate.cluster import Setting, Simulation
-from pykai.simulate.history import Outcome
+from pykai.simulate.history import SimulationResult
 from pykai.simulate.traces import DAY, GPUS_PER_NODE, TraceJob
 
 NODES, SEED = 48, 1
@@ -117,14 +117,14 @@ def product(policy: str, jobs: Sequence[TraceJob], nodes: int, seed: int) -> Pla
     return Played(policy, stretches, _done(outcome), cpu, outcome.history.cycles)
 
 
-def _stretches(outcome: Outcome) -> Iterable[Stretch]:
+def _stretches(outcome: SimulationResult) -> Iterable[Stretch]:
     for life in outcome.history.lives:
         if life.scheduled_at is not None:
             ends = [each for each in (life.evicted_at, life.ended_at) if each is not None]
             yield Stretch(life.job, life.gpus, life.scheduled_at, min([*ends, DAY]), life.evicted_at is not None)
 
 
-def _done(outcome: Outcome) -> dict[str, float]:
+def _done(outcome: SimulationResult) -> dict[str, float]:
     """Jobs all of whose pods that were not evicted have ended, and when."""
     ends: dict[str, float] = defaultdict(float)
     for life in outcome.history.lives:

@@ -21,7 +21,7 @@ from typing import Any
 import click
 from aiohttp import ClientSession, CookieJar
 
-from pykai.dashboard.board import Board, Moment, Title
+from pykai.dashboard.board import Board, DecidedMoment, Title
 from pykai.dashboard.server import ByHand, Dashboard, serving
 from pykai.explain.remedies import expected_start, remedies
 from pykai.explain.source import Decided, from_file
@@ -132,7 +132,9 @@ async def pages(state: Decided) -> list[tuple[str, float, int, int]]:
     """Path, CPU seconds of its first view, bytes on the wire, bytes unpacked; what pages share is made by the first."""
     found = []
     async with (
-        serving(Dashboard(Board(Title("snapshot", "bench"), Moment(state, 1)), ByHand("s")), "127.0.0.1", 0) as port,
+        serving(
+            Dashboard(Board(Title("snapshot", "bench"), DecidedMoment(state, 1)), ByHand("s")), "127.0.0.1", 0
+        ) as port,
         ClientSession(auto_decompress=False, cookie_jar=CookieJar(unsafe=True)) as browser,
     ):
         async with browser.get(f"http://127.0.0.1:{port}/?token=s", allow_redirects=False):

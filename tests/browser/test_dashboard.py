@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from pykai.cli.local_cluster import Product
+from pykai.cli.local_cluster import LocalProduct
 from pykai.cli.overview import following
 from pykai.cli.reservation import on_hollow_nodes
 from pykai.controllers.queue_status import QueueMetrics
@@ -43,7 +43,7 @@ T = TypeVar("T")
 @pytest.fixture
 async def cluster(real_api: HttpApi, local_cluster: ControlPlane, eventually: Eventually) -> AsyncIterator[HttpApi]:
     """Two teams on two nodes of four GPUs: red runs on six of them and blue waits for four."""
-    whole = Product()
+    whole = LocalProduct()
     settings = KubeletSettings(stop_seconds=0.1, on_start=on_hollow_nodes(whole.connection))
     shapes = [NodeShape(f"gpu-node-{number}", GpuShape(4)) for number in range(2)]
     async with (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pykai.cli.local_cluster import Product
+from pykai.cli.local_cluster import LocalProduct
 from pykai.cli.reservation import on_hollow_nodes
 from pykai.hollow.hollow_node import GpuShape, NodeShape
 from pykai.hollow.kubelet_settings import KubeletSettings
@@ -31,7 +31,7 @@ RESERVATIONS = Selection(namespace=names.RESERVATION_NAMESPACE)
 @pytest.fixture
 async def product(real_api: HttpApi, local_cluster: ControlPlane) -> AsyncIterator[None]:
     """All components and one node with two GPUs; what fails closed is unregistered afterwards."""
-    whole = Product()
+    whole = LocalProduct()
     settings = KubeletSettings(stop_seconds=0.1, on_start=on_hollow_nodes(whole.connection))
     async with (
         at_work(whole, real_api, Path(local_cluster.site.kubeconfig)),

@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from pykai.cli.local_cluster import Product
+from pykai.cli.local_cluster import LocalProduct
 from pykai.cli.reservation import on_hollow_nodes
 from pykai.explain.live import live, setting_of
 from pykai.explain.overview import Overview
 from pykai.explain.source import Decided, from_file
-from pykai.explain.what_if import Answer, Outcome, what_if
+from pykai.explain.what_if import Answer, WhatIfResult, what_if
 from pykai.explain.why import explain
 from pykai.hollow.hollow_node import GpuShape, NodeShape
 from pykai.hollow.kubelet_settings import KubeletSettings
@@ -127,7 +127,7 @@ def _is_settled(state: Decided) -> bool:
 @pytest.fixture
 async def asked(plane: ControlPlane, eventually: Eventually, tmp_path: Path) -> AsyncIterator[Asked]:
     plane.check()
-    whole = Product()
+    whole = LocalProduct()
     settings = KubeletSettings(stop_seconds=0.1, on_start=on_hollow_nodes(whole.connection))
     shapes = [NodeShape(f"gpu-{number}", GpuShape(4)) for number in range(3)]
     async with (
@@ -251,7 +251,7 @@ class Fate(NamedTuple):
     reason: str
 
 
-def foretold(outcome: Outcome) -> Fate:
+def foretold(outcome: WhatIfResult) -> Fate:
     evicted = {each.pod.rpartition("/")[2] for each in outcome.evictions if not each.moves_to}
     reasons = {each.reason.token for each in outcome.workloads if each.reason and not outcome.placements}
     return Fate(sorted(node for _, node in outcome.placements), frozenset(evicted), " ".join(sorted(reasons)))
@@ -333,7 +333,7 @@ def answered(state: Decided) -> Any:
     return explained, seen.queues, seen.waiting, seen.evictions
 
 
-def without_notes(outcome: Outcome) -> Outcome:
+def without_notes(outcome: WhatIfResult) -> WhatIfResult:
     workloads = tuple(msgspec.structs.replace(each, notes=()) for each in outcome.workloads)
     return msgspec.structs.replace(outcome, workloads=workloads)
 

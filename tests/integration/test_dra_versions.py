@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pykai.cli.local_cluster import Product
+from pykai.cli.local_cluster import LocalProduct
 from pykai.hollow.hollow_node import NodeShape
 from pykai.kube.api import Object
 from pykai.kube.client import HttpApi
@@ -56,7 +56,7 @@ def kubeconfig(control_plane_binary: Path, version: str, tmp_path: Path) -> Iter
 async def api(kubeconfig: Path) -> AsyncIterator[HttpApi]:
     """All components and one node on that control plane."""
     ready = asyncio.Event()
-    work = asyncio.create_task(Product().run(kubeconfig, ready))
+    work = asyncio.create_task(LocalProduct().run(kubeconfig, ready))
     async with connect(kubeconfig) as api:
         await asyncio.wait_for(ready.wait(), TIMEOUT_SECONDS)
         async with hollow_nodes(api, [NodeShape(NODE)]):

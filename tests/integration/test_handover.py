@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pykai.cli.install import install
-from pykai.cli.local_cluster import Product
+from pykai.cli.local_cluster import LocalProduct
 from pykai.cli.reservation import on_hollow_nodes
 from pykai.hollow.hollow_node import GpuShape, NodeShape
 from pykai.hollow.kubelet_settings import KubeletSettings
@@ -66,7 +66,7 @@ async def handed_over(
     async with hollow_nodes(real_api, [NodeShape(NODE, GpuShape(1))], settings):
         await leave_behind(real_api, namespace)
         await eventually(lambda: phase(real_api, "old", namespace, "Running"))
-        async with at_work(Product(), real_api, Path(local_cluster.site.kubeconfig)):
+        async with at_work(LocalProduct(), real_api, Path(local_cluster.site.kubeconfig)):
             yield real_api
 
 

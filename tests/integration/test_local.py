@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pykai.hollow.hollow_node import Device, FakeNvml, GpuShape, NodeShape, shape_devices
+from pykai.hollow.hollow_node import FakeNvml, GpuShape, HollowDevice, NodeShape, shape_devices
 from pykai.hollow.kubelet_settings import KubeletSettings, Log
 from pykai.kube.api import Object, Patch, Selection
 from pykai.kube.client import HttpApi
@@ -23,9 +23,9 @@ from pykai.local import clusters
 from pykai.local.containers import Image
 from pykai.local.control_plane import ClusterError, ControlPlane, PartError, start_cluster
 from pykai.local.kubelet import hollow_nodes
-from pykai.local.pod_runtime import Containers, Machine
+from pykai.local.pod_runtime import Containers, Host
 from pykai.local.process import ProcessId, identify, wait_for_end
-from pykai.local.session import ClusterPlan, Component, live
+from pykai.local.session import ClusterPlan, LocalComponent, live
 from pykai.local.site import clusters_root
 from tests.timeouts import TIMEOUT_SECONDS
 
@@ -129,7 +129,7 @@ async def test_deleting_a_namespace_takes_its_running_pods(real_api: HttpApi, na
 async def test_a_program_sees_its_device_and_kubectl_its_log(
     real_api: HttpApi, namespace: str, kubectl: Kubectl, eventually: Eventually
 ) -> None:
-    def on_start(given: Object, node: str, held: tuple[Device, ...], log: Log) -> Any:
+    def on_start(given: Object, node: str, held: tuple[HollowDevice, ...], log: Log) -> Any:
         async def program() -> None:
             nvml = FakeNvml(held)
             nvml.nvmlInit()
@@ -168,7 +168,7 @@ async def test_containers_that_are_processes_have_logs_of_their_own(
     spec = {"containers": containers, "volumes": [{"name": "work", "emptyDir": {}}], "nodeName": "gpu"}
     once = {"restartPolicy": "Never", "nodeName": "gpu"}
     brief = {"name": "main", "image": "shell", "args": ["echo a; sleep 0.7; echo b"]}
-    runtime = Containers(real_api, Machine(tmp_path, local_cluster.site.url, {"shell": SHELL}), restart_seconds=0.1)
+    runtime = Containers(real_api, Host(tmp_path, local_cluster.site.url, {"shell": SHELL}), restart_seconds=0.1)
     async with hollow_nodes(real_api, [GPU_NODE], runtime=runtime):
         await real_api.create(POD, pod("brief", namespace, spec={**once, "containers": [brief]}))
         await kubectl(
@@ -245,7 +245,7 @@ async def test_components_run_on_the_cluster(local_cluster: ControlPlane) -> Non
         done.set()
         await asyncio.Event().wait()
 
-    components = [Component("slow", slow), Component("quick", quick)]
+    components = [LocalComponent("slow", slow), LocalComponent("quick", quick)]
     plan = ClusterPlan("tests", [NodeShape("only")], components=components)
     running = asyncio.create_task(live(plan, local_cluster, announce, stop))
     await asyncio.wait_for(ready.wait(), TIMEOUT_SECONDS)
@@ -269,13 +269,13 @@ async def _leave(kubeconfig: Path, ready: asyncio.Event) -> None:
 @pytest.mark.parametrize(
     ("component", "message"),
     [
-        (Component("binder", _crash), r"(?s)component binder crashed:.*RuntimeError: cannot go on"),
-        (Component("binder", _leave), "component binder ended without being asked to"),
-        (Component("binder", _refuse), "component binder: no leases here"),
+        (LocalComponent("binder", _crash), r"(?s)component binder crashed:.*RuntimeError: cannot go on"),
+        (LocalComponent("binder", _leave), "component binder ended without being asked to"),
+        (LocalComponent("binder", _refuse), "component binder: no leases here"),
     ],
 )
 async def test_the_end_of_a_component_is_reported_by_name(
-    local_cluster: ControlPlane, component: Component, message: str
+    local_cluster: ControlPlane, component: LocalComponent, message: str
 ) -> None:
     plan = ClusterPlan("tests", [], components=[component])
     with pytest.raises(ClusterError, match=message):
@@ -296,7 +296,7 @@ def kai(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "pykai.cli.local", *arguments], capture_output=True, text=True)
 
 
-def known(name: str) -> clusters.Record:
+def known(name: str) -> clusters.ClusterRecord:
     record = clusters.read_record(name)
     assert record is not None
     return record

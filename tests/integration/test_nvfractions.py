@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pykai.cli.local_cluster import Product
+from pykai.cli.local_cluster import LocalProduct
 from pykai.cli.reservation import on_hollow_nodes
 from pykai.hollow.hollow_node import GpuShape, NodeShape
 from pykai.hollow.kubelet_settings import KubeletSettings
@@ -33,7 +33,7 @@ READY = names.FRACTIONS_READY[0]
 @pytest.fixture
 async def product(real_api: HttpApi, local_cluster: ControlPlane) -> AsyncIterator[None]:
     """All components in the mode and one node with two GPUs of 40,000 MiB."""
-    whole = Product(names.NVFRACTIONS)
+    whole = LocalProduct(names.NVFRACTIONS)
     settings = KubeletSettings(stop_seconds=0.1, on_start=on_hollow_nodes(whole.connection))
     async with (
         at_work(whole, real_api, Path(local_cluster.site.kubeconfig)),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pykai.cli.local_cluster import Product
+from pykai.cli.local_cluster import LocalProduct
 from pykai.hollow.hollow_node import NodeShape
 from pykai.hollow.kubelet_settings import KubeletSettings
 from pykai.kube.api import Object, Patch
@@ -26,7 +26,7 @@ from .whole_product import at_work
 @pytest.fixture
 async def product(real_api: HttpApi, local_cluster: ControlPlane) -> AsyncIterator[None]:
     async with (
-        at_work(Product(), real_api, Path(local_cluster.site.kubeconfig)),
+        at_work(LocalProduct(), real_api, Path(local_cluster.site.kubeconfig)),
         hollow_nodes(real_api, [NodeShape("resize-0")], KubeletSettings(stop_seconds=0.1)),
     ):
         yield

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from pykai.cli.local_cluster import Product
+from pykai.cli.local_cluster import LocalProduct
 from pykai.kube.api import Object
 from pykai.kube.client import HttpApi
 from pykai.kube.resources import MUTATING_WEBHOOK, VALIDATING_WEBHOOK
@@ -15,7 +15,7 @@ from tests.timeouts import TIMEOUT_SECONDS
 
 
 @asynccontextmanager
-async def at_work(product: Product, api: HttpApi, kubeconfig: Path) -> AsyncIterator[None]:
+async def at_work(product: LocalProduct, api: HttpApi, kubeconfig: Path) -> AsyncIterator[None]:
     """The product, ready when the block begins and still working when it ends."""
     ready = asyncio.Event()
     work = asyncio.create_task(product.run(kubeconfig, ready))

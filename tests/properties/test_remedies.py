@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pykai.cache.cluster import Change, ClusterCache
 from pykai.engine.decide import decide
-from pykai.explain.changes import AddNodes, Edit
+from pykai.explain.changes import AddNodes, ClusterChange
 from pykai.explain.remedies import families, remedies
 from pykai.explain.source import Decided, decided
 from pykai.explain.why import STARTS, VICTIMS, explain
@@ -24,7 +24,7 @@ def state_of(cluster: Cluster) -> Decided:
     return decided(cache, PACKING, NOW)
 
 
-def has_place(state: Decided, gang: Key, edits: list[Edit]) -> bool:
+def has_place(state: Decided, gang: Key, edits: list[ClusterChange]) -> bool:
     """Whether a cluster that is built anew with the edits gives the gang a place; the judge agrees with the plan."""
     cache = ClusterCache(SchedulerParams(partitioned=False))
     for kind, store in state.cache._stores.items():

@@ -8,7 +8,8 @@ from typing import Any
 import click
 from msgspec.structs import replace
 
-from pykai.cli.state import RefusedError, output_option, read_state, shown_as_data, source_of, state_options
+from pykai.cli.flags import InputError
+from pykai.cli.state import output_option, read_state, shown_as_data, source_of, state_options
 from pykai.explain import why
 from pykai.explain.remedies import expected_start, remedies
 from pykai.explain.source import Decided
@@ -52,7 +53,7 @@ def _found(state: Decided, target: str, namespace: str) -> Sequence[Key]:
     try:
         return gangs_of(state, target, namespace)
     except TargetError as error:
-        raise RefusedError(str(error)) from error
+        raise InputError(str(error)) from error
 
 
 def lines(found: Explanation) -> Iterator[str]:

@@ -28,6 +28,12 @@ _METRIC_LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
 _LARGEST_PORT = 65535
 
 
+class InputError(click.ClickException):
+    """The input of a command is wrong."""
+
+    exit_code = 2
+
+
 def anything(_: Any) -> str:
     """No check."""
     return ""

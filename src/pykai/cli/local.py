@@ -40,7 +40,7 @@ _NODE_OPTIONS = ("nodes", "gpus", "gpu_memory", "gpu_product", "time_slices")
 _MIB = 1024 * 1024
 
 
-class Order(msgspec.Struct, frozen=True):
+class LocalOptions(msgspec.Struct, frozen=True):
     """The options of `up` and `run`; `nodes_file` replaces the options that describe nodes."""
 
     name: str = "kai"
@@ -84,20 +84,22 @@ class Order(msgspec.Struct, frozen=True):
         return repeat(NodeShape("node", gpus), self.nodes)
 
 
-NAME = click.option("--name", default=Order().name, show_default=True, help="Which of your local clusters.")
+NAME = click.option("--name", default=LocalOptions().name, show_default=True, help="Which of your local clusters.")
 _ORDER_OPTIONS = (
     NAME,
     click.option("--nodes", default=2, show_default=True, type=click.IntRange(0), help="How many hollow nodes."),
     click.option("--gpus", default=8, show_default=True, type=click.IntRange(0), help="GPUs of each node."),
-    click.option("--gpu-memory", default=Order().gpu_memory, show_default=True, type=click.IntRange(1), help="MiB."),
-    click.option("--gpu-product", default=Order().gpu_product, show_default=True, help="Name of the GPUs."),
+    click.option(
+        "--gpu-memory", default=LocalOptions().gpu_memory, show_default=True, type=click.IntRange(1), help="MiB."
+    ),
+    click.option("--gpu-product", default=LocalOptions().gpu_product, show_default=True, help="Name of the GPUs."),
     click.option(
         "--time-slices", default=1, show_default=True, type=click.IntRange(1), help="How often each GPU is offered."
     ),
     click.option("--nodes-file", default="", type=click.Path(dir_okay=False), help="YAML list of unequal nodes."),
     click.option(
         "--job-seconds",
-        default=Order().job_seconds,
+        default=LocalOptions().job_seconds,
         show_default=True,
         type=click.FloatRange(0),
         callback=no_nan,
@@ -120,13 +122,13 @@ _ORDER_OPTIONS = (
 )
 
 
-def order_of(options: dict[str, Any]) -> Order:
+def order_of(options: dict[str, Any]) -> LocalOptions:
     """The order of a command's options; those that describe nodes do not go with a file that does."""
     context = click.get_current_context()
     typed = [name for name in _NODE_OPTIONS if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
     if options["nodes_file"] and typed:
         raise click.UsageError(f"--nodes-file describes the nodes: leave out --{typed[0].replace('_', '-')}")
-    return Order(**options)
+    return LocalOptions(**options)
 
 
 def takes_order(command: Callable[..., None]) -> Callable[..., None]:
@@ -136,7 +138,7 @@ def takes_order(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def _plan(order: Order) -> ClusterPlan:
+def _plan(order: LocalOptions) -> ClusterPlan:
     from pykai.cli import local_cluster
     from pykai.local.control_plane import SCHEDULER
     from pykai.local.operators.running import component
@@ -238,7 +240,7 @@ def _refuse_running(name: str) -> None:
         )
 
 
-def _start_owner(order: Order) -> clusters.Record:
+def _start_owner(order: LocalOptions) -> clusters.ClusterRecord:
     log = clusters.directory_of(order.name) / clusters.OWNER_LOG
     log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with log.open("wb") as file:
@@ -259,7 +261,7 @@ def _start_owner(order: Order) -> clusters.Record:
     return record
 
 
-def _await_owner(name: str, pid: int) -> clusters.Record | None:
+def _await_owner(name: str, pid: int) -> clusters.ClusterRecord | None:
     """The owner's record once it is ready or has failed; None if it is neither in time."""
     owner = identify(pid)
     try:
@@ -269,7 +271,7 @@ def _await_owner(name: str, pid: int) -> clusters.Record | None:
         raise
 
 
-def _show_ready(record: clusters.Record) -> None:
+def _show_ready(record: clusters.ClusterRecord) -> None:
     click.echo(f"cluster {record.name}: Kubernetes {record.version} at {record.url}, {record.nodes} hollow nodes")
     click.echo(f"export KUBECONFIG={record.kubeconfig}")
 
@@ -303,9 +305,9 @@ def kubectl(name: str, arguments: tuple[str, ...]) -> None:
         sys.exit(subprocess.run(command).returncode)
 
 
-def _chosen(name: str) -> clusters.Record:
+def _chosen(name: str) -> clusters.ClusterRecord:
     ready = {record.name: record for record in clusters.records() if record.state() == "ready"}
-    wanted = name or (next(iter(ready)) if len(ready) == 1 else Order().name)
+    wanted = name or (next(iter(ready)) if len(ready) == 1 else LocalOptions().name)
     if wanted not in ready:
         others = f"; ready are {', '.join(ready)}: choose with --on NAME" if ready else ""
         raise ClusterError(
@@ -331,7 +333,7 @@ def status(name: str, output: str) -> None:
         sys.exit(1)
 
 
-def _summary(record: clusters.Record) -> dict[str, Any]:
+def _summary(record: clusters.ClusterRecord) -> dict[str, Any]:
     """A cluster as `-o json` shows it; memory in MiB."""
     fields = ("name", "version", "url", "kubeconfig", "nodes", "components", "failure")
     return {
@@ -342,7 +344,7 @@ def _summary(record: clusters.Record) -> dict[str, Any]:
     }
 
 
-def _show_table(found: list[clusters.Record]) -> None:
+def _show_table(found: list[clusters.ClusterRecord]) -> None:
     """Print a table of clusters and their processes, and how each is used or why it failed."""
     if not found:
         click.echo("no local cluster; `kai local up` starts one")
@@ -362,7 +364,7 @@ def _show_table(found: list[clusters.Record]) -> None:
         click.echo(f"{record.name}: {record.failure or f'export KUBECONFIG={record.kubeconfig}'}")
 
 
-def _part_states(record: clusters.Record) -> list[dict[str, Any]]:
+def _part_states(record: clusters.ClusterRecord) -> list[dict[str, Any]]:
     rows = {"kai": record.owner, **record.parts}
     return [
         {"name": name, "pid": process.pid, "alive": process.alive(), "memoryMiB": resident_bytes(process.pid) // _MIB}

@@ -21,12 +21,12 @@ from pykai.cli.component import Process, live
 from pykai.cli.install import install
 from pykai.cli.reservation import on_hollow_nodes
 from pykai.controllers.node_scale import NodeScalerSettings, ScalingPodTemplate, ScalingSettings
-from pykai.hollow.hollow_node import Device
+from pykai.hollow.hollow_node import HollowDevice
 from pykai.hollow.kubelet_settings import Log, OnStart
 from pykai.hollow.kubelet_settings import Program as PodProgram
 from pykai.kube.api import Api, Object
 from pykai.local.containers import Image, Images
-from pykai.local.session import Component, connect
+from pykai.local.session import LocalComponent, connect
 from pykai.objects import names
 
 HOST = "127.0.0.1"
@@ -52,7 +52,7 @@ def settings(certificates: Path, mode: str = "", autoscaled: bool = False) -> ev
     return everything.in_sharing_mode(made, mode) if mode else made
 
 
-class Product:
+class LocalProduct:
     """The product on the one local cluster of this process; `mode`: how pods share GPUs, the usual way if empty."""
 
     def __init__(self, mode: str = "") -> None:
@@ -82,16 +82,16 @@ class Product:
         return self._api
 
 
-_PRODUCT = Product()
-KAI = Component("kai", _PRODUCT.run)
-PODS_ONLY = Component("pod-programs", _PRODUCT.run_pods_only)
+_PRODUCT = LocalProduct()
+KAI = LocalComponent("kai", _PRODUCT.run)
+PODS_ONLY = LocalComponent("pod-programs", _PRODUCT.run_pods_only)
 RESERVATION = on_hollow_nodes(_PRODUCT.connection)
 
-COMPONENTS: Sequence[Component] = (KAI,)
+COMPONENTS: Sequence[LocalComponent] = (KAI,)
 """What runs on every local cluster, started in this order."""
 
 
-def chosen(mode: str, autoscaled: bool) -> Sequence[Component]:
+def chosen(mode: str, autoscaled: bool) -> Sequence[LocalComponent]:
     """The components, with pods that share GPUs in a mode, and an autoscaler beside them or none."""
     _PRODUCT.mode, _PRODUCT.autoscaled = mode, autoscaled
     return COMPONENTS
@@ -106,7 +106,7 @@ IMAGES: Images = {
 """Whose containers run as processes: with `--bare`, the components that the chart and its operator deploy."""
 
 
-def first_program(pod: Object, node: str, devices: tuple[Device, ...], log: Log) -> PodProgram | None:
+def first_program(pod: Object, node: str, devices: tuple[HollowDevice, ...], log: Log) -> PodProgram | None:
     """What a pod on a hollow node runs, if anything."""
     programs = (choose(pod, node, devices, log) for choose in PROGRAMS)
     return next((program for program in programs if program is not None), None)

@@ -24,7 +24,7 @@ from pykai.cli.state import (
     state_options,
 )
 from pykai.config.scheduler import params_for, policy
-from pykai.dashboard.board import Board, Moment, Title
+from pykai.dashboard.board import Board, DecidedMoment, Title
 from pykai.dashboard.live import Following, LiveBoard
 from pykai.explain import tables
 from pykai.explain.live import DEFAULT_SHARD, UnreadableError, setting_of
@@ -56,7 +56,7 @@ rows_option = click.option(
 def board_of(source: StateSource) -> Board:
     """A board with one moment, of a file or of the cluster now."""
     if source.snapshot is not None:
-        return Board(Title("snapshot", str(source.snapshot)), Moment(read_state(source), 1))
+        return Board(Title("snapshot", str(source.snapshot)), DecidedMoment(read_state(source), 1))
     with reported_errors():
         return asyncio.run(_read_cluster(source))
 
@@ -89,12 +89,12 @@ async def following(api: Api, shard: str = DEFAULT_SHARD) -> Following:
     return Following(made, params_for(made, setting.params), setting.notes, setting.gpu_sharing_mode)
 
 
-def _moment(options: dict[str, Any]) -> Moment:
+def _moment(options: dict[str, Any]) -> DecidedMoment:
     """The state that a command's options name, with what could not be read said as notes."""
     state = read_state(source_of(options))
     for note in state.notes:
         click.echo(f"note: {note}", err=True)
-    return Moment(state, 1)
+    return DecidedMoment(state, 1)
 
 
 # ------------------------------------------------------------------------------------------------------------- commands
@@ -122,7 +122,7 @@ def _more(hidden: int, what: str) -> Iterable[str]:
         yield f"... {hidden} more {what}: --rows shows more"
 
 
-def unit_of(moment: Moment, resource: str | None = None) -> tables.Unit:
+def unit_of(moment: DecidedMoment, resource: str | None = None) -> tables.Unit:
     """The resource to show: GPUs, unless there are none."""
     return tables.UNITS[resource or ("gpu" if moment.decided.snapshot.nodes.allocatable[2].any() else "cpu")]
 
@@ -198,7 +198,7 @@ def evictions(output: str, rows: int, **options: Any) -> None:
     show([*parts, tables.eviction_table(f"In the next cycle: {len(planned)}", planned, rows)])
 
 
-def _read(source: StateSource) -> tuple[Board, Moment]:
+def _read(source: StateSource) -> tuple[Board, DecidedMoment]:
     board = board_of(source)
     for problem in board.problems:
         click.echo(f"note: {problem}", err=True)
@@ -246,7 +246,7 @@ async def _follow(source: StateSource, rows: int) -> None:
         run.result()
 
 
-def _picture(board: Board, moment: Moment, rows: int) -> Iterable[Any]:
+def _picture(board: Board, moment: DecidedMoment, rows: int) -> Iterable[Any]:
     from rich.text import Text
 
     overview, totals = moment.overview, moment.devices.totals

@@ -18,7 +18,7 @@ import structlog
 
 from pykai.cli.component import reported_errors, set_up_logs
 from pykai.cli.flags import LOGS, Flag, takes, warn_ineffective
-from pykai.hollow.hollow_node import Device, FakeNvml
+from pykai.hollow.hollow_node import FakeNvml, HollowDevice
 from pykai.hollow.kubelet_settings import Log as PodLog
 from pykai.hollow.kubelet_settings import OnStart, Program
 from pykai.kube.api import Api, Object, Patch, Ref
@@ -140,7 +140,7 @@ def on_hollow_nodes(connection: Callable[[], Api], app: str = names.RESERVATION_
     `connection` is asked for a client when such a pod starts; `app` is the value of their label `app`.
     """
 
-    def choose(pod: Object, node: str, devices: tuple[Device, ...], say: PodLog) -> Program | None:
+    def choose(pod: Object, node: str, devices: tuple[HollowDevice, ...], say: PodLog) -> Program | None:
         metadata = pod["metadata"]
         if (metadata.get("labels") or {}).get(names.APP_LABEL) != app:
             return None

@@ -17,7 +17,7 @@ import msgspec
 
 from pykai.cli.component import COLLECTED_AFTER, reported_errors
 from pykai.cli.fault_campaign import SEEDS, play_faults
-from pykai.cli.flags import no_nan
+from pykai.cli.flags import InputError, no_nan
 from pykai.cli.simulated_product import SimulatedProduct
 from pykai.config import scheduler, snapshot
 from pykai.config.fields import FieldError, below
@@ -31,13 +31,13 @@ from pykai.scheduler.informers import SOURCES
 from pykai.scheduler.scheduler import unobserved
 from pykai.simulate import generate, manifests, traces, validation
 from pykai.simulate.cluster import BrokenError, Progress, Setting, Simulation
-from pykai.simulate.history import Event, Outcome, document
+from pykai.simulate.history import HistoryEvent, SimulationResult, document
 from pykai.simulate.manifests import Manifest, ManifestError, Origin, is_read_from_a_cluster
 from pykai.simulate.timeline import clock
 from pykai.simulate.validation import Admitted, ManifestsError
 
 if TYPE_CHECKING:
-    from pykai.dashboard.simulated import Noted
+    from pykai.dashboard.simulated import DecisionLog
 
 SNAPSHOTS = (".zip", ".gzip")
 GENERATED = ("--nodes", "--jobs", "--trace")
@@ -45,13 +45,7 @@ LINE_SECONDS = 10.0
 """Between two lines about the progress of a long run."""
 
 
-class RefusedError(click.ClickException):
-    """The input is wrong."""
-
-    exit_code = 2
-
-
-class Order(msgspec.Struct, frozen=True):
+class SimulateOptions(msgspec.Struct, frozen=True):
     """The options of the command that say what to simulate."""
 
     paths: tuple[Path, ...] = ()
@@ -76,7 +70,7 @@ class Input:
     params: SchedulerParams
 
 
-def read_input(order: Order) -> Input:
+def read_input(order: SimulateOptions) -> Input:
     """Everything that will exist: what was written, what was asked for by number, what an installation brings."""
     snapshots = [path for path in order.paths if path.suffix in SNAPSHOTS]
     if len(snapshots) > 1:
@@ -100,7 +94,7 @@ def read_input(order: Order) -> Input:
     return Input(objects, [note] if note else [], scheduler.load(order.config) if order.config else config, params)
 
 
-def _generated_jobs(order: Order, found: Sequence[Manifest]) -> list[Manifest]:
+def _generated_jobs(order: SimulateOptions, found: Sequence[Manifest]) -> list[Manifest]:
     gpus = float(order.nodes * order.gpus)
     if any(one.obj.get("kind") == "Queue" for one in found):
         return generate.jobs(order.jobs, _leaf_queues(found), gpus, order.seed)
@@ -125,7 +119,9 @@ def _leaf_queues(found: Sequence[Manifest]) -> list[str]:
     return sorted({queue["metadata"]["name"] for queue in queues} - parents)
 
 
-def simulation(order: Order, observe: Callable[[Decision], None] = unobserved) -> tuple[Simulation, list[str]]:
+def simulation(
+    order: SimulateOptions, observe: Callable[[Decision], None] = unobserved
+) -> tuple[Simulation, list[str]]:
     """The run an order asks for, and notes on it; what is wrong with it is refused. `observe`: takes its decisions."""
     given = read_input(order)
     start = started(given.objects)
@@ -217,7 +213,7 @@ def simulate(  # noqa: PLR0913 - what is done with the outcome
     if (faults := options.pop("faults")) is not None:
         play_faults(faults)
         return
-    order = Order(**options)
+    order = SimulateOptions(**options)
     if not order.paths and not order.nodes:
         raise click.UsageError("nothing to simulate: name files or directories, or use --nodes")
     if order.trace and not order.nodes:
@@ -238,13 +234,13 @@ def simulate(  # noqa: PLR0913 - what is done with the outcome
         _serve(order, noted, run, outcome)
 
 
-def _noted() -> Noted:
-    from pykai.dashboard.simulated import Noted  # templates and pages are not for every simulation
+def _noted() -> DecisionLog:
+    from pykai.dashboard.simulated import DecisionLog  # templates and pages are not for every simulation
 
-    return Noted()
+    return DecisionLog()
 
 
-def _serve(order: Order, noted: Noted, run: Simulation, outcome: Outcome) -> None:
+def _serve(order: SimulateOptions, noted: DecisionLog, run: Simulation, outcome: SimulationResult) -> None:
     """Show the run in a browser until Ctrl-C."""
     from pykai.cli.dashboard import PORT, serve_by_hand
     from pykai.dashboard.simulated import simulated_board
@@ -256,18 +252,18 @@ def _serve(order: Order, noted: Noted, run: Simulation, outcome: Outcome) -> Non
 
 
 def _run(
-    order: Order, until: float | None, observe: Callable[[Decision], None]
-) -> tuple[Simulation, Outcome, list[str]]:
+    order: SimulateOptions, until: float | None, observe: Callable[[Decision], None]
+) -> tuple[Simulation, SimulationResult, list[str]]:
     try:
         run, notes = simulation(order, observe)
     except (ManifestError, ManifestsError, FieldError) as error:
-        raise RefusedError(str(error)) from error
+        raise InputError(str(error)) from error
     if run.setting.usage is not None and until is None:
         raise click.UsageError("past use counts (usageDBConfig), so the run has no end of its own: say --until")
     return run, play(run, until), notes
 
 
-def play(run: Simulation, until: float | None) -> Outcome:
+def play(run: Simulation, until: float | None) -> SimulationResult:
     """The outcome of a run of so many seconds, with a bar on a terminal; a plan that is wrong ends the command."""
     try:
         with _progress(until) as progress:
@@ -311,13 +307,13 @@ def _progress(until: float | None) -> Iterator[Progress]:
         yield show
 
 
-def _write_events(events: Sequence[Event], file: Any) -> None:
+def _write_events(events: Sequence[HistoryEvent], file: Any) -> None:
     encoder = msgspec.json.Encoder()
     for event in events:
         file.write(encoder.encode(event).decode() + "\n")
 
 
-def write_report(outcome: Outcome, folder: Path) -> None:
+def write_report(outcome: SimulationResult, folder: Path) -> None:
     """Write plots and a page, and say where they are."""
     try:
         from pykai.simulate import report
@@ -329,7 +325,7 @@ def write_report(outcome: Outcome, folder: Path) -> None:
         raise click.ClickException(f"--report: cannot write to {folder}: {error.strerror}") from error
 
 
-def _show(outcome: Outcome, seed: int, output: str, rows: int) -> None:
+def _show(outcome: SimulationResult, seed: int, output: str, rows: int) -> None:
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(document(outcome, seed))))
     elif output == "yaml":

@@ -20,12 +20,6 @@ T = TypeVar("T")
 FORMATS = ("text", "json", "yaml")
 
 
-class RefusedError(click.ClickException):
-    """The input is wrong."""
-
-    exit_code = 2
-
-
 @dataclass(frozen=True)
 class StateSource:
     """Where the state of a cluster is read from: a snapshot file, or a live cluster with the caller's rights."""

@@ -12,8 +12,8 @@ from typing import Any, TextIO
 
 import click
 
-from pykai.cli.flags import Flag, takes, warn_ineffective
-from pykai.cli.simulate import RefusedError, play, write_report
+from pykai.cli.flags import Flag, InputError, takes, warn_ineffective
+from pykai.cli.simulate import play, write_report
 from pykai.cli.simulated_product import SimulatedProduct
 from pykai.config.fields import FieldError
 from pykai.config.scheduler import PluginChoice, SchedulerConfig
@@ -69,7 +69,7 @@ def time_based_fairshare_simulator(**given: Any) -> None:
         study = time_based.read(_text(given["input"]), given["input"])
         run = simulation(study, given["input"])
     except (FieldError, ManifestError, ManifestsError) as error:
-        raise RefusedError(str(error)) from error
+        raise InputError(str(error)) from error
     outcome = play(run, time_based.duration(study))
     found = list(time_based.figures(study, outcome))
     _write(found, given["output"])

@@ -11,13 +11,13 @@ from typing import Any
 import click
 
 from pykai.cli.explain import ROWS, lines
-from pykai.cli.state import RefusedError, output_option, read_state, shown_as_data, source_of, state_options
+from pykai.cli.flags import InputError
+from pykai.cli.state import output_option, read_state, shown_as_data, source_of, state_options
 from pykai.explain import what_if as changing
-from pykai.explain.changes import AddNodes, ChangeError, Delete, Drain, Edit, parse_set
+from pykai.explain.changes import AddNodes, ChangeError, ClusterChange, Delete, Drain, parse_set
 from pykai.explain.source import Decided
 from pykai.explain.targets import TargetError, gangs_of
-from pykai.explain.what_if import Loss, Outcome
-from pykai.explain.what_if import RefusedError as ManifestRefusedError
+from pykai.explain.what_if import Loss, RejectedError, WhatIfResult
 from pykai.observe import logs
 from pykai.simulate import manifests
 from pykai.simulate.manifests import ManifestError
@@ -58,14 +58,14 @@ def what_if(output: str, **options: Any) -> None:
     try:
         found = manifests.read(options["files"], options["recursive"]) if options["files"] else []
         outcome = changing.what_if(state, found, list(_edits(state, options)))
-    except (ManifestError, ManifestsError, ManifestRefusedError, ChangeError, TargetError) as error:
-        raise RefusedError(str(error)) from error
+    except (ManifestError, ManifestsError, RejectedError, ChangeError, TargetError) as error:
+        raise InputError(str(error)) from error
     if not shown_as_data(outcome, output):
         click.echo("\n".join(_outcome_lines(outcome)))
     sys.exit(outcome.exit_code)
 
 
-def _edits(state: Decided, options: dict[str, Any]) -> Iterator[Edit]:
+def _edits(state: Decided, options: dict[str, Any]) -> Iterator[ClusterChange]:
     if options["add_nodes"]:
         like = options["like"]
         known = state.snapshot.nodes.names
@@ -81,7 +81,7 @@ def _edits(state: Decided, options: dict[str, Any]) -> Iterator[Edit]:
         yield Delete(tuple(gangs_of(state, target, options["namespace"])))
 
 
-def _outcome_lines(outcome: Outcome) -> Iterator[str]:
+def _outcome_lines(outcome: WhatIfResult) -> Iterator[str]:
     yield from (f"Warning: {warning}" for warning in outcome.warnings)
     yield f"Answer: {outcome.answer}"
     for found in outcome.workloads:

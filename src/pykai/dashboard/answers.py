@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from pykai.dashboard.redaction import View
-from pykai.explain.changes import AddNodes, ChangeError, Delete, Drain, Edit, parse_set
+from pykai.dashboard.redaction import RedactedView
+from pykai.explain.changes import AddNodes, ChangeError, ClusterChange, Delete, Drain, parse_set
 from pykai.explain.remedies import expected_start, remedies
-from pykai.explain.what_if import Outcome, what_if
+from pykai.explain.what_if import WhatIfResult, what_if
 from pykai.explain.why import Explanation, explain
 from pykai.model.plan import Key
 from pykai.simulate.manifests import parse
@@ -34,7 +34,7 @@ class Question(msgspec.Struct, frozen=True):
     changes: str = ""
 
 
-def explanation(view: View, gang: Key) -> Explanation:
+def explanation(view: RedactedView, gang: Key) -> Explanation:
     """Why a workload waits, and the smallest changes that start it."""
     with view.moment.questions:
         decided = view.moment.own
@@ -45,7 +45,7 @@ def explanation(view: View, gang: Key) -> Explanation:
     return scrubbed(view, found)
 
 
-def answer(view: View, question: Question) -> Outcome:
+def answer(view: RedactedView, question: Question) -> WhatIfResult:
     """What would become of a manifest and of changes; ValueError says what is wrong with them."""
     manifests = parse(question.manifest, PASTED)
     edits = list(parse_changes(question.changes))
@@ -60,7 +60,7 @@ def answer(view: View, question: Question) -> Outcome:
         return scrubbed(view, what_if(view.moment.own, manifests, edits))
 
 
-def parse_changes(text: str) -> Iterator[Edit]:
+def parse_changes(text: str) -> Iterator[ClusterChange]:
     """Changes as flags of `kai what-if`; ChangeError says what is wrong with them."""
     try:
         words = shlex.split(text, comments=True)
@@ -87,14 +87,14 @@ def parse_changes(text: str) -> Iterator[Edit]:
             raise ChangeError(f"changes: {flag!r} is none of --add-nodes, --like, --set, --drain, --delete")
 
 
-def scrubbed(view: View, answer: T) -> T:
+def scrubbed(view: RedactedView, answer: T) -> T:
     """An answer without names that the viewer may not see."""
     if view.viewer.sees_all:
         return answer
     return msgspec.convert(_scrub(view, msgspec.to_builtins(answer)), type(answer))
 
 
-def _scrub(view: View, value: Any) -> Any:
+def _scrub(view: RedactedView, value: Any) -> Any:
     if isinstance(value, str):
         return view.text(value)
     if isinstance(value, dict):

@@ -35,7 +35,7 @@ class QueueUse(msgspec.Struct, frozen=True, rename="camel"):
     requested: float
 
 
-class Sample(msgspec.Struct, frozen=True, rename="camel"):
+class BoardSample(msgspec.Struct, frozen=True, rename="camel"):
     """All queues at one instant, in seconds since the epoch. `gpus`: those of the cluster."""
 
     at: float
@@ -43,7 +43,7 @@ class Sample(msgspec.Struct, frozen=True, rename="camel"):
     queues: Mapping[str, QueueUse]
 
 
-class Happening(msgspec.Struct, frozen=True, rename="camel"):
+class HistoryLine(msgspec.Struct, frozen=True, rename="camel"):
     """A line of a workload's history."""
 
     at: float
@@ -52,7 +52,7 @@ class Happening(msgspec.Struct, frozen=True, rename="camel"):
     pod: str = ""
 
 
-class Moment:
+class DecidedMoment:
     """A decided state; what pages need of it is computed once, when first asked for."""
 
     def __init__(self, decided: Decided, revision: int = 0) -> None:
@@ -82,13 +82,13 @@ class Moment:
         return replace(self.decided, cache=found)
 
     @cached_property
-    def sample(self) -> Sample:
+    def sample(self) -> BoardSample:
         """The queues of this moment, as the metrics show them."""
         uses = {
             queue.name: QueueUse(queue.allocated.gpu, queue.fair_share.gpu, queue.quota.gpu, queue.requested.gpu)
             for queue in self.overview.queues
         }
-        return Sample(self.at, self.devices.totals.gpus, uses)
+        return BoardSample(self.at, self.devices.totals.gpus, uses)
 
 
 class Samples:
@@ -96,15 +96,15 @@ class Samples:
 
     def __init__(self, most: int = MOST_SAMPLES) -> None:
         self._most = most
-        self._kept: list[Sample] = []
+        self._kept: list[BoardSample] = []
 
-    def add(self, sample: Sample) -> None:
+    def add(self, sample: BoardSample) -> None:
         self._kept.append(sample)
         if len(self._kept) > self._most:
             half = len(self._kept) // 2
             self._kept = self._kept[:half:2] + self._kept[half:]
 
-    def all(self) -> Sequence[Sample]:
+    def all(self) -> Sequence[BoardSample]:
         return tuple(self._kept)
 
 
@@ -119,7 +119,7 @@ class Title:
 class Board:
     """A board of one moment; the others build on it. `changed` wakes those who wait for a newer revision."""
 
-    def __init__(self, title: Title, moment: Moment | None = None) -> None:
+    def __init__(self, title: Title, moment: DecidedMoment | None = None) -> None:
         self.title = title
         self.problems: tuple[str, ...] = ()
         """Why the newest moment may be old, or is missing."""
@@ -132,11 +132,11 @@ class Board:
         """The instants one may choose from, in seconds since the epoch."""
         return () if self._moment is None else (self._moment.at,)
 
-    def moment(self, at: float | None = None) -> Moment | None:
+    def moment(self, at: float | None = None) -> DecidedMoment | None:
         """The moment at an instant, or the newest; None while there is none yet."""
         return self._moment
 
-    def samples(self) -> Sequence[Sample]:
+    def samples(self) -> Sequence[BoardSample]:
         """The queues over time, oldest first."""
         return () if self._moment is None else (self._moment.sample,)
 
@@ -144,7 +144,7 @@ class Board:
         """What was evicted, newest first; of a file what its plan evicts."""
         return () if self._moment is None else self._moment.overview.evictions
 
-    def history(self, gang: Key, until: float | None = None) -> Sequence[Happening]:
+    def history(self, gang: Key, until: float | None = None) -> Sequence[HistoryLine]:
         """What happened to a workload, oldest first."""
         return () if self._moment is None else from_object(self._moment, gang)
 
@@ -162,26 +162,26 @@ class Board:
         finally:
             self._waiters.discard(woken)
 
-    def show(self, moment: Moment) -> None:
+    def show(self, moment: DecidedMoment) -> None:
         """Replace the moment by a newer one."""
         self._moment = moment
         for woken in self._waiters:
             woken.set()
 
 
-def from_object(moment: Moment, gang: Key) -> list[Happening]:
+def from_object(moment: DecidedMoment, gang: Key) -> list[HistoryLine]:
     """What the PodGroup says about its own past."""
     gangs = moment.decided.snapshot.gangs
     row = gangs.rows_of([gang]).get(gang)
     if row is None:
         return []
-    found = [Happening(gangs.created(row), "Created")]
+    found = [HistoryLine(gangs.created(row), "Created")]
     if (started := gangs.last_start(row)) is not None:
-        found.append(Happening(started, "Started", "All resources it needs were given."))
+        found.append(HistoryLine(started, "Started", "All resources it needs were given."))
     if (evicted := gangs.last_eviction.get(row)) is not None:
-        found.append(Happening(evicted, "Evicted"))
+        found.append(HistoryLine(evicted, "Evicted"))
     if (stale := gangs.stale_since.get(row)) is not None:
-        found.append(Happening(stale, "Stale", "Fewer pods run than its minimum."))
+        found.append(HistoryLine(stale, "Stale", "Fewer pods run than its minimum."))
     return sorted(found, key=lambda each: each.at)
 
 
@@ -192,10 +192,10 @@ class RecordedBoard(Board):
     def __init__(
         self,
         title: Title,
-        moments: Sequence[Moment],
-        samples: Iterable[Sample],
+        moments: Sequence[DecidedMoment],
+        samples: Iterable[BoardSample],
         evictions: Iterable[EvictionView] = (),
-        history: Callable[[Key], Sequence[Happening]] = lambda _: (),
+        history: Callable[[Key], Sequence[HistoryLine]] = lambda _: (),
     ) -> None:
         super().__init__(title, moments[-1] if moments else None)
         self._moments = list(moments)
@@ -208,16 +208,16 @@ class RecordedBoard(Board):
     def moments(self) -> Sequence[float]:
         return self._instants
 
-    def moment(self, at: float | None = None) -> Moment | None:
+    def moment(self, at: float | None = None) -> DecidedMoment | None:
         if at is None or not self._moments:
             return self._moment
         return self._moments[max(bisect_right(self._instants, at + 1e-3) - 1, 0)]
 
-    def samples(self) -> Sequence[Sample]:
+    def samples(self) -> Sequence[BoardSample]:
         return self._samples
 
     def evictions(self, until: float | None = None) -> Sequence[EvictionView]:
         return [each for each in self._evictions if until is None or each.at <= until]
 
-    def history(self, gang: Key, until: float | None = None) -> Sequence[Happening]:
+    def history(self, gang: Key, until: float | None = None) -> Sequence[HistoryLine]:
         return [each for each in self._history(gang) if until is None or each.at <= until]

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from pykai.dashboard.board import Sample
+from pykai.dashboard.board import BoardSample
 from pykai.explain.overview import EvictionView, QueueView
 from pykai.model.resources import UNLIMITED
 
@@ -118,7 +118,7 @@ class Chart(msgspec.Struct, frozen=True):
     points: dict[str, list[float]]
 
 
-def stacked(samples: Sequence[Sample], names: Sequence[str], styles: Mapping[str, str]) -> Chart | None:
+def stacked(samples: Sequence[BoardSample], names: Sequence[str], styles: Mapping[str, str]) -> Chart | None:
     """GPUs of queues on top of each other, and the cluster's; None where there is one sample or none."""
     samples = _thinned(samples)
     if len(samples) < 2:
@@ -140,7 +140,7 @@ def stacked(samples: Sequence[Sample], names: Sequence[str], styles: Mapping[str
     return Chart(tuple(curves), _times(samples), _amounts(top), points)
 
 
-def figures(samples: Sequence[Sample], name: str, style: str) -> Chart | None:
+def figures(samples: Sequence[BoardSample], name: str, style: str) -> Chart | None:
     """Use, fair share, quota and requests of one queue; None where there is one sample or none."""
     samples = [sample for sample in _thinned(samples) if name in sample.queues]
     if len(samples) < 2:
@@ -164,7 +164,7 @@ def figures(samples: Sequence[Sample], name: str, style: str) -> Chart | None:
     return Chart(tuple(curves), _times(samples), _amounts(top), points)
 
 
-def _thinned(samples: Sequence[Sample]) -> Sequence[Sample]:
+def _thinned(samples: Sequence[BoardSample]) -> Sequence[BoardSample]:
     """At most MOST_POINTS samples, the last one among them."""
     if len(samples) <= MOST_POINTS:
         return samples
@@ -172,7 +172,7 @@ def _thinned(samples: Sequence[Sample]) -> Sequence[Sample]:
     return [samples[round(at * step)] for at in range(MOST_POINTS)]
 
 
-def _xs(samples: Sequence[Sample]) -> list[float]:
+def _xs(samples: Sequence[BoardSample]) -> list[float]:
     first, last = samples[0].at, samples[-1].at
     return [round(WIDTH * (sample.at - first) / ((last - first) or 1.0), 2) for sample in samples]
 
@@ -181,7 +181,7 @@ def _y(value: float, top: float) -> float:
     return round(HEIGHT * (1 - min(max(value, 0.0) / top, 1.0)), 2)
 
 
-def _steps(samples: Sequence[Sample], values: Sequence[float], top: float) -> str:
+def _steps(samples: Sequence[BoardSample], values: Sequence[float], top: float) -> str:
     """A value holds until the next one."""
     xs, ys = _xs(samples), [_y(value, top) for value in values]
     path = f"M{xs[0]:g} {ys[0]:g}"
@@ -190,7 +190,7 @@ def _steps(samples: Sequence[Sample], values: Sequence[float], top: float) -> st
     return path
 
 
-def _area(samples: Sequence[Sample], floor: Sequence[float], upper: Sequence[float], top: float) -> str:
+def _area(samples: Sequence[BoardSample], floor: Sequence[float], upper: Sequence[float], top: float) -> str:
     xs, below = _xs(samples), [_y(value, top) for value in floor]
     path = f"{_steps(samples, upper, top)}L{xs[-1]:g} {below[-1]:g}"
     for at in range(len(xs) - 1, 0, -1):
@@ -198,7 +198,7 @@ def _area(samples: Sequence[Sample], floor: Sequence[float], upper: Sequence[flo
     return path + "Z"
 
 
-def _times(samples: Sequence[Sample]) -> Axis:
+def _times(samples: Sequence[BoardSample]) -> Axis:
     first, last = samples[0].at, samples[-1].at
     return Axis(tuple(clock(first + (last - first) * part / 4, last - first) for part in range(5)))
 

@@ -17,7 +17,16 @@ import structlog
 
 from pykai.cache.assumed import Assumptions
 from pykai.cache.cluster import ClusterCache
-from pykai.dashboard.board import MOST_EVICTIONS, Board, Happening, Moment, Sample, Samples, Title, from_object
+from pykai.dashboard.board import (
+    MOST_EVICTIONS,
+    Board,
+    BoardSample,
+    DecidedMoment,
+    HistoryLine,
+    Samples,
+    Title,
+    from_object,
+)
 from pykai.engine.decide import decide
 from pykai.engine.policy import Policy
 from pykai.explain.overview import EvictionView
@@ -83,7 +92,7 @@ class LiveBoard(Board):
         )
         self._events.subscribe(self._happened)
         self._told: dict[str, EvictionView] = {}
-        self._by_gang: dict[Key, dict[str, Happening]] = {}
+        self._by_gang: dict[Key, dict[str, HistoryLine]] = {}
         self._samples = Samples()
         self._last_sample = 0.0
         self._since = 0
@@ -97,7 +106,7 @@ class LiveBoard(Board):
             await self._decide_again()
         raise AssertionError("boards are followed until they are cancelled")
 
-    async def first(self) -> Moment:
+    async def first(self) -> DecidedMoment:
         """The first moment; the board must run beside."""
         await self.newer_than(0)
         moment = self.moment()
@@ -145,12 +154,12 @@ class LiveBoard(Board):
             await asyncio.sleep(max(LEAST_REST, REST * (time.monotonic() - began)))
 
     # ------------------------------------------------------------------------------------------------------------ past
-    def _sample(self, moment: Moment) -> None:
+    def _sample(self, moment: DecidedMoment) -> None:
         if moment.at - self._last_sample >= SAMPLE_SECONDS:
             self._last_sample = moment.at
             self._samples.add(moment.sample)
 
-    def samples(self) -> tuple[Sample, ...]:
+    def samples(self) -> tuple[BoardSample, ...]:
         newest = self._moment.sample if self._moment else None
         kept = tuple(self._samples.all())
         return (*kept, newest) if newest is not None and (not kept or newest.at > kept[-1].at) else kept
@@ -158,7 +167,7 @@ class LiveBoard(Board):
     def evictions(self, until: float | None = None) -> tuple[EvictionView, ...]:
         return tuple(sorted(self._told.values(), key=lambda each: (-each.at, each.namespace, each.pod)))
 
-    def history(self, gang: Key, until: float | None = None) -> list[Happening]:
+    def history(self, gang: Key, until: float | None = None) -> list[HistoryLine]:
         known = from_object(self._moment, gang) if self._moment else []
         return sorted([*known, *self._by_gang.get(gang, {}).values()], key=lambda each: each.at)
 
@@ -171,7 +180,7 @@ class LiveBoard(Board):
         text = " ".join(str(event.get("message", "")).split())
         self._since += 1
         lines = self._by_gang.setdefault(gang, {})
-        lines[name] = Happening(at, str(event.get("reason", "")), text)
+        lines[name] = HistoryLine(at, str(event.get("reason", "")), text)
         while len(lines) > MOST_EVENTS:
             del lines[next(iter(lines))]
         if event.get("reason") == "Evict":
@@ -213,11 +222,11 @@ def _number(text: str | None) -> float | None:
 
 
 @gc_disabled()
-def _moment(cache: ClusterCache, following: Following, now: float, number: int) -> Moment:
+def _moment(cache: ClusterCache, following: Following, now: float, number: int) -> DecidedMoment:
     """Decide on a copy of the cache, and compute what every page needs; runs in a thread."""
     taken = cache.snapshot(now)
     plan = decide(taken, following.policy, now, time.monotonic)
-    moment = Moment(
+    moment = DecidedMoment(
         Decided(taken, plan, following.policy, now, cache, gpu_sharing_mode=following.gpu_sharing_mode), number
     )
     moment.sample  # noqa: B018 - queues and devices are computed here, not on the event loop

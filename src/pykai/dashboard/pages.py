@@ -1,4 +1,4 @@
-"""What each page shows, as the variables of its template: values of a `View`, chosen and counted.
+"""What each page shows, as the variables of its template: values of a `RedactedView`, chosen and counted.
 
 Pages are HTML made here; the script of the dashboard replaces what changed and draws nothing but the map of large
 clusters. So every page can be read without script, linked to and searched.
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pykai.dashboard import drawing
-from pykai.dashboard.redaction import OTHERS, View
+from pykai.dashboard.redaction import OTHERS, RedactedView
 from pykai.explain.device_map import NodeView
 from pykai.explain.overview import WorkloadView
 from pykai.model.plan import Key
@@ -28,7 +28,7 @@ class NotThereError(LookupError):
     """There is no such queue, node or workload, or the viewer may not see it."""
 
 
-def queues(view: View, query: Query) -> Variables:
+def queues(view: RedactedView, query: Query) -> Variables:
     """The tree of queues."""
     found, totals = view.queues, view.devices.totals
     styles = drawing.colours(found)
@@ -46,7 +46,7 @@ def queues(view: View, query: Query) -> Variables:
     }
 
 
-def queue(view: View, name: str, query: Query) -> Variables:
+def queue(view: RedactedView, name: str, query: Query) -> Variables:
     """One queue: its figures, its order of service and what it runs."""
     found = view.queue(name)
     if found is None:
@@ -73,7 +73,7 @@ def queue(view: View, name: str, query: Query) -> Variables:
     }
 
 
-def _path(view: View, name: str) -> list[str]:
+def _path(view: RedactedView, name: str) -> list[str]:
     parents = {each.name: each.parent for each in view.queues}
     found = []
     while name := parents.get(name, ""):
@@ -82,7 +82,7 @@ def _path(view: View, name: str) -> list[str]:
 
 
 # -------------------------------------------------------------------------------------------------------------- devices
-def devices(view: View, query: Query) -> Variables:
+def devices(view: RedactedView, query: Query) -> Variables:
     """The nodes and their GPUs, those that a text asks for, or all."""
     found = view.devices
     styles = drawing.colours(view.queues)
@@ -122,7 +122,7 @@ def _domains(nodes: Sequence[NodeView]) -> list[tuple[str, list[NodeView]]]:
     return [("", list(nodes))] if alone else sorted(found.items())
 
 
-def device_columns(view: View) -> dict[str, Any]:
+def device_columns(view: RedactedView) -> dict[str, Any]:
     """All nodes for the map: names, and per device the number of a colour and a mark. Columns, because it is large."""
     styles = drawing.colours(view.queues)
     names, cells, marks = [], [], []
@@ -140,7 +140,7 @@ def device_columns(view: View) -> dict[str, Any]:
     return {"names": names, "cells": cells, "marks": marks, "down": down}
 
 
-def node(view: View, name: str, query: Query) -> Variables:
+def node(view: RedactedView, name: str, query: Query) -> Variables:
     """One node: who holds which of its GPUs."""
     found = view.node(name)
     if found is None:
@@ -149,7 +149,7 @@ def node(view: View, name: str, query: Query) -> Variables:
 
 
 # -------------------------------------------------------------------------------------------------------------- waiting
-def waiting(view: View, query: Query) -> Variables:
+def waiting(view: RedactedView, query: Query) -> Variables:
     """Workloads that wait, by reason and queue."""
     shown, hidden = view.waiting
     reason, queue, text = query.get("reason", ""), query.get("queue", ""), query.get("q", "").strip().lower()
@@ -188,7 +188,7 @@ def _page(query: Query, count: int) -> tuple[int, int]:
 
 
 # ------------------------------------------------------------------------------------------------- evictions, workloads
-def evictions(view: View, query: Query) -> Variables:
+def evictions(view: RedactedView, query: Query) -> Variables:
     """Who left, for whom and why."""
     shown, hidden = view.evictions
     instants = [each.at for each in shown]
@@ -212,7 +212,7 @@ def evictions(view: View, query: Query) -> Variables:
     }
 
 
-def workload(view: View, gang: Key, query: Query) -> Variables:
+def workload(view: RedactedView, gang: Key, query: Query) -> Variables:
     """One workload: its pods, its history."""
     found = view.workload(gang)
     if found is None:
@@ -226,7 +226,7 @@ def workload(view: View, gang: Key, query: Query) -> Variables:
     }
 
 
-def _pods(view: View, gang: Key) -> list[Variables]:
+def _pods(view: RedactedView, gang: Key) -> list[Variables]:
     snapshot, plan = view.moment.decided.snapshot, view.moment.decided.plan
     verdict = view.moment.overview.verdicts.get(gang)
     binds = {bind.pod: bind.node for bind in plan.binds}

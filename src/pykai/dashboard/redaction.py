@@ -1,7 +1,7 @@
 """A moment as a viewer may see it: names of namespaces that may not be listed are gone, their figures are in totals.
 
-Everything a page shows comes through a `View`. Free text, such as the reason of an eviction, is searched for names that
-the viewer may not see, whatever wrote it.
+Everything a page shows comes through a `RedactedView`. Free text, such as the reason of an eviction, is searched for
+names that the viewer may not see, whatever wrote it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from functools import cached_property
 import msgspec
 
 from pykai.dashboard.access import Viewer
-from pykai.dashboard.board import Board, Happening, Moment, Sample
-from pykai.explain.device_map import Device, DeviceMap, Holder, NodeView
+from pykai.dashboard.board import Board, BoardSample, DecidedMoment, HistoryLine
+from pykai.explain.device_map import DeviceMap, DeviceView, Holder, NodeView
 from pykai.explain.overview import Amount, EvictionView, QueueView, WorkloadView
 from pykai.model.plan import Key
 from pykai.model.resources import UNLIMITED
@@ -34,10 +34,10 @@ class Hidden(msgspec.Struct, frozen=True):
     gpus: float = 0.0
 
 
-class View:
+class RedactedView:
     """What one viewer sees of one moment of a board."""
 
-    def __init__(self, board: Board, moment: Moment, viewer: Viewer, until: float | None = None) -> None:
+    def __init__(self, board: Board, moment: DecidedMoment, viewer: Viewer, until: float | None = None) -> None:
         self.board, self.moment, self.viewer, self._until = board, moment, viewer, until
 
     @property
@@ -110,14 +110,14 @@ class View:
         """A queue that may be seen, by name."""
         return next((queue for queue in self.queues if queue.name == name and name != OTHERS), None)
 
-    def samples(self) -> Sequence[Sample]:
+    def samples(self) -> Sequence[BoardSample]:
         """The queues over time."""
         found = self.board.samples()
         if self.viewer.queues:
             return found
         own = self._own_queues
         return [
-            Sample(each.at, each.gpus, {name: use for name, use in each.queues.items() if name in own})
+            BoardSample(each.at, each.gpus, {name: use for name, use in each.queues.items() if name in own})
             for each in found
         ]
 
@@ -150,7 +150,7 @@ class View:
         found = self.moment.overview.workload(gang)
         return None if found is None else self._workload(found)
 
-    def history(self, gang: Key) -> list[Happening]:
+    def history(self, gang: Key) -> list[HistoryLine]:
         """What happened to a workload."""
         found = self.board.history(gang, self._until) if self.viewer.sees(gang[0]) else ()
         return [msgspec.structs.replace(each, message=self.text(each.message)) for each in found]
@@ -177,7 +177,7 @@ class View:
             return node
         return msgspec.structs.replace(node, devices=tuple(map(self._device, node.devices)))
 
-    def _device(self, device: Device) -> Device:
+    def _device(self, device: DeviceView) -> DeviceView:
         holders = tuple(map(self._holder, device.holders))
         return device if holders == device.holders else msgspec.structs.replace(device, holders=holders)
 

@@ -27,7 +27,7 @@ from pykai.dashboard import answers, pages, text_forms
 from pykai.dashboard.access import ReviewError, Reviews, Sessions, User, Viewer
 from pykai.dashboard.board import Board
 from pykai.dashboard.pages import NotThereError, Query, Variables
-from pykai.dashboard.redaction import View
+from pykai.dashboard.redaction import RedactedView
 
 COOKIE = "kai-dashboard"
 HEADERS = {
@@ -215,7 +215,7 @@ class Dashboard:
             return web.Response(status=503, text="\n".join(self.board.problems) or "nothing was read yet")
         return web.Response(text="ok")
 
-    def _page(self, name: str, variables: Callable[[View, web.Request], Variables]) -> Handler:
+    def _page(self, name: str, variables: Callable[[RedactedView, web.Request], Variables]) -> Handler:
         async def answer(request: web.Request) -> web.StreamResponse:
             view = self._view(request)
             if view is None:
@@ -225,10 +225,10 @@ class Dashboard:
 
         return answer
 
-    def _view(self, request: web.Request) -> View | None:
+    def _view(self, request: web.Request) -> RedactedView | None:
         at = _instant(request.query)
         moment = self.board.moment(at)
-        return None if moment is None else View(self.board, moment, request[VIEWER], at)
+        return None if moment is None else RedactedView(self.board, moment, request[VIEWER], at)
 
     async def _render(
         self, request: web.Request, name: str, found: Variables, viewer: Viewer, status: int = 200
@@ -348,11 +348,11 @@ def environment() -> jinja2.Environment:
 
 
 # ------------------------------------------------------------------------------------------------------------- requests
-def _named(page: Callable[[View, str, Query], Variables]) -> Callable[[View, web.Request], Variables]:
+def _named(page: Callable[[RedactedView, str, Query], Variables]) -> Callable[[RedactedView, web.Request], Variables]:
     return lambda view, request: page(view, request.match_info["name"], request.query)
 
 
-def _workload(view: View, request: web.Request) -> Variables:
+def _workload(view: RedactedView, request: web.Request) -> Variables:
     gang = request.match_info["namespace"], request.match_info["name"]
     return pages.workload(view, gang, request.query)
 

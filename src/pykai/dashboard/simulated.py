@@ -7,26 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pykai.dashboard.board import Happening, Moment, QueueUse, RecordedBoard, Sample, Title
+from pykai.dashboard.board import BoardSample, DecidedMoment, HistoryLine, QueueUse, RecordedBoard, Title
 from pykai.explain.overview import EvictionView
 from pykai.explain.source import Decided
 from pykai.model.plan import Key
 from pykai.model.resources import GPU
 from pykai.objects import names
 from pykai.scheduler.decision import Decision
-from pykai.simulate.history import Outcome, PodLife
+from pykai.simulate.history import PodLife, SimulationResult
 
 MOST_MOMENTS = 240
 NOT_SHOWN = ("Arrived", "Changed", "Event", "Requested")
 """Lines that say nothing about a workload which others do not say."""
 
 
-class Noted:
+class DecisionLog:
     """The decisions of a run, the newest always among them."""
 
     def __init__(self) -> None:
-        self._kept: list[Moment] = []
-        self._last: Moment | None = None
+        self._kept: list[DecidedMoment] = []
+        self._last: DecidedMoment | None = None
         self._stride, self._count = 1, 0
 
     def observe(self, decision: Decision) -> None:
@@ -40,7 +40,7 @@ class Noted:
             decision.cache,
             gpu_sharing_mode=names.NON_MEMORY_ENFORCED,
         )
-        self._last = Moment(found, self._count + 1)
+        self._last = DecidedMoment(found, self._count + 1)
         if self._count % self._stride == 0:
             self._kept.append(self._last)
             if len(self._kept) > MOST_MOMENTS:
@@ -48,13 +48,13 @@ class Noted:
                 self._stride *= 2
         self._count += 1
 
-    def moments(self) -> list[Moment]:
+    def moments(self) -> list[DecidedMoment]:
         """Oldest first."""
         newest = [self._last] if self._last is not None and self._last not in self._kept[-1:] else []
         return [*self._kept, *newest]
 
 
-def simulated_board(name: str, noted: Noted, outcome: Outcome, start: float) -> RecordedBoard:
+def simulated_board(name: str, noted: DecisionLog, outcome: SimulationResult, start: float) -> RecordedBoard:
     """The board of a run that is over; `start`: when it began, in seconds since the epoch."""
     histories = _histories(outcome, start)
     return RecordedBoard(
@@ -66,7 +66,7 @@ def simulated_board(name: str, noted: Noted, outcome: Outcome, start: float) -> 
     )
 
 
-def _samples(outcome: Outcome, start: float) -> Iterator[Sample]:
+def _samples(outcome: SimulationResult, start: float) -> Iterator[BoardSample]:
     queues = outcome.queues
     quotas = dict(zip(queues.names, queues.deserved[GPU].tolist(), strict=True))
     for sample in outcome.history.samples:
@@ -74,10 +74,10 @@ def _samples(outcome: Outcome, start: float) -> Iterator[Sample]:
             name: QueueUse(each.allocated[GPU], each.fair_share[GPU], quotas.get(name, 0.0), each.requested[GPU])
             for name, each in sample.queues.items()
         }
-        yield Sample(start + sample.at, sample.gpus_total, uses)
+        yield BoardSample(start + sample.at, sample.gpus_total, uses)
 
 
-def _evictions(outcome: Outcome, start: float) -> Iterator[EvictionView]:
+def _evictions(outcome: SimulationResult, start: float) -> Iterator[EvictionView]:
     queue_of = {(life.namespace, life.group): life.queue for life in outcome.history.lives}
     for life in outcome.history.lives:
         if life.evicted_at is None or not life.evicted_by:
@@ -102,10 +102,10 @@ def _evictions(outcome: Outcome, start: float) -> Iterator[EvictionView]:
         )
 
 
-def _histories(outcome: Outcome, start: float) -> dict[Key, list[Happening]]:
+def _histories(outcome: SimulationResult, start: float) -> dict[Key, list[HistoryLine]]:
     """What happened to each workload and its pods, by namespace and name of the PodGroup."""
     lives: dict[str, PodLife] = {life.title: life for life in outcome.history.lives}
-    found: dict[Key, list[Happening]] = {}
+    found: dict[Key, list[HistoryLine]] = {}
     for event in outcome.history.events:
         kind, _, title = event.about.partition(" ")
         namespace, _, name = title.partition("/")
@@ -118,5 +118,5 @@ def _histories(outcome: Outcome, start: float) -> dict[Key, list[Happening]]:
             gang, pod = (life.namespace, life.group), life.name
         else:
             continue
-        found.setdefault(gang, []).append(Happening(start + event.at, event.kind, event.message, pod))
+        found.setdefault(gang, []).append(HistoryLine(start + event.at, event.kind, event.message, pod))
     return found

@@ -31,7 +31,7 @@ class ChangeError(ValueError):
     """A change names something that does not exist, or cannot be made."""
 
 
-class Edit(Protocol):
+class ClusterChange(Protocol):
     """One change of a cluster."""
 
     def of(self, decided: Decided) -> Iterable[Change]:
@@ -197,7 +197,7 @@ class AddPods:
             yield Change(replace(model, metadata=replace(first, name=name, uid=name), spec=spec))
 
 
-def changed(decided: Decided, edits: Sequence[Edit]) -> Decided:
+def changed(decided: Decided, edits: Sequence[ClusterChange]) -> Decided:
     """The state with all edits made, decided anew; each is made of what those before it left."""
     if not edits:
         return decided

@@ -33,7 +33,7 @@ class Holder(msgspec.Struct, frozen=True, rename="camel"):
     leaving: bool = False
 
 
-class Device(msgspec.Struct, frozen=True, rename="camel"):
+class DeviceView(msgspec.Struct, frozen=True, rename="camel"):
     """A GPU. `group` names a shared one; `free` is the part that no pod holds."""
 
     holders: tuple[Holder, ...] = ()
@@ -41,7 +41,7 @@ class Device(msgspec.Struct, frozen=True, rename="camel"):
     group: str = ""
 
 
-FREE_DEVICE = Device()
+FREE_DEVICE = DeviceView()
 
 
 class MigCount(msgspec.Struct, frozen=True, rename="camel"):
@@ -61,7 +61,7 @@ class NodeView(msgspec.Struct, frozen=True, rename="camel"):
     allocated: float
     free: int
     segments: tuple[float, ...]
-    devices: tuple[Device, ...]
+    devices: tuple[DeviceView, ...]
     idle_cpu: float
     idle_memory: float
     conditions: tuple[str, ...] = ()
@@ -99,7 +99,7 @@ class _Use:
     __slots__ = ("mig", "shared", "whole")
 
     def __init__(self) -> None:
-        self.whole: list[Device] = []
+        self.whole: list[DeviceView] = []
         self.shared: dict[str, list[Holder]] = {}
         self.mig: dict[int, float] = {}
 
@@ -167,15 +167,15 @@ def _uses(snapshot: Snapshot) -> dict[int, _Use]:
 
 def _charge(use: _Use, c: PodClass, holder: Holder, groups: Sequence[str]) -> None:
     if not c.shared:
-        use.whole += [Device((holder,), 0.0)] * int(c.request[GPU])
+        use.whole += [DeviceView((holder,), 0.0)] * int(c.request[GPU])
         return
     for group in groups:
         use.shared.setdefault(group, []).append(holder)
 
 
-def _devices(use: _Use, count: int) -> tuple[Device, ...]:
+def _devices(use: _Use, count: int) -> tuple[DeviceView, ...]:
     shared = [
-        Device(tuple(holders), round(max(1.0 - sum(holder.share for holder in holders), 0.0), 4), group)
+        DeviceView(tuple(holders), round(max(1.0 - sum(holder.share for holder in holders), 0.0), 4), group)
         for group, holders in sorted(use.shared.items())
     ]
     taken = use.whole + shared

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from pykai.explain.changes import ADDED, AddNodes, AddPods, Delete, Edit, EditGroup, EditPods, SetQueue
+from pykai.explain.changes import ADDED, AddNodes, AddPods, ClusterChange, Delete, EditGroup, EditPods, SetQueue
 from pykai.explain.room import Room, running
 from pykai.explain.source import Decided
 from pykai.explain.why import STARTS, VICTIMS, Explanation, Remedy, Start, explain, waits
@@ -49,7 +49,7 @@ class Family:
 
     kind: str
     most: int
-    edits: Callable[[int], Sequence[Edit]]
+    edits: Callable[[int], Sequence[ClusterChange]]
     text: Callable[[int], str]
     guess: int = 1
     """Where the search begins."""
@@ -79,13 +79,13 @@ def remedies(decided: Decided, gang: Key) -> tuple[Remedy, ...]:
     return tuple(found)
 
 
-def helped(decided: Decided, gang: Key, edits: Sequence[Edit]) -> Explanation | None:
+def helped(decided: Decided, gang: Key, edits: Sequence[ClusterChange]) -> Explanation | None:
     """What becomes of a gang with these edits, where they give it a place; None where they do not."""
     alone = _alone(decided, gang, edits)
     return None if alone is None else _started(alone.for_all(), gang)
 
 
-def _alone(decided: Decided, gang: Key, edits: Sequence[Edit]) -> Decided | None:
+def _alone(decided: Decided, gang: Key, edits: Sequence[ClusterChange]) -> Decided | None:
     """The state with these edits, decided as if only this gang had a turn; None where it has no place even then. In a
     cluster without evictions others that wait can only take something away from it; in others nothing is ruled out."""
     alone = decided.again([change for edit in edits for change in edit.of(decided)], gang)
@@ -232,7 +232,7 @@ def _raised(decided: Decided, gang: Key, queues: Sequence[str], figure: tuple[st
     used = {name: decided.plan.queues[figures.rows[name]].allocated[at] for name in bounded}
     short = max((used[name] + request) / scale - amount for name, amount in bounded.items())
 
-    def edits(size: int) -> list[Edit]:
+    def edits(size: int) -> list[ClusterChange]:
         return [SetQueue(name, resource, field, now + size * _SCALE[resource]) for name, now in bounded.items()]
 
     def text(size: int) -> str:
@@ -396,7 +396,7 @@ def _needed(decided: Decided, gang: Key) -> list[PodClass]:
     return waiting[: max(_least(decided, gang) - placed, 1)]
 
 
-def _single(kind: str, edit: Edit, text: str, unless: str = "", offers: float = inf) -> Family:
+def _single(kind: str, edit: ClusterChange, text: str, unless: str = "", offers: float = inf) -> Family:
     return Family(kind, 1, lambda _: [edit], lambda _: text, unless=unless, offers=offers)
 
 

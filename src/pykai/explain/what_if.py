@@ -22,7 +22,7 @@ from pykai.cache.cluster import Change
 from pykai.controllers.podgrouper import grouper
 from pykai.controllers.podgrouper.grouper import PodGrouperSettings
 from pykai.controllers.podgrouper.rules.workload import GroupingSettings
-from pykai.explain.changes import Edit
+from pykai.explain.changes import ClusterChange
 from pykai.explain.remedies import never
 from pykai.explain.source import Decided, joined
 from pykai.explain.why import EVICTED, NOT_READY, STARTS, VICTIMS, Explanation, explain
@@ -48,7 +48,7 @@ SETTLED_SECONDS = 30.0
 """In virtual time: every pod is made and grouped long before."""
 
 
-class RefusedError(ValueError):
+class RejectedError(ValueError):
     """A manifest is refused by admission or by the API server; the text has a line for each."""
 
 
@@ -83,7 +83,7 @@ class Loss(Struct, frozen=True, rename="camel"):
     moves_to: str = ""
 
 
-class Outcome(Struct, frozen=True, rename="camel"):
+class WhatIfResult(Struct, frozen=True, rename="camel"):
     """What the change would do."""
 
     answer: Answer
@@ -102,8 +102,8 @@ class Outcome(Struct, frozen=True, rename="camel"):
         return {Answer.WAITS: 3, Answer.NEVER: 4}.get(self.answer, 0)
 
 
-def what_if(decided: Decided, manifests: Sequence[Manifest], changes: Sequence[Edit] = ()) -> Outcome:
-    """Decide with these objects and changes. ManifestsError and RefusedError say what is wrong with the manifests,
+def what_if(decided: Decided, manifests: Sequence[Manifest], changes: Sequence[ClusterChange] = ()) -> WhatIfResult:
+    """Decide with these objects and changes. ManifestsError and RejectedError say what is wrong with the manifests,
     ChangeError what is wrong with a change. Not for a thread whose event loop runs."""
     made, warnings = objects_of(decided, manifests)
     applied = [change for edit in changes for change in edit.of(decided)]
@@ -111,7 +111,7 @@ def what_if(decided: Decided, manifests: Sequence[Manifest], changes: Sequence[E
     return compared(decided, after, made, warnings)
 
 
-def compared(before: Decided, after: Decided, made: Sequence[Any], warnings: Sequence[str] = ()) -> Outcome:
+def compared(before: Decided, after: Decided, made: Sequence[Any], warnings: Sequence[str] = ()) -> WhatIfResult:
     """What `after`, in which some objects were made, differs in from `before`."""
     groups = [each.metadata.key for each in made if isinstance(each, kinds.PodGroup)]
     found = tuple(explain(after, key) for key in groups)
@@ -119,7 +119,7 @@ def compared(before: Decided, after: Decided, made: Sequence[Any], warnings: Seq
     placed = [(each.pod, each.node) for each in after.plan.binds]
     placed += [(each.pod, each.node) for each in after.plan.nominations]
     answers = [_answer(after, each) for each in found]
-    return Outcome(
+    return WhatIfResult(
         answer=max(answers, key=list(Answer).index, default=Answer.NOTHING),
         workloads=found,
         placements=tuple(("/".join(pod), node) for pod, node in placed if pod in pods),
@@ -201,7 +201,7 @@ def _refuse_existing(decided: Decided, admitted: Sequence[Admitted]) -> None:
     pods = decided.cache.of(kinds.Pod)
     there = [one for one in admitted if one.obj["kind"] == "Pod" and (one.key[1], one.key[2]) in pods]
     if there:
-        raise RefusedError("\n".join(f"{one.manifest.origin}: pod {'/'.join(one.key[1:])} exists" for one in there))
+        raise RejectedError("\n".join(f"{one.manifest.origin}: pod {'/'.join(one.key[1:])} exists" for one in there))
 
 
 async def _made(
@@ -265,7 +265,7 @@ async def _apply(api: Api, admitted: Sequence[Admitted]) -> None:
         except ApiError as error:
             refused.append(f"{one.manifest.origin} ({one.manifest.title}): {error.message}")
     if refused:
-        raise RefusedError("\n".join(refused))
+        raise RejectedError("\n".join(refused))
 
 
 async def _create(api: Api, resource: Resource, obj: Object) -> None:

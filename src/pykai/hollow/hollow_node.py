@@ -83,7 +83,7 @@ class NodeShape(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=
     resources: dict[str, Amount] = {}
 
 
-class Device(msgspec.Struct, frozen=True):
+class HollowDevice(msgspec.Struct, frozen=True):
     """One schedulable GPU: a physical device, or the `slice`-th share of its time."""
 
     index: int
@@ -93,13 +93,15 @@ class Device(msgspec.Struct, frozen=True):
     slice: int = 0
 
 
-def shape_devices(shape: NodeShape) -> tuple[Device, ...]:
+def shape_devices(shape: NodeShape) -> tuple[HollowDevice, ...]:
     """What the node's device plugin offers; a device's UUID depends on nothing but the node's name and its index."""
     gpus = shape.gpus
     if gpus is None:
         return ()
     return tuple(
-        Device(index, f"GPU-{uuid.uuid5(_NAMESPACE, f'{shape.name}/{index}')}", gpus.product, gpus.memory_mib, part)
+        HollowDevice(
+            index, f"GPU-{uuid.uuid5(_NAMESPACE, f'{shape.name}/{index}')}", gpus.product, gpus.memory_mib, part
+        )
         for part in range(gpus.time_slices)
         for index in range(gpus.count)
     )
@@ -308,13 +310,13 @@ class Holding:
     """What one pod holds."""
 
     requests: Amounts
-    devices: tuple[Device, ...]
+    devices: tuple[HollowDevice, ...]
 
 
 class NodeLedger:
     """The resources and devices of one node and the pods (by uid) that hold them."""
 
-    def __init__(self, devices: Sequence[Device], allocatable: Fields) -> None:
+    def __init__(self, devices: Sequence[HollowDevice], allocatable: Fields) -> None:
         self._devices = tuple(devices)
         self._holdings: dict[str, Holding] = {}
         self.resize(allocatable)
@@ -327,14 +329,14 @@ class NodeLedger:
         """What all admitted pods hold."""
         return _sum(holding.requests for holding in self._holdings.values())
 
-    def admit(self, uid: str, requests: Amounts, prefer: str = "") -> tuple[Device, ...]:
+    def admit(self, uid: str, requests: Amounts, prefer: str = "") -> tuple[HollowDevice, ...]:
         """The devices the pod gets; `prefer` is the UUID of one it had before. RefusalError if it does not fit."""
         if uid not in self._holdings:
             self._refuse_shortage(requests)
             self._holdings[uid] = Holding(requests, self._choose(requests.get(names.NVIDIA_GPU, Fraction(0)), prefer))
         return self._holdings[uid].devices
 
-    def devices_of(self, uid: str) -> tuple[Device, ...]:
+    def devices_of(self, uid: str) -> tuple[HollowDevice, ...]:
         """The devices an admitted pod holds; none for any other pod."""
         holding = self._holdings.get(uid)
         return holding.devices if holding else ()
@@ -350,7 +352,7 @@ class NodeLedger:
             if requested > 0 and held + requested > capacity:
                 raise RefusalError(resource, requested, held, capacity)
 
-    def _choose(self, wanted: Fraction, prefer: str) -> tuple[Device, ...]:
+    def _choose(self, wanted: Fraction, prefer: str) -> tuple[HollowDevice, ...]:
         taken = {device for holding in self._holdings.values() for device in holding.devices}
         free = [device for device in self._devices if device not in taken]
         if wanted > len(free):
@@ -367,7 +369,7 @@ class FakeNvml:
 
     NVMLError = NVMLError
 
-    def __init__(self, devices: Iterable[Device]) -> None:
+    def __init__(self, devices: Iterable[HollowDevice]) -> None:
         physical = {device.uuid: device for device in sorted(devices, key=lambda device: device.index)}
         self._devices = tuple(physical.values())
         self._open = False
@@ -385,19 +387,19 @@ class FakeNvml:
         self._require_open()
         return len(self._devices)
 
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> Device:  # noqa: N802
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> HollowDevice:  # noqa: N802
         """A device by its place among the visible ones."""
         self._require_open()
         if not 0 <= index < len(self._devices):
             raise NVMLError("Invalid Argument")
         return self._devices[index]
 
-    def nvmlDeviceGetUUID(self, handle: Device) -> str:  # noqa: N802
+    def nvmlDeviceGetUUID(self, handle: HollowDevice) -> str:  # noqa: N802
         """The UUID of a device."""
         self._require_open()
         return handle.uuid
 
-    def nvmlDeviceGetName(self, handle: Device) -> str:  # noqa: N802
+    def nvmlDeviceGetName(self, handle: HollowDevice) -> str:  # noqa: N802
         """The product name of a device."""
         self._require_open()
         return handle.product

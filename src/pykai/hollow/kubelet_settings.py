@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from pykai.hollow.hollow_node import Device
+from pykai.hollow.hollow_node import HollowDevice
 from pykai.kube.api import Object
 from pykai.objects import units
 
@@ -159,10 +159,10 @@ class ContainerLog:
 
 Log = Callable[[str], None]
 Program = Coroutine[Any, Any, None]
-OnStart = Callable[[Object, str, tuple[Device, ...], Log], Program | None]
+OnStart = Callable[[Object, str, tuple[HollowDevice, ...], Log], Program | None]
 
 
-def nothing_runs(pod: Object, node: str, devices: tuple[Device, ...], log: Log) -> Program | None:
+def nothing_runs(pod: Object, node: str, devices: tuple[HollowDevice, ...], log: Log) -> Program | None:
     """No pod runs a program: containers just are."""
     return None
 
@@ -185,7 +185,7 @@ class KubeletSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Tenant:
+class RuntimePod:
     """A pod as a runtime sees it: as it is now, the logs of its containers by name, and how to patch its status."""
 
     latest: Callable[[], Object]
@@ -200,6 +200,6 @@ class Runtime(Protocol):
         """Whether it runs this pod; another one only pretends to run."""
         ...
 
-    async def run(self, tenant: Tenant) -> None:
+    async def run(self, tenant: RuntimePod) -> None:
         """Run the pod until it is over, and end what runs when cancelled, within the grace of its deletion."""
         ...

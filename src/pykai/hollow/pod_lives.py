@@ -19,8 +19,8 @@ from functools import partial
 import structlog
 
 from pykai.hollow import pod_status
-from pykai.hollow.hollow_node import Device, NodeLedger, RefusalError, node_requests
-from pykai.hollow.kubelet_settings import NEVER, ContainerLog, KubeletSettings, PodLog, Runtime, Tenant
+from pykai.hollow.hollow_node import HollowDevice, NodeLedger, RefusalError, node_requests
+from pykai.hollow.kubelet_settings import NEVER, ContainerLog, KubeletSettings, PodLog, Runtime, RuntimePod
 from pykai.kube.api import Api, Deletion, Object, Patch
 from pykai.kube.clock import wall
 from pykai.kube.errors import ApiError, Conflict, Invalid, NotFound
@@ -35,7 +35,7 @@ _LONGEST_BACKOFF = 64
 
 
 @dataclass(slots=True)
-class Life:
+class PodLifecycle:
     """One pod that this kubelet has taken or refused; the containers of one that `pretends` speak with one voice.
 
     `works`: it pretends, but one of our programs runs in it.
@@ -44,7 +44,7 @@ class Life:
     pod: Object
     pretends: bool
     logs: dict[str, ContainerLog]
-    devices: tuple[Device, ...] = ()
+    devices: tuple[HollowDevice, ...] = ()
     task: asyncio.Task[None] | None = None
     started: str = ""
     works: bool = False
@@ -58,7 +58,7 @@ class Life:
         return next(iter(self.logs.values()))
 
 
-class PodLives:
+class PodLifecycles:
     """All pods of all hollow nodes; the watch calls `seen` and `gone`."""
 
     def __init__(
@@ -68,7 +68,7 @@ class PodLives:
         self._ledgers = ledgers
         self._settings = settings
         self._runtime = runtime
-        self._lives: dict[str, Life] = {}
+        self._lives: dict[str, PodLifecycle] = {}
         self._ending: set[asyncio.Task[None]] = set()
         """What still ends of pods that are gone."""
         self._uids: dict[tuple[str, str], str] = {}
@@ -128,20 +128,20 @@ class PodLives:
             task.cancel()
         await asyncio.gather(*tasks, *self._ending, return_exceptions=True)
 
-    def _enter(self, pod: Object) -> Life:
+    def _enter(self, pod: Object) -> PodLifecycle:
         metadata = pod["metadata"]
         pretends = self._runtime is None or not self._runtime.takes(pod)
-        life = Life(pod, pretends, _logs(pod, shared=pretends))
+        life = PodLifecycle(pod, pretends, _logs(pod, shared=pretends))
         self._lives[metadata["uid"]] = life
         self._uids[metadata["namespace"], metadata["name"]] = metadata["uid"]
         return life
 
-    def _release(self, life: Life) -> None:
+    def _release(self, life: PodLifecycle) -> None:
         ledger = self._ledgers.get(life.pod["spec"]["nodeName"])
         if ledger is not None:
             ledger.release(life.pod["metadata"]["uid"])
 
-    def _begin(self, life: Life, ledger: NodeLedger) -> None:
+    def _begin(self, life: PodLifecycle, ledger: NodeLedger) -> None:
         metadata = life.pod["metadata"]
         had = (metadata.get("annotations") or {}).get(names.RESERVED_GPU_INDEX, "")
         try:
@@ -154,12 +154,12 @@ class PodLives:
         else:
             life.task = asyncio.create_task(self._run(life, seconds) if life.pretends else self._run_for_real(life))
 
-    async def _run_for_real(self, life: Life) -> None:
+    async def _run_for_real(self, life: PodLifecycle) -> None:
         assert self._runtime is not None
         life.started = _now()
-        await self._runtime.run(Tenant(lambda: life.pod, life.logs, partial(self._patch, life)))
+        await self._runtime.run(RuntimePod(lambda: life.pod, life.logs, partial(self._patch, life)))
 
-    async def _run(self, life: Life, seconds: float | None) -> None:
+    async def _run(self, life: PodLifecycle, seconds: float | None) -> None:
         """Start the pod, run it until it is over; a pod that already runs is taken up where it is."""
         policy = life.pod["spec"].get("restartPolicy", "Always")
         life.endless = policy == "Always"
@@ -184,7 +184,7 @@ class PodLives:
             await asyncio.sleep(self._settings.restart_seconds * min(2 ** (restarts - 1), _LONGEST_BACKOFF))
             life.log.begin()
 
-    async def _run_containers(self, life: Life, since: float, seconds: float | None) -> int | None:
+    async def _run_containers(self, life: PodLifecycle, since: float, seconds: float | None) -> int | None:
         """The exit code once the containers have ended; None if they run until the pod is deleted."""
         say = life.log.current.write
         try:
@@ -204,13 +204,13 @@ class PodLives:
         await asyncio.sleep(max(0.0, since + seconds - wall()))
         return pod_status.exit_code(life.pod)
 
-    def _begin_stop(self, life: Life, pod: Object) -> None:
+    def _begin_stop(self, life: PodLifecycle, pod: Object) -> None:
         life.pod = pod
         if not life.stopping:
             life.stopping = True
             life.task = asyncio.create_task(self._stop(life, life.task))
 
-    async def _stop(self, life: Life, running: asyncio.Task[None] | None) -> None:
+    async def _stop(self, life: PodLifecycle, running: asyncio.Task[None] | None) -> None:
         """End the containers within the pod's grace, then let the API server forget the pod."""
         if running is not None:
             running.cancel()
@@ -225,7 +225,7 @@ class PodLives:
         ref = POD.ref(metadata["name"], metadata["namespace"])
         await self._write(lambda: self._api.delete(ref, Deletion(grace_seconds=0, uid=metadata["uid"])))
 
-    async def _patch(self, life: Life, status: Object) -> None:
+    async def _patch(self, life: PodLifecycle, status: Object) -> None:
         metadata = life.pod["metadata"]
         ref = POD.ref(metadata["name"], metadata["namespace"]).sub("status")
         body = {"metadata": {"uid": metadata["uid"]}, **status}
@@ -249,7 +249,7 @@ class PodLives:
                 attempt += 1
 
 
-def _stand_in(life: Life) -> str:
+def _stand_in(life: PodLifecycle) -> str:
     """What the log of containers that nothing runs in says: the devices they would see."""
     annotations, labels = (life.pod["metadata"].get(part) or {} for part in ("annotations", "labels"))
     share = annotations.get(names.GPU_FRACTION) or annotations.get(names.GPU_MEMORY)
@@ -268,7 +268,7 @@ def _logs(pod: Object, *, shared: bool) -> dict[str, ContainerLog]:
     return {container["name"]: one if shared else ContainerLog() for container in containers}
 
 
-def _close_logs(life: Life) -> None:
+def _close_logs(life: PodLifecycle) -> None:
     for log in life.logs.values():
         log.current.close()
 

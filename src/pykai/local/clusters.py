@@ -31,7 +31,7 @@ _LOCK = "lock"
 OWNER_LOG = "owner.log"
 
 
-class Record(msgspec.Struct, frozen=True):
+class ClusterRecord(msgspec.Struct, frozen=True):
     """What the owner of a cluster says about it; `failure` is empty while all is well."""
 
     name: str
@@ -56,7 +56,7 @@ def directory_of(name: str) -> Path:
     return clusters_root() / checked_name(name)
 
 
-def write_record(record: Record) -> None:
+def write_record(record: ClusterRecord) -> None:
     """Replace the record of a cluster."""
     path = directory_of(record.name) / _RECORD
     unfinished = path.with_suffix(".new")
@@ -64,18 +64,18 @@ def write_record(record: Record) -> None:
     unfinished.replace(path)
 
 
-def read_record(name: str) -> Record | None:
+def read_record(name: str) -> ClusterRecord | None:
     """The record of a cluster; None if there is none, ClusterError names one that cannot be read."""
     path = directory_of(name) / _RECORD
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Record)
+        return msgspec.json.decode(path.read_bytes(), type=ClusterRecord)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except msgspec.DecodeError as error:
         raise ClusterError(f"{path} is not the record of a cluster ({error}): remove {path.parent}") from error
 
 
-def records() -> list[Record]:
+def records() -> list[ClusterRecord]:
     """All clusters of this user by name, dead ones too; what else lies there is none of our business."""
     try:
         found = sorted(path.name for path in clusters_root().iterdir() if can_be_name(path.name))
@@ -156,7 +156,7 @@ def _is_locked(directory: Path) -> bool:
     return False
 
 
-def await_phase(name: str, owner: ProcessId, seconds: float) -> Record | None:
+def await_phase(name: str, owner: ProcessId, seconds: float) -> ClusterRecord | None:
     """The record once the owner says ready or failed; None if it ends or says neither in time."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

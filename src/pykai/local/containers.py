@@ -332,7 +332,7 @@ class Terms:
     prepare: Prepare
 
 
-class Container:
+class ContainerProcess:
     """A container as a process."""
 
     def __init__(self, spec: Object, terms: Terms, log: ContainerLog) -> None:

@@ -39,7 +39,7 @@ from pykai.hollow.hollow_node import (
     shape_devices,
 )
 from pykai.hollow.kubelet_settings import KubeletSettings, LogOptions, PodLog, Runtime
-from pykai.hollow.pod_lives import PodLives
+from pykai.hollow.pod_lives import PodLifecycles
 from pykai.kube.api import Api, EventType, Object, Patch, Selection
 from pykai.kube.clock import wall
 from pykai.kube.errors import AlreadyExists, ApiError, NotFound
@@ -279,7 +279,7 @@ class HollowKubelets:
         self._api = api
         self._first = tuple(shapes)
         self._ledgers: dict[str, NodeLedger] = {}
-        self._lives = PodLives(api, self._ledgers, settings or KubeletSettings(), runtime)
+        self._lives = PodLifecycles(api, self._ledgers, settings or KubeletSettings(), runtime)
         self._pods = SharedInformer(api, POD, Object, _BOUND)
         self._nodes = SharedInformer(api, NODE, Object)
         self._registration = Registration(api, kubelet_port=0)

@@ -20,13 +20,13 @@ from urllib.parse import urlsplit
 import structlog
 
 from pykai.hollow.hollow_node import on_this_machine, pod_ip
-from pykai.hollow.kubelet_settings import Tenant
+from pykai.hollow.kubelet_settings import RuntimePod
 from pykai.hollow.pod_status import conditions, pod_addresses, scheduled
 from pykai.kube.api import Api, Object
 from pykai.kube.errors import ApiError
 from pykai.local.containers import (
     Command,
-    Container,
+    ContainerProcess,
     Content,
     Images,
     NotYetError,
@@ -144,7 +144,7 @@ _logger = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class Host:
     """This machine as pods see it: where their files are kept, the API server's URL, the images it stands in for."""
 
     directory: Path
@@ -155,7 +155,7 @@ class Machine:
 class Containers:
     """Runs pods that have nothing but containers of known images; a hollow kubelet's `Runtime`."""
 
-    def __init__(self, api: Api, machine: Machine, restart_seconds: float = 1.0) -> None:
+    def __init__(self, api: Api, machine: Host, restart_seconds: float = 1.0) -> None:
         self._api = api
         self._machine = machine
         self._restart_seconds = restart_seconds
@@ -166,7 +166,7 @@ class Containers:
         known = all(name_of(container.get("image", "")) in self._machine.images for container in spec["containers"])
         return known and not spec.get("initContainers")
 
-    async def run(self, tenant: Tenant) -> None:
+    async def run(self, tenant: RuntimePod) -> None:
         """Run the pod until it is over; its processes are ended when this is cancelled."""
         pod = tenant.latest()
         folder = self._machine.directory / pod["metadata"]["uid"]
@@ -179,7 +179,7 @@ class Containers:
 class _Running:
     """One pod; `folder` is its own."""
 
-    def __init__(self, api: Api, machine: Machine, tenant: Tenant, folder: Path) -> None:
+    def __init__(self, api: Api, machine: Host, tenant: RuntimePod, folder: Path) -> None:
         self._machine = machine
         self._tenant = tenant
         self._pod = tenant.latest()
@@ -194,7 +194,7 @@ class _Running:
         spec = self._pod["spec"]
         policy = spec.get("restartPolicy", "Always")
         terms = Terms(self._host, policy, restart_seconds, self._grace, self._news.set, self._prepare)
-        containers = [Container(each, terms, self._tenant.logs[each["name"]]) for each in spec["containers"]]
+        containers = [ContainerProcess(each, terms, self._tenant.logs[each["name"]]) for each in spec["containers"]]
         aside = [asyncio.create_task(self._keep_telling(containers)), asyncio.create_task(self._keep_fresh())]
         work = [asyncio.create_task(container.run()) for container in containers]
         try:
@@ -250,13 +250,13 @@ class _Running:
             "KAI_LISTEN_HOST": self._host,
         }
 
-    async def _keep_telling(self, containers: list[Container]) -> None:
+    async def _keep_telling(self, containers: list[ContainerProcess]) -> None:
         while True:
             await self._news.wait()
             self._news.clear()
             await self._tenant.report(self._status(containers))
 
-    def _status(self, containers: list[Container]) -> Object:
+    def _status(self, containers: list[ContainerProcess]) -> Object:
         """The pod's status; of the conditions those that have changed since it was asked last."""
         now = units.rfc3339(time.time())
         rows = self._conditions(containers)
@@ -271,7 +271,7 @@ class _Running:
         }
         return {"status": status}
 
-    def _conditions(self, containers: list[Container]) -> dict[str, tuple[bool, str]]:
+    def _conditions(self, containers: list[ContainerProcess]) -> dict[str, tuple[bool, str]]:
         phase = _phase(containers)
         reason = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}.get(phase, "ContainersNotReady")
         ready = (True, "") if all(container.ready for container in containers) else (False, reason)
@@ -280,7 +280,7 @@ class _Running:
         return scheduled(self._pod) | rows
 
 
-def _phase(containers: list[Container]) -> str:
+def _phase(containers: list[ContainerProcess]) -> str:
     codes = [container.exit_code for container in containers]
     if all("waiting" in container.state and not container.restarts for container in containers):
         return "Pending"

@@ -28,11 +28,11 @@ from pykai.kube.auth import from_kubeconfig
 from pykai.kube.client import HttpApi
 from pykai.kube.transport import Settings
 from pykai.local.build import control_plane
-from pykai.local.clusters import Record, owned, remove, write_record
+from pykai.local.clusters import ClusterRecord, owned, remove, write_record
 from pykai.local.containers import Images
 from pykai.local.control_plane import ClusterError, ControlPlane, start_cluster
 from pykai.local.kubelet import HollowKubelets
-from pykai.local.pod_runtime import Containers, Machine
+from pykai.local.pod_runtime import Containers, Host
 from pykai.local.process import identify
 
 _CHECK_SECONDS = 0.5
@@ -44,7 +44,7 @@ Run = Callable[[Path, asyncio.Event], Coroutine[Any, Any, None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Component:
+class LocalComponent:
     """A part of the product: `run(kubeconfig, ready)` works until cancelled and sets `ready` once it does its job."""
 
     name: str
@@ -62,7 +62,7 @@ class ClusterPlan:
     nodes: Sequence[NodeShape]
     extra_parts: Sequence[str] = ()
     settings: KubeletSettings = field(default_factory=KubeletSettings)
-    components: Sequence[Component] = ()
+    components: Sequence[LocalComponent] = ()
     images: Images = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -73,7 +73,7 @@ class ClusterPlan:
                 raise ValueError(f"{kind} name {twice[0]!r} is used twice")
 
 
-def run_cluster(plan: ClusterPlan, binary: Path, on_ready: Callable[[Record], None]) -> None:
+def run_cluster(plan: ClusterPlan, binary: Path, on_ready: Callable[[ClusterRecord], None]) -> None:
     """Own a cluster until SIGINT or SIGTERM; ClusterError says which part failed and why."""
     with owned(plan.name) as directory, _signals_noted() as go_on:
         record = _first_record(plan)
@@ -90,11 +90,11 @@ def run_cluster(plan: ClusterPlan, binary: Path, on_ready: Callable[[Record], No
         remove(plan.name)
 
 
-def _first_record(plan: ClusterPlan) -> Record:
+def _first_record(plan: ClusterPlan) -> ClusterRecord:
     owner = identify(os.getpid())
     if owner is None:
         raise ClusterError("this system does not say when a process started")
-    return Record(
+    return ClusterRecord(
         name=plan.name,
         phase="starting",
         owner=owner,
@@ -134,9 +134,9 @@ def _signals_noted() -> Iterator[Callable[[], None]]:
 
 def _live_and_stop(
     plan: ClusterPlan,
-    record: Record,
+    record: ClusterRecord,
     plane: ControlPlane,
-    on_ready: Callable[[Record], None],
+    on_ready: Callable[[ClusterRecord], None],
     go_on: Callable[[], None],
 ) -> None:
     site = plane.site
@@ -164,7 +164,7 @@ def _live_and_stop(
 async def live(plan: ClusterPlan, plane: ControlPlane, announce: Callable[[], None], stop: asyncio.Event) -> None:
     """Run hollow nodes and components on a started control plane until `stop`; ClusterError if one ends before."""
     async with connect(plane.site.kubeconfig) as api:
-        machine = Machine(plane.site.directory / "pods", plane.site.url, plan.images)
+        machine = Host(plane.site.directory / "pods", plane.site.url, plan.images)
         kubelets = HollowKubelets(
             api, plan.nodes, plan.settings, Containers(api, machine, plan.settings.restart_seconds)
         )

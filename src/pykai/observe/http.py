@@ -4,7 +4,8 @@
     async with serving(":8080", pages):
         ...
 
-A page is a function from the query to a `Page`. Reading only: there is nothing to change by GET, and no other method.
+A page is a function from the query to a `HttpPage`. Reading only: GET changes nothing, and there is no other
+method.
 `/healthz` says that the process answers; `/readyz` that it can do its work, and if not, why, one line per reason.
 """
 
@@ -27,7 +28,7 @@ log = structlog.get_logger("http")
 
 
 @dataclass(frozen=True)
-class Page:
+class HttpPage:
     """An answer."""
 
     body: bytes
@@ -36,7 +37,7 @@ class Page:
 
 
 Query = Mapping[str, str]
-Maker = Callable[[Query], Page | Awaitable[Page]]
+Maker = Callable[[Query], HttpPage | Awaitable[HttpPage]]
 Pages = Mapping[str, Maker]
 
 
@@ -56,17 +57,17 @@ def address_of(text: str) -> tuple[str | None, int] | None:
 
 def metrics_page(*sources: Callable[[], bytes]) -> Maker:
     """All metrics of these sources, one after the other."""
-    return lambda query: Page(b"".join(source() for source in sources), METRICS_TYPE)
+    return lambda query: HttpPage(b"".join(source() for source in sources), METRICS_TYPE)
 
 
 def health_pages(problems: Callable[[], Sequence[str]]) -> dict[str, Maker]:
     """`/healthz`, and `/readyz` that answers 503 with the problems while there are any."""
 
-    def ready(query: Query) -> Page:
+    def ready(query: Query) -> HttpPage:
         lines = list(problems())
-        return Page("\n".join(lines).encode(), status=503) if lines else Page(b"ok")
+        return HttpPage("\n".join(lines).encode(), status=503) if lines else HttpPage(b"ok")
 
-    return {"/healthz": lambda query: Page(b"ok"), "/readyz": ready}
+    return {"/healthz": lambda query: HttpPage(b"ok"), "/readyz": ready}
 
 
 @asynccontextmanager

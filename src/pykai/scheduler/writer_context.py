@@ -20,7 +20,7 @@ from pykai.scheduler.status import StatusUpdater, WriteAccess
 log = structlog.get_logger(component="scheduler")
 
 
-class Direct(Protocol):
+class DirectBind(Protocol):
     """A binder in the same process (`controllers.binder.direct`)."""
 
     async def bind(self, order: BindRequest) -> str:
@@ -35,7 +35,7 @@ class Direct(Protocol):
 class Colocated:
     """Other components in the same process, None where they are elsewhere: a binder, what a pod grouper expects."""
 
-    direct: Direct | None = None
+    direct: DirectBind | None = None
     expected: ExpectedGroups | None = None
 
 
@@ -52,7 +52,7 @@ class WriterContext:
     metrics: Metrics
     request_cycle: Callable[[float], None]
     backoff: ItemBackoff
-    direct: Direct | None = None
+    direct: DirectBind | None = None
     trust_seconds: float = 30.0
     """For how long what was written counts without being seen in a watch."""
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from pykai.config.usage import UsageConfig, window_seconds
-from pykai.hollow.hollow_node import Device, NodeLedger
+from pykai.hollow.hollow_node import HollowDevice, NodeLedger
 from pykai.hollow.kubelet_settings import KubeletSettings, OnStart
-from pykai.hollow.pod_lives import PodLives
+from pykai.hollow.pod_lives import PodLifecycles
 from pykai.kernels.fairshare import UsageRecord, normalised_use
 from pykai.kube.api import Api, EventType, Object, Patch, Resource
 from pykai.kube.errors import AlreadyExists, ApiError
@@ -32,7 +32,7 @@ from pykai.simulate import checks, loop
 from pykai.simulate.claims import ClaimControllers
 from pykai.simulate.controllers import WorkloadControllers, continued, settled
 from pykai.simulate.generate import SOURCE as INSTALLED
-from pykai.simulate.history import Outcome, PodLife, Sample
+from pykai.simulate.history import PodLife, Sample, SimulationResult
 from pykai.simulate.manifests import Arrival
 from pykai.simulate.recorder import Decision, Recorder
 from pykai.simulate.workloads import definitions, templated
@@ -110,12 +110,12 @@ class Simulation:
     arrivals: Sequence[Arrival]
     setting: Setting = field(default_factory=Setting)
 
-    def play(self, until: float | None = None, progress: Progress = lambda *_: None) -> Outcome:
+    def play(self, until: float | None = None, progress: Progress = lambda *_: None) -> SimulationResult:
         """Run for so many seconds, or until nothing happens any more; ValueError where that may be never."""
         if until is None and self.setting.usage is not None:
             raise ValueError("where past use counts, a run has no end of its own")
 
-        async def playing() -> Outcome:
+        async def playing() -> SimulationResult:
             return await _Run(self.product, self.arrivals, self.setting).play(until, progress)
 
         return loop.run(playing(), self.setting.start, self.setting.seed)
@@ -148,7 +148,7 @@ class _Run:
         settings = KubeletSettings(*times, on_start=product.programs(self._api))
         self._kubelets = Kubelets(self._api, self._watches, settings)
 
-    async def play(self, until: float | None, progress: Progress) -> Outcome:
+    async def play(self, until: float | None, progress: Progress) -> SimulationResult:
         """Let everything happen, and return what did."""
         past = PastUsage(self._setting.usage) if self._setting.usage else None
         if past is not None:
@@ -276,7 +276,7 @@ class _Run:
         found = [self._recorder.reservations[group] for group in groups if group in self._recorder.reservations]
         return tuple(sorted(n for each in found for n in self._kubelets.held(node, each["metadata"]["uid"])))
 
-    def _outcome(self) -> Outcome:
+    def _outcome(self) -> SimulationResult:
         holders: dict[str, list[list[tuple[PodLife, float]]]] = {
             node: [[] for _ in devices] for node, devices in self._kubelets.devices.items()
         }
@@ -285,7 +285,7 @@ class _Run:
                 holders[life.node][number].append((life, life.portion if life.shared else 1.0))
         assert self._recorder.queue_table is not None, "the scheduler never ran"
         left = sum(1 for _ in self._recorder.living())
-        return Outcome(self._recorder.history, self._recorder.queue_table, holders, left)
+        return SimulationResult(self._recorder.history, self._recorder.queue_table, holders, left)
 
 
 def _namespace(name: str) -> Object:
@@ -329,9 +329,9 @@ class Kubelets:
     """
 
     def __init__(self, api: Api, watches: InformerFactory, settings: KubeletSettings) -> None:
-        self.devices: dict[str, tuple[Device, ...]] = {}
+        self.devices: dict[str, tuple[HollowDevice, ...]] = {}
         self._ledgers: dict[str, NodeLedger] = {}
-        self._lives = PodLives(api, self._ledgers, settings)
+        self._lives = PodLifecycles(api, self._ledgers, settings)
         self._nodes = watches.of(NODE, Object)
         self._pods = watches.of(POD, Object)
 
@@ -374,11 +374,11 @@ class Kubelets:
             self._lives.seen(change.object)
 
 
-def _devices(node: Object, count: int) -> tuple[Device, ...]:
+def _devices(node: Object, count: int) -> tuple[HollowDevice, ...]:
     name, labels = node["metadata"]["name"], node["metadata"].get("labels") or {}
     memory = labels.get(names.GPU_MEMORY_LABEL, "")
     product = labels.get("nvidia.com/gpu.product", "")
     return tuple(
-        Device(number, f"GPU-{uuid.uuid5(_DEVICE_IDS, f'{name}/{number}')}", product, int(memory or 0))
+        HollowDevice(number, f"GPU-{uuid.uuid5(_DEVICE_IDS, f'{name}/{number}')}", product, int(memory or 0))
         for number in range(count)
     )

@@ -30,7 +30,7 @@ TEAMS = ("team-a", "team-b", "team-c")
 
 
 @dataclass(frozen=True)
-class Shape:
+class JobShape:
     """One kind of job: how often (a weight), pods, GPUs of each or an annotation that asks for a share; GPUs in all."""
 
     weight: int
@@ -41,13 +41,13 @@ class Shape:
 
 
 SHAPES = (
-    Shape(35, 1, 1, None, 1.0),
-    Shape(20, 1, 0, (names.GPU_FRACTION, "0.5"), 0.5),
-    Shape(10, 1, 0, (names.GPU_FRACTION, "0.25"), 0.25),
-    Shape(10, 1, 0, (names.GPU_MEMORY, "20000"), 0.25),
-    Shape(15, 1, 4, None, 4.0),
-    Shape(7, 4, 1, None, 4.0),
-    Shape(3, 4, 4, None, 16.0),
+    JobShape(35, 1, 1, None, 1.0),
+    JobShape(20, 1, 0, (names.GPU_FRACTION, "0.5"), 0.5),
+    JobShape(10, 1, 0, (names.GPU_FRACTION, "0.25"), 0.25),
+    JobShape(10, 1, 0, (names.GPU_MEMORY, "20000"), 0.25),
+    JobShape(15, 1, 4, None, 4.0),
+    JobShape(7, 4, 1, None, 4.0),
+    JobShape(3, 4, 4, None, 16.0),
 )
 
 
@@ -101,7 +101,7 @@ def jobs(count: int, among: Sequence[str], gpus: float, seed: int) -> list[Manif
     return made
 
 
-def job(name: str, shape: Shape, owner: tuple[str, str], story: tuple[float, float]) -> Object:
+def job(name: str, shape: JobShape, owner: tuple[str, str], story: tuple[float, float]) -> Object:
     """A Job; `owner`: queue and priority class; `story`: seconds until it arrives, seconds it runs."""
     (team, priority), (arrives, runs) = owner, story
     notes = {names.ARRIVES: f"{arrives}s", names.RUN_SECONDS: str(runs)}

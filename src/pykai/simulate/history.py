@@ -19,7 +19,7 @@ from pykai.model.resources import GPU
 from pykai.model.snapshot import QueueTable
 
 
-class Event(msgspec.Struct, frozen=True):
+class HistoryEvent(msgspec.Struct, frozen=True):
     """One line of the log. `kind` is a key of KINDS, `about` kind and name of an object."""
 
     at: float
@@ -122,7 +122,7 @@ class Sample:
 class History:
     """Appended to while the simulation runs."""
 
-    events: list[Event] = field(default_factory=list)
+    events: list[HistoryEvent] = field(default_factory=list)
     lives: list[PodLife] = field(default_factory=list)
     ended: int = 0
     samples: list[Sample] = field(default_factory=list)
@@ -141,11 +141,11 @@ class History:
     def log(self, at: float, kind: str, about: str, message: str = "") -> None:
         """Add a line."""
         assert kind in KINDS
-        self.events.append(Event(at, kind, about, message))
+        self.events.append(HistoryEvent(at, kind, about, message))
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SimulationResult:
     """A finished run: its history, and the queues and devices as it left them."""
 
     history: History
@@ -159,7 +159,7 @@ class Outcome:
 NAMES = ("cpu", "memory", "gpu")
 
 
-def document(outcome: Outcome, seed: int) -> Object:
+def document(outcome: SimulationResult, seed: int) -> Object:
     """Everything that happened."""
     history = outcome.history
     return {
@@ -184,14 +184,14 @@ def document(outcome: Outcome, seed: int) -> Object:
     }
 
 
-def _nodes(outcome: Outcome) -> list[Object]:
+def _nodes(outcome: SimulationResult) -> list[Object]:
     return [
         {"name": name, "gpus": [{life.title: part for life, part in device} for device in devices]}
         for name, devices in outcome.devices.items()
     ]
 
 
-def _queues(outcome: Outcome) -> list[Object]:
+def _queues(outcome: SimulationResult) -> list[Object]:
     queues, last = outcome.queues, outcome.history.samples[-1].queues
     return [
         {

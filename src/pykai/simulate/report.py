@@ -17,7 +17,7 @@ from matplotlib.ticker import FuncFormatter
 
 from pykai.kernels.fairshare import NOTHING
 from pykai.model.resources import CPU, GPU
-from pykai.simulate.history import Outcome, PodLife
+from pykai.simulate.history import PodLife, SimulationResult
 from pykai.simulate.timeline import clock, headline, waited, workload_title
 
 matplotlib.use("Agg")
@@ -41,7 +41,7 @@ STYLE: dict[Any, Any] = {
 Axes = Any
 
 
-def draw(outcome: Outcome, folder: Path) -> list[tuple[str, str]]:
+def draw(outcome: SimulationResult, folder: Path) -> list[tuple[str, str]]:
     """Draw all plots into a folder; returns (file name, title) of each."""
     plots = (
         ("queues.png", "Use of every queue against its fair share", _queue_plot),
@@ -56,21 +56,21 @@ def draw(outcome: Outcome, folder: Path) -> list[tuple[str, str]]:
     return [(name, title) for name, title, _ in plots]
 
 
-def leaves(outcome: Outcome) -> list[str]:
+def leaves(outcome: SimulationResult) -> list[str]:
     """Queues that hold pods, by name."""
     return [name for row, name in enumerate(outcome.queues.names) if not outcome.queues.children[row]]
 
 
-def _resource(outcome: Outcome) -> tuple[int, float, str]:
+def _resource(outcome: SimulationResult) -> tuple[int, float, str]:
     has_gpus = outcome.history.samples[-1].gpus_total > 0
     return (GPU, 1.0, "GPUs") if has_gpus else (CPU, 1000.0, "CPU cores")
 
 
-def _times(outcome: Outcome) -> list[float]:
+def _times(outcome: SimulationResult) -> list[float]:
     return [sample.at for sample in outcome.history.samples]
 
 
-def _series(outcome: Outcome, queue: str, row: int, scale: float) -> tuple[list[float], list[float]]:
+def _series(outcome: SimulationResult, queue: str, row: int, scale: float) -> tuple[list[float], list[float]]:
     """(use, fair share) at every sample; nothing before the queue existed."""
     found = [sample.queues.get(queue) for sample in outcome.history.samples]
     use = [q.allocated[row] / scale if q else 0.0 for q in found]
@@ -78,7 +78,7 @@ def _series(outcome: Outcome, queue: str, row: int, scale: float) -> tuple[list[
     return use, fair
 
 
-def _past(outcome: Outcome, queue: str, row: int, scale: float) -> list[float]:
+def _past(outcome: SimulationResult, queue: str, row: int, scale: float) -> list[float]:
     """The average that the queue held in the window, at every sample; empty where the past does not count."""
     samples = outcome.history.samples
     if not samples[-1].past_counts:
@@ -87,7 +87,7 @@ def _past(outcome: Outcome, queue: str, row: int, scale: float) -> list[float]:
     return [(q.usage or NOTHING)[row] * whole if q else 0.0 for q, whole in found]
 
 
-def _queue_plot(outcome: Outcome) -> Any:
+def _queue_plot(outcome: SimulationResult) -> Any:
     names = leaves(outcome)
     row, scale, unit = _resource(outcome)
     count = max(len(names), 1)
@@ -112,7 +112,7 @@ def _queue_plot(outcome: Outcome) -> Any:
     return figure
 
 
-def _occupancy_plot(outcome: Outcome) -> Any:
+def _occupancy_plot(outcome: SimulationResult) -> Any:
     row, scale, unit = _resource(outcome)
     times, names = _times(outcome), leaves(outcome)
     figure, (top, bottom) = pyplot.subplots(2, 1, figsize=(9, 4.6), sharex=True, height_ratios=(3, 1))
@@ -138,7 +138,7 @@ def _occupancy_plot(outcome: Outcome) -> Any:
     return figure
 
 
-def _waits_plot(outcome: Outcome) -> Any:
+def _waits_plot(outcome: SimulationResult) -> Any:
     figure, axes = pyplot.subplots(figsize=(9, 3.2))
     for number, name in enumerate(leaves(outcome)):
         times = sorted(
@@ -159,7 +159,7 @@ def _waits_plot(outcome: Outcome) -> Any:
     return figure
 
 
-def _time_axis(axes: Axes, outcome: Outcome) -> None:
+def _time_axis(axes: Axes, outcome: SimulationResult) -> None:
     axes.set_xlim(0, max(outcome.history.ended_at, 1.0))
     axes.set_xlabel("time since the start")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: clock(seconds)))
@@ -179,7 +179,7 @@ _QUEUE_COLUMNS = ("queue", "GPU quota", "pods", "started", "evicted", "median wa
 Cell = str | float | int
 
 
-def write(outcome: Outcome, folder: Path) -> Path:
+def write(outcome: SimulationResult, folder: Path) -> Path:
     """Write images and page into a folder, which is made if it does not exist; returns the page."""
     folder.mkdir(parents=True, exist_ok=True)
     images = draw(outcome, folder)
@@ -188,7 +188,7 @@ def write(outcome: Outcome, folder: Path) -> Path:
     return page
 
 
-def _page(outcome: Outcome, images: Sequence[tuple[str, str]]) -> Iterator[str]:
+def _page(outcome: SimulationResult, images: Sequence[tuple[str, str]]) -> Iterator[str]:
     title = "Simulation report"
     yield f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<title>{title}</title>'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -215,14 +215,14 @@ def _cell(value: Cell) -> str:
     return f"<td>{escape(value)}</td>" if isinstance(value, str) else f'<td class="figure">{value:g}</td>'
 
 
-def _queues(outcome: Outcome) -> list[tuple[Cell, ...]]:
+def _queues(outcome: SimulationResult) -> list[tuple[Cell, ...]]:
     by_queue: dict[str, list[PodLife]] = {}
     for life in outcome.history.lives:
         by_queue.setdefault(life.queue, []).append(life)
     return [_queue(outcome, name, by_queue.get(name, [])) for name in leaves(outcome)]
 
 
-def _queue(outcome: Outcome, name: str, lives: Sequence[PodLife]) -> tuple[Cell, ...]:
+def _queue(outcome: SimulationResult, name: str, lives: Sequence[PodLife]) -> tuple[Cell, ...]:
     quota = float(outcome.queues.deserved[GPU, outcome.queues.rows[name]])
     times = [waited(life, outcome.history.ended_at) for life in lives]
     return (
@@ -236,12 +236,12 @@ def _queue(outcome: Outcome, name: str, lives: Sequence[PodLife]) -> tuple[Cell,
     )
 
 
-def _evicted(outcome: Outcome) -> list[tuple[Cell, ...]]:
+def _evicted(outcome: SimulationResult) -> list[tuple[Cell, ...]]:
     found = [life for life in outcome.history.lives if life.evicted_at is not None]
     found.sort(key=lambda life: life.evicted_at or 0.0)
     return [(clock(life.evicted_at or 0.0), life.evicted_by, life.title, life.reason) for life in found]
 
 
-def _waiting(outcome: Outcome) -> list[tuple[Cell, ...]]:
+def _waiting(outcome: SimulationResult) -> list[tuple[Cell, ...]]:
     found = [life for life in outcome.history.lives if life.state == "Waiting"]
     return [(clock(life.arrived_at), workload_title(life), life.title, life.reason) for life in found]

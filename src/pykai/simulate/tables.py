@@ -12,11 +12,11 @@ from rich.text import Text
 from pykai.model.resources import CPU, GPU
 from pykai.observe.tables import FAINT, Column, amount, first, table
 from pykai.observe.wording import eviction_reason, without_figures
-from pykai.simulate.history import Outcome, PodLife
+from pykai.simulate.history import PodLife, SimulationResult
 from pykai.simulate.timeline import (
     EMPTY,
     MARKS,
-    Workload,
+    WorkloadRow,
     axis,
     cells,
     clock,
@@ -39,7 +39,7 @@ Row = Sequence[RenderableType]
 Columns = list[Column | str]
 
 
-def tables(outcome: Outcome, rows: int, width: int) -> Iterator[RenderableType]:
+def tables(outcome: SimulationResult, rows: int, width: int) -> Iterator[RenderableType]:
     """Everything worth a look for a terminal of so many columns, each table with at most so many rows."""
     yield Text(headline(outcome), style="bold")
     yield queues(outcome, width)
@@ -55,7 +55,7 @@ def _fitting(room: int, cells: tuple[int, int]) -> int:
 
 
 # ------------------------------------------------------------------------------------------------------------- queues
-def queues(outcome: Outcome, width: int) -> Table:
+def queues(outcome: SimulationResult, width: int) -> Table:
     """Quota, fair share and use of every queue, as a tree; in GPUs, or in CPU cores where there are none.
 
     The curve is left out where the terminal has no room for it.
@@ -76,7 +76,7 @@ def queues(outcome: Outcome, width: int) -> Table:
     return table(f"Queues ({unit})", [*columns, "use over time"], body)
 
 
-def _width_of_names(outcome: Outcome) -> int:
+def _width_of_names(outcome: SimulationResult) -> int:
     """The longest name of a queue, with what it is set in by."""
     found = outcome.queues
     return max(
@@ -84,7 +84,7 @@ def _width_of_names(outcome: Outcome) -> int:
     )
 
 
-def _tree_order(outcome: Outcome) -> list[int]:
+def _tree_order(outcome: SimulationResult) -> list[int]:
     children = outcome.queues.children
 
     def below(queue: int) -> Iterator[int]:
@@ -96,7 +96,7 @@ def _tree_order(outcome: Outcome) -> list[int]:
     return [queue for root in roots for queue in below(root)]
 
 
-def _queue(outcome: Outcome, queue: int, unit: tuple[int, float], width: int) -> Row:
+def _queue(outcome: SimulationResult, queue: int, unit: tuple[int, float], width: int) -> Row:
     """`unit`: the row of the resource, and how many of its units are one of the table's."""
     row, scale = unit
     table_, samples = outcome.queues, outcome.history.samples
@@ -118,7 +118,7 @@ def _queue(outcome: Outcome, queue: int, unit: tuple[int, float], width: int) ->
     ]
 
 
-def colour(outcome: Outcome, queue: str) -> str:
+def colour(outcome: SimulationResult, queue: str) -> str:
     """The colour of a queue in every table; parents have none."""
     leaves = [name for row, name in enumerate(outcome.queues.names) if not outcome.queues.children[row]]
     return COLOURS[leaves.index(queue) % len(COLOURS)] if queue in leaves else ""
@@ -137,7 +137,7 @@ def spark(points: Sequence[tuple[float, float]], extent: tuple[float, float], wi
 
 
 # ------------------------------------------------------------------------------------------------------------ devices
-def devices(outcome: Outcome, rows: int) -> Iterator[Table]:
+def devices(outcome: SimulationResult, rows: int) -> Iterator[Table]:
     """Who has which GPU at the end."""
     every = [(name, number, d) for name, listed in outcome.devices.items() for number, d in enumerate(listed)]
     used: list[Row] = [
@@ -150,13 +150,13 @@ def devices(outcome: Outcome, rows: int) -> Iterator[Table]:
         yield table(f"GPUs at the end: {len(used)} of {len(every)} in use", columns, first(used, rows))
 
 
-def _holder(outcome: Outcome, life: PodLife, portion: float) -> Text:
+def _holder(outcome: SimulationResult, life: PodLife, portion: float) -> Text:
     part = "" if portion == 1 else f" {portion:.0%}"
     return Text().append(life.title, style=colour(outcome, life.queue)).append(part)
 
 
 # ----------------------------------------------------------------------------------------------------------- timeline
-def timeline(outcome: Outcome, rows: int, width: int) -> Group:
+def timeline(outcome: SimulationResult, rows: int, width: int) -> Group:
     """One bar per workload, in a table of so many columns."""
     end = outcome.history.ended_at
     every = workloads(outcome.history)
@@ -177,7 +177,7 @@ def timeline(outcome: Outcome, rows: int, width: int) -> Group:
     return Group(table("Timeline", ["workload", "asks for", "time since the start"], shown), legend)
 
 
-def _size(workload: Workload) -> str:
+def _size(workload: WorkloadRow) -> str:
     """Pods at a time, and what each wants of GPUs."""
     pods = workload.pods
     together = max(sum(p.arrived_at <= q.arrived_at < (p.evicted_at or p.ended_at or 1e18) for p in pods) for q in pods)
@@ -185,7 +185,7 @@ def _size(workload: Workload) -> str:
     return f"{together} x {each or 'pod'}" if together > 1 else each
 
 
-def _bar(outcome: Outcome, workload: Workload, width: int) -> Text:
+def _bar(outcome: SimulationResult, workload: WorkloadRow, width: int) -> Text:
     text = Text()
     own = colour(outcome, workload.queue)
     for mark in cells(workload.pods, outcome.history.ended_at, width):
@@ -194,7 +194,7 @@ def _bar(outcome: Outcome, workload: Workload, width: int) -> Text:
 
 
 # ------------------------------------------------------------------------------------------------- evictions and waits
-def evictions(outcome: Outcome, rows: int) -> Iterator[Table]:
+def evictions(outcome: SimulationResult, rows: int) -> Iterator[Table]:
     """Who had to leave, for whom, and why; pods that left for the same reason together."""
     together: dict[tuple[float, str, str, str], list[PodLife]] = {}
     for life in outcome.history.lives:
@@ -213,16 +213,16 @@ def evictions(outcome: Outcome, rows: int) -> Iterator[Table]:
         yield table(f"Evicted: {many(sum(map(len, together.values())), 'pod')}", columns, first(body, rows))
 
 
-def _left(outcome: Outcome, life: PodLife) -> Text:
+def _left(outcome: SimulationResult, life: PodLife) -> Text:
     moved = f" (moves to {life.moves_to})" if life.moves_to else ""
     return Text().append(life.title, style=colour(outcome, life.queue)).append(moved)
 
 
-def _workload(outcome: Outcome, life: PodLife) -> Text:
+def _workload(outcome: SimulationResult, life: PodLife) -> Text:
     return Text(workload_title(life), style=colour(outcome, life.queue))
 
 
-def waits(outcome: Outcome, rows: int) -> Iterator[Table]:
+def waits(outcome: SimulationResult, rows: int) -> Iterator[Table]:
     """Who waits or has waited, and which reason lasted longest; equal reasons are one line.
 
     Those who still wait come first, then those who waited longest.
@@ -244,7 +244,7 @@ def waits(outcome: Outcome, rows: int) -> Iterator[Table]:
         "to",
         Column("why", wide=True),
     ]
-    alike: dict[tuple[bool, str], list[tuple[Workload, list[PodLife]]]] = {}
+    alike: dict[tuple[bool, str], list[tuple[WorkloadRow, list[PodLife]]]] = {}
     for workload, pods in found:
         alike.setdefault((pods[0].scheduled_at is None, without_figures(_why(pods[0]))), []).append((workload, pods))
     yield table(title, columns, first([_wait(outcome, group) for group in alike.values()], rows))
@@ -255,7 +255,7 @@ def _why(life: PodLife) -> str:
     return life.waited_for
 
 
-def _waiting(workload: Workload) -> Iterator[list[PodLife]]:
+def _waiting(workload: WorkloadRow) -> Iterator[list[PodLife]]:
     """The workload's pods that had to wait, by when and why."""
     by_story: dict[tuple[float, float | None, str], list[PodLife]] = {}
     for life in workload.pods:
@@ -264,7 +264,7 @@ def _waiting(workload: Workload) -> Iterator[list[PodLife]]:
     yield from by_story.values()
 
 
-def _wait(outcome: Outcome, group: list[tuple[Workload, list[PodLife]]]) -> Row:
+def _wait(outcome: SimulationResult, group: list[tuple[WorkloadRow, list[PodLife]]]) -> Row:
     """One reason: the workload that waited longest, and how many others."""
     workload, pods = group[0]
     lives = [life for _, found in group for life in found]

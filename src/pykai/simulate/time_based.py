@@ -20,7 +20,7 @@ from pykai.model.resources import GPU
 from pykai.objects import names
 from pykai.simulate import generate, manifests
 from pykai.simulate.cluster import Setting
-from pykai.simulate.history import Outcome
+from pykai.simulate.history import SimulationResult
 from pykai.simulate.manifests import Manifest
 
 CYCLE_SECONDS = 1.0
@@ -157,7 +157,7 @@ def duration(study: Study) -> float:
     return study.cycles * CYCLE_SECONDS
 
 
-def figures(study: Study, outcome: Outcome) -> Iterator[Figures]:
+def figures(study: Study, outcome: SimulationResult) -> Iterator[Figures]:
     """Every queue after every cycle. Where no pod waited there was nothing to decide: the figures are the last ones."""
     *decided, _ = outcome.history.samples
     at = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from pykai.simulate.history import History, Outcome, PodLife
+from pykai.simulate.history import History, PodLife, SimulationResult
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ EMPTY = " "
 
 
 @dataclass
-class Workload:
+class WorkloadRow:
     """The pods of one Job in order of arrival, or a pod that stands alone."""
 
     namespace: str
@@ -45,12 +45,12 @@ def workload_title(life: PodLife) -> str:
     return f"{life.namespace}/{life.job or life.name}"
 
 
-def workloads(history: History) -> list[Workload]:
+def workloads(history: History) -> list[WorkloadRow]:
     """Every workload, in order of arrival."""
-    found: dict[tuple[str, str], Workload] = {}
+    found: dict[tuple[str, str], WorkloadRow] = {}
     for life in history.lives:
         name = life.job or life.name
-        workload = found.setdefault((life.namespace, name), Workload(life.namespace, name, life.queue))
+        workload = found.setdefault((life.namespace, name), WorkloadRow(life.namespace, name, life.queue))
         workload.pods.append(life)
     return list(found.values())
 
@@ -102,7 +102,7 @@ def clock(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{left:02d}" if hours else f"{minutes}:{left:02d}"
 
 
-def headline(outcome: Outcome) -> str:
+def headline(outcome: SimulationResult) -> str:
     """The run in one sentence."""
     history = outcome.history
     return (

@@ -45,7 +45,7 @@ TRAIN = "train"
 
 
 @dataclass(frozen=True)
-class Tenant:
+class TraceQueue:
     """A queue: its part of the GPUs and its part of the jobs."""
 
     name: str
@@ -54,14 +54,14 @@ class Tenant:
 
 
 TENANTS = (
-    Tenant("vc-1", 0.24, 0.16),
-    Tenant("vc-2", 0.20, 0.30),
-    Tenant("vc-3", 0.16, 0.10),
-    Tenant("vc-4", 0.12, 0.18),
-    Tenant("vc-5", 0.10, 0.06),
-    Tenant("vc-6", 0.08, 0.12),
-    Tenant("vc-7", 0.06, 0.03),
-    Tenant("vc-8", 0.04, 0.05),
+    TraceQueue("vc-1", 0.24, 0.16),
+    TraceQueue("vc-2", 0.20, 0.30),
+    TraceQueue("vc-3", 0.16, 0.10),
+    TraceQueue("vc-4", 0.12, 0.18),
+    TraceQueue("vc-5", 0.10, 0.06),
+    TraceQueue("vc-6", 0.08, 0.12),
+    TraceQueue("vc-7", 0.06, 0.03),
+    TraceQueue("vc-8", 0.04, 0.05),
 )
 
 
@@ -140,5 +140,5 @@ def manifests(jobs: Sequence[TraceJob], owned: Mapping[str, int]) -> list[Manife
 
 def _job(job: TraceJob) -> Object:
     pods = max(job.gpus // GPUS_PER_NODE, 1)
-    shape = generate.Shape(1, pods, job.gpus // pods, None, job.gpus)
+    shape = generate.JobShape(1, pods, job.gpus // pods, None, job.gpus)
     return generate.job(job.name, shape, (job.queue, TRAIN), (job.arrives, job.runs))

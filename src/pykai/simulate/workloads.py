@@ -34,7 +34,7 @@ Wants = Callable[[Object], Iterator[Child]]
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class SimulatedKind:
     """One kind; `status`: what its controller reports once the children exist, where grouping reads it."""
 
     resource: Resource
@@ -181,7 +181,7 @@ def _ray(kind: str, version: str) -> Resource:
     return _custom("ray.io", version, kind)
 
 
-def _ray_rows(version: str) -> tuple[Workload, ...]:
+def _ray_rows(version: str) -> tuple[SimulatedKind, ...]:
     def job_status(obj: Object) -> Object:
         return {"rayClusterName": f"{_name(obj)}-ray"}
 
@@ -189,9 +189,9 @@ def _ray_rows(version: str) -> tuple[Workload, ...]:
         return {"activeServiceStatus": job_status(obj)}
 
     return (
-        Workload(_ray("RayCluster", version), _ray_cluster),
-        Workload(_ray("RayJob", version), _ray_parent("rayClusterSpec", version), job_status),
-        Workload(_ray("RayService", version), _ray_parent("rayClusterConfig", version), service_status),
+        SimulatedKind(_ray("RayCluster", version), _ray_cluster),
+        SimulatedKind(_ray("RayJob", version), _ray_parent("rayClusterSpec", version), job_status),
+        SimulatedKind(_ray("RayService", version), _ray_parent("rayClusterConfig", version), service_status),
     )
 
 
@@ -202,14 +202,14 @@ _TRAINING = {
     "JAXJob": "jaxReplicaSpecs",
     "MPIJob": "mpiReplicaSpecs",
 }
-WORKLOADS: tuple[Workload, ...] = (
-    Workload(REPLICA_SET, _replicas),
-    Workload(known.REPLICATION_CONTROLLER, _replicas),
-    Workload(STATEFUL_SET, _replicas),
-    Workload(DEPLOYMENT, _deployment),
-    Workload(_custom("jobset.x-k8s.io", "v1alpha2", "JobSet"), _job_set),
-    Workload(_custom("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet"), _leader_worker_set),
-    *(Workload(_custom("kubeflow.org", "v1", kind), _training(field)) for kind, field in _TRAINING.items()),
+WORKLOADS: tuple[SimulatedKind, ...] = (
+    SimulatedKind(REPLICA_SET, _replicas),
+    SimulatedKind(known.REPLICATION_CONTROLLER, _replicas),
+    SimulatedKind(STATEFUL_SET, _replicas),
+    SimulatedKind(DEPLOYMENT, _deployment),
+    SimulatedKind(_custom("jobset.x-k8s.io", "v1alpha2", "JobSet"), _job_set),
+    SimulatedKind(_custom("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet"), _leader_worker_set),
+    *(SimulatedKind(_custom("kubeflow.org", "v1", kind), _training(field)) for kind, field in _TRAINING.items()),
     *_ray_rows("v1"),
 )
 

@@ -15,8 +15,8 @@ from pykai.controllers.podgrouper.rules.kinds import DEFAULT, KARTA, TABLE, Work
 from pykai.controllers.podgrouper.rules.workload import (
     GroupingSettings,
     GroupSpec,
+    GroupTopology,
     SubGroupSpec,
-    TopologySpec,
     Workload,
 )
 from tests.conformance.cases import Record
@@ -100,7 +100,7 @@ def rendered(spec: GroupSpec) -> Case:
 
 
 def rendered_sub_group(sub_group: SubGroupSpec) -> Case:
-    topology = sub_group.topology or TopologySpec()
+    topology = sub_group.topology or GroupTopology()
     return {
         "name": sub_group.name,
         "parent": sub_group.parent,
@@ -146,9 +146,9 @@ def sub_group_of(given: Case) -> SubGroupSpec:
     )
 
 
-def topology_of(given: Case) -> TopologySpec:
+def topology_of(given: Case) -> GroupTopology:
     levels = (given.get("required_topology_level", ""), given.get("preferred_topology_level", ""))
-    return TopologySpec(given.get("topology", ""), *levels)
+    return GroupTopology(given.get("topology", ""), *levels)
 
 
 # ----------------------------------------------------------------------------------------------------------- comparison

@@ -7,7 +7,7 @@ from typing import Any
 from pykai.cache.cluster import ClusterCache
 from pykai.config import scheduler
 from pykai.config.scheduler import SchedulerConfig
-from pykai.dashboard.board import Board, Moment, Title
+from pykai.dashboard.board import Board, DecidedMoment, Title
 from pykai.explain.source import decided
 from pykai.model.params import SchedulerParams
 from pykai.objects.units import rfc3339
@@ -40,12 +40,12 @@ def workload(name: str, team: str, gpus: int, place: str = "") -> list[Manifest]
     return [pod_group(name, f"q-{team}", metadata=meta), pod(f"{name}-0", name, place, requests, namespace=team)]
 
 
-def moment(objects: list[Manifest], revision: int = 1) -> Moment:
+def moment(objects: list[Manifest], revision: int = 1) -> DecidedMoment:
     """The decided state of a cluster with these objects."""
     cache = ClusterCache(SchedulerParams(partitioned=False))
     cache.load(sorted(map(decoded, objects), key=lambda obj: type(obj).__name__))
     policy = scheduler.policy(SchedulerConfig(), registry.make, registry.BUILT_IN)
-    return Moment(decided(cache, policy, NOW), revision)
+    return DecidedMoment(decided(cache, policy, NOW), revision)
 
 
 def board(objects: list[Manifest] | None = None, kind: str = "snapshot") -> Board:

@@ -12,7 +12,7 @@ import pytest
 
 from pykai.config import scheduler
 from pykai.config.scheduler import SchedulerConfig
-from pykai.dashboard.board import Moment, Title
+from pykai.dashboard.board import DecidedMoment, Title
 from pykai.dashboard.live import Following, LiveBoard
 from pykai.kube.api import EVERYTHING, Api, Object, Paging, Resource, Selection
 from pykai.kube.errors import Forbidden
@@ -62,7 +62,7 @@ async def following(api: CountingApi) -> AsyncIterator[LiveBoard]:
         await asyncio.gather(run, return_exceptions=True)
 
 
-async def until_newer(board: LiveBoard, revision: int) -> Moment:
+async def until_newer(board: LiveBoard, revision: int) -> DecidedMoment:
     async with asyncio.timeout(20):
         await board.newer_than(revision)
     moment = board.moment()

@@ -7,26 +7,26 @@ from pathlib import Path
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 
-from pykai.cli.simulate import Order, simulation
+from pykai.cli.simulate import SimulateOptions, simulation
 from pykai.dashboard.access import Viewer
 from pykai.dashboard.board import RecordedBoard
-from pykai.dashboard.redaction import View
+from pykai.dashboard.redaction import RedactedView
 from pykai.dashboard.server import ByHand, Dashboard
-from pykai.dashboard.simulated import MOST_MOMENTS, Noted, simulated_board
-from pykai.simulate.history import Outcome
+from pykai.dashboard.simulated import MOST_MOMENTS, DecisionLog, simulated_board
+from pykai.simulate.history import SimulationResult
 
 QUICKSTART = Path(__file__).parents[3] / "examples" / "quickstart"
 
 
 @pytest.fixture(scope="module")
-def run() -> tuple[RecordedBoard, Outcome, float]:
-    noted = Noted()
-    played, _ = simulation(Order(paths=(QUICKSTART,)), noted.observe)
+def run() -> tuple[RecordedBoard, SimulationResult, float]:
+    noted = DecisionLog()
+    played, _ = simulation(SimulateOptions(paths=(QUICKSTART,)), noted.observe)
     outcome = played.play()
     return simulated_board("quickstart", noted, outcome, played.setting.start), outcome, played.setting.start
 
 
-def test_figures_of_a_moment_are_those_the_recorder_saw(run: tuple[RecordedBoard, Outcome, float]) -> None:
+def test_figures_of_a_moment_are_those_the_recorder_saw(run: tuple[RecordedBoard, SimulationResult, float]) -> None:
     board, outcome, _ = run
     last = board.moment()
     assert last is not None
@@ -39,7 +39,7 @@ def test_figures_of_a_moment_are_those_the_recorder_saw(run: tuple[RecordedBoard
     assert board.samples()[-1].queues["vision"].quota == 3
 
 
-def test_what_happened_is_there_until_the_chosen_moment(run: tuple[RecordedBoard, Outcome, float]) -> None:
+def test_what_happened_is_there_until_the_chosen_moment(run: tuple[RecordedBoard, SimulationResult, float]) -> None:
     board, outcome, start = run
     gone = [life for life in outcome.history.lives if life.evicted_by]
     assert len(board.evictions()) == len(gone) > 0
@@ -51,10 +51,10 @@ def test_what_happened_is_there_until_the_chosen_moment(run: tuple[RecordedBoard
     assert [each.at for each in history] == sorted(each.at for each in history)
     moment = board.moment()
     assert moment is not None
-    assert View(board, moment, Viewer(), first - 1).evictions[0] == []
+    assert RedactedView(board, moment, Viewer(), first - 1).evictions[0] == []
 
 
-async def test_pages_of_a_chosen_moment(run: tuple[RecordedBoard, Outcome, float]) -> None:
+async def test_pages_of_a_chosen_moment(run: tuple[RecordedBoard, SimulationResult, float]) -> None:
     board, _, _ = run
     async with TestClient(TestServer(Dashboard(board, ByHand("s")).application())) as browser:
         await browser.get("/?token=s")
@@ -66,10 +66,12 @@ async def test_pages_of_a_chosen_moment(run: tuple[RecordedBoard, Outcome, float
         assert early.partition("<main")[2] != late.partition("<main")[2]
 
 
-def test_many_decisions_are_thinned_out_and_the_newest_stays(run: tuple[RecordedBoard, Outcome, float]) -> None:
+def test_many_decisions_are_thinned_out_and_the_newest_stays(
+    run: tuple[RecordedBoard, SimulationResult, float],
+) -> None:
     from pykai.scheduler.decision import Decision
 
-    noted = Noted()
+    noted = DecisionLog()
     moment = run[0].moment()
     assert moment is not None
     decided = moment.decided

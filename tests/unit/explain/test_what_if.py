@@ -15,7 +15,7 @@ from pykai.cli.simulated_product import SimulatedProduct
 from pykai.config.scheduler import SchedulerConfig
 from pykai.explain.changes import AddNodes, ChangeError, Delete, Drain, SetQueue, parse_set
 from pykai.explain.source import Decided, decided
-from pykai.explain.what_if import Answer, Outcome, RefusedError, what_if
+from pykai.explain.what_if import Answer, RejectedError, WhatIfResult, what_if
 from pykai.kube.api import Api
 from pykai.model.params import SchedulerParams
 from pykai.objects.units import rfc3339
@@ -82,7 +82,7 @@ def state_of(objects: list[Object]) -> Decided:
     return decided(cache, PACKING, NOW)
 
 
-def asked(objects: list[Object], *manifests: Object) -> Outcome:
+def asked(objects: list[Object], *manifests: Object) -> WhatIfResult:
     return what_if(state_of(objects), [Manifest(Origin("test", n), obj) for n, obj in enumerate(manifests, 1)])
 
 
@@ -150,9 +150,9 @@ def test_answers_and_exit_codes(objects: list[Object], manifest: Object, answer:
 
 def test_refused_manifests_name_what_is_wrong() -> None:
     bad = builders.pod("bad", annotations={"gpu-fraction": "1.5"})
-    with pytest.raises((RefusedError, validation.ManifestsError), match="gpu-fraction"):
+    with pytest.raises((RejectedError, validation.ManifestsError), match="gpu-fraction"):
         asked(EMPTY, bad)
-    with pytest.raises(RefusedError, match="exists"):
+    with pytest.raises(RejectedError, match="exists"):
         asked([*EMPTY, *HELD], {key: value for key, value in builders.pod("run").items() if key != "status"})
 
 
@@ -163,7 +163,7 @@ def test_shares_of_gpus_are_admitted_as_the_cluster_would(mode: str, refused: bo
     manifest = Manifest(Origin("test", 1), {key: value for key, value in half.items() if key != "status"})
     state = replace(state_of(EMPTY), gpu_sharing_mode=mode)
     if refused:
-        with pytest.raises(RefusedError, match="GPU sharing is disabled"):
+        with pytest.raises(RejectedError, match="GPU sharing is disabled"):
             what_if(state, [manifest])
     else:
         assert bool([text for text in what_if(state, [manifest]).warnings if "not known" in text]) == (not mode)

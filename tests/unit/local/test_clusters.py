@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from pykai.local import clusters
-from pykai.local.clusters import Record
+from pykai.local.clusters import ClusterRecord
 from pykai.local.control_plane import ClusterError
 from pykai.local.process import ProcessId, identify
 from pykai.local.site import clusters_root
@@ -39,12 +39,12 @@ def me() -> ProcessId:
     return found
 
 
-def record(**changes: object) -> Record:
-    base = Record(name="demo", phase="ready", owner=GONE, created=time.time(), version="v1.35.4")
+def record(**changes: object) -> ClusterRecord:
+    base = ClusterRecord(name="demo", phase="ready", owner=GONE, created=time.time(), version="v1.35.4")
     return msgspec.structs.replace(base, **changes)
 
 
-def store(each: Record) -> None:
+def store(each: ClusterRecord) -> None:
     clusters.directory_of(each.name).mkdir(parents=True, exist_ok=True)
     clusters.write_record(each)
 

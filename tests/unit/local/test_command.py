@@ -13,9 +13,9 @@ from click.testing import CliRunner, Result
 
 from pykai.cli import local as command
 from pykai.cli import local_cluster
-from pykai.cli.local import Order, local
+from pykai.cli.local import LocalOptions, local
 from pykai.local import clusters, session
-from pykai.local.clusters import Record
+from pykai.local.clusters import ClusterRecord
 from pykai.local.process import ProcessId, identify
 from pykai.local.session import ClusterPlan
 
@@ -34,14 +34,14 @@ def store(name: str, **fields: object) -> None:
     assert me is not None
     given = {"phase": "ready", "owner": me, "created": time.time(), "version": "v1.35.4", **fields}
     clusters.directory_of(name).mkdir(parents=True)
-    clusters.write_record(Record(name=name, **given))  # type: ignore[arg-type]
+    clusters.write_record(ClusterRecord(name=name, **given))  # type: ignore[arg-type]
 
 
-ORDER = Order(name="x", nodes=3, gpus=1, gpu_memory=23034, gpu_product="NVIDIA-L4", time_slices=4, bare=True)
+ORDER = LocalOptions(name="x", nodes=3, gpus=1, gpu_memory=23034, gpu_product="NVIDIA-L4", time_slices=4, bare=True)
 
 
-@pytest.mark.parametrize("order", [ORDER, Order(name="x", nodes=0, gpus=0)])
-def test_an_order_survives_the_command_line(order: Order, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("order", [ORDER, LocalOptions(name="x", nodes=0, gpus=0)])
+def test_an_order_survives_the_command_line(order: LocalOptions, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[ClusterPlan] = []
     monkeypatch.setattr(command, "_binary", lambda: Path("/bin/true"))
     monkeypatch.setattr(session, "run_cluster", lambda plan, binary, on_ready: seen.append(plan))
@@ -56,10 +56,10 @@ def test_an_order_survives_the_command_line(order: Order, monkeypatch: pytest.Mo
 def test_shapes_of_an_order(tmp_path: Path) -> None:
     assert [shape.name for shape in ORDER.shapes()] == ["node-0", "node-1", "node-2"]
     assert ORDER.shapes()[0].gpus is not None
-    assert Order(gpus=0).shapes()[0].gpus is None
+    assert LocalOptions(gpus=0).shapes()[0].gpus is None
     path = tmp_path / "nodes.yaml"
     path.write_text("nodes: [{name: only}]")
-    assert [shape.name for shape in Order(nodes_file=str(path)).shapes()] == ["only"]
+    assert [shape.name for shape in LocalOptions(nodes_file=str(path)).shapes()] == ["only"]
 
 
 @pytest.mark.parametrize(
@@ -97,8 +97,8 @@ def test_up_refuses_a_running_name() -> None:
 def test_an_order_with_a_file_survives_the_command_line(tmp_path: Path) -> None:
     path = tmp_path / "nodes.yaml"
     path.write_text("nodes: [{name: only}]")
-    assert "--nodes=2" not in Order(nodes_file=str(path)).arguments()
-    assert f"--nodes-file={path}" in Order(nodes_file=str(path)).arguments()
+    assert "--nodes=2" not in LocalOptions(nodes_file=str(path)).arguments()
+    assert f"--nodes-file={path}" in LocalOptions(nodes_file=str(path)).arguments()
 
 
 def test_a_cluster_that_is_not_there_is_named_before_anything_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +197,7 @@ def test_the_first_program_wins(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_operators_are_chosen_by_name_each_once() -> None:
-    assert Order(operators="lws, jobset,lws").chosen_operators() == ["lws", "jobset"]
+    assert LocalOptions(operators="lws, jobset,lws").chosen_operators() == ["lws", "jobset"]
     result = kai("up", "--operators=jobset,volcano")
     assert result.exit_code == 2
     assert "--operators: there is no 'volcano'; there are jobset, lws, " in result.output

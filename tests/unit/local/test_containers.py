@@ -25,7 +25,7 @@ from pykai.local import containers as probes
 from pykai.local import pod_runtime
 from pykai.local.containers import Image, Sources, expanded, name_of, words_of
 from pykai.local.kubelet import HollowKubelets, hollow_nodes
-from pykai.local.pod_runtime import Containers, Machine, relocated
+from pykai.local.pod_runtime import Containers, Host, relocated
 from pykai.local.process import identify
 from tests.timeouts import TIMEOUT_SECONDS
 
@@ -154,7 +154,7 @@ def api() -> MemoryApi:
 def playing(api: MemoryApi, tmp_path: Path) -> Callable[[], Any]:
     @asynccontextmanager
     async def play() -> AsyncIterator[HollowKubelets]:
-        machine = Machine(tmp_path, "https://127.0.0.1:6443", {"shell": SHELL})
+        machine = Host(tmp_path, "https://127.0.0.1:6443", {"shell": SHELL})
         runtime = Containers(api, machine, restart_seconds=0.01)
         async with hollow_nodes(api, [NodeShape("gpu")], runtime=runtime) as kubelets:
             yield kubelets

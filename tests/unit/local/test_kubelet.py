@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pykai.hollow.hollow_node import Device, FakeNvml, GpuShape, NodeShape, shape_devices
+from pykai.hollow.hollow_node import FakeNvml, GpuShape, HollowDevice, NodeShape, shape_devices
 from pykai.hollow.kubelet_settings import KubeletSettings, Log, LogOptions
 from pykai.kube.api import Deletion, Object, Patch
 from pykai.kube.errors import Unavailable
@@ -223,7 +223,7 @@ async def test_a_changed_allocatable_is_obeyed(api: MemoryApi) -> None:
 def reservation(api: MemoryApi) -> KubeletSettings:
     """KubeletSettings with a program that tells its device the way the reservation program does."""
 
-    def on_start(given: Object, node: str, held: tuple[Device, ...], log: Log) -> Any:
+    def on_start(given: Object, node: str, held: tuple[HollowDevice, ...], log: Log) -> Any:
         async def program() -> None:
             nvml = FakeNvml(held)
             nvml.nvmlInit()
@@ -266,9 +266,9 @@ async def test_kubelets_that_come_back_leave_pods_their_devices(api: MemoryApi) 
         await api.create(POD, pod("gpu-reservation-1", gpus=1))
         assert await told_device(api, "gpu-reservation-1") == other.uuid
         before = await status_of(api, "whole")
-    seen: dict[str, tuple[Device, ...]] = {}
+    seen: dict[str, tuple[HollowDevice, ...]] = {}
 
-    def on_start(given: Object, node: str, held: tuple[Device, ...], log: Log) -> None:
+    def on_start(given: Object, node: str, held: tuple[HollowDevice, ...], log: Log) -> None:
         seen[given["metadata"]["name"]] = held
 
     async with playing(api, KubeletSettings(on_start=on_start)):
@@ -284,7 +284,7 @@ async def test_kubelets_that_come_back_leave_pods_their_devices(api: MemoryApi) 
 async def test_a_program_that_fails_is_told_in_the_log_and_restarted(api: MemoryApi) -> None:
     attempts: list[str] = []
 
-    def on_start(given: Object, node: str, held: tuple[Device, ...], log: Log) -> Any:
+    def on_start(given: Object, node: str, held: tuple[HollowDevice, ...], log: Log) -> Any:
         async def program() -> None:
             attempts.append(node)
             raise RuntimeError("no such device")
@@ -305,7 +305,7 @@ async def test_a_program_that_fails_is_told_in_the_log_and_restarted(api: Memory
 async def test_a_program_is_cancelled_when_its_pod_is_deleted(api: MemoryApi) -> None:
     ended = asyncio.Event()
 
-    def on_start(given: Object, node: str, held: tuple[Device, ...], log: Log) -> Any:
+    def on_start(given: Object, node: str, held: tuple[HollowDevice, ...], log: Log) -> Any:
         async def program() -> None:
             try:
                 await asyncio.Event().wait()
@@ -355,7 +355,7 @@ async def test_many_pods(api: MemoryApi) -> None:
 
 
 async def test_a_refused_start_is_told_like_a_failed_program(api: MemoryApi) -> None:
-    def on_start(given: Object, node: str, held: tuple[Device, ...], log: Log) -> None:
+    def on_start(given: Object, node: str, held: tuple[HollowDevice, ...], log: Log) -> None:
         raise KeyError("no program for this pod")
 
     async with playing(api, KubeletSettings(on_start=on_start)) as kubelets:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pykai.hollow.hollow_node import NodeShape
-from pykai.local.session import ClusterPlan, Component
+from pykai.local.session import ClusterPlan, LocalComponent
 
 
 async def idle(kubeconfig: Path, ready: asyncio.Event) -> None:
@@ -21,4 +21,4 @@ async def idle(kubeconfig: Path, ready: asyncio.Event) -> None:
 )
 def test_names_are_unique(nodes: list[str], components: list[str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        ClusterPlan("demo", list(map(NodeShape, nodes)), components=[Component(name, idle) for name in components])
+        ClusterPlan("demo", list(map(NodeShape, nodes)), components=[LocalComponent(name, idle) for name in components])

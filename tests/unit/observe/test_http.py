@@ -5,7 +5,7 @@ from __future__ import annotations
 import aiohttp
 import pytest
 
-from pykai.observe.http import AddressError, Page, Query, address_of, health_pages, metrics_page, serving
+from pykai.observe.http import AddressError, HttpPage, Query, address_of, health_pages, metrics_page, serving
 from pykai.observe.metrics import Metric, MetricKind, Metrics
 
 
@@ -34,8 +34,8 @@ async def test_readiness_tells_what_is_missing() -> None:
 
 
 async def test_a_page_may_take_time_and_read_the_query() -> None:
-    async def slow(query: Query) -> Page:
-        return Page(f"[{query.get('name')}]".encode(), "application/json")
+    async def slow(query: Query) -> HttpPage:
+        return HttpPage(f"[{query.get('name')}]".encode(), "application/json")
 
     async with serving("127.0.0.1:0", {"/slow": slow}) as port:
         assert await fetch(port, "/slow?name=x") == (200, "[x]", "application/json")

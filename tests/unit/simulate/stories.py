@@ -6,7 +6,7 @@ from pykai.cli.simulated_product import SimulatedProduct
 from pykai.config.scheduler import SchedulerConfig
 from pykai.simulate import generate, manifests, validation
 from pykai.simulate.cluster import Setting, Simulation
-from pykai.simulate.history import Outcome, PodLife
+from pykai.simulate.history import PodLife, SimulationResult
 
 
 def node(name: str, gpus: int = 4) -> str:
@@ -70,13 +70,13 @@ def play(
     until: float | None = None,
     setting: Setting | None = None,
     config: SchedulerConfig | None = None,
-) -> Outcome:
+) -> SimulationResult:
     return simulation(*documents, setting=setting, config=config).play(until)
 
 
-def life(outcome: Outcome, name: str) -> PodLife:
+def life(outcome: SimulationResult, name: str) -> PodLife:
     return next(found for found in outcome.history.lives if found.name == name)
 
 
-def events(outcome: Outcome, kind: str) -> list[tuple[float, str]]:
+def events(outcome: SimulationResult, kind: str) -> list[tuple[float, str]]:
     return [(event.at, event.about) for event in outcome.history.events if event.kind == kind]

@@ -15,7 +15,7 @@ from pykai.config.usage import UsageConfig, Window, WindowType, read_usage_confi
 from pykai.model.plan import Triple
 from pykai.plugins import registry
 from pykai.simulate.cluster import PastUsage, Setting
-from pykai.simulate.history import Outcome, QueueSample, Sample, document
+from pykai.simulate.history import QueueSample, Sample, SimulationResult, document
 from pykai.simulate.tables import queues as queue_table
 from tests.unit.simulate.stories import job, node, play, queue
 
@@ -71,7 +71,7 @@ def test_a_tumbling_window_begins_anew() -> None:
     assert current(past, START + 110) == {"b": (0.0, 0.0, 1.0)}
 
 
-def rivals(usage: dict[str, Any] | None, k: float = 1.0, until: float = 7200.0) -> Outcome:
+def rivals(usage: dict[str, Any] | None, k: float = 1.0, until: float = 7200.0) -> SimulationResult:
     arguments = {"proportion": {"kValue": k}}
     plugins = [{"name": name, "arguments": arguments.get(name, {})} for name in registry.BUILT_IN]
     config = scheduler.read({"tiers": [{"plugins": plugins}], **({"usageDBConfig": usage} if usage else {})})
@@ -79,7 +79,7 @@ def rivals(usage: dict[str, Any] | None, k: float = 1.0, until: float = 7200.0) 
     return play(*RIVALS, until=until, setting=Setting(usage=counted), config=config)
 
 
-def owners(outcome: Outcome) -> list[str]:
+def owners(outcome: SimulationResult) -> list[str]:
     """Who had the node, one after the other."""
     found = [name for sample in outcome.history.samples for name in "ab" if sample.queues[name].allocated[2]]
     return [first for first, then in pairwise([*found, ""]) if first != then]

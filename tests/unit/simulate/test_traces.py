@@ -8,7 +8,7 @@ from statistics import median
 import pytest
 from click.testing import CliRunner
 
-from pykai.cli.simulate import Order, read_input, simulate
+from pykai.cli.simulate import SimulateOptions, read_input, simulate
 from pykai.objects import names
 from pykai.simulate import traces
 from pykai.simulate.traces import DAY, JOBS_PER_GPU, SIZES, SPREAD
@@ -50,7 +50,7 @@ def test_queues_own_all_gpus_and_no_job_is_larger_than_the_cluster() -> None:
 
 
 def test_jobs_larger_than_a_node_are_gangs_of_whole_nodes() -> None:
-    found = read_input(Order(nodes=20, trace=traces.NAME)).objects
+    found = read_input(SimulateOptions(nodes=20, trace=traces.NAME)).objects
     jobs = [one.obj for one in found if one.obj["kind"] == "Job"]
     assert len(jobs) == len(traces.day(160, 0))
     for job in jobs:

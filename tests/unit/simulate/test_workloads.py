@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pykai.simulate.history import Outcome
+from pykai.simulate.history import SimulationResult
 from tests.unit.simulate.stories import node, play, queue
 
 POD = (
@@ -56,7 +56,7 @@ CASES = {
 }
 
 
-def started(outcome: Outcome) -> list[str]:
+def started(outcome: SimulationResult) -> list[str]:
     return sorted(life.name for life in outcome.history.lives if life.started_at is not None)
 
 

@@ -131,7 +131,7 @@ class OperatorSettings:
     meters: Meters = unmetered
 
 
-class Operator:
+class OperatorController:
     """The controller; `run` works until cancelled."""
 
     def __init__(self, api: Api, watches: InformerFactory, settings: OperatorSettings) -> None:
@@ -315,4 +315,4 @@ def _shard_standing(name: str, wanted: Wanted, presence: Presence) -> Standing:
 
 async def run(api: Api, watches: InformerFactory, settings: OperatorSettings, ready: asyncio.Event) -> None:
     """Operate the installation until cancelled."""
-    await Operator(api, watches, settings).run(ready)
+    await OperatorController(api, watches, settings).run(ready)

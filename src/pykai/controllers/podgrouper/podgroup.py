@@ -13,8 +13,8 @@ from pykai.controllers.podgrouper.rules.workload import (
     POD_GROUP_API,
     GroupingSettings,
     GroupSpec,
+    GroupTopology,
     SubGroupSpec,
-    TopologySpec,
 )
 from pykai.kube.api import Fields, Object
 from pykai.objects import names, units
@@ -58,7 +58,7 @@ def _minimum(part: GroupSpec | SubGroupSpec) -> Object:
     return {"minMember": part.min_member} if part.min_sub_group is None else {"minSubGroup": part.min_sub_group}
 
 
-def _topology(topology: TopologySpec) -> Object:
+def _topology(topology: GroupTopology) -> Object:
     return _filled(
         {
             "topology": topology.name,

@@ -18,7 +18,7 @@ from pykai.kube import resources as known
 from pykai.kube.api import Deletion, Object, Patch, Propagation, Ref, Resource
 from pykai.kube.codec import named
 from pykai.kube.errors import AlreadyExists, BadRequest, NotFound
-from pykai.kube.memory.object_store import Found, Record, Store, record_of
+from pykai.kube.memory.object_store import Found, ObjectStore, StoredRecord, record_of
 from pykai.kube.memory.object_writes import (
     FOREGROUND,
     ORPHAN,
@@ -35,7 +35,14 @@ from pykai.kube.memory.object_writes import (
     without_status,
 )
 from pykai.kube.memory.patches import Owners, applied, owners_after_write
-from pykai.kube.memory.served_kinds import CREATION_DEFAULTS, Kind, bound_pod, built_in, defaulted_pod, from_definition
+from pykai.kube.memory.served_kinds import (
+    CREATION_DEFAULTS,
+    ServedKind,
+    bound_pod,
+    built_in,
+    defaulted_pod,
+    from_definition,
+)
 
 Admission = Callable[[Resource, Object, Object | None], Object]
 """Sees (kind, new object, old object or None on creation); returns the object to store, or raises an ApiError."""
@@ -50,7 +57,7 @@ class Core:
         self, clock: Callable[[], float], admission: Sequence[Admission], random: Random, history: int
     ) -> None:
         self.clock = clock
-        self.store = Store(history)
+        self.store = ObjectStore(history)
         self._admission = tuple(admission)
         self._random = random
         self._created = 0
@@ -58,14 +65,14 @@ class Core:
         self._kinds = {resource: built_in(resource) for resource in known.BUILT_IN}
 
     # ------------------------------------------------------------------------------------------------- finding
-    def kind(self, resource: Resource) -> Kind:
+    def kind(self, resource: Resource) -> ServedKind:
         """The rules of a kind; NotFound if it is not served."""
         found = self._kinds.get(resource)
         if found is None:
             raise NotFound("the server could not find the requested resource")
         return found
 
-    def find(self, ref: Ref) -> tuple[Kind, Record]:
+    def find(self, ref: Ref) -> tuple[ServedKind, StoredRecord]:
         """The record at an address; NotFound if there is none."""
         kind = self.kind(ref.resource)
         record = self.store.get(ref.resource, (ref.namespace, ref.name))
@@ -79,7 +86,7 @@ class Core:
         return any(r.api_version == api_version and r.kind == kind for r in self._kinds)
 
     # ------------------------------------------------------------------------------------------------- writing
-    def create(self, resource: Resource, body: Object) -> Record:
+    def create(self, resource: Resource, body: Object) -> StoredRecord:
         """Store a new object."""
         kind = self.kind(resource)
         new = self._new(kind, body)
@@ -88,7 +95,7 @@ class Core:
         collect_created(self, kind, record)
         return record
 
-    def _new(self, kind: Kind, body: Object) -> Object:
+    def _new(self, kind: ServedKind, body: Object) -> Object:
         """A new object as admission lets it through; AlreadyExists if its name is taken."""
         resource = kind.resource
         if resource.namespaced:
@@ -109,7 +116,9 @@ class Core:
         before = self.store.get(resource, (meta.get("namespace") or "", meta["name"]))
         self.store.write(resource, {**body, "metadata": meta}, {}, before)
 
-    def change(self, kind: Kind, record: Record, sent: Object, subresource: str, *, dry_run: bool = False) -> Record:
+    def change(
+        self, kind: ServedKind, record: StoredRecord, sent: Object, subresource: str, *, dry_run: bool = False
+    ) -> StoredRecord:
         """Store what an update or a patch made of an object; nothing is stored in a dry run."""
         old = record.body()
         new = self._changed(kind, old, sent, subresource)
@@ -117,14 +126,14 @@ class Core:
             return record_of(new, record.revision, record.owners)
         return self.commit(kind, record, new, owners_after_write(record.owners, old, new, kind.list_keys))
 
-    def _changed(self, kind: Kind, old: Object, sent: Object, subresource: str) -> Object:
+    def _changed(self, kind: ServedKind, old: Object, sent: Object, subresource: str) -> Object:
         """The new state as admission lets it through; a subresource is not admitted."""
         new = changed_object(kind, old, sent, subresource)
         if not subresource and new != old:
             new = changed_object(kind, old, self._admitted(kind.resource, new, old), "")
         return new
 
-    def apply(self, ref: Ref, patch: Patch) -> Record:
+    def apply(self, ref: Ref, patch: Patch) -> StoredRecord:
         """Server-side apply; creates the object if there is none."""
         kind = self.kind(ref.resource)
         if not patch.manager:
@@ -146,14 +155,14 @@ class Core:
         new = self._changed(kind, old, sent, ref.subresource)
         return record_of(new, record.revision, owners) if patch.dry_run else self.commit(kind, record, new, owners)
 
-    def _apply_new(self, kind: Kind, config: Object, manager: str) -> Record:
+    def _apply_new(self, kind: ServedKind, config: Object, manager: str) -> StoredRecord:
         record = self.create(kind.resource, config)
         if self.store.get(kind.resource, record.key) is None:
             return record  # its owner is no more, so it is not either
         _, owners = applied({}, {}, config, (manager, True), kind.list_keys)
         return self.store.own(kind.resource, record, owners)
 
-    def commit(self, kind: Kind, record: Record, new: Object, owners: Owners | None = None) -> Record:
+    def commit(self, kind: ServedKind, record: StoredRecord, new: Object, owners: Owners | None = None) -> StoredRecord:
         """Store a new state; the object goes away if this was the last thing that held it."""
         owners = record.owners if owners is None else owners
         if new == record.body() and owners == record.owners:
@@ -166,12 +175,12 @@ class Core:
         self._definition_changed(kind.resource, new)
         return after
 
-    def bind(self, kind: Kind, record: Record, binding: Object) -> None:
+    def bind(self, kind: ServedKind, record: StoredRecord, binding: Object) -> None:
         """Assign a pod to a node."""
         self.commit(kind, record, bound_pod(record.body(), binding, self.clock()))
 
     # ------------------------------------------------------------------------------------------------ deleting
-    def begin_deletion(self, kind: Kind, record: Record, how: Deletion) -> None:
+    def begin_deletion(self, kind: ServedKind, record: StoredRecord, how: Deletion) -> None:
         """Delete an object, or mark it if something still holds it."""
         new = deletion_begun(kind, record.body(), how, self.clock())
         if kind.resource == known.NAMESPACE:
@@ -182,7 +191,7 @@ class Core:
         marked = self.commit(kind, record, new)
         collect_marked(self, kind, marked)
 
-    def remove(self, kind: Kind, record: Record) -> None:
+    def remove(self, kind: ServedKind, record: StoredRecord) -> None:
         """Take an object away, and what lived only because of it."""
         self.store.remove(kind.resource, record)
         if kind.resource == known.CRD:
@@ -190,7 +199,7 @@ class Core:
         collect_removed(self, kind.resource, record)
 
     # ------------------------------------------------------------------------------------------------- details
-    def contents(self, kind: Kind, record: Record) -> list[tuple[Kind, Record]]:
+    def contents(self, kind: ServedKind, record: StoredRecord) -> list[tuple[ServedKind, StoredRecord]]:
         """What must go before a namespace or a definition can: empty for every other kind."""
         if kind.resource == known.NAMESPACE:
             return [(self.kind(f.resource), f.record) for f in self.store.in_namespace(record.key[1])]
@@ -199,7 +208,7 @@ class Core:
             return [(row, r) for row in rows for r in self.store.of_kind(row.resource)]
         return []
 
-    def _ends(self, kind: Kind, body: Object) -> bool:
+    def _ends(self, kind: ServedKind, body: Object) -> bool:
         if not deletion_finished(body):
             return False
         record = self.store.get(kind.resource, (body["metadata"].get("namespace") or "", body["metadata"]["name"]))
@@ -249,13 +258,13 @@ _BACKGROUND = Deletion(propagation=Propagation.BACKGROUND)
 _FOREGROUND = Deletion(propagation=Propagation.FOREGROUND)
 
 
-def collect_created(core: Core, kind: Kind, record: Record) -> None:
+def collect_created(core: Core, kind: ServedKind, record: StoredRecord) -> None:
     """Collect a new object if its owners do not exist."""
     if record.owner_uids and not _living_owners(core, record.body()):
         core.begin_deletion(kind, record, _BACKGROUND)
 
 
-def collect_marked(core: Core, kind: Kind, record: Record) -> None:
+def collect_marked(core: Core, kind: ServedKind, record: StoredRecord) -> None:
     """Delete the dependents that a pending deletion waits for."""
     finalizers = record.body()["metadata"].get("finalizers") or []
     for inner, content in core.contents(kind, record):
@@ -272,7 +281,7 @@ def collect_marked(core: Core, kind: Kind, record: Record) -> None:
         _finish_foreground(core, record.uid)
 
 
-def collect_removed(core: Core, resource: Resource, record: Record) -> None:
+def collect_removed(core: Core, resource: Resource, record: StoredRecord) -> None:
     """Collect the dependents of the removed object, then release owners that waited for it."""
     for found in core.store.owned_by(record.uid):
         _release(core, found, record.uid)

@@ -2,8 +2,8 @@
 
 Every commit takes the next revision of one counter and appends to one log. A watch reads the log from the revision
 it names; what the log has dropped cannot be watched any more (Gone), as after a compaction of etcd. Records never
-change once committed: all readers share their JSON, and each decodes its own copy. `Store.write` and `Store.remove`
-are the only two ways the content changes.
+change once committed: all readers share their JSON, and each decodes its own copy. The content changes only by
+`ObjectStore.write` and `ObjectStore.remove`.
 
 Selectors are in the server's syntax: an absent label satisfies `!=` and `notin`; a field that the server does not
 index is refused.
@@ -130,7 +130,7 @@ Line = tuple[EventType, bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class StoredRecord:
     """One stored object in one state."""
 
     key: Key
@@ -152,13 +152,13 @@ class Record:
         return encode(body)
 
 
-def record_of(body: Object, revision: int, owners: Owners) -> Record:
+def record_of(body: Object, revision: int, owners: Owners) -> StoredRecord:
     """The record of an object, whose resourceVersion is set to the revision."""
     metadata = body["metadata"]
     metadata["resourceVersion"] = str(revision)
     owner_uids = frozenset(owner["uid"] for owner in metadata.get("ownerReferences") or ())
     key = (metadata.get("namespace") or "", metadata["name"])
-    return Record(key, metadata["uid"], revision, encode(body), metadata.get("labels") or {}, owner_uids, owners)
+    return StoredRecord(key, metadata["uid"], revision, encode(body), metadata.get("labels") or {}, owner_uids, owners)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +167,11 @@ class Entry:
 
     revision: int
     resource: Resource
-    before: Record | None
-    after: Record | None
+    before: StoredRecord | None
+    after: StoredRecord | None
 
 
-Matcher = Callable[[Record], bool]
+Matcher = Callable[[StoredRecord], bool]
 
 
 def matcher(where: Selection, resource: Resource) -> Matcher:
@@ -179,7 +179,7 @@ def matcher(where: Selection, resource: Resource) -> Matcher:
     has_labels = labels_matching(where.labels)
     has_fields = fields_matching(where.fields, resource)
 
-    def test(record: Record) -> bool:
+    def test(record: StoredRecord) -> bool:
         if where.namespace and record.key[0] != where.namespace:
             return False
         return has_labels(record.labels) and (has_fields is None or has_fields(record.body()))
@@ -285,23 +285,23 @@ class Found:
     """A record and the kind it belongs to."""
 
     resource: Resource
-    record: Record
+    record: StoredRecord
 
 
-class Store:
+class ObjectStore:
     """All records, and the log of how they came to be."""
 
     def __init__(self, history: int) -> None:
         self.log = Log(history)
-        self._records: dict[Resource, dict[Key, Record]] = defaultdict(dict)
+        self._records: dict[Resource, dict[Key, StoredRecord]] = defaultdict(dict)
         self._by_uid: dict[str, Address] = {}
         self._owned: dict[str, dict[Address, None]] = defaultdict(dict)
 
-    def get(self, resource: Resource, key: Key) -> Record | None:
+    def get(self, resource: Resource, key: Key) -> StoredRecord | None:
         """The record, or None."""
         return self._records[resource].get(key)
 
-    def of_kind(self, resource: Resource) -> list[Record]:
+    def of_kind(self, resource: Resource) -> list[StoredRecord]:
         """All records of a kind in the order of namespace and name."""
         records = self._records[resource]
         return [records[key] for key in sorted(records)]
@@ -321,7 +321,7 @@ class Store:
             for key in [key for key in records if key[0] == namespace]:
                 yield Found(resource, records[key])
 
-    def write(self, resource: Resource, body: Object, owners: Owners, before: Record | None) -> Record:
+    def write(self, resource: Resource, body: Object, owners: Owners, before: StoredRecord | None) -> StoredRecord:
         """Commit a new state of an object; `before` is None for a new object."""
         self.log.revision += 1
         after = record_of(body, self.log.revision, owners)
@@ -331,20 +331,20 @@ class Store:
         self.log.append(Entry(after.revision, resource, before, after))
         return after
 
-    def own(self, resource: Resource, record: Record, owners: Owners) -> Record:
+    def own(self, resource: Resource, record: StoredRecord, owners: Owners) -> StoredRecord:
         """Record the field owners of an object that was just written; creates no revision."""
         after = replace(record, owners=owners)
         self._records[resource][record.key] = after
         return after
 
-    def remove(self, resource: Resource, record: Record) -> None:
+    def remove(self, resource: Resource, record: StoredRecord) -> None:
         """Commit the end of an object."""
         self.log.revision += 1
         del self._records[resource][record.key]
         self._reindex(resource, record, None)
         self.log.append(Entry(self.log.revision, resource, record, None))
 
-    def _reindex(self, resource: Resource, before: Record | None, after: Record | None) -> None:
+    def _reindex(self, resource: Resource, before: StoredRecord | None, after: StoredRecord | None) -> None:
         if before is not None:
             address = (resource, before.key)
             self._by_uid.pop(before.uid, None)

@@ -16,7 +16,7 @@ from typing import Any
 from pykai.kube.api import Deletion, Object, Patch, PatchType, Propagation, Resource
 from pykai.kube.errors import ApiError, BadRequest, Conflict, Forbidden, Invalid, NotFound, Unsupported
 from pykai.kube.memory.patches import json_patch, merge_patch, strategic_patch
-from pykai.kube.memory.served_kinds import Kind, pod_change_problems, pod_grace, pod_spec_problems
+from pykai.kube.memory.served_kinds import ServedKind, pod_change_problems, pod_grace, pod_spec_problems
 from pykai.objects import validation
 from pykai.objects.names import is_subdomain
 from pykai.objects.units import rfc3339
@@ -105,7 +105,7 @@ def modified(resource: Resource, name: str, why: str) -> Conflict:
 STATUS_TAKES = ("labels", "annotations", "finalizers")
 
 
-def new_object(kind: Kind, body: Object) -> Object:
+def new_object(kind: ServedKind, body: Object) -> Object:
     """The state of an object to be created, from a body that has its metadata and the server's additions."""
     if kind.generation:
         body["metadata"]["generation"] = 1
@@ -114,13 +114,13 @@ def new_object(kind: Kind, body: Object) -> Object:
     return body
 
 
-def without_status(kind: Kind, body: Object) -> Object:
+def without_status(kind: ServedKind, body: Object) -> Object:
     """A new object as sent, without the status that only the status subresource may write."""
     drop = kind.status and not kind.keeps_status
     return {name: value for name, value in body.items() if name != "status" or not drop}
 
 
-def changed_object(kind: Kind, old: Object, sent: Object, subresource: str) -> Object:
+def changed_object(kind: ServedKind, old: Object, sent: Object, subresource: str) -> Object:
     """The state of an object after an update or a patch."""
     if subresource and not (subresource == "status" and kind.status):
         raise NotFound(f"{kind.resource.qualified} has no subresource {subresource!r} to write")
@@ -133,7 +133,7 @@ def changed_object(kind: Kind, old: Object, sent: Object, subresource: str) -> O
     return new
 
 
-def _status_write(kind: Kind, old: Object, sent: Object) -> Object:
+def _status_write(kind: ServedKind, old: Object, sent: Object) -> Object:
     new = {**old, "metadata": dict(old["metadata"])}
     new.pop("status", None)
     if sent.get("status") is not None:
@@ -145,7 +145,7 @@ def _status_write(kind: Kind, old: Object, sent: Object) -> Object:
     return new
 
 
-def _object_write(kind: Kind, old: Object, sent: Object) -> Object:
+def _object_write(kind: ServedKind, old: Object, sent: Object) -> Object:
     new = {**sent, "metadata": updated_metadata(old["metadata"], sent.get("metadata") or {})}
     if kind.status:
         new.pop("status", None)
@@ -154,7 +154,7 @@ def _object_write(kind: Kind, old: Object, sent: Object) -> Object:
     return new
 
 
-def _conformed(kind: Kind, new: Object, old: Object | None) -> Object:
+def _conformed(kind: ServedKind, new: Object, old: Object | None) -> Object:
     """The object in the shape of its schema; Invalid lists what does not fit."""
     found: list[tuple[str, str]] = []
     name = new["metadata"].get("name", "")
@@ -180,14 +180,14 @@ def _content(body: Object) -> Object:
     return {name: value for name, value in body.items() if name not in ("metadata", "status")}
 
 
-def _check_finalizers(kind: Kind, old: Object, new: Object) -> None:
+def _check_finalizers(kind: ServedKind, old: Object, new: Object) -> None:
     added = set(new.get("finalizers") or ()) - set(old.get("finalizers") or ())
     if "deletionTimestamp" in old and added:
         why = "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers"
         raise invalid(kind.resource, new["name"], [("metadata.finalizers", f"{why} {sorted(added)}")])
 
 
-def check_version(kind: Kind, old: Object, sent: Object, patched: bool) -> None:
+def check_version(kind: ServedKind, old: Object, sent: Object, patched: bool) -> None:
     """Conflict if the sent object was made from another state or another object than the stored one."""
     mine, theirs = sent.get("metadata") or {}, old["metadata"]
     name, version = theirs["name"], mine.get("resourceVersion")
@@ -209,7 +209,7 @@ def check_name(name: str, sent: Object) -> None:
         raise BadRequest(f"the name of the object ({mine}) does not match the name on the URL ({name})")
 
 
-def patched(kind: Kind, old: Object, patch: Patch) -> Object:
+def patched(kind: ServedKind, old: Object, patch: Patch) -> Object:
     """The document after a merge, JSON or strategic patch."""
     if patch.type is PatchType.STRATEGIC and kind.custom:
         raise Unsupported(
@@ -243,7 +243,7 @@ FOREGROUND = "foregroundDeletion"
 _FINALIZER = {Propagation.ORPHAN: ORPHAN, Propagation.FOREGROUND: FOREGROUND}
 
 
-def check_preconditions(kind: Kind, body: Object, how: Deletion) -> None:
+def check_preconditions(kind: ServedKind, body: Object, how: Deletion) -> None:
     """Conflict if the object is not the one, or not in the state, the caller meant."""
     metadata = body["metadata"]
     for name, mine, theirs in (("UID", how.uid, "uid"), ("ResourceVersion", how.version, "resourceVersion")):
@@ -252,7 +252,7 @@ def check_preconditions(kind: Kind, body: Object, how: Deletion) -> None:
             raise modified(kind.resource, metadata["name"], why)
 
 
-def deletion_begun(kind: Kind, body: Object, how: Deletion, now: float) -> Object:
+def deletion_begun(kind: ServedKind, body: Object, how: Deletion, now: float) -> Object:
     """The object with its deletion under way; `deletion_finished`: no finalizer is left."""
     metadata = dict(body["metadata"])
     seconds = pod_grace(body, how.grace_seconds) if kind.resource.qualified == "pods" else 0

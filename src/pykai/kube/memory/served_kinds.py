@@ -1,8 +1,8 @@
 """What the server does differently from kind to kind: a table of kinds, additions to new objects, the rules of pods.
 
-`Kind` answers: has it a status subresource, does it count generations, may it be updated without a resourceVersion,
-does a write of its status also take labels and annotations, does a new object keep the status it comes with.
-Custom resources get their row from their definition.
+`ServedKind` answers: has it a status subresource, does it count generations, may it be updated without a
+resourceVersion, does a write of its status also take labels and annotations, does a new object keep the status it comes
+with. Custom resources get their row from their definition.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pykai.objects.units import rfc3339
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ServedKind:
     """The rules of one kind."""
 
     resource: Resource
@@ -82,9 +82,9 @@ _NEEDS_VERSION = (
 _KEEPS_STATUS = (known.NODE,)
 
 
-def built_in(resource: Resource) -> Kind:
+def built_in(resource: Resource) -> ServedKind:
     """The row of a built-in kind."""
-    return Kind(
+    return ServedKind(
         resource,
         status=resource in _STATUS,
         generation=resource in _GENERATION,
@@ -93,7 +93,7 @@ def built_in(resource: Resource) -> Kind:
     )
 
 
-def from_definition(definition: Object) -> list[Kind]:
+def from_definition(definition: Object) -> list[ServedKind]:
     """The rows of a CustomResourceDefinition, one per served version."""
     spec = definition["spec"]
     names, namespaced = spec["names"], spec["scope"] == "Namespaced"
@@ -104,7 +104,9 @@ def from_definition(definition: Object) -> list[Kind]:
         has_status = "status" in (version.get("subresources") or {})
         if version.get("served", True):
             keys = schema_keys(schema)
-            rows.append(Kind(resource, has_status, generation=True, blind_update=False, schema=schema, list_keys=keys))
+            rows.append(
+                ServedKind(resource, has_status, generation=True, blind_update=False, schema=schema, list_keys=keys)
+            )
     return rows
 
 

@@ -36,7 +36,7 @@ from pykai.kube.api import (
 from pykai.kube.codec import addressed, bookmark, decode, decode_item, encode, subresource_body
 from pykai.kube.errors import BadRequest, Gone, NotFound
 from pykai.kube.memory.core import Admission, Core
-from pykai.kube.memory.object_store import Entry, Record, Watcher, matcher
+from pykai.kube.memory.object_store import Entry, StoredRecord, Watcher, matcher
 from pykai.kube.memory.object_writes import check_name, check_preconditions, check_version, patched
 
 T = TypeVar("T")
@@ -211,10 +211,10 @@ class Lists:
     """Paginated lists that may be continued; the oldest is dropped first."""
 
     def __init__(self) -> None:
-        self._open: OrderedDict[str, tuple[int, Sequence[Record]]] = OrderedDict()
+        self._open: OrderedDict[str, tuple[int, Sequence[StoredRecord]]] = OrderedDict()
         self._count = 0
 
-    def cut(self, records: Sequence[Record], limit: int, version: int) -> tuple[Sequence[Record], str]:
+    def cut(self, records: Sequence[StoredRecord], limit: int, version: int) -> tuple[Sequence[StoredRecord], str]:
         """The first page, and the token for the rest; the token is empty if there is none."""
         if not limit or len(records) <= limit:
             return records, ""
@@ -225,7 +225,7 @@ class Lists:
             self._open.popitem(last=False)
         return records[:limit], token
 
-    def resume(self, token: str, compacted: int) -> tuple[int, Sequence[Record]]:
+    def resume(self, token: str, compacted: int) -> tuple[int, Sequence[StoredRecord]]:
         """The version of a list and its records from the token on; Gone if it is too long ago."""
         found = self._open.get(token)
         if found is None or found[0] < compacted:

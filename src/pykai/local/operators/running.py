@@ -21,7 +21,7 @@ from pykai.kube.resources import MUTATING_WEBHOOK, VALIDATING_WEBHOOK
 from pykai.local.containers import Command, executing
 from pykai.local.control_plane import ClusterError, tail
 from pykai.local.operators import OPERATORS, Operator, Place
-from pykai.local.session import Component, connect
+from pykai.local.session import LocalComponent, connect
 from pykai.local.site import free_ports
 
 _LOOK_SECONDS = 0.1
@@ -29,9 +29,9 @@ _STOP_SECONDS = 5.0
 _WEBHOOKS = {each.kind: each for each in (MUTATING_WEBHOOK, VALIDATING_WEBHOOK)}
 
 
-def component(name: str, binary: Path) -> Component:
+def component(name: str, binary: Path) -> LocalComponent:
     """An operator as a part of a local cluster; `binary` was built of its module."""
-    return Component(name, partial(_run, OPERATORS[name], name, binary))
+    return LocalComponent(name, partial(_run, OPERATORS[name], name, binary))
 
 
 async def _run(operator: Operator, name: str, binary: Path, kubeconfig: Path, ready: asyncio.Event) -> None:

@@ -23,7 +23,7 @@ from pykai.simulate.faults.invariants import RunningChecks, Violation, at_rest, 
 from pykai.simulate.faults.plan import Fault, FaultPlan
 from pykai.simulate.faults.users import LONGEST_ABSENCE, Users
 from pykai.simulate.faults.worlds import ALONE, APART, REPLICAS, World, world
-from pykai.simulate.history import Event
+from pykai.simulate.history import HistoryEvent
 from pykai.simulate.loop import SKEW, Skew, StalledError
 from pykai.simulate.workloads import open_definition
 
@@ -65,7 +65,7 @@ class Outcome:
     title: str = ""
     violations: list[Violation] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
+    events: list[HistoryEvent] = field(default_factory=list)
     pods: int = 0
     cpu: float = 0.0
     """Seconds of CPU, where it was measured."""
@@ -78,7 +78,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Shape:
+class Reduction:
     """What of a seed's history is played: faults at these points and these objects are left out."""
 
     without_faults: frozenset[str] = frozenset()
@@ -89,9 +89,9 @@ Deployed = Callable[[World], Deployment]
 """Makes the product that a world wants."""
 
 
-def play(seed: int, deployed: Deployed, shape: Shape | None = None) -> Outcome:
+def play(seed: int, deployed: Deployed, shape: Reduction | None = None) -> Outcome:
     """The history of a seed, or a part of it."""
-    chosen, left_out = world(seed), shape or Shape()
+    chosen, left_out = world(seed), shape or Reduction()
     work = [arrival for arrival in chosen.work if arrival.source not in left_out.without_work]
     product = FaultyProduct(deployed(chosen), chosen, seed, left_out.without_faults)
     run = Simulation(product, [*chosen.cluster, *work], Setting(seed=seed))
@@ -309,4 +309,4 @@ async def _scaled_up(api: Api) -> None:
                     await api.patch(ref, Patch.merge({"status": status}))
 
 
-__all__ = ["ALONE", "Deployment", "FaultyProduct", "Outcome", "Shape", "play"]
+__all__ = ["ALONE", "Deployment", "FaultyProduct", "Outcome", "Reduction", "play"]

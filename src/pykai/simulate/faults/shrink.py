@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from pykai.simulate.faults.run import Outcome, Shape
+from pykai.simulate.faults.run import Outcome, Reduction
 from pykai.simulate.faults.worlds import world
 
 MOST_RUNS = 150
 _TOLD = ("Requested", "Scheduled", "Started", "Evicted", "Gone", "Finished", "Failed", "Deleted")
-Play = Callable[[Shape], Outcome]
+Play = Callable[[Reduction], Outcome]
 
 
 def shrunk(outcome: Outcome, again: Play, most_runs: int = MOST_RUNS) -> Outcome:
     """A shorter history with a violation of the same rule; the one given if there is none."""
     rule = outcome.violations[0].check
-    best, shape, runs = outcome, Shape(), 0
+    best, shape, runs = outcome, Reduction(), 0
 
-    def still_fails(tried: Shape) -> bool:
+    def still_fails(tried: Reduction) -> bool:
         nonlocal best, shape, runs
         runs += 1
         found = again(tried)
@@ -32,11 +32,11 @@ def shrunk(outcome: Outcome, again: Play, most_runs: int = MOST_RUNS) -> Outcome
 
     work = sorted({arrival.source for arrival in world(outcome.seed).work})
     for part in _parts(work, lambda: runs < most_runs):
-        still_fails(Shape(shape.without_faults, shape.without_work | frozenset(part)))
+        still_fails(Reduction(shape.without_faults, shape.without_work | frozenset(part)))
     points = [fault.point for fault in best.faults]
     for part in _parts(points, lambda: runs < most_runs):
         if not shape.without_faults.issuperset(part):
-            still_fails(Shape(shape.without_faults | frozenset(part), shape.without_work))
+            still_fails(Reduction(shape.without_faults | frozenset(part), shape.without_work))
     return best
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from pykai.cli import reservation
 from pykai.cli.reservation import ReservationError, hold, on_hollow_nodes, own_pod, visible_device
-from pykai.hollow.hollow_node import Device, FakeNvml, GpuShape, NodeShape, shape_devices
+from pykai.hollow.hollow_node import FakeNvml, GpuShape, HollowDevice, NodeShape, shape_devices
 from pykai.kube.api import Object, Patch
 from pykai.kube.errors import Unavailable
 from pykai.kube.memory import MemoryApi
@@ -48,7 +48,9 @@ async def server(**metadata: object) -> FailingApi:
 
 
 @asynccontextmanager
-async def running(api: FailingApi, seen: tuple[Device, ...], said: list[str]) -> AsyncIterator[asyncio.Task[None]]:
+async def running(
+    api: FailingApi, seen: tuple[HollowDevice, ...], said: list[str]
+) -> AsyncIterator[asyncio.Task[None]]:
     task = asyncio.create_task(hold(api, REF, FakeNvml(seen), said.append))
     await settle()
     yield task
@@ -97,7 +99,7 @@ def test_the_slices_of_one_device_are_one_device() -> None:
 
 def test_older_bindings_answer_in_bytes() -> None:
     class Old(FakeNvml):
-        def nvmlDeviceGetUUID(self, handle: Device) -> bytes:  # type: ignore[override]  # noqa: N802
+        def nvmlDeviceGetUUID(self, handle: HollowDevice) -> bytes:  # type: ignore[override]  # noqa: N802
             return handle.uuid.encode()
 
     assert visible_device(Old(ONE))[0] == ONE[0].uuid

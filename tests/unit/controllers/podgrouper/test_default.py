@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pykai.controllers.podgrouper.rules.kinds import group_workload
-from pykai.controllers.podgrouper.rules.workload import GroupingSettings, GroupSpec, TopologySpec, Workload
+from pykai.controllers.podgrouper.rules.workload import GroupingSettings, GroupSpec, GroupTopology, Workload
 
 from .cluster import Memory, Object, grouped, obj, pod, priority_class
 
@@ -223,8 +223,8 @@ def test_topology_from_the_top_owner_only() -> None:
         "kai.scheduler/topology-required-placement": "zone",
         "kai.scheduler/topology-preferred-placement": "rack",
     }
-    assert grouped(obj("x/v1", "Thing", annotations=wishes), pod()).topology == TopologySpec("net", "zone", "rack")
-    assert grouped(obj("x/v1", "Thing"), pod(annotations=wishes)).topology == TopologySpec()
+    assert grouped(obj("x/v1", "Thing", annotations=wishes), pod()).topology == GroupTopology("net", "zone", "rack")
+    assert grouped(obj("x/v1", "Thing"), pod(annotations=wishes)).topology == GroupTopology()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from pykai.controllers.podgrouper.rules.fields import GroupingError
-from pykai.controllers.podgrouper.rules.workload import TopologySpec
+from pykai.controllers.podgrouper.rules.workload import GroupTopology
 
 from .cluster import Object, grouped, home, obj, pod, tree
 
@@ -50,11 +50,11 @@ def test_topology_at_three_levels() -> None:
         **pack(required="region"),
     )
     spec = grouped(top(), pod(labels=MEMBER), the_gang)
-    assert spec.topology == TopologySpec("net", "region", "")
+    assert spec.topology == GroupTopology("net", "region", "")
     assert tree(spec) == [("near", "", (2,)), ("a", "near", 1), ("b", "", 1)]
     assert [g.topology for g in spec.sub_groups] == [
-        TopologySpec("net", "", "zone"),
-        TopologySpec("net", "rack", ""),
+        GroupTopology("net", "", "zone"),
+        GroupTopology("net", "rack", ""),
         None,
     ]
 
@@ -74,7 +74,7 @@ def test_what_the_set_says_counts_where_the_gang_is_silent() -> None:
     assert (spec.labels["x"], spec.labels["y"]) == ("gang", "set")
     assert (spec.priority_class, spec.preemptibility) == ("from-spec", "preemptible")
     assert (spec.preemption_delay, spec.staleness_grace_period) == (300, -1)
-    assert spec.topology == TopologySpec("net", "", "rack")
+    assert spec.topology == GroupTopology("net", "", "rack")
 
 
 @pytest.mark.parametrize(

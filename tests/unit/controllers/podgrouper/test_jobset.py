@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pykai.controllers.podgrouper.rules.fields import GroupingError
-from pykai.controllers.podgrouper.rules.workload import TopologySpec
+from pykai.controllers.podgrouper.rules.workload import GroupTopology
 
 from .cluster import Object, grouped, home, obj, pod, pod_group, tree
 
@@ -59,7 +59,7 @@ def test_template_says_how_many_pods_of_a_replica() -> None:
         "w", 1, 4, **{MIN: "2", "kai.scheduler/topology": "net", "kai.scheduler/topology-required-placement": "rack"}
     )
     leaf = grouped(jobset(job), member("w", 0)).sub_groups[1]
-    assert (leaf.min_member, leaf.topology) == (2, TopologySpec("net", "rack", ""))
+    assert (leaf.min_member, leaf.topology) == (2, GroupTopology("net", "rack", ""))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pykai.controllers.podgrouper.grouping import ignored_settings
 from pykai.controllers.podgrouper.rules.fields import GroupingError
 from pykai.controllers.podgrouper.rules.jq_sandbox import SANDBOX
 from pykai.controllers.podgrouper.rules.karta import scale, structure
-from pykai.controllers.podgrouper.rules.workload import GroupingSettings, TopologySpec, Workload
+from pykai.controllers.podgrouper.rules.workload import GroupingSettings, GroupTopology, Workload
 
 from .cluster import Memory, Object, grouped, home, obj, pod, tree
 
@@ -79,7 +79,7 @@ def test_topology_of_group_and_sub_group() -> None:
     wish = {"topologyName": "net", "requiredTopologyLevel": "zone", "preferredTopologyLevel": "rack"}
     gang = {"podGroup": {"name": "job", "topology": wish, "subGroups": [{"componentName": "worker", "topology": wish}]}}
     spec = grouped(TOP, member(), karta(gang))
-    assert spec.topology == spec.sub_groups[0].topology == TopologySpec("net", "zone", "rack")
+    assert spec.topology == spec.sub_groups[0].topology == GroupTopology("net", "zone", "rack")
 
 
 def test_members_are_grouped_by_what_their_pods_say() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pykai.controllers.podgrouper.rules.fields import GroupingError
-from pykai.controllers.podgrouper.rules.workload import GroupingSettings, TopologySpec
+from pykai.controllers.podgrouper.rules.workload import GroupingSettings, GroupTopology
 
 from .cluster import Object, grouped, obj, pod, priority_class
 
@@ -49,7 +49,7 @@ def test_wishes_beyond_priority_are_not_read() -> None:
     wishes = {"kai.scheduler/topology": "net", "kai.scheduler/preemption-delay": "5m"}
     rev = revision(annotations=wishes, labels={"kai.scheduler/preemptibility": "preemptible"})
     spec = grouped(SERVICE, pod(labels=REVISION), rev)
-    assert (spec.topology, spec.preemption_delay, spec.preemptibility) == (TopologySpec(), None, "")
+    assert (spec.topology, spec.preemption_delay, spec.preemptibility) == (GroupTopology(), None, "")
 
 
 def test_refused() -> None:

@@ -13,7 +13,7 @@ from pykai.controllers.podgrouper.podgroup import (
     pod_group,
     pod_group_to_write,
 )
-from pykai.controllers.podgrouper.rules.workload import GroupingSettings, GroupSpec, SubGroupSpec, TopologySpec
+from pykai.controllers.podgrouper.rules.workload import GroupingSettings, GroupSpec, GroupTopology, SubGroupSpec
 
 from .cluster import Object, pod
 
@@ -41,11 +41,11 @@ def test_the_object_of_a_plain_group() -> None:
 
 def test_the_object_of_a_full_group() -> None:
     sub_groups = (
-        SubGroupSpec("a", min_sub_group=1, topology=TopologySpec("net", "zone", "")),
+        SubGroupSpec("a", min_sub_group=1, topology=GroupTopology("net", "zone", "")),
         SubGroupSpec("a-0", 0, parent="a", pods=("p",)),
     )
     wishes = {"preemptibility": "preemptible", "preemption_delay": 300.0, "staleness_grace_period": -1.0}
-    made = pod_group(spec(min_sub_group=1, sub_groups=sub_groups, topology=TopologySpec("net", "", "rack"), **wishes))
+    made = pod_group(spec(min_sub_group=1, sub_groups=sub_groups, topology=GroupTopology("net", "", "rack"), **wishes))
     assert made["spec"] == {
         "minSubGroup": 1,
         "queue": "q",
@@ -83,26 +83,28 @@ def test_a_group_without_node_pool_stays_without() -> None:
 @pytest.mark.parametrize(
     ("new", "old", "kept"),
     [
-        (TopologySpec(), TopologySpec("net", "zone", ""), {"topology": "net", "requiredTopologyLevel": "zone"}),
-        (TopologySpec("", "rack", ""), TopologySpec("net", "", ""), {"topology": "net"}),
+        (GroupTopology(), GroupTopology("net", "zone", ""), {"topology": "net", "requiredTopologyLevel": "zone"}),
+        (GroupTopology("", "rack", ""), GroupTopology("net", "", ""), {"topology": "net"}),
         (
-            TopologySpec("mine", "", "rack"),
-            TopologySpec("net", "zone", ""),
+            GroupTopology("mine", "", "rack"),
+            GroupTopology("net", "zone", ""),
             {"topology": "mine", "preferredTopologyLevel": "rack"},
         ),
-        (TopologySpec(), TopologySpec(), {}),
+        (GroupTopology(), GroupTopology(), {}),
     ],
 )
 def test_a_topology_somebody_set_stays_unless_the_workload_names_one(
-    new: TopologySpec, old: TopologySpec, kept: Object
+    new: GroupTopology, old: GroupTopology, kept: Object
 ) -> None:
     groups = [pod_group(spec(topology=topology)) for topology in (new, old)]
     assert keeping_decisions(groups[0], groups[1], GroupingSettings())["spec"]["topologyConstraint"] == kept
 
 
 def test_a_topology_that_the_system_chose_stays() -> None:
-    old = pod_group(spec(topology=TopologySpec("net", preferred="rack"), annotations={"topology.kai/source": "system"}))
-    new = pod_group(spec(topology=TopologySpec("net", required="zone")))
+    old = pod_group(
+        spec(topology=GroupTopology("net", preferred="rack"), annotations={"topology.kai/source": "system"})
+    )
+    new = pod_group(spec(topology=GroupTopology("net", required="zone")))
     kept = keeping_decisions(new, old, GroupingSettings())["spec"]["topologyConstraint"]
     assert kept == {"topology": "net", "preferredTopologyLevel": "rack"}
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pykai.controllers.podgrouper.rules.fields import GroupingError
-from pykai.controllers.podgrouper.rules.workload import TopologySpec
+from pykai.controllers.podgrouper.rules.workload import GroupTopology
 
 from .cluster import Object, grouped, home, obj, pod, pod_group, tree
 
@@ -90,8 +90,8 @@ def test_topology_per_group() -> None:
     )
     spec = grouped(cluster(*groups, head=head), pod())
     assert [g.topology for g in spec.sub_groups] == [
-        TopologySpec("net", "", "rack"),
-        TopologySpec("net", "zone", ""),
+        GroupTopology("net", "", "rack"),
+        GroupTopology("net", "zone", ""),
         None,
     ]
     with pytest.raises(GroupingError, match="group gpu: a topology level is given without"):

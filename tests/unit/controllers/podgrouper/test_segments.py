@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pykai.controllers.podgrouper.rules.fields import GroupingError
-from pykai.controllers.podgrouper.rules.workload import TopologySpec
+from pykai.controllers.podgrouper.rules.workload import GroupTopology
 
 from .cluster import Object, grouped, home, obj, pod, tree
 
@@ -60,20 +60,20 @@ def test_the_pods_own_size_comes_first() -> None:
 @pytest.mark.parametrize(
     ("member", "template", "top", "expected"),
     [
-        ({}, {TOPOLOGY: "net", REQUIRED: "rack"}, {}, TopologySpec("net", "rack", "")),
+        ({}, {TOPOLOGY: "net", REQUIRED: "rack"}, {}, GroupTopology("net", "rack", "")),
         (
             {TOPOLOGY: "pod-net", PREFERRED: "node"},
             {TOPOLOGY: "net", REQUIRED: "rack"},
             {},
-            TopologySpec("pod-net", "rack", "node"),
+            GroupTopology("pod-net", "rack", "node"),
         ),
-        ({}, {REQUIRED: "rack"}, {TOPOLOGY: "net"}, TopologySpec("net", "rack", "")),
+        ({}, {REQUIRED: "rack"}, {TOPOLOGY: "net"}, GroupTopology("net", "rack", "")),
         ({}, {REQUIRED: "rack"}, {}, None),
         ({}, {TOPOLOGY: "net"}, {}, None),
         ({}, {}, {TOPOLOGY: "net", REQUIRED: "rack"}, None),
     ],
 )
-def test_segment_topology(member: Object, template: Object, top: Object, expected: TopologySpec | None) -> None:
+def test_segment_topology(member: Object, template: Object, top: Object, expected: GroupTopology | None) -> None:
     spec = grouped(pytorch(2, {SIZE: "1", **template}, top), worker(0, **member))
     assert [group.topology for group in spec.sub_groups] == [None, None, expected, expected]
 

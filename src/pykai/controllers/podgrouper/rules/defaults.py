@@ -30,7 +30,7 @@ from pykai.controllers.podgrouper.rules.fields import (
     text_at,
     uid_of,
 )
-from pykai.controllers.podgrouper.rules.workload import ForbiddenError, GroupSpec, TopologySpec, Workload
+from pykai.controllers.podgrouper.rules.workload import ForbiddenError, GroupSpec, GroupTopology, Workload
 from pykai.kube.api import Object
 from pykai.objects import names, units
 
@@ -146,10 +146,10 @@ MAX_PARTS = 10_000
 Annotations = Mapping[str, str]
 
 
-def segment_topology(work: Workload, template: Annotations) -> TopologySpec | None:
+def segment_topology(work: Workload, template: Annotations) -> GroupTopology | None:
     """The topology of each segment, from the pod, the worker template, the workload; None without name and level."""
     near = (annotations_of(work.pod), template)
-    topology = TopologySpec(
+    topology = GroupTopology(
         _first(names.TOPOLOGY, *near, annotations_of(work.top)),
         _first(names.SEGMENT_TOPOLOGY_REQUIRED, *near),
         _first(names.SEGMENT_TOPOLOGY_PREFERRED, *near),
@@ -279,9 +279,9 @@ def safe_to_consolidate(work: Workload) -> bool | None:
 TRUTH = {"true": True, "false": False}
 
 
-def annotated_topology(annotations: Mapping[str, str]) -> TopologySpec:
+def annotated_topology(annotations: Mapping[str, str]) -> GroupTopology:
     """The topology constraint in annotations."""
-    return TopologySpec(
+    return GroupTopology(
         annotations.get(names.TOPOLOGY, ""),
         annotations.get(names.TOPOLOGY_REQUIRED, ""),
         annotations.get(names.TOPOLOGY_PREFERRED, ""),

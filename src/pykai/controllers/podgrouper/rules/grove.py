@@ -23,7 +23,7 @@ from pykai.controllers.podgrouper.rules.fields import (
     text_at,
     value_at,
 )
-from pykai.controllers.podgrouper.rules.workload import GroupSpec, SubGroupSpec, TopologySpec, Workload
+from pykai.controllers.podgrouper.rules.workload import GroupSpec, GroupTopology, SubGroupSpec, Workload
 from pykai.kube.api import Object
 from pykai.objects import names
 
@@ -144,10 +144,10 @@ def _required(source: Object, field: str, where: str) -> str:
     return value
 
 
-def _packing(source: Object, topology_name: str, where: str) -> TopologySpec | None:
+def _packing(source: Object, topology_name: str, where: str) -> GroupTopology | None:
     """The constraint in `spec.topologyConstraint`; None without a level."""
     pack = map_at(source, "spec", "topologyConstraint", "packConstraint") or {}
-    topology = TopologySpec(topology_name, text_at(pack, "required"), text_at(pack, "preferred"))
+    topology = GroupTopology(topology_name, text_at(pack, "required"), text_at(pack, "preferred"))
     if topology.has_level and not topology_name:
         raise GroupingError(f"{where}: topology name cannot be empty when topology constraints are defined")
     return topology if topology.has_level else None

@@ -24,7 +24,7 @@ from pykai.controllers.podgrouper.rules.fields import (
     text_at,
     uid_of,
 )
-from pykai.controllers.podgrouper.rules.workload import GroupSpec, SubGroupSpec, TopologySpec, Workload
+from pykai.controllers.podgrouper.rules.workload import GroupSpec, GroupTopology, SubGroupSpec, Workload
 from pykai.kube.api import Object
 from pykai.objects import names
 
@@ -133,7 +133,7 @@ def _pods_per_replica(job: Object) -> int:
     return 1 if parallelism is None else parallelism
 
 
-def _topology(job: Object) -> TopologySpec | None:
+def _topology(job: Object) -> GroupTopology | None:
     topology = defaults.annotated_topology(template_annotations(job, "template"))
     return topology if topology.name and topology.has_level else None
 

@@ -28,7 +28,7 @@ from pykai.controllers.podgrouper.rules.fields import (
     value_at,
 )
 from pykai.controllers.podgrouper.rules.jq_sandbox import JqError, JqEvaluator
-from pykai.controllers.podgrouper.rules.workload import GroupSpec, SubGroupSpec, TopologySpec, Workload
+from pykai.controllers.podgrouper.rules.workload import GroupSpec, GroupTopology, SubGroupSpec, Workload
 from pykai.kube.api import Object
 from pykai.objects.names import is_subdomain
 
@@ -233,11 +233,11 @@ def _placed(work: Workload, found: Structure, sub_groups: list[SubGroupSpec]) ->
     return tuple(part.taking(work.pod_name) if part is own else part for part in sub_groups)
 
 
-def _topology(source: Object) -> TopologySpec | None:
+def _topology(source: Object) -> GroupTopology | None:
     constraint = map_at(source, "topology")
     if not constraint:
         return None
-    return TopologySpec(
+    return GroupTopology(
         text_at(constraint, "topologyName"),
         text_at(constraint, "requiredTopologyLevel"),
         text_at(constraint, "preferredTopologyLevel"),

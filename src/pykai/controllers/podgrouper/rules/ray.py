@@ -20,7 +20,7 @@ from pykai.controllers.podgrouper.rules.fields import (
     text_at,
     value_at,
 )
-from pykai.controllers.podgrouper.rules.workload import GroupSpec, Rule, SubGroupSpec, TopologySpec, Workload
+from pykai.controllers.podgrouper.rules.workload import GroupSpec, GroupTopology, Rule, SubGroupSpec, Workload
 from pykai.kube.api import Object
 
 _GROUP_LABEL = "ray.io/group"
@@ -127,7 +127,7 @@ def _size(worker_group: Object, group_name: str, autoscaled: bool) -> int | None
     return minimum * each if autoscaled else (minimum or replicas) * each
 
 
-def _topology(annotations: Mapping[str, str], group_name: str) -> TopologySpec | None:
+def _topology(annotations: Mapping[str, str], group_name: str) -> GroupTopology | None:
     topology = defaults.annotated_topology(annotations)
     if topology.has_level and not topology.name:
         raise GroupingError(f"Ray group {group_name}: a topology level is given without the topology's name")

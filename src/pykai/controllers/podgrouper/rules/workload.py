@@ -37,7 +37,7 @@ class ObjectLookup(Protocol):
 
 
 @dataclass(frozen=True)
-class TopologySpec:
+class GroupTopology:
     """A topology constraint: its name, and the required and the preferred level; empty: none."""
 
     name: str = ""
@@ -58,7 +58,7 @@ class SubGroupSpec:
     min_sub_group: int | None = None
     parent: str = ""
     pods: tuple[str, ...] = ()
-    topology: TopologySpec | None = None
+    topology: GroupTopology | None = None
 
     def taking(self, pod: str) -> SubGroupSpec:
         """The same sub-group with one more pod, by name."""
@@ -84,7 +84,7 @@ class GroupSpec:
     min_member: int = 1
     min_sub_group: int | None = None
     sub_groups: tuple[SubGroupSpec, ...] = ()
-    topology: TopologySpec = TopologySpec()
+    topology: GroupTopology = GroupTopology()
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
 
