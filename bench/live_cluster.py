@@ -22,8 +22,8 @@ from pathlib import Path
 from bench.measure import BenchError
 from pykai.local import clusters, control_plane
 from pykai.local.build import ensure_binary
+from pykai.local.clusters import ClusterFiles, Ports
 from pykai.local.process import cpu_seconds
-from pykai.local.site import Ports, Site
 
 NAME = "bench-e2e"
 KAI = "kai all"
@@ -84,7 +84,7 @@ def kai_all(cluster: LiveCluster, directory: Path) -> Iterator[None]:
 def kube_scheduler(cluster: LiveCluster, directory: Path) -> Iterator[None]:
     """kube-scheduler on the cluster, for the block; it begins when it is ready. `directory`: for its log."""
     port = _free_port()
-    flags = control_plane.arguments(control_plane.SCHEDULER, Site(cluster.kubeconfig.parent, Ports(0, 0, 0)))
+    flags = control_plane.arguments(control_plane.SCHEDULER, ClusterFiles(cluster.kubeconfig.parent, Ports(0, 0, 0)))
     line = [str(ensure_binary()), *flags, "--bind-address=127.0.0.1", f"--secure-port={port}"]
     with _running(cluster, control_plane.SCHEDULER, line, directory / "kube-scheduler.log") as (process, log):
         _await_ready(process, f"https://127.0.0.1:{port}/readyz", log, _READY_SECONDS)

@@ -47,7 +47,7 @@ async def cluster(real_api: HttpApi, local_cluster: ControlPlane, eventually: Ev
     settings = KubeletSettings(stop_seconds=0.1, on_start=on_hollow_nodes(whole.connection))
     shapes = [NodeShape(f"gpu-node-{number}", GpuShape(4)) for number in range(2)]
     async with (
-        at_work(whole, real_api, Path(local_cluster.site.kubeconfig)),
+        at_work(whole, real_api, Path(local_cluster.files.kubeconfig)),
         hollow_nodes(real_api, shapes, settings),
     ):
         for name in TEAMS:

@@ -59,7 +59,7 @@ def local_cluster(control_plane_binary: Path, tmp_path_factory: pytest.TempPathF
 async def real_api(local_cluster: ControlPlane) -> AsyncIterator[HttpApi]:
     """A client on the local cluster; a part that has crashed meanwhile is named here."""
     local_cluster.check()
-    async with connect(local_cluster.site.kubeconfig) as api:
+    async with connect(local_cluster.files.kubeconfig) as api:
         yield api
 
 
@@ -80,7 +80,7 @@ def kubectl(local_cluster: ControlPlane) -> Kubectl:
 
     It runs beside the event loop, which kubelets and components need meanwhile.
     """
-    return kubectl_on(local_cluster.site.kubeconfig)
+    return kubectl_on(local_cluster.files.kubeconfig)
 
 
 def kubectl_on(kubeconfig: Path | str) -> Kubectl:

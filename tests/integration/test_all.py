@@ -34,7 +34,7 @@ async def product(real_api: HttpApi, local_cluster: ControlPlane) -> AsyncIterat
     whole = LocalProduct()
     settings = KubeletSettings(stop_seconds=0.1, on_start=on_hollow_nodes(whole.connection))
     async with (
-        at_work(whole, real_api, Path(local_cluster.site.kubeconfig)),
+        at_work(whole, real_api, Path(local_cluster.files.kubeconfig)),
         hollow_nodes(real_api, [NodeShape("all-0", GpuShape(2))], settings),
     ):
         yield

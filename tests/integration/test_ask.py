@@ -44,10 +44,10 @@ from pykai.kube.resources import (
     QUEUE,
     SERVICE_ACCOUNT,
 )
+from pykai.local.clusters import ClusterFiles
 from pykai.local.control_plane import APISERVER, FLAGS, ControlPlane, start_cluster
 from pykai.local.kubelet import hollow_nodes
 from pykai.local.session import connect
-from pykai.local.site import Site
 from pykai.model.status import Status
 from pykai.objects import names
 from pykai.objects.units import rfc3339
@@ -67,14 +67,14 @@ RESOURCES = {"Job": JOB, "Pod": POD, "Deployment": DEPLOYMENT}
 
 
 # --------------------------------------------------------------------------------------------------------- the cluster
-def audited(site: Site) -> dict[str, str | int]:
+def audited(files: ClusterFiles) -> dict[str, str | int]:
     """Flags of an API server that notes every request of the reader, also those it refuses."""
     rules = [{"level": "Metadata", "users": [f"system:serviceaccount:default:{READER}"]}, {"level": "None"}]
     policy = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": rules}
-    file = site.directory / "audit-policy.json"
+    file = files.directory / "audit-policy.json"
     file.write_text(json.dumps(policy))
-    flags = {"audit-policy-file": str(file), "audit-log-path": str(site.directory / "audit.log")}
-    return {**FLAGS[APISERVER](site), **flags}
+    flags = {"audit-policy-file": str(file), "audit-log-path": str(files.directory / "audit.log")}
+    return {**FLAGS[APISERVER](files), **flags}
 
 
 @pytest.fixture(scope="module")
@@ -131,16 +131,16 @@ async def asked(plane: ControlPlane, eventually: Eventually, tmp_path: Path) -> 
     settings = KubeletSettings(stop_seconds=0.1, on_start=on_hollow_nodes(whole.connection))
     shapes = [NodeShape(f"gpu-{number}", GpuShape(4)) for number in range(3)]
     async with (
-        connect(plane.site.kubeconfig) as api,
-        at_work(whole, api, plane.site.kubeconfig),
+        connect(plane.files.kubeconfig) as api,
+        at_work(whole, api, plane.files.kubeconfig),
         hollow_nodes(api, shapes, settings),
     ):
-        kubeconfig = await kubeconfig_of_reader(api, plane.site, tmp_path)
+        kubeconfig = await kubeconfig_of_reader(api, plane.files, tmp_path)
         async with connect(kubeconfig) as reader:
             yield Asked(api, reader, kubeconfig, eventually)
 
 
-async def kubeconfig_of_reader(api: HttpApi, site: Site, folder: Path) -> Path:
+async def kubeconfig_of_reader(api: HttpApi, files: ClusterFiles, folder: Path) -> Path:
     """The access of an account that may read all the scheduler reads, and write nothing."""
     meta = {"name": READER}
     rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": sorted(READING)}]
@@ -152,7 +152,7 @@ async def kubeconfig_of_reader(api: HttpApi, site: Site, folder: Path) -> Path:
         await api.create(CLUSTER_ROLE_BINDING, {"metadata": meta, "roleRef": role, "subjects": [subject]})
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
     answer = await api.post(SERVICE_ACCOUNT.ref(READER, "default").sub("token"), request)
-    document = json.loads(site.kubeconfig.read_text())
+    document = json.loads(files.kubeconfig.read_text())
     document["users"][0]["user"] = {"token": answer["status"]["token"]}
     file = folder / "reader.kubeconfig"
     file.write_text(json.dumps(document))
@@ -372,7 +372,7 @@ async def test_no_command_that_asks_writes(asked: Asked, plane: ControlPlane, tm
         assert (await kai(asked, "evictions", "-o", "json"))[0] == 0
     with pytest.raises(Forbidden):
         await asked.reader.create(NAMESPACE, {"metadata": {"name": "canary"}})
-    noted = [json.loads(line) for line in (plane.site.directory / "audit.log").read_text().splitlines()]
+    noted = [json.loads(line) for line in (plane.files.directory / "audit.log").read_text().splitlines()]
     writes = [(each["verb"], each["requestURI"]) for each in noted if each["verb"] not in READING]
     assert [verb for verb, _ in writes] == ["create"], "the canary shows that a write would be in the log"
     assert writes[0][1].startswith("/api/v1/namespaces")

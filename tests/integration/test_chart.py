@@ -53,7 +53,7 @@ def helm_on(local_cluster: ControlPlane) -> Helm:
     """`await helm_on(*arguments)` on the local cluster."""
 
     async def run(*arguments: str) -> str:
-        given = [*arguments, "-n", HERE, "--kubeconfig", str(local_cluster.site.kubeconfig)]
+        given = [*arguments, "-n", HERE, "--kubeconfig", str(local_cluster.files.kubeconfig)]
         return (await asyncio.to_thread(helm, *given)).stdout
 
     return run
@@ -111,7 +111,7 @@ async def nothing_left(api: HttpApi) -> bool:
 @asynccontextmanager
 async def operating(plane: ControlPlane, token: str) -> AsyncIterator[None]:
     """An operator with the rights of its service account."""
-    access = replace(from_kubeconfig(plane.site.kubeconfig), token=BearerToken(token))
+    access = replace(from_kubeconfig(plane.files.kubeconfig), token=BearerToken(token))
     settings = OperatorSettings(WEBHOOKS, OperatorEnvironment(HERE, "registry.example.com/kai", "v1"))
     async with HttpApi(access) as api, running(api, controller.run, settings):
         yield
@@ -205,7 +205,7 @@ async def test_components_may_follow_all_they_ask_for(
         account = item["spec"]["template"]["spec"]["serviceAccountName"]
         await kubectl("create", "serviceaccount", account, "-n", HERE)
         token = (await kubectl("create", "token", account, "-n", HERE)).strip()
-        access = replace(from_kubeconfig(local_cluster.site.kubeconfig), token=BearerToken(token))
+        access = replace(from_kubeconfig(local_cluster.files.kubeconfig), token=BearerToken(token))
         process, compose = _as_started(container_of(item), monkeypatch)
         async with HttpApi(access) as api:
             await _follows(api, process, compose)
@@ -261,7 +261,7 @@ async def test_the_hook_has_the_rights_it_needs(
     text = yaml.safe_dump_all(item for item in hooks if item["kind"] != "Job")
     await kubectl("apply", "-f", "-", stdin=text)
     token = (await kubectl("create", "token", "crd-upgrader", "-n", HERE)).strip()
-    access = replace(from_kubeconfig(local_cluster.site.kubeconfig), token=BearerToken(token))
+    access = replace(from_kubeconfig(local_cluster.files.kubeconfig), token=BearerToken(token))
     await real_api.patch(CRD.ref(KUEUE.qualified), Patch.apply(permissive_crd(KUEUE), "tests"))
     try:
         async with HttpApi(access) as api:
@@ -283,7 +283,7 @@ async def test_queues_that_exist_are_left_alone(real_api: HttpApi, release: Helm
 
 
 def test_a_misspelt_value_is_refused_before_anything_happens(local_cluster: ControlPlane) -> None:
-    given = ("-n", HERE, "--kubeconfig", str(local_cluster.site.kubeconfig), "--set", "global.gpuSharin=true")
+    given = ("-n", HERE, "--kubeconfig", str(local_cluster.files.kubeconfig), "--set", "global.gpuSharin=true")
     done = helm("upgrade", "-i", "kai-misspelt", str(CHART), *given, check=False)
     assert done.returncode != 0
     assert "gpuSharin" in done.stderr

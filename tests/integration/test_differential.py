@@ -75,7 +75,7 @@ def plane(control_plane_binary: Path, tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture
 async def judge(plane: ControlPlane) -> AsyncIterator[HttpApi]:
-    async with connect(plane.site.kubeconfig) as api:
+    async with connect(plane.files.kubeconfig) as api:
         yield api
 
 

@@ -48,7 +48,7 @@ def kubeconfig(control_plane_binary: Path, version: str, tmp_path: Path) -> Iter
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(FLAGS, APISERVER, lambda site: {**usual(site), "runtime-config": served})
         plane = start_cluster(tmp_path / "dra", control_plane_binary)
-    yield Path(plane.site.kubeconfig)
+    yield Path(plane.files.kubeconfig)
     plane.stop()
 
 

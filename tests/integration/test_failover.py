@@ -100,7 +100,7 @@ async def replicas(
     That may take the time of a lease, if an earlier test has killed its holder.
     """
     await install(real_api)
-    parts = ComponentProcesses(Path(local_cluster.site.kubeconfig), tmp_path)
+    parts = ComponentProcesses(Path(local_cluster.files.kubeconfig), tmp_path)
     async with hollow_nodes(real_api, repeat(NodeShape("failover", GpuShape(GPUS)), NODES)):
         await parts.start("podgrouper")
         for replica in REPLICAS:

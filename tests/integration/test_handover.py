@@ -66,7 +66,7 @@ async def handed_over(
     async with hollow_nodes(real_api, [NodeShape(NODE, GpuShape(1))], settings):
         await leave_behind(real_api, namespace)
         await eventually(lambda: phase(real_api, "old", namespace, "Running"))
-        async with at_work(LocalProduct(), real_api, Path(local_cluster.site.kubeconfig)):
+        async with at_work(LocalProduct(), real_api, Path(local_cluster.files.kubeconfig)):
             yield real_api
 
 

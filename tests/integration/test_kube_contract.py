@@ -80,7 +80,7 @@ class Settled(msgspec.Struct):
 @pytest.fixture
 async def real_api(local_cluster: ControlPlane) -> AsyncIterator[Api]:
     """A real API server with our definitions installed."""
-    access = find_access(str(local_cluster.site.kubeconfig))
+    access = find_access(str(local_cluster.files.kubeconfig))
     async with HttpApi(access, Settings(qps=0, bind_qps=0)) as api:
         for definition in manifests():
             name = definition["metadata"]["name"]

@@ -20,13 +20,13 @@ from pykai.kube.client import HttpApi
 from pykai.kube.operations import bind
 from pykai.kube.resources import JOB, NODE, POD
 from pykai.local import clusters
+from pykai.local.clusters import ClusterError, clusters_root
 from pykai.local.containers import Image
-from pykai.local.control_plane import ClusterError, ControlPlane, PartError, start_cluster
+from pykai.local.control_plane import ControlPlane, PartError, start_cluster
 from pykai.local.kubelet import hollow_nodes
 from pykai.local.pod_runtime import Containers, Host
 from pykai.local.process import ProcessId, identify, wait_for_end
 from pykai.local.session import ClusterPlan, LocalComponent, live
-from pykai.local.site import clusters_root
 from tests.timeouts import TIMEOUT_SECONDS
 
 from .conftest import Eventually, Kubectl, kubectl_on
@@ -168,7 +168,7 @@ async def test_containers_that_are_processes_have_logs_of_their_own(
     spec = {"containers": containers, "volumes": [{"name": "work", "emptyDir": {}}], "nodeName": "gpu"}
     once = {"restartPolicy": "Never", "nodeName": "gpu"}
     brief = {"name": "main", "image": "shell", "args": ["echo a; sleep 0.7; echo b"]}
-    runtime = Containers(real_api, Host(tmp_path, local_cluster.site.url, {"shell": SHELL}), restart_seconds=0.1)
+    runtime = Containers(real_api, Host(tmp_path, local_cluster.files.url, {"shell": SHELL}), restart_seconds=0.1)
     async with hollow_nodes(real_api, [GPU_NODE], runtime=runtime):
         await real_api.create(POD, pod("brief", namespace, spec={**once, "containers": [brief]}))
         await kubectl(

@@ -36,7 +36,7 @@ async def product(real_api: HttpApi, local_cluster: ControlPlane) -> AsyncIterat
     whole = LocalProduct(names.NVFRACTIONS)
     settings = KubeletSettings(stop_seconds=0.1, on_start=on_hollow_nodes(whole.connection))
     async with (
-        at_work(whole, real_api, Path(local_cluster.site.kubeconfig)),
+        at_work(whole, real_api, Path(local_cluster.files.kubeconfig)),
         hollow_nodes(real_api, [NodeShape(NODE_NAME, GpuShape(2, 40000))], settings),
     ):
         yield

@@ -26,7 +26,7 @@ from .whole_product import at_work
 @pytest.fixture
 async def product(real_api: HttpApi, local_cluster: ControlPlane) -> AsyncIterator[None]:
     async with (
-        at_work(LocalProduct(), real_api, Path(local_cluster.site.kubeconfig)),
+        at_work(LocalProduct(), real_api, Path(local_cluster.files.kubeconfig)),
         hollow_nodes(real_api, [NodeShape("resize-0")], KubeletSettings(stop_seconds=0.1)),
     ):
         yield

@@ -84,7 +84,7 @@ async def processes(
 ) -> AsyncIterator[ComponentProcesses]:
     """Every component that a shared GPU needs, each a process, and one node with eight GPUs."""
     await install(real_api)
-    parts = ComponentProcesses(Path(local_cluster.site.kubeconfig), tmp_path)
+    parts = ComponentProcesses(Path(local_cluster.files.kubeconfig), tmp_path)
     settings = KubeletSettings(stop_seconds=0.1, on_start=on_hollow_nodes(lambda: real_api))
     try:
         async with hollow_nodes(real_api, [NodeShape("dgx-0", GpuShape(DEVICES))], settings):
@@ -102,7 +102,7 @@ async def processes(
 async def test_kills_in_the_middle_of_work_change_nothing(
     processes: ComponentProcesses, local_cluster: ControlPlane, eventually: Eventually
 ) -> None:
-    kubeconfig = Path(local_cluster.site.kubeconfig)
+    kubeconfig = Path(local_cluster.files.kubeconfig)
     async with at_work(kubectl_on(kubeconfig), eventually) as mission, device_book(kubeconfig) as book:
         for number in range(ROUNDS):
             await apply_halves(mission)

@@ -78,7 +78,7 @@ def definitions() -> list[Object]:
 async def api(local_cluster: ControlPlane) -> AsyncIterator[HttpApi]:
     """A cluster on which the grouper was running before the kinds of the table were installed."""
     grouping = replace(SETTINGS.grouping, kind_defaults=(SPACE, "defaults"))
-    async with connect(local_cluster.site.kubeconfig) as server:
+    async with connect(local_cluster.files.kubeconfig) as server:
         await install(server)
         await server.create(NAMESPACE, {"metadata": {"name": SPACE}})
         types = {"metadata": {"name": "defaults"}, "data": {"types": json.dumps([DEFAULTS])}}

@@ -22,8 +22,8 @@ from deploy.image import oci
 
 from pykai.local import control_plane
 from pykai.local.build import ensure_binary
+from pykai.local.clusters import ClusterFiles, free_ports
 from pykai.local.control_plane import ControlPlane
-from pykai.local.site import Site, free_ports
 from tests.node import layout
 from tests.node.layout import (
     ADDRESS,
@@ -44,9 +44,9 @@ GPU_MEMORY_MIB = 81559
 _TUNNELLED = ("egress-selector-config-file", "enable-aggregator-routing", "disable-admission-plugins")
 
 
-def _apiserver(site: Site) -> dict[str, str | int]:
+def _apiserver(files: ClusterFiles) -> dict[str, str | int]:
     """As in `kai local`, but Services are reachable: kube-proxy runs, and endpoints are real."""
-    flags = control_plane.FLAGS[control_plane.APISERVER](site)
+    flags = control_plane.FLAGS[control_plane.APISERVER](files)
     kept = {name: value for name, value in flags.items() if name not in _TUNNELLED}
     return {**kept, "endpoint-reconciler-type": "master-count"}
 
@@ -90,9 +90,9 @@ class RealNode:
         self._controlplane = ensure_binary()
         self._binary = ensure_binary(module=NODE_MODULE)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        site = Site(HOME / "plane", free_ports(ADDRESS), ADDRESS)
-        self._plane = ControlPlane(site, self._controlplane, (control_plane.SCHEDULER,), FLAGS)
-        self.kubeconfig = site.kubeconfig
+        files = ClusterFiles(HOME / "plane", free_ports(ADDRESS), ADDRESS)
+        self._plane = ControlPlane(files, self._controlplane, (control_plane.SCHEDULER,), FLAGS)
+        self.kubeconfig = files.kubeconfig
 
     # ------------------------------------------------------------------------------------------------------- parts
     def start(self) -> None:

@@ -13,7 +13,7 @@ from difflib import get_close_matches
 
 from msgspec import Struct, ValidationError, convert
 
-from pykai.admission.pod_draft import PodObject, annotations_of, difference, draft_of
+from pykai.admission.pod_mutation import PodObject, annotations_of, difference, mutable_copy
 from pykai.admission.shared_gpus import (
     Requester,
     annotate_containers,
@@ -122,10 +122,10 @@ def fraction_runtime_class(given: str | None, deprecated: str | None) -> str:
     return DEFAULT_RUNTIME_CLASS if deprecated is None else deprecated
 
 
-def set_runtime_class(draft: PodObject, runtime_class: str) -> None:
+def set_runtime_class(mutated: PodObject, runtime_class: str) -> None:
     """Run pods that share a GPU under the runtime class, unless they name one themselves."""
-    if runtime_class and shares_gpu(annotations_of(draft)) and not draft["spec"].get("runtimeClassName"):
-        draft["spec"]["runtimeClassName"] = runtime_class
+    if runtime_class and shares_gpu(annotations_of(mutated)) and not mutated["spec"].get("runtimeClassName"):
+        mutated["spec"]["runtimeClassName"] = runtime_class
 
 
 Switch = Callable[[PodSettings], bool]
@@ -133,19 +133,19 @@ Mutation = Callable[[PodObject, PodSettings, str], None]
 Rule = Callable[[Fields, PodSettings, "PodChange"], None]
 
 MUTATIONS: tuple[tuple[str, Switch, Mutation], ...] = (
-    ("nvfractions", lambda s: s.nvfractions, lambda draft, s, suffix: annotate_containers(draft)),
+    ("nvfractions", lambda s: s.nvfractions, lambda mutated, s, suffix: annotate_containers(mutated)),
     (
         "gpusharing",
         lambda s: s.gpu_sharing or not s.nvfractions,
-        lambda draft, s, suffix: connect_share(draft, suffix),
+        lambda mutated, s, suffix: connect_share(mutated, suffix),
     ),
-    ("hamicore", lambda s: s.hami_core, lambda draft, s, suffix: limit_memory(draft)),
-    ("deviceaccess", lambda s: s.block_visible_devices, lambda draft, s, suffix: hide_devices(draft)),
+    ("hamicore", lambda s: s.hami_core, lambda mutated, s, suffix: limit_memory(mutated)),
+    ("deviceaccess", lambda s: s.block_visible_devices, lambda mutated, s, suffix: hide_devices(mutated)),
     (
         "runtimeenforcement",
         # Off where shares are refused: the refusal must not be about the class.
         lambda s: (s.gpu_sharing or s.nvfractions) and bool(s.fraction_runtime_class),
-        lambda draft, s, suffix: set_runtime_class(draft, s.fraction_runtime_class),
+        lambda mutated, s, suffix: set_runtime_class(mutated, s.fraction_runtime_class),
     ),
 )
 RULES: tuple[tuple[str, Switch, Rule], ...] = (
@@ -175,12 +175,12 @@ def mutate_pod(pod: object, arrival: PodCreation, settings: PodSettings) -> Admi
     """Admit a new pod with the changes it needs, as a JSON patch (empty when there are none)."""
     if not isinstance(pod, dict) or not _ours(pod, settings):
         return AdmissionVerdict()
-    draft = draft_of(pod)
-    _set_namespace(draft, arrival.namespace)
+    mutated = mutable_copy(pod)
+    _set_namespace(mutated, arrival.namespace)
     for _, applies, mutate in MUTATIONS:
         if applies(settings):
-            mutate(draft, settings, arrival.suffix)
-    return AdmissionVerdict(patch=tuple(difference(pod, draft)))
+            mutate(mutated, settings, arrival.suffix)
+    return AdmissionVerdict(patch=tuple(difference(pod, mutated)))
 
 
 @judged
@@ -224,14 +224,14 @@ def _misfit(text: str) -> str:
     return (f"pod{path}: {problem}" if found else f"pod: {text}").replace("`", "")
 
 
-def _set_namespace(draft: PodObject, requested: str) -> None:
-    own = draft["metadata"].get("namespace")
+def _set_namespace(mutated: PodObject, requested: str) -> None:
+    own = mutated["metadata"].get("namespace")
     if own and requested and own != requested:
         raise DeniedError(
             f"error: the namespace from the provided object {own} does not match the namespace {requested}"
         )
     if requested and not own:
-        draft["metadata"]["namespace"] = requested
+        mutated["metadata"]["namespace"] = requested
 
 
 def looks_like_ours(key: str) -> bool:

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from pykai.admission.pod_draft import (
+from pykai.admission.pod_mutation import (
     ContainerObject,
     PodObject,
     annotate,
@@ -74,34 +74,34 @@ _NO_DEVICE = "void"
 _HARMLESS = ("", "void", "none")
 
 
-def connect_share(draft: PodObject, suffix: str) -> None:
+def connect_share(mutated: PodObject, suffix: str) -> None:
     """Give the container with the share its environment and the pod its volume; other pods stay as they are.
 
     `suffix`: 7 lower-case letters and digits, different for every pod.
     """
-    if not asks_by_pod(annotations_of(draft)) or not regular_containers(draft):
+    if not asks_by_pod(annotations_of(mutated)) or not regular_containers(mutated):
         return
-    place = fraction_container_of(draft)
-    if not annotations_of(draft).get(SHARED_GPU_CONFIGMAP):
-        annotate(draft, SHARED_GPU_CONFIGMAP, new_configmap_prefix(_base_name(draft), suffix, place))
-    names = _names_of_share(draft, place)
-    container = container_at(draft, place)
+    place = fraction_container_of(mutated)
+    if not annotations_of(mutated).get(SHARED_GPU_CONFIGMAP):
+        annotate(mutated, SHARED_GPU_CONFIGMAP, new_configmap_prefix(_base_name(mutated), suffix, place))
+    names = _names_of_share(mutated, place)
+    container = container_at(mutated, place)
     for variable in (VISIBLE_DEVICES, NUM_OF_GPUS, PORTION):
         set_environment(container, _reference(variable, names))
-    set_volume(draft, {"name": names.volume, "configMap": {"name": names.capabilities}})
+    set_volume(mutated, {"name": names.volume, "configMap": {"name": names.capabilities}})
     _import_environment(container, names)
 
 
-def limit_memory(draft: PodObject) -> None:
+def limit_memory(mutated: PodObject) -> None:
     """Let the container with the share read its memory limit (HAMi core); needs the annotation of `connect_share`."""
-    if not asks_by_pod(annotations_of(draft)) or not regular_containers(draft):
+    if not asks_by_pod(annotations_of(mutated)) or not regular_containers(mutated):
         return
-    place = fraction_container_of(draft)
-    if not annotations_of(draft).get(SHARED_GPU_CONFIGMAP):
-        raise DeniedError(f"no desired configmap name found in pod {pod_label(draft)} annotations")
-    entry = _reference(CUDA_MEMORY_LIMIT, _names_of_share(draft, place))
+    place = fraction_container_of(mutated)
+    if not annotations_of(mutated).get(SHARED_GPU_CONFIGMAP):
+        raise DeniedError(f"no desired configmap name found in pod {pod_label(mutated)} annotations")
+    entry = _reference(CUDA_MEMORY_LIMIT, _names_of_share(mutated, place))
     entry["valueFrom"]["configMapKeyRef"]["optional"] = True
-    set_environment(container_at(draft, place), entry)
+    set_environment(container_at(mutated, place), entry)
 
 
 def check_gpu_request(pod: Fields, sharing_enabled: bool) -> None:
@@ -159,9 +159,9 @@ def _import_environment(container: ContainerObject, names: SharedGpuNames) -> No
         container["envFrom"] = [*sources, {"configMapRef": reference}]
 
 
-def hide_devices(draft: PodObject) -> None:
+def hide_devices(mutated: PodObject) -> None:
     """Show no device to the containers that requested none, except the one that receives the pod's share."""
-    for container in containers_without_share(draft):
+    for container in containers_without_share(mutated):
         if not _requests_device(container):
             set_environment(container, {"name": VISIBLE_DEVICES, "value": _NO_DEVICE})
 
@@ -216,28 +216,28 @@ class Requester:
 
 
 # ------------------------------------------------------------------------------------------------------ on creation
-def annotate_containers(draft: PodObject) -> None:
+def annotate_containers(mutated: PodObject) -> None:
     """Write what the annotations of the pod ask for as annotations of the container that receives it."""
-    annotations = annotations_of(draft)
-    if not shares_gpu(annotations) or not regular_containers(draft):
+    annotations = annotations_of(mutated)
+    if not shares_gpu(annotations) or not regular_containers(mutated):
         return
-    container = fraction_container_of(draft).name
+    container = fraction_container_of(mutated).name
     memory = annotations.get(GPU_MEMORY)
     if memory is not None:
         count = positive_count(memory)
         if count is None:
             raise DeniedError(f"failed to parse gpu memory annotation value: {memory[:64]} is no number of MiB above 0")
-        _set(draft, nvfractions.key(container, MEMORY_REQUEST), f"{count}Mi", GPU_MEMORY)
+        _set(mutated, nvfractions.key(container, MEMORY_REQUEST), f"{count}Mi", GPU_MEMORY)
     if GPU_MEMORY_LIMIT in annotations:
-        _set(draft, nvfractions.key(container, MEMORY_LIMIT), annotations[GPU_MEMORY_LIMIT], GPU_MEMORY_LIMIT)
+        _set(mutated, nvfractions.key(container, MEMORY_LIMIT), annotations[GPU_MEMORY_LIMIT], GPU_MEMORY_LIMIT)
     if GPU_FRACTION_LIMIT in annotations:
-        _set(draft, nvfractions.portion_limit_key(container), annotations[GPU_FRACTION_LIMIT], GPU_FRACTION_LIMIT)
+        _set(mutated, nvfractions.portion_limit_key(container), annotations[GPU_FRACTION_LIMIT], GPU_FRACTION_LIMIT)
 
 
-def _set(draft: PodObject, key: str, value: str, source: str) -> None:
-    held = annotations_of(draft).get(key)
+def _set(mutated: PodObject, key: str, value: str, source: str) -> None:
+    held = annotations_of(mutated).get(key)
     if held is None:
-        annotate(draft, key, value)
+        annotate(mutated, key, value)
     elif held != value and (nvfractions.quantity(held) or held) != (nvfractions.quantity(value) or value):
         raise DeniedError(f"{source} annotation conflicts with {key} annotation")
 

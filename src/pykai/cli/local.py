@@ -26,10 +26,10 @@ from pykai.hollow.hollow_node import GpuShape, NodeShape, read_shapes, repeat
 from pykai.hollow.kubelet_settings import KubeletSettings
 from pykai.local import build, clusters
 from pykai.local.build import GoMissingError
-from pykai.local.control_plane import ClusterError, tail
+from pykai.local.clusters import ClusterError, checked_name
+from pykai.local.control_plane import tail
 from pykai.local.operators import AUTOSCALER, OPERATORS
 from pykai.local.process import identify, resident_bytes
-from pykai.local.site import checked_name
 from pykai.objects import names
 
 if TYPE_CHECKING:

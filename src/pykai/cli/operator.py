@@ -54,7 +54,7 @@ _NO_FILES = {"scheduler_conf": ""}
 """Files that flags name are not here."""
 
 
-def site_of(given: Mapping[str, Any]) -> OperatorEnvironment:
+def environment_of(given: Mapping[str, Any]) -> OperatorEnvironment:
     """Where the operator is, as the flags say."""
     return OperatorEnvironment(
         namespace=given["namespace"],
@@ -170,5 +170,7 @@ def operator(**given: Any) -> None:
     """Deploy the system as Config and SchedulingShard objects ask."""
     process = process_of("operator", given, names.OPERATOR_LEASE)
     warn_ineffective(LOGS, given)
-    settings = OperatorSettings(WEBHOOKS, site_of(given), ping, Programs(check_command_line, check_configuration))
+    settings = OperatorSettings(
+        WEBHOOKS, environment_of(given), ping, Programs(check_command_line, check_configuration)
+    )
     run_component(process, partial(compose, settings))

@@ -44,13 +44,13 @@ from pykai.objects.units import parse_timestamp
 from pykai.scheduler.informers import SOURCES, Informers, selection
 from pykai.scheduler.process_memory import gc_disabled
 
-LOOK_SECONDS = 0.2
-"""Between two looks at whether something changed."""
-REST = 3.0
+POLL_SECONDS = 0.2
+"""Between two checks for changes."""
+PAUSE_FACTOR = 3.0
 """Seconds of rest for each second that a decision took."""
-LEAST_REST = 0.4
+MIN_PAUSE = 0.4
 SAMPLE_SECONDS = 5.0
-PATIENCE_SECONDS = 10.0
+SYNC_TIMEOUT_SECONDS = 10.0
 """How long a kind is waited for that decisions can do without."""
 NEEDED = (NODE, POD, QUEUE, POD_GROUP)
 MOST_EVENTS = 200
@@ -118,11 +118,11 @@ class LiveBoard(Board):
         began = asyncio.get_running_loop().time()
         while True:
             missing = [kind for kind in self._kinds if not kind.alive]
-            patient = asyncio.get_running_loop().time() - began < PATIENCE_SECONDS
+            patient = asyncio.get_running_loop().time() - began < SYNC_TIMEOUT_SECONDS
             if not missing or (not patient and not any(kind.resource in NEEDED for kind in missing)):
                 break
             self._note_problems()
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
         self._informers.note_installed()
         self._note_problems()
 
@@ -138,7 +138,7 @@ class LiveBoard(Board):
             stamp = self._cache.revision + self._since
             self._note_problems()
             if stamp == seen:
-                await asyncio.sleep(LOOK_SECONDS)
+                await asyncio.sleep(POLL_SECONDS)
                 continue
             seen, number = stamp, number + 1
             self._informers.note_installed()
@@ -151,7 +151,7 @@ class LiveBoard(Board):
             else:
                 self._sample(moment)
                 self.show(moment)
-            await asyncio.sleep(max(LEAST_REST, REST * (time.monotonic() - began)))
+            await asyncio.sleep(max(MIN_PAUSE, PAUSE_FACTOR * (time.monotonic() - began)))
 
     # ------------------------------------------------------------------------------------------------------------ past
     def _sample(self, moment: DecidedMoment) -> None:

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from msgspec import json
 
-from pykai.local.site import cache_root
+from pykai.local.clusters import cache_root
 
 Version = tuple[int, int]
 Announce = Callable[[str], None]

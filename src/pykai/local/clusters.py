@@ -1,26 +1,185 @@
-"""The named clusters of this user: one directory each, with a record of who runs it and how it fares.
+"""The named clusters of this user: a directory each with its ports, secrets, kubeconfig, and a record of who runs it.
 
+Everything a cluster leaves on disk is under `ClusterFiles.directory`, so that removing it removes the cluster.
 Invariants: at most one owner per name (it holds a lock for as long as it lives); the record is replaced whole, so a
 reader sees an old one or a new one; a process is signalled only if it is the one that was recorded.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import fcntl
+import json
 import os
+import re
+import secrets
 import shutil
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import msgspec
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 
-from pykai.local.control_plane import ClusterError
+from pykai.config.fields import FieldError
+from pykai.hollow.hollow_node import HOST
 from pykai.local.process import ProcessId, end_all
-from pykai.local.site import can_be_name, checked_name, clusters_root
+
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?")
+
+
+class ClusterError(RuntimeError):
+    """The cluster cannot do what was asked; the text is for the user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """The ports of one cluster."""
+
+    etcd: int
+    etcd_peer: int
+    api: int
+
+
+def free_ports(host: str = HOST) -> Ports:
+    """Three different ports that are free now."""
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(3)]
+        for each in sockets:
+            each.bind((host, 0))
+        return Ports(*(each.getsockname()[1] for each in sockets))
+
+
+def can_be_name(name: str) -> bool:
+    """Whether a cluster can be called so: it becomes a directory and a context."""
+    return _NAME.fullmatch(name) is not None
+
+
+def checked_name(name: str) -> str:
+    """The cluster name, if it can be one; FieldError otherwise."""
+    if not can_be_name(name):
+        raise FieldError("", f"cluster name {name!r}: use up to 32 lower-case letters, digits and inner dashes")
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFiles:
+    """One cluster's place on this machine."""
+
+    directory: Path
+    ports: Ports
+    host: str = HOST
+    """The address on which the parts listen: loopback, or where pods of a real node reach them."""
+
+    @property
+    def name(self) -> str:
+        """The cluster's name."""
+        return self.directory.name
+
+    @property
+    def url(self) -> str:
+        """The API server's address."""
+        return f"https://{self.host}:{self.ports.api}"
+
+    @property
+    def etcd_url(self) -> str:
+        """etcd's address for clients."""
+        return f"http://{self.host}:{self.ports.etcd}"
+
+    @property
+    def pki(self) -> Path:
+        """The directory of keys, tokens and the serving certificate."""
+        return self.directory / "pki"
+
+    @property
+    def certificate(self) -> Path:
+        """The API server's certificate, which it makes itself when it starts."""
+        return self.pki / "apiserver.crt"
+
+    @property
+    def service_account_key(self) -> Path:
+        """The private key that signs service account tokens."""
+        return self.pki / "sa.key"
+
+    @property
+    def tokens(self) -> Path:
+        """The API server's list of bearer tokens."""
+        return self.pki / "tokens.csv"
+
+    @property
+    def egress(self) -> Path:
+        """The file by which the API server finds the tunnel."""
+        return self.directory / "egress.json"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The file `kubectl` and every client needs."""
+        return self.directory / "kubeconfig"
+
+    def log(self, part: str) -> Path:
+        """The file a part writes its output to."""
+        return self.directory / "logs" / f"{part}.log"
+
+    def admin_token(self) -> str:
+        """The bearer token of the cluster's administrator."""
+        return self.tokens.read_text().partition(",")[0]
+
+
+def prepare(files: ClusterFiles) -> None:
+    """Make the directories and secrets of a new cluster; what an earlier start left is dropped."""
+    for leftover in (files.directory / "etcd", files.pki):
+        shutil.rmtree(leftover, ignore_errors=True)
+    for directory in (files.pki, files.log("any").parent):
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    pem = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+    )
+    _write_secret(files.service_account_key, pem)
+    _write_secret(files.tokens, f"{secrets.token_urlsafe(32)},admin,admin,system:masters\n".encode())
+
+
+def write_kubeconfig(files: ClusterFiles) -> None:
+    """Write the kubeconfig, once the API server has made its certificate; JSON is YAML too."""
+    context = f"kai-local-{files.name}"
+    authority = base64.b64encode(files.certificate.read_bytes()).decode()
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": context,
+        "clusters": [{"name": context, "cluster": {"server": files.url, "certificate-authority-data": authority}}],
+        "users": [{"name": context, "user": {"token": files.admin_token()}}],
+        "contexts": [{"name": context, "context": {"cluster": context, "user": context}}],
+    }
+    _write_secret(files.kubeconfig, json.dumps(document, indent=2).encode())
+
+
+def _write_secret(path: Path, content: bytes) -> None:
+    path.touch(mode=0o600)
+    path.write_bytes(content)
+
+
+def _from_environment(variable: str, fallback: str) -> Path:
+    chosen = os.environ.get(variable, "")
+    # The XDG rules say that a relative path is invalid and to be ignored.
+    return Path(chosen) if chosen.startswith("/") else Path.home() / fallback
+
+
+def cache_root() -> Path:
+    """The directory of things that may be deleted at any time and are then made again."""
+    return _from_environment("XDG_CACHE_HOME", ".cache") / "pykai"
+
+
+def clusters_root() -> Path:
+    """The directory that holds one state directory per running local cluster."""
+    return _from_environment("XDG_STATE_HOME", ".local/state") / "pykai" / "clusters"
+
 
 Phase = Literal["starting", "ready", "failed"]
 State = Literal["starting", "ready", "failed", "dead"]

@@ -32,20 +32,20 @@ from typing import Final
 
 from pykai.hollow.hollow_node import on_this_machine
 from pykai.kube.api import Object
+from pykai.local.clusters import ClusterError, ClusterFiles, free_ports, prepare, write_kubeconfig
 from pykai.local.process import ProcessId, end_all, identify
-from pykai.local.site import Site, free_ports, prepare, write_kubeconfig
 
 NODE_GRACE_SECONDS: Final = 120
 _BACKEND_BYTES: Final = 4 * 1024**3
 
 
-def _etcd(site: Site) -> dict[str, str | int]:
-    peer = f"http://{site.host}:{site.ports.etcd_peer}"
+def _etcd(files: ClusterFiles) -> dict[str, str | int]:
+    peer = f"http://{files.host}:{files.ports.etcd_peer}"
     return {
         "name": "default",
-        "data-dir": str(site.directory / "etcd"),
-        "listen-client-urls": site.etcd_url,
-        "advertise-client-urls": site.etcd_url,
+        "data-dir": str(files.directory / "etcd"),
+        "listen-client-urls": files.etcd_url,
+        "advertise-client-urls": files.etcd_url,
         "listen-peer-urls": peer,
         "initial-advertise-peer-urls": peer,
         "initial-cluster": f"default={peer}",
@@ -55,26 +55,26 @@ def _etcd(site: Site) -> dict[str, str | int]:
     }
 
 
-def _apiserver(site: Site) -> dict[str, str | int]:
-    key = str(site.service_account_key)
+def _apiserver(files: ClusterFiles) -> dict[str, str | int]:
+    key = str(files.service_account_key)
     return {
-        "etcd-servers": site.etcd_url,
-        "bind-address": site.host,
-        "advertise-address": site.host,
-        "secure-port": site.ports.api,
-        "cert-dir": str(site.pki),
+        "etcd-servers": files.etcd_url,
+        "bind-address": files.host,
+        "advertise-address": files.host,
+        "secure-port": files.ports.api,
+        "cert-dir": str(files.pki),
         "endpoint-reconciler-type": "none",
         "service-cluster-ip-range": "10.96.0.0/16",
         "authorization-mode": "RBAC",
         "disable-admission-plugins": "TaintNodesByCondition",
-        "token-auth-file": str(site.tokens),
+        "token-auth-file": str(files.tokens),
         "service-account-issuer": "https://kubernetes.default.svc",
         "service-account-key-file": key,
         "service-account-signing-key-file": key,
         "kubelet-preferred-address-types": "InternalIP",
         # No kube-proxy makes Services reachable here: the server goes to a ready pod itself, through the tunnel.
         "enable-aggregator-routing": "true",
-        "egress-selector-config-file": str(site.egress),
+        "egress-selector-config-file": str(files.egress),
         "allow-privileged": "true",
         "profiling": "false",
         "max-requests-inflight": 3000,
@@ -82,13 +82,13 @@ def _apiserver(site: Site) -> dict[str, str | int]:
     }
 
 
-def _controller_manager(site: Site) -> dict[str, str | int]:
+def _controller_manager(files: ClusterFiles) -> dict[str, str | int]:
     return {
-        "kubeconfig": str(site.kubeconfig),
+        "kubeconfig": str(files.kubeconfig),
         "leader-elect": "false",
         "secure-port": 0,
-        "service-account-private-key-file": str(site.service_account_key),
-        "root-ca-file": str(site.certificate),
+        "service-account-private-key-file": str(files.service_account_key),
+        "root-ca-file": str(files.certificate),
         "node-monitor-grace-period": f"{NODE_GRACE_SECONDS}s",
         "concurrent-job-syncs": 20,
         "kube-api-qps": 2000,
@@ -96,9 +96,9 @@ def _controller_manager(site: Site) -> dict[str, str | int]:
     }
 
 
-def _scheduler(site: Site) -> dict[str, str | int]:
+def _scheduler(files: ClusterFiles) -> dict[str, str | int]:
     return {
-        "kubeconfig": str(site.kubeconfig),
+        "kubeconfig": str(files.kubeconfig),
         "leader-elect": "false",
         "secure-port": 0,
         "kube-api-qps": 2000,
@@ -111,7 +111,7 @@ APISERVER: Final = "kube-apiserver"
 CONTROLLER_MANAGER: Final = "kube-controller-manager"
 SCHEDULER: Final = "kube-scheduler"
 
-FlagTable = Mapping[str, Callable[[Site], dict[str, str | int]]]
+FlagTable = Mapping[str, Callable[[ClusterFiles], dict[str, str | int]]]
 FLAGS: Final[FlagTable] = {
     ETCD: _etcd,
     APISERVER: _apiserver,
@@ -120,9 +120,9 @@ FLAGS: Final[FlagTable] = {
 }
 
 
-def arguments(part: str, site: Site, flags: FlagTable = FLAGS) -> list[str]:
+def arguments(part: str, files: ClusterFiles, flags: FlagTable = FLAGS) -> list[str]:
     """What follows the binary on the command line of a part."""
-    return [part, *(f"--{flag}={value}" for flag, value in flags[part](site).items())]
+    return [part, *(f"--{flag}={value}" for flag, value in flags[part](files).items())]
 
 
 SOCKET = "egress.sock"
@@ -211,10 +211,6 @@ _PORT_ATTEMPTS = 3
 _DEFAULT_ACCOUNT = "/api/v1/namespaces/default/serviceaccounts/default"
 
 
-class ClusterError(RuntimeError):
-    """The cluster cannot do what was asked; the text is for the user."""
-
-
 class PartError(ClusterError):
     """A part of the control plane ended or did not become ready."""
 
@@ -240,13 +236,13 @@ def _always() -> None:
 
 
 class ControlPlane:
-    """etcd, kube-apiserver, kube-controller-manager and `extra` parts of one site, owned by this process."""
+    """etcd, kube-apiserver, kube-controller-manager and `extra` parts of one files, owned by this process."""
 
-    def __init__(self, site: Site, binary: Path, extra: Sequence[str] = (), flags: FlagTable = FLAGS) -> None:
+    def __init__(self, files: ClusterFiles, binary: Path, extra: Sequence[str] = (), flags: FlagTable = FLAGS) -> None:
         unknown = [part for part in extra if part not in flags]
         if unknown:
             raise ClusterError(f"unknown part {unknown[0]!r}; there are {', '.join(flags)}")
-        self.site = site
+        self.files = files
         self._binary = binary
         self._extra = tuple(extra)
         self._flags = flags
@@ -262,13 +258,13 @@ class ControlPlane:
         deadline = time.monotonic() + seconds
         self._go_on = go_on
         try:
-            prepare(self.site)
+            prepare(self.files)
             self._open_tunnel()
             self._launch(ETCD)
-            self._await(ETCD, lambda: _answers(f"{self.site.etcd_url}/health"), deadline)
+            self._await(ETCD, lambda: _answers(f"{self.files.etcd_url}/health"), deadline)
             self._launch(APISERVER)
             self._await(APISERVER, self._api_ready, deadline)
-            write_kubeconfig(self.site)
+            write_kubeconfig(self.files)
             for part in (CONTROLLER_MANAGER, *self._extra):
                 self._launch(part)
             self._await(CONTROLLER_MANAGER, lambda: self._api_answers(_DEFAULT_ACCOUNT), deadline)
@@ -287,7 +283,7 @@ class ControlPlane:
             code = process.poll()
             if code is not None:
                 end = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-                raise PartError(part, end, self.site.log(part))
+                raise PartError(part, end, self.files.log(part))
 
     def stop(self) -> None:
         """End every part, clients before servers; after a crash there is no point in waiting for a gentle end."""
@@ -304,14 +300,14 @@ class ControlPlane:
             self._tunnel = None
 
     def _open_tunnel(self) -> None:
-        self.site.egress.write_text(json.dumps(egress_configuration()))
-        self._tunnel = Tunnel(self.site.directory)
+        self.files.egress.write_text(json.dumps(egress_configuration()))
+        self._tunnel = Tunnel(self.files.directory)
 
     def _launch(self, part: str) -> None:
-        with self.site.log(part).open("ab") as log:
+        with self.files.log(part).open("ab") as log:
             self._running[part] = subprocess.Popen(
-                [self._binary, *arguments(part, self.site, self._flags)],
-                cwd=self.site.directory,
+                [self._binary, *arguments(part, self.files, self._flags)],
+                cwd=self.files.directory,
                 env={**os.environ, "CONTROLPLANE_LEASH": "stdin"},
                 stdin=subprocess.PIPE,
                 stdout=log,
@@ -325,18 +321,18 @@ class ControlPlane:
             self._go_on()
             self.check()
             if time.monotonic() > deadline:
-                raise PartError(part, "is not ready in time", self.site.log(part))
+                raise PartError(part, "is not ready in time", self.files.log(part))
             time.sleep(_POLL_SECONDS)
 
     def _api_ready(self) -> bool:
-        return self.site.certificate.exists() and self._api_answers("/readyz")
+        return self.files.certificate.exists() and self._api_answers("/readyz")
 
     def _api_answers(self, path: str) -> bool:
         try:
-            trust = ssl.create_default_context(cafile=str(self.site.certificate))
+            trust = ssl.create_default_context(cafile=str(self.files.certificate))
         except (ssl.SSLError, OSError):
             return False  # half-written
-        return _answers(self.site.url + path, self.site.admin_token(), trust)
+        return _answers(self.files.url + path, self.files.admin_token(), trust)
 
 
 def _answers(url: str, token: str = "", trust: ssl.SSLContext | None = None) -> bool:
@@ -364,7 +360,7 @@ def start_cluster(
     A port found free can be taken before its part listens on it; then all is tried again with others.
     """
     for attempt in range(1, _PORT_ATTEMPTS + 1):
-        plane = ControlPlane(Site(directory, free_ports()), binary, extra, flags)
+        plane = ControlPlane(ClusterFiles(directory, free_ports()), binary, extra, flags)
         try:
             plane.start(go_on=go_on)
         except PartError as failure:

@@ -39,7 +39,7 @@ from pykai.hollow.hollow_node import (
     shape_devices,
 )
 from pykai.hollow.kubelet_settings import KubeletSettings, LogOptions, PodLog, Runtime
-from pykai.hollow.pod_lives import PodLifecycles
+from pykai.hollow.pod_lifecycle import PodLifecycles
 from pykai.kube.api import Api, EventType, Object, Patch, Selection
 from pykai.kube.clock import wall
 from pykai.kube.errors import AlreadyExists, ApiError, NotFound

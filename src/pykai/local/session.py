@@ -28,9 +28,9 @@ from pykai.kube.auth import from_kubeconfig
 from pykai.kube.client import HttpApi
 from pykai.kube.transport import Settings
 from pykai.local.build import control_plane
-from pykai.local.clusters import ClusterRecord, owned, remove, write_record
+from pykai.local.clusters import ClusterError, ClusterRecord, owned, remove, write_record
 from pykai.local.containers import Images
-from pykai.local.control_plane import ClusterError, ControlPlane, start_cluster
+from pykai.local.control_plane import ControlPlane, start_cluster
 from pykai.local.kubelet import HollowKubelets
 from pykai.local.pod_runtime import Containers, Host
 from pykai.local.process import identify
@@ -139,7 +139,7 @@ def _live_and_stop(
     on_ready: Callable[[ClusterRecord], None],
     go_on: Callable[[], None],
 ) -> None:
-    site = plane.site
+    site = plane.files
     started = msgspec.structs.replace(record, url=site.url, kubeconfig=str(site.kubeconfig), parts=plane.processes())
 
     def announce() -> None:
@@ -163,8 +163,8 @@ def _live_and_stop(
 
 async def live(plan: ClusterPlan, plane: ControlPlane, announce: Callable[[], None], stop: asyncio.Event) -> None:
     """Run hollow nodes and components on a started control plane until `stop`; ClusterError if one ends before."""
-    async with connect(plane.site.kubeconfig) as api:
-        machine = Host(plane.site.directory / "pods", plane.site.url, plan.images)
+    async with connect(plane.files.kubeconfig) as api:
+        machine = Host(plane.files.directory / "pods", plane.files.url, plan.images)
         kubelets = HollowKubelets(
             api, plan.nodes, plan.settings, Containers(api, machine, plan.settings.restart_seconds)
         )
@@ -174,7 +174,9 @@ async def live(plan: ClusterPlan, plane: ControlPlane, announce: Callable[[], No
             "the hollow kubelets": kubelets.run(),
             "the announcement": _announce({"the hollow kubelets": kubelets.ready, **ready}, announce),
             _STOP: _wait(stop),
-            **{f"component {each.name}": each.run(plane.site.kubeconfig, ready[each.name]) for each in plan.components},
+            **{
+                f"component {each.name}": each.run(plane.files.kubeconfig, ready[each.name]) for each in plan.components
+            },
         }
         await _first_end([asyncio.create_task(job, name=name) for name, job in jobs.items()])
 

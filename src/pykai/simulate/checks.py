@@ -135,7 +135,7 @@ def _of_field(field: re.Match[str]) -> Schema:
     return {"nullable": True, **({"enum": field["values"].split("|")} if field["values"] is not None else {})}
 
 
-_STORY = {names.ARRIVES: duration_span, names.RUN_SECONDS: seconds_span, names.STOP_SECONDS: seconds_span}
+_TIMING = {names.ARRIVES: duration_span, names.RUN_SECONDS: seconds_span, names.STOP_SECONDS: seconds_span}
 _WHOLE_NUMBERS = {names.GPU_MEMORY_LABEL: " of MiB", names.GPU_COUNT_LABEL: ""}
 _PREFIX = names.ARRIVES.partition("/")[0] + "/"
 
@@ -161,18 +161,18 @@ def shaped(obj: Object, shape: type[Any]) -> Problems:
         yield problem.path, problem.message
 
 
-def story(obj: Object) -> Problems:
+def timing(obj: Object) -> Problems:
     """The annotations that say when an object comes and how long its pods run."""
     annotations = (obj.get("metadata") or {}).get("annotations") or {}
     for key, text in annotations.items():
         if not key.startswith(_PREFIX):
             continue
         path = f"metadata.annotations.{key}"
-        if key not in _STORY:
-            yield path, f"there is no such annotation (there are: {', '.join(_STORY)})"
+        if key not in _TIMING:
+            yield path, f"there is no such annotation (there are: {', '.join(_TIMING)})"
             continue
         try:
-            _STORY[key](text)
+            _TIMING[key](text)
         except ValueError as error:
             yield path, str(error)
 
@@ -210,7 +210,7 @@ def workload(obj: Object) -> Problems:
         yield "spec", "holds no template of pods"
     for below, template in found:
         yield from metadata(template.get("metadata") or {}, below)
-        yield from ((f"{below}{path}", message) for path, message in story(template))
+        yield from ((f"{below}{path}", message) for path, message in timing(template))
         yield from pod_checks.template(template, below)
 
 
@@ -228,7 +228,7 @@ def job(obj: Object) -> Problems:
     as_pod = {"metadata": {"name": "pod"}, **template}
     yield from ((f"spec.template.{path}", message) for path, message in shaped(as_pod, kinds.Pod))
     yield from metadata(template.get("metadata") or {}, "spec.template.")
-    yield from ((f"spec.template.{path}", message) for path, message in story(template))
+    yield from ((f"spec.template.{path}", message) for path, message in timing(template))
     yield from pod_checks.template(template, "spec.template.")
 
 
@@ -296,7 +296,7 @@ def problems(obj: Object, shape: type[Any], check: Callable[[Object], Problems])
     yield from shaped(obj, shape)
     if obj["kind"] in ROWS:
         yield from violations(obj, _schema(obj["kind"]))
-    yield from story(obj)
+    yield from timing(obj)
     yield from check(obj)
 
 

@@ -17,7 +17,7 @@ from typing import Protocol
 from pykai.config.usage import UsageConfig, window_seconds
 from pykai.hollow.hollow_node import HollowDevice, NodeLedger
 from pykai.hollow.kubelet_settings import KubeletSettings, OnStart
-from pykai.hollow.pod_lives import PodLifecycles
+from pykai.hollow.pod_lifecycle import PodLifecycles
 from pykai.kernels.fairshare import UsageRecord, normalised_use
 from pykai.kube.api import Api, EventType, Object, Patch, Resource
 from pykai.kube.errors import AlreadyExists, ApiError

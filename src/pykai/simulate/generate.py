@@ -93,17 +93,17 @@ def jobs(count: int, among: Sequence[str], gpus: float, seed: int) -> list[Manif
     made, clock = [], 0.0
     for number in range(count):
         shape = draw.choices(fitting, weights)[0]
-        story = (round(clock, 1), round(MEDIAN_SECONDS * draw.lognormvariate(0, SPREAD)))
+        times = (round(clock, 1), round(MEDIAN_SECONDS * draw.lognormvariate(0, SPREAD)))
         priority = "build" if draw.random() < BUILD_SHARE else "train"
         owner = among[0] if number < FIRST_JOBS * count and draw.random() < FIRST_TEAM_SHARE else draw.choice(among)
-        made.append(manifest("--jobs", number, job(f"job-{number:05d}", shape, (owner, priority), story)))
+        made.append(manifest("--jobs", number, job(f"job-{number:05d}", shape, (owner, priority), times)))
         clock += draw.expovariate(1 / spacing)
     return made
 
 
-def job(name: str, shape: JobShape, owner: tuple[str, str], story: tuple[float, float]) -> Object:
-    """A Job; `owner`: queue and priority class; `story`: seconds until it arrives, seconds it runs."""
-    (team, priority), (arrives, runs) = owner, story
+def job(name: str, shape: JobShape, owner: tuple[str, str], times: tuple[float, float]) -> Object:
+    """A Job; `owner`: queue and priority class; `times`: seconds until it arrives, seconds it runs."""
+    (team, priority), (arrives, runs) = owner, times
     notes = {names.ARRIVES: f"{arrives}s", names.RUN_SECONDS: str(runs)}
     if shape.pods > 1:
         notes[names.BATCH_MIN_MEMBER] = str(shape.pods)

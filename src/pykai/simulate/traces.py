@@ -84,12 +84,12 @@ def quotas(gpus: int) -> dict[str, int]:
 def day(gpus: int, seed: int) -> list[TraceJob]:
     """The jobs of a day on a cluster with so many GPUs, in order of arrival; those that run already arrive at 0."""
     draw = random.Random(f"{seed}/{NAME}")
-    stories = [*_running(gpus, draw), *_arriving(gpus, draw)]
+    drawn = [*_running(gpus, draw), *_arriving(gpus, draw)]
     names, parts = [tenant.name for tenant in TENANTS], [tenant.demand for tenant in TENANTS]
-    queues = draw.choices(names, parts, k=len(stories))
+    queues = draw.choices(names, parts, k=len(drawn))
     return [
         TraceJob(f"job-{number:06d}", queue, size, round(arrives, 1), max(round(runs), 1))
-        for number, (queue, (size, arrives, runs)) in enumerate(zip(queues, stories, strict=True))
+        for number, (queue, (size, arrives, runs)) in enumerate(zip(queues, drawn, strict=True))
     ]
 
 

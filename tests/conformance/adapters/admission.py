@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import convert
 
-from pykai.admission.pod_draft import container_at, draft_of, fraction_container_of
+from pykai.admission.pod_mutation import container_at, fraction_container_of, mutable_copy
 from pykai.admission.podgroups import examine
 from pykai.admission.pods import set_runtime_class
 from pykai.admission.review import (
@@ -45,11 +45,11 @@ def _config(case: Case) -> Case:
 
 
 MUTATIONS: dict[str, Callable[[Case, Case], None]] = {
-    "gpusharing": lambda draft, config: connect_share(draft, SUFFIX),
-    "hamicore": lambda draft, config: limit_memory(draft),
-    "deviceaccess": lambda draft, config: hide_devices(draft),
-    "runtimeenforcement": lambda draft, config: set_runtime_class(
-        draft, config.get("gpu_fraction_runtime_class_name", "")
+    "gpusharing": lambda mutated, config: connect_share(mutated, SUFFIX),
+    "hamicore": lambda mutated, config: limit_memory(mutated),
+    "deviceaccess": lambda mutated, config: hide_devices(mutated),
+    "runtimeenforcement": lambda mutated, config: set_runtime_class(
+        mutated, config.get("gpu_fraction_runtime_class_name", "")
     ),
 }
 CHECKS: dict[str, Callable[[Case, Case], None]] = {
@@ -82,14 +82,14 @@ def _judge(check: Callable[[], None]) -> AdmissionVerdict:
 
 def _mutation(case: Case, plugin: str) -> list[str]:
     expected, pod = case["expected"], case["input"]["pod"]
-    draft, mutate = draft_of(pod), choose(MUTATIONS, plugin)
-    outcome = _judge(lambda: mutate(draft, _config(case)))
+    mutated, mutate = mutable_copy(pod), choose(MUTATIONS, plugin)
+    outcome = _judge(lambda: mutate(mutated, _config(case)))
     if "error" in expected or not outcome.allowed:
         return _wording(expected.get("error", "no error"), outcome.message)
     wanted = json.loads(RANDOM.sub(SUFFIX, json.dumps(expected["pod"])))
-    bad = [] if draft == wanted else [f"pod {draft}, expected {wanted}"]
-    if (draft != pod) != expected["mutated"]:
-        bad.append(f"mutated {draft != pod}")
+    bad = [] if mutated == wanted else [f"pod {mutated}, expected {wanted}"]
+    if (mutated != pod) != expected["mutated"]:
+        bad.append(f"mutated {mutated != pod}")
     return bad
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jsonpatch import apply_patch
 from msgspec import json
 
-from pykai.admission.pod_draft import difference
+from pykai.admission.pod_mutation import difference
 from pykai.admission.pods import (
     PodCreation,
     PodSettings,

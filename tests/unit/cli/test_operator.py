@@ -13,7 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from pykai.cli.main import CommandTable, main
-from pykai.cli.operator import WEBHOOKS, check_command_line, check_configuration, issued, ping, site_of
+from pykai.cli.operator import WEBHOOKS, check_command_line, check_configuration, environment_of, issued, ping
 from pykai.cli.scheduler import scheduler
 from pykai.config.fields import FieldError
 from pykai.controllers.operator.components import Endpoint, PodScope
@@ -81,7 +81,7 @@ def test_where_the_operator_is() -> None:
         "image_name": "i",
         "image_pull_secret": "s",
     }
-    site = site_of(given)
+    site = environment_of(given)
     assert (site.namespace, site.registry, site.tag, site.image, site.pull_secret) == ("n", "reg", "t", "i", "s")
 
 

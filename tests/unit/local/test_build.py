@@ -15,7 +15,7 @@ import pytest
 
 from pykai.local import build as gotool
 from pykai.local.build import BuildError, Lines, Module, Progress, control_plane, ensure_binary
-from pykai.local.site import cache_root
+from pykai.local.clusters import cache_root
 from tests.timeouts import TIMEOUT_SECONDS
 
 FakeGo = Callable[..., Path]

@@ -12,10 +12,8 @@ import msgspec
 import pytest
 
 from pykai.local import clusters
-from pykai.local.clusters import ClusterRecord
-from pykai.local.control_plane import ClusterError
+from pykai.local.clusters import ClusterError, ClusterRecord, clusters_root
 from pykai.local.process import ProcessId, identify
-from pykai.local.site import clusters_root
 
 GONE = ProcessId(2**22 + 1, "never")
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pykai.local.clusters import ClusterFiles, free_ports
 from pykai.local.control_plane import (
     _PORT_ATTEMPTS,
     SOCKET,
@@ -19,7 +20,6 @@ from pykai.local.control_plane import (
     egress_configuration,
     start_cluster,
 )
-from pykai.local.site import Site, free_ports
 
 
 def script(directory: Path, body: str) -> Path:
@@ -31,7 +31,7 @@ def script(directory: Path, body: str) -> Path:
 
 def test_a_part_that_crashes_at_start_is_named_with_its_last_words(tmp_path: Path) -> None:
     binary = script(tmp_path, 'echo "cannot open the door"; exit 3')
-    plane = ControlPlane(Site(tmp_path / "demo", free_ports()), binary)
+    plane = ControlPlane(ClusterFiles(tmp_path / "demo", free_ports()), binary)
     with pytest.raises(PartError, match=r"(?s)etcd ended with code 3.*cannot open the door") as failure:
         plane.start()
     assert failure.value.part == "etcd"
@@ -40,7 +40,7 @@ def test_a_part_that_crashes_at_start_is_named_with_its_last_words(tmp_path: Pat
 
 def test_a_part_that_never_answers_is_named_and_stopped(tmp_path: Path) -> None:
     binary = script(tmp_path, "while :; do sleep 0.1; done")
-    plane = ControlPlane(Site(tmp_path / "demo", free_ports()), binary)
+    plane = ControlPlane(ClusterFiles(tmp_path / "demo", free_ports()), binary)
     with pytest.raises(PartError, match="etcd is not ready in time"):
         plane.start(seconds=0.3)
     assert not running(str(binary))

@@ -12,7 +12,7 @@ import pytest
 
 from pykai.admission.certificates import ServingCredentials
 from pykai.kube.api import Object
-from pykai.local.control_plane import ClusterError
+from pykai.local.clusters import ClusterError
 from pykai.local.operators import OPERATORS, Operator, Place, running
 from pykai.local.operators.running import _on_loopback, _run
 from tests.timeouts import TIMEOUT_SECONDS

@@ -121,7 +121,7 @@ class OperatorSettings:
     """
 
     parts: WebhookParts
-    site: OperatorEnvironment = OperatorEnvironment()
+    environment: OperatorEnvironment = OperatorEnvironment()
     ping: Ping = _unreachable
     programs: Programs = Programs()
     gather_seconds: float = 0.3
@@ -137,8 +137,8 @@ class OperatorController:
     def __init__(self, api: Api, watches: InformerFactory, settings: OperatorSettings) -> None:
         self._api = api
         self._settings = settings
-        self._seen = Observation(watches, settings.site.namespace)
-        self._writer = ObjectWriter(api, self._seen, settings.parts, settings.site.namespace)
+        self._seen = Observation(watches, settings.environment.namespace)
+        self._writer = ObjectWriter(api, self._seen, settings.parts, settings.environment.namespace)
         self._certificates = Certificates(self._writer, settings.parts)
         self._probe = PrometheusProbe(settings.ping, self._changed)
         self._asked: Mapping[tuple[str, str], Any] = {}
@@ -170,7 +170,7 @@ class OperatorController:
 
     async def _reconcile(self, key: str) -> float | None:
         if key == _OWN_LEASE:
-            await adopt_own_lease(self._api, self._settings.site.namespace)
+            await adopt_own_lease(self._api, self._settings.environment.namespace)
             return None
         if key == _OTHER_CONFIGS:
             await self._reject_others()
@@ -199,8 +199,8 @@ class OperatorController:
 
     async def _installation(self, config: Object) -> Installation:
         read = read_config(config.get("spec") or {})
-        if read.namespace != self._settings.site.namespace:
-            here = self._settings.site.namespace
+        if read.namespace != self._settings.environment.namespace:
+            here = self._settings.environment.namespace
             raise FieldError("spec.namespace", f"is {read.namespace!r}, but this operator works in {here!r}")
         certificates, provided = await self._certificates.of(read)
         self._probe.aim(read.prometheus)
@@ -216,7 +216,7 @@ class OperatorController:
             database=self._seen.database(),
             now=self._settings.wall(),
         )
-        return Installation(read, self._settings.site, facts)
+        return Installation(read, self._settings.environment, facts)
 
     async def _reconcile_objects(self, config: Object, shards: Mapping[str, Object], wanted: Wanted) -> float:
         failures = await self._writer.write(wanted)

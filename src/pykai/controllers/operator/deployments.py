@@ -131,7 +131,7 @@ def _rolling(replicas: int) -> Object:
 def pull_secrets(installation: Installation) -> list[Object]:
     """The image pull secrets of pods, each once."""
     shared = installation.config.shared
-    named = [installation.site.pull_secret, shared.images_pull_secret, *shared.additional_image_pull_secrets]
+    named = [installation.environment.pull_secret, shared.images_pull_secret, *shared.additional_image_pull_secrets]
     return [{"name": name} for name in dict.fromkeys(named) if name]
 
 
@@ -141,7 +141,7 @@ def container(workload: DeploymentParts, installation: Installation) -> Object:
     usual = RESOURCES.get(workload.command, USUAL_RESOURCES)
     parts = {
         "name": workload.name,
-        "image": image_reference(service.image, installation.site),
+        "image": image_reference(service.image, installation.environment),
         "imagePullPolicy": service.image.pull_policy,
         "command": [PROGRAM, workload.command],
         "args": [*workload.arguments, *([f"--webhook-cert-dir={CERTIFICATES}"] if workload.secret else [])],

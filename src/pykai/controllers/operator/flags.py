@@ -159,7 +159,7 @@ def binder(installation: Installation) -> list[str]:
             "resource-reservation-namespace": reservation.namespace,
             "resource-reservation-service-account": reservation.service_account_name,
             "resource-reservation-app-label": reservation.app_label,
-            "resource-reservation-pod-image": image_reference(reservation.image, installation.site),
+            "resource-reservation-pod-image": image_reference(reservation.image, installation.environment),
             "scale-adjust-namespace": installation.config.node_scale_adjuster.args.node_scale_namespace,
             "health-probe-bind-address": f":{own.probe_port}",
             "metrics-bind-address": f":{own.metrics_port}",
@@ -250,7 +250,7 @@ def node_scale_adjuster(installation: Installation) -> list[str]:
         {
             "scheduler-name": installation.config.shared.scheduler_name,
             "scaling-pod-service-account": own.args.node_scale_service_account,
-            "scaling-pod-image": image_reference(own.args.scaling_pod_image, installation.site),
+            "scaling-pod-image": image_reference(own.args.scaling_pod_image, installation.environment),
             "scale-adjust-namespace": own.args.node_scale_namespace,
             "gpu-memory-to-fraction-ratio": own.args.gpu_memory_to_fraction_ratio,
             **_elected(installation, own.replicas),

@@ -1,4 +1,4 @@
-"""Everything that the desired objects depend on, as one value: the Config, the operator's site, the observed cluster.
+"""Everything that the desired objects depend on, as one value: Config, operator environment, observed cluster.
 
 All components are one image; reservation and scaling pods have one each, built from the same file. Charts and Configs
 written for KAI carry the names of its images, and the schema of Config fills them in: they all stand for ours.
@@ -51,10 +51,10 @@ COMPONENT_IMAGES: Final = frozenset(
 IMAGE_ALIASES: Final = {"resourcereservation": RESERVATION, "scalingpod": SCALING_POD}
 
 
-def image_reference(image: ImageSpec, site: OperatorEnvironment) -> str:
+def image_reference(image: ImageSpec, environment: OperatorEnvironment) -> str:
     """`repository/name:tag`, with the operator's own parts where the image does not say."""
-    name = site.image if image.name in COMPONENT_IMAGES else IMAGE_ALIASES.get(image.name, image.name)
-    return f"{image.repository or site.registry}/{name}:{image.tag or site.tag}"
+    name = environment.image if image.name in COMPONENT_IMAGES else IMAGE_ALIASES.get(image.name, image.name)
+    return f"{image.repository or environment.registry}/{name}:{image.tag or environment.tag}"
 
 
 SecretData = Mapping[str, str]
@@ -112,7 +112,7 @@ class Installation:
     """What the objects are made from."""
 
     config: Config
-    site: OperatorEnvironment = OperatorEnvironment()
+    environment: OperatorEnvironment = OperatorEnvironment()
     facts: Facts = field(default_factory=Facts)
 
     def replicas(self, own: int | None) -> int:

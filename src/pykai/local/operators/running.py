@@ -18,11 +18,11 @@ from pykai.hollow.hollow_node import HOST
 from pykai.kube.api import Api, Object, Patch
 from pykai.kube.operations import MANAGER, define
 from pykai.kube.resources import MUTATING_WEBHOOK, VALIDATING_WEBHOOK
+from pykai.local.clusters import ClusterError, free_ports
 from pykai.local.containers import Command, executing
-from pykai.local.control_plane import ClusterError, tail
+from pykai.local.control_plane import tail
 from pykai.local.operators import OPERATORS, Operator, Place
 from pykai.local.session import LocalComponent, connect
-from pykai.local.site import free_ports
 
 _LOOK_SECONDS = 0.1
 _STOP_SECONDS = 5.0

@@ -15,7 +15,7 @@ from pykai.kube.api import Object, Patch, Resource, Selection
 from pykai.kube.resources import CONFIG, NAMESPACE, SHARD
 from tests.unit.controllers.live import DiaryApi, eventually, running
 
-SITE = OperatorEnvironment(registry="reg.example/kai", tag="v1")
+ENVIRONMENT = OperatorEnvironment(registry="reg.example/kai", tag="v1")
 SERVICES = ("admission", "queue-controller", "podgroup-controller")
 OWNER = {"apiVersion": "kai.scheduler/v1", "kind": "Config", "name": "kai-config", "uid": "u", "controller": True}
 MINE = Selection(labels="app.kubernetes.io/managed-by=kai-operator")
@@ -55,7 +55,7 @@ PARTS = WebhookParts(
 def installation(spec: Object | None = None, **facts: Any) -> Installation:
     """An installation of a Config with this spec, in a cluster like that."""
     given = {"certificates": {name: issue(name, "", None) for name in SERVICES}, **facts}
-    return Installation(read_config(spec or {}), SITE, Facts(**given))
+    return Installation(read_config(spec or {}), ENVIRONMENT, Facts(**given))
 
 
 def wanted(
@@ -119,7 +119,7 @@ class Bench:
 async def operating(*definitions: Object, **settings: Any) -> AsyncIterator[Bench]:
     """An operator, and the namespace it works in."""
     api = DiaryApi(definitions)
-    await api.create(NAMESPACE, {"metadata": {"name": SITE.namespace}})
-    given = {"site": SITE, "gather_seconds": 0.01, **settings}
+    await api.create(NAMESPACE, {"metadata": {"name": ENVIRONMENT.namespace}})
+    given = {"environment": ENVIRONMENT, "gather_seconds": 0.01, **settings}
     async with running(api, controller.run, OperatorSettings(PARTS, **given)):
         yield Bench(api)

@@ -11,7 +11,7 @@ from pykai.config.fields import FieldError
 from pykai.controllers.operator.desired import desired
 from pykai.controllers.operator.installation import MONITOR_KIND, PROMETHEUS_KIND, VPA_KIND, Leader
 
-from .cluster import OWNER, PARTS, SITE, container_of, flags_of, installation, wanted
+from .cluster import ENVIRONMENT, OWNER, PARTS, container_of, flags_of, installation, wanted
 
 Object = dict[str, Any]
 USUAL = {"pod-grouper", "binder", "queue-controller", "podgroup-controller", "node-scale-adjuster", "admission"}
@@ -557,7 +557,7 @@ def test_the_numa_exporter_runs_where_it_is_needed(spec: Object, shard: Object, 
             "feature.node.kubernetes.io/memory-numa": "true"
         }
         assert flags_of(exporter)["podresources-socket"] == "/var/lib/kubelet/pod-resources/kubelet.sock"
-        assert container_of(exporter)["image"] == f"{SITE.registry}/pykai:v1"
+        assert container_of(exporter)["image"] == f"{ENVIRONMENT.registry}/pykai:v1"
 
 
 @pytest.mark.parametrize("general", [{}, {"runAsNonRoot": True, "runAsUser": 7, "allowPrivilegeEscalation": False}])

@@ -19,9 +19,9 @@ from pykai.kube.workqueue import Pace
 from pykai.objects import names
 from tests.unit.controllers.live import DiaryApi, eventually, running
 
-from .cluster import PARTS, SITE, Bench, container_of, operating, wanted
+from .cluster import ENVIRONMENT, PARTS, Bench, container_of, operating, wanted
 
-HERE = SITE.namespace
+HERE = ENVIRONMENT.namespace
 HA = {"global": {"replicaCount": 2}}
 BINDER = LEASE.ref(names.BINDER_LEASE, HERE)
 OWN = LEASE.ref(names.OPERATOR_LEASE, HERE)
@@ -218,7 +218,7 @@ async def _own(lease: bool, deployed: bool) -> tuple[DiaryApi, Object]:
 
 async def test_the_operators_own_lease_goes_with_its_deployment() -> None:
     api, deployment = await _own(lease=True, deployed=True)
-    async with running(api, controller.run, OperatorSettings(PARTS, SITE)):
+    async with running(api, controller.run, OperatorSettings(PARTS, ENVIRONMENT)):
 
         async def claimed() -> bool:
             found = await api.get(OWN, Object)
@@ -228,7 +228,7 @@ async def test_the_operators_own_lease_goes_with_its_deployment() -> None:
 
         await eventually(claimed)
     writes = len(api.writes)
-    async with running(api, controller.run, OperatorSettings(PARTS, SITE)):
+    async with running(api, controller.run, OperatorSettings(PARTS, ENVIRONMENT)):
         await asyncio.sleep(0.1)
     assert len(api.writes) == writes, "the next leader finds it claimed"
     await api.delete(DEPLOYMENT.ref("kai-operator", HERE))
@@ -243,6 +243,6 @@ async def test_the_operators_own_lease_goes_with_its_deployment() -> None:
 async def test_no_own_lease_or_no_deployment(lease: bool, deployed: bool) -> None:
     api, _ = await _own(lease, deployed)
     writes = len(api.writes)
-    async with running(api, controller.run, OperatorSettings(PARTS, SITE)):
+    async with running(api, controller.run, OperatorSettings(PARTS, ENVIRONMENT)):
         await asyncio.sleep(0.1)
     assert len(api.writes) == writes

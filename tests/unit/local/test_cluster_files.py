@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from pykai.local import control_plane
-from pykai.local.control_plane import ClusterError, ControlPlane, tail
-from pykai.local.site import Ports, Site, checked_name, free_ports, prepare, write_kubeconfig
+from pykai.local.clusters import ClusterError, ClusterFiles, Ports, checked_name, free_ports, prepare, write_kubeconfig
+from pykai.local.control_plane import ControlPlane, tail
 
-SITE = Site(Path("/nowhere/demo"), Ports(2379, 2380, 6443))
+FILES = ClusterFiles(Path("/nowhere/demo"), Ports(2379, 2380, 6443))
 
 
 def test_free_ports_differ() -> None:
@@ -33,35 +33,35 @@ def test_good_names(name: str) -> None:
 
 
 def test_secrets_are_private_and_new_each_time(tmp_path: Path) -> None:
-    site = Site(tmp_path / "demo", free_ports())
-    prepare(site)
-    token = site.admin_token()
-    assert site.tokens.read_text() == f"{token},admin,admin,system:masters\n"
-    for path in (site.tokens, site.service_account_key):
+    files = ClusterFiles(tmp_path / "demo", free_ports())
+    prepare(files)
+    token = files.admin_token()
+    assert files.tokens.read_text() == f"{token},admin,admin,system:masters\n"
+    for path in (files.tokens, files.service_account_key):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    (site.directory / "etcd").mkdir()
-    prepare(site)
-    assert site.admin_token() != token
-    assert not (site.directory / "etcd").exists()
+    (files.directory / "etcd").mkdir()
+    prepare(files)
+    assert files.admin_token() != token
+    assert not (files.directory / "etcd").exists()
 
 
 def test_kubeconfig_is_what_kubectl_reads(tmp_path: Path) -> None:
-    site = Site(tmp_path / "demo", free_ports())
-    prepare(site)
-    site.certificate.write_text("CERTIFICATE")
-    write_kubeconfig(site)
-    config = yaml.safe_load(site.kubeconfig.read_text())
+    files = ClusterFiles(tmp_path / "demo", free_ports())
+    prepare(files)
+    files.certificate.write_text("CERTIFICATE")
+    write_kubeconfig(files)
+    config = yaml.safe_load(files.kubeconfig.read_text())
     assert config["current-context"] == config["contexts"][0]["name"] == "kai-local-demo"
     cluster = config["clusters"][0]["cluster"]
-    assert cluster["server"] == f"https://127.0.0.1:{site.ports.api}"
+    assert cluster["server"] == f"https://127.0.0.1:{files.ports.api}"
     assert base64.b64decode(cluster["certificate-authority-data"]) == b"CERTIFICATE"
-    assert config["users"][0]["user"] == {"token": site.admin_token()}
-    assert stat.S_IMODE(site.kubeconfig.stat().st_mode) == 0o600
+    assert config["users"][0]["user"] == {"token": files.admin_token()}
+    assert stat.S_IMODE(files.kubeconfig.stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize("part", control_plane.FLAGS)
 def test_every_part_listens_on_loopback_or_not_at_all(part: str) -> None:
-    arguments = control_plane.arguments(part, SITE)
+    arguments = control_plane.arguments(part, FILES)
     assert arguments[0] == part
     flags = dict(argument.removeprefix("--").split("=", 1) for argument in arguments[1:])
     urls = [value for flag, value in flags.items() if flag.endswith("-urls")]
@@ -71,7 +71,7 @@ def test_every_part_listens_on_loopback_or_not_at_all(part: str) -> None:
 
 def test_unknown_extra_part_is_refused() -> None:
     with pytest.raises(ClusterError, match="unknown part 'kube-proxy'"):
-        ControlPlane(SITE, Path("/bin/true"), ["kube-proxy"])
+        ControlPlane(FILES, Path("/bin/true"), ["kube-proxy"])
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """A pod under mutation: a copy whose editable parts are fresh and whose other parts are shared with the original.
 
 The pod has passed the shape check, so what is present has the right type. Keys are added only when there is something
-to write: an untouched draft equals its pod, and the difference of the two, a JSON patch (RFC 6902), is exactly what the
+to write: an untouched copy equals its pod, and the difference of the two, a JSON patch (RFC 6902), is exactly what the
 rules changed. Lists are compared by place: what admission does to a list is append and replace, for which that is the
 shortest form. Values are equal when their JSON is: `1` and `true` differ although Python says they do not. Why there is
 no library for it: docs/adr/0014.
@@ -22,7 +22,7 @@ ContainerObject = Object
 _CONTAINER_LISTS = ("initContainers", "containers")
 
 
-def draft_of(pod: Fields) -> PodObject:
+def mutable_copy(pod: Fields) -> PodObject:
     """A copy that may be edited through this module without touching the pod."""
     metadata, spec = dict(pod["metadata"]), dict(pod["spec"])
     if metadata.get("annotations") is not None:
@@ -45,9 +45,9 @@ def annotations_of(pod: Fields) -> dict[str, str]:
     return pod["metadata"].get("annotations") or {}
 
 
-def annotate(draft: PodObject, key: str, value: str) -> None:
-    """Set one annotation of the draft."""
-    draft["metadata"]["annotations"] = {**annotations_of(draft), key: value}
+def annotate(mutated: PodObject, key: str, value: str) -> None:
+    """Set one annotation of the copy."""
+    mutated["metadata"]["annotations"] = {**annotations_of(mutated), key: value}
 
 
 def pod_label(pod: Fields) -> str:
@@ -105,9 +105,9 @@ def set_environment(container: ContainerObject, entry: Object) -> None:
     container["env"] = [*entries[:place], entry, *rest]
 
 
-def set_volume(draft: PodObject, volume: Object) -> None:
+def set_volume(mutated: PodObject, volume: Object) -> None:
     """Add the volume; one of the same name is replaced unless it already shows the same ConfigMap."""
-    spec = draft["spec"]
+    spec = mutated["spec"]
     others = []
     for old in spec.get("volumes") or []:
         if old.get("name") != volume["name"]:
