@@ -16,7 +16,7 @@ from pykai.explain.source import Decided
 from pykai.explain.targets import TargetError, gangs_of
 from pykai.explain.why import Amounts, Explanation
 from pykai.model.plan import Key
-from pykai.observe.wording import reason_line
+from pykai.observe.wording import many, reason_line
 
 ROWS = 10
 _MILLI = 1e3
@@ -58,7 +58,8 @@ def _found(state: Decided, target: str, namespace: str) -> Sequence[Key]:
 
 def lines(found: Explanation) -> Iterator[str]:
     """An explanation as text; what it waits for first."""
-    since = f" since {found.since}" if found.since else ""
+    word = ", created" if found.state == why.STARTS else " since"
+    since = f"{word} {found.since}" if found.since else ""
     pods = ", ".join(f"{count} {name}" for name, count in found.pods.items()) or "no pods"
     yield f"{found.namespace}/{found.name}: {found.state}{since} ({pods})"
     if found.reason is not None:
@@ -93,7 +94,7 @@ def _remedy_lines(found: Explanation) -> Iterator[str]:
     first = f" before the {ahead} workloads ahead of it" if ahead > 1 else ""
     yield "  What would start it:" if found.remedies else f"  No single change was found that would start it{first}."
     for remedy in found.remedies:
-        after = f" (after evicting {remedy.evicts} pods)" if remedy.evicts else ""
+        after = f" (after evicting {many(remedy.evicts, 'pod')})" if remedy.evicts else ""
         yield f"    - {remedy.text}{after}"
 
 

@@ -99,12 +99,11 @@ def _show(found: Difference) -> None:
     objects = [(each.change, each.kind, each.name, ", ".join(each.fields)) for each in found.objects]
     plan = [(each.what, each.name, each.before or "-", each.after or "-") for each in found.plan]
     shown = []
-    columns: list[tables.Column | str]
     if objects:
-        columns = ["change", "kind", "name", tables.Column("fields", wide=True)]
+        columns = ("change", "kind", "name", "fields")
         shown.append(tables.table(f"Objects: {len(objects)}", columns, tables.first(objects, ROWS)))
     if plan:
-        columns = ["what", "name", "before", tables.Column("after", wide=True)]
+        columns = ("what", "name", "before", "after")
         shown.append(tables.table(f"Decisions: {len(plan)}", columns, tables.first(plan, ROWS)))
     tables.show(shown)
     if not shown:

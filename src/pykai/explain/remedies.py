@@ -28,6 +28,7 @@ from pykai.model.pods import PodClass
 from pykai.model.resources import GPU
 from pykai.objects import kinds, names
 from pykai.objects.units import rfc3339
+from pykai.observe.wording import many
 
 MOST = 4096
 MODELS = 4
@@ -368,7 +369,7 @@ def _others_end(decided: Decided, gang: Key, reason: Dominant) -> Iterator[Famil
 
 
 def _ends(key: Key, gpus: float) -> str:
-    return f"{'/'.join(key)} ({gpus:g} GPUs) ends"
+    return f"{'/'.join(key)} ({many(gpus, 'GPU')}) ends"
 
 
 # --------------------------------------------------------------------------------------------------------------- parts

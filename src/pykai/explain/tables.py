@@ -58,7 +58,7 @@ def queue_table(queues: Sequence[QueueView], unit: Unit) -> Table:
         "queue",
         *(Column(title, right=True) for title in ("quota", "fair share", "limit", "allocated")),
     ]
-    columns += [Column("requested", right=True), Column("waiting", right=True), Column("may reclaim from", wide=True)]
+    columns += [Column("requested", right=True), Column("waiting", right=True), "may reclaim from"]
     return table(f"Queues ({unit.title})", columns, [_queue(queue, unit) for queue in queues])
 
 
@@ -80,25 +80,22 @@ def _queue(queue: QueueView, unit: Unit) -> Row:
 
 def order_table(title: str, workloads: Sequence[WorkloadView], now: float, rows: int) -> Table:
     """Waiting workloads in their order of service, with the reason why each waits."""
-    columns: Columns = [Column("position", right=True), Column("overall", right=True), "workload", "queue"]
-    columns += [Column(name, right=True) for name in ("priority", "GPUs", "pods", "age")]
-    columns += ["state", Column("why", wide=True)]
+    columns: Columns = [Column("position", right=True), Column("overall", right=True), "workload, and why it waits"]
+    columns += ["queue", *(Column(name, right=True) for name in ("priority", "GPUs", "pods", "age"))]
     return table(title, columns, first([_workload(view, now) for view in workloads], rows))
 
 
 def _workload(view: WorkloadView, now: float) -> Row:
-    why = f"{view.reason}: {view.message}" if view.message else ""
+    why = f"{view.reason}: {view.message}" if view.message else view.state
     return (
         str(view.position or "-"),
         str(view.overall or "-"),
-        f"{view.namespace}/{view.name}",
+        Text(f"{view.namespace}/{view.name}").append(f"\n{why}", style=FAINT),
         view.queue,
         str(view.priority),
         tables.amount(view.requested.gpu),
         f"{view.waiting} of {view.pods}",
         age(now - view.created),
-        view.state,
-        why or "-",
     )
 
 
@@ -128,7 +125,7 @@ def node_tables(devices: DeviceMap, rows: int) -> Iterator[RenderableType]:
     queues = dict.fromkeys(h.queue for node in devices.nodes for gpu in node.devices for h in gpu.holders if h.queue)
     colours = {queue: COLOURS[at % len(COLOURS)] for at, queue in enumerate(sorted(queues))}
     columns: Columns = ["node", "GPUs", *(Column(name, right=True) for name in ("allocated", "free"))]
-    columns += ["free parts", Column("shared by", wide=True), Column("state", wide=True)]
+    columns += ["free parts", "shared by", "state"]
     yield table(f"Nodes: {len(devices.nodes)}", columns, first([_node(node, colours) for node in devices.nodes], rows))
     legend = Text(f"{WHOLE} held  {SHARED} shared  {FREE} free  {LEAVING} being released", style=FAINT)
     for queue, colour in list(colours.items())[: 2 * len(COLOURS)]:
@@ -183,8 +180,8 @@ def eviction_table(title: str, evictions: Sequence[EvictionView], rows: int) -> 
         "for",
         Column("GPUs", right=True),
         Column("lost GPU hours", right=True),
+        "why",
     ]
-    columns += [Column("why", wide=True)]
     return table(title, columns, first([_eviction(view) for view in evictions], rows))
 
 

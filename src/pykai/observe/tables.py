@@ -21,11 +21,12 @@ FAINT = "bright_black"
 
 @dataclass(frozen=True)
 class Column:
-    """A heading; `right`: figures; `wide`: takes what is left of the line and wraps."""
+    """A heading; `right`: figures; `drawn`: a picture, one character for each step. Both stay whole. Where the line is
+    too short the longest texts wrap first, so that nothing is cut off."""
 
     title: str
     right: bool = False
-    wide: bool = False
+    drawn: bool = False
 
 
 def table(title: str, columns: Sequence[Column | str], rows: Iterable[Sequence[RenderableType]]) -> Table:
@@ -45,7 +46,7 @@ def table(title: str, columns: Sequence[Column | str], rows: Iterable[Sequence[R
             column.title,
             justify="right" if column.right else "left",
             overflow="fold",
-            no_wrap=not column.wide,
+            no_wrap=column.right or column.drawn,
         )
     for row in rows:
         made.add_row(*row)
@@ -94,9 +95,9 @@ def plan_tables(plan: Plan, most: int) -> Iterator[Table]:
     waits = _waits(plan.verdicts)
     sections: list[tuple[str, list[Column | str], list[Row]]] = [
         ("Bound", ["pod", "node", "GPUs"], [_bind(bind) for bind in plan.binds]),
-        ("Evicted", ["pod", "action", "for", Column("why", wide=True)], [_eviction(e) for e in plan.evictions]),
+        ("Evicted", ["pod", "action", "for", "why"], [_eviction(e) for e in plan.evictions]),
         ("Pipelined", ["pod", "waits for node"], list(promised)),
-        ("Left pending", ["workload", Column("pods", right=True), Column("why", wide=True)], waits),
+        ("Left pending", ["workload", Column("pods", right=True), "why"], waits),
     ]
     for heading, columns, rows in sections:
         if rows:

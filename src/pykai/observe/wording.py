@@ -19,6 +19,11 @@ _SHORTAGE = "enough"
 """In every reason of a node that has too little of something."""
 
 
+def many(count: float, thing: str) -> str:
+    """How many there are of a thing."""
+    return f"{count:g} {thing}{'' if count == 1 else 's'}"
+
+
 def line(message: str) -> str:
     """A message on one line."""
     return " ".join(message.split())

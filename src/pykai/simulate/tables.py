@@ -11,7 +11,7 @@ from rich.text import Text
 
 from pykai.model.resources import CPU, GPU
 from pykai.observe.tables import FAINT, Column, amount, first, table
-from pykai.observe.wording import eviction_reason, without_figures
+from pykai.observe.wording import eviction_reason, many, without_figures
 from pykai.simulate.history import PodLife, SimulationResult
 from pykai.simulate.timeline import (
     EMPTY,
@@ -21,7 +21,6 @@ from pykai.simulate.timeline import (
     cells,
     clock,
     headline,
-    many,
     waited,
     workload_title,
     workloads,
@@ -73,7 +72,7 @@ def queues(outcome: SimulationResult, width: int) -> Table:
         body = [_queue(outcome, queue, (row, scale), 1)[:-1] for queue in ordered]
         return table(f"Queues ({unit})", columns, body)
     body = [_queue(outcome, queue, (row, scale), cells) for queue in ordered]
-    return table(f"Queues ({unit})", [*columns, "use over time"], body)
+    return table(f"Queues ({unit})", [*columns, Column("use over time", drawn=True)], body)
 
 
 def _width_of_names(outcome: SimulationResult) -> int:
@@ -146,7 +145,7 @@ def devices(outcome: SimulationResult, rows: int) -> Iterator[Table]:
         if d
     ]
     if used:
-        columns: Columns = ["node", Column("GPU", right=True), Column("pods", wide=True)]
+        columns: Columns = ["node", Column("GPU", right=True), "pods"]
         yield table(f"GPUs at the end: {len(used)} of {len(every)} in use", columns, first(used, rows))
 
 
@@ -174,7 +173,8 @@ def timeline(outcome: SimulationResult, rows: int, width: int) -> Group:
     legend = Text("  ").join(
         Text(f"{mark.character} ", style=mark.style).append(mark.state, style="default") for mark in reversed(MARKS)
     )
-    return Group(table("Timeline", ["workload", "asks for", "time since the start"], shown), legend)
+    columns: Columns = ["workload", "asks for", Column("time since the start", drawn=True)]
+    return Group(table("Timeline", columns, shown), legend)
 
 
 def _size(workload: WorkloadRow) -> str:
@@ -208,7 +208,7 @@ def evictions(outcome: SimulationResult, rows: int) -> Iterator[Table]:
         if group in titles:
             who.append(" for ").append(_workload(outcome, titles[group]))
         body.append([clock(at), action, who.append(f"\n{why}")])
-    columns: Columns = [Column("at", right=True), "action", Column("who left for whom, and why", wide=True)]
+    columns: Columns = [Column("at", right=True), "action", "who left for whom, and why"]
     if body:
         yield table(f"Evicted: {many(sum(map(len, together.values())), 'pod')}", columns, first(body, rows))
 
@@ -242,7 +242,7 @@ def waits(outcome: SimulationResult, rows: int) -> Iterator[Table]:
         Column("pods", right=True),
         Column("from", right=True),
         "to",
-        Column("why", wide=True),
+        "why",
     ]
     alike: dict[tuple[bool, str], list[tuple[WorkloadRow, list[PodLife]]]] = {}
     for workload, pods in found:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from pykai.observe.wording import many
 from pykai.simulate.history import History, PodLife, SimulationResult
 
 
@@ -110,11 +111,6 @@ def headline(outcome: SimulationResult) -> str:
         f"{many(len(outcome.queues), 'queue')}, {many(len(history.lives), 'pod')}: "
         f"{clock(history.ended_at)} simulated in {many(history.cycles, 'scheduling cycle')}"
     )
-
-
-def many(count: float, thing: str) -> str:
-    """How many there are of a thing, for people."""
-    return f"{count:g} {thing}{'' if count == 1 else 's'}"
 
 
 def waited(life: PodLife, end: float) -> float:

@@ -45,7 +45,7 @@ def test_what_others_take_first_is_no_remedy() -> None:
     first = [gang("f", age=30), pod("f-0", gpus=1)]
     found = state(QUEUE, node("a", 1), *running("x", 1, "a"), *first, gang("g", age=10), pod("g-0", gpus=1))
     assert texts(found) == ["2 more GPUs on a node like a"]
-    assert texts(found, "f") == ["1 more GPU on a node like a", f"{NAMESPACE}/x (1 GPUs) ends"]
+    assert texts(found, "f") == ["1 more GPU on a node like a", f"{NAMESPACE}/x (1 GPU) ends"]
 
 
 def test_the_expected_start_is_the_end_that_makes_room() -> None:
