@@ -308,7 +308,7 @@ class SinglePodFit:
         found = np.ones(len(pods), dtype=bool)
         helps = np.zeros(len(pods), dtype=bool)
         for tally in self._blockers:
-            blocks = tally.pods[pods] & leaving.goes
+            blocks = tally.includes(pods) & leaving.goes
             found &= cumulated(nodes, blocks.astype(np.float64)) >= tally.present[tally.domains[nodes]]
             wanted = np.unique(tally.domains[self._fits_now])
             helps |= blocks & np.isin(tally.domains[nodes], wanted[wanted > 0])
@@ -378,7 +378,7 @@ class SinglePodFit:
         for tally in self._blockers:
             domain = tally.domains[node]
             if domain:
-                leaving = sum(1 for pod in gone if tally.pods[pod] and tally.domains[place[pod]] == domain)
-                if tally.present[domain] > leaving:
+                leaving = [pod for pod in gone if tally.domains[place[pod]] == domain]
+                if tally.present[domain] > np.count_nonzero(tally.includes(leaving)):
                     return False
         return True

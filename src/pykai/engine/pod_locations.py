@@ -7,6 +7,7 @@ pays for what changed since it last looked.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -98,6 +99,10 @@ class PodCounts:
         self._version = where.refresh()
         self._present = self._count(where.present[pods], size)
         self._leaving = self._count(where.leaving[pods], size)
+
+    def includes(self, pods: Rows | Sequence[int]) -> Mask:
+        """Which of some pods are among those that are counted."""
+        return self.pods[pods]
 
     @property
     def present(self) -> Rows:
