@@ -88,21 +88,24 @@ class PodLocations:
 class PodCounts:
     """How many of some pods are in each domain.
 
-    `pods`: which pods, as a mask. `domains`: a number below `size` for each node, 0 where it is in no domain; the
+    `pods`: their rows, ascending. `domains`: a number below `size` for each node, 0 where it is in no domain; the
     counts of domain 0 are always 0.
     """
 
-    def __init__(self, where: PodLocations, pods: Mask, domains: Rows, size: int) -> None:
+    def __init__(self, where: PodLocations, pods: Rows, domains: Rows, size: int) -> None:
         self.where = where
         self.pods = pods
         self.domains = domains
-        self._version = where.refresh()
-        self._present = self._count(where.present[pods], size)
-        self._leaving = self._count(where.leaving[pods], size)
+        self._size = size
+        self._count_all(where.refresh())
 
     def includes(self, pods: Rows | Sequence[int]) -> Mask:
         """Which of some pods are among those that are counted."""
-        return self.pods[pods]
+        if not len(self.pods):
+            return np.zeros(len(pods), dtype=bool)
+        wanted = np.asarray(pods, dtype=np.int64)
+        found: Mask = self.pods[self.pods.searchsorted(wanted).clip(max=len(self.pods) - 1)] == wanted
+        return found
 
     @property
     def present(self) -> Rows:
@@ -121,17 +124,27 @@ class PodCounts:
         """Nodes in whose domain some are present."""
         return (self.present > 0)[self.domains]
 
-    def _count(self, nodes: Rows, size: int) -> Rows:
-        counts = np.bincount(self.domains[nodes[nodes != NOWHERE]], minlength=size)
+    def _count_all(self, version: int) -> None:
+        self._version = version
+        self._present = self._count(self.where.present[self.pods])
+        self._leaving = self._count(self.where.leaving[self.pods])
+
+    def _count(self, nodes: Rows) -> Rows:
+        counts = np.bincount(self.domains[nodes[nodes != NOWHERE]], minlength=self._size)
         counts[0] = 0
         return counts
 
     def _refresh(self) -> None:
         version = self.where.refresh()
-        for move in self.where.moves[self._version : version]:
-            if self.pods[move.pod]:
-                self._shift(self._present, *move.present)
-                self._shift(self._leaving, *move.leaving)
+        if version == self._version:
+            return
+        if version - self._version > len(self.pods):
+            self._count_all(version)  # few pods, long not asked for: they take less time than all that moved
+            return
+        moves = self.where.moves[self._version : version]
+        for at in np.flatnonzero(self.includes([move.pod for move in moves])).tolist():
+            self._shift(self._present, *moves[at].present)
+            self._shift(self._leaving, *moves[at].leaving)
         self._version = version
 
     def _shift(self, counts: Rows, before: int, after: int) -> None:

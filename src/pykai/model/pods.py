@@ -13,6 +13,8 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Protocol
 
+import numpy as np
+
 from pykai.model.resources import GPU, Column, Rows, freeze
 from pykai.model.status import Status
 
@@ -167,6 +169,18 @@ class PodTable:
 
     def of_class(self, row: int) -> PodClass:
         return self.classes[int(self.klass[row])]
+
+    def of_classes(self, classes: Iterable[int]) -> Rows:
+        """The rows of all pods of some classes, ascending."""
+        order, ends = self._by_class
+        found = [order[ends[row] : ends[row + 1]] for row in classes]
+        return np.asarray(np.sort(np.concatenate([order[:0], *found])))
+
+    @cached_property
+    def _by_class(self) -> tuple[Rows, list[int]]:
+        """All rows in order of their classes, and where each class begins and ends."""
+        counts = np.bincount(self.klass, minlength=len(self.classes))
+        return np.argsort(self.klass, kind="stable"), [0, *counts.cumsum().tolist()]
 
     def __len__(self) -> int:
         return len(self.objects)

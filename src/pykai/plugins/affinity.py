@@ -193,7 +193,7 @@ class TermCounts:
         if key not in self._known:
             column = self.snapshot.nodes.derived(node_labels.labels)[topology_key]
             domains = column.codes if among is None else np.where(among, column.codes, 0)
-            pods = classes[self.snapshot.pods.klass]
+            pods = self.snapshot.pods.of_classes(np.flatnonzero(classes).tolist())
             self._known[key] = PodCounts(self._locations, pods, domains, column.size)
         return self._known[key]
 

@@ -56,8 +56,9 @@ class PortUse(NodeResourceState):
         if row not in self._known:
             snapshot = self._trial.snapshot
             by_class = snapshot.derived(ports_by_class)
-            rows = [other for other, ports in by_class.items() if collide(by_class[row], ports)]
-            pods, nodes = np.isin(snapshot.pods.klass, rows), len(snapshot.nodes)
+            rivals = {other for port in by_class[row] for other in snapshot.derived(_classes_by_port)[_number(port)]}
+            rows = [other for other in rivals if collide(by_class[row], by_class[other])]
+            pods, nodes = snapshot.pods.of_classes(rows), len(snapshot.nodes)
             self._known[row] = PodCounts(self._locations, pods, np.arange(1, nodes + 1), nodes + 1)
         return self._known[row]
 
@@ -65,6 +66,19 @@ class PortUse(NodeResourceState):
 def ports_by_class(snapshot: Snapshot) -> dict[int, tuple[Port, ...]]:
     """Class row -> host ports, of classes that ask for any."""
     return {c.row: ports for c in snapshot.pods.classes if (ports := host_ports(c.template))}
+
+
+def _classes_by_port(snapshot: Snapshot) -> dict[tuple[str, int], list[int]]:
+    """The classes that ask for each protocol and number, whatever the address."""
+    found: dict[tuple[str, int], list[int]] = {}
+    for row, ports in snapshot.derived(ports_by_class).items():
+        for port in ports:
+            found.setdefault(_number(port), []).append(row)
+    return found
+
+
+def _number(port: Port) -> tuple[str, int]:
+    return port.protocol or "TCP", port.host_port
 
 
 def host_ports(template: PodTemplate) -> tuple[Port, ...]:
@@ -77,8 +91,6 @@ def host_ports(template: PodTemplate) -> tuple[Port, ...]:
 def collide(ours: Sequence[Port], theirs: Sequence[Port]) -> bool:
     """Whether some port is wanted by both: same protocol and number, and the same or any address."""
     return any(
-        a.host_port == b.host_port
-        and (a.protocol or "TCP") == (b.protocol or "TCP")
-        and (a.host_ip == b.host_ip or a.host_ip in _ANY or b.host_ip in _ANY)
+        _number(a) == _number(b) and (a.host_ip == b.host_ip or a.host_ip in _ANY or b.host_ip in _ANY)
         for a, b in product(ours, theirs)
     )

@@ -45,6 +45,15 @@ def exclusive_claims(snapshot: Snapshot) -> dict[int, list[Key]]:
     return found
 
 
+def _classes_by_claim(snapshot: Snapshot) -> dict[Key, list[int]]:
+    """The classes that use each of these claims."""
+    found: dict[Key, list[int]] = {}
+    for row, keys in snapshot.derived(exclusive_claims).items():
+        for key in dict.fromkeys(keys):
+            found.setdefault(key, []).append(row)
+    return found
+
+
 def _exclusive(claim: PersistentVolumeClaim) -> bool:
     return ONE_POD in (claim.spec.access_modes or ())
 
@@ -81,9 +90,9 @@ class ClaimUsers(NodeResourceState):
     def _users(self, key: Key) -> PodCounts:
         if key not in self._known:
             snapshot = self._trial.snapshot
-            rows = [row for row, keys in self._claims.items() if key in keys]
+            rows = snapshot.derived(_classes_by_claim)[key]
             everywhere = np.ones(len(snapshot.nodes), dtype=np.int64)
-            self._known[key] = PodCounts(self._locations, np.isin(snapshot.pods.klass, rows), everywhere, 2)
+            self._known[key] = PodCounts(self._locations, snapshot.pods.of_classes(rows), everywhere, 2)
         return self._known[key]
 
 
@@ -91,6 +100,22 @@ class ClaimUsers(NodeResourceState):
 def disks_by_class(snapshot: Snapshot) -> dict[int, list[dict[str, Any]]]:
     """By class the disks that its pods name without a claim."""
     return {c.row: disks for c in snapshot.pods.classes if c.template.volumes and (disks := c.template.disks)}
+
+
+def _classes_by_disk(snapshot: Snapshot) -> dict[tuple[str, str], list[int]]:
+    """The classes that name a disk by kind and name, which may be the same one."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for row, disks in snapshot.derived(disks_by_class).items():
+        for name in _disk_names(disks):
+            found.setdefault(name, []).append(row)
+    return found
+
+
+def _disk_names(disks: Iterable[Mapping[str, Any]]) -> set[tuple[str, str]]:
+    """Kind and last part of the name of disks: what is equal in two that are the same."""
+    return {
+        (kind, str(disk[kind].get(keys[-1]))) for disk in disks for kind, keys in _DISK_NAMES.items() if disk.get(kind)
+    }
 
 
 def same_disk(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
@@ -147,10 +172,9 @@ class DiskUse(NodeResourceState):
         row = self._trial.klass[pod]
         if row not in self._known:
             snapshot, own = self._trial.snapshot, self._disks[row]
-            rows = [
-                other for other, disks in self._disks.items() if any(same_disk(a, b) for a, b in product(own, disks))
-            ]
-            pods, nodes = np.isin(snapshot.pods.klass, rows), len(snapshot.nodes)
+            rivals = {other for name in _disk_names(own) for other in snapshot.derived(_classes_by_disk)[name]}
+            rows = [other for other in rivals if any(same_disk(a, b) for a, b in product(own, self._disks[other]))]
+            pods, nodes = snapshot.pods.of_classes(rows), len(snapshot.nodes)
             self._known[row] = PodCounts(self._locations, pods, np.arange(1, nodes + 1), nodes + 1)
         return self._known[row]
 

@@ -39,7 +39,7 @@ def step(of: Cycle, marks: list[int], what: str, which: int) -> None:
 @given(steps=STEPS)
 def test_following_agrees_with_counting(steps: list[tuple[str, int]]) -> None:
     of = start()
-    pods = np.array([name != "r0" for name in of.snapshot.pods.names])
+    pods = np.flatnonzero([name != "r0" for name in of.snapshot.pods.names])
     followed = PodCounts(of.pod_locations, pods, DOMAINS, 3)
     marks: list[int] = []
     for what, which in steps:
@@ -53,7 +53,7 @@ def test_following_agrees_with_counting(steps: list[tuple[str, int]]) -> None:
 
 def test_nodes_outside_every_domain_count_nothing() -> None:
     of = start()
-    everybody = PodCounts(of.pod_locations, np.ones(6, dtype=bool), DOMAINS, 3)
+    everybody = PodCounts(of.pod_locations, np.arange(6), DOMAINS, 3)
     of.trial.place(of.snapshot.pods.names.index("p0"), 3)
     assert everybody.present.tolist() == [0, 2, 1]
     assert everybody.nodes_present.tolist() == [True, True, True, False]
