@@ -338,19 +338,21 @@ class SinglePodFit:
 
     def _holds(self, node: int, gone: Sequence[int]) -> bool:
         """Whether the node has what the pod asks for."""
-        trial, c = self.cycle.trial, self._class
-        free = (trial.idle[:, node] + trial.releasing[:, node]).tolist()
-        for pod in gone:
-            amount = trial.amounts.of_node(trial.klass[pod], node)
-            free = [have + more for have, more in zip(free, amount.tolist(), strict=True)]
-        whole, sharable = self._devices(node, gone)
-        free[GPU] += whole
-        need = self.cycle.node_facts.least(c)
-        if any(free[row] + _SLACK < need[row] for row in c.dims.tolist() if row != GPU):
-            return False
-        if c.shared:
-            return bool(floor(free[GPU] + _SLACK) + sharable >= c.devices)
-        return bool(free[GPU] + _SLACK >= float(need[GPU]))
+        trial, c, least = self.cycle.trial, self._class, self._least
+        freed = [trial.amounts.of_node(trial.klass[pod], node) for pod in gone]
+        gpus = float(trial.idle[GPU, node] + trial.releasing[GPU, node]) + sum([float(each[GPU]) for each in freed])
+        whole, sharable = self._devices(node, gone) if node in trial.shares else (0, 0)
+        need = c.devices - sharable if c.shared else least[GPU]
+        if (floor(gpus + whole + _SLACK) if c.shared else gpus + whole + _SLACK) < need:
+            return False  # of most nodes: what else it lacks is not asked then
+        free = (trial.idle[:, node] + trial.releasing[:, node] + sum(freed)).tolist()
+        return not any(free[row] + _SLACK < least[row] for row in c.dims.tolist() if row != GPU)
+
+    @cached_property
+    def _least(self) -> list[float]:
+        """[resource]: what the pod must find free."""
+        least: list[float] = self.cycle.node_facts.least(self._class).tolist()
+        return least
 
     def _devices(self, node: int, gone: Sequence[int]) -> tuple[int, int]:
         """Shared devices that only those who are gone had, and those beside whose other users the pod fits."""

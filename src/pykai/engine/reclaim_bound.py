@@ -62,8 +62,9 @@ class ReclaimBound:
         self._levels, self._branches = pool.branches(self._path[0])
         """By queue: the depth on the gang's path at which the two compete, and the ancestor that does."""
         self._most: dict[tuple[tuple[int, float], Triple, Triple], float] = {}
-        self._alone: dict[tuple[Triple, int, float], bool] = {}
-        """What is known of one victim that goes alone, by request, leaf queue and GPUs."""
+        self._most_of_one: dict[tuple[int, Triple, Triple], float] = {}
+        self._alone: dict[Triple, dict[int, tuple[int, bool, float]]] = {}
+        """By request and leaf queue what holds for a victim that goes alone (`_of_one`)."""
 
     # -------------------------------------------------------------------------------------------------- one by one
     def judge(self, request: Triple, victims: VictimLosses, nodes: Rows | None) -> tuple[Mask, Mask]:
@@ -90,22 +91,26 @@ class ReclaimBound:
 
     def any_useful(self, request: Triple, pods: Sequence[int]) -> bool:
         """Whether the gang could gain from one of a few pods; True where they compete with it at several levels."""
-        trial, queue_of, found = self.cycle.trial, self.cycle.snapshot.gangs.queue, list[tuple[int, float]]()
-        for pod in pods:
-            gpus = trial.quota_amounts(trial.of_class(pod), trial.node[pod])[GPU]
-            found.append((queue_of[trial.gang[pod]], gpus))
-        if len({self._levels[queue] for queue, _ in found}) > 1:
-            return True
-        return any(self._useful_alone(request, *each) for each in found)
+        trial, queue_of, known = self.cycle.trial, self.cycle.snapshot.gangs.queue, self._alone.setdefault(request, {})
+        depths = set[int]()
+        for pod in pods:  # thousands are asked for in a search: a call for each is most of the time of this
+            queue = queue_of[trial.gang[pod]]
+            found = known.get(queue)
+            if found is None:
+                found = known[queue] = self._of_one(request, queue)
+            depth, after, most = found
+            depths.add(depth)
+            if len(depths) > 1 or (after and _lost(trial.quota_amounts(trial.of_class(pod), trial.node[pod]), most)):
+                return True
+        return False
 
-    def _useful_alone(self, request: Triple, queue: int, gpus: float) -> bool:
-        known = self._alone.get((request, queue, gpus))
-        if known is None:
-            depth, loser = int(self._levels[queue]), (int(self._branches[queue]), gpus)
-            after = not self._turn_of(queue, depth).key < self._key(depth, ZERO)
-            known = after and (gpus <= 0 or gpus < self._most_gpus((depth, request), loser, ZERO) - _SLACK)
-            self._alone[request, queue, gpus] = known
-        return known
+    def _of_one(self, request: Triple, queue: int) -> tuple[int, bool, float]:
+        """For a victim of a leaf queue that goes alone: the depth at which it competes, whether it is served after the
+        gang, and what it must stay below in GPUs then."""
+        depth = int(self._levels[queue])
+        if self._turn_of(queue, depth).key < self._key(depth, ZERO):
+            return depth, False, 0.0
+        return depth, True, self._gpus_of_one((depth, request), int(self._branches[queue]), ZERO)
 
     def _judged_few(self, request: Triple, victims: VictimLosses) -> tuple[Mask, Mask]:
         """The same for victims that all go together, one by one."""
@@ -120,9 +125,8 @@ class ReclaimBound:
             for at in here:
                 if self._turn_of(queues[at], depth).key < ours:
                     continue
-                loser = int(self._branches[queues[at]]), losses[at][GPU]
-                after[at] = True
-                useful[at] = loser[1] <= 0 or loser[1] < self._most_gpus((depth, request), loser, spared) - _SLACK
+                most = self._gpus_of_one((depth, request), int(self._branches[queues[at]]), spared)
+                after[at], useful[at] = True, _lost(losses[at], most)
             spared = _summed([loss for loss, goes in zip(losses, after, strict=True) if goes])
         return np.array(after, dtype=bool), np.array(useful, dtype=bool)
 
@@ -142,13 +146,9 @@ class ReclaimBound:
             last[[leaf for leaf, _ in turns]] = [not turn < ours for _, turn in turns]
             alike = alike[last[queues[alike]]]
             after[alike] = True
-            amounts, of_amount = np.unique(losses[alike], return_inverse=True)
-            _, first, of_pair = np.unique(
-                branch[alike] * len(amounts) + of_amount, return_index=True, return_inverse=True
-            )
-            pairs = zip(branch[alike[first]].tolist(), losses[alike[first]].tolist(), strict=True)
-            most = np.array([self._most_gpus((depth, request), pair, (cpu, memory, gpus)) for pair in pairs])[of_pair]
-            mask[alike] = (losses[alike] <= 0) | (losses[alike] < most - _SLACK)
+            losers, of_loser = np.unique(branch[alike], return_inverse=True)
+            most = [self._gpus_of_one((depth, request), loser, (cpu, memory, gpus)) for loser in losers.tolist()]
+            mask[alike] = (losses[alike] <= 0) | (losses[alike] < np.array(most)[of_loser] - _SLACK)
         return after, mask
 
     # ------------------------------------------------------------------------------------------------------ together
@@ -250,6 +250,24 @@ class ReclaimBound:
             spared = (cpu, memory, lost)
         return had >= gpus
 
+    def _gpus_of_one(self, claim: tuple[int, Triple], branch: int, spared: Triple) -> float:
+        """What a victim of a branch must stay below in GPUs for the branch to lose it first, if the gang's own branch
+        has lost so much.
+
+        Without the victim, and with it as a request, the branch is keyed as it is now. If that is before the gang, only
+        a bystander with a larger request can hold the victim back.
+        """
+        depth, request = claim
+        known = self._most_of_one.get((branch, request, spared))
+        if known is None:
+            quota = self.cycle.quota
+            assert quota is not None
+            known = quota.most_gpus(self.cycle.book, (self._path[depth], branch, spared), request, np.inf)
+            if known > 0 and queue_key(self.cycle, branch, ZERO) < self._key(depth, spared):
+                known = min(known, self._until_first((depth, branch), self._bystanders(depth, branch), spared))
+            known = self._most_of_one[branch, request, spared] = max(known, 0.0)
+        return known
+
     def _most_gpus(self, claim: tuple[int, Triple], loser: tuple[int, float], spared: Triple) -> float:
         """Of one branch that loses blocks of at most so many GPUs, if the gang's own has lost so much."""
         (depth, request), (branch, block) = claim, loser
@@ -323,6 +341,11 @@ class ReclaimBound:
         leaf, key = self._path[0], self.cycle.gang_key(self._gang)
         at = bisect_left(self._waiting.leaf(leaf).keys, key)
         return self._waiting.turn(leaf, at, next_request(self.cycle, self._gang))
+
+
+def _lost(amounts: Sequence[float], most: float) -> bool:
+    """Whether a queue would lose a victim first that must stay below so many GPUs."""
+    return amounts[GPU] <= 0 or amounts[GPU] < most - _SLACK
 
 
 def _summed(amounts: Sequence[Sequence[float]]) -> Triple:

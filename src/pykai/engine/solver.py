@@ -32,7 +32,7 @@ from pykai.model.resources import GPU, Column, Mask, Rows
 _SLACK = 1e-4
 MOST_UNPROVED = 4
 """Victims that a search looks at one by one before it works out which of all of them could help."""
-MOST_IN_TURN, CLOSED = 128, 16
+MOST_IN_TURN, CLOSED = 1024, 4
 """How much effort it takes at most to look at victims in turn before columns are made of all, and how much of it is one
 that does not open its node."""
 
