@@ -51,13 +51,22 @@ class ItemBackoff:
     def __init__(self, backoff: Backoff | None = None) -> None:
         self._backoff = backoff or Backoff()
         self._failures: dict[Hashable, tuple[int, float]] = {}
-        """Item -> failures in a row, and the end of the newest delay."""
+        """Item -> failures in a row, and the end of the newest delay; the one that failed longest ago is first."""
 
     def failed(self, item: Hashable, now: float) -> float:
         """Count a failure of the item; returns the instant before which there should be no other attempt."""
-        oldest = now - 2 * self._backoff.maximum
-        self._failures = {known: entry for known, entry in self._failures.items() if entry[1] > oldest}
-        failures = self._failures.get(item, (0, 0.0))[0] + 1
+        since = now - 2 * self._backoff.maximum
+        self._forget(since)
+        before, ended = self._failures.pop(item, (0, since))
+        failures = before + 1 if ended > since else 1
         until = now + self._backoff.after(failures)
         self._failures[item] = (failures, until)
         return until
+
+    def _forget(self, since: float) -> None:
+        """Drop items whose delay ended so long ago, up to the first that did not: each costs its own removal alone."""
+        while self._failures:
+            item, (_, until) = next(iter(self._failures.items()))
+            if until > since:
+                break
+            del self._failures[item]

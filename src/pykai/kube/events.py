@@ -164,11 +164,17 @@ class EventRecorder:
         return min(waits, default=None)
 
     def _forget(self) -> None:
-        """Drop what has not happened for long, so that a burst leaves nothing behind."""
+        """Drop what has not happened for long, so that a burst leaves nothing behind; the oldest are first."""
         since = self._clock() - REMEMBERED_SECONDS
-        for what in [each for each, series in self._series.items() if series.last <= since and not series.waiting]:
+        while self._series:
+            what, series = next(iter(self._series.items()))
+            if series.last > since or series.waiting:
+                break
             del self._series[what]
-        for regarding in [each for each, budget in self._budgets.items() if budget.at <= since]:
+        while self._budgets:
+            regarding, budget = next(iter(self._budgets.items()))
+            if budget.at > since:
+                break
             del self._budgets[regarding]
 
     async def flush(self) -> None:

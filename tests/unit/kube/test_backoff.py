@@ -44,6 +44,14 @@ def test_an_item_starts_anew_after_a_quiet_time() -> None:
     assert items.failed("a", 18.9 + 16.0) == 35.9, "after twice the maximum it does not"
 
 
+def test_an_item_starts_anew_also_behind_one_that_waits_long() -> None:
+    items = ItemBackoff(Backoff(1.0, 8.0))
+    for _ in range(4):
+        items.failed("long", 0.0)
+    assert items.failed("a", 0.0) == 1.0
+    assert items.failed("a", 17.5) == 18.5, "the delay of the other one ended at 8.0, its own at 1.0"
+
+
 async def _readings() -> tuple[float, float, float]:
     return clock.wall(), clock.steady(), clock.jitter()
 
