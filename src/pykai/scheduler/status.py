@@ -45,6 +45,8 @@ TIMESTAMPS = {
     "stale": names.STALE_TIMESTAMP,
 }
 NOT_READY = "NotReady"
+NOT_READY_SECONDS = 2.0
+"""For how long pods of an incomplete gang say nothing: its workload is still creating the others."""
 _COMPARED = ("type", "nodePool", "reason", "message", "status")
 """Without figures: they change with every cycle, and each change would be a write for every gang that waits."""
 _GATED = int(Status.GATED)
@@ -272,7 +274,8 @@ class StatusUpdater:
                 kept[key] = before
                 continue
             kept[key] = (condition, now)
-            self._access.queue.post((what, *key), partial(write, key, condition))
+            after = NOT_READY_SECONDS if what == "pod" and condition.reason == NOT_READY else 0.0
+            self._access.queue.post((what, *key), partial(write, key, condition), after)
         for key in known.keys() - kept.keys():
             self._access.queue.cancel((what, *key))
         for kind, key in [each for each in self._sent if each[0] == what and each[1] not in kept]:

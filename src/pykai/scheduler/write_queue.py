@@ -24,8 +24,8 @@ log = structlog.get_logger(component="scheduler")
 class Loop(Protocol):
     """A workqueue with rate-limited requeue (`kube.workqueue`)."""
 
-    def add(self, key: Hashable) -> None:
-        """Work on the key as soon as possible."""
+    def add_after(self, key: Hashable, seconds: float) -> None:
+        """Work on the key after so many seconds, or earlier if it is scheduled earlier."""
         ...
 
     async def run(self, reconcile: Callable[[Hashable], Awaitable[float | None]]) -> None:
@@ -53,10 +53,10 @@ class WriteQueue:
         self._sent: dict[Hashable, tuple[float, float]] = {}
         """Key -> when it was written last, and how long it must rest then."""
 
-    def post(self, key: Hashable, write: Write) -> None:
-        """Write as soon as possible, instead of what waits under this key."""
+    def post(self, key: Hashable, write: Write, after: float = 0.0) -> None:
+        """Write as soon as possible, or after so many seconds, instead of what waits under this key."""
         self._writes[key] = write
-        self._loop.add(key)
+        self._loop.add_after(key, after)
 
     def cancel(self, key: Hashable) -> None:
         """Do not write what waits under this key."""

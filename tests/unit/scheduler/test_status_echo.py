@@ -14,7 +14,15 @@ from pykai.kube.events import EventRecorder
 from pykai.model.params import SchedulerParams
 from pykai.objects import names
 from pykai.objects.kinds import Pod, PodGroup, Queue
-from pykai.scheduler.status import Conditions, GangCondition, PodCondition, StatusUpdater, WriteAccess
+from pykai.scheduler.status import (
+    NOT_READY,
+    NOT_READY_SECONDS,
+    Conditions,
+    GangCondition,
+    PodCondition,
+    StatusUpdater,
+    WriteAccess,
+)
 from pykai.scheduler.write_queue import Spacing, WriteQueue
 
 KEY = ("team", "waits")
@@ -25,10 +33,12 @@ class Keys:
 
     def __init__(self) -> None:
         self.keys: list[Hashable] = []
+        self.delays: list[float] = []
         self.reconcile: Callable[[Hashable], Awaitable[float | None]] | None = None
 
-    def add(self, key: Hashable) -> None:
+    def add_after(self, key: Hashable, seconds: float) -> None:
         self.keys.append(key)
+        self.delays.append(seconds)
 
     async def run(self, reconcile: Callable[[Hashable], Awaitable[float | None]]) -> None:
         self.reconcile = reconcile
@@ -116,6 +126,14 @@ async def test_the_condition_of_a_pod() -> None:
     assert await written("a") == []
     assert await written("b") == ["b"]
     assert await written("a") == ["a"]
+
+
+async def test_pods_of_a_gang_that_may_be_complete_in_a_moment_wait_to_say_so() -> None:
+    bench = Bench()
+    await bench.run()
+    bench.updater.update(Conditions({KEY: PodCondition("u", "1 of 2 pods exist", False, NOT_READY)}, {}))
+    bench.updater.update(Conditions({KEY: PodCondition("u", "no nodes")}, {}))
+    assert bench.keys.delays == [NOT_READY_SECONDS, 0.0]
 
 
 async def test_the_fair_share_of_a_queue() -> None:

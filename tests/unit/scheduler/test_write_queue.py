@@ -61,6 +61,20 @@ async def test_the_latest_wins_and_an_object_rests_ever_longer(write_queue: Writ
     assert said[-1] == "5"
 
 
+async def test_what_may_wait_is_replaced_or_cancelled_meanwhile(write_queue: WriteQueue, time: VirtualTime) -> None:
+    said: list[str] = []
+    write_queue.post("a", says("1", said), after=2.0)
+    write_queue.post("b", says("other", said), after=2.0)
+    await time.advance(1.5)
+    write_queue.post("a", says("2", said), after=2.0)
+    write_queue.cancel("b")
+    assert said == []
+    await time.advance(0.5)
+    assert said == ["2"]
+    await time.advance(10)
+    assert said == ["2"]
+
+
 async def test_what_was_cancelled_is_not_written(write_queue: WriteQueue, time: VirtualTime) -> None:
     said: list[str] = []
     write_queue.post("a", says("1", said))
