@@ -125,7 +125,8 @@ def _actions(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(",") if name.strip()) or ACTIONS
     for name in names:
         if name not in ACTIONS:
-            raise FieldError("actions", f"there is no action {name!r} (there are: {', '.join(ACTIONS)})")
+            known = f"there are: {', '.join(ACTIONS)}"
+            raise FieldError("actions", f"failed to find Action {name} as given in the config ({known})")
     if len(set(names)) < len(names):
         raise FieldError("actions", f"{text!r} names an action twice")
     return names
@@ -146,7 +147,8 @@ def _depths(depths: Mapping[str, int], actions: Sequence[str]) -> Mapping[str, i
     for action, depth in depths.items():
         path = f"queueDepthPerAction.{action}"
         if action not in actions:
-            raise FieldError(path, f"the scheduler's actions are {', '.join(actions)}; {action} isn't one of them")
+            listed = f"the scheduler's actions are {', '.join(actions)}"
+            raise FieldError(path, f"{listed}. {action} isn't one of them, making the queueDepthPerAction invalid")
         if depth < 1:
             raise FieldError(path, f"must be at least 1, not {depth}")
     return dict(depths)
@@ -179,7 +181,7 @@ def read_budgets(document: Mapping[str, Any]) -> SearchBudgets:
         if name not in _BUDGET_MAPS and name not in _JOB_BUDGETS:
             raise FieldError(_BUDGETS, f"unknown field {name!r}")
     single = {
-        _JOB_BUDGETS[name]: _budget_seconds(f"{_BUDGETS}.{name}", document[name])
+        _JOB_BUDGETS[name]: _budget_seconds(f"{_BUDGETS}.{name}", document[name], name)
         for name in _JOB_BUDGETS
         if name in document
     }
@@ -216,11 +218,14 @@ def _budget_map(given: Mapping[str, Any], name: str) -> dict[str, float]:
         raise FieldError(path, "expected a map")
     for key in value:
         if key not in keys:
-            raise FieldError(path, f"contains invalid key {key!r}; valid keys: {', '.join(keys)}")
-    return {key: _budget_seconds(f"{path}.{key}", text) for key, text in value.items()}
+            kind = "generator" if name == _GENERATORS else "action"
+            valid = f"valid {kind} keys: {', '.join(keys)}"
+            raise FieldError(path, f'{name} contains invalid {kind} key "{key}"; {valid}')
+    return {key: _budget_seconds(f"{path}.{key}", text, f'{name}["{key}"]') for key, text in value.items()}
 
 
-def _budget_seconds(path: str, value: object) -> float:
+def _budget_seconds(path: str, value: object, name: str) -> float:
+    """The seconds of a budget; `name`: what KAI's text of a negative one calls it."""
     try:
         seconds = (
             value / 1e9 if isinstance(value, int) and not isinstance(value, bool) else units.parse_duration(str(value))
@@ -228,7 +233,7 @@ def _budget_seconds(path: str, value: object) -> float:
     except units.DurationError as error:
         raise FieldError(path, str(error)) from error
     if seconds < 0:
-        raise FieldError(path, "must be non-negative")
+        raise FieldError(path, f"{name} must be non-negative")
     return seconds
 
 

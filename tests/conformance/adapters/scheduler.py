@@ -220,6 +220,7 @@ def params(profile: Case) -> SchedulerParams:
         allow_consolidating_reclaim=values["allow_consolidating_reclaim"],
         staleness_grace=values["global_default_staleness_grace_period_seconds"],
         restrict_nodes=values["restrict_scheduling_nodes"],
+        queue_label_key=values["queue_label_key"],
         detailed_fit_errors=False,
         dra_enabled=profile["feature_gates"]["dynamic_resources_enabled"],
     )
@@ -254,7 +255,8 @@ def policy(case: Case, profile: Case) -> Policy:
     ]
     if profile.get("numa_plugin_appended"):
         configured.append(("numa", {}))
-    return Policy(make_all(configured), tuple(case["actions"]))
+    depth = profile["params"].get("queue_depth_per_action") or {}
+    return Policy(make_all(configured), tuple(case["actions"]), queue_depth=depth)
 
 
 # ------------------------------------------------------------------------------------------------------------ running

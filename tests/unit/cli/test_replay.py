@@ -202,7 +202,7 @@ def test_time_is_an_argument(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"actions": "fly"}, "actions: there is no action 'fly'"),
+        ({"actions": "fly"}, "actions: failed to find Action fly as given in the config"),
         ({"tiers": [{"plugins": [{"name": "nosuch"}]}]}, "tiers[0].plugins[0]: plugin 'nosuch' does not exist"),
     ],
 )

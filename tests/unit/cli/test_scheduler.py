@@ -112,7 +112,7 @@ def test_what_is_wrong_is_named(arguments: list[str], message: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("actions: allocate, dance\n", "actions: there is no action 'dance'"),
+        ("actions: allocate, dance\n", "actions: failed to find Action dance as given in the config"),
         ("tiers: [{plugins: [{name: nosuch}]}]\n", "tiers[0].plugins[0]: plugin 'nosuch' does not exist"),
         ("usageDBConfig: {clientType: oracle}\n", "usageDBConfig.clientType: unknown client type: oracle"),
         (

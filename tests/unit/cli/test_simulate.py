@@ -162,7 +162,10 @@ def test_wrong_input_ends_with_code_2_and_names_file_document_and_field(tmp_path
     assert f"{file}: document 2 (Mystery): kind: 'Mystery' cannot be simulated" in result.output
     config = tmp_path / "scheduler.yaml"
     config.write_text("actions: fly")
-    assert "scheduler.yaml: actions: there is no action 'fly'" in run("--nodes", 1, "--config", config).output
+    assert (
+        "scheduler.yaml: actions: failed to find Action fly as given in the config"
+        in run("--nodes", 1, "--config", config).output
+    )
     assert (run().exit_code, run("--until", "soon", "--nodes", 1).exit_code) == (2, 2)
 
 

@@ -69,22 +69,26 @@ WRONG: list[tuple[Any, str, str]] = [
     ([], "", "expected a map, got a list"),
     ({"action": "allocate"}, "", "unknown field 'action'"),
     ({"actions": 3}, "actions", "expected a string, got a whole number"),
-    ({"actions": "allocate, fly"}, "actions", "there is no action 'fly'"),
+    ({"actions": "allocate, fly"}, "actions", "failed to find Action fly as given in the config"),
     ({"actions": "allocate, allocate"}, "actions", "names an action twice"),
     ({"tiers": [{"plugins": [{"arguments": {}}]}]}, "tiers[0].plugins[0]", "name is missing"),
     ({"tiers": [{"plugins": [{"name": "x", "argument": {}}]}]}, "tiers[0].plugins[0]", "unknown field 'argument'"),
-    ({"queueDepthPerAction": {"fly": 1}}, "queueDepthPerAction.fly", "isn't one of them"),
+    (
+        {"queueDepthPerAction": {"fly": 1}},
+        "queueDepthPerAction.fly",
+        "fly isn't one of them, making the queueDepthPerAction invalid",
+    ),
     ({"actions": "preempt", "queueDepthPerAction": {"reclaim": 1}}, "queueDepthPerAction.reclaim", "isn't one of them"),
     ({"queueDepthPerAction": {"reclaim": 0}}, "queueDepthPerAction.reclaim", "at least 1"),
     (
         {"scenarioSearchBudgets": {"maxActionSearchDuration": {"fly": "1s"}}},
         "scenarioSearchBudgets.maxActionSearchDuration",
-        "valid keys: default, reclaim",
+        'maxActionSearchDuration contains invalid action key "fly"; valid action keys: default, reclaim, preempt',
     ),
     (
         {"scenarioSearchBudgets": {"maxJobSearchDuration": "-1s"}},
         "scenarioSearchBudgets.maxJobSearchDuration",
-        "non-negative",
+        "maxJobSearchDuration must be non-negative",
     ),
     (
         {"scenarioSearchBudgets": {"maxJobSearchDuration": "soon"}},
@@ -101,7 +105,7 @@ WRONG: list[tuple[Any, str, str]] = [
     (
         {"scenarioSearchBudgets": {"maxGeneratorSearchDuration": {"Luck": "1s"}}},
         "scenarioSearchBudgets.maxGeneratorSearchDuration",
-        "valid keys: default, NodeLocalGreedy, MultiNodeGang",
+        "valid generator keys: default, NodeLocalGreedy, MultiNodeGang",
     ),
     (
         {"scenarioSearchBudgets": {"maxGeneratorSearchDuration": "1s"}},
@@ -144,7 +148,7 @@ def test_wrong_plugins_are_refused_with_the_path(plugin: Any, message: str) -> N
 def test_a_file_is_named_in_its_refusals(tmp_path: Path) -> None:
     path = tmp_path / "scheduler.yaml"
     path.write_text("actions: fly\n")
-    with pytest.raises(FieldError, match=r"scheduler\.yaml: actions: there is no action 'fly'"):
+    with pytest.raises(FieldError, match=r"scheduler\.yaml: actions: failed to find Action fly as given in the config"):
         scheduler.load(path)
     path.write_text("actions: [\n")
     with pytest.raises(FieldError, match=r"scheduler\.yaml: not YAML"):
