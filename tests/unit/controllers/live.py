@@ -12,7 +12,8 @@ from pykai.kube.api import AS_SERVER_LIKES, Api, Body, Deletion, Object, Patch, 
 from pykai.kube.errors import ApiError
 from pykai.kube.informer import InformerFactory
 from pykai.kube.memory import MemoryApi
-from pykai.kube.resources import JOB, POD, PRIORITY_CLASS, QUEUE
+from pykai.kube.resources import JOB, POD, POD_GROUP, PRIORITY_CLASS, QUEUE
+from pykai.objects import names
 from pykai.objects.crds import manifests
 from tests import builders
 from tests.timeouts import TIMEOUT_SECONDS
@@ -124,6 +125,24 @@ async def make_priority_classes(api: MemoryApi) -> None:
     """The four classes of an installation."""
     for name, value in (("train", 50), ("build-preemptible", 75), ("build", 100), ("inference", 125)):
         await api.create(PRIORITY_CLASS, {"metadata": {"name": name}, "value": value})
+
+
+async def group_name(api: MemoryApi, pod: str = "p") -> str | None:
+    """The PodGroup that a pod names."""
+    found = await api.get(POD.ref(pod, "default"), Object)
+    return (found["metadata"].get("annotations") or {}).get(names.POD_GROUP_ANNOTATION)
+
+
+async def grouped(api: MemoryApi, pod: str) -> Object:
+    """The PodGroup of a pod, once it has one."""
+    name = await eventually(lambda: group_name(api, pod))
+    found: Object = await api.get(POD_GROUP.ref(name, "default"), Object)
+    return found
+
+
+async def groups(api: MemoryApi) -> list[Object]:
+    """All PodGroups."""
+    return list((await api.list(POD_GROUP, Object)).items)
 
 
 def owned_by(owner: Object) -> list[Object]:

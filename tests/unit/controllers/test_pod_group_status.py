@@ -13,17 +13,10 @@ from pykai.kube.errors import Unavailable
 from pykai.kube.resources import NODE, POD, POD_GROUP, PRIORITY_CLASS, RESOURCE_CLAIM
 from pykai.objects import kinds, names
 from pykai.objects.custom_resources import SubGroup
-from tests.unit.controllers.live import DiaryApi, eventually, make_pod, make_priority_classes, running
+from tests.unit.controllers.live import DiaryApi, eventually, make_pod, running
 from tests.virtual_loop import in_virtual_time
 
 QUICK = PodGroupStatusSettings(gather_seconds=0.02)
-
-
-@pytest.fixture
-async def api() -> DiaryApi:
-    server = DiaryApi()
-    await make_priority_classes(server)
-    return server
 
 
 async def make_group(api: DiaryApi, name: str = "g", **spec: Any) -> None:

@@ -20,9 +20,10 @@ from tests.permissive_crd import permissive_crd
 from tests.unit.controllers.live import (
     DiaryApi,
     eventually,
+    group_name,
+    grouped,
     make_job,
     make_pod,
-    make_priority_classes,
     owned_by,
     running,
 )
@@ -31,26 +32,6 @@ from tests.virtual_loop import in_virtual_time
 PYTORCH = Resource("kubeflow.org", "v1", "pytorchjobs", "PyTorchJob")
 ODD = Resource("example.com", "v1", "thingies", "Thing")
 KARTA = Resource("run.ai", "v1alpha1", "kartas", "Karta", False)
-
-
-@pytest.fixture
-async def api() -> DiaryApi:
-    server = DiaryApi()
-    await make_priority_classes(server)
-    server.writes.clear()
-    return server
-
-
-async def group_name(api: DiaryApi, pod: str) -> str | None:
-    found = await api.get(POD.ref(pod, "default"), Object)
-    return (found["metadata"].get("annotations") or {}).get(names.POD_GROUP_ANNOTATION)
-
-
-async def grouped(api: DiaryApi, pod: str) -> Object:
-    """The PodGroup of a pod, once it has one."""
-    name = await eventually(lambda: group_name(api, pod))
-    found: Object = await api.get(POD_GROUP.ref(name, "default"), Object)
-    return found
 
 
 async def events(api: DiaryApi) -> list[str]:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from pykai.controllers.podgrouper.grouper import PodGrouperSettings, run
-from pykai.kube.api import Object, Patch
+from pykai.kube.api import Patch
 from pykai.kube.errors import Unavailable
 from pykai.kube.operations import bind
-from pykai.kube.resources import POD, POD_GROUP
+from pykai.kube.resources import POD
 from pykai.objects import names
 from tests.unit.controllers.live import (
     DiaryApi,
     eventually,
+    group_name,
+    groups,
     make_job,
     make_pod,
-    make_priority_classes,
     owned_by,
     running,
 )
@@ -26,26 +25,10 @@ from tests.virtual_loop import in_virtual_time
 A_WHILE = 3.0
 
 
-@pytest.fixture
-async def api() -> DiaryApi:
-    server = DiaryApi()
-    await make_priority_classes(server)
-    return server
-
-
-async def group_name(api: DiaryApi, pod: str = "p") -> str | None:
-    found = await api.get(POD.ref(pod, "default"), Object)
-    return (found["metadata"].get("annotations") or {}).get(names.POD_GROUP_ANNOTATION)
-
-
 async def own_group(api: DiaryApi) -> str:
     """The name of the one PodGroup, once it is there."""
-    made = await eventually(lambda: _groups(api))
-    return str(made[0])
-
-
-async def _groups(api: DiaryApi) -> list[str]:
-    return [group["metadata"]["name"] for group in (await api.list(POD_GROUP, Object)).items]
+    (made,) = await eventually(lambda: groups(api))
+    return str(made["metadata"]["name"])
 
 
 async def annotate(api: DiaryApi, group: str) -> None:
@@ -111,7 +94,7 @@ async def test_a_grouper_that_starts_anew_finishes_what_was_left(api: DiaryApi) 
     assert await group_name(api) is None
     async with running(api, run, PodGrouperSettings()):
         await asyncio.sleep(A_WHILE)
-        assert (await group_name(api), await _groups(api)) == (group, [group])
+        assert (await group_name(api), await own_group(api)) == (group, group)
 
 
 @in_virtual_time

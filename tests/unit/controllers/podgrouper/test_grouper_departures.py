@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import pytest
-
 from pykai.controllers.podgrouper.grouper import PodGrouperSettings, run
 from pykai.kube.api import Deletion, Object, Patch
 from pykai.kube.errors import NotFound
@@ -15,26 +13,15 @@ from pykai.objects import names
 from tests.unit.controllers.live import (
     DiaryApi,
     eventually,
+    groups,
     make_job,
     make_pod,
-    make_priority_classes,
     owned_by,
     running,
 )
 from tests.virtual_loop import in_virtual_time
 
 AT_ONCE = Deletion(grace_seconds=0)
-
-
-@pytest.fixture
-async def api() -> DiaryApi:
-    server = DiaryApi()
-    await make_priority_classes(server)
-    return server
-
-
-async def groups(api: DiaryApi) -> list[Object]:
-    return list((await api.list(POD_GROUP, Object)).items)
 
 
 async def priority(api: DiaryApi) -> str:

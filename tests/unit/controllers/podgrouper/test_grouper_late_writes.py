@@ -7,8 +7,6 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
 
-import pytest
-
 from pykai.controllers.podgrouper.assignments import GroupWriter
 from pykai.controllers.podgrouper.grouper import PodGrouperSettings, run
 from pykai.controllers.podgrouper.rules.workload import GroupingSettings, GroupSpec
@@ -18,27 +16,20 @@ from pykai.kube.informer import InformerFactory
 from pykai.kube.resources import POD, POD_GROUP
 from pykai.objects import kinds, names
 from pykai.simulate import loop
-from tests.unit.controllers.live import DiaryApi, make_job, make_pod, make_priority_classes, owned_by, running
+from tests.unit.controllers.live import (
+    DiaryApi,
+    group_name,
+    groups,
+    make_job,
+    make_pod,
+    make_priority_classes,
+    owned_by,
+    running,
+)
 from tests.virtual_loop import in_virtual_time
 
 POD_P = POD.ref("p", "default")
 A_WHILE = 30.0
-
-
-@pytest.fixture
-async def api() -> DiaryApi:
-    server = DiaryApi()
-    await make_priority_classes(server)
-    return server
-
-
-async def group_name(api: DiaryApi) -> str | None:
-    found = await api.get(POD_P, Object)
-    return (found["metadata"].get("annotations") or {}).get(names.POD_GROUP_ANNOTATION)
-
-
-async def groups(api: DiaryApi) -> list[str]:
-    return [group["metadata"]["name"] for group in (await api.list(POD_GROUP, Object)).items]
 
 
 class CompactedApi(DiaryApi):
@@ -63,10 +54,10 @@ def test_a_group_that_is_deleted_before_the_watch_shows_it_is_written_again() ->
             api.hidden = True
             await make_pod(api, "p")
             await asyncio.sleep(1.0)
-            [name] = await groups(api)
+            name = (await groups(api))[0]["metadata"]["name"]
             await api.delete(POD_GROUP.ref(name, "default"))
             await asyncio.sleep(A_WHILE)
-            assert await groups(api) == [name]
+            assert [group["metadata"]["name"] for group in await groups(api)] == [name]
 
     loop.run(story())
 

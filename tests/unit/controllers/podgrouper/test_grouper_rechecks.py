@@ -12,12 +12,13 @@ from pykai.controllers.podgrouper.grouper import PodGrouperSettings, run
 from pykai.controllers.podgrouper.rules.workload import GroupingSettings
 from pykai.kube.api import Object, Patch, Ref, Resource
 from pykai.kube.errors import Forbidden, Unavailable
-from pykai.kube.resources import CRD, EVENT, JOB, POD, POD_GROUP
+from pykai.kube.resources import CRD, EVENT, JOB, POD
 from pykai.objects import names
 from tests.permissive_crd import permissive_crd
 from tests.unit.controllers.live import (
     DiaryApi,
     eventually,
+    grouped,
     make_job,
     make_pod,
     make_priority_classes,
@@ -38,17 +39,6 @@ async def api(monkeypatch: pytest.MonkeyPatch) -> DiaryApi:
     return server
 
 
-async def group_of(api: DiaryApi, pod: str) -> Object:
-    """The PodGroup of a pod, once it has one."""
-
-    async def name() -> str | None:
-        found = await api.get(POD.ref(pod, "default"), Object)
-        return (found["metadata"].get("annotations") or {}).get(names.POD_GROUP_ANNOTATION)
-
-    group: Object = await api.get(POD_GROUP.ref(await eventually(name), "default"), Object)
-    return group
-
-
 def becomes(look: Callable[[], Awaitable[Any]], wanted: Any) -> Awaitable[Any]:
     async def check() -> bool:
         return bool(await look() == wanted)
@@ -64,13 +54,13 @@ async def test_a_minimum_changed_right_after_the_first_pod_came_is_noticed_with_
     job = await make_job(api, "j", annotations={names.BATCH_MIN_MEMBER: "2"})
     async with running(api, run, PodGrouperSettings()):
         await make_pod(api, "a", ownerReferences=owned_by(job))
-        assert (await group_of(api, "a"))["spec"]["minMember"] == 2
+        assert (await grouped(api, "a"))["spec"]["minMember"] == 2
         more = {"metadata": {"annotations": {names.BATCH_MIN_MEMBER: "3"}}}
         await api.patch(JOB.ref("j", "default"), Patch.merge(more))
         await make_pod(api, "b", ownerReferences=owned_by(job))
 
         async def minimum() -> Any:
-            return (await group_of(api, "b"))["spec"]["minMember"]
+            return (await grouped(api, "b"))["spec"]["minMember"]
 
         await becomes(minimum, 3)
 
@@ -80,7 +70,7 @@ async def test_pods_of_a_ray_group_added_meanwhile_find_their_sub_group(api: Dia
     cluster = await api.create(RAY, body)
     async with running(api, run, PodGrouperSettings()):
         await make_pod(api, "one", ownerReferences=owned_by(cluster), labels={"ray.io/group": "one"})
-        await group_of(api, "one")
+        await grouped(api, "one")
         both = {"spec": {"workerGroupSpecs": [worker_group("one"), worker_group("two")]}}
         await api.patch(RAY.ref("r", "default"), Patch.merge(both))
         await make_pod(api, "two", ownerReferences=owned_by(cluster), labels={"ray.io/group": "two"})
@@ -89,7 +79,7 @@ async def test_pods_of_a_ray_group_added_meanwhile_find_their_sub_group(api: Dia
             return (await api.get(POD.ref("two", "default"), Object))["metadata"]["labels"].get(names.SUBGROUP_LABEL)
 
         await becomes(sub_group, "two")
-        assert (await group_of(api, "two"))["spec"]["minMember"] == 3
+        assert (await grouped(api, "two"))["spec"]["minMember"] == 3
 
 
 @in_virtual_time
@@ -100,7 +90,7 @@ async def test_a_gang_costs_one_more_read_and_a_lone_pod_none(api: DiaryApi) -> 
             await make_pod(api, f"p{number}", ownerReferences=owned_by(gang))
         await make_pod(api, "q", ownerReferences=owned_by(lone))
         for pod in (*(f"p{number}" for number in range(20)), "q"):
-            await group_of(api, pod)
+            await grouped(api, pod)
         api.writes.clear()
         await asyncio.sleep(0.3)
         assert (api.reads.count(("Job", "gang")), api.reads.count(("Job", "lone"))) == (2, 1)
@@ -113,7 +103,7 @@ async def test_pods_that_were_grouped_before_are_not_looked_at_twice(api: DiaryA
     async with running(api, run, PodGrouperSettings()):
         for name in ("a", "b", "c"):
             await make_pod(api, name, ownerReferences=owned_by(job))
-            await group_of(api, name)
+            await grouped(api, name)
     api.reads.clear()
     async with running(api, run, PodGrouperSettings()):
         await asyncio.sleep(0.3)
@@ -125,13 +115,13 @@ async def test_a_gang_whose_first_pod_is_gone_is_looked_at_through_the_others(ap
     async with running(api, run, PodGrouperSettings()):
         for name in ("a", "b", "c"):
             await make_pod(api, name, ownerReferences=owned_by(job))
-            await group_of(api, name)
+            await grouped(api, name)
         more = {"metadata": {"annotations": {names.BATCH_MIN_MEMBER: "3"}}}
         await api.patch(JOB.ref("j", "default"), Patch.merge(more))
         await api.delete(POD.ref("b", "default"))
 
         async def minimum() -> Any:
-            return (await group_of(api, "c"))["spec"]["minMember"]
+            return (await grouped(api, "c"))["spec"]["minMember"]
 
         await becomes(minimum, 3)
 
@@ -142,7 +132,7 @@ async def test_a_workload_that_goes_meanwhile_is_no_reason_for_a_warning(api: Di
     async with running(api, run, PodGrouperSettings()):
         for name in ("a", "b"):
             await make_pod(api, name, ownerReferences=owned_by(job))
-            await group_of(api, name)
+            await grouped(api, name)
         await api.delete(JOB.ref("j", "default"))
         await asyncio.sleep(0.3)
         assert await messages(api) == []
@@ -156,7 +146,7 @@ async def test_a_server_that_is_away_at_the_second_look_is_asked_again(
     async with running(api, run, PodGrouperSettings()):
         for name in ("a", "b"):
             await make_pod(api, name, ownerReferences=owned_by(job))
-            await group_of(api, name)
+            await grouped(api, name)
         more = {"metadata": {"annotations": {names.BATCH_MIN_MEMBER: "3"}}}
         await api.patch(JOB.ref("j", "default"), Patch.merge(more))
         read, failures = api.get, [Unavailable("restarting")] * 3
@@ -169,7 +159,7 @@ async def test_a_server_that_is_away_at_the_second_look_is_asked_again(
         monkeypatch.setattr(api, "get", unsteady)
 
         async def minimum() -> Any:
-            return (await group_of(api, "b"))["spec"]["minMember"]
+            return (await grouped(api, "b"))["spec"]["minMember"]
 
         await becomes(minimum, 3)
         assert failures == []
@@ -198,7 +188,7 @@ async def test_defaults_that_may_not_be_read_are_told_and_keep_no_pod_from_its_g
     settings = PodGrouperSettings(GroupingSettings(kind_defaults=("kai", "defaults")))
     async with running(api, run, settings):
         await make_pod(api, "p")
-        assert (await group_of(api, "p"))["spec"]["priorityClassName"] == "train"
+        assert (await grouped(api, "p"))["spec"]["priorityClassName"] == "train"
         told = await eventually(lambda: messages(api))
         assert told == ["defaults per kind ignored: ConfigMap kai/defaults may not be read"]
 
