@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from pykai.config.scheduler import SchedulerConfig, policy
 from pykai.controllers.binder.binder import Binder, BinderSettings
 from pykai.controllers.podgrouper.grouper import PodGrouper, PodGrouperSettings
 from pykai.kube.api import Api, Body, Deletion, Object, Patch, Ref, Resource
 from pykai.kube.backoff import Backoff
-from pykai.kube.errors import ApiError, NotFound
+from pykai.kube.errors import ApiError, NotFound, Timeout, TooManyRequests, Unavailable
 from pykai.kube.informer import InformerFactory, InformerOptions
 from pykai.kube.memory import MemoryApi
 from pykai.kube.operations import bind
@@ -40,6 +42,7 @@ FAST = SchedulerOptions(
     backoff=Backoff(0.05, 0.1),
 )
 GPU = "nvidia.com/gpu"
+T = TypeVar("T")
 _GLANCES = 5
 
 
@@ -75,6 +78,36 @@ class RecordingApi(MemoryApi):
 
     def count(self, verb: str, kind: str) -> int:
         return sum(1 for write in self.writes if write[:2] == (verb, kind))
+
+
+class FlakyWritesApi(RecordingApi):
+    """Fails a part of all writes, before or after they were carried out, and now and then ends all watches."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.chance = random.Random(seed)
+        self.peace = True
+
+    async def perhaps(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        lot = 1.0 if self.peace else self.chance.random()
+        await asyncio.sleep(self.chance.random() * 0.01)
+        if lot < 0.1:
+            raise self.chance.choice((Timeout, Unavailable, TooManyRequests, ApiError))("before")
+        done = await work()
+        if lot < 0.2:
+            raise Timeout("after")
+        if lot < 0.22:
+            self.disconnect()
+        return done
+
+    async def create(self, resource: Resource, body: Body, namespace: str = "") -> Object:
+        return await self.perhaps(partial(super().create, resource, body, namespace))
+
+    async def patch(self, ref: Ref, patch: Patch) -> Object:
+        return await self.perhaps(partial(super().patch, ref, patch))
+
+    async def delete(self, ref: Ref, how: Deletion | None = None) -> None:
+        await self.perhaps(partial(super().delete, ref, how))
 
 
 @dataclass

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -17,7 +17,7 @@ from pykai.kube.errors import ApiError, Conflict, Forbidden, Timeout, TooManyReq
 from pykai.kube.operations import bind
 from pykai.kube.resources import BIND_REQUEST, NODE, POD
 
-from .rig import FAST, RecordingApi, Rig, furnish, node, pod, rig, submit
+from .rig import FAST, FlakyWritesApi, RecordingApi, Rig, furnish, node, pod, rig, submit
 
 
 async def node_of(it: Rig, name: str) -> str:
@@ -182,39 +182,16 @@ async def test_a_place_is_not_given_out_again_because_the_watch_of_pods_is_late(
         assert await node_of(it, "b") == ""
 
 
-class HostileApi(RecordingApi):
-    """Fails a part of all writes, before or after they were carried out, and now and then ends all watches."""
+class FlakyBindsApi(FlakyWritesApi):
+    """Fails binds as well."""
 
-    def __init__(self, seed: int) -> None:
-        super().__init__()
-        self.chance = random.Random(seed)
-        self.peace = True
-
-    async def _perhaps(self, work: Any, *arguments: Any) -> Any:
-        lot = 1.0 if self.peace else self.chance.random()
-        await asyncio.sleep(self.chance.random() * 0.01)
-        if lot < 0.1:
-            raise self.chance.choice((Timeout, Unavailable, TooManyRequests, ApiError))("before")
-        done = await work(*arguments)
-        if lot < 0.2:
-            raise Timeout("after")
-        if lot < 0.22:
-            self.disconnect()
-        return done
-
-    async def create(self, *arguments: Any) -> Object:
-        return await self._perhaps(super().create, *arguments)  # type: ignore[no-any-return]
-
-    async def post(self, *arguments: Any) -> Object:
-        return await self._perhaps(super().post, *arguments)  # type: ignore[no-any-return]
-
-    async def patch(self, *arguments: Any) -> Object:
-        return await self._perhaps(super().patch, *arguments)  # type: ignore[no-any-return]
+    async def post(self, ref: Ref, body: Body) -> Object:
+        return await self.perhaps(partial(super().post, ref, body))
 
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_whatever_fails_every_pod_ends_on_one_node_and_no_node_is_overfull(seed: int) -> None:
-    api = HostileApi(seed)
+    api = FlakyBindsApi(seed)
     await furnish(api, nodes=3, gpus=4)
     await submit(api, *(pod(f"whole-{n}") for n in range(8)))
     await submit(api, *(pod(f"gang-{n}", gang="gang") for n in range(4)), least=4)

@@ -3,55 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from pykai.kube.api import Object, Patch
-from pykai.kube.errors import AlreadyExists, ApiError, Conflict, NotFound, Timeout, TooManyRequests, Unavailable
+from pykai.kube.errors import AlreadyExists, Conflict, NotFound
 from pykai.kube.operations import bind
 from pykai.kube.resources import BIND_REQUEST, POD
 
-from .rig import RecordingApi, furnish, pod, rig, submit
+from .rig import FlakyWritesApi, RecordingApi, furnish, pod, rig, submit
 
 HALVES, WHOLES, GANG = 8, 4, 4
-FAULTS = (Timeout, Unavailable, TooManyRequests, ApiError)
 
 
-class HostileApi(RecordingApi):
-    """Fails a part of all writes, before or after they were carried out, and now and then ends all watches."""
-
-    def __init__(self, seed: int) -> None:
-        super().__init__()
-        self.chance = random.Random(seed)
-        self.peace = True
-
-    async def _perhaps(self, work: Callable[..., Any], *arguments: Any) -> Any:
-        lot = 1.0 if self.peace else self.chance.random()
-        await asyncio.sleep(self.chance.random() * 0.01)
-        if lot < 0.1:
-            raise self.chance.choice(FAULTS)("before")
-        done = await work(*arguments)
-        if lot < 0.2:
-            raise Timeout("after")
-        if lot < 0.22:
-            self.disconnect()
-        return done
-
-    async def create(self, *arguments: Any) -> Object:
-        return await self._perhaps(super().create, *arguments)  # type: ignore[no-any-return]
-
-    async def patch(self, *arguments: Any) -> Object:
-        return await self._perhaps(super().patch, *arguments)  # type: ignore[no-any-return]
-
-    async def delete(self, *arguments: Any) -> None:
-        await self._perhaps(super().delete, *arguments)
-
-
-async def play_binder(api: HostileApi) -> None:
+async def play_binder(api: FlakyWritesApi) -> None:
     """Bind what is requested; every fifth request fails for good."""
     while True:
         await asyncio.sleep(0.01)
@@ -84,7 +50,7 @@ def load(requests: list[Object]) -> Counter[str]:
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_everything_ends_well(seed: int) -> None:
-    api = HostileApi(seed)
+    api = FlakyWritesApi(seed)
     await furnish(api, nodes=3, gpus=4)
     half = {"gpu-fraction": "0.5"}
     await submit(api, *(pod(f"half-{n}", 0, annotations=half) for n in range(HALVES)))
