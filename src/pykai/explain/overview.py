@@ -21,6 +21,7 @@ from pykai.model.plan import Category, Dominant, Evict, Key, Plan, QueueFigures,
 from pykai.model.resources import CPU, GPU, MEMORY, UNLIMITED, Column
 from pykai.model.snapshot import Snapshot
 from pykai.model.status import IS_ACTIVE_USED, IS_ALLOCATED, Status
+from pykai.objects.kinds import PodGroup
 from pykai.observe.wording import eviction_reason, reason_line
 
 CORE = 1000.0
@@ -411,9 +412,9 @@ def _may_take(book: QueueBook, claim: Claim, victim: int, unit: Triple) -> bool:
     return may_lose(book, claim, victim) and reclaimable(book, claim, {victim: [unit]})
 
 
-def workload_title(group: object) -> str:
+def workload_title(group: PodGroup) -> str:
     """Kind and name of the object a PodGroup was made for; its own where there is none."""
-    meta = group.metadata  # type: ignore[attr-defined]
+    meta = group.metadata
     for owner in meta.owner_references or ():
         return f"{owner.kind} {owner.name}"
     return f"PodGroup {meta.name}"

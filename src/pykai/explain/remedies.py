@@ -288,25 +288,31 @@ def _more_devices(decided: Decided, gang: Key, reason: Dominant) -> Iterator[Fam
     classes = _needed(decided, gang)
     gpus = sum(ceil(float(c.request[GPU]) or c.devices) for c in classes)
     for model, place in _models(decided):
-        if gpus:
-            yield Family(
-                "gpus",
-                min(4 * gpus + SPARE, MOST),
-                lambda n, model=model: [AddNodes(1, model, n)],  # type: ignore[misc]
-                lambda n, place=place: f"{_count(n, 'more GPU')} on a node {place}",  # type: ignore[misc]
-                gpus,
-                unless="gpus",
-                used=partial(_gpus_on_added, gang=gang),
-                offers=min(4 * gpus + SPARE, MOST),
-            )
-        else:
-            yield Family(
-                "nodes",
-                len(classes),
-                lambda n, model=model: [AddNodes(n, model)],  # type: ignore[misc]
-                lambda n, place=place: f"{_count(n, 'more node')} {place}",  # type: ignore[misc]
-                unless="nodes",
-            )
+        yield _more_gpus(gang, gpus, model, place) if gpus else _more_nodes(len(classes), model, place)
+
+
+def _more_gpus(gang: Key, gpus: int, model: str, place: str) -> Family:
+    most = min(4 * gpus + SPARE, MOST)
+    return Family(
+        "gpus",
+        most,
+        lambda n: [AddNodes(1, model, n)],
+        lambda n: f"{_count(n, 'more GPU')} on a node {place}",
+        gpus,
+        unless="gpus",
+        used=partial(_gpus_on_added, gang=gang),
+        offers=most,
+    )
+
+
+def _more_nodes(most: int, model: str, place: str) -> Family:
+    return Family(
+        "nodes",
+        most,
+        lambda n: [AddNodes(n, model)],
+        lambda n: f"{_count(n, 'more node')} {place}",
+        unless="nodes",
+    )
 
 
 def _gpus_on_added(decided: Decided, gang: Key) -> int:

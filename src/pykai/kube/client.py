@@ -115,7 +115,7 @@ class HttpApi:
         options, body = {"dryRun": "All"} if patch.dry_run else {}, patch.body
         if patch.type is PatchType.APPLY:
             options |= {"fieldManager": patch.manager, "force": "true" if patch.force else "false"}
-            body = named(ref, patch.body)  # type: ignore[arg-type]
+            body = named(ref, patch)
         request = Request(
             "PATCH",
             ref.path + _query(options),

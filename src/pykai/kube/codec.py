@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 import msgspec
 from msgspec import Raw, Struct
 
-from pykai.kube.api import Body, EventType, Object, Ref, Resource
+from pykai.kube.api import Body, EventType, Object, Patch, Ref, Resource
 from pykai.kube.errors import ApiError, BadRequest, Unavailable, from_status
 
 T = TypeVar("T")
@@ -176,9 +176,11 @@ def subresource_body(ref: Ref, body: Body) -> Object:
     return {"apiVersion": api_version, "kind": kind, **value, "metadata": metadata}
 
 
-def named(ref: Ref, body: Body) -> Object:
+def named(ref: Ref, patch: Patch) -> Object:
     """An applied configuration with the kind, name and namespace of its address filled in."""
-    sent = addressed(ref.resource, body, ref.namespace)
+    if not isinstance(patch.body, dict | msgspec.Struct):
+        raise TypeError("an applied configuration is one object")
+    sent = addressed(ref.resource, patch.body, ref.namespace)
     sent["metadata"].setdefault("name", ref.name)
     return sent
 

@@ -140,7 +140,7 @@ class Core:
             raise BadRequest(
                 "PatchOptions.meta.k8s.io is invalid: fieldManager: Required value: is required for apply patch"
             )
-        config = named(ref, patch.body)  # type: ignore[arg-type]
+        config = named(ref, patch)
         check_name(ref.name, config)
         record = self.store.get(ref.resource, (ref.namespace, ref.name))
         if record is None and not ref.subresource:

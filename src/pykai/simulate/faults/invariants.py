@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from pykai.kube.api import Api, EventType, Object
+from pykai.kube.api import Api, EventType, Object, Resource
 from pykai.kube.clock import wall
 from pykai.kube.errors import NotFound
 from pykai.kube.informer import InformerFactory
@@ -104,8 +104,8 @@ class Cluster:
 async def look(api: Api) -> Cluster:
     """The cluster as it is now."""
 
-    async def every(resource: object) -> list[Object]:
-        return list((await api.list(resource, Object)).items)  # type: ignore[arg-type]
+    async def every(resource: Resource) -> list[Object]:
+        return list((await api.list(resource, Object)).items)
 
     return Cluster(
         await every(POD),
