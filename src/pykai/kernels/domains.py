@@ -177,7 +177,7 @@ class TreeOrder:
         if known is None:
             first, tight = self.tree.families[depth - 1], self.tight[depth]
             children = range(first[parent], first[parent + 1])
-            known = self._families[depth, parent] = sorted(children, key=lambda domain: -tight[domain])
+            known = self._families[depth, parent] = sorted(children, key=tight.__getitem__, reverse=True)
         return known
 
     def level(self, depth: int) -> list[int]:

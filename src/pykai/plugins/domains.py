@@ -369,10 +369,14 @@ class Candidates:
         if at == depth:
             yield domain
             return
-        sure = self.request.uniform or at + 1 == depth  # room counted in pods is never more in a part than in the whole
-        for child in self.order.family(at + 1, domain):
-            if not sure or self.holds(at + 1, child):
-                yield from self.fitting(depth, at + 1, child)
+        family: Iterable[int] = self.order.family(at + 1, domain)
+        if self.request.uniform:  # room counted in pods is never more in a part than in the whole
+            room, count = self._room.sums[at + 1][0], self.request.count
+            family = [child for child in family if room[child] >= count]
+        elif at + 1 == depth:
+            family = [child for child in family if self.holds(depth, child)]
+        for child in family:
+            yield from self.fitting(depth, at + 1, child)
 
     def near(self, nodes: Sequence[int], depth: int) -> Mask:
         """Which domains of a depth lie in a domain of the required level that holds one of the node rows, whether that
