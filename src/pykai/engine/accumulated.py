@@ -191,14 +191,15 @@ class Accumulated:
             return []
         if not self.single:
             return numbers
-        may_go = useful | self._movable[pods]
+        movable = self.room.movable(self.amounts[:, pods])
+        may_go = useful | movable
         if len(numbers) == 1 and may_go.all():
             return numbers
         leaving = self._leaving(numbers, pods[may_go])
         if self._last_may_go(leaving):
             return leaving
         alone = self._outlook.judge(victims, np.arange(len(pods)))[1]
-        first = self._leaving(numbers, pods[alone | self._movable[pods]])
+        first = self._leaving(numbers, pods[alone | movable])
         return first if self.room.enough([self.batch(number) for number in first]) else leaving
 
     def _last_may_go(self, numbers: list[int]) -> bool:
@@ -207,7 +208,8 @@ class Accumulated:
         sizes = range(1, len(batches))  # more batches free more, so the first that are enough are found by halves
         size = bisect_left(sizes, True, key=lambda n: self.room.enough(batches[:n])) + 1
         pods = self._positions(sorted(numbers)[:size])
-        return bool((self._outlook.judge(self._victims.take(pods), None)[1] | self._movable[pods]).all())
+        useful = self._outlook.judge(self._victims.take(pods), None)[1]
+        return bool((useful | self.room.movable(self.amounts[:, pods])).all())
 
     def _leaving(self, numbers: list[int], pods: Rows) -> list[int]:
         """Of some batches those with one of these pods, by position."""

@@ -32,9 +32,8 @@ from pykai.model.resources import GPU, Column, Mask, Rows
 _SLACK = 1e-4
 MOST_UNPROVED = 4
 """Victims that a search looks at one by one before it works out which of all of them could help."""
-MOST_IN_TURN, CLOSED = 1024, 4
-"""How much effort it takes at most to look at victims in turn before columns are made of all, and how much of it is one
-that does not open its node."""
+MOST_IN_TURN = 512
+"""Victims that are looked at in turn at most, before columns are made of all: more take longer than columns."""
 
 
 @dataclass
@@ -269,8 +268,8 @@ class Probe:
         self._fit = SinglePodFit(self.search.order.pool, pods[0]) if len(pods) == 1 and not recorded else None
         self._looked = 0
         """How many latest victims were looked at."""
-        self._effort = 0
-        """What it took so far to look at victims in turn."""
+        self._in_turn = 0
+        """How many victims were looked at in turn."""
         self.seen: set[frozenset[int]] = set()
         """Batches that were chosen together before."""
         self.tried: set[frozenset[int]] = set()
@@ -368,7 +367,8 @@ class Probe:
         """If it is likely that some of the first victims will do for a single pod, look at them in turn before columns
         are made of all: the first scenario that works, of few that bounds do not refute."""
         order, one_by_one = self.search.order, getattr(self.attempt.choice, "one_by_one", None)
-        if one_by_one is None or self._fit is None or not self.attempt.likely or self.room.holds:
+        in_turn = self.attempt.likely and order.expected <= MOST_IN_TURN
+        if one_by_one is None or self._fit is None or not in_turn or self._fit.possible(()):
             return None
         states = self.attempt.states
         for looked, chosen in enumerate(one_by_one(order, self._opens), start=1):
@@ -387,14 +387,12 @@ class Probe:
         is simulated at once where that did for the last search of this kind: it proves more than bounds do. None: it
         takes more victims than are worth looking at in turn."""
         at_once, fit = self.search.first_will_do and not self.search.looked, self._fit
-        self._effort += 1
-        if self._effort > MOST_IN_TURN:
+        self._in_turn += 1
+        if self._in_turn > MOST_IN_TURN:
             return None
         if not at_once and self._refuted(gone):
             return False
-        found = fit is not None and fit.on_node(node, gone)
-        self._effort += 0 if found else CLOSED
-        return found
+        return fit is not None and fit.on_node(node, gone)
 
     def _refuted(self, gone: Sequence[int]) -> bool:
         """Whether arithmetic on queues shows that none of these victims is of use; what policies reject then does not
@@ -409,8 +407,8 @@ class Probe:
 
     def _alone(self, chosen: list[int]) -> Scenario | None:
         """A choice of which nothing is refuted yet; for one pod that is of use there is nothing else to ask."""
-        batches = [self.search.order.batch(number) for number in chosen]
-        of_use = self.search.prospects is None or self._in_need
+        batches, prospects = [self.search.order.batch(number) for number in chosen], self.search.prospects
+        of_use = prospects is None or self._in_need or prospects.any_useful(self.request, batches[0].pods)
         if len(chosen) == len(batches[0].pods) == 1 and self._over is None and of_use:
             self.seen.add(frozenset(chosen))
             bounded = self.search.cause.keep_all and not self.search.first_will_do

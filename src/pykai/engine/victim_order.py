@@ -99,6 +99,11 @@ class VictimOrder:
         """How many of each leaf are looked at next."""
         return max(self._wanted // max(len(self.leaves), 1), 1)
 
+    @property
+    def expected(self) -> int:
+        """How many batches were enough for the last search with the same hint."""
+        return self.pool.chunks.get(self._hint, FIRST) // 2
+
     def needed(self, batches: int) -> None:
         """So many batches were enough for a search: a good guess for the next one with the same hint."""
         self.pool.chunks[self._hint] = max(2 * batches, FIRST)

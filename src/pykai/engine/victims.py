@@ -193,9 +193,10 @@ class VictimPool:
     def merged_fronts(self, queues: Sequence[int], fronts: Sequence[Front]) -> Front:
         """The fronts of siblings in one order, as far as it is sure: up to the end of a front that is not complete."""
         order = self.merged(queues, [front.gangs for front in fronts])
-        ends = {int(front.gangs[-1]) for front in fronts if not front.complete}
-        sure = next((at for at, gang in enumerate(order.tolist(), start=1) if gang in ends), len(order)) if ends else 0
-        return Front(order[:sure], False) if ends else Front(order, True)
+        ends = [int(front.gangs[-1]) for front in fronts if not front.complete]
+        if not ends:
+            return Front(order, True)
+        return Front(order[: min([int((order == end).argmax()) for end in ends]) + 1], False)
 
     def merged(self, queues: Sequence[int], orders: Sequence[Rows]) -> Rows:
         """Gangs of siblings, each in order, in one order: always the next of the least deserving queue."""
