@@ -27,10 +27,10 @@ from pykai.kube.api import Object
 from pykai.kube.client import HttpApi
 from pykai.kube.resources import NAMESPACE, POD, QUEUE, ROLE, ROLE_BINDING, SERVICE_ACCOUNT
 from pykai.local.control_plane import ControlPlane
-from pykai.local.kubelet import hollow_nodes
 from pykai.objects import kinds, names
 from tests import builders
 from tests.browser.webdriver import Browser
+from tests.hollow_nodes import hollow_nodes
 from tests.integration.conftest import Eventually
 from tests.integration.whole_product import at_work
 

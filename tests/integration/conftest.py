@@ -1,7 +1,7 @@
 """A real control plane for the whole session, and what tests need to use it.
 
 `local_cluster` is etcd, kube-apiserver and kube-controller-manager on loopback, without nodes and without any of our
-components: a test brings its own (`pykai.local.kubelet.hollow_nodes`). The binary is built on first use, which takes
+components: a test brings its own (`tests.hollow_nodes`). The binary is built on first use, which takes
 minutes; afterwards it comes from the user's cache. It is `kubectl` too, so the machine needs none.
 """
 

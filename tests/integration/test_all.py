@@ -17,10 +17,10 @@ from pykai.kube.client import HttpApi
 from pykai.kube.errors import NotFound
 from pykai.kube.resources import POD, QUEUE
 from pykai.local.control_plane import ControlPlane
-from pykai.local.kubelet import hollow_nodes
 from pykai.objects import names
 from tests import builders
 from tests.builders import queue
+from tests.hollow_nodes import hollow_nodes
 
 from .conftest import Eventually, Kubectl
 from .whole_product import at_work

@@ -46,7 +46,6 @@ from pykai.kube.resources import (
 )
 from pykai.local.clusters import ClusterFiles
 from pykai.local.control_plane import APISERVER, FLAGS, ControlPlane, start_cluster
-from pykai.local.kubelet import hollow_nodes
 from pykai.local.session import connect
 from pykai.model.status import Status
 from pykai.objects import names
@@ -55,6 +54,7 @@ from pykai.plugins import registry
 from pykai.scheduler.debug_server import SnapshotContext, write_snapshot
 from pykai.simulate.manifests import Manifest, Origin
 from tests import builders
+from tests.hollow_nodes import hollow_nodes
 
 from .conftest import Eventually
 from .whole_product import at_work

@@ -30,8 +30,8 @@ from pykai.kube.resources import (
     RUNTIME_CLASS,
     STORAGE_CLASS,
 )
-from pykai.local.kubelet import hollow_nodes
 from pykai.objects import names
+from tests.hollow_nodes import hollow_nodes
 
 from .conftest import Eventually, Kubectl
 

@@ -14,10 +14,10 @@ from pykai.kube.api import Object
 from pykai.kube.client import HttpApi
 from pykai.kube.resources import DEVICE_CLASS, POD, QUEUE, RESOURCE_CLAIM, RESOURCE_SLICE
 from pykai.local.control_plane import APISERVER, FLAGS, start_cluster
-from pykai.local.kubelet import hollow_nodes
 from pykai.local.session import connect
 from pykai.objects import names
 from tests import builders
+from tests.hollow_nodes import hollow_nodes
 from tests.timeouts import TIMEOUT_SECONDS
 
 from .conftest import Eventually

@@ -23,8 +23,8 @@ from pykai.kube.client import HttpApi
 from pykai.kube.informer_store import Change
 from pykai.kube.resources import BIND_REQUEST, EVENT, POD
 from pykai.local.control_plane import ControlPlane
-from pykai.local.kubelet import hollow_nodes
 from pykai.objects import names
+from tests.hollow_nodes import hollow_nodes
 
 from .component_processes import ROUNDS, ComponentProcesses
 from .conftest import Eventually

@@ -16,9 +16,9 @@ from pykai.kube.api import Object, Selection
 from pykai.kube.client import HttpApi
 from pykai.kube.resources import POD, POD_GROUP, QUEUE
 from pykai.local.control_plane import ControlPlane
-from pykai.local.kubelet import hollow_nodes
 from pykai.objects import names
 from tests import builders
+from tests.hollow_nodes import hollow_nodes
 
 from .conftest import Eventually
 from .whole_product import at_work

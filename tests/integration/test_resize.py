@@ -15,9 +15,9 @@ from pykai.kube.client import HttpApi
 from pykai.kube.errors import Forbidden
 from pykai.kube.resources import POD, QUEUE
 from pykai.local.control_plane import ControlPlane
-from pykai.local.kubelet import hollow_nodes
 from pykai.objects import names
 from tests import builders
+from tests.hollow_nodes import hollow_nodes
 
 from .conftest import Eventually
 from .whole_product import at_work

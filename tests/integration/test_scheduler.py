@@ -28,7 +28,6 @@ from pykai.kube.informer import InformerFactory
 from pykai.kube.operations import bind
 from pykai.kube.resources import BIND_REQUEST, POD, POD_GROUP, QUEUE
 from pykai.kube.workqueue import Pace, ReconcileLoop
-from pykai.local.kubelet import hollow_nodes
 from pykai.model.params import SchedulerParams
 from pykai.objects import names
 from pykai.plugins import registry
@@ -36,6 +35,7 @@ from pykai.scheduler.debug_server import SnapshotContext, write_snapshot
 from pykai.scheduler.queueing_hints import Debounce
 from pykai.scheduler.scheduler import LiveScheduler, Policies, SchedulerOptions
 from pykai.verify.judge import verify
+from tests.hollow_nodes import hollow_nodes
 from tests.timeouts import TIMEOUT_SECONDS
 
 from .conftest import Eventually, Kubectl

@@ -23,8 +23,8 @@ from pykai.kube.api import Object
 from pykai.kube.client import HttpApi
 from pykai.kube.resources import MUTATING_WEBHOOK, VALIDATING_WEBHOOK
 from pykai.local.control_plane import ControlPlane
-from pykai.local.kubelet import hollow_nodes
 from pykai.objects import names
+from tests.hollow_nodes import hollow_nodes
 
 from .component_processes import FLAGS, ROUNDS, ComponentProcesses
 from .conftest import Eventually, kubectl_on

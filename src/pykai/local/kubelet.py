@@ -369,26 +369,3 @@ def _claim_on_devices(pod: Object) -> int:
     if names.RESERVED_GPU_INDEX in (pod["metadata"].get("annotations") or {}):
         return 0
     return 1 if (pod.get("status") or {}).get("phase") == "Running" else 2
-
-
-@asynccontextmanager
-async def hollow_nodes(
-    api: Api, shapes: Iterable[NodeShape], settings: KubeletSettings | None = None, runtime: Runtime | None = None
-) -> AsyncIterator[HollowKubelets]:
-    """Kubelets that play while the block runs; the nodes are removed after it."""
-    kubelets = HollowKubelets(api, shapes, settings, runtime)
-    playing = asyncio.create_task(kubelets.run())
-    try:
-        ready = asyncio.create_task(kubelets.ready.wait())
-        await asyncio.wait([ready, playing], return_when=asyncio.FIRST_COMPLETED)
-        ready.cancel()
-        if playing.done():
-            playing.result()
-        yield kubelets
-    finally:
-        playing.cancel()
-        (ended,) = await asyncio.gather(playing, return_exceptions=True)
-        for node in kubelets.nodes():
-            await kubelets.remove(node)
-        if isinstance(ended, Exception):
-            raise ended

@@ -125,14 +125,14 @@ async def test_evictions_come_from_events() -> None:
 
 
 async def test_what_may_not_be_listed_and_is_not_needed_is_a_problem_to_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pykai.dashboard.live.PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr("pykai.dashboard.live.SYNC_TIMEOUT_SECONDS", 0.5)
     async with following(CountingApi(CONFIG_MAP)) as board:
         await until_newer(board, 0)
         assert any("configmaps is forbidden" in problem for problem in board.problems)
 
 
 async def test_without_pods_there_is_nothing_to_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pykai.dashboard.live.PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr("pykai.dashboard.live.SYNC_TIMEOUT_SECONDS", 0.5)
     async with following(CountingApi(POD)) as board:
         async with asyncio.timeout(10):
             while not board.problems:

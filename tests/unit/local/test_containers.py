@@ -24,9 +24,10 @@ from pykai.kube.resources import CONFIG_MAP, POD, SECRET
 from pykai.local import containers as probes
 from pykai.local import pod_runtime
 from pykai.local.containers import Image, Sources, expanded, name_of, words_of
-from pykai.local.kubelet import HollowKubelets, hollow_nodes
+from pykai.local.kubelet import HollowKubelets
 from pykai.local.pod_runtime import Containers, Host, relocated
 from pykai.local.process import identify
+from tests.hollow_nodes import hollow_nodes
 from tests.timeouts import TIMEOUT_SECONDS
 
 from .pods import await_gone, await_phase, eventually, pod, status_of

@@ -17,7 +17,8 @@ from pykai.kube.errors import Unavailable
 from pykai.kube.memory.server import MemoryApi
 from pykai.kube.operations import bind
 from pykai.kube.resources import JOB, LEASE, NODE, POD
-from pykai.local.kubelet import FAKE_LABEL, HollowKubelets, hollow_nodes, is_ready, pause_between_renewals
+from pykai.local.kubelet import FAKE_LABEL, HollowKubelets, is_ready, pause_between_renewals
+from tests.hollow_nodes import hollow_nodes
 from tests.timeouts import TIMEOUT_SECONDS
 
 from .pods import await_gone, await_phase, eventually, pod, status_of

@@ -88,6 +88,7 @@ async def test_a_gang_costs_one_more_read_and_a_lone_pod_none(api: DiaryApi) -> 
     async with running(api, run, PodGrouperSettings()):
         for number in range(20):
             await make_pod(api, f"p{number}", ownerReferences=owned_by(gang))
+            await asyncio.sleep(0.001)
         await make_pod(api, "q", ownerReferences=owned_by(lone))
         for pod in (*(f"p{number}" for number in range(20)), "q"):
             await grouped(api, pod)
