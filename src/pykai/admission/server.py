@@ -115,11 +115,11 @@ class WebhookServer:
         while True:
             await asyncio.sleep(self._listen.look_every)
             try:
-                await self._look_at(certificate)
+                await self._reload(certificate)
             except Exception as problem:  # noqa: BLE001 - whatever `renew` meets, the certificate in use serves on
                 log.warning("serving certificate kept, it could not be renewed", problem=str(problem))
 
-    async def _look_at(self, certificate: ReloadingContext) -> None:
+    async def _reload(self, certificate: ReloadingContext) -> None:
         if self._listen.renew is not None:
             await self._listen.renew()
         if certificate.reload():

@@ -44,12 +44,12 @@ from pykai.objects.gpu_request import (
     ContainerRef,
     GpuRequestError,
     SharedGpuNames,
-    asks_by_pod,
     check,
     check_configmap_prefix,
     new_configmap_prefix,
     portion,
     positive_count,
+    requests_share,
     shared_gpu_names,
     shares_gpu,
 )
@@ -67,7 +67,7 @@ from pykai.objects.names import (
     PORTION_LIMIT_PREFIX,
     SHARED_GPU_CONFIGMAP,
 )
-from pykai.objects.nvfractions import DEVICES, MEBIBYTE, MEMORY_LIMIT, MEMORY_REQUEST, ContainerShare, asks_for_memory
+from pykai.objects.nvfractions import DEVICES, MEBIBYTE, MEMORY_LIMIT, MEMORY_REQUEST, ContainerShare, requests_memory
 from pykai.objects.units import parse_quantity
 
 _NO_DEVICE = "void"
@@ -79,7 +79,7 @@ def connect_share(mutated: PodObject, suffix: str) -> None:
 
     `suffix`: 7 lower-case letters and digits, different for every pod.
     """
-    if not asks_by_pod(annotations_of(mutated)) or not regular_containers(mutated):
+    if not requests_share(annotations_of(mutated)) or not regular_containers(mutated):
         return
     place = fraction_container_of(mutated)
     if not annotations_of(mutated).get(SHARED_GPU_CONFIGMAP):
@@ -94,7 +94,7 @@ def connect_share(mutated: PodObject, suffix: str) -> None:
 
 def limit_memory(mutated: PodObject) -> None:
     """Let the container with the share read its memory limit (HAMi core); needs the annotation of `connect_share`."""
-    if not asks_by_pod(annotations_of(mutated)) or not regular_containers(mutated):
+    if not requests_share(annotations_of(mutated)) or not regular_containers(mutated):
         return
     place = fraction_container_of(mutated)
     if not annotations_of(mutated).get(SHARED_GPU_CONFIGMAP):
@@ -112,7 +112,7 @@ def check_gpu_request(pod: Fields, sharing_enabled: bool) -> None:
             f"attempting to create a pod {pod_label(pod)} with gpu sharing request, while GPU sharing is disabled"
             "; enable it with the chart value global.gpuSharing=true (flag --gpu-sharing-enabled)"
         )
-    if asks_for_memory(annotations):
+    if requests_memory(annotations):
         raise DeniedError(
             f"attempting to create a pod {pod_label(pod)} with annotations {NVFRACTIONS_PREFIX}<name>.gpu-memory, "
             f"while the GPU sharing mode is not {NVFRACTIONS}; set it with the chart value "

@@ -217,7 +217,7 @@ def on_own_host(address: str) -> str:
 
 
 def identity() -> str:
-    """Who this replica is in elections: the pod's name comes first, as the operator reads it."""
+    """The identity of this replica in elections: the pod's name comes first, as the operator reads it."""
     return f"{os.environ.get('POD_NAME') or socket.gethostname()}_{uuid.uuid4()}"
 
 

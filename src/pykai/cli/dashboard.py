@@ -48,7 +48,7 @@ def dashboard(
     """Serve the dashboard until Ctrl-C: queues, devices, what waits and why, evictions, what-if.
 
     It reads and never writes. By hand it answers on loopback only, to whoever has the address it prints. With
-    --in-cluster everybody signs in, and sees what the API server lets that user list; the rest is part of totals.
+    --in-cluster every user signs in, and sees what the API server lets that user list; the rest is part of totals.
     """
     source = source_of(options)
     if in_cluster and source.snapshot:

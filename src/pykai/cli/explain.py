@@ -1,4 +1,4 @@
-"""`kai explain`: why a workload waits, who is before it, and what would start it."""
+"""`kai explain`: why a workload is pending, what precedes it, and what would start it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MILLI = 1e3
 @output_option
 @state_options
 def explain(target: str, namespace: str, with_remedies: bool, output: str, **options: Any) -> None:
-    """Say why a workload waits, who is before it, and what would start it.
+    """Explain why a workload is pending, what precedes it, and what would start it.
 
     TARGET is a pod, a PodGroup or a workload such as job/train. Nothing is written; a live cluster is read with your
     own rights.

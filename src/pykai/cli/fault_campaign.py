@@ -41,7 +41,7 @@ SEEDS = Seeds()
 
 
 def deployed(chosen: World) -> SimulatedProduct:
-    """The product that a world wants."""
+    """The product as a world configures it."""
     config = SchedulerConfig()
     if chosen.numa:
         plugins = [{"name": name} for name in (*registry.BUILT_IN, "numa")]
@@ -62,7 +62,7 @@ def play_faults(seeds: range) -> None:
             sys.exit(1)
         return
     played, failed, counts, cpu = 0, list[int](), Counter[str](), 0.0
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # Who ends the campaign gets its figures, too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # An interrupted campaign prints its figures, too.
     try:
         for outcome in _each(seeds):
             _tell(outcome)

@@ -26,7 +26,7 @@ _NOT_IN_IMAGE = (
 
 @dataclass(frozen=True)
 class Row:
-    """One subcommand: the module of apps it lives in (under its own name, `_` for `-`) and its line of help."""
+    """One subcommand: the module that defines it (under its own name, `_` for `-`) and its line of help."""
 
     module: str
     help: str
@@ -35,14 +35,14 @@ class Row:
 COMMANDS: dict[str, Row] = {
     "simulate": Row("simulate", "Run Kubernetes manifests on a cluster in memory, in virtual time."),
     "replay": Row("replay", "Run scheduling cycles on a snapshot file of a scheduler."),
-    "explain": Row("explain", "Say why a workload waits, who is before it, and what would start it."),
+    "explain": Row("explain", "Explain why a workload is pending, what precedes it, and what would start it."),
     "what-if": Row("what_if", "Say what manifests or changes would do, without making them."),
     "snapshot": Row("snapshot", "Write what the scheduler sees to a file; with --redact for a bug report."),
     "diff": Row("snapshot", "Show what changed between two snapshots and their plans."),
     "queues": Row("overview", "Show the tree of queues: quota, fair share, use, what waits."),
     "queue": Row("overview", "Show one queue: order of service with positions, what it runs."),
-    "nodes": Row("overview", "Show the GPUs of nodes: who holds and shares them, what is free."),
-    "evictions": Row("overview", "Show who was evicted, for whom, why, and the work lost."),
+    "nodes": Row("overview", "Show the GPUs of nodes: which workloads hold and share them, what is free."),
+    "evictions": Row("overview", "Show evictions: pods, evictors, reasons, and the work lost."),
     "top": Row("overview", "Follow queues, waiting workloads and evictions in the terminal."),
     "dashboard": Row("dashboard", "Serve the dashboard: live, or of a snapshot file."),
     "snapshot-tool": Row("snapshot_tool", "Time one cycle on a snapshot file, with the flags of KAI's tool."),

@@ -106,7 +106,7 @@ def _moment(options: dict[str, Any]) -> DecidedMoment:
     "--resource", type=click.Choice(list(tables.UNITS)), help="What to show.  [default: gpu, cpu without GPUs]"
 )
 def queues(output: str, rows: int, resource: str | None, **options: Any) -> None:
-    """Show the tree of queues: quota, fair share, limit, use, requests, what waits, and who may reclaim from whom.
+    """Show the tree of queues: quota, fair share, limit, use, requests, what waits, and which may reclaim from which.
 
     A figure in brackets is borrowed: it is above quota, because others leave it free. A queue may reclaim from another
     if, by the rules of reclaim, one more GPU may be taken from there now.
@@ -166,7 +166,7 @@ def _some(known: Iterable[str]) -> str:
 @rows_option
 @state_options
 def nodes(names: Sequence[str], output: str, rows: int, **options: Any) -> None:
-    """Show the GPUs of nodes: who holds and shares them, free devices and parts, fragmentation."""
+    """Show the GPUs of nodes: which workloads hold and share them, free devices and parts, fragmentation."""
     moment = _moment(options)
     found = moment.devices
     unknown = [name for name in names if name not in moment.decided.snapshot.nodes.rows]
@@ -184,7 +184,7 @@ def nodes(names: Sequence[str], output: str, rows: int, **options: Any) -> None:
 @rows_option
 @cluster_options
 def evictions(output: str, rows: int, **options: Any) -> None:
-    """Show who was evicted, for whom, why and how much work was lost.
+    """Show evictions: pods, the workloads they were evicted for, reasons, and the work lost.
 
     Of a live cluster what its events say, about the last hour, and what the next cycle would evict; of a snapshot file
     what its plan evicts. Work lost is GPU hours since the last start: what a checkpoint saved is not known here.

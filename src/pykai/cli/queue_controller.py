@@ -95,7 +95,7 @@ def _labels(given: dict[str, Any]) -> QueueLabels:
     return labels
 
 
-def tell_unseen(labels: QueueLabels) -> None:
+def warn_unreadable_labels(labels: QueueLabels) -> None:
     """Say in the log which values stand for labels that are not shown."""
     for label in sorted(set(labels.defaults) - set(labels.names)):
         why = f"--queue-label-to-metric-label does not name {label}"
@@ -128,6 +128,6 @@ def queue_controller(**given: Any) -> None:
     process = process_of("queue-controller", given, names.QUEUE_CONTROLLER_LEASE)
     warn_ineffective((*FLAGS, *LOGS), given)
     settings = settings_of(given)
-    tell_unseen(settings.labels)
+    warn_unreadable_labels(settings.labels)
     addresses = replace(process, metrics_address=given["metrics_listen_address"], health_address="0")
     run_component(addresses, partial(compose, settings))

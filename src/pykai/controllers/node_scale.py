@@ -186,7 +186,7 @@ def is_waiting(pod: Object, scheduler_name: str) -> bool:
     return (
         not pod["spec"].get("nodeName")
         and pod["spec"].get("schedulerName") == scheduler_name
-        and _asks_for_share(annotations)
+        and _requests_share(annotations)
         and pod.get("status", {}).get("phase") not in _TERMINAL_PHASES
         and condition is not None
         and _is_unschedulable(condition)
@@ -222,10 +222,10 @@ def _share(annotations: Mapping[str, str], memory_ratio: float) -> GpuShareReque
     return GpuShareRequest(max(1, math.floor(portion * 100 + 0.5)), devices)
 
 
-def _asks_for_share(annotations: Mapping[str, str]) -> bool:
+def _requests_share(annotations: Mapping[str, str]) -> bool:
     if annotations.get(names.GPU_FRACTION) or annotations.get(names.GPU_MEMORY):
         return True
-    return nvfractions.asks_for_memory(annotations)
+    return nvfractions.requests_memory(annotations)
 
 
 def _missing_pods(

@@ -1,4 +1,4 @@
-"""Who may see what: the API server is asked, and answers are kept for a minute.
+"""Access control: the API server is asked what a user may list, and answers are kept for a minute.
 
 By hand the dashboard listens on loopback, with the rights of its caller, for whoever has the address it printed. In the
 cluster every visitor signs in with a token: TokenReview says who that is, SubjectAccessReview what that user may list.

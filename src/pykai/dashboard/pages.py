@@ -141,7 +141,7 @@ def device_columns(view: RedactedView) -> dict[str, Any]:
 
 
 def node(view: RedactedView, name: str, query: Query) -> Variables:
-    """One node: who holds which of its GPUs."""
+    """One node: which pods hold which of its GPUs."""
     found = view.node(name)
     if found is None:
         raise NotThereError(f"There is no node {name}.")
@@ -189,7 +189,7 @@ def _page(query: Query, count: int) -> tuple[int, int]:
 
 # ------------------------------------------------------------------------------------------------- evictions, workloads
 def evictions(view: RedactedView, query: Query) -> Variables:
-    """Who left, for whom and why."""
+    """Evictions: pods, evictors and reasons."""
     shown, hidden = view.evictions
     instants = [each.at for each in shown]
     samples = view.samples()

@@ -1,7 +1,7 @@
-"""The HTTP server of the dashboard: who may come in, which page that is, and what the browser may do with it.
+"""The HTTP server of the dashboard: authentication, routes, and headers that limit what the browser may do.
 
 Started by hand it listens on loopback for whoever has the secret in the address it printed; a request that names
-another host is refused, so no foreign page can reach it through a name it made up. In the cluster everybody signs in.
+another host is refused, so no foreign page can reach it through a name it made up. In the cluster every user signs in.
 Nothing is loaded from outside, nothing inline runs, and no other site may frame or read a page.
 """
 
@@ -119,7 +119,7 @@ class Dashboard:
     # ------------------------------------------------------------------------------------------------------------ gate
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """Refuse foreign hosts and foreign sites, find out who asks, and set the headers of every answer."""
+        """Refuse foreign hosts and foreign sites, authenticate the request, and set the headers of every answer."""
         try:
             response = await self._admitted(request, handler)
         except web.HTTPException as error:
@@ -150,7 +150,7 @@ class Dashboard:
         return await handler(request)
 
     async def _viewer(self, request: web.Request) -> Viewer | None:
-        """Who asks; None where that is not known."""
+        """The user of a request; None where that is not known."""
         given = request.cookies.get(COOKIE, "")
         if isinstance(self.gate, ByHand):
             return Viewer() if compare_digest(given.encode(), self.gate.secret.encode()) else None
@@ -175,7 +175,7 @@ class Dashboard:
         given = request.query.get("token", "")
         if not compare_digest(given.encode(), self.gate.secret.encode()):
             why = "Open the address that `kai dashboard` printed: it ends with ?token=…"
-            return await self._problem(request, 401, "Who are you?", why)
+            return await self._problem(request, 401, "Sign in", why)
         answer = web.HTTPSeeOther(request.path)
         answer.set_cookie(COOKIE, given, httponly=True, samesite="Strict")
         raise answer
@@ -330,7 +330,7 @@ class Dashboard:
         return response
 
     async def _still_known(self, request: web.Request) -> bool:
-        """Whether who listens may still do so: a token may have ended meanwhile."""
+        """Whether the listener may still do so: a token may have ended meanwhile."""
         return await self._viewer(request) is not None
 
 

@@ -1,4 +1,4 @@
-"""Changes of a cluster that can be decided on before anybody makes them: more nodes, another quota, less work.
+"""Changes of a cluster that can be decided on before they are made: more nodes, another quota, less work.
 
 Each is a value with one method, `of(decided)`: the objects that would change. ChangeError names what does not exist.
 """

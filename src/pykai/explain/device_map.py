@@ -1,4 +1,4 @@
-"""Nodes and their GPUs: who holds which, who shares one, and what is left, in whole devices and in parts.
+"""Nodes and their GPUs: which pods hold which, which share one, and what is left, in whole devices and in parts.
 
 Which of its devices a pod has is the kubelet's choice and stands in no object, so devices have no numbers here: whole
 ones come first, shared ones next, free ones last.

@@ -1,4 +1,4 @@
-"""Who holds what, who is next and who leaves: queues, the order of service and evictions, as values.
+"""What the cluster runs, what is next and what is evicted: queues, the order of service and evictions, as values.
 
 Terminal and dashboard show the same structs. Everything is computed from a snapshot and the plan for it; amounts are
 those the engine counts with and the metrics `queue_*` show: cores, bytes and devices, -1 where there is no bound.

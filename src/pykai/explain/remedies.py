@@ -60,7 +60,7 @@ class Family:
     used: Callable[[Decided], int] | None = None
     """How much of a size was used until the gang had its place, in a state in which it helped: where to go on."""
     offers: float = inf
-    """GPUs that the largest size offers: where those before the gang want more, there is nothing to search for."""
+    """GPUs that the largest size offers: where those before the gang request more, there is nothing to search for."""
 
 
 def remedies(decided: Decided, gang: Key) -> tuple[Remedy, ...]:

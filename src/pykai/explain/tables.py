@@ -171,7 +171,7 @@ def totals_line(totals: DeviceTotals) -> str:
 
 
 def eviction_table(title: str, evictions: Sequence[EvictionView], rows: int) -> Table:
-    """Who leaves, for whom, why and what is lost."""
+    """Evicted pods, the workload they are evicted for, the reason, and what is lost."""
     columns: Columns = [
         "at",
         "pod",

@@ -108,7 +108,7 @@ class Explanation(Struct, frozen=True, rename="camel"):
     """None where it waits for nothing."""
     verdicts: tuple[ActionVerdict, ...] = ()
     evicted_for: tuple[str, ...] = ()
-    """Who takes its place in the next cycle, where it loses pods."""
+    """The workloads that take its place in the next cycle, where it loses pods."""
     waits_for: tuple[str, ...] = ()
     """Pods that leave, or will be evicted in the next cycle, so that it can start."""
     start: Start = Start()

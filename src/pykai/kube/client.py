@@ -228,5 +228,5 @@ class Versions:
 
 
 def as_written(resource: Resource, body: Object) -> Object:
-    """A new object in the form that the chosen version wants."""
+    """A new object in the form of the chosen version."""
     return dra_versions.written(body, resource.version) if resource.plural == "resourceclaims" else body

@@ -113,7 +113,7 @@ class Election:
         """Take or renew the lease; False if another holds it or the server does not answer."""
         try:
             if not self._mine():
-                await self._look()
+                await self._read_lease()
             if self._left() or self._must_wait_for_it():
                 return False
             sent_at = asyncio.get_running_loop().time()
@@ -128,7 +128,7 @@ class Election:
             return False
         return True
 
-    async def _look(self) -> None:
+    async def _read_lease(self) -> None:
         try:
             self._note(await self._api.get(self._lease, Object))
         except NotFound:
@@ -182,7 +182,7 @@ class Election:
             try:
                 await self._let_go()
             except Conflict:  # a renewal that was cut off on its way back has arrived all the same
-                await self._look()
+                await self._read_lease()
                 await self._let_go()
         except ApiError as error:
             log.warning("lease not released", lease=self._lease.name, error=error.message)

@@ -1,4 +1,4 @@
-"""Processes we own: who they are, whether they live, how they end.
+"""Processes we own: identity, whether they run, how they end.
 
 A process id alone identifies no process: the system reuses it later. So a process is remembered together
 with the moment it started, and a signal is sent only to a process for which both still agree.

@@ -197,17 +197,17 @@ async def _watch_over(plane: ControlPlane) -> None:
 
 
 async def _announce(awaited: Mapping[str, asyncio.Event], announce: Callable[[], None]) -> None:
-    """Announce once all are ready; who keeps the others waiting is named in the log."""
+    """Announce once all are ready; components that are late are named in the log."""
     for name, event in awaited.items():
-        waiting = asyncio.get_running_loop().call_later(_LONG_SECONDS, _tell_who_is_late, name)
+        waiting = asyncio.get_running_loop().call_later(_LONG_SECONDS, _warn_of_late_components, name)
         await event.wait()
         waiting.cancel()
     announce()
     await asyncio.Event().wait()
 
 
-def _tell_who_is_late(name: str) -> None:
-    structlog.get_logger().warning("not ready yet", who=name, after_seconds=_LONG_SECONDS)
+def _warn_of_late_components(name: str) -> None:
+    structlog.get_logger().warning("not ready yet", component=name, after_seconds=_LONG_SECONDS)
 
 
 async def _first_end(tasks: Sequence[asyncio.Task[None]]) -> None:

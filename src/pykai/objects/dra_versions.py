@@ -35,7 +35,7 @@ def slice_spec(spec: Spec) -> Spec:
 
 
 def written(body: Spec, version: str) -> Spec:
-    """A new ResourceClaim in v1 form as a server of this version wants it."""
+    """A new ResourceClaim in v1 form as a server of this version reads it."""
     return {**body, "spec": _with_requests(body["spec"], _flat)} if version == "v1beta1" else body
 
 

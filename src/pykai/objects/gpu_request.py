@@ -30,7 +30,7 @@ from pykai.objects.names import (
     is_subdomain,
 )
 from pykai.objects.nvfractions import GpuRequestError as GpuRequestError
-from pykai.objects.nvfractions import asks_for_memory, named_container
+from pykai.objects.nvfractions import named_container, requests_memory
 
 VISIBLE_DEVICES: Final = "NVIDIA_VISIBLE_DEVICES"
 NUM_OF_GPUS: Final = "RUNAI_NUM_OF_GPUS"
@@ -79,7 +79,7 @@ class SharedGpuNames:
 
 def shares_gpu(annotations: Mapping[str, str]) -> bool:
     """Whether the pod asks for part of a device, validly or not."""
-    return asks_by_pod(annotations) or asks_for_memory(annotations)
+    return requests_share(annotations) or requests_memory(annotations)
 
 
 def received_share(annotations: Mapping[str, str], labels: Mapping[str, str]) -> bool:
@@ -93,7 +93,7 @@ def received_share(annotations: Mapping[str, str], labels: Mapping[str, str]) ->
     return received == RECEIVED_FRACTION
 
 
-def asks_by_pod(annotations: Mapping[str, str]) -> bool:
+def requests_share(annotations: Mapping[str, str]) -> bool:
     """Whether it does so by an annotation of the pod as a whole, which names no container."""
     return GPU_FRACTION in annotations or GPU_MEMORY in annotations
 

@@ -74,7 +74,7 @@ def split(annotation: str) -> tuple[str, str]:
     raise GpuRequestError(f"invalid NvFractions annotation key: {annotation}")
 
 
-def asks_for_memory(annotations: Mapping[str, str]) -> bool:
+def requests_memory(annotations: Mapping[str, str]) -> bool:
     """Whether a container asks for memory of a GPU, validly or not."""
     return any(name.startswith(NVFRACTIONS_PREFIX) and name.endswith(_ASKING) for name in annotations)
 

@@ -115,7 +115,7 @@ class Informers:
             watch.subscribe(self._take)
             self._watches[source.kind] = watch
         groups = self._watches[PodGroup]
-        self._expected.listen(self._expect, self._look_at_pod, lambda key: groups.get(key[1], key[0]) is not None)
+        self._expected.listen(self._expect, self._update_pod, lambda key: groups.get(key[1], key[0]) is not None)
 
     async def synced(self) -> None:
         """Return when everything is known once."""
@@ -129,7 +129,7 @@ class Informers:
         if served != self._cache.params.dra_enabled:
             self._cache.params = replace(self._cache.params, dra_enabled=served)
 
-    def note_pods_seen(self) -> None:
+    def note_observed_pods(self) -> None:
         """End assumptions that waited for the watch of pods to come as far as it has; places may be free then."""
         if self._assumptions.pods_seen(self._watches[Pod].version):
             self._hint(Hint.CAPACITY)
@@ -151,9 +151,9 @@ class Informers:
             self._failed[seen.key] = obj
         if isinstance(obj, PodGroup):
             for owner in sorted(self._own_groups.change(seen.old, None if gone else obj)):
-                self._look_at_pod(owner)
+                self._update_pod(owner)
         if isinstance(obj, Pod):
-            self.note_pods_seen()
+            self.note_observed_pods()
 
     def _request_ended(self, key: Key) -> None:
         """Keep the place of a request that was in force, unless the watch of pods shows already what it led to."""
@@ -164,7 +164,7 @@ class Informers:
         if pod is not None and not pod.spec.node_name and request_is_for(request, pod):
             self._assumptions.request_ended(request, pod, version, self._clock() + PODS_SECONDS)
 
-    def _look_at_pod(self, key: Key) -> None:
+    def _update_pod(self, key: Key) -> None:
         """Take in a pod again: its own group came or went."""
         pod = self._watches[Pod].get(key[1], key[0]) if Pod in self._watches else None
         if pod is not None:

@@ -137,7 +137,7 @@ class Scheduler:
             (request, pods.get((request.metadata.namespace, request.spec.pod_name)))
             for request in self._state.informers.take_failed()
         )
-        self._state.informers.note_pods_seen()
+        self._state.informers.note_observed_pods()
         now, assumptions = self._context.access.clock(), self._state.assumptions
         self._writer.confirm(assumptions.overdue(now))
         for lost in assumptions.expire(now):

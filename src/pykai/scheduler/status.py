@@ -357,7 +357,7 @@ class StatusUpdater:
         if sent is not None and sent.is_newer(meta.uid, meta.resource_version):
             said, last = sent.said, sent.transition
         else:
-            said = _said(shown[-1]) if shown and _newest(shown) is shown[-1] else None
+            said = _compared_fields(shown[-1]) if shown and _newest(shown) is shown[-1] else None
             last = max((_number(c.transition_id) for c in shown), default=0)
         if said == wanted:
             return
@@ -444,7 +444,7 @@ def _shows(group: PodGroup, notes: Mapping[str, str | None]) -> bool:
     return all(known.get(name) == value for name, value in notes.items())
 
 
-def _said(condition: Any) -> tuple[object, ...]:
+def _compared_fields(condition: Any) -> tuple[object, ...]:
     codes = tuple(reason.reason for reason in condition.reasons or ())
     return condition.type, condition.node_pool, condition.reason, condition.message, condition.status, codes
 

@@ -1,8 +1,8 @@
 """A simulation: the product on the in-memory API server in virtual time, with hollow kubelets and stand-in controllers.
 
-Everything that decides or writes is the product; this module only connects it: an API server, watches for those who
-look on, kubelets that play the nodes of the manifests, the objects that arrive when their time comes, the usage of
-queues since the run began, and the end of the run.
+Everything that decides or writes is the product; this module only connects it: an API server, watches of observers,
+kubelets that play the nodes of the manifests, the objects that arrive when their time comes, the usage of queues since
+the run began, and the end of the run.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Hooks:
     observe: Callable[[Decision], None]
     past: PastUsage | None
     replica: str = ""
-    """Who this process is in elections; empty: it is the only one, and there are none."""
+    """The identity of this process in elections; empty: it is the only one, and there are none."""
 
 
 class Product(Protocol):

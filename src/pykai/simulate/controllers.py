@@ -190,7 +190,7 @@ class WorkloadControllers:
     async def _make_children(self, obj: Object) -> None:
         row, meta = self._rows[obj["kind"]], obj["metadata"]
         made: dict[str, Object] = {}
-        for child in row.wants(obj):
+        for child in row.children(obj):
             owner = made.get(child.owner, obj)
             if (owner["metadata"]["uid"], child.name) not in self._done:
                 made[child.name] = await self._make(child, owner, meta["namespace"], obj)

@@ -93,17 +93,17 @@ def _read(body: bytes) -> _Request:
         document = json.decode(body)
     except (DecodeError, UnicodeDecodeError) as error:
         raise FieldError("", f"not JSON: {error}") from error
-    request = converted(_said(document), _Request)
+    request = converted(_as_sent(document), _Request)
     for path, message in _problems(request):
         raise FieldError(path, message)
     return request
 
 
-def _said(part: Any) -> Any:
+def _as_sent(part: Any) -> Any:
     """The part without nulls in its maps: pages send them for what was left empty."""
     if isinstance(part, dict):
-        return {name: _said(value) for name, value in part.items() if value is not None}
-    return [_said(value) for value in part] if isinstance(part, list) else part
+        return {name: _as_sent(value) for name, value in part.items() if value is not None}
+    return [_as_sent(value) for value in part] if isinstance(part, list) else part
 
 
 def _problems(request: _Request) -> Iterator[tuple[str, str]]:

@@ -554,7 +554,7 @@ def _amounts(pod: Object, request: GpuRequest) -> Triple:
 
 
 def asks(request: GpuRequest) -> str:
-    """What a pod wants of GPUs; empty where it wants none."""
+    """What a pod requests of GPUs; empty where it requests none."""
     each = f"{request.memory_mib} MiB" if request.kind is GpuKind.MEMORY else f"{request.portion:g} GPU"
     if request.kind is GpuKind.MIG or not request.devices:
         return "MIG" if request.kind is GpuKind.MIG else ""

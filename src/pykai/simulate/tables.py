@@ -1,4 +1,4 @@
-"""An outcome for people: queues, devices, the timeline, who had to leave and why, who waited and why."""
+"""An outcome for people: queues, devices, the timeline, evictions and pending workloads with their reasons."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def spark(points: Sequence[tuple[float, float]], extent: tuple[float, float], wi
 
 # ------------------------------------------------------------------------------------------------------------ devices
 def devices(outcome: SimulationResult, rows: int) -> Iterator[Table]:
-    """Who has which GPU at the end."""
+    """Which pod holds which GPU at the end."""
     every = [(name, number, d) for name, listed in outcome.devices.items() for number, d in enumerate(listed)]
     used: list[Row] = [
         [name, str(number), Text(", ").join(_holder(outcome, life, part) for life, part in d)]
@@ -178,7 +178,7 @@ def timeline(outcome: SimulationResult, rows: int, width: int) -> Group:
 
 
 def _size(workload: WorkloadRow) -> str:
-    """Pods at a time, and what each wants of GPUs."""
+    """Pods at a time, and what each requests of GPUs."""
     pods = workload.pods
     together = max(sum(p.arrived_at <= q.arrived_at < (p.evicted_at or p.ended_at or 1e18) for p in pods) for q in pods)
     each = pods[0].asks_for
@@ -195,7 +195,7 @@ def _bar(outcome: SimulationResult, workload: WorkloadRow, width: int) -> Text:
 
 # ------------------------------------------------------------------------------------------------- evictions and waits
 def evictions(outcome: SimulationResult, rows: int) -> Iterator[Table]:
-    """Who had to leave, for whom, and why; pods that left for the same reason together."""
+    """Evicted pods, the workload they were evicted for, and the reason; equal reasons together."""
     together: dict[tuple[float, str, str, str], list[PodLife]] = {}
     for life in outcome.history.lives:
         if life.evicted_at is not None:
@@ -208,7 +208,7 @@ def evictions(outcome: SimulationResult, rows: int) -> Iterator[Table]:
         if group in titles:
             who.append(" for ").append(_workload(outcome, titles[group]))
         body.append([clock(at), action, who.append(f"\n{why}")])
-    columns: Columns = [Column("at", right=True), "action", "who left for whom, and why"]
+    columns: Columns = [Column("at", right=True), "action", "evicted for, and why"]
     if body:
         yield table(f"Evicted: {many(sum(map(len, together.values())), 'pod')}", columns, first(body, rows))
 
@@ -223,7 +223,7 @@ def _workload(outcome: SimulationResult, life: PodLife) -> Text:
 
 
 def waits(outcome: SimulationResult, rows: int) -> Iterator[Table]:
-    """Who waits or has waited, and which reason lasted longest; equal reasons are one line.
+    """Pending workloads, and which reason lasted longest; equal reasons are one line.
 
     Those who still wait come first, then those who waited longest.
     """

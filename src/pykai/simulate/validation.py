@@ -190,7 +190,7 @@ def admit(manifests: Sequence[Manifest], there: Set[tuple[str, str]] = frozenset
             found.append(_admitted(manifest))
         except ManifestError as error:
             errors.append(error)
-    for check in (_repeated, _queue_tree, _astray):
+    for check in (_repeated, _queue_tree, _missing_references):
         errors.extend(check(found, _names(manifests) | there))
     if errors:
         raise ManifestsError(errors)
@@ -300,7 +300,7 @@ def _queue_tree(found: Sequence[Admitted], there: Named) -> Iterator[ManifestErr
 _REFERENCES = {"nodeName": ("Node", "node"), "priorityClassName": ("PriorityClass", "priority class")}
 
 
-def _astray(found: Sequence[Admitted], there: Named) -> Iterator[ManifestError]:
+def _missing_references(found: Sequence[Admitted], there: Named) -> Iterator[ManifestError]:
     """Pods that are on a node, or of a priority class, which does not exist; templates count as pods."""
     for one in found:
         for below, pod in checks.pods_in(one.obj):

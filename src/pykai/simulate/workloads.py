@@ -2,7 +2,7 @@
 
 They make the objects and pods that the true controllers make, with the same owners, names and labels, as far as
 grouping and scheduling read them, and leave out services, rolling updates and everything inside containers. Each kind
-is one row of WORKLOADS: what an object of the kind wants to exist. A child that is gone is made again, until it has
+is one row of WORKLOADS: the objects that its controller creates. A child that is gone is made again, until it has
 done its work; a Job counts its pods instead (`jobs`), a CronJob makes Jobs by its schedule (`cron_jobs`).
 """
 
@@ -30,7 +30,7 @@ class Child:
         return str(self.body["metadata"]["name"])
 
 
-Wants = Callable[[Object], Iterator[Child]]
+Children = Callable[[Object], Iterator[Child]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class SimulatedKind:
     """One kind; `status`: what its controller reports once the children exist, where grouping reads it."""
 
     resource: Resource
-    wants: Wants
+    children: Children
     status: Callable[[Object], Object] | None = None
 
 
@@ -121,7 +121,7 @@ def _leader_worker_set(obj: Object) -> Iterator[Child]:
 
 
 def _idle_set(name: str) -> Child:
-    """The StatefulSet between a LeaderWorkerSet and its pods; the pods are made here, so it wants none itself."""
+    """The StatefulSet between a LeaderWorkerSet and its pods; the pods are made here, so it has none itself."""
     return Child(STATEFUL_SET, {"metadata": {"name": name}, "spec": {"replicas": 0, "template": {"spec": {}}}})
 
 
@@ -134,10 +134,10 @@ def _member(obj: Object, template: Object, name: str, place: tuple[int, int], si
     return pod
 
 
-def _training(field: str) -> Wants:
+def _training(field: str) -> Children:
     """Kubeflow's training jobs: replicas by role."""
 
-    def wants(obj: Object) -> Iterator[Child]:
+    def children(obj: Object) -> Iterator[Child]:
         for role, replicas in (obj["spec"].get(field) or {}).items():
             policy = replicas.get("restartPolicy", "Never")
             restarts = policy if policy in ("Always", "OnFailure", "Never") else "Never"
@@ -147,7 +147,7 @@ def _training(field: str) -> Wants:
                 name = f"{_name(obj)}-{role.lower()}-{index}"
                 yield Child(POD, templated(replicas["template"], name, labels, {"restartPolicy": restarts}))
 
-    return wants
+    return children
 
 
 def _ray_cluster(obj: Object) -> Iterator[Child]:
@@ -163,14 +163,14 @@ def _ray_pod(obj: Object, node_type: str, group: str, template: Object, number: 
     return Child(POD, templated(template, f"{_name(obj)}-{group}-{number}", _prefixed("ray.io", labels)))
 
 
-def _ray_parent(field: str, version: str) -> Wants:
+def _ray_parent(field: str, version: str) -> Children:
     """RayJob and RayService: one RayCluster."""
 
-    def wants(obj: Object) -> Iterator[Child]:
+    def children(obj: Object) -> Iterator[Child]:
         meta = {"name": f"{_name(obj)}-ray", "labels": obj["metadata"].get("labels") or {}}
         yield Child(_ray("RayCluster", version), {"metadata": meta, "spec": obj["spec"][field]})
 
-    return wants
+    return children
 
 
 def _custom(group: str, version: str, kind: str) -> Resource:

@@ -280,7 +280,7 @@ def _objections(snapshot: Snapshot, template: PodTemplate, node: int) -> Iterato
     affinity = template.affinity.node_affinity
     if affinity is not None and affinity.required is not None:
         fields = {"metadata.name": nodes.names[node]}
-        if not any(_speaks_of(term, labels, fields) for term in affinity.required.node_selector_terms):
+        if not any(_matches_term(term, labels, fields) for term in affinity.required.node_selector_terms):
             yield "required node affinity"
 
 
@@ -293,7 +293,7 @@ def _tolerated(taint: Taint, tolerations: Sequence[Toleration]) -> bool:
     )
 
 
-def _speaks_of(term: NodeTerm, labels: Labels, fields: Labels) -> bool:
+def _matches_term(term: NodeTerm, labels: Labels, fields: Labels) -> bool:
     if not term.match_expressions and not term.match_fields:
         return False
     return all(_meets(labels, e) for e in term.match_expressions) and all(_meets(fields, e) for e in term.match_fields)

@@ -221,7 +221,7 @@ class DeviceIndex:
         return tuple(pod for pod in unbound if pod.metadata.key in assumed or self._requested(key, pod, _not_failed))
 
     def _uses(self, key: GroupKey, pod: Pod) -> bool:
-        """Whether a pod got the device from us. Anybody can write the label, so the label alone proves nothing."""
+        """Whether a pod got the device from us. Any user can write the label, so the label alone proves nothing."""
         if pod.spec.node_name != key.node or is_finished(pod):
             return False
         annotations = pod.metadata.annotations or {}

@@ -49,13 +49,13 @@ class PrometheusProbe:
             target = self._target
             self._aimed.clear()
             if target is not None:
-                outcome = await self._look(*target)
+                outcome = await self._probe(*target)
                 if target == self._target and outcome != self.outcome:
                     self.outcome = outcome
                     self._changed()
             await self._rest(target[1].interval if target else None)
 
-    async def _look(self, url: str, how: HealthProbe) -> str:
+    async def _probe(self, url: str, how: HealthProbe) -> str:
         """What went wrong after all attempts."""
         outcome = ""
         for attempt in range(1, max(how.max_retries, 1) + 1):

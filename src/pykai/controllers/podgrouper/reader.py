@@ -86,11 +86,11 @@ class RestMapper:
             return _TABLE[key]
         known = self._known.get(key)
         if known is None:
-            known = (await self._look(api_version, kind),)
+            known = (await self._discover(api_version, kind),)
             self._known.put(key, known, None if known[0] else NO_MAPPING_SECONDS)
         return known[0]
 
-    async def _look(self, api_version: str, kind: str) -> Resource | None:
+    async def _discover(self, api_version: str, kind: str) -> Resource | None:
         group, _, version = api_version.rpartition("/")
         guess = Resource(group, version, plural_of(kind), kind)
         try:
