@@ -38,6 +38,7 @@ class QuantityError(ValueError):
     """The text is not a Kubernetes quantity."""
 
 
+@lru_cache(maxsize=65536, typed=True)
 def parse_quantity(text: str | int | float) -> Fraction:
     """The exact amount in base units (cores, bytes, devices); refuses what the API server would refuse."""
     match = _FORM.fullmatch(str(text))

@@ -282,20 +282,29 @@ def nothing(obj: Object) -> Problems:
 Schema = Fields
 
 
-def problems(obj: Object, shape: type[Any], check: Callable[[Object], Problems]) -> Problems:
+def problems(obj: Object, shape: type[Any], check: Callable[[Object], Problems], sound: set[bytes]) -> Problems:
     """What is wrong with an object that has a kind and metadata, the plainest reason first.
 
     `shape` is what the scheduler reads of it, `check` looks at the rest. After the first problem nothing more can be
-    relied on.
+    relied on. `sound` gathers what has the fields of its kind: of objects that differ in their metadata alone, as the
+    jobs of a generator, one is read by its schema.
     """
     yield from metadata(obj["metadata"])
-    if obj["kind"] in ROWS or obj["kind"] in _definitions():
-        yield from _unknown_fields(obj, _schema(obj["kind"]), "")
-    if obj["kind"] in _definitions():
-        yield from violations(obj, _schema(obj["kind"]))
+    kind, body = obj["kind"], json.encode({field: value for field, value in obj.items() if field != "metadata"})
+    ours, typed = kind in _definitions(), kind in ROWS or kind in _definitions()
+    value, schema, path = obj, _schema(kind) if typed else {}, ""
+    if typed and body in sound:
+        value, schema, path = obj["metadata"], schema["properties"]["metadata"], "metadata"
+    unknown = [*_unknown_fields(value, schema, path)] if typed else []
+    yield from unknown
+    wrong = [*violations(value, schema, path)] if typed else []
+    if ours:
+        yield from wrong
     yield from shaped(obj, shape)
-    if obj["kind"] in ROWS:
-        yield from violations(obj, _schema(obj["kind"]))
+    if not ours:
+        yield from wrong
+    if not unknown and not wrong:
+        sound.add(body)
     yield from timing(obj)
     yield from check(obj)
 

@@ -185,9 +185,10 @@ def admit(manifests: Sequence[Manifest], there: Set[tuple[str, str]] = frozenset
     kinds and names of what exists already, to which they may refer."""
     errors: list[ManifestError] = []
     found: list[Admitted] = []
+    sound = set[bytes]()
     for manifest in manifests:
         try:
-            found.append(_admitted(manifest))
+            found.append(_admitted(manifest, sound))
         except ManifestError as error:
             errors.append(error)
     for check in (_repeated, _queue_tree, _missing_references):
@@ -220,12 +221,12 @@ def _is_kind(kind: str, group: str) -> bool:
     )
 
 
-def _admitted(manifest: Manifest) -> Admitted:
+def _admitted(manifest: Manifest, sound: set[bytes]) -> Admitted:
     row = _kind_row(manifest)
     obj = _filled(manifest, row)
     found = checks.shaped(obj, row.shape) if row.shape else iter(())
     if not is_read_from_a_cluster(obj):
-        found = problems(obj, row.shape or kinds.ConfigMap, row.check)
+        found = problems(obj, row.shape or kinds.ConfigMap, row.check, sound)
     for path, message in found:
         raise ManifestError(manifest, path, message)
     if obj["kind"] == "Node":

@@ -82,3 +82,13 @@ def test_generated_clusters_are_admitted_and_depend_on_the_seed() -> None:
 def test_generated_jobs_fit_the_cluster() -> None:
     small = generate.jobs(200, ["q"], 2.0, 0)
     assert all(one.obj["spec"]["parallelism"] == 1 for one in small)
+
+
+def test_what_is_alike_but_for_its_metadata_is_still_read_there() -> None:
+    shape = generate.JobShape(1, 1, 1, None, 1)
+    good, wrong = (generate.job(name, shape, ("team-a", "train"), (0.0, 60.0)) for name in ("good", "wrong"))
+    wrong["metadata"]["lables"] = {}
+    manifests = [generate.manifest("--jobs", number, obj) for number, obj in enumerate((good, wrong))]
+    queue = generate.manifest("--jobs", 2, generate.queue("team-a", "", 1))
+    with pytest.raises(validation.ManifestsError, match=r"metadata\.lables.*unknown field: did you mean labels"):
+        validation.admit([queue, *manifests])
