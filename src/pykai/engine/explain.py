@@ -42,17 +42,19 @@ def explain_alike(cycle: Cycle, first: int, others: Sequence[int]) -> None:
     if not others:
         return
     orders, trial, reasons, title = cycle.orders, cycle.trial, cycle.reasons, cycle.snapshot.pods.title
-    errors = reasons.gangs.get(first, [])
+    errors, gang_title = reasons.gangs.get(first, []), cycle.snapshot.gangs.title
     told = [(at, pod, reasons.pods[pod]) for at, pod in enumerate(orders.pods(trial, first)) if pod in reasons.pods]
     named = {about_pod(title(pod), text): (at, text) for at, pod, text in told}
-    about = [(e, named.get(e.message)) for e in errors]
-    if not any(which for _, which in about):
-        about = []
+    own = f"<{gang_title(first)}>"
+    personal = any(e.message in named or own in e.message for e in errors)
     for gang in others:
         pods = orders.pods(trial, gang)
-        reasons.gangs[gang] = [
-            e if which is None else replace(e, message=about_pod(title(pods[which[0]]), which[1])) for e, which in about
-        ] or errors.copy()
+        reasons.gangs[gang] = found = errors.copy()
+        if personal:
+            for place, e in enumerate(errors):
+                at, text = named.get(e.message, (None, ""))
+                renamed = e.message.replace(own, f"<{gang_title(gang)}>")
+                found[place] = replace(e, message=renamed if at is None else about_pod(title(pods[at]), text))
         for at, _, text in told:
             reasons.pods[pods[at]] = text
 

@@ -1,8 +1,8 @@
 """The order of service: queues by fairness, then gangs within a queue; gangs of one equivalence class take one turn.
 
-Two pending gangs are equivalent when no rule distinguishes them but age: same queue, priority and minimum, pods of the
-same classes. If the first of a class finds no place, nor do the others, as long as nothing is freed: thousands of gangs
-that ask for the same cost one turn.
+Two pending gangs are equivalent when no rule distinguishes them but age: same queue, priority, minimum and constraints
+on topology, pods of the same classes. If the first of a class finds no place, nor do the others, as long as nothing is
+freed: thousands of gangs that ask for the same cost one turn.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pykai.engine.cycle import Cycle
 from pykai.engine.gang import pods_to_place, ready
 from pykai.engine.plugin_api import GangOrder
 from pykai.engine.queues import ZERO, QueueBook, QueueKey, Triple
+from pykai.model.gangs import PodSet, SubGroupSet
 
 Key = tuple[Any, ...]
 FEW = 16
@@ -328,8 +329,9 @@ def _equivalence_classes(cycle: Cycle) -> EquivalenceClasses:
 
 def _class_key(cycle: Cycle, gang: int) -> Hashable:
     gangs, trial = cycle.snapshot.gangs, cycle.trial
-    if gang in gangs.trees:
-        return gang
+    podset, tree = gangs.first_podset[gang], gangs.trees.get(gang)
+    if tree is not None and (gangs.first_podset[gang + 1] > podset + 1 or trial.active_used[podset]):
+        return gang  # one sub-group's place, or that of a pod, decides about the others'
     pods = pods_to_place(trial, cycle.orders, gang)
     classes = (trial.klass[pods[0]],) if len(pods) == 1 else tuple([trial.klass[pod] for pod in pods])
     resources: list[Hashable] = []
@@ -337,7 +339,6 @@ def _class_key(cycle: Cycle, gang: int) -> Hashable:
         resources = [state.alike(pod) for pod in pods for state in cycle.resources.of(pod).all]
         if None in resources:
             return gang
-    podset = gangs.first_podset[gang]
     return (
         gangs.queue[gang],
         gangs.priority[gang],
@@ -347,4 +348,12 @@ def _class_key(cycle: Cycle, gang: int) -> Hashable:
         len(gangs.pods(gang)),
         classes,
         tuple(resources),
+        tree and _constraints(tree),
     )
+
+
+def _constraints(member: PodSet | SubGroupSet) -> Hashable:
+    """What a tree with one podset says beyond the minimum of that."""
+    if isinstance(member, PodSet):
+        return member.name, member.topology
+    return member.name, member.min_satisfied, member.topology, *map(_constraints, member.children)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from pykai.cache.cluster import ClusterCache
+from pykai.engine.allocate import allocate
 from pykai.engine.cycle import Cycle
 from pykai.engine.place import Placement
 from pykai.engine.policy import Policy
@@ -16,6 +17,7 @@ from pykai.plugins.domains import DomainUsage, TopologyUsage, group_request
 from pykai.plugins.topology import Topology
 from tests import builders
 from tests.builders import decoded
+from tests.properties.small_world import NOW, PACKING
 
 NODES = {  # name: block, rack, GPUs
     "n0": ("b1", "r1", 4),
@@ -346,3 +348,37 @@ def test_figures_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -
     assert usage.room(want, 2) is first
     assert usage.room(want, 1).sums == first.sums[:2]
     assert usage.room(want, 2) is not first
+
+
+@pytest.mark.parametrize(
+    ("parts", "turns"),
+    [({}, 1), ({"subGroups": [{"name": name, "minMember": 1} for name in "ab"]}, 3)],
+)
+def test_gangs_alike_that_find_no_domain_take_one_turn_unless_they_have_sub_groups(
+    parts: dict[str, Any], turns: int
+) -> None:
+    objects: list[Any] = [decoded(builders.node("n0", 4, {"block": "b", "rack": "r"}, {"cpu": "64", "memory": "64Gi"}))]
+    objects += [
+        decoded({"kind": "Topology", "metadata": {"name": "tree"}, "spec": {"levels": [{"nodeLabel": "rack"}]}})
+    ]
+    objects += [decoded(builders.queue())]
+    for name in ("g0", "g1", "g2"):
+        objects += [
+            decoded(
+                builders.pod_group(
+                    name, metadata={"namespace": ""}, minMember=2, topologyConstraint=constraint("rack"), **parts
+                )
+            )
+        ]
+        for part in "ab":
+            labels = {names.SUBGROUP_LABEL: part} if parts else {}
+            objects += [pod(f"{name}-{part}", {names.NVIDIA_GPU: "3"}, group=name, labels=labels)]
+    cache = ClusterCache(SchedulerParams())
+    cache.load(objects)
+    c = Cycle(cache.snapshot(NOW), PACKING, NOW)
+    allocate(c)
+    assert c.tried["allocate"] == turns
+    told = {
+        c.snapshot.gangs.names[gang]: " ".join(e.message for e in errors) for gang, errors in c.reasons.gangs.items()
+    }
+    assert {name for name, text in told.items() if f"job </{name}>" in text} == {"g0", "g1", "g2"}
