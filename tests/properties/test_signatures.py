@@ -76,6 +76,12 @@ FIRM, LOW = (
     gang(name, "low", age=900, preemptibility=which)
     for name, which in (("firm", "non-preemptible"), ("low", "preemptible"))
 )
+MIXED = [
+    *(node("n", gpus=2), FIRM, LOW, pod("firm-0", "n", gpus=1), pod("low-0", "n", gpus=1)),
+    *(gang("older", age=90), gang("younger", age=80)),
+    *(pod("older-0", gpus=2, cpu="1"), pod("younger-0", gpus=1, cpu="2")),
+]
+"""Two devices are not to be had; the younger gang wants one, and more CPU than the older."""
 SIDECAR = {
     "initContainers": [{"name": "side", "restartPolicy": "Always", "ports": [{"containerPort": 80, "hostPort": 80}]}]
 }
@@ -111,10 +117,10 @@ RESTED = [
 @pytest.mark.parametrize(
     ("objects", "actions"),
     [
-        *((TORN, PREEMPT), (MEMORY, PREEMPT), (HALVES, PREEMPT), (LIMITED, CONSOLIDATE)),
+        *((TORN, PREEMPT), (MEMORY, PREEMPT), (HALVES, PREEMPT), (LIMITED, CONSOLIDATE), (MIXED, PREEMPT)),
         *((PORTS, PREEMPT), (SHUNNED, PREEMPT), (RESTED, CONSOLIDATE)),
     ],
-    ids=["torn", "memory", "halves", "limited", "ports", "shunned", "rested"],
+    ids=["torn", "memory", "halves", "limited", "mixed", "ports", "shunned", "rested"],
 )
 def test_who_asks_for_something_else_is_searched_for(objects: list[Any], actions: tuple[str, ...]) -> None:
     found, expected = (planned(seen(*objects), actions, signatures) for signatures in (True, False))

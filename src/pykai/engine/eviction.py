@@ -313,25 +313,24 @@ Requests = dict[str, list[Request]]
 
 
 class FailedSignatures:
-    """Signatures for which no victims helped: a gang that is not easier to place need not be tried."""
+    """Signatures for which no victims helped, with what was asked for: a gang that asks for as much of everything, or
+    more, need not be tried."""
 
     def __init__(self, cycle: Cycle, per_queue: bool, distinguish: Distinguish) -> None:
         self.cycle = cycle
         self.per_queue = per_queue
         self.distinguish = distinguish
-        self._known: dict[object, tuple[Requests, Outcome]] = {}
+        self._known: dict[object, list[tuple[Requests, Outcome]]] = {}
+        """Without those that ask for no less than another one."""
         self._constraints: dict[int, str] = {}
 
     def known_to_fail(self, gang: int, pods: Sequence[int]) -> Outcome | None:
-        """What was found for a gang that was not harder to place; None: nothing is known."""
+        """What was found for a gang that asked for no more; None: nothing is known."""
         if not self._known:
             return None
         requests = self._requests(pods)
-        found = self._known.get(self._signature(gang, requests))
-        if found is None:
-            return None
-        known, outcome = found
-        return None if any(_easier(requests[demand], known[demand]) for demand in known) else outcome
+        known = self._known.get(self._signature(gang, requests), ())
+        return next((outcome for failed, outcome in known if _no_more(failed, requests)), None)
 
     def remember(self, gang: int, pods: Sequence[int], outcome: Outcome) -> bool:
         """Record that no victims helped this gang; whether that holds for others of its class."""
@@ -348,10 +347,9 @@ class FailedSignatures:
 
     def _note(self, gang: int, pods: Sequence[int], outcome: Outcome) -> None:
         requests = self._requests(pods)
-        signature = self._signature(gang, requests)
-        found = self._known.get(signature)
-        if found is None or all(_no_more(requests[demand], found[0][demand]) for demand in found[0]):
-            self._known[signature] = requests, outcome
+        known = self._known.setdefault(self._signature(gang, requests), [])
+        known[:] = [each for each in known if not _no_more(requests, each[0])]
+        known.append((requests, outcome))
 
     def _signature(self, gang: int, requests: Requests) -> object:
         """Constraints without amounts: topology, and what the pods demand of nodes."""
@@ -386,16 +384,10 @@ class FailedSignatures:
         return (*c.request.tolist(), float(c.memory_mib))
 
 
-def _within(a: Request, b: Request) -> bool:
-    return all(x <= y for x, y in zip(a, b, strict=True))
-
-
-def _no_more(requests: Sequence[Request], known: Sequence[Request]) -> bool:
-    return len(requests) <= len(known) and all(_within(a, b) for a, b in zip(requests, known, strict=False))
-
-
-def _easier(requests: Sequence[Request], known: Sequence[Request]) -> bool:
-    if len(known) > len(requests):
-        return True
-    differing = next(((a, b) for a, b in zip(requests, known, strict=False) if a != b), None)
-    return differing is not None and _within(*differing)
+def _no_more(asked: Requests, others: Requests) -> bool:
+    """Whether for each demand as many pods ask, or fewer, and each in order for no more of anything."""
+    return all(
+        len(requests) <= len(others[demand])
+        and all(x <= y for a, b in zip(requests, others[demand], strict=False) for x, y in zip(a, b, strict=True))
+        for demand, requests in asked.items()
+    )
