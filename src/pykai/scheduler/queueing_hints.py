@@ -157,8 +157,8 @@ def _offer(node: kinds.Node) -> object:
 
 
 def _group(old: kinds.PodGroup | None, new: kinds.PodGroup | None, _: ClusterCache) -> Hint:
-    if new is None:
-        return Hint.REASONS
+    if new is None:  # pods that it has left count for no queue any more: fair shares change
+        return Hint.WRITE
     if old is None or old.spec != new.spec:
         return Hint.QUEUE
     if not old.metadata.uid and new.metadata.uid:  # it was expected: now its conditions can be written

@@ -126,7 +126,7 @@ ROWS: list[tuple[str, Any, Any, Hint]] = [
     ),
     ("what we told a group", group(), group(blamed=True), Hint.CONDITION),
     ("a condition of a group that was removed", group(blamed=True), group(), Hint.REASONS),
-    ("a group that is gone", group(), None, Hint.REASONS),
+    ("a group that is gone", group(), None, Hint.WRITE),
     ("a request that succeeds", request(), request("Succeeded"), Hint.SKIP),
     ("a request that fails", request(), request("Failed"), Hint.QUEUE),
     ("a queue that comes", None, queue(), Hint.LOSS),
