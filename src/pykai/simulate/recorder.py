@@ -403,7 +403,7 @@ class Recorder:
         if request.kind is GpuKind.MEMORY:
             node = self._nodes.get(life.node) or {"metadata": {}}
             of_device = int((node["metadata"].get("labels") or {}).get(names.GPU_MEMORY_LABEL, "0") or 0)
-            life.portion = ceil(100 * request.memory_mib / of_device) / 100 if of_device else 0.0
+            life.portion = ceil(request.memory_mib / of_device * 100) / 100 if of_device else 0.0
             gpus = whole_gpus(life.portion, request.devices)
         life.gpus = gpus
         return cpu, memory, gpus

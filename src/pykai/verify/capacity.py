@@ -237,10 +237,13 @@ def _memory_gpus(snapshot: Snapshot, c: PodClass, node: int) -> float:
 
 
 def portion(snapshot: Snapshot, c: PodClass, node: int) -> float:
-    """The part of each of its devices a pod counts for on a node; requests for memory in hundredths, rounded up."""
+    """The part of each of its devices a pod counts for on a node; requests for memory in hundredths, rounded up.
+
+    The quotient of floats is rounded, as in KAI: 55 of 100 MiB are 0.56.
+    """
     if c.gpu_kind is not GpuKind.MEMORY:
         return c.portion
-    return ceil(100 * c.memory_mib / float(snapshot.nodes.gpu_memory[node])) / 100
+    return ceil(c.memory_mib / float(snapshot.nodes.gpu_memory[node]) * 100) / 100
 
 
 Labels = Mapping[str, str]

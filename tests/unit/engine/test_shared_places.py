@@ -10,7 +10,8 @@ from pykai.engine.amounts import PodAmounts
 from pykai.engine.trial import Trial
 from pykai.model.resources import GPU
 from pykai.objects import kinds, names
-from tests.builders import as_kind
+from tests import builders
+from tests.builders import as_kind, decoded
 from tests.unit.plugins.small_clusters import Fields
 
 from .clusters import bound, gang, node, plan, pod, promised, seen
@@ -87,3 +88,10 @@ def test_portions_of_memory_are_rounded_up_as_kai_does(mebibytes: int, portion: 
     wish = as_kind(kinds.Pod, {**asks, "spec": {"schedulerName": names.SCHEDULER_NAME, "containers": [{"name": "c"}]}})
     snapshot = seen(node("n", gpus=1, labels={names.GPU_MEMORY_LABEL: "100"}), gang("a"), wish)
     assert PodAmounts(snapshot).share_portion(snapshot.pods.of_class(0), 0) == portion
+
+
+def test_the_judge_rounds_portions_of_memory_alike() -> None:
+    """8800 of 16000 MiB are 0.56 of a device, not 0.55: a plan that the judge refuses would bind nobody."""
+    asks = {names.GPU_MEMORY: "8800"}
+    found = plan(node("n", gpus=1), gang("a"), decoded(builders.pod("a-0", "a", annotations=asks)))
+    assert [(bind.node, bind.portion) for bind in found.binds] == [("n", 0.56)]
