@@ -35,8 +35,7 @@ from pykai.objects import names
 from pykai.observe import tables
 from pykai.simulate import loop
 from pykai.simulate.cluster import Hooks, Kubelets
-from pykai.simulate.faults.api import FaultyApi
-from pykai.simulate.faults.plan import FaultPlan
+from pykai.simulate.faults.api import FaultPlan, FaultyApi
 from pykai.simulate.generate import queue
 
 SPACE, TEAM, GPUS = "default", "team", 8

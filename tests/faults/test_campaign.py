@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from pykai.cli import fault_campaign
 from pykai.cli.fault_campaign import deployed
 from pykai.cli.main import main
-from pykai.simulate.faults.plan import Fault
+from pykai.simulate.faults.api import Fault
 from pykai.simulate.faults.run import Outcome, play
 from pykai.simulate.faults.shrink import shrunk, story
 from pykai.simulate.faults.worlds import FEATURES, LAYOUTS, world

@@ -9,10 +9,10 @@ import msgspec
 from hypothesis import given, settings
 
 from pykai.cache.cluster import ClusterCache
+from pykai.config.snapshot import RawObjects
 from pykai.explain.redact import Words, _projected, redacted
 from pykai.explain.source import Decided, decided, joined
 from pykai.model.params import SchedulerParams
-from pykai.objects.snapshot_file import RawObjects
 from tests.properties.clusters import clusters
 from tests.properties.small_world import LEVELS, NOW, PACKING, PRIORITIES, Cluster
 

@@ -141,7 +141,7 @@ def takes_order(command: Callable[..., None]) -> Callable[..., None]:
 def _plan(order: LocalOptions) -> ClusterPlan:
     from pykai.cli import local_cluster
     from pykai.local.control_plane import SCHEDULER
-    from pykai.local.operators import component
+    from pykai.local.operators.running import component
     from pykai.local.session import ClusterPlan
 
     wanted = order.chosen_operators()

@@ -23,13 +23,13 @@ import numpy.ma  # noqa: F401  numpy imports it in the middle of the first `uniq
 from pykai.cache.cluster import Change, ClusterCache
 from pykai.config import snapshot
 from pykai.config.fields import FieldError, field_error
+from pykai.config.snapshot import SnapshotFile
 from pykai.engine.budgets import Clock
 from pykai.engine.decide import decide
 from pykai.explain.source import of_file
 from pykai.explain.source import opened as source_of
 from pykai.model.plan import Plan, ScenarioState, SearchResult, SearchStatistics
 from pykai.objects import units
-from pykai.objects.snapshot_file import SnapshotFile
 from pykai.objects.units import parse_timestamp
 from pykai.scheduler.process_memory import gc_disabled, keep_freed_memory
 from pykai.simulate import pod_checks

@@ -17,10 +17,9 @@ from typing import IO, Any, Final
 
 import msgspec
 
-from pykai.config.snapshot import MEMBER
+from pykai.config.snapshot import MEMBER, RawObjects
 from pykai.objects import names
 from pykai.objects.pod_template import Container
-from pykai.objects.snapshot_file import RawObjects
 
 Json = Any
 _AMOUNT = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+|[numkKMGTPE]i?|s|h|d)?")

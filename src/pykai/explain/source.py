@@ -16,6 +16,7 @@ from typing import Any
 from pykai.cache.cluster import Change, ClusterCache
 from pykai.config import scheduler, snapshot
 from pykai.config.fields import below
+from pykai.config.snapshot import SnapshotFile
 from pykai.engine.budgets import UNLIMITED
 from pykai.engine.decide import decide, service_order
 from pykai.engine.policy import Policy
@@ -24,7 +25,6 @@ from pykai.model.params import SchedulerParams
 from pykai.model.plan import Key, Plan, Verdict
 from pykai.model.snapshot import Snapshot
 from pykai.objects.kinds import Pod, PodGroup
-from pykai.objects.snapshot_file import SnapshotFile
 from pykai.plugins import registry
 from pykai.scheduler.group_membership import OwnGroups
 

@@ -12,9 +12,9 @@ import pytest
 
 from pykai.admission.certificates import ServingCredentials
 from pykai.kube.api import Object
-from pykai.local import operators
 from pykai.local.clusters import ClusterError
-from pykai.local.operators import OPERATORS, Operator, Place, _on_loopback, _run
+from pykai.local.operators import OPERATORS, Operator, Place, running
+from pykai.local.operators.running import _on_loopback, _run
 from tests.timeouts import TIMEOUT_SECONDS
 
 CREDENTIALS = ServingCredentials(b"authority", b"", b"")
@@ -57,12 +57,12 @@ def binary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     binary = tmp_path / "build" / "operator"
     binary.symlink_to(sys.executable)
     (tmp_path / "logs").mkdir()
-    monkeypatch.setattr(operators, "connect", lambda kubeconfig: nullcontext())
+    monkeypatch.setattr(running, "connect", lambda kubeconfig: nullcontext())
 
     async def define(api: object, definitions: Sequence[Object]) -> None:
         assert [each["metadata"]["name"] for each in definitions] == ["kinds.example.com"]
 
-    monkeypatch.setattr(operators, "define", define)
+    monkeypatch.setattr(running, "define", define)
     return binary
 
 

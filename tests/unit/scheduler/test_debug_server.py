@@ -14,10 +14,10 @@ import pytest
 from pykai.cli.replay import Replay
 from pykai.config import snapshot as snapshots
 from pykai.config.scheduler import PluginChoice, SchedulerConfig, policy, read
+from pykai.config.snapshot import RawObjects
 from pykai.engine.budgets import SearchBudgets
 from pykai.kube.resources import CONFIG_MAP, NODE
 from pykai.model.params import SchedulerParams
-from pykai.objects.snapshot_file import RawObjects
 from pykai.plugins import registry
 from pykai.scheduler.debug_server import (
     SnapshotContext,

@@ -18,9 +18,8 @@ from pykai.kube.memory.object_store import Entry
 from pykai.kube.resources import EVENT, LEASE, NODE_TOPOLOGY, POD
 from pykai.objects import names
 from pykai.simulate.cluster import BrokenError, Hooks, Product, Setting, Simulation
-from pykai.simulate.faults.api import FaultyApi
+from pykai.simulate.faults.api import Fault, FaultPlan, FaultyApi
 from pykai.simulate.faults.invariants import RunningChecks, Violation, at_rest, look
-from pykai.simulate.faults.plan import Fault, FaultPlan
 from pykai.simulate.faults.users import LONGEST_ABSENCE, Users
 from pykai.simulate.faults.worlds import ALONE, APART, REPLICAS, World, world
 from pykai.simulate.history import HistoryEvent

@@ -1,7 +1,7 @@
 """Shrinking: the shortest history of a seed that still has a violation, and its story.
 
 Faults and objects are left out in ever smaller parts as long as the same rule is still broken. A fault that is left out
-moves no other one (see `plan`), so most parts can go.
+moves no other one (see `api`), so most parts can go.
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ from pykai.kube.resources import (
     RESOURCE_CLAIM,
 )
 from pykai.objects import names
+from pykai.simulate.faults.api import FaultPlan
 from pykai.simulate.faults.invariants import BY_USER, REPLICAS_BY_USER
-from pykai.simulate.faults.plan import FaultPlan
 from pykai.simulate.faults.worlds import RACK_LABEL, RACKS
 
 FIRST_DEED, SHORTEST_PAUSE, LONGEST_PAUSE = 5.0, 3.0, 15.0
