@@ -104,7 +104,7 @@ class PodCounts:
         if not len(self.pods):
             return np.zeros(len(pods), dtype=bool)
         wanted = np.asarray(pods, dtype=np.int64)
-        found: Mask = self.pods[self.pods.searchsorted(wanted).clip(max=len(self.pods) - 1)] == wanted
+        found: Mask = self.pods.take(self.pods.searchsorted(wanted), mode="clip") == wanted
         return found
 
     @property
