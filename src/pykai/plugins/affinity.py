@@ -81,19 +81,23 @@ class PodTerms:
 
     def apart_from(self, row: int) -> list[OwnedTerm]:
         """The required terms by which others keep away from pods of a class."""
-        return [self.apart[at] for at in np.flatnonzero(self._apart_table[:, row]).tolist()]
+        return [self.apart[at] for at in np.flatnonzero(self._apart_table[row]).tolist()]
 
     def preferring(self, row: int) -> list[OwnedTerm]:
         """The preferred terms that select pods of a class."""
-        return [self.preferred_terms[at] for at in np.flatnonzero(self._preferred_table[:, row]).tolist()]
+        return [self.preferred_terms[at] for at in np.flatnonzero(self._preferred_table[row]).tolist()]
 
     @cached_property
     def _apart_table(self) -> Mask:
-        return np.array([term.selects for term in self.apart], dtype=bool).reshape(-1, self._size)
+        return self._by_class(self.apart)
 
     @cached_property
     def _preferred_table(self) -> Mask:
-        return np.array([term.selects for term in self.preferred_terms], dtype=bool).reshape(-1, self._size)
+        return self._by_class(self.preferred_terms)
+
+    def _by_class(self, terms: Sequence[OwnedTerm]) -> Mask:
+        """[class, term]: whether a term selects a class."""
+        return np.array([term.selects for term in terms], dtype=bool).reshape(-1, self._size).T.copy()
 
     @cached_property
     def _namespaces(self) -> LabelColumns:
