@@ -145,14 +145,15 @@ def _plan(order: LocalOptions) -> ClusterPlan:
     from pykai.local.session import ClusterPlan
 
     wanted = order.chosen_operators()
-    chosen = local_cluster.chosen(order.gpu_sharing_mode, AUTOSCALER in wanted)
+    autoscaled = AUTOSCALER in wanted  # Kubernetes' scheduler places the pods that stand for shares of a GPU
+    chosen = local_cluster.chosen(order.gpu_sharing_mode, autoscaled)
     product = (local_cluster.PODS_ONLY,) if order.bare else chosen
     operators = [component(name, _operator_binary(name)) for name in wanted]
 
     return ClusterPlan(
         name=order.name,
         nodes=order.shapes(),
-        extra_parts=(SCHEDULER,) if order.kube_scheduler else (),
+        extra_parts=(SCHEDULER,) if order.kube_scheduler or autoscaled else (),
         settings=KubeletSettings(job_seconds=order.job_seconds, on_start=local_cluster.first_program),
         components=(*product, *operators),
         images=local_cluster.IMAGES,
