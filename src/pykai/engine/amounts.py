@@ -46,16 +46,16 @@ class PodAmounts:
         return self._columns[klass]
 
     def share_memory(self, c: PodClass, node: int) -> float:
-        """MiB per device a shared request takes on a node."""
+        """MiB per device a shared request takes on a node; at least one: a device with sharers is used."""
         if c.gpu_kind is BY_MEMORY:
             return float(c.memory_mib)
-        return float(int(c.portion * self.gpu_memory[node]))
+        return float(max(1, int(c.portion * self.gpu_memory[node])))
 
     def share_memories(self, c: PodClass) -> Column:
         """MiB per device a shared request takes on each node."""
         if c.gpu_kind is BY_MEMORY:
             return np.full(len(self.gpu_memory), float(c.memory_mib))
-        return np.trunc(c.portion * np.array(self.gpu_memory))
+        return np.maximum(np.trunc(c.portion * np.array(self.gpu_memory)), 1.0)
 
     def share_portion(self, c: PodClass, node: int) -> float:
         """Portion per device a shared request takes on a node, rounded up to hundredths for memory requests."""

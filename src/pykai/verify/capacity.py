@@ -144,7 +144,9 @@ def _devices(out: PlanOutcome, there: Mask, placements: Iterable[PodPlacement]) 
 
 def _share(snapshot: Snapshot, c: PodClass, node: int) -> float:
     """MiB of each of its devices that a shared request takes on a node."""
-    return float(c.memory_mib if c.gpu_kind is GpuKind.MEMORY else int(c.portion * snapshot.nodes.gpu_memory[node]))
+    if c.gpu_kind is GpuKind.MEMORY:
+        return float(c.memory_mib)
+    return float(max(1, int(c.portion * snapshot.nodes.gpu_memory[node])))
 
 
 # -------------------------------------------------------------------------------------------------------------- queues

@@ -148,7 +148,9 @@ class World:
 
     def memory_on(self, c: PodClass, node: int) -> float:
         """memoryOnNode"""
-        return float(c.memory_mib) if c.gpu_kind is GpuKind.MEMORY else float(int(c.portion * self.gpu_memory[node]))
+        if c.gpu_kind is GpuKind.MEMORY:
+            return float(c.memory_mib)
+        return float(max(1, int(c.portion * self.gpu_memory[node])))
 
     def mig_gpus(self, c: PodClass) -> float:
         """Σ gpus-in-profile*count: an instance of nvidia.com/mig-2g.10gb is worth two."""

@@ -95,3 +95,11 @@ def test_the_judge_rounds_portions_of_memory_alike() -> None:
     asks = {names.GPU_MEMORY: "8800"}
     found = plan(node("n", gpus=1), gang("a"), decoded(builders.pod("a-0", "a", annotations=asks)))
     assert [(bind.node, bind.portion) for bind in found.binds] == [("n", 0.56)]
+
+
+def test_the_smallest_shares_are_on_one_device() -> None:
+    """0.0001 of 9000 MiB is less than one: it counts as one, or the device would not count as shared."""
+    sharers = [each for name in "abc" for each in (gang(name), pod(f"{name}-0", share="0.0001"))]
+    found = plan(node("n", gpus=1, labels={names.GPU_MEMORY_LABEL: "9000"}), *sharers)
+    assert len({bind.gpu_groups for bind in found.binds}) == 1
+    assert len(found.binds) == 3
