@@ -55,6 +55,7 @@ class Session:
     calls: dict[str, int]
     rows: dict[str, int]
     errors: dict[str, str]
+    verdicts: tuple[Verdict, ...]
 
 
 def obj(kind: type[Any], data: Case) -> Any:
@@ -280,11 +281,6 @@ class Observer:
             cycle.trial.place(row, cycle.snapshot.nodes.rows[task.node], tuple(task.groups), wait=True)
 
 
-def _is_explained(verdict: Verdict) -> bool:
-    """Whether a gang that waits has a dominant reason, and not the one of last resort."""
-    return verdict.dominant is not None and verdict.dominant.token != "Unschedulable"
-
-
 def run(case: Case, profile: Case, tasks: dict[str, TaskState], claims: Case, actions: bool = True) -> Session:
     """One session. A pod that starts as Pipelined was promised its place by an earlier action of the session."""
     snapshot, chosen = cluster(case, tasks, profile, claims).snapshot(NOW), policy(case, profile)
@@ -292,8 +288,7 @@ def run(case: Case, profile: Case, tasks: dict[str, TaskState], claims: Case, ac
     promised = {rows[name]: task for name, task in tasks.items() if task.status == "Pipelined"}
     observer = Observer(promised)
     chosen = replace(chosen, plugins=(*chosen.plugins, observer), actions=chosen.actions if actions else ())
-    unexplained = [verdict for verdict in decide(snapshot, chosen, NOW).verdicts if not _is_explained(verdict)]
-    assert not actions or not unexplained, f"without a dominant reason: {unexplained}"
+    verdicts = decide(snapshot, chosen, NOW).verdicts
     (cycle,) = observer.cycles
     trial = cycle.trial
     after = {}
@@ -314,7 +309,7 @@ def run(case: Case, profile: Case, tasks: dict[str, TaskState], claims: Case, ac
     }
     gangs = cycle.snapshot.gangs.names
     errors = {gangs[g]: told(e) for g, e in cycle.reasons.gangs.items()}
-    return Session(after, cycle, calls, rows, errors)
+    return Session(after, cycle, calls, rows, errors, tuple(verdicts))
 
 
 def pods_node(cycle: Cycle, row: int) -> str:
@@ -472,11 +467,12 @@ def matched(case: Case, profile: Case) -> Session:
         return run(case, profile, tasks, {})
     claims: Case = {}
     errors: dict[str, str] = {}
+    verdicts: tuple[Verdict, ...] = ()
     for _ in range(case["rounds"]["until_match"]):
         session = run(case, profile, tasks, claims)
-        claims, errors = claim_statuses(session), session.errors
+        claims, errors, verdicts = claim_statuses(session), session.errors, session.verdicts
         tasks = carry_over(case, tasks, session.tasks)
-    return replace(run(case, profile, tasks, claims, actions=False), errors=errors)
+    return replace(run(case, profile, tasks, claims, actions=False), errors=errors, verdicts=verdicts)
 
 
 def scenario(case: Case, document: Case) -> list[str]:
@@ -493,9 +489,8 @@ def scenario(case: Case, document: Case) -> list[str]:
 
 
 # --------------------------------------------------------------------------------------------- what KAI really did
-def unlike_observed(case: Case, document: Case) -> list[str]:
+def unlike_observed(case: Case, session: Session) -> list[str]:
     """Where we end up elsewhere than KAI did, which the case need not forbid: status, node, devices in common."""
-    session = matched(case, document["profiles"][case["scheduler_profile"]])
     observed = case["observed"].get("at_match", case["observed"])["tasks"]
     bad = []
     for name, seen in observed.items():
@@ -506,6 +501,11 @@ def unlike_observed(case: Case, document: Case) -> list[str]:
     ours = shared_by({name: session.tasks[name].groups for name in users})
     theirs = shared_by({name: observed[name].get("gpu_groups", []) for name in users})
     return bad if ours == theirs else [*bad, f"shared devices {ours}, KAI: {theirs}"]
+
+
+def unexplained(session: Session) -> list[Verdict]:
+    """The gangs that wait without a dominant reason, or with the one of last resort."""
+    return [each for each in session.verdicts if each.dominant is None or each.dominant.token == "Unschedulable"]
 
 
 def shared_by(groups: dict[str, list[str]]) -> list[list[str]]:
