@@ -80,7 +80,7 @@ class ReclaimBound:
             here = np.flatnonzero(level == depth)
             if not len(here):
                 continue
-            some = queues[here], branch[here], losses[GPU, here]
+            some = queues[here], branch[here], victims.blocks[here]
             after[here], mask[here] = self._could_lose((depth, request), some, spared[:, here])
             lost = np.where(after, losses, 0.0)
             if nodes is None:
@@ -100,7 +100,8 @@ class ReclaimBound:
                 found = known[queue] = self._of_one(request, queue)
             depth, after, most = found
             depths.add(depth)
-            if len(depths) > 1 or (after and _lost(trial.quota_amounts(trial.of_class(pod), trial.node[pod]), most)):
+            gpus = trial.quota_amounts(trial.of_class(pod), trial.node[pod])[GPU]
+            if len(depths) > 1 or (after and _lost(gpus, most)):
                 return True
         return False
 
@@ -114,7 +115,7 @@ class ReclaimBound:
 
     def _judged_few(self, request: Triple, victims: VictimLosses) -> tuple[Mask, Mask]:
         """The same for victims that all go together, one by one."""
-        queues, losses = victims.queues.tolist(), victims.losses.T.tolist()
+        queues, losses, blocks = victims.queues.tolist(), victims.losses.T.tolist(), victims.blocks.tolist()
         after, useful = [False] * len(queues), [False] * len(queues)
         spared = ZERO
         for depth in range(len(self._path)):
@@ -126,7 +127,7 @@ class ReclaimBound:
                 if self._turn_of(queues[at], depth).key < ours:
                     continue
                 most = self._gpus_of_one((depth, request), int(self._branches[queues[at]]), spared)
-                after[at], useful[at] = True, _lost(losses[at], most)
+                after[at], useful[at] = True, _lost(blocks[at], most)
             spared = _summed([loss for loss, goes in zip(losses, after, strict=True) if goes])
         return np.array(after, dtype=bool), np.array(useful, dtype=bool)
 
@@ -134,7 +135,7 @@ class ReclaimBound:
         self, claim: tuple[int, Triple], some: tuple[Rows, Rows, Column], spared: Column
     ) -> tuple[Mask, Mask]:
         """Which victims are served after the gang, and may be taken from, if its own branch loses so much."""
-        (depth, request), (queues, branch, losses) = claim, some
+        (depth, request), (queues, branch, blocks) = claim, some
         mask = np.zeros(len(queues), dtype=bool)
         after = mask.copy()
         turns = [(leaf, self._turn_of(leaf, depth).key) for leaf in np.unique(queues).tolist()]
@@ -148,7 +149,7 @@ class ReclaimBound:
             after[alike] = True
             losers, of_loser = np.unique(branch[alike], return_inverse=True)
             most = [self._gpus_of_one((depth, request), loser, (cpu, memory, gpus)) for loser in losers.tolist()]
-            mask[alike] = (losses[alike] <= 0) | (losses[alike] < np.array(most)[of_loser] - _SLACK)
+            mask[alike] = (blocks[alike] <= 0) | (blocks[alike] < np.array(most)[of_loser] - _SLACK)
         return after, mask
 
     # ------------------------------------------------------------------------------------------------------ together
@@ -179,7 +180,7 @@ class ReclaimBound:
         alone, most = np.zeros(len(nodes), dtype=bool), np.zeros(len(nodes))
         for depth in np.unique(level).tolist():
             here = np.flatnonzero(level == depth)
-            some = useful.queues[here], branch[here], losses[here]
+            some = useful.queues[here], branch[here], useful.blocks[here]
             alone[here] = self._could_lose((depth, request), some, np.zeros((3, len(here))))[1]
             most[here] = self._most_left((depth, request), branch[here], useful.blocks[here], taken)
         lost = np.where(alone, losses, 0.0)
@@ -343,9 +344,9 @@ class ReclaimBound:
         return self._waiting.turn(leaf, at, next_request(self.cycle, self._gang))
 
 
-def _lost(amounts: Sequence[float], most: float) -> bool:
-    """Whether a queue would lose a victim first that must stay below so many GPUs."""
-    return amounts[GPU] <= 0 or amounts[GPU] < most - _SLACK
+def _lost(gpus: float, most: float) -> bool:
+    """Whether a queue would lose first what goes together with a victim, if it must stay below so many GPUs."""
+    return gpus <= 0 or gpus < most - _SLACK
 
 
 def _summed(amounts: Sequence[Sequence[float]]) -> Triple:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pykai.engine.cycle import Cycle
-from pykai.engine.gang import evictable_in_order
+from pykai.engine.gang import evictable_in_order, next_victims
 from pykai.engine.node_room import NodeRoom
 from pykai.engine.order import in_order
 from pykai.engine.queues import BILLION, ZERO, QueueKey, Triple, fits, total
@@ -97,10 +97,11 @@ class VictimPool:
 
     @cached_property
     def goes_whole(self) -> Mask:
-        """Gangs without a pod to spare: one batch takes all of it."""
+        """Gangs without a pod or a sub-group to spare: one batch takes all of it."""
         gangs = self.cycle.snapshot.gangs
-        whole = self._held <= np.bincount(gangs.podset_gang, weights=gangs.columns.podset_min, minlength=len(gangs))
-        whole[list(gangs.trees)] = False
+        spare = np.asarray(self.cycle.trial.active_allocated) > gangs.columns.podset_min
+        whole = np.bincount(gangs.podset_gang, weights=spare, minlength=len(gangs)) == 0
+        whole[[gang for gang, tree in gangs.trees.items() if not tree.needs_all]] = False
         whole[list(gangs.semi_preemptible)] = False
         return np.asarray(whole)
 
@@ -309,8 +310,8 @@ class VictimPool:
             self._misplaced.setdefault(int(self._queue[gang]), set()).add(gang)
             self.amounts[:, gang] = held_by(self.cycle, left)
             self.members.replace(gang, left)
-            in_parts = gang in table.trees or gang in table.semi_preemptible
-            self.goes_whole[gang] = not in_parts and len(left) <= table.podset_min[table.first_podset[gang]]
+            in_parts = next_victims(self.cycle.trial, self.cycle.orders, gang, left)[1]
+            self.goes_whole[gang] = not in_parts and gang not in table.semi_preemptible
 
     @cached_property
     def room(self) -> NodeRoom:

@@ -50,6 +50,12 @@ class SubGroupSet:
     def threshold(self) -> int:
         return len(self.children) if self.min_satisfied is None else self.min_satisfied
 
+    @property
+    def needs_all(self) -> bool:
+        """Whether it could spare none of its sub-groups, at any level."""
+        below = (child.needs_all for child in self.children if isinstance(child, SubGroupSet))
+        return self.threshold >= len(self.children) and all(below)
+
     def podsets(self) -> Iterator[PodSet]:
         for child in self.children:
             if isinstance(child, PodSet):

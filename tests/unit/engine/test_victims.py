@@ -102,3 +102,23 @@ def test_gangs_that_lost_pods_get_another_place_in_their_queue() -> None:
     trial.decide({})
     pool.changed([rows["c"], rows["a"]])
     assert pool.leaf(queue).tolist() == VictimPool(cycle).leaf(queue).tolist() != before
+
+
+@pytest.mark.parametrize(
+    ("spec", "running", "expected"),
+    [
+        ({"subGroups": [{"name": "a", "minMember": 1}, {"name": "b", "minMember": 1}]}, "ab", True),
+        ({"subGroups": [{"name": "a", "minMember": 1}, {"name": "b", "minMember": 1}]}, "abb", False),
+        ({"subGroups": [{"name": "a", "minMember": 1}, {"name": "b", "minMember": 1}], "minSubGroup": 1}, "ab", False),
+        ({"subGroups": [{"name": "a", "minMember": 2}], "minSubGroup": 1}, "aa", True),
+    ],
+)
+def test_a_tree_without_a_pod_or_sub_group_to_spare_goes_whole(
+    spec: dict[str, Any], running: str, expected: bool
+) -> None:
+    pods = [pod(f"v-{n}", "n", None, part=part, gpus=1) for n, part in enumerate(running)]
+    cycle = Cycle(seen(node("n", gpus=8), gang("v", "low", **spec), *pods), PACKING, NOW)
+    pool = VictimPool(cycle)
+    assert pool.goes_whole.tolist() == [expected]
+    pool.changed([0])
+    assert pool.goes_whole.tolist() == [expected]
