@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pykai.objects import names
 from pykai.objects.units import rfc3339
 from tests.properties.clusters import ASKS, FREE, Ask, Lodging, Shape, created, group_of, leaves, pod_of
-from tests.properties.small_world import NOW, Cluster, Fields
+from tests.properties.small_world import NOW, OURS, Cluster, Fields
 
 WHOLE = ("cpu", "much cpu", "gpu", "gpu", "two gpus")
 SHARED = ("half", "half", "third", "most", "two halves", "gpu")
@@ -76,6 +76,20 @@ def rivals(draw: st.DrawFn) -> Cluster:
     for pods in holders:
         let_run(draw, found, pods, lodgings)
     found.pods.extend(pod for pods in (*holders, *askers) for pod in pods)
+    return found
+
+
+@st.composite
+def pooled(draw: st.DrawFn) -> Cluster:
+    """Nodes of two pools, and pods most of which must stay in one."""
+    found = draw(st.one_of(contended(), rivals(), scattered()))
+    pools = {item["metadata"]["name"]: draw(st.sampled_from("ab")) for item in found.nodes}
+    for item in found.nodes:
+        item["metadata"]["labels"]["pool"] = pools[item["metadata"]["name"]]
+    for pod in found.pods:
+        if pod["metadata"]["namespace"] == OURS and draw(st.integers(0, 3)):
+            pool = pools.get(pod["spec"].get("nodeName", "")) or draw(st.sampled_from("aab"))
+            pod["spec"]["nodeSelector"] = {"pool": pool}
     return found
 
 

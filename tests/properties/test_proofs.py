@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from pykai.engine import strategies
 from pykai.engine.cycle import Cycle
 from pykai.engine.decide import decide
-from pykai.engine.feasibility import SinglePodFit
+from pykai.engine.feasibility import FeasibilityBound, SinglePodFit
 from pykai.engine.order import GangWalk, pending_gangs
 from pykai.engine.pending import PendingOrder
 from pykai.engine.reschedule import ServiceOrder, rescheduling_order
 from pykai.engine.victims import VictimPool
-from tests.properties.contended import contended, rivals, scattered
+from tests.properties.contended import contended, pooled, rivals, scattered
 from tests.properties.small_world import NOW, PACKING, Cluster
 from tests.properties.test_twin import decided, examples, policy_of, snapshot_of
 
@@ -42,6 +42,8 @@ def without_proofs() -> Iterator[None]:
     with (
         every_gang_gets_a_turn(),
         patch.object(strategies, "_within_limits", return_value=False),
+        patch.object(FeasibilityBound, "enough_devices", return_value=True),
+        patch.object(VictimPool, "reach", side_effect=np.ones_like),
         patch.object(SinglePodFit, "possible", return_value=True),
         patch.object(SinglePodFit, "opening", side_effect=lambda leaving: np.ones(len(leaving.pods), dtype=bool)),
     ):
@@ -69,6 +71,12 @@ def test_proofs_change_no_decision_between_rivals(cluster: Cluster, actions: tup
 
 @given(scattered(), st.sampled_from(ACTIONS))
 def test_proofs_change_no_decision_where_pods_can_move(cluster: Cluster, actions: tuple[str, ...]) -> None:
+    compare(cluster, actions)
+
+
+@given(pooled(), st.sampled_from(ACTIONS))
+@examples(2.0)
+def test_proofs_change_no_decision_in_pools_of_nodes(cluster: Cluster, actions: tuple[str, ...]) -> None:
     compare(cluster, actions)
 
 

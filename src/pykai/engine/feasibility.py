@@ -39,6 +39,7 @@ class FeasibilityBound:
         trial, room = cycle.trial, pool.room
         self.free = room.refreshed()
         self._fitting = room.of({trial.klass[pod]: trial.of_class(pod) for pod in pods}, cycle.node_facts)
+        self.reach = pool.reach(self._fitting.allowed)
         self.domains = room.one_domain if domains is None else domains
         self._domain_count = int(self.domains.max(initial=0)) + 1 if domains is not None else 1
         self.counts = self._fitting.counts
@@ -47,7 +48,10 @@ class FeasibilityBound:
             nodes = np.fromiter(freed, dtype=np.int64, count=len(freed))
             self.free[:, nodes] += np.array([*freed.values()]).T
             self.counts[nodes] = self._fitting.fit(self.free, nodes)
+        self.open = self._fitting.allowed
+        """Nodes that may take some of the pods."""
         if domains is not None:
+            self.open = self.open & (domains >= 0)
             self.counts = np.where(domains >= 0, self.counts, 0.0)
         self._missing_in = len(pods) - self._by_domain(self.counts)
         self.missing: Column = self._missing_in[self.domains]
@@ -55,7 +59,9 @@ class FeasibilityBound:
 
     @cached_property
     def _gpus_short(self) -> float:
-        return float(self._fitting.need[GPU]) * len(self._pods) - float(np.maximum(self.free[GPU], 0.0).sum())
+        return float(self._fitting.need[GPU]) * len(self._pods) - float(
+            np.maximum(self.free[GPU, self.reach], 0.0).sum()
+        )
 
     def _by_domain(self, counts: Column) -> Column:
         """[domain] sums of figures of nodes; those of nodes without a domain come last."""
@@ -79,7 +85,7 @@ class FeasibilityBound:
         return list(dict.fromkeys(zip(fit[:-1].astype(int).tolist(), most[:-1].astype(int).tolist(), strict=True)))
 
     def enough_gpus(self, freed: Column | float) -> Mask:
-        """Whether so many freed GPUs, wherever they are, and those that are free cover the need."""
+        """Whether so many freed GPUs, wherever they are, and those that are free within reach cover the need."""
         return np.asarray(freed + _SLACK >= self._gpus_short)
 
     def packs(self, gone: Sequence[int], back: Sequence[int]) -> bool:
@@ -88,29 +94,41 @@ class FeasibilityBound:
         trial = self.cycle.trial
         if not self.cycle.counts_alike:
             return True
-        sizes = sorted([trial.accepted_gpus(p) for p in back] + [self._size(p) for p in self._pods], reverse=True)
-        if sizes[-1] <= 0:
-            return True
+        sizes = [size for pod in self._pods for size in self._parts(pod, self._size(pod))]
+        returning = [pod for pod in back if self.reach[trial.node[pod]]]
+        sizes += [size for pod in returning for size in self._parts(pod, trial.accepted_gpus(pod))]
+        whole = sorted([size for size in sizes if size >= 1], reverse=True)
+        shares = sorted([size for size in sizes if 0 < size < 1], reverse=True)
         free, parts = self._free_devices(gone)
-        if sizes[0] < 1:
-            return could_pack(sizes, [*parts, *[1.0] * min(int(free.sum()), len(sizes))])
-        return sizes[-1] < 1 or could_pack(sizes, free)
+        if whole and not could_pack(whole, free):
+            return False
+        devices = int(free.sum() - sum(whole) + _SLACK)
+        return not shares or could_pack(shares, [*parts, *[1.0] * min(devices, len(shares))])
+
+    def _parts(self, pod: int, gpus: float) -> list[float]:
+        """What a pod of so many GPUs takes of each of its devices, if it shares them; else all of it at once."""
+        c = self.cycle.trial.of_class(pod)
+        return [gpus / c.devices] * c.devices if c.shared else [gpus]
 
     def _size(self, pod: int) -> float:
         """How many GPUs a wanted pod takes at least."""
         return float(least_of(self.cycle.node_facts, self.cycle.trial.of_class(pod))[GPU])
 
     def _free_devices(self, gone: Sequence[int]) -> tuple[Column, list[float]]:
-        """By node how many whole devices are free without some pods, and what is free of each of the others."""
+        """By node how many whole devices are free without some pods, and what is free of each of the others; both are
+        nothing out of reach."""
         trial, nodes = self.cycle.trial, self.cycle.snapshot.nodes
         free = np.floor(np.maximum(trial.idle[GPU] + trial.releasing[GPU], 0.0) + _SLACK)
         left: dict[tuple[int, str], float] = {}
         for node, shares in trial.shares.items():
             for group, share in shares.items():
-                if share.allocated - share.releasing > 0:
+                if self.reach[node] and share.allocated - share.releasing > 0:
                     left[node, group] = share.allocated - share.releasing
+        free[~self.reach] = 0.0
         for pod in gone:
             node = trial.node[pod]
+            if not self.reach[node]:
+                continue
             if trial.of_class(pod).shared:
                 for group in trial.gpu_groups.get(pod, ()):
                     left[node, group] -= trial.share_memory(trial.of_class(pod), node)
@@ -124,9 +142,17 @@ class FeasibilityBound:
                 parts.append(1 - held / float(nodes.gpu_memory[node]))
         return free, parts
 
+    def enough_devices(self, gone: Sequence[int]) -> bool:
+        """Whether enough whole devices are free without some pods; True where a wanted pod needs no whole one."""
+        trial, size = self.cycle.trial, float(self._fitting.need[GPU])
+        if size < 1 or not trial.shares or any(trial.of_class(pod).shared for pod in self._pods):
+            return True
+        fitting = np.floor(self._free_devices(gone)[0] / size + _SLACK)
+        return bool((self._by_domain(np.where(self.open, fitting, 0.0))[:-1] >= len(self._pods)).any())
+
     def movable(self, amounts: Column) -> Mask:
-        """Which pods, by what they free [resource, pod], could find another place among what is free."""
-        free = np.maximum(self.free, 0.0)
+        """Which pods, by what they free [resource, pod], could find another place among what is free within reach."""
+        free = np.maximum(self.free[:, self.reach], 0.0)
         found = np.ones(amounts.shape[1], dtype=bool)
         for gpus in np.unique(amounts[GPU]).tolist():
             some, nodes = amounts[GPU] == gpus, free[GPU] + _SLACK >= gpus
@@ -138,16 +164,13 @@ class FeasibilityBound:
     def enough(self, batches: Sequence[Batch]) -> bool:
         """Whether all pods could fit once these batches are gone."""
         freed = freed_by(self.cycle, batches)
-        nodes = np.fromiter((n for n in freed if self._open(n)), dtype=np.int64)
+        nodes = np.fromiter((n for n in freed if self.open[n]), dtype=np.int64)
         if not len(nodes):
             return self.holds
         amounts = np.array([freed[node] for node in nodes.tolist()]).T
         after = self._fitting.fit(self.free, nodes, amounts)
         gained = np.bincount(self.domains[nodes], weights=after - self.counts[nodes], minlength=self._domain_count)
         return bool((gained >= self._missing_in[:-1]).any())
-
-    def _open(self, node: int) -> bool:
-        return bool(self._fitting.allowed[node] and self.domains[node] >= 0)
 
     def gains(self, nodes: Rows, amounts: Column) -> tuple[Column, Column]:
         """For pods that go one after the other, on `nodes`, freeing `amounts` [resource, pod]: how many more of the

@@ -128,9 +128,10 @@ class Search:
         """Whether what is free and what could be taken covers the need."""
         if self.prospects is None:
             return True
-        trial, pods = self.cycle.trial, self.cause.pods
+        trial, pods, reach = self.cycle.trial, self.cause.pods, self.room.reach
         need = sum(float(trial.of_class(pod).request[GPU]) for pod in pods)
-        free = float(np.maximum(trial.idle[GPU] + trial.releasing[GPU], 0).sum()) + sum(map(len, trial.shares.values()))
+        free = float(np.maximum(trial.idle[GPU] + trial.releasing[GPU], 0)[reach].sum())
+        free += sum(len(shares) for node, shares in trial.shares.items() if reach[node])
         return need <= free or self.prospects.enough(self.cause.request, self.order.leaves, need - free - 1e-9)
 
     def _effort(self, result: SearchResult, deadline: Deadline, attempts: Sequence[Attempt]) -> SearchStatistics:
@@ -479,7 +480,7 @@ class Probe:
         if not self.room.enough(batches) or not (self._fit is None or self._fit.possible(_pods(batches))):
             return False
         gone = _pods([*self.recorded, *batches])
-        return not self.search.cause.keep_all or self.room.packs(gone, gone)
+        return self.room.enough_devices(gone) and (not self.search.cause.keep_all or self.room.packs(gone, gone))
 
     def _try(self, chosen: Sequence[Batch]) -> Scenario | None:
         batches = [*self.recorded, *chosen]

@@ -83,6 +83,7 @@ class VictimPool:
         """By queue: some of its gangs in order, and its dominant share after each of them is gone."""
         self._known_keys: dict[int, QueueKey] = {}
         self._scales: dict[int, Column] = {}
+        self._reaches: dict[bytes, Mask] = {}
         self._last_keys: dict[int, tuple[Any, ...] | None] = {}
 
     @cached_property
@@ -316,6 +317,24 @@ class VictimPool:
     @cached_property
     def room(self) -> NodeRoom:
         return NodeRoom(self.cycle.trial)
+
+    def reach(self, allowed: Mask) -> Mask:
+        """Where free places are of use to pods that are allowed on some nodes: there, and wherever the victims of these
+        nodes could move to, and those of the nodes they move to."""
+        found = self._reaches.get(key := allowed.tobytes())
+        if found is None:
+            found = allowed
+            while more := [nodes for nodes in self._ranges if (nodes & found).any() and (nodes & ~found).any()]:
+                found = np.logical_or.reduce([found, *more])
+            self._reaches[key] = found
+        return found
+
+    @cached_property
+    def _ranges(self) -> list[Mask]:
+        """Where potential victims could be, those that could be at the same nodes once."""
+        classes, facts = self.cycle.snapshot.pods.classes, self.cycle.node_facts
+        rows = np.unique(self.cycle.snapshot.pods.klass[self.members.pods]).tolist()
+        return list({nodes.tobytes(): nodes for nodes in (facts.allowed(classes[row]) for row in rows)}.values())
 
     def has(self, gang: int) -> bool:
         """Whether a gang could lose something."""

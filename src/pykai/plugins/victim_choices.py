@@ -61,10 +61,10 @@ class FewNodes:
         met, first = np.unique(found.nodes[:end], return_index=True)
         for domain in np.unique(domains[found.nodes[start:end]]).tolist():
             capacity = (free + freed)[met]
-            useful = (capacity >= min(needs)) & (domains[met] == domain)
+            useful = (capacity >= min(needs)) & (domains[met] == domain) & found.room.open[met]
             order = np.lexsort((first[useful], capacity[useful]))
             nodes, capacity = met[useful][order], capacity[useful][order]
-            there = np.maximum(free[domains == domain], 0).sum()
+            there = np.maximum(free[(domains == domain) & found.room.open], 0).sum()
             baseline = float(there - np.maximum(free[nodes], 0).sum())
             for count in _sizes(sum(needs) - baseline, capacity):
                 yield found.batches_on(nodes[:count], latest)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from pykai.engine.cycle import Cycle
@@ -122,3 +123,22 @@ def test_a_tree_without_a_pod_or_sub_group_to_spare_goes_whole(
     assert pool.goes_whole.tolist() == [expected]
     pool.changed([0])
     assert pool.goes_whole.tolist() == [expected]
+
+
+def test_free_places_of_nodes_that_nobody_could_go_to_are_out_of_reach() -> None:
+    """A victim of pool a could move to b, one of b to c; d is alone."""
+
+    def within(*pools: str) -> dict[str, Any]:
+        term = {"matchExpressions": [{"key": "name", "operator": "In", "values": list(pools)}]}
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+        return {"affinity": {"nodeAffinity": required}}
+
+    victims = [("ab", "a"), ("bc", "b"), ("d", "d")]
+    held = [each for pools, on in victims for each in (gang(pools, "low"), pod(f"{pools}-0", on, spec=within(*pools)))]
+    cycle = Cycle(seen(*(node(name) for name in "abcd"), *held), PACKING, NOW)
+    names = list(cycle.snapshot.nodes.names)
+    for start, expected in (("a", "abc"), ("d", "d")):
+        allowed = np.array([name == start for name in names])
+        assert {name for name, near in zip(names, VictimPool(cycle).reach(allowed), strict=True) if near} == set(
+            expected
+        )
