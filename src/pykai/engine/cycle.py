@@ -1,4 +1,4 @@
-"""Cycle: one call of `decide`: the trial, the policy and what was derived from the snapshot once."""
+"""Cycle: the state of one call of `decide`: the trial, the policy and everything derived from the snapshot once."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ _MISSING = object()
 
 
 class ClassRules(NamedTuple):
-    """What applies to the pods of a class beyond masks and scores of their class."""
+    """The rules that apply to single pods of a class, in addition to the masks and scores of the class."""
 
     resources: ClassResources
     pod_scores: tuple[PodScore, ...]
     gates: tuple[PodGate, ...]
-    """What may turn its pods away."""
+    """The gates that may refuse its pods."""
     none: bool
-    """Whether its pods are judged by nothing but masks and scores."""
+    """Whether no node resource concerns its pods."""
 
     @property
     def alike(self) -> bool:
@@ -61,7 +61,7 @@ class ClassRules(NamedTuple):
 
 
 class DeviceScores(dict[float, float]):
-    """Used portion of a device -> its score."""
+    """Used portion of a device -> its score, computed on first access."""
 
     def __init__(self, plugins: Sequence[DeviceScore]) -> None:
         self._plugins = plugins
@@ -72,10 +72,10 @@ class DeviceScores(dict[float, float]):
 
 
 class Cycle:
-    """Everything an action needs. Plugins get it as their first argument and change only what they own.
+    """Everything an action needs. Plugins get it as their first argument and change only their own state.
 
-    `clock`: what bounds searches by time and measures plugins; nothing else may depend on it. `only`: the one gang that
-    gets a turn.
+    `clock`: bounds searches and measures plugins; nothing else may depend on it. `only`: the one gang that gets a
+    turn; None: every pending gang does.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Cycle:
         )
         background = policy.first(BackgroundPolicy)
         self.background = self.trial.open_background(background.background_pods(snapshot) if background else ())
-        """Background pods that may have to leave -> the status each had."""
+        """Background pods that may be evicted -> the status of each when the cycle began."""
         self.pod_locations = PodLocations(self.trial)
         self.reasons = Reasons()
         self.quota = policy.first(QuotaPolicy)
@@ -107,17 +107,17 @@ class Cycle:
         self.device_scores = DeviceScores(policy.of(DeviceScore))
         self._rules: dict[int, ClassRules] = {}
         self.admitted: dict[int, bool] = {}
-        """Class row -> whether its pods take the short way (`place.place_one`), once it was asked for."""
+        """Class row -> whether `place.place_one` may place its pods; filled on first use."""
         self._states: dict[Callable[[Cycle], object], object] = {}
         self.attempt = 0
         """Number of the current attempt to place a gang."""
         self.started: dict[int, float] = {}
-        """Gangs that got their resources in this cycle -> when."""
+        """Gangs that started in this cycle -> when (seconds since the epoch)."""
         self.stale_since: dict[int, float | None] = {}
         self.tried: Counter[str] = Counter()
         """Action -> gangs it tried to place."""
         self.out_of_time: set[str] = set()
-        """Actions whose budget of time was spent before their searches were done."""
+        """Actions whose time budget was spent before their searches were done."""
         self.searches: list[SearchStatistics] = []
         self.resources = NodeResources(self.trial, self.closing)
         for plugin in policy.of(NodeResource):
@@ -125,8 +125,8 @@ class Cycle:
         self.node_facts.reliefs = self.resources.reliefs()
 
     def state(self, opens: Callable[[Cycle], State]) -> State:
-        """What a plugin, or a part of the engine, keeps for this cycle: made by `opens`, its own function or class,
-        when it is first asked for. It must not hold the cycle."""
+        """Return what a plugin, or a part of the engine, keeps for this cycle. `opens`, a function or class of its own,
+        is the key and creates the state on first use. The state must not hold a reference to the cycle."""
         known = self._states.get(opens, _MISSING)
         if known is _MISSING:
             known = self._states[opens] = opens(self)
@@ -134,15 +134,15 @@ class Cycle:
 
     @cached_property
     def counts_alike(self) -> bool:
-        """Whether a pod counts the same against its queue wherever it is: a request for GPU memory counts as the part
-        of a device that it takes there."""
+        """Whether a pod counts the same against its queue on every node. A request for GPU memory does not where
+        devices differ in size: it counts as the portion of the device that it takes."""
         memory = self.snapshot.nodes.gpu_memory
         alike = not len(memory) or bool(memory.min() == memory.max())
         return alike or not any(c.memory_mib for c in self.snapshot.pods.classes)
 
     @cached_property
     def waiting_at_start(self) -> list[int]:
-        """Gangs of leaf queues with a pending pod when the cycle began that get a turn: none becomes pending later."""
+        """Gangs of leaf queues that get a turn and had a pending pod when the cycle began; none is added later."""
         pods, children = self.snapshot.pods, self.snapshot.queues.children
         waiting = np.flatnonzero((pods.status == Status.PENDING) & (pods.podset >= 0))
         rows = np.flatnonzero(np.bincount(pods.gang[waiting]))
@@ -152,7 +152,7 @@ class Cycle:
         return rows[leaf[self.snapshot.gangs.columns.queue[rows]]].tolist()  # type: ignore[no-any-return]
 
     def rules(self, pod_class: PodClass) -> ClassRules:
-        """What applies to the pods of a class; worked out once per class."""
+        """Return the rules that apply to the pods of a class; computed once per class."""
         found = self._rules.get(pod_class.row)
         if found is None:
             scores = [plugin for plugin in self.policy.of(PodScore) if plugin.concerns(self, pod_class)]
@@ -183,13 +183,14 @@ class Cycle:
         )
 
     def gang_key(self, gang: int) -> tuple[Any, ...]:
-        """Sort key within a queue: policies first, then age, then name."""
+        """Return the sort key of a gang within its queue: plugins first, then age, then name."""
         gangs = self.snapshot.gangs
         own, meta = [plugin.gang_key(self.trial, gang) for plugin in self._gang_order], gangs.objects[gang].metadata
         return (*own, gangs.created(gang), meta.name, meta.namespace)
 
     def queue_request(self, pods: Sequence[int], memory_of_device: float) -> Triple:
-        """What pods would count against their queue; gpu-memory requests in devices of the given memory (MiB)."""
+        """Return what pods would count against their queue, with gpu-memory requests converted to GPUs by
+        `memory_of_device` (MiB)."""
         amounts, klass, classes = self.trial.amounts, self.trial.klass, self.snapshot.pods.classes
         if len(pods) == 1 and (c := classes[klass[pods[0]]]).gpu_kind is not BY_MEMORY:
             return amounts.of_queue(c, -1)
@@ -212,22 +213,23 @@ def _concerned(gate: PodGate, pod_class: PodClass) -> bool:
 
 
 def cluster_resources(trial: Trial) -> Column:
-    """cpu, memory and GPUs of ready nodes, less what other schedulers' pods use of them."""
+    """Return the cpu, memory and GPUs of ready nodes, less what pods of other schedulers use there."""
     snapshot = trial.snapshot
     nodes, params = snapshot.nodes, snapshot.params
     ready = nodes.ready
     block = nodes.allocatable[:QUEUE_RESOURCES].copy()
-    for row, each in snapshot.space.mig_rows().items():
-        block[GPU] += nodes.allocatable[row] * each
+    for row, gpus in snapshot.space.mig_rows().items():
+        block[GPU] += nodes.allocatable[row] * gpus
     if params.restrict_nodes:
         block[GPU] *= np.array([params.gpu_worker_key in labels for labels in nodes.labels], dtype=bool)
-    everything = block[:, ready].sum(axis=1)
-    return np.asarray(everything - _foreign_use(trial))
+    capacity = block[:, ready].sum(axis=1)
+    return np.asarray(capacity - _foreign_use(trial))
 
 
 def _foreign_use(trial: Trial) -> Column:
-    """cpu, memory and GPUs that other schedulers' pods use of ready nodes. There may be many, as every node has its
-    daemons: those of one class use the same on devices of one size."""
+    """Return the cpu, memory and GPUs that pods of other schedulers use on ready nodes.
+
+    Daemon sets make them many, so they are counted by class and device size: pods equal in both use the same."""
     pods, nodes, used = trial.snapshot.pods, trial.snapshot.nodes, np.zeros(QUEUE_RESOURCES)
     rows = np.array(sorted(pods.foreign), dtype=np.int64)
     at = pods.node[rows]
@@ -236,8 +238,8 @@ def _foreign_use(trial: Trial) -> Column:
     alike: dict[tuple[int, float], list[int]] = {}
     for row, klass, size in zip(rows.tolist(), pods.klass[rows].tolist(), sizes, strict=True):
         alike.setdefault((klass, size), []).append(row)
-    for some in alike.values():
-        used += len(some) * np.array(trial.quota_amounts(trial.of_class(some[0]), trial.node[some[0]]))
+    for same in alike.values():
+        used += len(same) * np.array(trial.quota_amounts(trial.of_class(same[0]), trial.node[same[0]]))
     return used
 
 

@@ -1,7 +1,7 @@
-"""The cycle on one screen: decide(snapshot, policy, now) -> Plan. Pure: the same input always gives the same plan.
+"""The only entry point of the engine: decide(snapshot, policy, now) -> Plan. Pure: equal inputs give equal plans.
 
-This is the only door of the engine. With a clock, searches for victims are bounded by time (`engine/budgets.py`) and
-the plan says how long its steps took; without one, time stands still and the plan depends on its input alone.
+With a clock, searches for victims are bounded by time (`engine/budgets.py`) and the plan reports how long its steps
+took; without one, no time passes during a cycle and the plan depends on its input alone.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ ACTIONS: Mapping[str, Callable[[Cycle], None]] = {
 
 
 def decide(snapshot: Snapshot, policy: Policy, now: float, clock: Clock = standing, only: Key | None = None) -> Plan:
-    """What to bind, evict and wait for, and why the rest waits. `now`: seconds since the epoch.
+    """Return what to bind, nominate and evict, and why the other gangs stay pending. `now`: seconds since the epoch.
 
-    `only`: the one gang that gets a turn, for questions about it; what the others request still counts in fair shares.
+    `only`: the one gang that gets a turn, to explain it; the requests of the others still count in fair shares.
     """
     began = clock()
     cycle = Cycle(snapshot, policy, now, clock, only)
@@ -55,7 +55,7 @@ def _run_actions(cycle: Cycle) -> dict[str, ActionStatistics]:
     for action in cycle.policy.actions:
         began, moves = clock(), len(trial.moved)
         ACTIONS[action](cycle)
-        trial.settle()  # nothing is undone any more; what would undo it refers to the trial
+        trial.settle()  # nothing is undone from here on; undo entries would keep references to the trial
         took = clock() - began
         started = {trial.gang[pod] for pod in trial.placed} - placed if len(trial.moved) > moves else set()
         placed |= started
@@ -64,12 +64,12 @@ def _run_actions(cycle: Cycle) -> dict[str, ActionStatistics]:
 
 
 def queue_book(snapshot: Snapshot, policy: Policy, now: float) -> QueueBook:
-    """What the rules know of the queues before the first action: for questions about what they may take."""
+    """Return the queues as they are before the first action, to explain what each may take."""
     return Cycle(snapshot, policy, now).book
 
 
 def service_order(snapshot: Snapshot, policy: Policy, now: float) -> list[Key]:
-    """The gangs that wait, in the order in which the allocate action would consider them if none got anything."""
+    """Return the pending gangs in the order in which the allocate action would try them if none could be placed."""
     cycle, gangs = Cycle(snapshot, policy, now), snapshot.gangs
     walk = ClassWalk(cycle, pending_gangs(cycle), policy.queue_depth.get("allocate"))
     found = []

@@ -1,6 +1,6 @@
-"""Gang semantics: when a gang is ready, what it places next, what it would lose first (docs/concepts/gangs.md).
+"""Gang semantics: when a gang is ready, which pods it places next, which it loses first (docs/concepts/gangs.md).
 
-All functions read the trial and change nothing.
+All functions only read the trial.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NO_LABELS: Mapping[str, str] = {}
 
 @dataclass
 class GangOrders:
-    """How pods and sub-groups are ordered inside gangs; sorted pods are remembered, pods do not change in a cycle."""
+    """The order of pods and sub-groups within gangs. Sorted pods are cached, as sort keys do not change in a cycle."""
 
     pod_order: Sequence[PodOrder]
     member_order: Sequence[MemberOrder]
@@ -30,7 +30,7 @@ class GangOrders:
     _read: int = 0
 
     def pods(self, trial: Trial, gang: int) -> list[int]:
-        """The gang's pods, those to place first in front."""
+        """Return the gang's pods in the order of placement."""
         found = self._pods.get(gang)
         if found is None:
             found = trial.snapshot.gangs.pods(gang)
@@ -40,7 +40,7 @@ class GangOrders:
         return found
 
     def _sorted(self, objects: Sequence[Any], pods: Sequence[int]) -> list[int]:
-        """Policies first, then age, then uid."""
+        """Sort pods by plugins first, then age, then uid."""
         metas = [objects[pod].metadata for pod in pods]
         labels = [meta.labels or _NO_LABELS for meta in metas]
         columns = [keys for plugin in self.pod_order if (keys := _keys(plugin, labels)) is not None]
@@ -52,7 +52,7 @@ class GangOrders:
         return tuple(plugin.member_key(served, threshold) for plugin in self.member_order)
 
     def next_pods(self, trial: Trial) -> dict[int, list[int]]:
-        """What gangs place next, as far as it is known: forgotten as soon as a pod of the gang moves."""
+        """Return the cache of `pods_to_place` by gang, without gangs one of whose pods has moved."""
         moved = trial.moved
         if self._read < len(moved):
             for gang in {trial.gang[pod] for pod in moved[self._read :]}:
@@ -61,16 +61,16 @@ class GangOrders:
         return self._next
 
     def members(self, trial: Trial, group: SubGroupSet) -> Sequence[Member]:
-        """Children in the order in which they are served."""
+        """Return the children of a set in the order of placement."""
         if len(group.children) == 1:
             return group.children
         return sorted(group.children, key=lambda m: (self.member_key(served(trial, m), threshold(m)), m.name))
 
 
 def _keys(plugin: PodOrder, labels: Sequence[Mapping[str, str]]) -> list[Any] | None:
-    """The keys of pods by one label; None where they are the same for all."""
+    """Return the keys of pods by one label; None where they are the same for all."""
     name = plugin.pod_label
-    values = [some.get(name) for some in labels]
+    values = [pod_labels.get(name) for pod_labels in labels]
     distinct = set(values)
     if len(distinct) == 1:
         return None
@@ -83,7 +83,7 @@ def threshold(member: Member) -> int:
 
 
 def served(trial: Trial, member: Member) -> int:
-    """Pods of a podset that have a place, or children of a set that are satisfied."""
+    """Return the number of placed pods of a podset, or of satisfied children of a set."""
     if isinstance(member, PodSet):
         return trial.active_allocated[member.row]
     return sum(satisfied(trial, child) for child in member.children)
@@ -94,7 +94,7 @@ def satisfied(trial: Trial, member: Member) -> bool:
 
 
 def ready(trial: Trial, gang: int) -> bool:
-    """Whether enough pods exist for the gang to be started."""
+    """Whether enough pods exist for the gang to start."""
     gangs = trial.snapshot.gangs
     if gang not in gangs.trees:
         return alive(trial, gangs.first_podset[gang]) >= gangs.podset_min[gangs.first_podset[gang]]
@@ -102,7 +102,7 @@ def ready(trial: Trial, gang: int) -> bool:
 
 
 def alive(trial: Trial, podset: int) -> int:
-    """Pods that have a place or could be given one; gated ones do not count."""
+    """Return the number of placed and pending pods of a podset, without gated ones."""
     return trial.active_allocated[podset] + trial.pending[podset]
 
 
@@ -113,7 +113,7 @@ def _ready(trial: Trial, member: Member) -> bool:
 
 
 def pods_to_place(trial: Trial, orders: GangOrders, gang: int) -> list[int]:
-    """The pods to place next: what the gang misses, or one more where it has its minimum. Read only."""
+    """Return the pods to place next: those missing from the minimum, or one more where the gang has it. Read only."""
     gangs = trial.snapshot.gangs
     if trial.virtual:
         return _next(trial, orders, gang, _waiting(trial, orders, gang))
@@ -131,7 +131,8 @@ def pods_to_place(trial: Trial, orders: GangOrders, gang: int) -> list[int]:
 
 
 def pods_to_return(trial: Trial, orders: GangOrders, gang: int) -> list[int]:
-    """The same for a gang that is to lose pods: one of which too few pods exist gets nothing but what it had."""
+    """Return the pods to place next of a gang with tentatively evicted pods; where too few pods exist for its minimum,
+    only those evicted."""
     waiting = _waiting(trial, orders, gang)
     tree = trial.snapshot.gangs.tree(gang)
     if not _able(trial, tree, _by_podset(trial, waiting)):
@@ -140,7 +141,7 @@ def pods_to_return(trial: Trial, orders: GangOrders, gang: int) -> list[int]:
 
 
 def _waiting(trial: Trial, orders: GangOrders, gang: int) -> list[int]:
-    """Its pods without a place, or with one that they are supposed to lose; those to place first in front."""
+    """Return its pending and its tentatively evicted pods in the order of placement."""
     status, virtual = trial.status, trial.virtual
     return [pod for pod in orders.pods(trial, gang) if status[pod] == _PENDING or pod in virtual]
 
@@ -165,7 +166,7 @@ def _by_podset(trial: Trial, pods: Sequence[int]) -> dict[int, list[int]]:
 
 
 def _collect(trial: Trial, orders: GangOrders, group: SubGroupSet, waiting: dict[int, list[int]]) -> list[int]:
-    """What a set misses, of the members that can be completed; only where too few can, of all alike."""
+    """Return the pods that a set lacks, of members that can reach their threshold; if too few can, of all members."""
     members = orders.members(trial, group)
     able = [member for member in members if _able(trial, member, waiting)]
     if served(trial, group) >= group.threshold:
@@ -175,7 +176,7 @@ def _collect(trial: Trial, orders: GangOrders, group: SubGroupSet, waiting: dict
 
 
 def _able(trial: Trial, member: Member, waiting: dict[int, list[int]]) -> bool:
-    """Whether a member has its threshold, or would with all its waiting pods."""
+    """Whether a member reaches its threshold if all its waiting pods are placed."""
     if isinstance(member, PodSet):
         return trial.active_allocated[member.row] + len(waiting.get(member.row, ())) >= member.min_available
     return sum(_able(trial, child, waiting) for child in member.children) >= member.threshold
@@ -189,7 +190,7 @@ def _wanted(trial: Trial, orders: GangOrders, member: Member, waiting: dict[int,
 
 
 def must_wait(trial: Trial, gang: int) -> bool:
-    """Whether the gang's minimum is only reached with pods that wait for a release: then all of it waits."""
+    """Whether the gang needs pipelined pods to reach its minimum; then all its new pods wait."""
     pipelined, gangs = trial.pipelined, trial.snapshot.gangs
     first = gangs.first_podset[gang]
     if gang not in gangs.trees and not pipelined[first]:
@@ -201,7 +202,7 @@ def must_wait(trial: Trial, gang: int) -> bool:
 
 
 def has_allocated(trial: Trial, gang: int) -> bool:
-    """Whether the gang holds a place, or was given one that it need not wait for."""
+    """Whether any pod of the gang is placed and not pipelined."""
     active, pipelined, gangs = trial.active_allocated, trial.pipelined, trial.snapshot.gangs
     first = gangs.first_podset
     if gang not in gangs.trees:
@@ -210,21 +211,21 @@ def has_allocated(trial: Trial, gang: int) -> bool:
 
 
 def is_gang(trial: Trial, gang: int) -> bool:
-    """Whether some podset must start with more than one pod."""
+    """Whether some podset has a minimum of more than one pod."""
     gangs = trial.snapshot.gangs
     return max(gangs.podset_min[gangs.first_podset[gang] : gangs.first_podset[gang + 1]], default=0) > 1
 
 
 def next_victims(trial: Trial, orders: GangOrders, gang: int, present: Sequence[int]) -> tuple[list[int], bool]:
-    """What the gang would lose first of its pods `present`, and whether anything remains after that.
+    """Return which of its pods `present` the gang loses first, and whether others remain after that.
 
     Surplus pods go one by one, then surplus sub-groups; a gang without surplus goes whole. The core of a
-    semi-preemptible gang, which is not among `present`, stays.
+    semi-preemptible gang is not among `present` and stays.
     """
     by_podset: dict[int, list[int]] = {}
-    here, core = set(present), trial.core if gang in trial.snapshot.gangs.semi_preemptible else {}
+    evictable, core = set(present), trial.core if gang in trial.snapshot.gangs.semi_preemptible else {}
     for pod in orders.pods(trial, gang):
-        if pod in here or core.get(pod):
+        if pod in evictable or core.get(pod):
             by_podset.setdefault(trial.podset[pod], []).append(pod)
     held, tree = _Holding(trial, orders, by_podset), trial.snapshot.gangs.tree(gang)
     chosen = (_elastic(held, tree, core) if core else _surplus(held, tree)) or list(present)
@@ -232,7 +233,7 @@ def next_victims(trial: Trial, orders: GangOrders, gang: int, present: Sequence[
 
 
 def intact(trial: Trial, orders: GangOrders, gang: int, left: Sequence[int]) -> bool:
-    """Whether a gang with only these pods left has its minimum, and so have its sub-groups, or has nothing at all."""
+    """Whether a gang with only the pods `left` has its minimum in each sub-group that has pods, or has no pods."""
     by_podset = _by_podset(trial, left)
     tree = trial.snapshot.gangs.tree(gang)
     parts = all(len(by_podset.get(p.row, ())) >= p.min_available for p in tree.podsets() if p.row in by_podset)
@@ -257,7 +258,7 @@ class _Holding:
         return [pod for row in rows for pod in reversed(self.pods.get(row, []))]
 
     def last_first(self, group: SubGroupSet) -> Iterator[Member]:
-        """Children, the least deserving first."""
+        """Yield the children that have pods in reverse order of placement."""
         keyed = sorted(
             group.children, key=lambda m: (self.orders.member_key(self.count(m), threshold(m)), m.name), reverse=True
         )
@@ -265,7 +266,7 @@ class _Holding:
 
 
 def _surplus(held: _Holding, group: SubGroupSet) -> list[int]:
-    """What the group can lose and still be satisfied; empty where it cannot."""
+    """Return what the group loses first and stays satisfied; empty where it has no surplus."""
     spare = held.count(group) > group.threshold
     for member in held.last_first(group):
         if isinstance(member, PodSet):
@@ -280,7 +281,7 @@ def _surplus(held: _Holding, group: SubGroupSet) -> list[int]:
 
 
 def _elastic(held: _Holding, group: SubGroupSet, core: Mapping[int, bool]) -> list[int]:
-    """What a set that holds pods of the core loses first: surplus pods, then what its other members still have."""
+    """Return what a set with core pods loses first: surplus pods, then the other pods outside the core."""
     for member in held.last_first(group):
         pods = held.all_pods(member)
         if all(not core.get(pod) for pod in pods):
@@ -296,8 +297,8 @@ def _elastic(held: _Holding, group: SubGroupSet, core: Mapping[int, bool]) -> li
 
 
 def core_pods(trial: Trial, orders: GangOrders, gang: int) -> list[int]:
-    """The pods of a semi-preemptible gang that must stay: of each set its minimum of members, satisfied ones first,
-    of each of their podsets the minimum of pods, those to place first in front."""
+    """Return the pods of a semi-preemptible gang that may not be evicted: of each set the minimum of members, satisfied
+    ones first; of each of their podsets the minimum of pods, in the order of placement."""
     chosen = _core(trial, trial.snapshot.gangs.tree(gang))
     taken = dict.fromkeys(chosen, 0)
     found = []
@@ -310,7 +311,7 @@ def core_pods(trial: Trial, orders: GangOrders, gang: int) -> list[int]:
 
 
 def _core(trial: Trial, group: SubGroupSet) -> dict[int, int]:
-    """The podsets of the core and their minimums."""
+    """Return the podsets of the core -> their minimums."""
     members = sorted(group.children, key=lambda member: (not satisfied(trial, member), member.name))
     found: dict[int, int] = {}
     for member in members[: group.threshold]:
@@ -319,18 +320,18 @@ def _core(trial: Trial, group: SubGroupSet) -> dict[int, int]:
 
 
 def evictable_in_order(trial: Trial, orders: GangOrders, gang: int) -> list[int]:
-    """The active pods of the gang but for a core, those that would be placed first in front."""
+    """Return the active pods of the gang without a core, in the order of placement."""
     pods, core = active_in_order(trial, orders, gang), trial.core
     return [pod for pod in pods if not core.get(pod)] if core else pods
 
 
 def active_in_order(trial: Trial, orders: GangOrders, gang: int) -> list[int]:
-    """The active pods of the gang, those that would be placed first in front."""
+    """Return the active pods of the gang in the order of placement."""
     status = trial.status
     return [pod for pod in orders.pods(trial, gang) if IS_ACTIVE_ALLOCATED[status[pod]]]
 
 
 def active_pods(trial: Trial, gang: int) -> list[int]:
-    """Pods of the gang that hold a place, or were promised one in this cycle."""
+    """Return the pods of the gang that run, or were placed in this cycle."""
     status = trial.status
     return [pod for pod in trial.snapshot.gangs.pods(gang) if IS_ACTIVE_ALLOCATED[status[pod]]]

@@ -1,9 +1,8 @@
-"""What is to be known of nodes before any are compared: which a class may use, what it must find free there, what they
-score whatever is placed, and how they are at this moment.
+"""Facts about nodes that all rankings share: which nodes filters allow a class, what it must find free there, scores
+that no placement changes, and the current state of each node.
 
-Thousands of pods that are all different mostly differ in amounts or names. What follows from constraints alone is
-worked out once for all classes that a rule does not distinguish (`class_key` of filters and scores), and classes that
-see the nodes alike share one ranking.
+Thousands of different pods mostly differ in amounts or names only. The results of filters and scores are computed once
+for all classes with equal `class_key`, and classes with equal masks, needs and scores share one ranking.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from pykai.model.resources import Column, Mask, Rows
 Relief = Callable[[PodClass, Rows], Column | None]
 ClassKeys = tuple[Hashable, ...]
 KeyOf = Callable[..., Hashable] | None
-"""What a plugin distinguishes classes by; None where it does not say."""
+"""The `class_key` of a plugin; None where it has none."""
 
 
 class NodeFacts:
-    """What all rankings of a cycle share."""
+    """The facts about nodes that all rankings of a cycle share."""
 
     def __init__(self, trial: Trial, policy: Policy) -> None:
         self.trial = trial
@@ -36,7 +35,7 @@ class NodeFacts:
         self.scores = policy.of(NodeScore)
         self.relative = policy.of(RelativeScore)
         self.reliefs: tuple[Relief, ...] = ()
-        """What a class need not find free on nodes, [resource, node]."""
+        """Functions that return what a class does not take from the node columns, [resource, node]."""
         self.every = np.arange(len(trial.snapshot.nodes))
         self.nothing = np.zeros(len(self.every))
         self._allowed: dict[int, Mask] = {}
@@ -50,26 +49,26 @@ class NodeFacts:
         self._steady_scores: dict[Hashable, SteadyScores] = {}
         self._keys: dict[int, int] = {}
         self._numbers: dict[Hashable, int] = {}
-        """Numbers for what keys are made of: a number is hashed in no time."""
+        """Keys -> consecutive numbers, which are cheap to hash."""
         self._constraints: dict[int, ClassKeys] = {}
-        """Both by class row."""
+        """By class row."""
         self._filter_keys: list[KeyOf] = [getattr(plugin, "class_key", None) for plugin in self.filters]
         self._score_keys: list[KeyOf] = [getattr(plugin, "class_key", None) for plugin in self.scores]
 
     @cached_property
     def seen(self) -> NodeStates:
-        """How nodes were when `states` was last asked for."""
+        """The state of nodes as of the last call of `states`."""
         return NodeStates(self.trial)
 
     def states(self) -> NodeStates:
-        """How nodes are at this moment."""
+        """Return the current state of nodes."""
         states = self.seen
         states.refresh()
         return states
 
     # -------------------------------------------------------------------------------------------- classes seen as one
     def key(self, pod_class: PodClass) -> int:
-        """Equal for classes that find the same nodes free and score them alike."""
+        """Return a number that is equal for classes with the same feasible nodes and scores."""
         known = self._keys.get(pod_class.row)
         if known is None:
             made = self._make_key(pod_class)
@@ -84,7 +83,7 @@ class NodeFacts:
         return id(self.allowed(c)), c.request.tobytes(), share, measured, self._score_key(c)
 
     def reasons_key(self, pod_class: PodClass) -> Hashable:
-        """Equal for classes that see the nodes alike, and that filters reject for the same reasons."""
+        """Return a key that is equal for classes with equal `key` that filters reject for the same reasons."""
         return self.key(pod_class), self.constraints(pod_class), tuple(pod_class.overhead.items())
 
     def _score_key(self, c: PodClass) -> Hashable:
@@ -93,11 +92,11 @@ class NodeFacts:
 
     @cached_property
     def steady(self) -> bool:
-        """Whether the scores of a node follow from few facts, so that one node is scored by looking them up."""
+        """Whether all scores are `steady`, so that a node is scored by table lookup."""
         return not self.reliefs and all(getattr(plugin, "steady", False) for plugin in self.scores)
 
     def steady_scores(self, pod_class: PodClass) -> SteadyScores:
-        """Scores of all nodes that follow from few facts; classes that score alike share them."""
+        """Return the steady scores of all nodes; classes with equal score keys share them."""
         key = self._score_key(pod_class)
         known = self._steady_scores.get(key)
         if known is None:
@@ -106,8 +105,8 @@ class NodeFacts:
 
     # ----------------------------------------------------------------------------------------------------------- needs
     def need(self, pod_class: PodClass, nodes: Rows) -> Column:
-        """What a class must find free, [resource, node], one column where that is the same on all nodes; -inf where
-        it asks for nothing: a node that is short of something does not matter to who does not want it."""
+        """Return what a class must find free, [resource, node], or one column if it is the same on all nodes. -inf
+        where it requests nothing, so that an overcommitted resource does not matter to pods that do not request it."""
         need = np.full((len(pod_class.request), 1), UNFIT)
         need[pod_class.dims, 0] = pod_class.request[pod_class.dims]
         for relief in self.reliefs:
@@ -117,7 +116,7 @@ class NodeFacts:
         return need
 
     def least(self, pod_class: PodClass) -> Column:
-        """What a class must find free at least, wherever it goes; read only."""
+        """Return the least that a class must find free on any node, by resource; read only."""
         least = pod_class.request
         for relief in self.reliefs:
             spared = relief(pod_class, self.every)
@@ -126,7 +125,7 @@ class NodeFacts:
         return least
 
     def nowhere(self, pod_class: PodClass) -> bool:
-        """Whether no node has enough of some resource: a proof by a few comparisons; False proves nothing."""
+        """Whether some resource is short on every node, by a cheap upper bound; False proves nothing."""
         if self.reliefs or self.seen.most is None:
             return False
         most = self.states().most
@@ -138,12 +137,12 @@ class NodeFacts:
 
     # --------------------------------------------------------------------------------------------------------- filters
     def rejections(self, pod_class: PodClass) -> Iterator[Rejection]:
-        """Why filters reject which nodes, in the order of the filters."""
+        """Yield the rejections of all filters, in the order of the filters."""
         for at, key in enumerate(self.constraints(pod_class)):
             yield from self._rejected(at, key, pod_class)
 
     def constraints(self, pod_class: PodClass) -> ClassKeys:
-        """One key for each filter: classes for which all are equal are rejected for the same reasons."""
+        """Return one key per filter; classes with equal keys are rejected for the same reasons."""
         known = self._constraints.get(pod_class.row)
         if known is None:
             snapshot = self.trial.snapshot
@@ -161,7 +160,7 @@ class NodeFacts:
         return known
 
     def allowed(self, pod_class: PodClass) -> Mask:
-        """Nodes no filter rejects for the class, whatever is placed where; read only, one object for equal masks."""
+        """Return the nodes that no filter rejects for the class; read only, one object for equal masks."""
         mask = self._allowed.get(pod_class.row)
         if mask is None:
             keys = self.constraints(pod_class)
@@ -173,7 +172,7 @@ class NodeFacts:
         return mask
 
     def allowed_list(self, mask: Mask) -> list[bool]:
-        """A mask of `allowed` to be read one node at a time."""
+        """Return a mask of `allowed` as a list, which is faster to read one node at a time."""
         known = self._allowed_lists.get(id(mask))
         if known is None:
             known = self._allowed_lists[id(mask)] = mask.tolist()
@@ -188,7 +187,7 @@ class NodeFacts:
 
 
 class SteadyScores:
-    """Scores of all nodes if the class fits at once on each or on none, and so for room on shared devices."""
+    """Scores of all nodes for each combination of "fits at once" and "a shared device has room"."""
 
     def __init__(self, trial: Trial, plugins: Sequence[NodeScore], pod_class: PodClass) -> None:
         self._trial, self._plugins, self._pod_class = trial, plugins, pod_class
@@ -211,7 +210,7 @@ class SteadyScores:
         return scores
 
     def cells(self, now: bool, shared: bool) -> list[float]:
-        """The same to be read one at a time."""
+        """Return `column` as a list, which is faster to read one node at a time."""
         known = self._cells[now + 2 * shared]
         if known is None:
             known = self._cells[now + 2 * shared] = self.column(now, shared).tolist()
@@ -219,4 +218,4 @@ class SteadyScores:
 
 
 class _Alone(int):
-    """The key of a class that is like no other for some rule: its row."""
+    """The key of a class that shares its result with no other: its row."""

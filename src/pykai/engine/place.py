@@ -1,4 +1,4 @@
-"""Placing a gang: all of what it needs next, or nothing (docs/concepts/placement.md)."""
+"""Place the pods that a gang needs next: all of them, or none (docs/concepts/placement.md)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pykai.model.pods import PodClass
 from pykai.model.resources import GPU, PODS, Column, Rows
 
 NodeSet = Rows | None
-"""Rows of the nodes to look at; None: all of them."""
+"""Rows of the candidate nodes; None: all nodes."""
 
 
 class Placement:
-    """One attempt to place pods of a gang. `wait_only`: nothing may start before what it waits for is gone."""
+    """One attempt to place pods of a gang. `wait_only`: all pods are pipelined, none starts at once."""
 
     def __init__(self, cycle: Cycle, gang: int, wait_only: bool = False) -> None:
         self.cycle = cycle
@@ -30,7 +30,7 @@ class Placement:
         self.explain = not wait_only
 
     def place(self, pods: Sequence[int]) -> bool:
-        """Place all the pods or none; on failure the trial is as before."""
+        """Place all the pods or none; on failure the trial is unchanged."""
         if not pods:
             return False
         self.cycle.attempt += 1
@@ -42,7 +42,7 @@ class Placement:
         return False
 
     def _group(self, group: Group, pods: Sequence[int], nodes: NodeSet) -> bool:
-        """Try one node set after the other until all members of the sub-group find their place in it."""
+        """Try one node set after the other until all members of the sub-group fit in it."""
         mark = self.trial.mark()
         for subset in self._subsets(group, pods, nodes):
             if self._members(group, pods, subset):
@@ -79,7 +79,7 @@ class Placement:
         return all(self._pod(done + at, pod, nodes) for at, pod in enumerate(pods[done:]))
 
     def _alike(self, pods: Sequence[int], nodes: NodeSet) -> int:
-        """Place interchangeable pods together, as far as that goes; returns how many have their node."""
+        """Place interchangeable pods together as far as possible; return how many were placed."""
         trial, cycle = self.trial, self.cycle
         c = trial.of_class(pods[0])
         if cycle.node_facts.nowhere(c):
@@ -100,7 +100,7 @@ class Placement:
         return done
 
     def _scored_alike(self, pods: Sequence[int], rules: ClassRules) -> bool:
-        """Whether plugins have the very same scores, or none, for all these pods of a class."""
+        """Whether each plugin returns the identical scores for all these pods of a class."""
         for plugin in rules.pod_scores:
             first, *others = [plugin.pod_score(self.cycle, pod) for pod in pods]
             if [score for score in others if score is not first]:
@@ -114,7 +114,7 @@ class Placement:
             yield member, [pod for pod in pods if podset[pod] in rows]
 
     def _pod(self, at: int, pod: int, nodes: NodeSet) -> bool:
-        """Place one pod on the best node that takes it; `at` is its position among the pods of its podset."""
+        """Place one pod on its best feasible node; `at` is its position among the pods of its podset."""
         cycle = self.cycle
         c = self.trial.of_class(pod)
         rules = cycle.rules(c)
@@ -142,7 +142,7 @@ class Placement:
         return False
 
     def _extra(self, pod: int, rules: ClassRules, closed: Sequence[Rejection]) -> Column | None:
-        """Scores that hold for this pod only, and nodes that are closed to it at the moment."""
+        """Return the scores of this pod only, -inf on nodes that are now infeasible for it; None: no such scores."""
         extra: Column | None = None
         for plugin in rules.pod_scores:
             score = plugin.pod_score(self.cycle, pod)
@@ -154,7 +154,7 @@ class Placement:
         return extra
 
     def _take(self, pod: int, node: int, c: PodClass, now: bool) -> bool:
-        """Give the pod the node, waiting for releases where it must; False where its devices are not to be had."""
+        """Place the pod on the node, pipelined where it must wait; False where too few devices have room for it."""
         trial = self.trial
         wait = self.wait_only or not now or self.cycle.resources.must_wait(pod, node)
         groups: tuple[str, ...] = ()
@@ -177,14 +177,14 @@ class Placement:
         return True
 
     def _own_devices(self, pod: int, node: int) -> Sequence[str]:
-        """Devices of the node that a pod which is to be evicted would leave unused: it can have them back."""
+        """Return the node's devices that only this tentatively evicted pod uses: it can have them back."""
         trial, shares = self.trial, self.trial.shares.get(node, {})
         groups = trial.gpu_groups.get(pod, ()) if trial.node[pod] == node else ()
         return [group for group in groups if shares[group].used == shares[group].releasing]
 
 
 def _rejection(resources: Sequence[NodeResourceState], pod: int, node: int) -> str | None:
-    """The first reason for which a pod cannot get a resource on a node."""
+    """Return the first reason why a pod cannot get a node resource on a node."""
     for state in resources:
         reason = state.reject(pod, node)
         if reason is not None:
@@ -193,7 +193,7 @@ def _rejection(resources: Sequence[NodeResourceState], pod: int, node: int) -> s
 
 
 def _refusal(cycle: Cycle, rules: ClassRules, pod: int) -> Refusal | None:
-    """Why a gate turns a pod away."""
+    """Return the first refusal of a pod by a gate."""
     for gate in rules.gates:
         refusal = gate.refuse(cycle, pod)
         if refusal is not None:
@@ -202,7 +202,7 @@ def _refusal(cycle: Cycle, rules: ClassRules, pod: int) -> Refusal | None:
 
 
 def refused(cycle: Cycle, pods: Sequence[int]) -> bool:
-    """Whether a gate turns one of the pods away; one that answers by class is asked once for each."""
+    """Whether a gate refuses one of the pods; a gate that answers by class is called once per class."""
     klass, classes = cycle.trial.klass, cycle.snapshot.pods.classes
     for row, first in {klass[pod]: pod for pod in reversed(pods)}.items():
         for gate in cycle.rules(classes[row]).gates:
@@ -213,8 +213,8 @@ def refused(cycle: Cycle, pods: Sequence[int]) -> bool:
 
 
 def place_one(cycle: Cycle, pod: int) -> bool:
-    """Place a pending pod the short way: one of a class of interchangeable pods goes to the node that is best
-    for all of them. False: it is not such a pod, or there is no such node."""
+    """Place a pending pod whose class has no rules for single pods on the best node of the class. False: its class has
+    such rules, or no node is feasible; `Placement` decides, and explains, those."""
     trial = cycle.trial
     row = trial.klass[pod]
     admitted = cycle.admitted.get(row)
@@ -247,10 +247,11 @@ def _podsets(group: SubGroupSet) -> Iterator[PodSet]:
 def choose_devices(
     cycle: Cycle, c: PodClass, node: int, wait: bool, own: Sequence[str] = ()
 ) -> tuple[tuple[str, ...], bool] | None:
-    """The devices a share goes to on a node, and whether one of them must be waited for; None: too few.
+    """Return the devices that a shared request gets on a node, and whether it must wait for one of them; None: too few
+    have room.
 
-    Devices already shared compete with whole ones by the device scores; equal ones go by name. `own`: whole ones that
-    the pod is about to leave.
+    Shared devices compete with whole ones by the device scores; ties go by name. `own`: devices that only this pod
+    uses and is about to leave.
     """
     trial = cycle.trial
     capacity, memory = trial.amounts.gpu_memory[node], trial.amounts.share_memory(c, node)
@@ -267,7 +268,7 @@ def choose_devices(
         return None
     chosen = [min(options)[2]] if c.devices == 1 else [option[2] for option in sorted(options)[: c.devices]]
     fresh = chosen.count("")
-    slots = 1 + fresh  # of the pod, and of the devices' reservation pods
+    slots = 1 + fresh  # pod slots for the pod and for the reservation pods of new devices
     if own:
         slots += trial.devices.unreserved(node, own, chosen)
     if free[PODS] < slots:

@@ -1,8 +1,8 @@
-"""Extension points: tiny Protocols; the docstring of each states how several plugins compose.
+"""Extension points: small Protocols; the docstring of each states how several plugins compose.
 
 A plugin is a frozen dataclass that implements one or more of them. It takes and returns values and columns, and keeps
-no state of the cluster: what belongs to one cycle is in a typed slot of the cycle (`Cycle.state`), or is the state of a
-`NodeResource`. Third parties import these names from `pykai.plugin_api`.
+no state of the cluster: state of one cycle is kept in a typed slot of the cycle (`Cycle.state`) or in a
+`NodeResourceState`. Third parties import these names from `pykai.plugin_api`.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from pykai.engine.trial import Trial
 
 Rejection = tuple[str, Mask]
-"""Why, and which nodes."""
+"""The reason, and the mask of the nodes it applies to."""
 ANY = "any"
-"""The `class_key` where a plugin does not distinguish classes of pods at all."""
+"""The `class_key` of a plugin that treats all classes of pods alike."""
 SortKey = float | str | tuple[float | str, ...]
-"""What pods and sub-groups are ordered by; the keys of one plugin compare with each other."""
+"""Sort key of pods and sub-groups; the keys of one plugin are comparable with each other."""
 
 
 class NodeLook(NamedTuple):
-    """Some nodes, as one class of pods sees them at this moment. Blocks are [resource, node]."""
+    """The current state of some nodes for one class of pods. Blocks are [resource, node]."""
 
     trial: Trial
     pod_class: PodClass
@@ -45,15 +45,16 @@ class NodeLook(NamedTuple):
     """Idle plus what is being released."""
     fits_now: Mask
     sharable: Column
-    """Devices already shared on which the class still fits."""
+    """Number of devices, by node, that are already shared and have room for a pod of the class."""
 
 
 @runtime_checkable
 class NodeFilter(Protocol):
-    """All must agree. Depends on the snapshot and the class only, so it is asked once per class and cycle.
+    """A node is feasible if no plugin rejects it. Depends on the snapshot and the class only, so it is called once per
+    class and cycle.
 
-    A plugin may have a method `class_key(snapshot, pod_class)`: what its answer depends on. It is asked once for all
-    classes with equal keys; None: the class is like no other.
+    A plugin may have a method `class_key(snapshot, pod_class)` that returns what its answer depends on: it is called
+    once for all classes with equal keys. None: the class shares its answer with no other.
     """
 
     def rejections(self, snapshot: Snapshot, pod_class: PodClass) -> Iterable[Rejection]: ...
@@ -61,10 +62,10 @@ class NodeFilter(Protocol):
 
 @runtime_checkable
 class PodGate(Protocol):
-    """First refusal wins; asked once per pod before any node is looked at.
+    """First refusal wins; called once per pod before any node is filtered.
 
-    One that says `by_class = True` answers alike for all pods of a class, whatever was placed before; one with a method
-    `concerns(pod_class)` lets all pods of other classes pass.
+    A plugin that declares `by_class = True` gives the same answer for all pods of a class, whatever was placed before;
+    one with a method `concerns(pod_class)` is not called for pods of classes for which that is False.
     """
 
     def refuse(self, cycle: Cycle, pod: int) -> Refusal | None: ...
@@ -72,7 +73,7 @@ class PodGate(Protocol):
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a pod cannot be placed anywhere; `lasting`: evicting others cannot change it. `token`: see engine/reasons."""
+    """Why a pod cannot be placed on any node; `lasting`: evictions cannot change it. `token`: see engine/reasons."""
 
     message: str
     lasting: bool = False
@@ -81,11 +82,11 @@ class Refusal:
 
 @runtime_checkable
 class NodeScore(Protocol):
-    """Sum over plugins. Depends on each node's own figures only: a placement changes one entry.
+    """Sum over plugins. The score of a node depends on the state of that node only, so a placement changes one entry.
 
-    A plugin may declare `steady = True`: of all figures its score depends only on whether the class fits at once and
-    whether a shared device has room, so that it need not be asked again. It may have a method `class_key(pod_class)`:
-    what its score depends on of the class, so that classes with equal keys share their scores; None: like no other.
+    A plugin may declare `steady = True`: the only state its score depends on is whether the class fits at once and
+    whether a shared device has room, so scores are computed once. It may have a method `class_key(pod_class)` that
+    returns what its score depends on: classes with equal keys share scores. None: the class shares them with no other.
     """
 
     def score(self, look: NodeLook) -> Column | float: ...
@@ -93,27 +94,27 @@ class NodeScore(Protocol):
 
 @runtime_checkable
 class RelativeScore(Protocol):
-    """Sum over plugins. A score relative to the extremes of a measure over all nodes that are considered: what is or
-    will be free of one resource. It must not change the order that the measure gives, whatever the extremes.
+    """Sum over plugins. A score normalized by the extremes, over all candidate nodes, of one measure: the idle plus
+    releasing amount of a resource. Nodes must keep the order of the measure, whatever the extremes are.
 
-    A plugin that makes a node better for having less free, as long as some node has any, may declare `packs`: how far
-    its scores lie apart at most. Then pods are placed without looking at all nodes after every one.
+    A plugin that scores a node higher the less is free on it may declare `packs`: the largest possible difference of
+    two of its scores. Then several pods can be placed without comparing all nodes after each.
     """
 
     def measured(self, pod_class: PodClass) -> int | None:
-        """The row of the resource; None: all nodes are alike to pods of the class."""
+        """Return the row of the measured resource; None: all nodes score the same for pods of the class."""
         ...
 
     def relative(self, measure: Column, low: float, high: float) -> Column:
-        """Scores by what nodes have free; NaN on nodes that do not offer the resource."""
+        """Return scores by the measure of each node, which is NaN on nodes that do not offer the resource."""
         ...
 
 
 @runtime_checkable
 class PodScore(Protocol):
-    """Sum over plugins. A score for one pod over all nodes, or None where the plugin has no opinion.
+    """Sum over plugins. The scores of all nodes for one pod; None: the plugin does not score the pod.
 
-    One that says `trees_only = True` has none about pods of gangs without sub-groups and constraints on topology.
+    A plugin that declares `trees_only = True` scores no pods of gangs without sub-groups and topology constraints.
     """
 
     def concerns(self, cycle: Cycle, pod_class: PodClass) -> bool: ...
@@ -123,14 +124,14 @@ class PodScore(Protocol):
 
 @runtime_checkable
 class DeviceScore(Protocol):
-    """Sum over plugins: how good a device is for a share, from the used portion of its memory (0 = whole device)."""
+    """Sum over plugins: the score of a device for a shared request, by the used portion of its memory (0: unused)."""
 
     def device_score(self, used_portion: float) -> float: ...
 
 
 @runtime_checkable
 class GangOrder(Protocol):
-    """First difference wins, in plugin order; smaller keys go first. The column is the same key for many gangs."""
+    """First difference wins, in plugin order; smaller keys go first. `gang_column` returns the keys of many gangs."""
 
     def gang_key(self, trial: Trial, gang: int) -> float: ...
 
@@ -150,17 +151,17 @@ class PodOrder(Protocol):
 
 @runtime_checkable
 class MemberOrder(Protocol):
-    """First difference wins: order of a gang's sub-groups by how well they are served."""
+    """First difference wins: the order of a gang's sub-groups, by placed members and threshold."""
 
     def member_key(self, members: int, threshold: int) -> SortKey: ...
 
 
 @runtime_checkable
 class QuotaPolicy(Protocol):
-    """At most one: fair shares, limits, the order of queues, and who may reclaim.
+    """At most one: fair shares, limits, the order of queues, and which gangs may reclaim.
 
-    One that declares `priority_in_quota = True` lets queues within their quota reclaim from any of lower priority. It
-    may have a method `bounded(cycle, gang)`: False where no request of the gang can be over capacity.
+    A plugin that declares `priority_in_quota = True` lets queues within their quota reclaim from any queue of lower
+    priority. It may have a method `bounded(cycle, gang)`: False where no request of the gang can be over capacity.
     """
 
     def fair_shares(self, cycle: Cycle) -> Column: ...
@@ -174,27 +175,28 @@ class QuotaPolicy(Protocol):
     def can_reclaim(self, cycle: Cycle, gang: int, request: Triple) -> bool: ...
 
     def most_gpus(self, book: QueueBook, taking: Taking, request: Triple, block: float) -> float:
-        """An upper bound of what a reclaim of `request` may take from one sibling queue, in blocks of at most `block`;
-        infinite where there is none."""
+        """Return an upper bound of the GPUs that a reclaim of `request` may take from one sibling queue, in blocks of
+        at most `block` GPUs; infinite where there is no bound."""
         ...
 
 
 @runtime_checkable
 class BackgroundPolicy(Protocol):
-    """At most one: which pods are background pods, that leave as soon as a workload can use their place."""
+    """At most one: which pods are background pods, evicted as soon as a workload can use their resources."""
 
     def background_pods(self, snapshot: Snapshot) -> Collection[int]: ...
 
 
 @runtime_checkable
 class VictimFilter(Protocol):
-    """All must agree: whether a gang may be considered as a victim for another one.
+    """All must agree: whether a gang may be a victim of another one.
 
-    A filter or validator that declares `preference = True` is left out where nothing else helps the gang.
+    A filter or validator that declares `preference = True` is ignored in a second search where the first one, which
+    respects it, finds no solution.
     """
 
     def judges(self, cycle: Cycle, action: str) -> bool:
-        """Whether the filter has anything to say about victims of this action."""
+        """Whether the filter applies to victims of this action."""
         ...
 
     def may_evict(self, cycle: Cycle, action: str, gang: int, victim: int) -> bool: ...
@@ -202,10 +204,10 @@ class VictimFilter(Protocol):
 
 @runtime_checkable
 class VictimColumn(Protocol):
-    """A victim filter that answers for many gangs at once; `may_evict` is not asked then."""
+    """A victim filter that answers for many gangs at once; `may_evict` is not called then."""
 
     def may_evict_column(self, cycle: Cycle, action: str, gang: int, victims: Rows) -> Mask:
-        """By potential victim: what `may_evict` says."""
+        """Return, by potential victim, what `may_evict` returns."""
         ...
 
 
@@ -214,45 +216,45 @@ class VictimProtection(Protocol):
     """A victim filter that protects gangs for a time."""
 
     def protected_until(self, cycle: Cycle, action: str, gang: int, victim: int) -> float | None:
-        """Until when (seconds since the epoch) a gang may not be a victim for another one; None: it may be now."""
+        """Return until when (seconds since the epoch) `victim` may not be evicted for `gang`; None: it may be now."""
         ...
 
 
 @runtime_checkable
 class VictimBlockers(Protocol):
-    """All count: a victim filter or validator that can name what keeps others from being evicted, such as a budget."""
+    """All count: a victim filter or validator that can name what prevents evictions, such as a disruption budget."""
 
     def blocking(self, cycle: Cycle, gang: int) -> Sequence[str]:
-        """What kept others from being evicted for a gang in this cycle."""
+        """Return what prevented evictions for a gang in this cycle."""
         ...
 
 
 @runtime_checkable
 class VictimChoice(Protocol):
-    """Tried in turn, in plugin order, until one finds victims that help; without any, no pod is evicted for others.
+    """Tried in plugin order until one finds a set of victims that solves the scenario; without any plugin, no search
+    evicts a pod.
 
-    A way of choosing among the victims that were accumulated up to some batch ("generator" in KAI). One may have a
-    method `one_by_one(order, opens)`: its choices for a single pod that fits nowhere yet, as the batches of a
-    `VictimOrder` come and without columns; `opens(node, pods)` says whether the node takes the pod without these, None:
-    give up.
+    A strategy that chooses among the victims accumulated up to some batch ("generator" in KAI). It may have a method
+    `one_by_one(order, opens)`: its choices for a single pod that fits nowhere yet, batch by batch of a `VictimOrder`
+    and without columns; `opens(node, pods)` is whether the pod fits on the node without these pods, None: give up.
     """
 
     @property
     def generator(self) -> str:
-        """The name by which time budgets and metrics know it."""
+        """Its name in time budgets and metrics."""
         ...
 
     @property
     def for_gangs(self) -> bool:
-        """Whether it is of no use to a single pod."""
+        """Whether it is skipped for a single pod."""
         ...
 
     def worth_a_look(self, found: Accumulated) -> Rows:
-        """The batches after which a choice could work, in order."""
+        """Return the batches after which a choice could succeed, in order."""
         ...
 
     def choices(self, found: Accumulated, latest: int, needs: Sequence[float]) -> Iterator[list[int]]:
-        """Batches to evict, one choice after the other; `needs`: GPUs of each wanted pod."""
+        """Yield sets of batches to evict, each to be simulated; `needs`: GPUs of each pod to place."""
         ...
 
 
@@ -268,13 +270,13 @@ class RunTimes(Protocol):
     """All count: a plugin whose answers depend on how long a gang has run."""
 
     def run_times(self, snapshot: Snapshot) -> Iterable[float]:
-        """Seconds after a gang's start at which an answer may change. Where there are none, no start is written."""
+        """Return the seconds after a gang's start at which an answer may change; if empty, no start time is written."""
         ...
 
 
 @dataclass(frozen=True)
 class NodeSets:
-    """Candidate node sets in order of preference (None is all nodes), or `why` there are none."""
+    """Candidate node sets in order of preference (None: all nodes), or `why` there are none."""
 
     sets: Iterable[Rows | None]
     why: Iterable[GangError] = ()
@@ -282,22 +284,22 @@ class NodeSets:
 
 @runtime_checkable
 class NodeSubsets(Protocol):
-    """Each plugin splits every set the former ones produced: where the members of a sub-group may go together."""
+    """Where the members of a sub-group may be placed together; each plugin splits every set of the previous plugin."""
 
     def subsets(
         self, cycle: Cycle, gang: int, group: SubGroupSet | PodSet, pods: Sequence[int], nodes: Rows | None
     ) -> NodeSets: ...
 
     def domains(self, cycle: Cycle, gang: int, group: SubGroupSet | PodSet) -> Rows | None:
-        """By node: the domain that all members of a sub-group must share, -1 where none of them may be; None: anywhere.
-        Victims are searched within one domain."""
+        """Return by node the domain that all members of a sub-group must share, -1 where none may be placed; None: no
+        constraint. Victims are searched within one domain."""
         ...
 
 
 # ------------------------------------------------------------------------------------------------------- node resources
 @dataclass(frozen=True)
 class BindDetails:
-    """What a bind carries beside node and devices."""
+    """What a bind carries in addition to node and devices."""
 
     claims: tuple[tuple[str, Mapping[str, object]], ...] = ()
     """(claim name in the pod, allocation)."""
@@ -308,43 +310,45 @@ class BindDetails:
 
 
 class NodeResourceState:
-    """A node resource within one cycle. A subclass overrides what its resource needs; the rest has no effect.
+    """A node resource within one cycle. A subclass overrides what its resource needs; the other methods do nothing.
 
-    It changes with the cycle's tentative placements: every change goes through `trial.journal`, so that it is undone
-    with them. It holds the trial, not the cycle.
+    It follows the cycle's tentative placements: every change goes through `trial.journal`, so that it is undone with
+    them. It may hold a reference to the trial, not to the cycle.
     """
 
     def concerns(self, pod_class: PodClass) -> bool:
-        """Whether pods of a class use the resource: no other method is called for the rest."""
+        """Whether pods of a class use the resource; no other method is called for pods that do not."""
         return True
 
     def alike(self, pod: int) -> Hashable | None:
-        """Equal for pods of one class that get the same answers as long as none of them is placed or evicted; None: the
-        pod is like no other. Of gangs with such pods only the first is tried where it finds no place."""
+        """Return a key that is equal for pods of one class that get the same answers as long as none of them is placed
+        or evicted; None: the pod shares its answers with no other. If a gang of such pods does not fit, equivalent
+        gangs are not tried."""
         return None
 
     def infeasible(self, pod: int) -> Iterable[Rejection]:
-        """Nodes on which the pod cannot get the resource, as masks over all nodes; called once per attempt."""
+        """Return masks of the nodes on which the pod cannot get the resource; called once per attempt."""
         return ()
 
     def reject(self, pod: int, node: int) -> str | None:
-        """Why the pod cannot get the resource on a node; for what is too expensive to answer for all nodes at once."""
+        """Return why the pod cannot get the resource on a node; for checks too expensive to run for all nodes."""
         return None
 
     def may_wait(self) -> bool:
-        """Whether anything of the resource is being released; False: no pod waits for it anywhere."""
+        """Whether any of the resource is being released; False: no pod waits for it on any node."""
         return True
 
     def must_wait(self, pod: int, nodes: Rows) -> Mask | None:
-        """On which of the nodes the pod waits until the resource is released, by position in `nodes`; None: on none.
+        """Return on which of the nodes the pod must wait for the resource to be released, by position in `nodes`; None:
+        on none.
 
-        Such nodes do not count as available now, and a pod that is placed on one is pipelined.
+        Such nodes do not count as available now, and a pod placed on one is pipelined.
         """
         return None
 
     def blockers(self, pod: int) -> Sequence[PodCounts]:
-        """Pods of which none may stay in the domain of the pod's node: `infeasible`, by what causes it, so that
-        victims are chosen among them."""
+        """Return the pods of which none may stay in the domain of the pod's node: those that make nodes `infeasible`,
+        so that victims are chosen among them."""
         return ()
 
     @property
@@ -353,49 +357,51 @@ class NodeResourceState:
         return False
 
     def spared(self, pod_class: PodClass, nodes: Rows) -> Column | None:
-        """[resource, node] amounts that pods of a class need not find in the node columns; None: nothing anywhere."""
+        """Return the amounts, [resource, node], that pods of a class do not take from the node columns; None: no
+        amounts on any node."""
         return None
 
     def reserve(self, pod: int, node: int) -> None:
-        """A pod got a node, or has it in another way than before: it waits after all, or is not evicted after all (its
-        status says which)."""
+        """Note that a pod got a node, that its placement became a pipelined one, or that its eviction was taken back;
+        its status tells which."""
 
     def release(self, pod: int) -> None:
-        """A pod is evicted, tentatively or for good."""
+        """Note that a pod is evicted, tentatively or finally."""
 
     def unchanged(self, pod: int, node: int) -> bool:
-        """Whether an evicted pod that gets its node back has the resource as before, so that it is not evicted."""
+        """Whether an evicted pod that gets its node back has the resource as before, so that it need not restart."""
         return True
 
     def details(self, pod: int) -> BindDetails | None:
-        """What the bind of a pod carries."""
+        """Return what the bind of a pod carries for this resource."""
         return None
 
 
 @runtime_checkable
 class NodeResource(Protocol):
-    """All must agree. A resource that lives outside the node columns: ports, neighbours, volumes, devices, zones. Its
-    state filters nodes, says where a pod waits, reserves and releases with each placement, and adds to binds."""
+    """All must agree. A resource outside the node columns: ports, pod affinity, volumes, devices, NUMA zones. Its state
+    filters nodes, decides where a pod waits, reserves and releases with each placement, and adds to binds."""
 
     def open(self, cycle: Cycle) -> NodeResourceState | None:
-        """The state of the resource at the start of a cycle; None: nothing in the cluster needs it."""
+        """Return the state of the resource at the start of a cycle; None: nothing in the cluster uses it."""
         ...
 
 
 def all_points() -> list[type[Any]]:
-    """The extension points, in the order of this file."""
+    """Return the extension points, in the order of this file."""
     here = [each for each in globals().values() if getattr(each, "_is_protocol", False)]
     return [point for point in here if point.__module__ == __name__]
 
 
 @cache
 def _methods() -> dict[type[Any], list[str]]:
-    """The methods of every extension point: plugins are made whenever a process starts or a shard is checked."""
+    """Return the methods of every extension point; cached, as plugins are checked for every shard."""
     return {point: [name for name in vars(point) if not name.startswith("_")] for point in all_points()}
 
 
 def gaps(plugin: object) -> list[str]:
-    """What keeps a plugin from being asked: a point it has only a part of, or none at all. Empty: it is complete."""
+    """Return why a plugin would never be called: extension points it implements only in part, or that it implements
+    none. Empty: it is complete."""
     found, complete = [], False
     for point, methods in _methods().items():
         missing = [name for name in methods if not hasattr(plugin, name)]

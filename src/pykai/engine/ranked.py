@@ -1,6 +1,6 @@
-"""Ranked: nodes with their scores for the pods of one class, from which places are taken.
+"""Ranked: the scores of nodes for the pods of one class, and which nodes the next pods get.
 
-The best node is the first maximum: rows are in name order, which is the tie rule.
+The best node is the first maximum: rows are in name order, which breaks ties.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ UNFIT = -np.inf
 
 
 class Filling(NamedTuple):
-    """Nodes, how many pods each of them takes (None: one), and whether the pods must wait there."""
+    """Nodes, how many pods each gets (None: one), and whether the pods wait there for a release."""
 
     rows: Rows
     copies: Rows | None
@@ -27,8 +27,8 @@ _NOTHING = np.empty(0, dtype=np.int64)
 
 
 class Ranked(NamedTuple):
-    """Columns over some nodes, good until something is placed or evicted; scores are -inf where the class does not
-    fit. `local`: without scores that are relative to other nodes; `by_order`: those keep the order of one measure."""
+    """Columns over some nodes, valid until something is placed or evicted; scores are -inf where the class does not
+    fit. `local`: without relative scores; `by_order`: relative scores follow the order of a single measure."""
 
     rows: Rows
     local: Column
@@ -37,13 +37,13 @@ class Ranked(NamedTuple):
     """Where the class fits without waiting for a release."""
     by_order: bool
     span: float | None
-    """How far relative scores lie apart at most; None: a pod may make its node worse for the next one."""
+    """Largest possible difference of relative scores; None: placing a pod may lower the score of its node."""
     holds: tuple[Callable[[Rows], Mask], Callable[[Rows, bool], Column]]
-    """On which nodes two pods of the class fit; how many do, True: counting what is being released."""
+    """Functions: on which nodes two pods of the class fit; how many fit on each (True: on idle plus releasing)."""
 
     def best(self, extra: Column | None = None) -> Iterator[tuple[int, bool]]:
-        """Node rows from best to worst, and whether the class fits there without waiting for a release; the full order
-        is only computed if the first one is not taken."""
+        """Yield node rows from best to worst, and whether the class fits there without waiting for a release. The full
+        order is computed only if the caller goes beyond the first node."""
         scores = self.total if extra is None else self.total + extra[self.rows]
         if not len(scores):
             return
@@ -58,13 +58,12 @@ class Ranked(NamedTuple):
                 yield int(self.rows[at]), bool(self.fits_now[at])
 
     def best_alike(self, count: int, extra: Column | None) -> Filling:
-        """The nodes that `count` pods of the class would be given one after the other, as far as that can be said at
-        once; no rows: nothing fits.
+        """Return the nodes that up to `count` pods of the class would get one after the other, as far as one look at
+        the scores can tell; no rows: no node is feasible.
 
-        Nodes that score alike but for relative scores keep their order, whatever becomes of the extremes, so they are
-        filled in that order, up to the first other node. A node is filled whole where a pod never makes it worse for
-        the next one, and no other node can come between; else it takes one pod, and only the last one of the filling
-        may have more to give.
+        Nodes with equal local scores keep their order whatever the extremes become, so they are filled in that order,
+        up to the first node with another local score. A node gets as many pods as fit where placing a pod never lowers
+        its score and no other node can overtake it; else each node gets one pod, and only the last may have room left.
         """
         base, total = self.local, self.total
         if extra is not None:
@@ -92,7 +91,7 @@ class Ranked(NamedTuple):
         return self._filled(rows, count, wait)
 
     def _filled(self, rows: Rows, count: int, wait: bool) -> Filling:
-        """Fill nodes in this order; behind one that could take more in another way nothing is said."""
+        """Fill nodes in this order, up to the first one on which more pods fit by waiting for a release."""
         copies_of = self.holds[1]
         at_all = copies_of(rows, True)
         copies = at_all if wait else np.minimum(at_all, copies_of(rows, False))

@@ -1,8 +1,8 @@
-"""Rankings: which nodes fit pods of a class and how they score, kept up to date instead of computed anew.
+"""Rankings: the feasible nodes of a class of pods with their scores, updated incrementally.
 
 A placement touches one node, so it changes one entry of each ranking. A ranking remembers how far it has read the
-trial's list of touched nodes and refreshes only those entries. Classes that see the nodes alike share a ranking; a
-ranking of some nodes is cut out of that of all.
+trial's list of touched nodes and refreshes only those entries. Classes with equal `NodeFacts.key` share a ranking; the
+ranking of a subset of nodes is taken from the ranking of all nodes.
 """
 
 from __future__ import annotations
@@ -21,28 +21,29 @@ from pykai.model.pods import PodClass
 from pykai.model.resources import GPU, Column, Mask, Rows
 
 FEW = 8
-"""Up to this many nodes are looked at one by one: a loop is faster than columns then."""
+"""Up to this many nodes are updated one by one, which is faster than array operations."""
 MOST = 512
-"""So many rankings are kept: where every pod asks for something else, an old one is hardly ever of use again."""
+"""Number of rankings kept: where all requests differ, an old ranking is rarely used again."""
 
 
 STREAK = 4
-"""After so many pods of a class in a row nodes are looked up for more of them at once, if that gives so many."""
+"""After this many pods of a class in a row, nodes are chosen for many more in advance; if fewer than this many nodes
+result, that is not tried again for a while."""
 MOST_AHEAD = 256
-"""For how many at once."""
+"""Number of pods for which nodes are chosen in advance."""
 OFTEN = 8
-"""After so many pods of a class its nodes are put in order once: until then the best one of all is looked for."""
+"""After this many pods of a class its nodes are kept sorted; before, each lookup scans all scores."""
 
 
 class Rankings:
-    """The rankings of a cycle, by what classes have in common."""
+    """The rankings of a cycle, by `NodeFacts.key` of the class."""
 
     def __init__(self, facts: NodeFacts) -> None:
         self._facts = facts
         self._known: dict[int, Ranking] = {}
 
     def of(self, pod_class: PodClass, nodes: Rows | None = None) -> Ranked:
-        """The up-to-date ranking of a class over the given node rows, ascending (None: all)."""
+        """Return the up-to-date ranking of a class over the given node rows, ascending (None: all)."""
         return self.ranking(pod_class).ranked(nodes)
 
     def ranking(self, pod_class: PodClass) -> Ranking:
@@ -77,28 +78,27 @@ class Ranking:
         self._span = _span(facts.relative) if facts.steady else None
         self._read = len(self.trial.touched)
         self._outdated: set[int] = set()
-        """Nodes touched so far whose entries have not been looked at since, of those that the class may use."""
+        """Allowed nodes that were touched since their entries were computed."""
         self._local: Column = np.empty(0)
         """Scores without relative ones; -inf where the class does not fit."""
         self._fits_now: Mask = np.empty(0, dtype=bool)
         self._ahead: list[int] = []
-        """Nodes for the next pods of the class, the next one last, if nothing else happens until then."""
+        """Nodes chosen in advance for the next pods of the class, in reverse; valid while nothing else is placed."""
         self._ahead_now = True
         self._given = (-1, -2)
-        """The node that `first` gave last, and how many nodes had been touched by then."""
+        """The last result of `first`, and the length of `trial.touched` at that time."""
         self._streak = 0
-        """How often `first` was asked with nothing in between but the pod that got its node."""
+        """Number of calls of `first` in a row with only the placement of its result in between."""
         self._looks = 0
-        """How often the best of all nodes was looked for."""
+        """Number of calls of `_best`."""
         self._best_nodes: BestNodes | None = None
         self._best_read = 0
-        """How far `_best_nodes` has followed the touched nodes."""
+        """How far `_best_nodes` has read `trial.touched`."""
         self._look_at_all()
 
     def first(self) -> tuple[int, bool] | None:
-        """The best node for a pod of the class that takes it, and whether it fits there without waiting for a release;
-        None: there is none. Where pods of the class keep coming, with nothing else in between, it is looked up for
-        many of them at once."""
+        """Return the best node for a pod of the class, and whether it fits there without waiting for a release; None:
+        no node is feasible. After `STREAK` pods of the class in a row, nodes are chosen for many of them at once."""
         touched, (node, seen) = self.trial.touched, self._given
         if len(touched) == seen + 1 and touched[-1] == node:
             self._streak += 1
@@ -128,7 +128,7 @@ class Ranking:
         return self._ahead.pop(), self._ahead_now
 
     def _best(self) -> tuple[int, bool] | None:
-        """The first of `ranked`, without the columns about the others."""
+        """Return the first of `ranked` without computing the rest."""
         self._looks += 1
         if self._looks > OFTEN and self._ordered:
             return self._best_in_order()
@@ -139,7 +139,7 @@ class Ranking:
 
     @cached_property
     def _ordered(self) -> bool:
-        """Whether the order of nodes depends on nothing but their own figures."""
+        """Whether the order of two nodes depends on the state of these two only."""
         if self._span is None or len(self._relative) != 1:
             return False
         normalized, resource = self._relative[0]
@@ -161,14 +161,14 @@ class Ranking:
         return None if found is None else (found[2], found[3])
 
     def _follow(self, best: BestNodes, touched: Sequence[int]) -> None:
-        """Put nodes that have changed in their places."""
+        """Update the entries of touched nodes."""
         allowed, resource = self._allowed_list, self._relative[0][1]
         nodes = [node for node in (set(touched) if len(touched) > 1 else touched) if allowed[node]]
         for node, score, now, free in self._scores(nodes):
             best.put(node, None if score == UNFIT else (-score, free[resource], node, now))
 
     def _total(self) -> Column:
-        """Scores of all nodes, relative ones among them; those do not matter where only one node is left."""
+        """Return the total scores of all nodes; relative scores are left out where at most one node is feasible."""
         total = self._local
         if np.count_nonzero(total != UNFIT) <= 1:
             return total
@@ -177,7 +177,7 @@ class Ranking:
         return total
 
     def ranked(self, nodes: Rows | None = None) -> Ranked:
-        """All nodes, or some, ascending: what is relative is relative to those."""
+        """Return the ranking of all nodes, or of some, ascending; relative scores are normalized over these nodes."""
         self._look_again(nodes)
         by_order = len(self._relative) <= 1
         if nodes is None:
@@ -193,7 +193,7 @@ class Ranking:
         )
 
     def _look_again(self, nodes: Rows | None) -> None:
-        """Bring outdated entries up to date, where only those of some nodes matter just these."""
+        """Update outdated entries of some nodes (None: of all)."""
         self._facts.states()
         touched, outdated = self.trial.touched, self._outdated
         if self._read < len(touched):
@@ -225,7 +225,7 @@ class Ranking:
         self._local[nodes] = self._scored(look, fits, nodes)
 
     def _scored(self, look: NodeLook, fits: Mask, nodes: Rows | None) -> Column:
-        """Scores of the nodes of a look, without relative ones."""
+        """Return the scores of the nodes of a look, without relative scores."""
         if not fits.any():
             return np.full(len(fits), UNFIT)
         scores: Column | float = 0.0
@@ -237,7 +237,7 @@ class Ranking:
         return np.where(fits, scores, UNFIT)
 
     def _looked_up(self, look: NodeLook, nodes: Rows | None) -> Column:
-        """Steady scores: of nodes where the class fits at once, or not, with room on a shared device, or not."""
+        """Return steady scores, by whether the class fits at once and whether a shared device has room."""
 
         def scores(shared: bool) -> Column:
             now, later = self._steady.column(True, shared), self._steady.column(False, shared)
@@ -250,7 +250,7 @@ class Ranking:
         return np.where(look.sharable > 0, scores(True), scores(False))
 
     def look(self, nodes: Rows | None) -> tuple[NodeLook, Mask]:
-        """The nodes as the class sees them (None: all), and where it fits counting what is being released."""
+        """Return the current state of nodes (None: all) for the class, and where it fits on idle plus releasing."""
         states, rows = self._facts.states(), self._facts.every if nodes is None else nodes
         if nodes is None:
             idle, free, allowed = states.idle, states.free, self._allowed
@@ -272,7 +272,7 @@ class Ranking:
         return NodeLook(self.trial, self.pod_class, rows, idle, free, now, sharable), fits
 
     def _enough(self, have: Column, among: Mask, rows: Rows) -> Mask:
-        """Which of some nodes have all that the class must find, of those that are `among` the candidates."""
+        """Return which of the candidates `among` have all that the class must find free."""
         if self._facts.reliefs:
             enough: Mask = np.logical_and.reduce(have >= self._facts.need(self.pod_class, rows))
             return among & enough
@@ -283,7 +283,7 @@ class Ranking:
         return among
 
     def _twice(self, nodes: Rows) -> Mask:
-        """On which of the nodes two pods of the class fit, counting what is being released."""
+        """Return on which of the nodes two pods of the class fit, on idle plus releasing."""
         states = self._facts.states()
         if self._facts.reliefs:
             need = 2 * self._facts.need(self.pod_class, nodes)
@@ -298,7 +298,7 @@ class Ranking:
         return both
 
     def _copies(self, nodes: Rows, wait: bool) -> Column:
-        """How many pods of the class fit on each of the nodes, counting what is being released where they `wait`."""
+        """Return how many pods of the class fit on each of the nodes; `wait`: on idle plus releasing."""
         states = self._facts.states()
         have = (states.free if wait else states.idle).take(nodes, axis=1)
         need = self._facts.need(self.pod_class, nodes)
@@ -307,14 +307,15 @@ class Ranking:
 
     # ------------------------------------------------------------------------------------------------------ few nodes
     def _look_at_few(self, nodes: Iterable[int]) -> None:
-        """The same as `_look_at` with numbers instead of columns."""
+        """Do the same as `_look_at` node by node."""
         local, fits_now = self._local, self._fits_now
         for node, score, now, _ in self._scores(nodes):
             local[node], fits_now[node] = score, now
 
     def _scores(self, nodes: Iterable[int]) -> list[tuple[int, float, bool, list[float]]]:
-        """Nodes that the class may use: score without relative ones, whether the class fits at once, what is free.
-        Every placement makes all classes look again at a node, so it is one loop."""
+        """Return for allowed nodes: node, score without relative scores, whether the class fits at once, free amounts.
+
+        One loop without calls, as every placement makes all rankings update a node."""
         cells, state_of, found = self._cells, self._facts.seen.of, []
         demand, (devices, mode, memory) = self._demand, self._share
         for node in nodes:
@@ -337,15 +338,15 @@ class Ranking:
 
     @cached_property
     def _cells(self) -> list[list[float]]:
-        """Scores by node, without relative ones, where the class fits at once or not, with room on a shared device or
-        not."""
+        """Scores by node without relative scores; at index 1 where the class fits at once, plus 2 where a shared device
+        has room."""
         shares = (False, True) if self._shared else (False,)
         return [self._steady.cells(now, shared) for shared in shares for now in (False, True)]
 
     @cached_property
     def _share(self) -> tuple[int, int, list[float]]:
-        """Of how many devices the class takes a share, in which compute mode, and how much of each by node (MiB):
-        infinite where devices are too small. No devices: it takes none."""
+        """The number of devices that the class shares (0: none), the compute mode, and the MiB of each device by node,
+        infinite where devices are too small."""
         c = self.pod_class
         if not self._shared:
             return 0, 0, []
@@ -353,6 +354,6 @@ class Ranking:
 
 
 def _span(relative: Sequence[RelativeScore]) -> float | None:
-    """How far relative scores lie apart at most, if less that is free never makes a node worse; else None."""
+    """Return the largest possible difference of relative scores if all plugins declare `packs`; else None."""
     spans: list[float] = [plugin.packs for plugin in relative if hasattr(plugin, "packs")]
     return sum(spans) if len(spans) == len(relative) else None

@@ -1,9 +1,9 @@
-"""Trial: the one mutable object of a cycle. What is idle, what is being released, where every pod is.
+"""Trial: the one mutable object of a cycle: idle and releasing capacity of nodes, status and node of every pod.
 
-Every mutation goes through the journal, so a gang that does not fit is undone by `undo_to(mark)`: all or nothing
-without inverse operations. Node figures are columns `[resource, node]`; pod and podset figures are read one at a time
-(`cells`): lists in a cycle with much to place, the columns themselves where few wait. There is no plugin,
-configuration, logger or clock on it.
+Every mutation goes through the journal, so that a gang that does not fit is undone by `undo_to(mark)`, without inverse
+operations. Node figures are columns `[resource, node]`. Pod and podset figures are read one at a time (`cells`): they
+are lists in a cycle with many pending pods, else the columns themselves. The trial has no access to plugins,
+configuration, loggers or clocks.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from pykai.model.status import IS_ACTIVE_USED, IS_ALLOCATED, Status
 PENDING, ALLOCATED, PIPELINED, RELEASING = map(
     int, (Status.PENDING, Status.ALLOCATED, Status.PIPELINED, Status.RELEASING)
 )
-"""Numbers looked up once: asking an enum for a member takes long in a loop."""
+"""Status numbers as plain integers: enum lookups are slow in loops."""
 _EFFECTS = [EFFECTS[status] for status in Status]
 _MOVES = (Transition.MOVE, Transition.MOVE_LATER)
-"""What a pod held before stays releasing."""
+"""After these the resources at the pod's former place stay releasing."""
 Place = tuple[int, tuple[str, ...]]
-"""A node, and the devices that are shared there."""
+"""A node, and the shared devices used there."""
 
 Triple = tuple[float, float, float]
 Ledgered = tuple[list[Triple], int, Triple]
@@ -39,19 +39,19 @@ Ledgered = tuple[list[Triple], int, Triple]
 
 
 class _Before(NamedTuple):
-    """How things stood before a pending pod was given a node."""
+    """The state before a pending pod was given a node."""
 
     pod: int
     was_on: int
     node: int
     wait: bool
     column: Column
-    """Of what it takes its place from."""
+    """The node's idle column, or releasing column if the pod waits."""
     queues: list[Ledgered]
 
 
 class Trial:
-    """The cluster as this cycle would leave it so far."""
+    """The state of the cluster after the decisions of this cycle so far."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
@@ -63,22 +63,22 @@ class Trial:
         self.klass, self.gang, self.podset = (cells(column, often) for column in (pods.klass, pods.gang, pods.podset))
         self.gpu_groups: dict[int, tuple[str, ...]] = dict(pods.gpu_groups)
         self.virtual: dict[int, int] = {}
-        """Pods whose release is only supposed by a scenario (not yet decided) -> the status they had."""
+        """Pods evicted tentatively, by a scenario that is not decided -> their status before."""
         self.left: dict[int, Place] = {}
-        """Pods with a promise of this cycle that a scenario has moved -> where it was: it still counts as releasing."""
+        """Pods placed in this cycle that a scenario moved -> their former place, which still counts as releasing."""
         self.touched: list[int] = []
-        """Node rows in order of change; readers remember how far they have read."""
+        """Node rows in order of change; each reader remembers how far it has read."""
         self.moved: list[int] = []
-        """Pod rows whose status or node changed, likewise."""
+        """Pod rows in order of change of status or node; each reader remembers how far it has read."""
         self.evicted: dict[int, Any] = {}
         self.placed: dict[int, bool] = {}
-        """Pods this cycle gave a node, in order of decision; True where it must wait for a release."""
+        """Pods placed in this cycle, in order of decision -> whether they wait for a release (pipelined)."""
         self._semi_preemptible = snapshot.gangs.semi_preemptible
         self.core: dict[int, bool] = {}
-        """Pods of semi-preemptible gangs -> whether they are of its minimum, which cannot be evicted."""
+        """Pods of semi-preemptible gangs -> whether they belong to the minimum, which cannot be evicted."""
         self.amounts = PodAmounts(snapshot)
         self._fresh_groups = [0]
-        """How many devices got a name in this cycle."""
+        """Number of device groups named in this cycle."""
         self._open_podsets()
         self._open_nodes()
         self._open_queues()
@@ -90,10 +90,10 @@ class Trial:
         self.gated, self.succeeded = counts.gated, counts.succeeded
         cells = {name: getattr(self, name) for name in Effect._fields if name not in ("idle", "releasing")}
         self._counts = [[cells[name] for name in cells if getattr(effect, name)] for effect in _EFFECTS]
-        """By status number: the counts of its podset that a pod adds to."""
+        """By status number: the podset counts that a pod of the status adds to."""
 
     def _open_nodes(self) -> None:
-        """Whole columns at once, shared devices pod by pod."""
+        """Set up the node columns, then add shared devices pod by pod."""
         pods = self.snapshot.pods
         self.idle, self.releasing = node_columns(self.snapshot, self.amounts.requests)
         self.devices = DeviceLedger(self.journal, (self.idle, self.releasing), pods)
@@ -110,9 +110,9 @@ class Trial:
         self.queue_requested = ledgers.requested
 
     def open_background(self, pods: Collection[int]) -> dict[int, int]:
-        """Let background pods that have a node count as leaving, and neither as use nor as request of their queues.
+        """Evict background pods tentatively, and count them neither as use nor as request of their queues.
 
-        Returns them with the status each had, in order of name.
+        Return those that have a node with the status each had, ordered by name.
         """
         held = [pod for pod in pods if IS_ALLOCATED[self.status[pod]] and self.node[pod] >= 0 and self.gang[pod] >= 0]
         for pod in sorted(held, key=self.snapshot.pods.title):
@@ -130,7 +130,7 @@ class Trial:
         return self.snapshot.queues.paths[queue] if queue >= 0 else ()
 
     def open_core(self, core: Mapping[int, Container[int]]) -> None:
-        """Of semi-preemptible gangs these pods are the core; what the others hold can be evicted."""
+        """Set the core pods of semi-preemptible gangs; their other pods count as preemptible."""
         for gang, pods in core.items():
             for pod in self.snapshot.gangs.pods(gang):
                 self.core[pod] = True
@@ -142,7 +142,7 @@ class Trial:
 
     # ----------------------------------------------------------------------------------------------------- questions
     def has_minimum(self, gang: int) -> bool:
-        """Whether the gang has as many pods, or sub-groups, as it needs."""
+        """Whether the gang has its minimum of pods or sub-groups."""
         gangs = self.snapshot.gangs
         if gang in gangs.trees:
             return self._is_satisfied(gangs.trees[gang])
@@ -155,12 +155,12 @@ class Trial:
         return sum(map(self._is_satisfied, member.children)) >= member.threshold
 
     def adds_preemptible(self, gang: int) -> bool:
-        """Whether what the gang places next could be evicted again: all, or what a semi-preemptible one has above its
-        minimum."""
+        """Whether the pods that the gang places next are preemptible: always for a preemptible gang, above the minimum
+        for a semi-preemptible one."""
         return self.snapshot.gangs.preemptible[gang] or (gang in self._semi_preemptible and self.has_minimum(gang))
 
     def _note_core(self, pods: Sequence[int]) -> None:
-        """Pods that are about to be placed belong to the core of a semi-preemptible gang until it has its minimum."""
+        """Mark pods about to be placed as core if their gang is semi-preemptible and below its minimum."""
         gang = self.gang[pods[0]]
         if gang in self._semi_preemptible:
             self.journal.put_each_new(self.core, pods, not self.has_minimum(gang))
@@ -169,19 +169,19 @@ class Trial:
         return self.snapshot.pods.classes[self.klass[pod]]
 
     def share_memory(self, c: PodClass, node: int) -> float:
-        """MiB per device a shared request takes on a node."""
+        """Return the MiB per device that a shared request takes on a node."""
         return self.amounts.share_memory(c, node)
 
     def share_portion(self, c: PodClass, node: int) -> float:
-        """Portion per device a shared request takes on a node."""
+        """Return the portion of each device that a shared request takes on a node."""
         return self.amounts.share_portion(c, node)
 
     def accepted_gpus(self, pod: int) -> float:
-        """GPUs granted to a pod that has a node."""
+        """Return the GPUs granted to a pod that has a node."""
         return self.amounts.accepted_gpus(self.of_class(pod), self.node[pod])
 
     def quota_amounts(self, c: PodClass, node: int) -> tuple[float, float, float]:
-        """What a pod counts against its queue; without a node a gpu-memory request counts no GPU."""
+        """Return what a pod counts against its queue; without a node (-1) a gpu-memory request counts no GPU."""
         return self.amounts.of_queue(c, node)
 
     # ------------------------------------------------------------------------------------------------------ changes
@@ -189,12 +189,12 @@ class Trial:
         return self.journal.mark()
 
     def undo_to(self, mark: int) -> None:
-        """Back to how things were at the mark; nodes that change are reported as touched."""
+        """Undo everything since the mark; nodes that change are reported as touched."""
         entries = self.journal.entries
         if len(entries) == mark:
             return
         seen: set[int] = set()
-        for block, key, _ in entries[mark:]:  # steps noted as one report their own
+        for block, key, _ in entries[mark:]:  # entries of `note` report their nodes and pods themselves
             if block is self.idle or block is self.releasing:
                 seen.update((key[1],) if isinstance(key[1], int) else key[1].tolist())
             elif block is self.node:
@@ -205,9 +205,9 @@ class Trial:
         self.touched.extend(sorted(n for n in seen if n >= 0))
 
     def place(self, pod: int, node: int, groups: tuple[str, ...] = (), wait: bool = False) -> None:
-        """Give a pod a node; `wait`: it needs something that is still being released.
+        """Give a pod a node; `wait`: it needs resources that are still being released (pipelined).
 
-        A pod that is supposed to leave keeps its releasing resources where it was: it moves.
+        A tentatively evicted pod moves: its resources at the former place stay releasing.
         """
         if self.status[pod] == PENDING:
             self._place_pending(pod, node, wait)
@@ -224,7 +224,7 @@ class Trial:
         self.journal.put_new(self.placed, pod, wait)
 
     def _place_pending(self, pod: int, node: int, wait: bool) -> None:
-        """The most frequent change of all as one step: a pending pod gets a node; shares of devices come on top."""
+        """Place a pending pod, without its shared devices, as one journal entry: this is the most frequent change."""
         if self._semi_preemptible:
             self._note_core((pod,))
         block, podset = self.releasing if wait else self.idle, self.podset[pod]
@@ -259,8 +259,8 @@ class Trial:
             self.pipelined[podset] += by
 
     def place_alike(self, pods: Sequence[int], where: tuple[Rows, Rows | None], wait: bool) -> None:
-        """Give pending pods of one podset and class, which takes no shares, nodes on which they fit, each as many as
-        it takes (None: one): `place` for many, at the price of one."""
+        """Place pending pods of one podset and one class without shared devices. `where`: nodes on which they fit, and
+        the number of pods for each (None: one). The effect is that of `place` for each pod, at the cost of one."""
         if self._semi_preemptible:
             self._note_core(pods)
         (nodes, copies), journal, status = where, self.journal, PIPELINED if wait else ALLOCATED
@@ -278,25 +278,25 @@ class Trial:
         self._charge_queue(pods[0], float(len(pods)))
 
     def wait_instead(self, pod: int) -> None:
-        """Turn a placement of this cycle into one that waits."""
+        """Turn a placement of this cycle into a pipelined one."""
         self._change(pod, Transition.HOLD_BACK)
         self.journal.put_new(self.placed, pod, True)
 
     def start_instead(self, pods: Sequence[int]) -> None:
-        """Turn placements that wait into ones that do not."""
+        """Turn pipelined placements into immediate ones."""
         for pod in pods:
             self._change(pod, Transition.START)
             self.journal.put_new(self.placed, pod, False)
 
     def suppose_evicted(self, pod: int) -> None:
-        """Release a pod's resources for the sake of argument; they can be waited for."""
+        """Evict a pod tentatively: its resources count as releasing, and other pods can be pipelined onto them."""
         self.journal.put_new(self.virtual, pod, self.status[pod])
         self._change(pod, Transition.EVICT)
 
     def decide(self, evicted: dict[int, Any]) -> None:
-        """What was supposed so far holds: these pods go, for these reasons. There is no way back behind this.
+        """Make tentative evictions final: `evicted` pods -> why. Nothing before this call can be undone.
 
-        A pod that only got its place in this cycle is not evicted but waits again: it has left no node.
+        A pod that was placed in this cycle is not evicted but becomes pending again, as it never ran there.
         """
         for pod, place in self.left.items():
             self._charge_node(pod, RELEASING, -1, place)
@@ -310,14 +310,14 @@ class Trial:
         self.settle()
 
     def settle(self) -> None:
-        """What was placed so far holds: there is no way back behind this."""
+        """Make everything so far final: nothing before this call can be undone."""
         self.journal.entries.clear()
 
     def _take_back(self, pod: int) -> None:
-        """A place of this cycle is given up: the pod waits again, or leaves the node on which it runs, as before."""
+        """Give up a placement of this cycle: the pod is pending again, or releasing on the node where it runs."""
         origin = int(self.snapshot.pods.node[pod]) if self._ran(pod) else -1
         self.placed.pop(pod)
-        # without a node: what it leaves is charged already
+        # to no node: its origin is charged already
         self._change(pod, Transition.LEAVE_ORIGIN if origin >= 0 else Transition.WITHDRAW, to=-1)
         self.node[pod] = origin
         if pod in self.snapshot.pods.gpu_groups:
@@ -328,18 +328,18 @@ class Trial:
         return IS_ACTIVE_USED[int(self.snapshot.pods.status[pod])]
 
     def keep(self, pod: int) -> None:
-        """The pod is not evicted after all: it stays where it is."""
+        """Take back the tentative eviction of a pod: it stays where it is."""
         self._change(pod, Transition.KEEP)
         self.journal.drop(self.virtual, pod)
 
     def fresh_group(self) -> str:
-        """A name for a device that no pod shares yet, unique within the cycle."""
+        """Return a name for a device that no pod shares yet, unique within the cycle."""
         name, number = self.devices.fresh_name(self._fresh_groups[0])
         self.journal.put(self._fresh_groups, 0, number)
         return name
 
     def _change(self, pod: int, transition: Transition, to: int | None = None) -> None:
-        """Let a pod make a transition, at its node or on the way `to` another; -1: to none."""
+        """Apply a transition to a pod. `to`: its new node, -1 for none; None: it keeps its node."""
         status = self.status[pod]
         target = target_of(transition, status, self.virtual.get(pod))
         moves, queue = transition in _MOVES, transition.value.queue
@@ -373,7 +373,7 @@ class Trial:
             self._charge(queues, (sign * cpu, sign * memory, sign * gpus))
 
     def _queues_of(self, pod: int) -> list[Ledgered]:
-        """What a pod is charged to, as it is: ledger, queue, amounts."""
+        """Return the ledger entries that a pod is charged to, with their present amounts."""
         gang, gangs = self.gang[pod], self.snapshot.gangs
         queue = gangs.queue[gang] if gang >= 0 else -1
         if queue < 0:
@@ -390,7 +390,7 @@ class Trial:
             ledger[queue] = (c + cpu, m + memory, floor((g + gpus) * 1e4 + 0.5) / 1e4)
 
     def _charge_node(self, pod: int, status: int, sign: int, place: Place | None = None) -> None:
-        """`place`: where, if not where the pod is."""
+        """Add a pod's request, times `sign`, to the columns of its node or of `place`, by the effect of the status."""
         node, groups = place or (self.node[pod], self.gpu_groups.get(pod, ()))
         self.touched.append(node)
         amount = self.amounts.of_node(self.klass[pod], node)
